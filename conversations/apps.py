@@ -1,0 +1,15 @@
+"""The app's start: guards on the archive are put back after every migration."""
+
+from django.apps import AppConfig
+from django.db.models.signals import post_migrate
+
+
+class ConversationsConfig(AppConfig):
+    name = "conversations"
+    default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        from conversations import checks  # noqa: F401, PLC0415 (registers the system checks)
+        from conversations.models.guards import install_guards  # noqa: PLC0415 (apps are loading)
+
+        post_migrate.connect(install_guards, sender=self, dispatch_uid="archive-guards")

@@ -1,0 +1,308 @@
+"""Sessions: create, find, list, rename, pin, archive; the window's state."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+from uuid import UUID, uuid4
+
+from django.contrib.auth.models import AbstractBaseUser
+from django.db import IntegrityError, transaction
+from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery
+from django.utils import timezone
+
+from conversations.domain.digest import first_digest
+from conversations.domain.errors import NotFound, Rejected
+from conversations.domain.jsontext import dump_json
+from conversations.domain.runs import ACTIVE_STATES, IDLE, INTERRUPTED, QUEUED
+from conversations.domain.text import one_line, storable
+from conversations.domain.turns import StoredTurn
+from conversations.models import Membership, Rewind, Run, Session, Workspace
+
+from .turns import read_recent_turns
+
+TITLE_LIMIT = 120
+
+
+def create_session(
+    workspace: Workspace,
+    *,
+    owner: AbstractBaseUser,
+    uuid: UUID | None = None,
+    model: str = "",
+    system_prompt: str = "",
+    key: str | None = None,
+    channel: str = "web",
+    title: str = "",
+    metadata: dict[str, Any] | None = None,
+    created_at: datetime | None = None,
+) -> Session:
+    """Start a session. Raises IntegrityError when the key or uuid is taken."""
+    uuid = uuid or uuid4()
+    now = created_at or timezone.now()
+    return Session.objects.create(
+        uuid=uuid,
+        workspace=workspace,
+        owner=owner,
+        model=model or workspace.default_model,
+        system_prompt=system_prompt,
+        key=key,
+        channel=channel,
+        title=one_line(storable(title), limit=TITLE_LIMIT),
+        title_is_chosen=bool(title),
+        metadata=dump_json(metadata or {}),
+        turn_digest=first_digest(uuid, chain="turns"),
+        event_digest=first_digest(uuid, chain="events"),
+        created_at=now,
+        last_active_at=now,
+    )
+
+
+def open_empty_session(workspace: Workspace, *, owner: AbstractBaseUser) -> Session:
+    """A session without any message yet: the person's last unused one, or a new one."""
+    unused = (
+        Session.objects.filter(
+            workspace=workspace,
+            owner=owner,
+            next_turn=1,
+            next_seq=1,
+            key=None,
+            archived_at=None,
+            title="",
+            model=workspace.default_model,
+        )
+        .exclude(runs__isnull=False)
+        .order_by("-id")
+        .first()
+    )
+    return unused or create_session(workspace, owner=owner)
+
+
+def get_or_create_by_key(
+    workspace: Workspace, *, key: str, owner: AbstractBaseUser, channel: str = "api"
+) -> Session:
+    """The session with this key, created without a race on first use."""
+    found = Session.objects.filter(workspace=workspace, key=key).first()
+    if found is not None:
+        return found
+    try:
+        with transaction.atomic():
+            return create_session(workspace, owner=owner, key=key, channel=channel)
+    except IntegrityError:
+        return Session.objects.get(workspace=workspace, key=key)
+
+
+def get_session(uuid: UUID) -> Session:
+    """Raises NotFound. Authorises nobody: entry points use ``web.access``."""
+    found = Session.objects.select_related("workspace", "owner").filter(uuid=uuid).first()
+    if found is None:
+        raise NotFound("There is no such session.")
+    return found
+
+
+def resume_session(session: Session, *, recent_limit: int = 100) -> list[StoredTurn]:
+    """The session's latest turns, oldest first, to go on from."""
+    return read_recent_turns(session.pk, limit=recent_limit)
+
+
+def rename_session(session: Session, *, title: str) -> str:
+    """Give the session a title of the person's choice; empty is refused."""
+    chosen = one_line(storable(title), limit=TITLE_LIMIT)
+    if not chosen:
+        raise Rejected("A title needs at least one character.", code="title_empty")
+    Session.objects.filter(pk=session.pk).update(title=chosen, title_is_chosen=True)
+    return chosen
+
+
+def choose_model(session: Session, *, model: str) -> None:
+    Session.objects.filter(pk=session.pk).update(model=model)
+
+
+def pin_session(session: Session, *, pinned: bool) -> None:
+    Session.objects.filter(pk=session.pk).update(pinned_at=timezone.now() if pinned else None)
+
+
+def archive_session(session: Session, *, archived: bool) -> None:
+    """Take a session off the list, or bring it back. Nothing is removed."""
+    Session.objects.filter(pk=session.pk).update(archived_at=timezone.now() if archived else None)
+
+
+def save_session_state(session_pk: int, *, state: dict[str, Any], through_turn: int) -> None:
+    """Keep the session state and the turn that it is valid through."""
+    Session.objects.filter(pk=session_pk, state_turn__lte=through_turn).update(
+        state=dump_json(state), state_turn=through_turn
+    )
+
+
+def save_system_prompt(session_pk: int, *, system_prompt: str) -> None:
+    Session.objects.filter(pk=session_pk).exclude(system_prompt=system_prompt).update(
+        system_prompt=system_prompt
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionItem:
+    """A session as a list shows it. ``state`` is a run state or ``idle``."""
+
+    uuid: UUID
+    title: str
+    preview: str
+    last_active_at: datetime
+    turn_count: int
+    state: str
+    pinned: bool
+    archived: bool
+    channel: str
+    owner: str
+
+    @property
+    def url(self) -> str:
+        return f"/s/{self.uuid}/"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionPage:
+    """``next_cursor`` is None on the last page."""
+
+    items: list[SessionItem]
+    next_cursor: str | None
+
+
+def list_sessions(
+    workspace: Workspace,
+    *,
+    query: str = "",
+    archived: bool = False,
+    before: str = "",
+    limit: int,
+) -> SessionPage:
+    """Sessions of a workspace: pinned ones first, then by last activity; paged by
+    the cursor of the last item. ``query`` filters by words of title and preview."""
+    sessions = Session.objects.filter(workspace=workspace, archived_at__isnull=not archived)
+    for word in storable(query).split()[:8]:
+        sessions = sessions.filter(Q(title__icontains=word) | Q(preview__icontains=word))
+    if before:
+        return _unpinned_page(sessions, before=before, limit=limit)
+    pinned = [_item(row) for row in _listed(sessions.filter(pinned_at__isnull=False))[:limit]]
+    rest = _unpinned_page(sessions, before="", limit=limit)
+    return replace(rest, items=pinned + rest.items)
+
+
+def _unpinned_page(sessions: QuerySet[Session], *, before: str, limit: int) -> SessionPage:
+    sessions = sessions.filter(pinned_at=None)
+    if before:
+        moment, pk = _parse_list_cursor(before)
+        sessions = sessions.filter(
+            Q(last_active_at__lt=moment) | Q(last_active_at=moment, pk__lt=pk)
+        )
+    rows = list(_listed(sessions)[: limit + 1])
+    more = len(rows) > limit
+    last = rows[limit - 1] if more else None
+    return SessionPage(
+        items=[_item(row) for row in rows[:limit]],
+        next_cursor=f"{last['last_active_at'].isoformat()}~{last['pk']}" if last else None,
+    )
+
+
+def _parse_list_cursor(text: str) -> tuple[datetime, int]:
+    moment, _, pk = text.partition("~")
+    try:
+        return datetime.fromisoformat(moment), int(pk)
+    except ValueError as error:
+        raise Rejected("This is not a cursor of the session list.", code="bad_cursor") from error
+
+
+def _listed(sessions: QuerySet[Session]) -> Iterable[Any]:
+    latest = Run.objects.filter(session=OuterRef("pk")).order_by("-id").values("state")[:1]
+    active = Run.objects.filter(session=OuterRef("pk"), state__in=ACTIVE_STATES)
+    return (
+        sessions.order_by("-last_active_at", "-pk")
+        .annotate(
+            latest_state=Subquery(latest),
+            active_state=Subquery(active.values("state")[:1]),
+            is_queued=Exists(Run.objects.filter(session=OuterRef("pk"), state=QUEUED)),
+        )
+        .values(
+            "pk",
+            "uuid",
+            "title",
+            "preview",
+            "last_active_at",
+            "next_turn",
+            "pinned_at",
+            "archived_at",
+            "channel",
+            "owner__username",
+            "latest_state",
+            "active_state",
+            "is_queued",
+        )
+    )
+
+
+def _item(row: dict[str, Any]) -> SessionItem:
+    return SessionItem(
+        uuid=row["uuid"],
+        title=row["title"],
+        preview=row["preview"],
+        last_active_at=row["last_active_at"],
+        turn_count=row["next_turn"] - 1,
+        state=_list_state(row),
+        pinned=row["pinned_at"] is not None,
+        archived=row["archived_at"] is not None,
+        channel=row["channel"],
+        owner=row["owner__username"],
+    )
+
+
+def _list_state(row: dict[str, Any]) -> str:
+    if row["active_state"]:
+        return str(row["active_state"])
+    if row["is_queued"]:
+        return QUEUED
+    return str(row["latest_state"]) if row["latest_state"] in (INTERRUPTED, "failed") else IDLE
+
+
+def save_floor(session_pk: int, *, floor: int) -> None:
+    """Remember where the window starts."""
+    Session.objects.filter(pk=session_pk).update(floor_turn=floor)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowFacts:
+    """What assembling a window needs to know of a session."""
+
+    floor: int
+    system_prompt: str
+    workspace_name: str
+    instructions: str
+
+
+def read_window_facts(session_pk: int) -> WindowFacts:
+    floor, system_prompt, name, instructions = Session.objects.values_list(
+        "floor_turn", "system_prompt", "workspace__name", "workspace__instructions"
+    ).get(pk=session_pk)
+    return WindowFacts(
+        floor=floor, system_prompt=system_prompt, workspace_name=name, instructions=instructions
+    )
+
+
+def is_rewound(session: Session, turn: int) -> bool:
+    """True when the turn is no longer on the active path."""
+    return (
+        session.rewind_count > 0
+        and Rewind.objects.filter(
+            session=session.pk, from_turn__lte=turn, to_turn__gte=turn
+        ).exists()
+    )
+
+
+def open_first_session(user: AbstractBaseUser) -> Session | None:
+    """The chat to begin in: the latest session, or an empty one, of the person's
+    only workspace. None when they have several or none, or may not write there."""
+    found = list(Membership.objects.filter(user=user.pk).select_related("workspace")[:2])
+    if len(found) != 1 or found[0].role == Membership.Role.VIEWER:
+        return None
+    workspace = found[0].workspace
+    latest = Session.objects.filter(workspace=workspace, owner=user.pk, archived_at=None).first()
+    return latest or open_empty_session(workspace, owner=user)

@@ -1,0 +1,114 @@
+"""Reading turns, always by number and never by offset."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+from uuid import UUID
+
+from django.db.models import Q, QuerySet
+
+from conversations.domain.turns import NewTurn, StoredTurn
+from conversations.models import Rewind, Session, Turn
+
+from .append import append
+
+MAX_PAGE = 500
+"""Rows or turns that one read returns at most."""
+
+COLUMNS = (
+    "number",
+    "role",
+    "content",
+    "blocks",
+    "tool_calls",
+    "tool_call_id",
+    "tool_name",
+    "token_count",
+    "stop_reason",
+    "complete",
+    "metadata",
+    "created_at",
+    "digest",
+)
+
+
+def page_limit(limit: int) -> int:
+    return max(1, min(limit, MAX_PAGE))
+
+
+def append_turn(session: Session, turn: NewTurn) -> int:
+    """Append one turn without a row of its own; returns its number."""
+    return append(session.pk, session_uuid=session.uuid, turns=[turn]).turns[0]
+
+
+def read_turns(session_pk: int, *, from_turn: int = 1, limit: int = 50) -> list[StoredTurn]:
+    """Turns from a number on, oldest first."""
+    turns = Turn.objects.filter(session=session_pk, number__gte=from_turn).order_by("number")
+    return stored_turns(turns[: page_limit(limit)])
+
+
+def read_turn_range(session_pk: int, *, from_turn: int, to_turn: int) -> list[StoredTurn]:
+    """Turns of an inclusive range, at most the page limit from its start."""
+    turns = Turn.objects.filter(session=session_pk, number__range=(from_turn, to_turn))
+    return stored_turns(turns.order_by("number")[:MAX_PAGE])
+
+
+def read_recent_turns(session_pk: int, *, limit: int = 100) -> list[StoredTurn]:
+    """The newest turns, oldest first."""
+    turns = Turn.objects.filter(session=session_pk).order_by("-number")
+    return stored_turns(turns[: page_limit(limit)])[::-1]
+
+
+def read_turn(session_pk: int, number: int) -> StoredTurn | None:
+    found = stored_turns(Turn.objects.filter(session=session_pk, number=number)[:1])
+    return found[0] if found else None
+
+
+def walk_active_turns_back(
+    session_pk: int, *, before: int | None = None, down_to: int = 1, page: int = 100
+) -> Iterator[StoredTurn]:
+    """Turns on the active path, newest first, read a page at a time as needed."""
+    rewound = _rewound_turns(session_pk, below=before)
+    while True:
+        turns = Turn.objects.filter(session=session_pk, number__gte=down_to)
+        if before is not None:
+            turns = turns.filter(number__lt=before)
+        found = stored_turns(turns.exclude(rewound).order_by("-number")[:page])
+        yield from found
+        if len(found) < page:
+            return
+        before = found[-1].number
+
+
+def _rewound_turns(session_pk: int, *, below: int | None) -> Q:
+    ranges = merge_ranges(
+        Rewind.objects.filter(session=session_pk).values_list("from_turn", "to_turn")
+    )
+    condition = Q(pk__in=[])
+    for low, high in ranges:
+        if below is None or low < below:
+            condition |= Q(number__range=(low, high))
+    return condition
+
+
+def merge_ranges(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The union of inclusive ranges as disjoint ones in order; empty ones dropped."""
+    merged: list[tuple[int, int]] = []
+    for low, high in sorted(pair for pair in ranges if pair[0] <= pair[1]):
+        if merged and low <= merged[-1][1] + 1:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], high))
+        else:
+            merged.append((low, high))
+    return merged
+
+
+def stored_turns(turns: QuerySet[Turn]) -> list[StoredTurn]:
+    return [StoredTurn(**row) for row in turns.values(*COLUMNS)]
+
+
+def source_of_turn(session_uuid: UUID, number: int) -> dict[str, Any] | None:
+    """A turn's verbatim text and stored JSON, for copying and for long rows."""
+    return (
+        Turn.objects.filter(session__uuid=session_uuid, number=number)
+        .values("role", "content", "blocks", "tool_calls")
+        .first()
+    )

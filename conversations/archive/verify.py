@@ -1,0 +1,116 @@
+"""Is the archive whole? Both hash chains of a session, walked in constant memory."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC
+from typing import Any
+from uuid import UUID
+
+from django.db import connection
+from django.db.models import QuerySet
+
+from conversations.domain.digest import first_digest
+from conversations.domain.turns import NewTurn
+from conversations.models import ChatEvent, Session, Turn
+
+from .append import event_digest, turn_digest
+from .turns import COLUMNS
+
+CHUNK = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verified:
+    """The outcome for one session. ``problem`` names the first row that is wrong."""
+
+    session: UUID
+    turns: int
+    events: int
+    problem: str = ""
+
+
+def verify_sessions(*, session: UUID | None = None) -> Iterator[Verified]:
+    """Verify every session, or one, oldest first."""
+    last_pk = 0
+    while True:
+        rows = Session.objects.filter(pk__gt=last_pk).order_by("pk")
+        if session is not None:
+            rows = rows.filter(uuid=session)
+        batch = list(rows[:CHUNK])
+        if not batch:
+            return
+        for row in batch:
+            yield verify_session(row)
+        last_pk = batch[-1].pk
+
+
+def verify_session(session: Session) -> Verified:
+    turns, turn_problem = _walk_turns(session)
+    events, event_problem = _walk_events(session)
+    return Verified(
+        session=session.uuid, turns=turns, events=events, problem=turn_problem or event_problem
+    )
+
+
+def _walk_turns(session: Session) -> tuple[int, str]:
+    digest, expected = first_digest(session.uuid, chain="turns"), 1
+    turns = Turn.objects.filter(session=session.pk)
+    rows = turns.filter(number__lt=session.next_turn).order_by("number").values(*COLUMNS)
+    for row in rows.iterator(chunk_size=CHUNK):
+        number, stored, created_at = row.pop("number"), row.pop("digest"), row["created_at"]
+        if number != expected:
+            return expected - 1, f"turn {expected} is missing"
+        digest = turn_digest(digest, NewTurn(**row), number=number, created_at=created_at)
+        if digest != stored:
+            return expected, f"turn {number} is not what was written"
+        expected += 1
+    end = _end("turn", expected, digest, session.next_turn, session.turn_digest)
+    return expected - 1, end or _surplus(session, turns, "number", "next_turn")
+
+
+def _walk_events(session: Session) -> tuple[int, str]:
+    digest, expected = first_digest(session.uuid, chain="events"), 1
+    events = ChatEvent.objects.filter(session=session.pk)
+    rows = events.filter(seq__lt=session.next_seq).order_by("seq")
+    columns = ("seq", "event_type", "payload", "turn_number", "created_at", "digest")
+    for seq, event_type, payload, turn, created_at, stored in rows.values_list(*columns).iterator(
+        chunk_size=CHUNK
+    ):
+        if seq != expected:
+            return expected - 1, f"event {expected} is missing"
+        digest = event_digest(
+            digest,
+            seq=seq,
+            event_type=event_type,
+            payload=payload,
+            turn=turn,
+            created_at=created_at.astimezone(UTC),
+        )
+        if digest != stored:
+            return expected, f"event {seq} is not what was written"
+        expected += 1
+    end = _end("event", expected, digest, session.next_seq, session.event_digest)
+    return expected - 1, end or _surplus(session, events, "seq", "next_seq")
+
+
+def _end(kind: str, expected: int, digest: str, counter: int, stored: str) -> str:
+    if counter != expected:
+        return f"{kind} {expected} is missing: the session counts {counter - 1}"
+    return "" if digest == stored else f"the session's digest does not end at {kind} {expected - 1}"
+
+
+def _surplus(session: Session, rows: QuerySet[Any], name: str, counter: str) -> str:
+    """Rows that the session does not count, as of now: it may have grown meanwhile."""
+    newest = rows.order_by(f"-{name}").values_list(name, flat=True).first() or 0
+    counted = Session.objects.values_list(counter, flat=True).get(pk=session.pk)
+    return f"{name} {newest} is not counted by the session" if newest >= counted else ""
+
+
+def check_database_file() -> str:
+    """SQLite's own check of the file; an empty text when it is sound."""
+    if connection.vendor != "sqlite":
+        return ""
+    with connection.cursor() as cursor:
+        cursor.execute("PRAGMA quick_check(1)")
+        [(verdict,)] = cursor.fetchall()
+    return "" if verdict == "ok" else str(verdict)

@@ -1,0 +1,198 @@
+"""Workspaces: create, change, and who belongs to them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from django.contrib.auth.models import AbstractBaseUser, User
+from django.db import IntegrityError, transaction
+from django.db.models import Count, Max, Q
+from django.utils import timezone
+from django.utils.text import slugify
+
+from conversations.domain.errors import NotFound, Rejected
+from conversations.domain.runs import ACTIVE_STATES
+from conversations.domain.text import one_line, storable
+from conversations.models import Membership, Session, Workspace
+
+SLUG_LIMIT = 50
+
+
+def resolve_root(folder: str, *, roots: Sequence[Path]) -> Path:
+    """The folder as a real path. Raises Rejected unless it is an existing folder
+    that lies under an allowed root, symbolic links followed."""
+    path = Path(folder).expanduser()
+    if "\0" in folder or not path.is_absolute():
+        raise Rejected("A workspace needs the absolute path of a folder.", code="root_invalid")
+    real = path.resolve()
+    if not any(real == root or root in real.parents for root in (r.resolve() for r in roots)):
+        allowed = ", ".join(str(root) for root in roots)
+        raise Rejected(
+            f"A workspace lies under one of: {allowed}. See LOOM_WORKSPACE_ROOTS.",
+            code="root_not_allowed",
+        )
+    if not real.is_dir():
+        raise Rejected(f"There is no folder {real} on the server.", code="root_missing")
+    return real
+
+
+def create_workspace(
+    *,
+    root: Path,
+    name: str = "",
+    slug: str = "",
+    owner: AbstractBaseUser | None = None,
+    instructions: str = "",
+) -> Workspace:
+    """Create a workspace on a folder that has been checked by ``resolve_root``."""
+    name = one_line(storable(name), limit=120) or root.name or "workspace"
+    with transaction.atomic():
+        workspace = _insert_workspace(root, name, slug or slugify(name)[:SLUG_LIMIT], instructions)
+        if owner is not None:
+            add_member(workspace, user_pk=owner.pk, role=Membership.Role.OWNER)
+    return workspace
+
+
+def _insert_workspace(root: Path, name: str, slug: str, instructions: str) -> Workspace:
+    for attempt in range(1, 100):
+        candidate = f"{slug or 'workspace'}-{attempt}" if attempt > 1 else slug or "workspace"
+        try:
+            with transaction.atomic():
+                return Workspace.objects.create(
+                    name=name,
+                    slug=candidate,
+                    root=str(root),
+                    instructions=instructions,
+                    created_at=timezone.now(),
+                )
+        except IntegrityError:
+            continue
+    raise Rejected("Too many workspaces have this name.", code="name_taken")
+
+
+def change_workspace(
+    workspace: Workspace, *, name: str, instructions: str, default_model: str
+) -> None:
+    chosen = one_line(storable(name), limit=120)
+    if not chosen:
+        raise Rejected("A name needs at least one character.", code="name_empty")
+    Workspace.objects.filter(pk=workspace.pk).update(
+        name=chosen, instructions=storable(instructions), default_model=default_model
+    )
+
+
+def add_member(workspace: Workspace, *, user_pk: int, role: str) -> None:
+    """Give a person a role, or another one. The last owner stays one."""
+    with transaction.atomic():
+        if role != Membership.Role.OWNER:
+            _keep_an_owner(workspace, user_pk)
+        Membership.objects.update_or_create(
+            workspace=workspace,
+            user_id=user_pk,
+            defaults={"role": role},
+            create_defaults={"role": role, "created_at": timezone.now()},
+        )
+
+
+def remove_member(workspace: Workspace, *, user_pk: int) -> None:
+    with transaction.atomic():
+        _keep_an_owner(workspace, user_pk)
+        Membership.objects.filter(workspace=workspace, user=user_pk).delete()
+
+
+def _keep_an_owner(workspace: Workspace, user_pk: int) -> None:
+    owners = Membership.objects.filter(workspace=workspace, role=Membership.Role.OWNER)
+    if owners.filter(user=user_pk).exists() and owners.count() == 1:
+        raise Rejected("A workspace keeps at least one owner.", code="last_owner")
+
+
+def role_of(workspace: Workspace, user_pk: int | None) -> str | None:
+    """The person's role in the workspace, None for no member."""
+    if user_pk is None:
+        return None
+    found = Membership.objects.filter(workspace=workspace, user=user_pk).values_list("role")
+    return found[0][0] if found else None
+
+
+def get_workspace(slug: str) -> Workspace:
+    """Raises NotFound. Authorises nobody: entry points use ``web.access``."""
+    found = Workspace.objects.filter(slug=slug).first()
+    if found is None:
+        raise NotFound("There is no such workspace.")
+    return found
+
+
+def find_user(username: str) -> User:
+    found = User.objects.filter(username=username, is_active=True).first()
+    if found is None:
+        raise Rejected(f"There is no account “{username}”.", code="unknown_user")
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkspaceItem:
+    """A workspace as a list shows it to one person."""
+
+    name: str
+    slug: str
+    root: str
+    role: str
+    session_count: int
+    running_count: int
+    last_active_at: datetime | None
+
+
+def list_workspaces(user_pk: int) -> list[WorkspaceItem]:
+    """The workspaces that a person belongs to, by name."""
+    rows = (
+        Membership.objects.filter(user=user_pk)
+        .order_by("workspace__name", "workspace_id")
+        .annotate(
+            session_count=Count("workspace__sessions", filter=_LISTED, distinct=True),
+            running_count=Count("workspace__sessions", filter=_RUNNING, distinct=True),
+            last_active_at=Max("workspace__sessions__last_active_at", filter=_LISTED),
+        )
+        .values_list(
+            "workspace__name",
+            "workspace__slug",
+            "workspace__root",
+            "role",
+            "session_count",
+            "running_count",
+            "last_active_at",
+        )
+    )
+    return [
+        WorkspaceItem(
+            name=name,
+            slug=slug,
+            root=root,
+            role=role,
+            session_count=session_count,
+            running_count=running_count,
+            last_active_at=last_active_at,
+        )
+        for name, slug, root, role, session_count, running_count, last_active_at in rows
+    ]
+
+
+_LISTED = Q(workspace__sessions__archived_at=None)
+_RUNNING = Q(workspace__sessions__runs__state__in=ACTIVE_STATES)
+
+
+def members_of(workspace: Workspace) -> list[tuple[str, str]]:
+    """Names and roles of the workspace's members."""
+    return list(
+        Membership.objects.filter(workspace=workspace)
+        .order_by("user__username")
+        .values_list("user__username", "role")
+    )
+
+
+def has_workspaces() -> bool:
+    return Workspace.objects.exists()
+
+
+def is_empty_session_list(workspace: Workspace) -> bool:
+    return not Session.objects.filter(workspace=workspace).exists()

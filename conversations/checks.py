@@ -1,0 +1,30 @@
+"""System checks: what must be true before the server starts."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from django.apps import AppConfig
+from django.core.checks import CheckMessage, Error, Tags, register
+from django.db import connections
+
+from conversations.models.guards import missing_guards
+
+
+@register(Tags.database)
+def check_archive_guards(
+    *,
+    app_configs: Sequence[AppConfig] | None = None,
+    databases: Iterable[str] | None = None,
+    **_: Any,
+) -> list[CheckMessage]:
+    """The archive's triggers are in place on every database that has its tables."""
+    return [
+        Error(
+            f"The archive is not guarded: {', '.join(missing)} missing on '{alias}'.",
+            hint="Run manage.py migrate, which puts the triggers back.",
+            id="conversations.E001",
+        )
+        for alias in databases or ()
+        if "conversations_turn" in connections[alias].introspection.table_names()
+        and (missing := missing_guards(connections[alias]))
+    ]

@@ -1,0 +1,108 @@
+"""Every error that the product raises on purpose, as one tree.
+
+::
+
+    LoomError
+    ├── NotFound              404  the object is missing, or not this person's
+    ├── NotPermitted          403  seen, but not to be changed by this person
+    ├── Rejected              400  the request cannot be carried out as it is
+    │   ├── TooLarge          413
+    │   └── Conflict          409  the state has moved on meanwhile
+    ├── Unavailable           503  a part of the installation does not answer
+    └── ProviderError         502  the model's provider failed
+
+Each error has a stable ``code`` for programs, a ``message`` that is safe to
+show to a person, and the HTTP ``status`` that an entry point answers with.
+"""
+
+
+class LoomError(Exception):
+    """Base of all deliberate errors. ``message`` never holds a secret."""
+
+    code = "error"
+    status = 500
+
+    def __init__(self, message: str, *, code: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        if code is not None:
+            self.code = code
+
+
+class NotFound(LoomError):
+    code = "not_found"
+    status = 404
+
+
+class NotPermitted(LoomError):
+    code = "not_permitted"
+    status = 403
+
+
+class Rejected(LoomError):
+    code = "rejected"
+    status = 400
+
+
+class TooLarge(Rejected):
+    code = "too_large"
+    status = 413
+
+
+class Conflict(Rejected):
+    code = "conflict"
+    status = 409
+
+
+class Unavailable(LoomError):
+    code = "unavailable"
+    status = 503
+
+
+class ProviderError(LoomError):
+    """The provider failed to answer.
+
+    ``code`` is one of :data:`PROVIDER_ERROR_CODES`. ``transient`` says that the
+    same request may succeed later. ``retry_after`` is in seconds, where the
+    provider named it. ``http_status`` and ``request_id`` are the provider's.
+    """
+
+    code = "provider_error"
+    status = 502
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str,
+        transient: bool = False,
+        retry_after: float | None = None,
+        http_status: int | None = None,
+        request_id: str | None = None,
+    ) -> None:
+        super().__init__(message, code=code)
+        self.transient = transient
+        self.retry_after = retry_after
+        self.http_status = http_status
+        self.request_id = request_id
+
+
+PROVIDER_ERROR_CODES = (
+    "no_key",
+    "bad_key",
+    "permission",
+    "billing",
+    "unknown_model",
+    "invalid_request",
+    "request_too_large",
+    "context_window_exceeded",
+    "rate_limited",
+    "overloaded",
+    "server_error",
+    "timeout",
+    "connection_failed",
+    "connection_lost",
+    "stream_error",
+    "incomplete_stream",
+    "bad_response",
+)

@@ -1,0 +1,122 @@
+"""What passes between the runtime and a provider.
+
+A provider turns one :class:`ModelRequest` into a stream of items, in this order::
+
+    MessageStarted
+    (BlockStarted  BlockDelta*  BlockCompleted)*
+    MessageCompleted
+
+Blocks are plain dicts exactly as the provider sent them (unknown keys and
+thinking signatures included), since the provider wants them back unchanged.
+"""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+type Block = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """Tokens of one model call. ``input_tokens`` is the uncached rest only; the
+    prompt's size is the sum of the three input figures. None: not reported."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cache_read_tokens: int | None = None
+    cache_write_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelRequest:
+    """One model call. ``messages``, ``system`` and ``tools`` have the shapes of
+    the Messages API."""
+
+    model: str
+    messages: list[dict[str, Any]]
+    system: list[dict[str, Any]] = field(default_factory=list)
+    tools: list[dict[str, Any]] = field(default_factory=list)
+    max_tokens: int = 8192
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageStarted:
+    message_id: str
+    model: str
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockStarted:
+    """``kind`` is the block's type: ``text``, ``thinking``, ``tool_use`` or one
+    that this version does not know. ``block`` is what the provider sent with it."""
+
+    index: int
+    kind: str
+    block: Block
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockDelta:
+    """More of a block: ``text`` is visible text, thinking, or a piece of a tool
+    call's JSON, by the block's kind. Never empty."""
+
+    index: int
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockCompleted:
+    index: int
+    block: Block
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageCompleted:
+    """The whole answer. ``stop_reason`` is the provider's word (``end_turn``,
+    ``tool_use``, ``max_tokens``, ``stop_sequence``, ``pause_turn``, ``refusal``,
+    ``model_context_window_exceeded`` or one still unknown)."""
+
+    blocks: list[Block]
+    stop_reason: str
+    usage: Usage
+    model: str
+    message_id: str
+    stop_details: dict[str, Any] | None = None
+
+
+type StreamItem = MessageStarted | BlockStarted | BlockDelta | BlockCompleted | MessageCompleted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelInfo:
+    """A model that can be chosen. Limits are in tokens."""
+
+    id: str
+    name: str
+    max_input_tokens: int
+    max_output_tokens: int
+
+
+class Provider(Protocol):
+    """Answers model calls. One instance belongs to one event loop."""
+
+    name: str
+    is_demo: bool
+
+    def stream(self, request: ModelRequest) -> AsyncIterator[StreamItem]:
+        """Yield the items of one answer; closing the iterator ends the request.
+
+        Raises :class:`~conversations.domain.errors.ProviderError` (nothing else
+        on purpose) for every way in which the provider fails, in mid-stream too.
+        Never retries by itself: the runtime does, visibly.
+        """
+        ...
+
+    async def list_models(self) -> list[ModelInfo]:
+        """The models on offer, newest first; raises ProviderError."""
+        ...
+
+    async def close(self) -> None: ...

@@ -1,0 +1,204 @@
+"""Turns as plain values, and the rows that a turn without events stands for."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from .events import (
+    AssistantText,
+    ContentIndicator,
+    Info,
+    Payload,
+    ToolCallCompleted,
+    ToolCallStarted,
+    UserMessage,
+)
+from .jsontext import dump_json, load_json
+
+USER = "user"
+ASSISTANT = "assistant"
+TOOL = "tool"
+SYSTEM = "system"
+
+INDICATED_KINDS = {"image": "image", "document": "document", "file": "file"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewTurn:
+    """A turn to append. ``blocks`` is what the provider sent, as stored JSON text."""
+
+    role: str
+    content: str
+    blocks: str | None = None
+    tool_calls: str | None = None
+    tool_call_id: str | None = None
+    tool_name: str | None = None
+    token_count: int = 0
+    stop_reason: str = ""
+    complete: bool = True
+    metadata: str = "{}"
+    created_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredTurn:
+    """A turn as read from the archive; JSON columns are still text."""
+
+    number: int
+    role: str
+    content: str
+    blocks: str | None
+    tool_calls: str | None
+    tool_call_id: str | None
+    tool_name: str | None
+    token_count: int
+    stop_reason: str
+    complete: bool
+    metadata: str
+    created_at: datetime
+    digest: str = ""
+
+
+class MalformedTurn(ValueError):
+    """A stored turn that cannot be read as what it should be."""
+
+
+def read_blocks(turn: StoredTurn) -> list[dict[str, Any]] | None:
+    """The provider's content blocks, None if there are none. Raises MalformedTurn."""
+    return _read_list(turn.blocks, "blocks")
+
+
+def read_tool_calls(turn: StoredTurn) -> list[dict[str, Any]]:
+    """Tool calls as ``{"id", "name", "input"}``, whatever shape they came in
+    (Messages API, OpenAI, or the older ``args``). Raises MalformedTurn."""
+    blocks = read_blocks(turn)
+    if blocks is not None:
+        return [block for block in blocks if block.get("type") == "tool_use"]
+    return [_normal_call(call) for call in _read_list(turn.tool_calls, "tool_calls") or []]
+
+
+def synthesise_rows(turn: StoredTurn) -> list[Payload]:
+    """The rows of a turn that has no events. The same turn always gives the same
+    rows. Raises MalformedTurn, from which a fallback row is made."""
+    if turn.role == USER:
+        return list(_user_rows(turn))
+    if turn.role == ASSISTANT:
+        return list(_assistant_rows(turn))
+    if turn.role == TOOL:
+        return list(_tool_rows(turn))
+    return list(_system_rows(turn))
+
+
+def _read_list(text: str | None, name: str) -> list[dict[str, Any]] | None:
+    try:
+        value = load_json(text)
+    except ValueError as error:
+        raise MalformedTurn(f"{name} are not JSON: {error}") from error
+    if value is None:
+        return None
+    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+        raise MalformedTurn(f"{name} are not a list of objects")
+    return value
+
+
+def _normal_call(call: dict[str, Any]) -> dict[str, Any]:
+    nested = call.get("function")
+    function: dict[str, Any] = nested if isinstance(nested, dict) else call
+    arguments = next(
+        (function[key] for key in ("input", "arguments", "args") if function.get(key) is not None),
+        {},
+    )
+    if isinstance(arguments, str):
+        try:
+            arguments = load_json(arguments, default={})
+        except ValueError:
+            arguments = {"text": arguments}
+    return {
+        "type": "tool_use",
+        "id": str(call.get("id") or call.get("tool_call_id") or call.get("call_id") or ""),
+        "name": str(function.get("name") or function.get("tool_name") or "tool"),
+        "input": arguments if isinstance(arguments, dict) else {"value": arguments},
+    }
+
+
+def _user_rows(turn: StoredTurn) -> Iterator[Payload]:
+    for block in read_blocks(turn) or []:
+        if block.get("type") in INDICATED_KINDS:
+            yield _indicator(block)
+    yield UserMessage(text=turn.content)
+
+
+def _indicator(block: dict[str, Any]) -> ContentIndicator:
+    source = block.get("source")
+    media_type = str(source.get("media_type", "")) if isinstance(source, dict) else ""
+    kind = INDICATED_KINDS[str(block["type"])]
+    label = str(block.get("title") or block.get("filename") or media_type or kind)
+    return ContentIndicator(label=label, kind=kind, media_type=media_type)
+
+
+def _assistant_rows(turn: StoredTurn) -> Iterator[Payload]:
+    calls = read_tool_calls(turn)
+    blocks = read_blocks(turn) or []
+    thinking = "\n\n".join(
+        str(block.get("thinking", "")) for block in blocks if block.get("type") == "thinking"
+    ).strip()
+    if turn.content or thinking or not calls:
+        yield AssistantText(text=turn.content, thinking=thinking, partial=not turn.complete)
+    for call in calls:
+        yield ToolCallStarted(
+            call_id=str(call.get("id", "")),
+            name=str(call.get("name") or "tool"),
+            arguments=call.get("input"),
+        )
+
+
+def _tool_rows(turn: StoredTurn) -> Iterator[Payload]:
+    ok, output, error = _tool_outcome(turn)
+    yield ToolCallCompleted(
+        call_id=turn.tool_call_id or "",
+        name=turn.tool_name or "tool",
+        ok=ok,
+        output=output,
+        error=error,
+    )
+    for block in read_blocks(turn) or []:
+        if block.get("type") in INDICATED_KINDS:
+            yield _indicator(block)
+
+
+def _tool_outcome(turn: StoredTurn) -> tuple[bool | None, str, str]:
+    """Outcome, output and error: from a recorded result object where the content
+    is one (``{"success", "output", "error"}``), else the content itself."""
+    metadata = read_metadata(turn)
+    recorded = metadata.get("ok") if isinstance(metadata.get("ok"), bool) else None
+    if turn.content.startswith("{"):
+        try:
+            value = load_json(turn.content)
+        except ValueError:
+            value = None
+        if isinstance(value, dict) and isinstance(value.get("success"), bool):
+            return value["success"], _as_text(value.get("output")), _as_text(value.get("error"))
+    if recorded is False:
+        return False, "", turn.content
+    return recorded, turn.content, ""
+
+
+def _as_text(value: Any) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else dump_json(value)
+
+
+def _system_rows(turn: StoredTurn) -> Iterator[Payload]:
+    if read_metadata(turn).get("user_facing") is True:
+        yield Info(text=turn.content)
+
+
+def read_metadata(turn: StoredTurn) -> dict[str, Any]:
+    """The turn's metadata; empty when damaged, since nothing depends on it."""
+    try:
+        value = load_json(turn.metadata, default={})
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,67 @@
+"""What the first start makes: a user, a workspace on an example folder, static files."""
+
+import hashlib
+import json
+from getpass import getuser
+from pathlib import Path
+
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.contrib.staticfiles.finders import get_finders
+from django.core.management import call_command
+
+from conversations.archive.workspaces import create_workspace, has_workspaces
+
+EXAMPLE_SLUG = "example"
+
+EXAMPLE_FILES = {
+    "README.md": "# Example\n\nA small folder to try things out in. Nothing in it matters.\n",
+    "greet.py": (
+        'def greet(name: str) -> str:\n    return f"Hello, {name}"\n\n\n'
+        'if __name__ == "__main__":\n    print(greet("Loom"))\n'
+    ),
+    "notes.txt": "Things to ask: what is here, what could be better, how would a test look.\n",
+}
+
+
+def make_first_user() -> User:
+    """The person who runs the server: an administrator, who signs in by link until
+    they choose a password. An existing administrator is that person."""
+    found = User.objects.filter(is_superuser=True, is_active=True).order_by("pk").first()
+    if found is not None:
+        return found
+    try:
+        name = getuser()
+    except (OSError, KeyError):  # a container without a user database
+        name = "owner"
+    return User.objects.create_superuser(username=name)
+
+
+def make_first_workspace(owner: User) -> None:
+    if has_workspaces():
+        return
+    root = settings.LOOM.data_dir / "workspaces" / EXAMPLE_SLUG
+    root.mkdir(parents=True, exist_ok=True)
+    for name, text in EXAMPLE_FILES.items():
+        if not (root / name).exists():
+            (root / name).write_text(text)
+    create_workspace(root=root, name="Example", slug=EXAMPLE_SLUG, owner=owner)
+
+
+def collect_static_files() -> None:
+    """Hash and compress the static files, unless they are the same as last time."""
+    stamp = Path(settings.STATIC_ROOT) / ".stamp"
+    digest = _static_digest()
+    if stamp.exists() and stamp.read_text() == digest:
+        return
+    call_command("collectstatic", verbosity=0, interactive=False, clear=True)
+    stamp.write_text(digest)
+
+
+def _static_digest() -> str:
+    files = []
+    for finder in get_finders():
+        for name, storage in finder.list([]):
+            status = Path(storage.path(name)).stat()
+            files.append((name, status.st_size, status.st_mtime_ns))
+    return hashlib.sha256(json.dumps(sorted(files)).encode()).hexdigest()

@@ -1,0 +1,97 @@
+"""Starts the server: prepares what is missing, prints how to get in, serves."""
+
+import asyncio
+import errno
+from argparse import ArgumentParser
+from typing import Any
+
+from django.conf import settings
+from django.core.management import call_command
+from django.core.management.base import BaseCommand, CommandError
+from django.db import OperationalError, connection
+
+from conversations.archive.accounts import create_sign_in_link
+from conversations.models.guards import missing_guards
+
+from ._first_run import collect_static_files, make_first_user, make_first_workspace
+
+
+class Command(BaseCommand):
+    help = "Start the server; on first use, make what it needs."
+    requires_system_checks = ()
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--host", default=settings.LOOM.host)
+        parser.add_argument("--port", type=int, default=settings.LOOM.port)
+        parser.add_argument(
+            "--no-prepare",
+            action="store_true",
+            help="Do not migrate, collect static files or make a first user.",
+        )
+
+    def handle(self, *, host: str, port: int, no_prepare: bool, **_: Any) -> None:
+        listener = self._listen(host, port)
+        try:
+            if not no_prepare:
+                call_command("migrate", verbosity=0, interactive=False)
+            if missing := missing_guards(connection):
+                raise CommandError(f"The archive is not guarded ({missing[0]}). Run migrate.")
+        except OperationalError as error:
+            raise CommandError(f"The database cannot be used: {error}".strip()) from error
+        collect_static_files()
+        user = make_first_user()
+        make_first_workspace(user)
+        address = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
+        self._greet(address, create_sign_in_link(user))
+        connection.close()
+        self._serve(listener)
+
+    def _listen(self, host: str, port: int) -> Any:
+        from loomweb.server import open_listener  # noqa: PLC0415 (Twisted; only here)
+
+        try:
+            return open_listener(host, port)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise CommandError(
+                    f"Port {port} on {host} is in use. Stop what runs there, "
+                    "or choose another with LOOM_PORT."
+                ) from error
+            raise CommandError(f"Cannot listen on {host}:{port}: {error.strerror}.") from error
+
+    def _greet(self, address: str, token: str) -> None:
+        lines = [
+            f"Loom Web runs at {address}/",
+            "",
+            "Sign in by this link (it works once, within 12 hours):",
+            f"    {address}/sign-in/link/{token}/",
+            "",
+        ]
+        if not settings.LOOM.api_key:
+            lines += [
+                "No ANTHROPIC_API_KEY is set, so the built-in demo model answers.",
+                "To connect a real one: ANTHROPIC_API_KEY=… make run",
+                "",
+            ]
+        lines.append("Ctrl-C stops the server; running answers are stopped and kept.")
+        self.stdout.write("\n".join(lines))
+        self.stdout.flush()
+
+    def _serve(self, listener: Any) -> None:
+        from daphne.server import Server  # noqa: F401, PLC0415 (installs the asyncio reactor)
+
+        from loomweb.asgi import application  # noqa: PLC0415
+        from loomweb.server import LoomServer  # noqa: PLC0415
+
+        loom = settings.LOOM
+        server = LoomServer(
+            application,
+            endpoints=[f"fd:fileno={listener.fileno()}"],
+            server_name="loom-web",
+            websocket_timeout=-1,
+            websocket_max_message_size=loom.max_frame_bytes,
+            websocket_max_frame_size=loom.max_frame_bytes,
+            application_close_timeout=30,
+        )
+        server.run()
+        asyncio.set_event_loop(None)

@@ -1,0 +1,23 @@
+"""Tables, constraints and small properties. Nothing here writes: see ``archive``."""
+
+from .accounts import SignInLink
+from .archive import ChatEvent, JournalGap, PurgePermit, Rewind, Turn
+from .runs import DraftChunk, ModelCall, Run, ToolCall
+from .sessions import Session
+from .workspaces import Membership, Workspace
+
+__all__ = [
+    "ChatEvent",
+    "DraftChunk",
+    "JournalGap",
+    "Membership",
+    "ModelCall",
+    "PurgePermit",
+    "Rewind",
+    "Run",
+    "Session",
+    "SignInLink",
+    "ToolCall",
+    "Turn",
+    "Workspace",
+]

@@ -1,0 +1,145 @@
+"""The append-only tables: turns, events, and the markers that reinterpret them.
+
+The database itself refuses to change or remove what is archived (``guards``).
+JSON is kept as text so that any content survives byte for byte.
+"""
+
+from django.conf import settings
+from django.db import models
+
+from conversations.domain.events import EVENT_TYPES
+
+from .sessions import Session
+
+ROLES = ("user", "assistant", "tool", "system")
+
+
+class Turn(models.Model):
+    """One verbatim message. ``blocks`` are the provider's content blocks as
+    received, ``digest`` links it to the turn before. ``html`` caches the rows
+    synthesised from it where the journal does not cover it."""
+
+    session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="turns")
+    number = models.BigIntegerField()
+    role = models.CharField(max_length=9)
+    content = models.TextField()
+    blocks = models.TextField(null=True)  # noqa: DJ001 (null: none were received)
+    tool_calls = models.TextField(null=True)  # noqa: DJ001
+    tool_call_id = models.CharField(max_length=255, null=True)  # noqa: DJ001
+    tool_name = models.CharField(max_length=255, null=True)  # noqa: DJ001
+    token_count = models.BigIntegerField(default=0, db_default=0)
+    stop_reason = models.CharField(max_length=64, default="", db_default="")
+    complete = models.BooleanField(default=True, db_default=True)
+    metadata = models.TextField(default="{}", db_default="{}")
+    created_at = models.DateTimeField()
+    digest = models.CharField(max_length=64)
+    html = models.TextField(default="", db_default="")
+    render_version = models.IntegerField(default=0, db_default=0)
+
+    class Meta:
+        ordering = ("session", "number")
+        constraints = (
+            models.UniqueConstraint(fields=("session", "number"), name="turn_number_unique"),
+            models.CheckConstraint(condition=models.Q(number__gte=1), name="turn_number_positive"),
+            models.CheckConstraint(condition=models.Q(role__in=ROLES), name="turn_role_known"),
+        )
+        indexes = (
+            models.Index(
+                fields=("session", "tool_name", "number"),
+                condition=models.Q(tool_name__isnull=False),
+                name="turn_by_tool",
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"turn {self.number} ({self.role})"
+
+
+class ChatEvent(models.Model):
+    """One row of what the person saw. ``html`` is a cache of its rendering, made
+    by the version ``render_version`` of the renderer."""
+
+    session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="events")
+    seq = models.BigIntegerField()
+    event_type = models.CharField(max_length=32)
+    payload = models.TextField()
+    turn_number = models.BigIntegerField(null=True)
+    created_at = models.DateTimeField()
+    digest = models.CharField(max_length=64)
+    html = models.TextField(default="", db_default="")
+    render_version = models.IntegerField(default=0, db_default=0)
+
+    class Meta:
+        ordering = ("session", "seq")
+        constraints = (
+            models.UniqueConstraint(fields=("session", "seq"), name="event_seq_unique"),
+            models.CheckConstraint(condition=models.Q(seq__gte=1), name="event_seq_positive"),
+        )
+        indexes = (models.Index(fields=("session", "turn_number", "seq"), name="event_by_turn"),)
+
+    def __str__(self) -> str:
+        return f"event {self.seq} ({self.event_type})"
+
+    @property
+    def is_known(self) -> bool:
+        return self.event_type in EVENT_TYPES
+
+
+class Rewind(models.Model):
+    """A marker: these turns and rows are no longer on the active path. ``to_turn``
+    below ``from_turn`` (or ``to_seq`` below ``from_seq``) means none."""
+
+    class Reason(models.TextChoices):
+        EDIT = "edit", "edited"
+        REGENERATE = "regenerate", "answered again"
+        RESET = "reset", "reset"
+        UNDO = "undo", "undone"
+
+    session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="rewinds")
+    from_turn = models.BigIntegerField()
+    to_turn = models.BigIntegerField()
+    from_seq = models.BigIntegerField()
+    to_seq = models.BigIntegerField()
+    reason = models.CharField(max_length=16, choices=Reason)
+    actor = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+"
+    )
+    created_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ("id",)
+        indexes = (models.Index(fields=("session", "to_seq"), name="rewind_by_seq"),)
+
+    def __str__(self) -> str:
+        return f"rewind of turns {self.from_turn}–{self.to_turn}"
+
+
+class JournalGap(models.Model):
+    """Turns that the journal does not cover although it goes on after them; their
+    rows are synthesised and stand after the event ``after_seq``."""
+
+    session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="journal_gaps")
+    from_turn = models.BigIntegerField()
+    to_turn = models.BigIntegerField()
+    after_seq = models.BigIntegerField()
+
+    class Meta:
+        ordering = ("session", "from_turn")
+        constraints = (
+            models.UniqueConstraint(fields=("session", "from_turn"), name="journal_gap_unique"),
+        )
+
+    def __str__(self) -> str:
+        return f"turns {self.from_turn}–{self.to_turn} without events"
+
+
+class PurgePermit(models.Model):
+    """While it exists, the rows of its session may be removed. Written and removed
+    by the purge itself, in the same transaction."""
+
+    session_pk = models.BigIntegerField(unique=True)
+    reason = models.TextField()
+    created_at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"permit to purge session {self.session_pk}"

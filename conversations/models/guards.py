@@ -1,0 +1,132 @@
+"""Triggers by which the database refuses to rewrite the archive.
+
+They are put back after every migration, because SQLite loses triggers when
+Django remakes a table, and looked for at start-up. What may change in an
+archived row is the cache of its rendering, nothing else. A purge records a
+permit for its session first; only then may rows of that session be removed.
+"""
+
+from typing import Any
+
+from django.db import DEFAULT_DB_ALIAS, connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+GUARDED = {
+    "conversations_turn": (
+        "id",
+        "session_id",
+        "number",
+        "role",
+        "content",
+        "blocks",
+        "tool_calls",
+        "tool_call_id",
+        "tool_name",
+        "token_count",
+        "stop_reason",
+        "complete",
+        "metadata",
+        "created_at",
+        "digest",
+    ),
+    "conversations_chatevent": (
+        "id",
+        "session_id",
+        "seq",
+        "event_type",
+        "payload",
+        "turn_number",
+        "created_at",
+        "digest",
+    ),
+    "conversations_rewind": (
+        "id",
+        "session_id",
+        "from_turn",
+        "to_turn",
+        "from_seq",
+        "to_seq",
+        "reason",
+        "actor_id",
+        "created_at",
+    ),
+}
+"""Table → columns that never change once written."""
+
+NUMBERED_BY = {
+    "conversations_turn": "id = NEW.id OR (session_id = NEW.session_id AND number = NEW.number)",
+    "conversations_chatevent": "id = NEW.id OR (session_id = NEW.session_id AND seq = NEW.seq)",
+    "conversations_rewind": "id = NEW.id",
+}
+
+_PERMIT = (
+    "EXISTS (SELECT 1 FROM conversations_purgepermit WHERE session_pk = OLD.session_id)"
+)
+
+
+def guard_names(table: str, vendor: str) -> list[str]:
+    extra = {"sqlite": "no_replace", "postgresql": "no_truncate"}[vendor]
+    return [f"{table}_{kind}" for kind in ("no_update", "no_delete", extra)]
+
+
+def install_guards(*, using: str = DEFAULT_DB_ALIAS, **_: Any) -> None:
+    """Create the triggers anew on one database (a post_migrate receiver)."""
+    connection = connections[using]
+    present = set(connection.introspection.table_names())
+    statements = {"sqlite": _sqlite, "postgresql": _postgresql}[connection.vendor]
+    with connection.cursor() as cursor:
+        for table, columns in GUARDED.items():
+            if table in present:
+                for statement in statements(table, columns):
+                    cursor.execute(statement)
+
+
+def missing_guards(connection: BaseDatabaseWrapper) -> list[str]:
+    """The names of triggers that should be there and are not."""
+    queries = {
+        "sqlite": "SELECT name FROM sqlite_master WHERE type = 'trigger'",
+        "postgresql": "SELECT tgname FROM pg_trigger WHERE NOT tgisinternal AND tgenabled = 'O'",
+    }
+    with connection.cursor() as cursor:
+        cursor.execute(queries[connection.vendor])
+        found = {name for (name,) in cursor.fetchall()}
+    wanted = [name for table in GUARDED for name in guard_names(table, connection.vendor)]
+    return [name for name in wanted if name not in found]
+
+
+def _sqlite(table: str, columns: tuple[str, ...]) -> list[str]:
+    no_update, no_delete, no_replace = guard_names(table, "sqlite")
+    refuse = f"BEGIN SELECT RAISE(ABORT, '{table} is append-only'); END"
+    return [
+        f"DROP TRIGGER IF EXISTS {no_update}",
+        f"CREATE TRIGGER {no_update} BEFORE UPDATE OF {', '.join(columns)} ON {table} {refuse}",
+        f"DROP TRIGGER IF EXISTS {no_delete}",
+        f"CREATE TRIGGER {no_delete} BEFORE DELETE ON {table} WHEN NOT {_PERMIT} {refuse}",
+        # INSERT OR REPLACE removes the old row without firing its delete trigger.
+        f"DROP TRIGGER IF EXISTS {no_replace}",
+        f"CREATE TRIGGER {no_replace} BEFORE INSERT ON {table}"
+        f" WHEN EXISTS (SELECT 1 FROM {table} WHERE {NUMBERED_BY[table]}) {refuse}",
+    ]
+
+
+def _postgresql(table: str, columns: tuple[str, ...]) -> list[str]:
+    no_update, no_delete, no_truncate = guard_names(table, "postgresql")
+    refuse = f"RAISE EXCEPTION '{table} is append-only' USING ERRCODE = 'integrity_constraint_violation'"
+    changed = " OR ".join(f"OLD.{c} IS DISTINCT FROM NEW.{c}" for c in columns)
+    return [
+        f"""CREATE OR REPLACE FUNCTION {no_update}() RETURNS trigger LANGUAGE plpgsql AS $$
+            BEGIN IF {changed} THEN {refuse}; END IF; RETURN NEW; END $$""",
+        f"DROP TRIGGER IF EXISTS {no_update} ON {table}",
+        f"""CREATE TRIGGER {no_update} BEFORE UPDATE ON {table}
+            FOR EACH ROW EXECUTE FUNCTION {no_update}()""",
+        f"""CREATE OR REPLACE FUNCTION {no_delete}() RETURNS trigger LANGUAGE plpgsql AS $$
+            BEGIN IF NOT {_PERMIT} THEN {refuse}; END IF; RETURN OLD; END $$""",
+        f"DROP TRIGGER IF EXISTS {no_delete} ON {table}",
+        f"""CREATE TRIGGER {no_delete} BEFORE DELETE ON {table}
+            FOR EACH ROW EXECUTE FUNCTION {no_delete}()""",
+        f"""CREATE OR REPLACE FUNCTION {no_truncate}() RETURNS trigger LANGUAGE plpgsql AS $$
+            BEGIN IF EXISTS (SELECT 1 FROM {table}) THEN {refuse}; END IF; RETURN NULL; END $$""",
+        f"DROP TRIGGER IF EXISTS {no_truncate} ON {table}",
+        f"""CREATE TRIGGER {no_truncate} BEFORE TRUNCATE ON {table}
+            FOR EACH STATEMENT EXECUTE FUNCTION {no_truncate}()""",
+    ]

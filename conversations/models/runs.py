@@ -1,0 +1,146 @@
+"""Runs, and what they consist of: model calls, tool calls, the draft."""
+
+import uuid
+
+from django.conf import settings
+from django.db import models
+
+from conversations.domain.runs import ACTIVE_STATES, RUN_KINDS, RUN_STATES
+
+from .sessions import Session
+
+
+class Run(models.Model):
+    """One piece of work by the model for one user message.
+
+    A message that waits is a run in the state ``queued`` whose ``text`` is not a
+    turn yet; ``user_turn`` is set when it becomes one.
+    """
+
+    uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
+    session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="runs")
+    client_id = models.CharField(max_length=64)
+    kind = models.CharField(max_length=12, default="message", db_default="message")
+    state = models.CharField(max_length=20)
+    text = models.TextField(default="", db_default="")
+    attachments = models.TextField(default="[]", db_default="[]")
+    user_turn = models.BigIntegerField(null=True)
+    user_seq = models.BigIntegerField(null=True)
+    requested_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+"
+    )
+    created_at = models.DateTimeField()
+    started_at = models.DateTimeField(null=True)
+    finished_at = models.DateTimeField(null=True)
+    owner = models.CharField(max_length=64, default="", db_default="")
+    heartbeat_at = models.DateTimeField(null=True)
+    stop_requested_at = models.DateTimeField(null=True)
+    error_code = models.CharField(max_length=64, default="", db_default="")
+    note = models.CharField(max_length=255, default="", db_default="")
+
+    class Meta:
+        ordering = ("id",)
+        constraints = (
+            models.UniqueConstraint(fields=("session", "client_id"), name="run_client_id_unique"),
+            models.UniqueConstraint(
+                fields=("session",),
+                condition=models.Q(state__in=ACTIVE_STATES),
+                name="run_one_active_per_session",
+            ),
+            models.CheckConstraint(
+                condition=models.Q(state__in=RUN_STATES), name="run_state_known"
+            ),
+            models.CheckConstraint(condition=models.Q(kind__in=RUN_KINDS), name="run_kind_known"),
+        )
+        indexes = (
+            models.Index(
+                fields=("session", "id"),
+                condition=models.Q(state="queued"),
+                name="run_queued",
+            ),
+            models.Index(
+                fields=("owner",),
+                condition=models.Q(state__in=ACTIVE_STATES),
+                name="run_active_by_owner",
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"run {self.uuid} ({self.state})"
+
+
+class ModelCall(models.Model):
+    """One request to the provider, with what it was given. Times in milliseconds,
+    cost in millionths of a US dollar; null: not reported."""
+
+    run = models.ForeignKey(Run, on_delete=models.PROTECT, related_name="model_calls")
+    ordinal = models.PositiveIntegerField()
+    model = models.CharField(max_length=120)
+    manifest = models.TextField()
+    request_digest = models.CharField(max_length=64)
+    turn_number = models.BigIntegerField(null=True)
+    message_id = models.CharField(max_length=128, default="", db_default="")
+    stop_reason = models.CharField(max_length=64, default="", db_default="")
+    error_code = models.CharField(max_length=64, default="", db_default="")
+    input_tokens = models.BigIntegerField(null=True)
+    output_tokens = models.BigIntegerField(null=True)
+    cache_read_tokens = models.BigIntegerField(null=True)
+    cache_write_tokens = models.BigIntegerField(null=True)
+    cost_microusd = models.BigIntegerField(null=True)
+    first_token_ms = models.IntegerField(null=True)
+    duration_ms = models.IntegerField(null=True)
+    created_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ("run", "ordinal")
+        constraints = (
+            models.UniqueConstraint(fields=("run", "ordinal"), name="model_call_unique"),
+        )
+
+    def __str__(self) -> str:
+        return f"model call {self.ordinal} ({self.model})"
+
+
+class ToolCall(models.Model):
+    """One call of a tool by the model, and what became of it."""
+
+    run = models.ForeignKey(Run, on_delete=models.PROTECT, related_name="tool_calls")
+    call_id = models.CharField(max_length=255)
+    name = models.CharField(max_length=255)
+    arguments = models.TextField(default="{}", db_default="{}")
+    state = models.CharField(max_length=20)
+    ok = models.BooleanField(null=True)
+    turn_number = models.BigIntegerField()
+    result_turn = models.BigIntegerField(null=True)
+    duration_ms = models.IntegerField(null=True)
+    created_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ("id",)
+        constraints = (
+            models.UniqueConstraint(
+                fields=("run", "turn_number", "call_id"), name="tool_call_unique"
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.state})"
+
+
+class DraftChunk(models.Model):
+    """Text of an answer that is still streaming; removed when its turn commits."""
+
+    run = models.ForeignKey(Run, on_delete=models.PROTECT, related_name="draft_chunks")
+    ordinal = models.BigIntegerField()
+    part = models.IntegerField()
+    kind = models.CharField(max_length=32)
+    text = models.TextField()
+
+    class Meta:
+        ordering = ("run", "ordinal")
+        constraints = (
+            models.UniqueConstraint(fields=("run", "ordinal"), name="draft_chunk_unique"),
+        )
+
+    def __str__(self) -> str:
+        return f"draft chunk {self.ordinal}"

@@ -1,0 +1,85 @@
+"""Sessions: one conversation each, with its counters."""
+
+import uuid
+
+from django.conf import settings
+from django.db import models
+
+from .workspaces import Workspace
+
+
+class Session(models.Model):
+    """One conversation in a workspace.
+
+    The row is a checkpoint derived from the archive: its counters allocate the
+    gapless numbers of turns and events, and its digests are the ends of the two
+    hash chains. Both are written only together with the rows they count.
+    """
+
+    uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
+    workspace = models.ForeignKey(Workspace, on_delete=models.PROTECT, related_name="sessions")
+    owner = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="sessions"
+    )
+    key = models.CharField(max_length=255, null=True, blank=True)  # noqa: DJ001 (null: no key; unique where present)
+    channel = models.CharField(max_length=32, default="web", db_default="web")
+    title = models.CharField(max_length=200, blank=True, default="", db_default="")
+    title_is_chosen = models.BooleanField(default=False, db_default=False)
+    preview = models.CharField(max_length=200, blank=True, default="", db_default="")
+    model = models.CharField(max_length=120, blank=True, default="", db_default="")
+    system_prompt = models.TextField(blank=True, default="", db_default="")
+    state = models.TextField(default="{}", db_default="{}")
+    state_turn = models.BigIntegerField(default=0, db_default=0)
+
+    next_turn = models.BigIntegerField(default=1, db_default=1)
+    next_seq = models.BigIntegerField(default=1, db_default=1)
+    turn_digest = models.CharField(max_length=64)
+    event_digest = models.CharField(max_length=64)
+    journal_turn = models.BigIntegerField(default=0, db_default=0)
+    floor_turn = models.BigIntegerField(default=1, db_default=1)
+    rewind_count = models.BigIntegerField(default=0, db_default=0)
+
+    input_tokens = models.BigIntegerField(default=0, db_default=0)
+    output_tokens = models.BigIntegerField(default=0, db_default=0)
+    cached_tokens = models.BigIntegerField(default=0, db_default=0)
+    cost_microusd = models.BigIntegerField(default=0, db_default=0)
+
+    parent = models.ForeignKey(
+        "self", null=True, blank=True, on_delete=models.PROTECT, related_name="forks"
+    )
+    fork_turn = models.BigIntegerField(null=True, blank=True)
+    created_at = models.DateTimeField()
+    last_active_at = models.DateTimeField()
+    expires_at = models.DateTimeField(null=True, blank=True)
+    archived_at = models.DateTimeField(null=True, blank=True)
+    pinned_at = models.DateTimeField(null=True, blank=True)
+    metadata = models.TextField(default="{}", db_default="{}")
+
+    class Meta:
+        ordering = ("-last_active_at", "-id")
+        constraints = (
+            models.UniqueConstraint(
+                fields=("workspace", "key"),
+                condition=models.Q(key__isnull=False),
+                name="session_key_unique",
+            ),
+            models.CheckConstraint(
+                condition=models.Q(next_turn__gte=1, next_seq__gte=1), name="session_counters"
+            ),
+        )
+        indexes = (
+            models.Index(
+                fields=("workspace", "-last_active_at", "-id"), name="session_by_activity"
+            ),
+        )
+
+    def __str__(self) -> str:
+        return self.title or str(self.uuid)
+
+    @property
+    def turn_count(self) -> int:
+        return self.next_turn - 1
+
+    @property
+    def last_seq(self) -> int:
+        return self.next_seq - 1

@@ -1,0 +1,70 @@
+"""Workspaces and who may use them."""
+
+from django.conf import settings
+from django.db import models
+
+
+class Workspace(models.Model):
+    """A folder on the server with a name, instructions, a default model, a tool
+    policy and members."""
+
+    class ToolPolicy(models.TextChoices):
+        READ_ONLY = "read_only", "read only"
+        ASK = "ask", "ask"
+        AUTO = "auto", "automatic"
+
+    name = models.CharField(max_length=120)
+    slug = models.SlugField(max_length=60, unique=True)
+    root = models.CharField(max_length=1024)
+    instructions = models.TextField(blank=True, default="")
+    default_model = models.CharField(max_length=120, blank=True, default="")
+    tool_policy = models.CharField(
+        max_length=12, choices=ToolPolicy, default=ToolPolicy.ASK, db_default=ToolPolicy.ASK
+    )
+    retention_days = models.PositiveIntegerField(null=True, blank=True)
+    created_at = models.DateTimeField()
+    members: models.ManyToManyField = models.ManyToManyField(
+        settings.AUTH_USER_MODEL, through="Membership", related_name="workspaces"
+    )
+
+    class Meta:
+        ordering = ("name", "id")
+        constraints = (
+            models.CheckConstraint(
+                condition=models.Q(tool_policy__in=("read_only", "ask", "auto")),
+                name="workspace_tool_policy_known",
+            ),
+        )
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Membership(models.Model):
+    """What a person may do in a workspace: a viewer reads, a member writes, an
+    owner also changes the workspace and its members."""
+
+    class Role(models.TextChoices):
+        VIEWER = "viewer", "viewer"
+        MEMBER = "member", "member"
+        OWNER = "owner", "owner"
+
+    workspace = models.ForeignKey(Workspace, on_delete=models.CASCADE, related_name="memberships")
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="memberships"
+    )
+    role = models.CharField(max_length=8, choices=Role, default=Role.MEMBER)
+    created_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ("id",)
+        constraints = (
+            models.UniqueConstraint(fields=("workspace", "user"), name="membership_unique"),
+            models.CheckConstraint(
+                condition=models.Q(role__in=("viewer", "member", "owner")),
+                name="membership_role_known",
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.user} in {self.workspace} ({self.role})"

@@ -1,0 +1,279 @@
+"""The failures of the Messages API in the product's own words.
+
+The API's codes and shapes are in its reference under "Errors"; servers that only
+resemble it answer with other bodies, so nothing here relies on more than the HTTP
+status. What a person reads is one of our sentences, followed by the provider's
+own words where it sent some, trimmed and without anything that looks like a key.
+"""
+
+import json
+import math
+import re
+import ssl
+import time
+from collections.abc import Iterator, Mapping
+from email.utils import parsedate_to_datetime
+from typing import NamedTuple
+
+from conversations.domain.errors import ProviderError
+
+MAX_DETAIL = 300
+MAX_RETRY_AFTER = 300.0
+
+MESSAGES = {
+    "no_key": "There is no API key for the provider.",
+    "bad_key": "The provider refused the API key.",
+    "permission": "The API key may not do this.",
+    "billing": "The provider's account cannot be charged.",
+    "unknown_model": "The provider does not know this model, or its address is wrong.",
+    "invalid_request": "The provider refused the request.",
+    "request_too_large": "The request is too large for the provider.",
+    "context_window_exceeded": "The request does not fit into the model's window.",
+    "rate_limited": "The provider's rate limit is reached.",
+    "overloaded": "The provider is overloaded.",
+    "server_error": "The provider had an internal error.",
+    "timeout": "The provider did not answer in time.",
+    "connection_failed": "The provider could not be reached.",
+    "connection_lost": "The connection to the provider broke off.",
+    "stream_error": "The provider broke off its answer with an error.",
+    "incomplete_stream": "The provider's answer ended before it was complete.",
+    "bad_response": "The provider's answer could not be understood.",
+}
+
+# Failures after which the same request may succeed.
+TRANSIENT_CODES = frozenset(
+    {
+        "rate_limited",
+        "overloaded",
+        "server_error",
+        "timeout",
+        "connection_failed",
+        "connection_lost",
+        "stream_error",
+        "incomplete_stream",
+    }
+)
+
+STATUS_CODES = {
+    401: "bad_key",
+    402: "billing",
+    403: "permission",
+    404: "unknown_model",
+    408: "timeout",
+    409: "server_error",
+    413: "request_too_large",
+    429: "rate_limited",
+    529: "overloaded",
+}
+
+# Types that say more than the status, whatever it is; in mid-stream they are all
+# there is (the status was 200).
+ERROR_TYPES = {
+    "authentication_error": "bad_key",
+    "billing_error": "billing",
+    "permission_error": "permission",
+    "not_found_error": "unknown_model",
+    "invalid_request_error": "invalid_request",
+    "request_too_large": "request_too_large",
+    "rate_limit_error": "rate_limited",
+    "overloaded_error": "overloaded",
+    "timeout_error": "timeout",
+    "api_error": "server_error",
+}
+
+# Wordings of the API, of llama.cpp, vLLM and OpenAI-like servers.
+WINDOW_EXCEEDED = re.compile(
+    r"prompt is too long|context (length|size|window)|exceed_context|maximum context"
+    r"|input length and `?max_tokens`? exceed",
+    re.IGNORECASE,
+)
+NOT_PAID = re.compile(r"credit balance|spend_limit|spend limit", re.IGNORECASE)
+KEY_LIKE = re.compile(r"\bsk-[\w*.-]{6,}|\bBearer\s+\S+", re.IGNORECASE)
+MARKUP = re.compile(r"^\s*<(!doctype|html|\?xml|head|body)", re.IGNORECASE)
+
+
+class ErrorBody(NamedTuple):
+    """What an error's body says, of whatever shape it is."""
+
+    type: str
+    message: str
+    code: str
+
+
+def make_error(
+    code: str,
+    detail: str = "",
+    *,
+    secret: str = "",
+    transient: bool | None = None,
+    retry_after: float | None = None,
+    http_status: int | None = None,
+    request_id: str | None = None,
+) -> ProviderError:
+    """The error of ``code``, with the provider's own words as ``detail``."""
+    said = clean_detail(detail, secret=secret)
+    return ProviderError(
+        f"{MESSAGES[code]} It said: {said}" if said else MESSAGES[code],
+        code=code,
+        transient=code in TRANSIENT_CODES if transient is None else transient,
+        retry_after=retry_after,
+        http_status=http_status,
+        request_id=request_id,
+    )
+
+
+def clean_detail(detail: str, *, secret: str = "") -> str:
+    """``detail`` in one line, short, without markup and without keys."""
+    if MARKUP.match(detail):
+        return ""
+    if secret:
+        detail = detail.replace(secret, "[key]")
+    words = " ".join(KEY_LIKE.sub("[key]", detail).split())
+    return words if len(words) <= MAX_DETAIL else words[: MAX_DETAIL - 1].rstrip() + "…"
+
+
+def error_from_status(
+    *, status: int, body: object, headers: Mapping[str, str], secret: str = ""
+) -> ProviderError:
+    """The error of an HTTP answer other than 2xx."""
+    said = read_error_body(body)
+    code = code_of_status(status, said)
+    gives_up = headers.get("x-should-retry") == "false"
+    return make_error(
+        code,
+        said.message,
+        secret=secret,
+        transient=False if gives_up else None,
+        retry_after=read_retry_after(headers),
+        http_status=status,
+        request_id=headers.get("request-id"),
+    )
+
+
+def code_of_status(status: int, said: ErrorBody) -> str:
+    if NOT_PAID.search(said.code) or said.type == "billing_error":
+        return "billing"
+    if status in STATUS_CODES:
+        return STATUS_CODES[status]
+    if status >= 500:
+        return "overloaded" if said.type == "overloaded_error" else "server_error"
+    if status < 400:
+        return "bad_response"
+    return code_of_refusal(said)
+
+
+def code_of_refusal(said: ErrorBody) -> str:
+    """What a 400 or another 4xx without a meaning of its own stands for."""
+    if WINDOW_EXCEEDED.search(said.message) or WINDOW_EXCEEDED.search(said.type):
+        return "context_window_exceeded"
+    if NOT_PAID.search(said.message):
+        return "billing"
+    return "invalid_request"
+
+
+def error_from_event(
+    body: object, *, headers: Mapping[str, str], secret: str = ""
+) -> ProviderError:
+    """The error of an ``error`` event in mid-stream."""
+    said = read_error_body(body)
+    code = ERROR_TYPES.get(said.type, "stream_error")
+    if code == "invalid_request":
+        code = code_of_refusal(said)
+    return make_error(
+        code,
+        said.message,
+        secret=secret,
+        http_status=200,
+        request_id=headers.get("request-id"),
+    )
+
+
+def read_error_body(body: object) -> ErrorBody:
+    """Type, message and stable code of an error's body.
+
+    Knows ``{"error": {"type", "message", "details": {"error_code"}}}``, and as
+    other servers have it ``{"error": "…"}``, ``{"message": "…"}``,
+    ``{"detail": "…"}`` and plain text.
+    """
+    if isinstance(body, (str, bytes)):
+        return read_error_text(body)
+    if not isinstance(body, dict):
+        return ErrorBody("", "", "")
+    inner = body.get("error", body)
+    if not isinstance(inner, dict):
+        return ErrorBody("", text_of(inner), "")
+    details = inner.get("details")
+    code = details.get("error_code") if isinstance(details, dict) else inner.get("code")
+    message = inner.get("message") or inner.get("detail")
+    return ErrorBody(text_of(inner.get("type")), text_of(message), text_of(code))
+
+
+def read_error_text(body: str | bytes) -> ErrorBody:
+    try:
+        value = json.loads(body)
+    except ValueError:
+        text = body if isinstance(body, str) else body.decode(errors="replace")
+        return ErrorBody("", text, "")
+    return read_error_body(value) if isinstance(value, dict) else ErrorBody("", "", "")
+
+
+def text_of(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def read_retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds to wait by ``retry-after-ms`` or ``retry-after``, at most
+    MAX_RETRY_AFTER; None where neither says something usable."""
+    milliseconds = read_number(headers.get("retry-after-ms"))
+    value = headers.get("retry-after")
+    seconds = milliseconds / 1000 if milliseconds is not None else read_number(value)
+    if seconds is None and value:
+        seconds = read_seconds_until(value)
+    return None if seconds is None else min(max(seconds, 0.0), MAX_RETRY_AFTER)
+
+
+def read_number(value: str | None) -> float | None:
+    try:
+        number = float(value or "")
+    except ValueError:
+        return None
+    return number if math.isfinite(number) and number >= 0 else None
+
+
+def read_seconds_until(date: str) -> float | None:
+    try:
+        return parsedate_to_datetime(date).timestamp() - time.time()
+    except ValueError:
+        return None
+
+
+def error_from_transport(error: BaseException) -> ProviderError:
+    """The error of a connection that was never made, or that broke."""
+    import httpx2
+
+    causes = list(iterate_causes(error))
+
+    def has_cause(*kinds: type[BaseException]) -> bool:
+        return any(isinstance(cause, kinds) for cause in causes)
+
+    if has_cause(httpx2.TimeoutException):
+        return make_error("timeout")
+    if has_cause(httpx2.DecodingError):
+        return make_error("bad_response")
+    if has_cause(ssl.SSLCertVerificationError):
+        return make_address_error("Its certificate is not valid.")
+    if has_cause(httpx2.UnsupportedProtocol, httpx2.InvalidURL):
+        return make_address_error("Its address is not valid.")
+    is_broken = has_cause(httpx2.ReadError, httpx2.WriteError, httpx2.ProtocolError)
+    return make_error("connection_lost" if is_broken else "connection_failed")
+
+
+def make_address_error(reason: str) -> ProviderError:
+    """A connection that will fail in the same way until the settings change."""
+    return ProviderError(f"{MESSAGES['connection_failed']} {reason}", code="connection_failed")
+
+
+def iterate_causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__

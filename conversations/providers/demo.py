@@ -1,0 +1,231 @@
+"""A scripted model that needs no key, for trying the product out.
+
+It streams like a real one, with blocks of the same shapes, says in every answer
+what it is, and answers the same words with the same text (see ``demo_script``).
+"""
+
+import asyncio
+import hashlib
+import json
+from collections.abc import AsyncGenerator, Iterator
+from itertools import count
+from typing import Any
+
+from conversations.domain.errors import ProviderError
+from conversations.domain.stream import (
+    Block,
+    BlockCompleted,
+    BlockDelta,
+    BlockStarted,
+    MessageCompleted,
+    MessageStarted,
+    ModelInfo,
+    ModelRequest,
+    StreamItem,
+    Usage,
+)
+from conversations.providers.demo_script import (
+    LABEL,
+    choose_script,
+    find_keyword,
+    make_tool_answer,
+)
+
+CHUNK = 4
+"""Characters in a delta: about a token."""
+DEFAULT_DELAY = 0.02
+"""Seconds between deltas: about 50 tokens a second."""
+CHARACTERS_PER_TOKEN = 4
+DEMO_MODEL = ModelInfo(
+    id="demo", name="Demo model", max_input_tokens=200_000, max_output_tokens=8_192
+)
+TOOL_KEYWORDS = {"tool", "recall"}
+# Values for the required arguments of a tool, by their type in its schema.
+SAMPLE_VALUES: dict[str, Any] = {
+    "integer": 1,
+    "number": 1,
+    "boolean": False,
+    "array": [],
+    "object": {},
+    "null": None,
+}
+SAMPLE_STRINGS = {"path": ".", "directory": ".", "folder": ".", "pattern": "*"}
+
+
+class DemoProvider:
+    """Answers by script. ``delay`` is the pause between deltas in seconds."""
+
+    name = "demo"
+    is_demo = True
+
+    def __init__(self, *, delay: float = DEFAULT_DELAY) -> None:
+        self._delay = delay
+        self._calls = count(1)
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamItem]:
+        """See :meth:`conversations.domain.stream.Provider.stream`."""
+        if is_asked_to_fail(request):
+            raise ProviderError(
+                "The demo provider pretends to be overloaded.", code="overloaded", transient=True
+            )
+        answer = DemoAnswer(request, number=next(self._calls))
+        for item in answer.make_items():
+            if isinstance(item, BlockDelta):
+                await asyncio.sleep(self._delay)
+            yield item
+
+    async def list_models(self) -> list[ModelInfo]:
+        return [DEMO_MODEL]
+
+    async def close(self) -> None:
+        return None
+
+
+class DemoAnswer:
+    """One answer: the blocks that the script wants, and the items they make."""
+
+    def __init__(self, request: ModelRequest, *, number: int) -> None:
+        self._request = request
+        self._digest = digest_request(request, number)
+        self._blocks = self._make_blocks()
+
+    def make_items(self) -> Iterator[StreamItem]:
+        usage = Usage(input_tokens=estimate_tokens(self._request.messages), output_tokens=1)
+        yield MessageStarted(message_id=self._message_id, model=DEMO_MODEL.id, usage=usage)
+        for index, block in enumerate(self._blocks):
+            yield from make_block_items(index, block)
+        yield self._complete(usage)
+
+    @property
+    def _message_id(self) -> str:
+        return f"msg_demo_{self._digest}"
+
+    def _make_blocks(self) -> list[Block]:
+        results = read_tool_results(self._request)
+        if results:
+            return [make_text(make_tool_answer(results))]
+        text = read_last_text(self._request)
+        tool = choose_tool(text, self._request.tools)
+        if tool is not None:
+            return [make_text(f"{LABEL} I call `{tool['name']}`."), self._make_call(tool, text)]
+        script = choose_script(text)
+        thinking = [make_thinking(script.thinking)] if script.thinking else []
+        return [*thinking, make_text(script.text)]
+
+    def _make_call(self, tool: dict[str, Any], text: str) -> Block:
+        return {
+            "type": "tool_use",
+            "id": f"toolu_demo_{self._digest}",
+            "name": tool["name"],
+            "input": make_input(tool.get("input_schema") or {}, text),
+        }
+
+    def _complete(self, usage: Usage) -> MessageCompleted:
+        calls = any(block["type"] == "tool_use" for block in self._blocks)
+        return MessageCompleted(
+            blocks=self._blocks,
+            stop_reason="tool_use" if calls else "end_turn",
+            usage=Usage(
+                input_tokens=usage.input_tokens, output_tokens=estimate_tokens(self._blocks)
+            ),
+            model=DEMO_MODEL.id,
+            message_id=self._message_id,
+        )
+
+
+def make_text(text: str) -> Block:
+    return {"type": "text", "text": text}
+
+
+def make_thinking(text: str) -> Block:
+    return {"type": "thinking", "thinking": text, "signature": "demo"}
+
+
+def make_block_items(index: int, block: Block) -> Iterator[StreamItem]:
+    """A block's start, its deltas and its end, as the API would stream it."""
+    kind = block["type"]
+    key = "input" if kind == "tool_use" else kind
+    empty: Any = {} if kind == "tool_use" else ""
+    text = json.dumps(block["input"]) if kind == "tool_use" else block[key]
+    start = {**block, key: empty} | ({"signature": ""} if kind == "thinking" else {})
+    yield BlockStarted(index=index, kind=kind, block=start)
+    for at in range(0, len(text), CHUNK):
+        yield BlockDelta(index=index, kind=kind, text=text[at : at + CHUNK])
+    yield BlockCompleted(index=index, block=block)
+
+
+def digest_request(request: ModelRequest, number: int) -> str:
+    """Tells one answer of a session from the others; the same on every machine."""
+    text = json.dumps([number, request.messages[-8:]], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
+
+
+def estimate_tokens(blocks: list[Block]) -> int:
+    return len(json.dumps(blocks, ensure_ascii=False, default=str)) // CHARACTERS_PER_TOKEN
+
+
+def is_asked_to_fail(request: ModelRequest) -> bool:
+    return find_keyword(read_last_text(request), {"fail"}) is not None
+
+
+def read_blocks(message: dict[str, Any]) -> list[Block]:
+    content = message.get("content")
+    return [make_text(content)] if isinstance(content, str) else list(content or [])
+
+
+def read_last_text(request: ModelRequest) -> str:
+    """What the person wrote last: the first text of the last message that has one.
+
+    What follows in the same message was put there for the model, such as the
+    session's state.
+    """
+    for message in reversed(request.messages):
+        if message.get("role") == "user":
+            texts = [block["text"] for block in read_blocks(message) if block["type"] == "text"]
+            if texts:
+                return str(texts[0])
+    return ""
+
+
+def read_tool_results(request: ModelRequest) -> list[tuple[str, bool]]:
+    """The results in the last message, as texts with whether each is an error."""
+    last = read_blocks(request.messages[-1]) if request.messages else []
+    return [
+        (read_result_text(block), bool(block.get("is_error")))
+        for block in last
+        if block["type"] == "tool_result"
+    ]
+
+
+def read_result_text(result: Block) -> str:
+    parts = read_blocks(result)
+    return "\n".join(part.get("text") or f"[{part['type']}]" for part in parts)
+
+
+def choose_tool(text: str, tools: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """The tool to call: the one that the text names, one for recall, or the first."""
+    keyword = find_keyword(text, TOOL_KEYWORDS)
+    if keyword is None or not tools:
+        return None
+    named = [tool for tool in tools if tool["name"].lower() in text.lower().split()]
+    if keyword == "recall":
+        named = [tool for tool in tools if "recall" in tool["name"]]
+    return (named or tools)[0]
+
+
+def make_input(schema: dict[str, Any], text: str) -> dict[str, Any]:
+    """Arguments that satisfy a simple schema: its required properties only."""
+    properties = schema.get("properties") or {}
+    required = schema.get("required") or []
+    return {name: make_value(name, properties.get(name) or {}, text) for name in required}
+
+
+def make_value(name: str, schema: dict[str, Any], text: str) -> Any:
+    if "default" in schema:
+        return schema["default"]
+    if schema.get("enum"):
+        return schema["enum"][0]
+    kind = schema.get("type", "string")
+    if kind == "string":
+        return SAMPLE_STRINGS.get(name, text)
+    return SAMPLE_VALUES.get(kind, text) if isinstance(kind, str) else text

@@ -1,0 +1,80 @@
+"""An answer as HTML while it is being written, block by block.
+
+A top-level block of Markdown (a paragraph, list, table, code block) depends on
+nothing around it, so it can be rendered for good as soon as the text behind it
+shows that it has ended. What is left is one open block, which is rendered again
+and again, mended. Two things keep that cheap however long the block gets: a list
+or table is parsed and rendered from its last item or row on, and inside a code
+fence nothing is looked for but the line that closes it.
+
+Link reference definitions are the exception to independence: they reach back.
+The full render at the end knows them, and ``is_exact`` says whether it differs.
+"""
+
+from .markdown import render_markdown
+from .open_block import OpenBlock, OpenText, Pieces
+from .source_text import normalise_source
+
+
+class BlockStream:
+    """The HTML of one text that arrives in pieces.
+
+    ``blocks`` holds the HTML of the blocks that are final; it only ever grows.
+    """
+
+    def __init__(self) -> None:
+        self.blocks: list[str] = []
+        self._source = Pieces()
+        self._holds_return = False
+        self._open: OpenText = OpenBlock()
+        self._open_html: str | None = ""
+        self._full_html: str | None = None
+
+    @property
+    def source(self) -> str:
+        """The whole text so far, as it was fed."""
+        return self._source.text
+
+    def feed(self, delta: str) -> list[str]:
+        """Take more text; return the HTML of the blocks that are final because of it."""
+        if self._full_html is not None:
+            raise RuntimeError("The stream is finished.")
+        self._source.append(delta)
+        return self._take(self._normalise(delta))
+
+    def open_html(self) -> str:
+        """The HTML of the block that is being written, as if it ended here."""
+        if self._open_html is None:
+            self._open_html = self._open.html()
+        return self._open_html
+
+    def finish(self) -> str:
+        """End the text: the open block becomes final. Returns the full render."""
+        if self._full_html is None:
+            self._take("\n" if self._holds_return else "")
+            self._render_blocks(self._open.close())
+            self._open, self._open_html = OpenBlock(), ""
+            self._full_html = render_markdown(self.source)
+        return self._full_html
+
+    def is_exact(self) -> bool:
+        """Whether the blocks together are the full render. Finishes the stream."""
+        return self.finish() == "".join(self.blocks)
+
+    def _normalise(self, delta: str) -> str:
+        """The normalised piece; a carriage return at its end waits for what follows."""
+        text = "\r" + delta if self._holds_return else delta
+        self._holds_return = text.endswith("\r")
+        return normalise_source(text.removesuffix("\r"))
+
+    def _take(self, text: str) -> list[str]:
+        known = len(self.blocks)
+        if text:
+            self._open_html = None
+        while text:
+            sources, self._open, text = self._open.take(text)
+            self._render_blocks(sources)
+        return self.blocks[known:]
+
+    def _render_blocks(self, sources: list[str]) -> None:
+        self.blocks += map(render_markdown, sources)

@@ -1,0 +1,155 @@
+"""Code blocks: one markup for all of them, coloured by classes.
+
+Highlighting is decoration, so it gives way whenever it could cost too much. Many
+lexers are quadratic in the length of a line, of a run of white space, or of
+something they fail to find, hence the limits on all three; code beyond them is
+shown plain. A lexer that raises, or does not give back what it was given, is
+ignored.
+"""
+
+import logging
+import re
+from collections.abc import Iterator
+from functools import cache, lru_cache
+from itertools import groupby
+from operator import itemgetter
+from time import thread_time
+
+from pygments.lexer import Lexer
+from pygments.lexers import find_lexer_class, get_all_lexers
+from pygments.token import Comment, Generic, Keyword, Name, Number, String
+from pygments.token import _TokenType as TokenType
+
+from .source_text import escape_text
+
+logger = logging.getLogger(__name__)
+
+PLAIN_LANGUAGE = "text"
+
+HIGHLIGHT_LIMIT = 100_000
+"""Characters of a code block up to which it is highlighted."""
+
+_UNHIGHLIGHTABLE = re.compile(r"[^\n]{1001}|\s{201}")
+_CPU_LIMIT = 1.0
+"""Seconds of CPU time for one block; 100,000 characters of ordinary code take about 0.3."""
+
+_LANGUAGE_WORD = re.compile(r"\s*([\w+#.-]{1,40})")
+
+_CLASSES: dict[TokenType, str] = {
+    Comment: "c",
+    Comment.Preproc: "k",
+    Keyword: "k",
+    Keyword.Constant: "m",
+    Keyword.Type: "nc",
+    Name.Attribute: "na",
+    Name.Builtin: "nb",
+    Name.Class: "nc",
+    Name.Constant: "m",
+    Name.Decorator: "nd",
+    Name.Exception: "nc",
+    Name.Function: "nf",
+    Name.Tag: "nt",
+    Name.Variable: "nv",
+    Number: "m",
+    String: "s",
+    Generic.Deleted: "gd",
+    Generic.Heading: "gh",
+    Generic.Inserted: "gi",
+    Generic.Output: "go",
+    Generic.Prompt: "gp",
+    Generic.Subheading: "gh",
+}
+TOKEN_CLASSES = frozenset(_CLASSES.values())
+"""The classes of highlighted code, each of which has its colour in code.css."""
+
+
+def render_code_block(code: str, *, info: str = "", highlight: bool = True) -> str:
+    """The HTML of a code block; ``info`` is what follows the opening fence."""
+    language = find_language(info)
+    body = _highlight(code, language) if highlight and len(code) <= HIGHLIGHT_LIMIT else None
+    return f"{open_code_block(language)}{escape_text(code) if body is None else body}{CODE_BLOCK_END}"
+
+
+@lru_cache(maxsize=512)
+def open_code_block(language: str) -> str:
+    """The HTML of a code block up to its first character of code."""
+    label = escape_text(language)
+    return (
+        f'<div class="code" data-lang="{label}"><div class="code-head">'
+        f'<span class="code-lang">{label}</span>'
+        '<button type="button" class="code-wrap" data-action="wrap-code"'
+        ' aria-pressed="false">Wrap</button>'
+        '<button type="button" class="code-copy" data-action="copy-code">Copy</button>'
+        '</div><pre tabindex="0"><code class="hl">'
+    )
+
+
+CODE_BLOCK_END = "</code></pre></div>\n"
+
+
+def find_language(info: str) -> str:
+    """The usual name of the language that ``info`` begins with, or ``"text"``."""
+    word = _LANGUAGE_WORD.match(info)
+    return _languages().get(word[1].lower(), PLAIN_LANGUAGE) if word else PLAIN_LANGUAGE
+
+
+@cache
+def _languages() -> dict[str, str]:
+    """Every alias that Pygments knows, with the first alias of the same lexer."""
+    names: dict[str, str] = {}
+    for _, aliases, _, _ in get_all_lexers(plugins=False):
+        for alias in aliases:
+            names.setdefault(alias.lower(), aliases[0].lower())
+    return names
+
+
+@cache
+def _lexer_class(language: str) -> type[Lexer]:
+    """The lexer of a name that ``find_language`` gave."""
+    for name, aliases, _, _ in get_all_lexers(plugins=False):
+        if aliases and aliases[0].lower() == language:
+            return find_lexer_class(name)
+    raise LookupError(language)
+
+
+@lru_cache(maxsize=64)
+def _highlight(code: str, language: str) -> str | None:
+    """The code as HTML with a span per colour; None where it had better stay plain."""
+    if language == PLAIN_LANGUAGE or _UNHIGHLIGHTABLE.search(code):
+        return None
+    try:
+        tokens = list(_classified(code, language))
+    except Exception:
+        logger.warning("The lexer for %s failed.", language, exc_info=True)
+        return None
+    if "".join(text for _, text in tokens) != code:
+        return None
+    return "".join(
+        _span(token_class, "".join(text for _, text in run))
+        for token_class, run in groupby(tokens, itemgetter(0))
+    )
+
+
+def _classified(code: str, language: str) -> Iterator[tuple[str, str]]:
+    """The code in pieces with the class of each; ends early when it takes too long."""
+    lexer = _lexer_class(language)(stripnl=False, ensurenl=False)
+    deadline = thread_time() + _CPU_LIMIT
+    for number, (token_type, text) in enumerate(lexer.get_tokens(code)):
+        if number % 8 == 0 and thread_time() > deadline:
+            return
+        yield _class_of(token_type), text
+
+
+@cache
+def _class_of(token_type: TokenType) -> str:
+    kind: TokenType | None = token_type
+    while kind is not None:
+        if kind in _CLASSES:
+            return _CLASSES[kind]
+        kind = kind.parent
+    return ""
+
+
+def _span(token_class: str, text: str) -> str:
+    escaped = escape_text(text)
+    return f'<span class="{token_class}">{escaped}</span>' if token_class else escaped

@@ -1,0 +1,227 @@
+"""The Markdown dialect of the transcript, and how its tokens become HTML.
+
+CommonMark with tables, strikethrough, task lists and bare web addresses, without
+raw HTML. What differs from the usual rendering does so because the text is
+written by a model that may have been told what to write: an image becomes a
+labelled link, since fetching it would already report to its server; a link says
+where it leads; and of what is in the text, only an address becomes an attribute.
+"""
+
+import re
+from collections.abc import Sequence
+
+from markdown_it import MarkdownIt
+from markdown_it.renderer import RendererHTML
+from markdown_it.rules_block import StateBlock
+from markdown_it.rules_core import StateCore
+from markdown_it.rules_inline import StateInline
+from markdown_it.rules_inline.autolink import autolink
+from markdown_it.token import Token
+from markdown_it.utils import EnvType, OptionsDict
+
+from .code_blocks import render_code_block
+from .links import URL, describe_destination, normalise_url, trim_url, web_host
+from .sanitiser import sanitise
+from .source_text import escape_text
+
+_MAX_BLOCK_LEVEL = 18
+"""Just below the parser's own limit, at which it drops the text without a trace."""
+
+_LINK_IN_ANGLES = re.compile(r"<(?:https?:|mailto:|[^\s<>:@]+@)", re.IGNORECASE)
+_CHECKBOXES = {True: "☑ ", False: "☐ "}
+_TITLE_LIMIT = 200
+
+
+class TranscriptMarkdown(MarkdownIt):
+    """The parser. It accepts any address; which ones become links is decided later."""
+
+    def validateLink(self, url: str) -> bool:
+        return True
+
+    def normalizeLink(self, url: str) -> str:
+        return normalise_url(url)
+
+
+class TranscriptRenderer(RendererHTML):
+    """HTML for the tokens that the transcript shows in its own way."""
+
+    def fence(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
+        token = tokens[idx]
+        return render_code_block(token.content, info=token.info, highlight=env["highlight"])
+
+    def code_block(
+        self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType
+    ) -> str:
+        return render_code_block(tokens[idx].content)
+
+    def image(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
+        token = tokens[idx]
+        alt = " ".join(self.renderInlineAsText(token.children, options, env).split())
+        return _link_to_image(alt, url=str(token.attrs["src"]), is_nested=bool(token.meta))
+
+    def table_open(
+        self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType
+    ) -> str:
+        return '<div class="table-wrap" tabindex="0" role="region" aria-label="Table"><table>\n'
+
+    def table_close(
+        self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType
+    ) -> str:
+        return "</table></div>\n"
+
+    def th_open(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
+        return _open_cell(tokens[idx])
+
+    def td_open(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
+        return _open_cell(tokens[idx])
+
+    def list_item_open(
+        self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType
+    ) -> str:
+        checkbox = _CHECKBOXES[tokens[idx].meta["checked"]] if tokens[idx].meta else ""
+        return self.renderToken(tokens, idx, options, env) + checkbox
+
+
+def _open_cell(token: Token) -> str:
+    """The opening tag of a cell; the parser hands its alignment over as a style."""
+    alignment = str(token.attrs.get("style", "")).removeprefix("text-align:")
+    return f'<{token.tag} class="ta-{alignment}">' if alignment else f"<{token.tag}>"
+
+
+def _link_to_image(alt: str, *, url: str, is_nested: bool) -> str:
+    """What stands for an image: a link unless it ``is_nested`` in one or not on the web."""
+    host = web_host(url)
+    label = escape_text(f"image: {alt}" if alt else "image")
+    if host is None:
+        return f'<span class="img-blocked">{label}</span>'
+    label = f"{label} ({escape_text(host)})"
+    if is_nested:
+        return f'<span class="img-blocked">{label}</span>'
+    return f'<a class="img-blocked" href="{_quote(url)}" title="{_quote(host)}">{label}</a>'
+
+
+def _quote(value: str) -> str:
+    return escape_text(value).replace('"', "&quot;")
+
+
+def _limit_depth(state: StateBlock, start_line: int, end_line: int, silent: bool) -> bool:
+    """Block rule: from ``_MAX_BLOCK_LEVEL`` on, everything is one paragraph."""
+    if silent or state.level < _MAX_BLOCK_LEVEL:
+        return False
+    state.line = end_line
+    state.push("paragraph_open", "p", 1).map = [start_line, end_line]
+    inline = state.push("inline", "", 0)
+    inline.content = state.getLines(start_line, end_line, state.blkIndent, False).strip()
+    inline.map = [start_line, end_line]
+    inline.children = []
+    state.push("paragraph_close", "p", -1)
+    return True
+
+
+def _link_in_angles(state: StateInline, silent: bool) -> bool:
+    """Inline rule: <address>, unless it is something like <std::string>."""
+    return _LINK_IN_ANGLES.match(state.src, state.pos) is not None and autolink(state, silent)
+
+
+def _bare_url(state: StateInline, silent: bool) -> bool:
+    """Inline rule: an address without marks, found at its ``://``.
+
+    It has no characters that other rules need to see, so looking ahead (``silent``)
+    can do without it.
+    """
+    if silent or state.linkLevel or not state.src.startswith("://", state.pos):
+        return False
+    start = state.pos - (4 if state.src[state.pos - 1] in "pP" else 5)
+    match = URL.match(state.src, start, state.posMax) if start >= 0 else None
+    if match is None:
+        return False
+    url = trim_url(match[0])
+    href = normalise_url(url)
+    scheme = state.src[start : state.pos]
+    if web_host(href) is None or not state.pending.endswith(scheme):
+        return False
+    state.pending = state.pending[: -len(scheme)]
+    state.push("link_open", "a", 1).attrs = {"href": href}
+    state.push("text", "", 0).content = url
+    state.push("link_close", "a", -1)
+    state.pos = start + len(url)
+    return True
+
+
+def _settle_inlines(state: StateCore) -> None:
+    """Core rule: decide about links and put checkboxes before their text."""
+    tokens = state.tokens
+    for index, token in enumerate(tokens):
+        if token.type == "inline":
+            _settle_links(token.children or [])
+        elif token.type == "list_item_open" and token.meta:
+            _place_checkbox(token, tokens[index + 2])
+
+
+def _settle_links(children: list[Token]) -> None:
+    """Name each link's destination; take away nested links and ones that lead nowhere."""
+    opened: list[Token] = []
+    for token in children:
+        if token.type == "link_open":
+            _settle_link(token, is_nested=bool(opened))
+            opened.append(token)
+        elif token.type == "link_close":
+            opener = opened.pop()
+            token.tag, token.hidden = opener.tag, opener.hidden
+        elif token.type == "image" and opened:
+            token.meta["nested"] = True
+
+
+def _settle_link(token: Token, *, is_nested: bool) -> None:
+    href = str(token.attrs["href"])
+    destination = describe_destination(href)
+    if is_nested:
+        token.hidden = True
+    elif destination is None:
+        token.tag = "span"
+        token.attrs = {"class": "link-blocked", "title": href[:_TITLE_LIMIT]}
+    else:
+        token.attrs = {"href": href, "title": destination[:_TITLE_LIMIT]}
+
+
+def _place_checkbox(item: Token, inline: Token) -> None:
+    if inline.type == "inline" and inline.children is not None:
+        checkbox = Token("text", "", 0, content=_CHECKBOXES[item.meta["checked"]])
+        inline.children.insert(0, checkbox)
+        item.meta = {}
+
+
+def _make_parser() -> TranscriptMarkdown:
+    parser = TranscriptMarkdown(
+        "commonmark",
+        {"html": False, "tasklists": True, "xhtmlOut": False},
+        renderer_cls=TranscriptRenderer,
+    )
+    parser.enable(["table", "strikethrough"]).disable(["html_block", "html_inline"])
+    parser.block.ruler.before("table", "limit_depth", _limit_depth)
+    parser.inline.ruler.at("autolink", _link_in_angles)
+    parser.inline.ruler.before("newline", "bare_url", _bare_url)
+    parser.core.ruler.push("settle_inlines", _settle_inlines)
+    parser.parse("-")  # Compiles the rules, which is not safe in several threads at once.
+    return parser
+
+
+_PARSER = _make_parser()
+
+
+def parse(source: str) -> list[Token]:
+    """Parse normalised text into tokens that are ready for ``render_tokens``."""
+    return _PARSER.parse(source)
+
+
+def parse_blocks(source: str) -> list[Token]:
+    """Parse normalised text into block tokens only; paragraphs keep their raw text."""
+    tokens: list[Token] = []
+    _PARSER.block.parse(source, _PARSER, {}, tokens)
+    return tokens
+
+
+def render_tokens(tokens: Sequence[Token], *, highlight: bool) -> str:
+    """Turn tokens into sanitised HTML."""
+    html: str = _PARSER.renderer.render(tokens, _PARSER.options, {"highlight": highlight})
+    return sanitise(html)

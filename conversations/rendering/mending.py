@@ -1,0 +1,220 @@
+"""Markdown cut off in mid-word, made whole enough to look at.
+
+While an answer streams, the block being written ends anywhere: inside ``**bold``,
+a code span, half an address, or with a lone ``-`` that may become a list, a rule
+or a heading. ``mend`` closes what is half open and hides what does not say yet
+what it will be. The guess need not be right, it is replaced by the next one; it
+must not make the page jump, and must cost little.
+"""
+
+import re
+from dataclasses import dataclass
+
+from markdown_it.rules_block.table import escapedSplit
+
+INLINE_LIMIT = 4_000
+"""Characters of one paragraph up to which its marks are mended."""
+
+_FENCE = re.compile(
+    r"^[ \t>]*+(?:(?:[-+*]|\d{1,9}[.)])[ \t]++)*+(`{3,}+|~{3,}+)([^\n]*+)", re.MULTILINE
+)
+_LONE_MARKERS = re.compile(r"[ \t>]*+(?:\d{1,9}+[.)]?[ \t]*+)?[-+*_=#|:`~> \t]*+")
+_HALF_CLOSING_FENCE = re.compile(r"[ \t>]*+(?:`+|~+)")
+_HALF_CHECKBOX = re.compile(r"\[[ xX]?\]?[ \t]*")
+_TABLE_ROW = re.compile(r" {0,3}\|")
+_RUN_START = re.compile(
+    r"^[ \t>]*+(?:\n|(?:(?:[-+*]|\d{1,9}[.)])[ \t]++)++|#{1,6}[ \t]++|(?=\|))", re.MULTILINE
+)
+_MARK = re.compile(
+    r"\\.?|`+|\*+|_+|~~+|!?\[|\]\(?|<[A-Za-z][^\s<>]*+(?!>)|https?://[^\s*<>\[\]`]*+", re.DOTALL
+)
+_WHOLE_TARGET = re.compile(
+    r"\s*(?:<[^<>\n]*>|[^\s()<>]*(?:\([^\s()]*\)[^\s()]*)*)"
+    r"(?:\s+(?:\"[^\"]*\"|'[^']*'|\([^()]*\)))?\s*\)"
+)
+_HALF_TARGET = re.compile(r"\s*(?:<[^<>\n]*|[^\s<>]*(?:\s+(?:[\"'(][^\"'()]*)?)?)\Z")
+
+
+def mend(source: str) -> str:
+    """Return the open end of a Markdown text so that it renders as if it were whole."""
+    before, last_line = _split_last_line(source)
+    if _is_in_fence(source):
+        return before if _HALF_CLOSING_FENCE.fullmatch(last_line) else source
+    if _LONE_MARKERS.fullmatch(last_line) or _opens_fence(_FENCE.match(last_line)):
+        source = before
+    start = _find_run_start(source)
+    if len(source) - start <= INLINE_LIMIT:
+        source = source[:start] + _mend_inline(source[start:])
+    return _complete_table(source)
+
+
+def _split_last_line(source: str) -> tuple[str, str]:
+    cut = source.rfind("\n") + 1
+    return source[:cut], source[cut:]
+
+
+def _opens_fence(fence: re.Match[str] | None) -> bool:
+    return fence is not None and not (fence[1][0] == "`" and "`" in fence[2])
+
+
+def _is_in_fence(source: str) -> bool:
+    """Whether the text ends inside a code fence, its opening line being complete."""
+    opening = ""
+    for fence in _FENCE.finditer(source):
+        if not opening and fence.end() < len(source) and _opens_fence(fence):
+            opening = fence[1]
+        elif opening and fence[1].startswith(opening) and not fence[2].strip(" \t"):
+            opening = ""
+    return bool(opening)
+
+
+def _find_run_start(source: str) -> int:
+    """Where the last paragraph, item, heading or cell begins: marks pair up within it."""
+    start = 0
+    for match in _RUN_START.finditer(source):
+        start = match.end()
+    if source.startswith("|", start):
+        return source.rfind("|") + 1
+    return start
+
+
+def _complete_table(source: str) -> str:
+    """Show a table's header as a table before the line below it has come."""
+    lines = source.rstrip("\n").rsplit("\n", 2)
+    if not _TABLE_ROW.match(lines[-1]) or (len(lines) > 1 and _TABLE_ROW.match(lines[-2])):
+        return source
+    cells = escapedSplit(lines[-1].strip())
+    columns = len(cells) - (not cells[0]) - (len(cells) > 1 and not cells[-1])
+    return "\n".join([*lines, "|" + "---|" * columns]) if columns else source
+
+
+@dataclass(slots=True)
+class _Opener:
+    """Marks of emphasis that have not been closed: how many, and where they start."""
+
+    mark: str
+    length: int
+    start: int
+
+    @property
+    def end(self) -> int:
+        return self.start + self.length
+
+
+def _mend_inline(text: str) -> str:
+    text = text.rstrip()
+    if _HALF_CHECKBOX.fullmatch(text):
+        return ""
+    return _Mender(text).mend()
+
+
+class _Mender:
+    """One pass over the text of a paragraph, remembering what is open."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.emphasis: list[_Opener] = []
+        self.brackets: list[int] = []
+
+    def mend(self) -> str:
+        position = 0
+        while (match := _MARK.search(self.text, position)) is not None:
+            position = self._take(match)
+        self._show_half_link_as_label()
+        self._drop_empty_emphasis()
+        closers = "".join(opener.mark * opener.length for opener in reversed(self.emphasis))
+        return self.text.rstrip() + closers
+
+    def _take(self, match: re.Match[str]) -> int:
+        """Note one mark, or change the text if it is half of one; where to go on."""
+        first = match[0][0]
+        if first == "\\":
+            return self._take_backslash(match)
+        if first == "`":
+            return self._take_backticks(match)
+        if first == "<":
+            return self._take_angle(match)
+        if first in "![":
+            self.brackets.append(match.start())
+        elif first == "h":
+            pass
+        elif first == "]":
+            return self._take_closing_bracket(match)
+        else:
+            self._take_emphasis(match)
+        return match.end()
+
+    def _take_backslash(self, match: re.Match[str]) -> int:
+        if len(match[0]) == 1:
+            self.text = self.text[:-1]
+        return match.end()
+
+    def _take_backticks(self, match: re.Match[str]) -> int:
+        """Skip a code span; close it if it is open, drop it if it is empty."""
+        length = len(match[0])
+        position = match.end()
+        for run in re.compile("`+").finditer(self.text, position):
+            if len(run[0]) == length:
+                return run.end()
+        if position == len(self.text):
+            self.text = self.text[: match.start()]
+        else:
+            code = self.text[position:]
+            self.text += "`" * (length - (len(code) - len(code.rstrip("`"))))
+        return len(self.text)
+
+    def _take_angle(self, match: re.Match[str]) -> int:
+        if match.end() == len(self.text) and "://" in match[0]:
+            self.text += ">"
+        return len(self.text) if match.end() == len(self.text) else match.end()
+
+    def _take_closing_bracket(self, match: re.Match[str]) -> int:
+        """Skip a whole link; cut a half one down to ``[label``."""
+        if not self.brackets:
+            return match.end()
+        if match.end() == len(self.text):
+            self.text = self.text[: match.start()]
+        elif match[0] == "]":
+            self.brackets.pop()
+        elif whole := _WHOLE_TARGET.match(self.text, match.end()):
+            self.brackets.pop()
+            return whole.end()
+        elif _HALF_TARGET.match(self.text, match.end()):
+            self.text = self.text[: match.start()]
+        else:
+            self.brackets.pop()
+        return match.end()
+
+    def _take_emphasis(self, match: re.Match[str]) -> None:
+        mark, length = match[0][0], len(match[0])
+        before = self.text[match.start() - 1] if match.start() else " "
+        after = self.text[match.end()] if match.end() < len(self.text) else " "
+        if not before.isspace():
+            length = self._close_emphasis(mark, length)
+        if not length:
+            return
+        if match.end() == len(self.text):
+            self.text = self.text[:-length]
+        elif not after.isspace() and not before.isalnum() and (mark != "~" or length == 2):
+            self.emphasis.append(_Opener(mark, length, match.start()))
+
+    def _close_emphasis(self, mark: str, length: int) -> int:
+        """Take ``length`` marks off the openers of their kind; how many are left over."""
+        while length and any(opener.mark == mark for opener in self.emphasis):
+            while self.emphasis[-1].mark != mark:
+                self.emphasis.pop()
+            closed = min(length, self.emphasis[-1].length)
+            length -= closed
+            self.emphasis[-1].length -= closed
+            if not self.emphasis[-1].length:
+                self.emphasis.pop()
+        return length
+
+    def _show_half_link_as_label(self) -> None:
+        for start in reversed(self.brackets):
+            opening = 2 if self.text.startswith("!", start) else 1
+            self.text = self.text[:start] + self.text[start + opening :]
+
+    def _drop_empty_emphasis(self) -> None:
+        while self.emphasis and self.emphasis[-1].end >= len(self.text):
+            self.text = self.text[: self.emphasis.pop().start]

@@ -1,0 +1,1 @@
+"""Runs: queue, loop, live broadcast, stop, recovery. One runtime for each process."""

@@ -1,0 +1,36 @@
+"""What pages ask the runtime from a request's thread: models, and recovery."""
+
+import asyncio
+
+from django.conf import settings
+
+from conversations.archive.runs import active_runs
+from conversations.domain.stream import ModelInfo
+
+from . import current
+from .options import read_options
+
+RECOVERY_SECONDS = 10.0
+
+
+def list_models() -> list[ModelInfo]:
+    """The models on offer: the provider's, as soon as they are known."""
+    runtime = current.started_runtime()
+    if runtime is not None:
+        return runtime.models
+    return list(read_options(supervise=False).models)
+
+
+def recover_session(session_pk: int) -> bool:
+    """End the session's run if its process is gone. True when one was looked at."""
+    found = active_runs(stale_seconds=settings.LOOM.stale_seconds, session_pks=[session_pk])
+    runtime = current.started_runtime()
+    if not found or runtime is None or runtime.loop is None:
+        return False
+    if not any(runtime.is_orphan(run) for run in found):
+        return False
+    recovery = asyncio.run_coroutine_threadsafe(
+        runtime.recover(session_pk=session_pk), runtime.loop
+    )
+    recovery.result(RECOVERY_SECONDS)
+    return True

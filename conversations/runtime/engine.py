@@ -1,0 +1,394 @@
+"""The runtime: one for each process, on its event loop.
+
+Entry points call its methods and know nothing of how a run is carried out. A run
+belongs to this object and not to a socket, so it goes on when every page closes.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from conversations.archive import runs as archive_runs
+from conversations.archive.append import Row
+from conversations.archive.runs import Accepted, ActiveRun, Claimed, Restarted
+from conversations.archive.sessions import get_session
+from conversations.archive.transcript import rewound_ranges, render_rewound_marker
+from conversations.domain.errors import ProviderError
+from conversations.domain.stream import ModelInfo, Provider
+from conversations.models import Session
+from conversations.providers.model_limits import find_limits
+from conversations.providers.registry import make_provider
+
+from .database import Readers, Writer
+from .drafts import DraftKeeper
+from .frames import Frame, idle_frame, queue_frame, rows_frame, EVERY_DRAFT
+from .hub import Hub
+from .options import RuntimeOptions
+from .ownership import Owner
+from .relay import Relay
+from .run import RunExecution
+from .watch import Watcher
+
+logger = logging.getLogger(__name__)
+
+BUSY_STEP, LONGEST_INTERVAL = 0.0012, 0.12
+"""Seconds by which each running answer stretches the interval between its frames,
+up to a bound: a hundred answers share one core with everything else."""
+
+
+@dataclass(slots=True)
+class _Worker:
+    """Carries out a session's runs, one after the other."""
+
+    task: asyncio.Task[None] | None = None
+    execution: RunExecution | None = None
+    again: bool = False
+
+
+class Runtime:
+    """Start it on the loop that serves; stop it before that loop ends."""
+
+    def __init__(self, options: RuntimeOptions) -> None:
+        self.options = options
+        self.owner = Owner(options.data_dir / "run")
+        self.writer = Writer()
+        self.readers = Readers()
+        self.hub = Hub()
+        self.provider: Provider = _make_provider(options)
+        self.drafts = DraftKeeper(self.writer, interval=options.draft_interval)
+        self.models: list[ModelInfo] = list(options.models)
+        self.watcher = Watcher(self)
+        self.relay = Relay(self, url=options.redis_url)
+        self._workers: dict[int, _Worker] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._background: set[asyncio.Task[Any]] = set()
+        self._stopping = False
+        self.loop: asyncio.AbstractEventLoop | None = None
+
+    async def start(self) -> None:
+        """Recover what dead processes left, then look after things."""
+        self.loop = asyncio.get_running_loop()
+        if self.provider.is_demo:
+            self.models = await self.provider.list_models()
+        if self.options.supervise:
+            await self.recover()
+            self.owner.remove_leftovers()
+        loops: list[Callable[[], Coroutine[Any, Any, None]]] = [
+            self.drafts.keep,
+            self._beat_for_ever,
+            self.watcher.watch,
+        ]
+        if self.relay.is_used:
+            loops.append(self.relay.listen)
+        self._tasks = [asyncio.create_task(_for_ever(loop)) for loop in loops]
+        if self.options.supervise:
+            await self._claim_waiting()
+
+    async def stop(self) -> None:
+        """Stop the running answers, keep what they have, let go of everything."""
+        self._stopping = True
+        workers = [w.task for w in self._workers.values() if w.task]
+        for worker in list(self._workers.values()):
+            if worker.execution:
+                worker.execution.stop("the server was stopped")
+        if workers:
+            await asyncio.wait(workers, timeout=20)
+        for task in (*self._tasks, *self._background):
+            task.cancel()
+        await asyncio.gather(*self._tasks, *self._background, return_exceptions=True)
+        await self.provider.close()
+        await self.relay.close()
+        await asyncio.to_thread(self.writer.close)
+        await asyncio.to_thread(self.readers.close)
+        self.owner.close()
+
+    async def send(
+        self, session: Session, *, client_id: str, text: str, user_pk: int | None
+    ) -> Accepted:
+        """Accept a person's message (see ``archive.runs.accept_message``) and see
+        that it is answered. Returns when it is on disk."""
+        accepted = await self.writer.write(
+            archive_runs.accept_message,
+            session,
+            client_id=client_id,
+            text=text,
+            user_pk=user_pk,
+            max_queued=self.options.max_queued,
+            owner=self.owner.id,
+        )
+        self.publish_rows(session.pk, accepted.rows, title=accepted.title)
+        if accepted.is_new and accepted.claimed is None:
+            await self.publish_queue(session.pk)
+        self._begin(session.pk, accepted.claimed)
+        return accepted
+
+    async def edit(
+        self, session: Session, *, client_id: str, turn: int, text: str, user_pk: int | None
+    ) -> Accepted:
+        restarted = await self.writer.write(
+            archive_runs.edit_message,
+            session,
+            client_id=client_id,
+            turn=turn,
+            text=text,
+            user_pk=user_pk,
+        )
+        return await self._restart(session, restarted)
+
+    async def answer_again(
+        self, session: Session, *, client_id: str, turn: int | None, user_pk: int | None
+    ) -> Accepted:
+        restarted = await self.writer.write(
+            archive_runs.answer_again, session, client_id=client_id, turn=turn, user_pk=user_pk
+        )
+        return await self._restart(session, restarted)
+
+    async def go_on(self, session: Session, *, client_id: str, user_pk: int | None) -> Accepted:
+        accepted = await self.writer.write(
+            archive_runs.continue_run, session, client_id=client_id, user_pk=user_pk
+        )
+        self._begin(session.pk, None)
+        return accepted
+
+    async def withdraw(self, session: Session, *, run: UUID) -> None:
+        await self.writer.write(archive_runs.withdraw_message, session, run=run)
+        await self.publish_queue(session.pk)
+
+    async def stop_run(self, session: Session) -> None:
+        """End the session's running answer, in this process or in another one."""
+        worker = self._workers.get(session.pk)
+        if worker is not None and worker.execution is not None:
+            worker.execution.stop()
+        else:
+            await self.writer.write(archive_runs.request_stop, session.pk)
+
+    def execution_of(self, session_pk: int) -> RunExecution | None:
+        """The run that this process is carrying out in a session."""
+        worker = self._workers.get(session_pk)
+        return worker.execution if worker else None
+
+    @property
+    def run_count(self) -> int:
+        return sum(worker.execution is not None for worker in self._workers.values())
+
+    def kick(self, session_pk: int) -> None:
+        """See that the session's queue is worked on by this process."""
+        self._begin(session_pk, None)
+
+    async def wait_idle(self, session_pk: int) -> None:
+        """Return when this process works on the session no more."""
+        worker = self._workers.get(session_pk)
+        if worker is not None and worker.task is not None:
+            await asyncio.wait({worker.task})
+
+    @property
+    def delta_interval(self) -> float:
+        """Seconds between two frames of one answer."""
+        wanted = len(self._workers) * BUSY_STEP
+        return max(self.options.delta_interval, min(wanted, LONGEST_INTERVAL))
+
+    def is_watched(self, session_pk: int) -> bool:
+        return self.relay.is_used or self.hub.is_watched(session_pk)
+
+    def publish(self, session_pk: int, frame: Frame) -> None:
+        """Send a frame to every page that watches the session, in any process."""
+        self.hub.publish(session_pk, frame)
+        self.relay.send(session_pk, frame)
+
+    def publish_snapshots(self, session_pk: int) -> None:
+        """Send the whole draft of a run that this process carries out."""
+        execution = self.execution_of(session_pk)
+        if execution is not None:
+            execution.flush()
+            for frame in execution.live.snapshots():
+                self.publish(session_pk, frame)
+
+    def publish_rows(self, session_pk: int, rows: Sequence[Row], *, title: str = "") -> None:
+        if rows:
+            self.publish(session_pk, rows_frame(rows))
+        if title:
+            self.publish(session_pk, {"type": "title", "title": title})
+
+    async def publish_queue(self, session_pk: int) -> None:
+        waiting = await self.readers.read(archive_runs.queued_messages, session_pk)
+        self.publish(session_pk, queue_frame(waiting))
+
+    async def _restart(self, session: Session, restarted: Restarted) -> Accepted:
+        rewound, accepted = restarted.rewound, restarted.accepted
+        if rewound.from_seq <= rewound.to_seq:
+            frame = await self.readers.read(self._rewound_frame, session.uuid, rewound)
+            self.publish(session.pk, frame)
+        self.publish_rows(session.pk, accepted.rows)
+        self._begin(session.pk, None)
+        return accepted
+
+    def _rewound_frame(self, uuid: UUID, rewound: archive_runs.Rewound) -> Frame:
+        session = get_session(uuid)
+        [whole] = [
+            r
+            for r in rewound_ranges(session, source="seq")
+            if r.low <= rewound.from_seq <= r.high
+        ]
+        return {
+            "type": "rewound",
+            "from_seq": whole.low,
+            "to_seq": whole.high,
+            "html": render_rewound_marker(session, whole),
+        }
+
+    def model_for(self, chosen: str) -> str:
+        if self.provider.is_demo:
+            return "demo"
+        return chosen or self.options.model
+
+    def limits_of(self, model: str) -> tuple[int, int]:
+        """Tokens that a request may have, and that its answer may have."""
+        known = next((info for info in self.models if info.id == model), None)
+        limits = find_limits(model)
+        limit = known.max_input_tokens if known else limits.input_tokens
+        output = known.max_output_tokens if known else limits.output_tokens
+        return (
+            min(limit, self.options.max_input_tokens),
+            min(output, self.options.max_output_tokens),
+        )
+
+    async def refresh_models(self) -> None:
+        """Ask the provider which models it offers; keep the configured ones when it
+        does not say."""
+        try:
+            self.models = await self.provider.list_models() or self.models
+        except ProviderError as error:
+            logger.warning("models_not_listed", extra={"fields": {"error_code": error.code}})
+
+    def prepare_provider(self) -> None:
+        """Somebody is about to chat: load what the first answer needs, once."""
+        if not self.provider.is_demo and not self._background:
+            self.run_in_background(self.refresh_models())
+
+    def run_in_background(self, work: Coroutine[Any, Any, Any]) -> None:
+        task = asyncio.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(_log_failure)
+
+    def _begin(self, session_pk: int, claimed: Claimed | None) -> None:
+        if self._stopping:
+            return
+        worker = self._workers.get(session_pk)
+        if worker is None:
+            worker = self._workers[session_pk] = _Worker()
+            worker.task = asyncio.create_task(self._work(session_pk, worker, claimed))
+        else:
+            worker.again = True
+
+    async def _work(self, session_pk: int, worker: _Worker, claimed: Claimed | None) -> None:
+        try:
+            while not self._stopping:
+                worker.again = False
+                if claimed is None:
+                    claimed = await self._claim(session_pk)
+                if claimed is not None:
+                    await self._carry_out(worker, claimed)
+                    claimed = None
+                elif not worker.again:
+                    break
+        except Exception:
+            logger.exception("the worker of session %s ended", session_pk)
+        finally:
+            del self._workers[session_pk]
+        self.publish(session_pk, idle_frame())
+
+    async def _claim(self, session_pk: int) -> Claimed | None:
+        claimed = await self.writer.write(
+            archive_runs.claim_next_run, session_pk, owner=self.owner.id
+        )
+        if claimed is not None:
+            self.publish_rows(session_pk, claimed.rows, title=claimed.title)
+            await self.publish_queue(session_pk)
+        return claimed
+
+    async def _carry_out(self, worker: _Worker, claimed: Claimed) -> None:
+        worker.execution = RunExecution(self, claimed)
+        try:
+            await worker.execution.carry_out()
+        except Exception:
+            logger.exception("run_not_finished", extra={"fields": {"run": str(claimed.run)}})
+            await self._interrupt(claimed.run_pk, claimed.session_pk)
+        finally:
+            worker.execution = None
+
+    async def _beat_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(self.options.heartbeat)
+            await self._beat()
+            if self.options.supervise:
+                await self.recover()
+                await self._claim_waiting()
+
+    async def _beat(self) -> None:
+        running = {
+            w.execution.claimed.run_pk: w.execution
+            for w in self._workers.values()
+            if w.execution is not None
+        }
+        if running:
+            for run_pk in await self.writer.write(archive_runs.beat, list(running)):
+                running[run_pk].stop()
+
+    async def recover(self, *, session_pk: int | None = None) -> None:
+        """End the runs whose process is gone: in all sessions, or in one."""
+        found = await self.readers.read(
+            archive_runs.active_runs,
+            stale_seconds=self.options.stale_after,
+            session_pks=None if session_pk is None else [session_pk],
+        )
+        for run in found:
+            if self.is_orphan(run):
+                await self._interrupt(run.run_pk, run.session_pk)
+
+    def is_orphan(self, run: ActiveRun) -> bool:
+        if run.owner == self.owner.id:
+            worker = self._workers.get(run.session_pk)
+            return worker is None and run.elapsed_ms > 1000 * self.options.heartbeat
+        gone = self.owner.is_gone(run.owner)
+        return run.is_stale if gone is None else gone
+
+    async def _interrupt(self, run_pk: int, session_pk: int) -> None:
+        rows = await self.writer.write(archive_runs.interrupt_run, run_pk)
+        if rows:
+            logger.warning("run_interrupted", extra={"fields": {"run_pk": run_pk}})
+            self.publish(session_pk, rows_frame(rows, ends_draft=EVERY_DRAFT))
+            self.publish(session_pk, idle_frame())
+
+    async def _claim_waiting(self) -> None:
+        for session_pk in await self.readers.read(archive_runs.sessions_with_queue):
+            if session_pk not in self._workers:
+                self.kick(session_pk)
+
+
+def _make_provider(options: RuntimeOptions) -> Provider:
+    return make_provider(
+        name="anthropic" if options.api_key else "demo",
+        api_key=options.api_key,
+        base_url=options.base_url or None,
+        timeout=options.provider_timeout,
+        demo_delay=options.demo_delay,
+        fallback_models=options.models,
+    )
+
+
+async def _for_ever(loop: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Keep a loop going: a database that is away for a moment must not end it."""
+    while True:
+        try:
+            await loop()
+        except Exception:
+            logger.exception("a loop of the runtime failed and is started again")
+            await asyncio.sleep(1)
+
+
+def _log_failure(task: asyncio.Task[Any]) -> None:
+    if not task.cancelled() and task.exception() is not None:
+        logger.error("background work failed", exc_info=task.exception())

@@ -1,0 +1,59 @@
+"""The frames that pages get, as plain dicts; ``docs/protocol.md`` describes them."""
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from conversations.archive.append import Row
+from conversations.archive.runs import ActiveRun, QueuedMessage
+from conversations.domain.runs import IDLE, RUNNING
+
+type Frame = dict[str, Any]
+
+RETRYING = "retrying"
+EVERY_DRAFT = "*"
+"""In ``ends_draft``: whatever draft the page shows."""
+
+
+def dump_frame(frame: Frame) -> str:
+    return json.dumps(frame, ensure_ascii=False, separators=(",", ":"))
+
+
+def rows_frame(rows: Iterable[Row], *, ends_draft: str = "") -> Frame:
+    frame: Frame = {
+        "type": "rows",
+        "rows": [
+            {"seq": r.seq, "event_type": r.event_type, "turn": r.turn, "html": r.html}
+            | ({"client_id": r.client_id} if r.client_id else {})
+            for r in rows
+        ],
+    }
+    return frame | {"ends_draft": ends_draft} if ends_draft else frame
+
+
+def state_frame(*, run_state: str, run: str, note: str, elapsed_ms: int) -> Frame:
+    """``note`` says what a running run waits for."""
+    return {
+        "type": "state",
+        "run_state": RETRYING if note and run_state == RUNNING else run_state,
+        "run": run,
+        "text": note,
+        "elapsed_ms": elapsed_ms,
+    }
+
+
+def idle_frame() -> Frame:
+    return state_frame(run_state=IDLE, run="", note="", elapsed_ms=0)
+
+
+def active_frame(run: ActiveRun | None) -> Frame:
+    if run is None:
+        return idle_frame()
+    return state_frame(
+        run_state=run.state, run=str(run.run), note=run.note, elapsed_ms=run.elapsed_ms
+    )
+
+
+def queue_frame(waiting: Sequence[QueuedMessage]) -> Frame:
+    items = [{"run": str(m.run), "text": m.text, "client_id": m.client_id} for m in waiting]
+    return {"type": "queue", "items": items}

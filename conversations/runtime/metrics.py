@@ -1,0 +1,44 @@
+"""What this process does right now, and how much the archive holds in flight."""
+
+from dataclasses import dataclass
+
+from conversations.archive.runs import count_runs_by_state
+from conversations.domain.runs import QUEUED, RUNNING, WAITING_APPROVAL
+
+from .current import started_runtime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    name: str
+    help: str
+    kind: str
+    value: float
+
+
+def read_metrics() -> list[Metric]:
+    states = count_runs_by_state((QUEUED, RUNNING, WAITING_APPROVAL))
+    runtime = started_runtime()
+    return [
+        _gauge("loom_runs_queued", "Messages that wait.", states.get(QUEUED, 0)),
+        _gauge("loom_runs_running", "Answers that are being written.", states.get(RUNNING, 0)),
+        _gauge(
+            "loom_runs_waiting_approval",
+            "Runs that wait for a person's approval.",
+            states.get(WAITING_APPROVAL, 0),
+        ),
+        _gauge(
+            "loom_process_runs",
+            "Runs that this process carries out.",
+            runtime.run_count if runtime else 0,
+        ),
+        _gauge(
+            "loom_process_sockets",
+            "Pages that are connected to this process.",
+            runtime.hub.subscriber_count if runtime else 0,
+        ),
+    ]
+
+
+def _gauge(name: str, help_text: str, value: float) -> Metric:
+    return Metric(name=name, help=help_text, kind="gauge", value=value)

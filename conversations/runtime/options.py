@@ -1,0 +1,72 @@
+"""What the runtime is configured with, as plain values."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from django.conf import settings
+
+from conversations.domain.stream import ModelInfo
+from conversations.providers.model_limits import find_limits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuntimeOptions:
+    """Seconds, unless a name says otherwise. ``supervise``: look after the runs of
+    all sessions (a server does), not only after one's own (a command does)."""
+
+    data_dir: Path
+    api_key: str
+    base_url: str
+    model: str
+    models: tuple[ModelInfo, ...]
+    max_input_tokens: int
+    max_output_tokens: int
+    provider_timeout: float
+    provider_retries: int
+    demo_delay: float
+    delta_interval: float
+    draft_interval: float
+    heartbeat: float
+    stale_after: float
+    watch_interval: float
+    max_model_calls: int
+    max_queued: int
+    redis_url: str
+    supervise: bool
+
+
+def read_options(*, supervise: bool) -> RuntimeOptions:
+    """The options that the settings ask for."""
+    loom = settings.LOOM
+    ids = dict.fromkeys([loom.model, *loom.models])
+    return RuntimeOptions(
+        data_dir=loom.data_dir,
+        api_key=loom.api_key,
+        base_url=loom.base_url,
+        model=loom.model,
+        models=tuple(_configured_model(model_id) for model_id in ids),
+        max_input_tokens=loom.max_input_tokens,
+        max_output_tokens=loom.max_output_tokens,
+        provider_timeout=loom.provider_timeout,
+        provider_retries=loom.provider_retries,
+        demo_delay=loom.demo_delay,
+        delta_interval=loom.delta_interval_ms / 1000,
+        draft_interval=loom.draft_interval_ms / 1000,
+        heartbeat=loom.heartbeat_seconds,
+        stale_after=loom.stale_seconds,
+        watch_interval=loom.watch_seconds,
+        max_model_calls=loom.max_model_calls,
+        max_queued=loom.max_queued,
+        redis_url=loom.redis_url,
+        supervise=supervise,
+    )
+
+
+def _configured_model(model_id: str) -> ModelInfo:
+    limits = find_limits(model_id)
+    return ModelInfo(
+        id=model_id,
+        name=model_id,
+        max_input_tokens=limits.input_tokens,
+        max_output_tokens=limits.output_tokens,
+    )

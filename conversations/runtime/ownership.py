@@ -1,0 +1,48 @@
+"""Which process owns a run, and whether it is still there.
+
+Each process holds a lock on a file of its own in the data folder for as long as
+it lives. The kernel lets go of it when the process ends in any way, so another
+process on the same data sees at once that an owner is gone. An owner without a
+file lives on another host; there the heartbeat's age decides.
+"""
+
+import contextlib
+import fcntl
+from pathlib import Path
+from uuid import uuid4
+
+
+class Owner:
+    """This process's identity. ``close`` gives it up."""
+
+    def __init__(self, folder: Path) -> None:
+        self.id = uuid4().hex
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self._path = folder / f"{self.id}.lock"
+        self._file = self._path.open("w")
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+
+    def is_gone(self, owner: str) -> bool | None:
+        """True: that process has ended. False: it runs. None: not known here."""
+        if owner == self.id:
+            return False
+        path = self._folder / f"{owner}.lock"
+        if not owner.isalnum() or not path.exists():
+            return None
+        with contextlib.suppress(FileNotFoundError), path.open("r") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+        return True
+
+    def remove_leftovers(self) -> None:
+        """Remove the files of processes that are gone and own no run any more."""
+        for path in self._folder.glob("*.lock"):
+            if self.is_gone(path.stem):
+                path.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        self._path.unlink(missing_ok=True)
+        self._file.close()

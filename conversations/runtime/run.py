@@ -1,0 +1,489 @@
+"""Carrying out one run: model call, rows, tool calls, again, until it ends."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from conversations.archive.append import Appended, NewEvent, PreparedEvent, prepare_event
+from conversations.archive.runs import (
+    CallRecord,
+    Claimed,
+    append_answer,
+    append_failed_call,
+    append_tool_result,
+    finish_run,
+    note_run,
+)
+from conversations.archive.sessions import read_window_facts, save_floor, save_system_prompt
+from conversations.context.window import (
+    Window,
+    assemble_window,
+    build_system_prompt,
+    token_budget,
+)
+from conversations.domain import runs as states
+from conversations.domain.errors import ProviderError
+from conversations.domain.events import Info, Payload, ToolCallCompleted, TurnSeparator
+from conversations.domain.jsontext import dump_json
+from conversations.domain.stream import (
+    Block,
+    BlockCompleted,
+    BlockDelta,
+    BlockStarted,
+    MessageCompleted,
+    StreamItem,
+    Usage,
+)
+from conversations.domain.text import estimate_tokens, storable
+from conversations.domain.turns import NewTurn
+from conversations.tools.registry import offered_tools, run_tool
+
+from .answers import make_payloads, make_turn, tool_calls_of
+from .failures import describe_crash, describe_provider_error, describe_stop
+from .frames import rows_frame, state_frame
+from .live import LiveAnswer, Part
+
+if TYPE_CHECKING:
+    from .engine import Runtime
+
+logger = logging.getLogger(__name__)
+
+FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
+"""Seconds before the first and at most before any further try."""
+
+MAX_WINDOW_CUTS = 3
+"""How often a window that the provider finds too long is made shorter."""
+
+
+@dataclass(slots=True)
+class Totals:
+    """Tokens of a run, over its model calls. ``reported``: the provider gave some."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    reported: bool = False
+    first_token_ms: int | None = None
+    model: str = ""
+
+    def add(self, usage: Usage) -> None:
+        if usage.input_tokens is None and usage.output_tokens is None:
+            return
+        self.reported = True
+        cached = usage.cache_read_tokens or 0
+        self.input_tokens += (usage.input_tokens or 0) + cached + (usage.cache_write_tokens or 0)
+        self.output_tokens += usage.output_tokens or 0
+        self.cached_tokens += cached
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a run ended."""
+
+    state: str
+    stop_reason: str
+    notice: Info | None = None
+    error_code: str = ""
+
+
+@dataclass(slots=True)
+class _Answer:
+    """One model call while it streams."""
+
+    ordinal: int
+    window: Window
+    started: float = field(default_factory=monotonic)
+    first_token_ms: int | None = None
+    parts: dict[int, Part] = field(default_factory=dict)
+    block_started: dict[int, float] = field(default_factory=dict)
+    thinking_ms: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def has_output(self) -> bool:
+        return bool(self.parts)
+
+    @property
+    def duration_ms(self) -> int:
+        return int((monotonic() - self.started) * 1000)
+
+
+class RunExecution:
+    """One run in this process. ``stop`` ends it early and keeps what there is."""
+
+    def __init__(self, runtime: "Runtime", claimed: Claimed) -> None:
+        self.claimed = claimed
+        self.run = str(claimed.run)
+        self.live = LiveAnswer(self.run)
+        self.state = states.RUNNING
+        self.note = ""
+        self._runtime = runtime
+        self._totals = Totals()
+        self._started = monotonic()
+        self._stop = asyncio.Event()
+        self._stop_note = ""
+        self._commit: asyncio.Task[Any] | None = None
+        self._flush_handle: asyncio.TimerHandle | None = None
+        self._last_flush = 0.0
+        self._window_share = 1.0
+        self._calls = 0
+        self._tries = 0
+
+    def stop(self, note: str = "") -> None:
+        self._stop_note = note
+        self._stop.set()
+
+    @property
+    def elapsed_ms(self) -> int:
+        return int((monotonic() - self._started) * 1000)
+
+    def state_frame(self) -> dict[str, Any]:
+        return state_frame(
+            run_state=self.state, run=self.run, note=self.note, elapsed_ms=self.elapsed_ms
+        )
+
+    async def carry_out(self) -> None:
+        """Do the work until it ends or is stopped; then write the run's end. The
+        work is a task of its own, so that stopping cancels it and nothing else."""
+        self._publish(self.state_frame())
+        work = asyncio.create_task(self._work())
+        stopping = asyncio.create_task(self._stop.wait())
+        await asyncio.wait({work, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if not work.done():
+            work.cancel()
+        outcome = await self._outcome(work)
+        if self._commit is not None:
+            await asyncio.wait({self._commit})
+        await self._finish(outcome)
+
+    async def _outcome(self, work: asyncio.Task[Outcome]) -> Outcome:
+        try:
+            return await work
+        except asyncio.CancelledError:
+            return Outcome(state=states.STOPPED, stop_reason="stopped")
+        except ProviderError as error:
+            notice = describe_provider_error(error, run=self.run)
+        except Exception:
+            logger.exception("run_failed", extra={"fields": {"run": self.run}})
+            notice = describe_crash(run=self.run)
+        return Outcome(
+            state=states.FAILED, stop_reason="failed", notice=notice, error_code=notice.code
+        )
+
+    async def _work(self) -> Outcome:
+        go_on = self.claimed.kind == states.CONTINUE
+        while self._calls < self._runtime.options.max_model_calls:
+            message = await self._answer(go_on=go_on)
+            go_on = False
+            if message.stop_reason == "tool_use" and tool_calls_of(message.blocks):
+                continue
+            if message.stop_reason != "pause_turn":
+                return self._ended(message)
+        return self._stopped_by("too_many_calls", "")
+
+    def _ended(self, message: MessageCompleted) -> Outcome:
+        reason = message.stop_reason
+        if reason in ("end_turn", "stop_sequence", "") and not _says_something(message.blocks):
+            reason = "empty_answer"
+        details = message.stop_details or {}
+        return self._stopped_by(reason, str(details.get("explanation") or ""))
+
+    def _stopped_by(self, reason: str, explanation: str) -> Outcome:
+        notice = describe_stop(reason, explanation=storable(explanation)[:300], run=self.run)
+        failed = notice is not None and notice.action == "retry"
+        return Outcome(
+            state=states.FAILED if failed else states.COMPLETED,
+            stop_reason=reason,
+            notice=notice,
+            error_code=reason if failed else "",
+        )
+
+
+
+    async def _answer(self, *, go_on: bool) -> MessageCompleted:
+        answer = _Answer(
+            ordinal=self._next_ordinal(), window=await self._assemble(go_on=go_on)
+        )
+        self._calls += 1
+        message = await self._stream_with_retries(answer, go_on=go_on)
+        self._totals.add(message.usage)
+        self._totals.model = message.model or answer.window.request.model
+        if self._totals.first_token_ms is None:
+            self._totals.first_token_ms = answer.first_token_ms
+        appended = await self._commit_answer(answer, message)
+        if appended.turns:
+            await self._run_tools(message, call_turn=appended.turns[0])
+        return message
+
+    async def _assemble(self, *, go_on: bool) -> Window:
+        return await self._runtime.readers.read(self._read_window, go_on)
+
+    def _read_window(self, go_on: bool) -> Window:
+        runtime, session_pk = self._runtime, self.claimed.session_pk
+        facts = read_window_facts(session_pk)
+        model = runtime.model_for(self.claimed.model)
+        system = build_system_prompt(
+            workspace_name=facts.workspace_name, instructions=facts.instructions
+        )
+        if system != facts.system_prompt:
+            save_system_prompt(session_pk, system_prompt=system)
+        limit, output = runtime.limits_of(model)
+        budget = token_budget(max_input_tokens=limit, max_output_tokens=output, system=system)
+        window = assemble_window(
+            session_pk,
+            floor=facts.floor,
+            model=model,
+            system=system,
+            budget=int(budget * self._window_share),
+            max_output_tokens=output,
+            tools=offered_tools(),
+            go_on=go_on,
+        )
+        if window.floor != facts.floor:
+            save_floor(session_pk, floor=window.floor)
+        return window
+
+    async def _stream_with_retries(self, answer: _Answer, *, go_on: bool) -> MessageCompleted:
+        tries, cuts = 0, 0
+        while True:
+            try:
+                return await self._stream(answer)
+            except ProviderError as error:
+                await self._record_failure(answer, error)
+                if answer.has_output:
+                    raise
+                if error.code == "context_window_exceeded" and cuts < MAX_WINDOW_CUTS:
+                    cuts += 1
+                    self._window_share *= 0.6
+                    answer.window = await self._assemble(go_on=go_on)
+                    continue
+                if not error.transient or tries >= self._runtime.options.provider_retries:
+                    raise
+                tries += 1
+                await self._wait_before_retry(error, tries)
+
+    async def _wait_before_retry(self, error: ProviderError, tries: int) -> None:
+        wait = error.retry_after
+        if wait is None:
+            wait = min(LONGEST_WAIT, FIRST_WAIT * 2 ** (tries - 1)) * random.uniform(0.8, 1.2)  # noqa: S311 (jitter)
+        most = self._runtime.options.provider_retries
+        await self._say(f"{error.message} Trying again in {max(1, round(wait))} s ({tries} of {most}).")
+        await asyncio.sleep(wait)
+        await self._say("")
+
+    async def _say(self, note: str) -> None:
+        self.note = note
+        self._publish(self.state_frame())
+        await self._runtime.writer.write(note_run, self.claimed.run_pk, note=note)
+
+    async def _stream(self, answer: _Answer) -> MessageCompleted:
+        answer.started = monotonic()
+        provider = self._runtime.provider
+        async with aclosing(provider.stream(answer.window.request)) as items:  # type: ignore[type-var]
+            async for item in items:
+                if isinstance(item, MessageCompleted):
+                    return item
+                self._take(answer, item)
+        raise ProviderError("The answer broke off.", code="incomplete_stream", transient=True)
+
+    def _take(self, answer: _Answer, item: StreamItem) -> None:
+        if isinstance(item, BlockDelta):
+            part = answer.parts.get(item.index)
+            if part is None:
+                part = self._start_part(answer, item.index, item.kind, "")
+            if answer.first_token_ms is None:
+                answer.first_token_ms = answer.duration_ms
+            self.live.feed(part, item.text)
+            self._runtime.drafts.add(
+                self.claimed.run_pk, part=part.number, kind=part.kind, text=item.text
+            )
+            self._schedule_flush()
+        elif isinstance(item, BlockStarted):
+            answer.block_started[item.index] = monotonic()
+            if item.kind == "tool_use":
+                self._start_part(answer, item.index, item.kind, str(item.block.get("name", "")))
+        elif isinstance(item, BlockCompleted):
+            began = answer.block_started.get(item.index, monotonic())
+            answer.thinking_ms[item.index] = int((monotonic() - began) * 1000)
+
+    def _start_part(self, answer: _Answer, index: int, kind: str, name: str) -> Part:
+        part = answer.parts[index] = self.live.start_part(kind, name=name)
+        return part
+
+    def _schedule_flush(self) -> None:
+        """Send the first delta at once, later ones together, at most every interval."""
+        if self._flush_handle is not None or not self._runtime.is_watched(self.claimed.session_pk):
+            return
+        loop = asyncio.get_running_loop()
+        wait = self._last_flush + self._runtime.delta_interval - loop.time()
+        if wait <= 0:
+            self.flush()
+        else:
+            self._flush_handle = loop.call_later(wait, self.flush)
+
+    def flush(self) -> None:
+        """Send what has come since the last time."""
+        if self._flush_handle is not None:
+            self._flush_handle.cancel()
+            self._flush_handle = None
+        self._last_flush = asyncio.get_running_loop().time()
+        for frame in self.live.take_frames():
+            self._publish(frame)
+
+
+
+    async def _commit_answer(self, answer: _Answer, message: MessageCompleted) -> Appended:
+        has_turn = bool(message.blocks)
+        payloads = make_payloads(message, thinking_ms=answer.thinking_ms) if has_turn else []
+        events = await self._prepare(payloads)
+        self._runtime.drafts.take(self.claimed.run_pk)
+        return await self._keep(
+            append_answer,
+            turn=make_turn(message) if has_turn else None,
+            events=events,
+            call=_record(answer, message),
+            tool_calls=tool_calls_of(message.blocks),
+        )
+
+    async def _prepare(self, payloads: Sequence[Payload]) -> list[PreparedEvent]:
+        def prepare() -> list[PreparedEvent]:
+            session = self.claimed.session
+            return [
+                prepare_event(NewEvent(payload=payload, new=0), session_uuid=session)
+                for payload in payloads
+            ]
+
+        return await asyncio.to_thread(prepare)
+
+    async def _keep(self, write: Any, **arguments: Any) -> Appended:
+        async def commit() -> Appended:
+            appended: Appended = await self._runtime.writer.write(write, self.claimed, **arguments)
+            self._announce(appended)
+            return appended
+
+        self._commit = asyncio.create_task(commit())
+        return await asyncio.shield(self._commit)
+
+    def _announce(self, appended: Appended) -> None:
+        self.flush()
+        self.live.clear()
+        self._publish(rows_frame(appended.rows, ends_draft=self.run))
+
+    async def _record_failure(self, answer: _Answer, error: ProviderError) -> None:
+        """A failed call is a record too; the next try has an ordinal of its own."""
+        call = replace(_record(answer, None), error_code=error.code)
+        await self._runtime.writer.write(append_failed_call, self.claimed, call=call)
+        answer.ordinal = self._next_ordinal()
+
+    def _next_ordinal(self) -> int:
+        self._tries += 1
+        return self._tries - 1
+
+
+
+    async def _run_tools(self, message: MessageCompleted, *, call_turn: int) -> None:
+        """Carry out the calls, in order. A call in an answer that did not end with
+        them (cut at a limit) is not carried out: its arguments may be cut too."""
+        for call in tool_calls_of(message.blocks):
+            began = monotonic()
+            if message.stop_reason == "tool_use":
+                result = await run_tool(str(call.get("name", "")), call.get("input"))
+                ok, output = result.ok, result.output
+            else:
+                ok, output = False, "Not run: the answer was cut off before the call was complete."
+            await self._commit_result(
+                call, ok, storable(output), call_turn, int((monotonic() - began) * 1000)
+            )
+
+    async def _commit_result(
+        self, call: Block, ok: bool, output: str, call_turn: int, duration_ms: int
+    ) -> None:
+        call_id, name = storable(str(call.get("id", ""))), storable(str(call.get("name") or "tool"))
+        payload = ToolCallCompleted(
+            call_id=call_id,
+            name=name,
+            ok=ok,
+            output=output if ok else "",
+            error="" if ok else output,
+            arguments=call.get("input"),
+            duration_ms=duration_ms,
+        )
+        [event] = await self._prepare([payload])
+        turn = NewTurn(
+            role="tool",
+            content=output,
+            tool_call_id=call_id[:255],
+            tool_name=name[:255],
+            token_count=estimate_tokens(output),
+            metadata=dump_json({"ok": ok}),
+        )
+        await self._keep(
+            append_tool_result,
+            turn=turn,
+            event=event,
+            call_turn=call_turn,
+            ok=ok,
+            duration_ms=duration_ms,
+        )
+
+
+
+    async def _finish(self, outcome: Outcome) -> None:
+        self.flush()
+        footer = TurnSeparator(
+            run=self.run,
+            state=outcome.state,
+            stop_reason=outcome.stop_reason,
+            model=self._totals.model,
+            input_tokens=self._totals.input_tokens if self._totals.reported else None,
+            output_tokens=self._totals.output_tokens if self._totals.reported else None,
+            cached_tokens=self._totals.cached_tokens or None,
+            duration_ms=self.elapsed_ms,
+            first_token_ms=self._totals.first_token_ms,
+            is_demo=self._runtime.provider.is_demo,
+        )
+        payloads: list[Payload] = [*([outcome.notice] if outcome.notice else []), footer]
+        draft = self._runtime.drafts.take(self.claimed.run_pk)
+        self.state = outcome.state
+        await self._keep(
+            finish_run,
+            state=outcome.state,
+            payloads=payloads,
+            error_code=outcome.error_code,
+            draft=draft,
+        )
+        self._runtime.drafts.forget(self.claimed.run_pk)
+
+    def _publish(self, frame: dict[str, Any]) -> None:
+        self._runtime.publish(self.claimed.session_pk, frame)
+
+
+def _says_something(blocks: Sequence[Block]) -> bool:
+    return any(
+        block.get("type") not in ("text", "thinking", "redacted_thinking")
+        or str(block.get("text", "")).strip()
+        for block in blocks
+    )
+
+
+def _record(answer: _Answer, message: MessageCompleted | None) -> CallRecord:
+    usage = message.usage if message else Usage()
+    return CallRecord(
+        ordinal=answer.ordinal,
+        model=((message.model if message else "") or answer.window.request.model)[:120],
+        manifest=answer.window.manifest,
+        request_digest=answer.window.digest,
+        message_id=(message.message_id if message else "")[:128],
+        stop_reason=(message.stop_reason if message else "")[:64],
+        input_tokens=usage.input_tokens,
+        output_tokens=usage.output_tokens,
+        cache_read_tokens=usage.cache_read_tokens,
+        cache_write_tokens=usage.cache_write_tokens,
+        first_token_ms=answer.first_token_ms,
+        duration_ms=answer.duration_ms,
+    )

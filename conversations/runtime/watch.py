@@ -1,0 +1,148 @@
+"""Seeing what other processes write, for the pages that this one serves.
+
+One query for all watched sessions, twice a second: new rows, runs of other
+processes, their drafts. It also heals any gap that a relay may leave.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from conversations.archive.drafts import Chunk, read_draft
+from conversations.archive.runs import ActiveRun, QueuedMessage, active_runs, queued_messages
+from conversations.archive.transcript import read_live_rows, read_session_marks
+
+from .frames import Frame, active_frame, idle_frame, queue_frame, rows_frame
+from .live import LiveAnswer, Part
+
+if TYPE_CHECKING:
+    from .engine import Runtime
+
+
+@dataclass(slots=True)
+class _Foreign:
+    """A run of another process, mirrored from its draft chunks."""
+
+    live: LiveAnswer
+    parts: dict[int, Part]
+    ordinal: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What one look at the database found."""
+
+    last_seq: dict[int, int]
+    rewinds: dict[int, int]
+    runs: dict[int, ActiveRun]
+
+
+class Watcher:
+    def __init__(self, runtime: "Runtime") -> None:
+        self._runtime = runtime
+        self._foreign: dict[int, _Foreign] = {}
+        self._rewinds: dict[int, int] = {}
+        self._queues: dict[int, list[QueuedMessage]] = {}
+        self._running: dict[int, tuple[UUID, str]] = {}
+
+    async def watch(self) -> None:
+        while True:
+            await asyncio.sleep(self._runtime.options.watch_interval)
+            sessions = [
+                pk
+                for pk in self._runtime.hub.watched()
+                if self._runtime.execution_of(pk) is None
+            ]
+            self._forget_unwatched()
+            if sessions:
+                await self._look(sessions)
+
+    def _forget_unwatched(self) -> None:
+        caches: tuple[dict[int, Any], ...] = (
+            self._foreign,
+            self._rewinds,
+            self._queues,
+            self._running,
+        )
+        for known in caches:
+            for pk in [pk for pk in known if not self._runtime.hub.is_watched(pk)]:
+                del known[pk]
+
+    async def _look(self, sessions: list[int]) -> None:
+        seen = await self._runtime.readers.read(self._read, sessions)
+        for pk in sessions:
+            if self._runtime.execution_of(pk) is not None:
+                continue  # it began meanwhile, and announces itself
+            self._publish_rewinds(pk, seen.rewinds.get(pk, 0))
+            await self._publish_rows(pk, seen.last_seq.get(pk, 0))
+            await self._publish_queue(pk)
+            await self._publish_run(pk, seen.runs.get(pk))
+
+    def _read(self, sessions: list[int]) -> _Seen:
+        marks = read_session_marks(sessions)
+        runs = active_runs(
+            stale_seconds=self._runtime.options.stale_after, session_pks=sessions
+        )
+        return _Seen(
+            last_seq={pk: last_seq for pk, last_seq, _ in marks},
+            rewinds={pk: rewinds for pk, _, rewinds in marks},
+            runs={run.session_pk: run for run in runs},
+        )
+
+    def _publish_rewinds(self, pk: int, count: int) -> None:
+        """Another process rewound: which rows is for the page itself to show."""
+        known = self._rewinds.setdefault(pk, count)
+        if count > known:
+            self._rewinds[pk] = count
+            self._runtime.hub.publish(pk, {"type": "reload", "reason": "rewound"})
+
+    async def _publish_rows(self, pk: int, last_seq: int) -> None:
+        reached = self._runtime.hub.lowest_reached(pk)
+        if last_seq <= reached:
+            return
+        rows = await self._runtime.readers.read(read_live_rows, pk, after_seq=reached, limit=500)
+        ended = self._foreign.pop(pk, None)
+        self._runtime.hub.publish(pk, rows_frame(rows, ends_draft=ended.live.run if ended else ""))
+
+    async def _publish_queue(self, pk: int) -> None:
+        waiting = await self._runtime.readers.read(queued_messages, pk)
+        if waiting != self._queues.get(pk, []):
+            self._runtime.hub.publish(pk, queue_frame(waiting))
+        self._queues[pk] = waiting
+
+    async def _publish_run(self, pk: int, run: ActiveRun | None) -> None:
+        hub = self._runtime.hub
+        if run is None or self._runtime.is_orphan(run):
+            if self._running.pop(pk, None) is not None:
+                self._foreign.pop(pk, None)
+                hub.publish(pk, idle_frame())
+            return
+        if self._running.get(pk) != (run.run, run.note):
+            self._running[pk] = (run.run, run.note)
+            hub.publish(pk, active_frame(run))
+        if self._runtime.relay.is_used:
+            return  # its deltas come through the relay
+        foreign = self._foreign.get(pk)
+        if foreign is None or foreign.live.run != str(run.run):
+            foreign = self._foreign[pk] = _Foreign(LiveAnswer(str(run.run)), {})
+        for chunk in await self._runtime.readers.read(
+            read_draft, run.run_pk, after_ordinal=foreign.ordinal
+        ):
+            self._feed(foreign, chunk)
+        for frame in foreign.live.take_frames():
+            hub.publish(pk, frame)
+
+    def snapshots(self, pk: int) -> list[Frame]:
+        """What is mirrored of another process's answer, for a page that comes now."""
+        foreign = self._foreign.get(pk)
+        return foreign.live.snapshots() if foreign else []
+
+    def _feed(self, foreign: _Foreign, chunk: Chunk) -> None:
+        foreign.ordinal = chunk.ordinal
+        part = foreign.parts.get(chunk.part)
+        if part is None:
+            part = foreign.live.start_part(chunk.kind, number=chunk.part)
+            foreign.parts[chunk.part] = part
+        foreign.live.feed(part, chunk.text)
+

@@ -1,0 +1,43 @@
+"""The tools on offer, by name, and how a call of one is carried out."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolResult:
+    """What a call gave: text for the model and the row; ``ok`` False: it failed."""
+
+    ok: bool
+    output: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool:
+    name: str
+    description: str
+    input_schema: dict[str, Any]
+    run: Callable[[dict[str, Any]], Awaitable[ToolResult]]
+
+
+TOOLS: dict[str, Tool] = {}
+
+
+def offered_tools() -> list[dict[str, Any]]:
+    """The tools as the provider is told of them, in a stable order."""
+    return [
+        {"name": tool.name, "description": tool.description, "input_schema": tool.input_schema}
+        for tool in TOOLS.values()
+    ]
+
+
+async def run_tool(name: str, arguments: Any) -> ToolResult:
+    """Carry out a call. A tool that does not exist is an error result, which the
+    model reads, and never the end of the run."""
+    tool = TOOLS.get(name)
+    if tool is None:
+        return ToolResult(ok=False, output=f"There is no tool named {name!r} here.")
+    if not isinstance(arguments, dict):
+        return ToolResult(ok=False, output="The arguments of the call are not an object.")
+    return await tool.run(arguments)

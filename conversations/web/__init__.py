@@ -1,0 +1,1 @@
+"""Pages and the socket: parse, authorise, call one function, render."""

@@ -1,0 +1,216 @@
+"""The socket of a session: frames in, frames out, and nothing else.
+
+Work never happens here. A frame from the page becomes a call of the runtime; the
+answer's own life goes on when the socket closes.
+"""
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+from uuid import UUID
+
+from channels.generic.websocket import AsyncWebsocketConsumer
+
+from conversations.domain.cursors import parse_cursor
+from conversations.domain.errors import LoomError, NotFound, Rejected
+from conversations.models import Session
+from conversations.runtime.catch_up import CatchUp, read_catch_up
+from conversations.runtime.current import current_runtime
+from conversations.runtime.engine import Runtime
+from conversations.runtime.frames import Frame, dump_frame
+from conversations.runtime.hub import Subscriber
+
+from .access import READ, WRITE, get_session_for
+from .forms import check_client_id, check_message_text
+
+logger = logging.getLogger(__name__)
+
+BAD_FRAME, SIGNED_OUT, WRONG_ORIGIN, UNKNOWN, TOO_SLOW = 4400, 4401, 4403, 4404, 4408
+
+
+class SessionConsumer(AsyncWebsocketConsumer):
+    """One page that watches one session."""
+
+    runtime: Runtime
+    session: Session
+    subscriber: Subscriber | None = None
+
+    async def connect(self) -> None:
+        await self.accept()
+        if not self.scope["origin_is_ours"]:
+            await self.close(WRONG_ORIGIN)
+            return
+        if not self.scope["user"].is_authenticated:
+            await self.close(SIGNED_OUT)
+            return
+        self.runtime = await current_runtime()
+        try:
+            self.session = await self._authorised(READ)
+            await self._subscribe()
+        except NotFound:
+            await self.close(UNKNOWN)
+        except LoomError as error:
+            await self._send(_error(error))
+            await self.close(BAD_FRAME)
+
+    async def disconnect(self, code: int) -> None:
+        if self.subscriber is not None:
+            self.runtime.hub.remove(self.subscriber)
+
+    async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
+        try:
+            frame = json.loads(text_data or "")
+        except ValueError:
+            frame = None
+        if not isinstance(frame, dict):
+            await self.close(BAD_FRAME)
+            return
+        carry_out = _REQUESTS.get(str(frame.get("type")))
+        try:
+            if carry_out is None:
+                raise Rejected("This type of frame is not known.", code="unknown_type")
+            await carry_out(self, frame)
+        except LoomError as error:
+            await self._send(_error(error, client_id=frame.get("client_id")))
+
+    async def send_message(self, frame: Frame) -> None:
+        client_id = check_client_id(frame.get("client_id"))
+        text = check_message_text(frame.get("text"))
+        session = await self._authorised(WRITE)
+        await self._acknowledge(
+            self.runtime.send(session, client_id=client_id, text=text, user_pk=self._user_pk)
+        )
+
+    async def edit_message(self, frame: Frame) -> None:
+        client_id = check_client_id(frame.get("client_id"))
+        text = check_message_text(frame.get("text"))
+        session = await self._authorised(WRITE)
+        await self._acknowledge(
+            self.runtime.edit(
+                session,
+                client_id=client_id,
+                turn=_number(frame, "turn"),
+                text=text,
+                user_pk=self._user_pk,
+            )
+        )
+
+    async def answer_again(self, frame: Frame) -> None:
+        client_id = check_client_id(frame.get("client_id"))
+        turn = None if frame.get("turn") is None else _number(frame, "turn")
+        session = await self._authorised(WRITE)
+        await self._acknowledge(
+            self.runtime.answer_again(
+                session, client_id=client_id, turn=turn, user_pk=self._user_pk
+            )
+        )
+
+    async def go_on(self, frame: Frame) -> None:
+        client_id = check_client_id(frame.get("client_id"))
+        session = await self._authorised(WRITE)
+        await self._acknowledge(
+            self.runtime.go_on(session, client_id=client_id, user_pk=self._user_pk)
+        )
+
+    async def stop(self, _: Frame) -> None:
+        await self.runtime.stop_run(await self._authorised(WRITE))
+
+    async def withdraw(self, frame: Frame) -> None:
+        try:
+            run = UUID(str(frame.get("run")))
+        except ValueError as error:
+            raise Rejected("run is the uuid of a queued message.", code="bad_run") from error
+        await self.runtime.withdraw(await self._authorised(WRITE), run=run)
+
+    async def sync(self, frame: Frame) -> None:
+        await self._authorised(READ)
+        await self._catch_up(str(frame.get("after") or ""), hello=False)
+
+    async def ping(self, _: Frame) -> None:
+        await self._send({"type": "pong"})
+
+    @property
+    def _user_pk(self) -> int:
+        return int(self.scope["user"].pk)
+
+    async def _authorised(self, to: str) -> Session:
+        """The session, if the person still may: rights can change while a socket is
+        open."""
+        session, _ = await self.runtime.readers.read(
+            get_session_for, self.scope["user"], self.scope["url_route"]["kwargs"]["uuid"], to=to
+        )
+        return session
+
+    async def _acknowledge(self, request: Awaitable[Any]) -> None:
+        accepted = await request
+        await self._send(
+            {
+                "type": "ack",
+                "client_id": accepted.client_id,
+                "run": str(accepted.run),
+                "seq": accepted.seq,
+                "turn": accepted.turn,
+                "queued": accepted.turn is None,
+            }
+        )
+
+    async def _subscribe(self) -> None:
+        """Subscribe first, then replay, so that nothing falls in between."""
+        self.subscriber = Subscriber(session_pk=self.session.pk, deliver=self._deliver)
+        self.runtime.hub.add(self.subscriber)
+        query = self.scope["query_string"].decode("latin-1")
+        after = next((v for k, _, v in (p.partition("=") for p in query.split("&")) if k == "after"), "")
+        self.runtime.prepare_provider()
+        await self._catch_up(after.replace("%3A", ":"), hello=True)
+
+    async def _catch_up(self, after: str, *, hello: bool) -> None:
+        assert self.subscriber is not None  # noqa: S101 (subscribed before)
+        cursor = parse_cursor(after) if after else None
+        self.subscriber.held = True
+        state: CatchUp = await self.runtime.readers.read(
+            read_catch_up, self.session.uuid, cursor=cursor
+        )
+        for frame in state.frames(self.runtime, hello=hello):
+            await self._send(frame)
+        self.subscriber.reached = max(self.subscriber.reached, state.last_seq)
+        self.subscriber.release()
+
+    def _deliver(self, text: str) -> None:
+        """Hand one frame to the server; called on its loop, by the hub."""
+        outbound = self.scope.get("outbound")
+        if outbound is not None and outbound.is_too_slow(len(text)):
+            asyncio.ensure_future(self.close(TOO_SLOW))  # noqa: RUF006 (ends with the socket)
+            return
+        asyncio.ensure_future(self.send(text_data=text))  # noqa: RUF006
+
+    async def _send(self, frame: Frame) -> None:
+        await self.send(text_data=dump_frame(frame))
+
+
+_REQUESTS: dict[str, Callable[[SessionConsumer, Frame], Awaitable[None]]] = {
+    "send": SessionConsumer.send_message,
+    "edit": SessionConsumer.edit_message,
+    "regenerate": SessionConsumer.answer_again,
+    "retry": SessionConsumer.answer_again,
+    "continue": SessionConsumer.go_on,
+    "stop": SessionConsumer.stop,
+    "withdraw": SessionConsumer.withdraw,
+    "sync": SessionConsumer.sync,
+    "ping": SessionConsumer.ping,
+}
+
+
+def _number(frame: Frame, name: str) -> int:
+    value = frame.get(name)
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 2**53:
+        raise Rejected(f"{name} is the number of a turn.", code="bad_number")
+    return value
+
+
+def _error(error: LoomError, *, client_id: Any = None) -> Frame:
+    frame: Frame = {"type": "error", "code": error.code, "message": error.message}
+    return frame | {"client_id": client_id} if isinstance(client_id, str) else frame
+
+

@@ -1,0 +1,22 @@
+"""Deliberate errors as pages: the reason, and the status that belongs to it."""
+
+from collections.abc import Callable
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils.deprecation import MiddlewareMixin
+
+from conversations.domain.errors import LoomError
+
+
+class LoomErrorMiddleware(MiddlewareMixin):
+    """Turns a :class:`LoomError` that a view raises into its page."""
+
+    get_response: Callable[[HttpRequest], HttpResponse]
+
+    def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
+        if not isinstance(error, LoomError):
+            return None
+        template = f"{error.status}.html" if error.status in (403, 404) else "error.html"
+        context = {"message": error.message, "code": error.code, "status": error.status}
+        return render(request, template, context, status=error.status)

@@ -1,0 +1,402 @@
+"""The pages: workspaces, sessions, the chat. Each works by plain GET and POST."""
+
+from typing import Any
+from uuid import UUID, uuid4
+
+from asgiref.sync import sync_to_async
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.contrib.auth.models import User
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils.cache import patch_vary_headers
+from django.views.decorators.http import require_GET, require_POST
+
+from conversations.archive import sessions as archive_sessions
+from conversations.archive import workspaces as archive_workspaces
+from conversations.archive.runs import active_runs, queued_messages
+from conversations.archive.turns import source_of_turn
+from conversations.domain.cursors import parse_cursor
+from conversations.domain.errors import LoomError, NotFound, Rejected
+from conversations.domain.runs import IDLE, QUEUED
+from conversations.models import Session, Workspace
+from conversations.runtime.choices import list_models, recover_session
+from conversations.runtime.current import current_runtime
+
+from .access import MANAGE, WRITE, Access, get_session_for, get_workspace_for
+from .forms import (
+    MemberForm,
+    WorkspaceForm,
+    WorkspaceSettingsForm,
+    check_client_id,
+    check_message_text,
+)
+from .hydration import hydrate
+from .session_list import read_session_list
+
+EXAMPLES = (
+    "What is in this workspace?",
+    "Explain the main parts of this project to a newcomer.",
+    "Help me plan a small change, step by step.",
+)
+
+
+def person(request: HttpRequest) -> User:
+    """The signed-in person of a view that requires one."""
+    assert isinstance(request.user, User)  # noqa: S101 (login_required)
+    return request.user
+
+
+def is_fragment(request: HttpRequest) -> bool:
+    """htmx asks for a part of the page."""
+    return request.headers.get("HX-Request") == "true"
+
+
+def render_page(
+    request: HttpRequest, template: str, partial: str, context: dict[str, Any], *, status: int = 200
+) -> HttpResponse:
+    """The page, or the part of it that htmx asks for."""
+    name = f"{template}#{partial}" if is_fragment(request) else template
+    response = render(request, name, context, status=status)
+    patch_vary_headers(response, ["HX-Request"])
+    return response
+
+
+@login_required
+@require_GET
+def home(request: HttpRequest) -> HttpResponse:
+    return _home(request, WorkspaceForm())
+
+
+def _home(request: HttpRequest, form: WorkspaceForm, *, status: int = 200) -> HttpResponse:
+    context = {
+        "workspaces": archive_workspaces.list_workspaces(person(request).pk),
+        "form": form,
+        "can_create": True,
+        "roots": settings.LOOM.workspace_roots,
+    }
+    return render(request, "home.html", context, status=status)
+
+
+@login_required
+@require_POST
+def workspace_create(request: HttpRequest) -> HttpResponse:
+    form = WorkspaceForm(request.POST)
+    if not form.is_valid():
+        return _home(request, form, status=400)
+    try:
+        root = archive_workspaces.resolve_root(
+            form.cleaned_data["root"], roots=settings.LOOM.workspace_roots
+        )
+        workspace = archive_workspaces.create_workspace(
+            root=root, name=form.cleaned_data["name"], owner=person(request)
+        )
+    except Rejected as error:
+        form.add_error("root", error.message)
+        return _home(request, form, status=400)
+    return redirect("workspace", slug=workspace.slug)
+
+
+@login_required
+@require_GET
+def workspace(request: HttpRequest, slug: str) -> HttpResponse:
+    found, access = get_workspace_for(person(request), slug)
+    context = {
+        "workspace": _workspace_context(found, access),
+        "sessions": read_session_list(
+            found,
+            query=request.GET.get("q", "").strip(),
+            archived=request.GET.get("archived") == "1",
+            before=request.GET.get("before", ""),
+        ),
+    }
+    return render_page(request, "workspace.html", "session_items", context)
+
+
+def _workspace_context(workspace: Workspace, access: Access) -> dict[str, Any]:
+    return {
+        "name": workspace.name,
+        "slug": workspace.slug,
+        "root": workspace.root,
+        "instructions": workspace.instructions,
+        "can_write": access.can_write,
+        "can_manage": access.can_manage,
+    }
+
+
+@login_required
+def workspace_settings(request: HttpRequest, slug: str) -> HttpResponse:
+    found, _ = get_workspace_for(person(request), slug, to=MANAGE)
+    initial = {
+        "name": found.name,
+        "instructions": found.instructions,
+        "default_model": found.default_model,
+    }
+    form = WorkspaceSettingsForm(request.POST or None, initial=initial)
+    if request.method == "POST" and form.is_valid():
+        archive_workspaces.change_workspace(found, **form.cleaned_data)
+        messages.success(request, "Saved.")
+        return redirect("workspace_settings", slug=slug)
+    return _settings_page(request, found, form, MemberForm())
+
+
+def _settings_page(
+    request: HttpRequest, found: Workspace, form: WorkspaceSettingsForm, member_form: MemberForm
+) -> HttpResponse:
+    context = {
+        "workspace": {"name": found.name, "slug": found.slug, "root": found.root},
+        "form": form,
+        "members": [
+            {"username": username, "role": role}
+            for username, role in archive_workspaces.members_of(found)
+        ],
+        "member_form": member_form,
+        "can_manage": True,
+        "models": list_models(),
+    }
+    status = 400 if form.errors or member_form.errors else 200
+    return render(request, "workspace_settings.html", context, status=status)
+
+
+@login_required
+@require_POST
+def workspace_member_add(request: HttpRequest, slug: str) -> HttpResponse:
+    found, _ = get_workspace_for(person(request), slug, to=MANAGE)
+    form = MemberForm(request.POST)
+    if form.is_valid():
+        try:
+            user = archive_workspaces.find_user(form.cleaned_data["username"])
+            archive_workspaces.add_member(found, user_pk=user.pk, role=form.cleaned_data["role"])
+        except Rejected as error:
+            form.add_error("username", error.message)
+        else:
+            return redirect("workspace_settings", slug=slug)
+    initial = WorkspaceSettingsForm(
+        initial={
+            "name": found.name,
+            "instructions": found.instructions,
+            "default_model": found.default_model,
+        }
+    )
+    return _settings_page(request, found, initial, form)
+
+
+@login_required
+@require_POST
+def workspace_member_remove(request: HttpRequest, slug: str) -> HttpResponse:
+    found, _ = get_workspace_for(person(request), slug, to=MANAGE)
+    try:
+        user = archive_workspaces.find_user(request.POST.get("username", ""))
+        archive_workspaces.remove_member(found, user_pk=user.pk)
+    except Rejected as error:
+        messages.error(request, error.message)
+    return redirect("workspace_settings", slug=slug)
+
+
+@login_required
+@require_POST
+def session_create(request: HttpRequest, slug: str) -> HttpResponse:
+    found, _ = get_workspace_for(person(request), slug, to=WRITE)
+    session = archive_sessions.open_empty_session(found, owner=person(request))
+    return redirect("session", uuid=session.uuid)
+
+
+@login_required
+@require_GET
+def session(request: HttpRequest, uuid: UUID) -> HttpResponse:
+    """The chat. ``before`` and ``after`` page through the transcript; ``all=1``
+    shows the rows that left the active path too."""
+    found, access = get_session_for(person(request), uuid)
+    loom = settings.LOOM
+    where: dict[str, Any] = {"include_rewound": request.GET.get("all") == "1"}
+    for name in ("before", "after"):
+        if request.GET.get(name):
+            where[name] = parse_cursor(request.GET[name])
+    limit = loom.older_page_size if is_fragment(request) else loom.page_size
+    return _chat(request, found, access, hydrate(_recovered(found), limit=limit, **where))
+
+
+@login_required
+@require_GET
+def turn(request: HttpRequest, uuid: UUID, number: int) -> HttpResponse:
+    """The page around a turn. A turn that left the active path is shown there."""
+    found, access = get_session_for(person(request), uuid)
+    if not 1 <= number <= found.turn_count:
+        raise NotFound("There is no such turn in this session.")
+    page = hydrate(
+        _recovered(found),
+        limit=settings.LOOM.page_size,
+        around_turn=number,
+        include_rewound=archive_sessions.is_rewound(found, number),
+    )
+    return _chat(request, found, access, page, target_turn=number)
+
+
+def _recovered(session: Session) -> Session:
+    """The session after its orphaned run, if any, was ended: the first page after a
+    crash is right already."""
+    return archive_sessions.get_session(session.uuid) if recover_session(session.pk) else session
+
+
+def _chat(
+    request: HttpRequest,
+    found: Session,
+    access: Access,
+    page: Any,
+    *,
+    target_turn: int | None = None,
+    form_error: str = "",
+    form_text: str = "",
+    status: int = 200,
+) -> HttpResponse:
+    context: dict[str, Any] = {
+        "session": {
+            "uuid": found.uuid,
+            "title": found.title,
+            "workspace": {"name": found.workspace.name, "slug": found.workspace.slug},
+            "model": found.model or found.workspace.default_model or settings.LOOM.model,
+            "can_write": access.can_write,
+            "archived": found.archived_at is not None,
+            "pinned": found.pinned_at is not None,
+            "owner_name": found.owner.get_username(),
+            "is_owner": found.owner_id == person(request).pk,
+            "turn_count": found.turn_count,
+        },
+        "page": {
+            "rows": [row.html for row in page.rows],
+            "older": page.older,
+            "newer": page.newer,
+            "target_turn": target_turn,
+            "last_seq": found.last_seq,
+            "hidden_turns": 0,
+            "all": request.GET.get("all") == "1",
+        },
+    }
+    if not is_fragment(request):
+        context |= _chat_surroundings(request, found)
+        context |= {"form_error": form_error, "form_text": form_text}
+    return render_page(request, "session.html", "rows", context, status=status)
+
+
+def _chat_surroundings(request: HttpRequest, found: Session) -> dict[str, Any]:
+    loom = settings.LOOM
+    running = active_runs(stale_seconds=loom.stale_seconds, session_pks=[found.pk])
+    queue = queued_messages(found.pk)
+    run = running[0] if running else None
+    return {
+        "run": {
+            "state": run.state if run else (QUEUED if queue else IDLE),
+            "uuid": run.run if run else "",
+            "text": run.note if run else "",
+            "elapsed_ms": run.elapsed_ms if run else 0,
+        },
+        "queue": queue,
+        "models": list_models(),
+        "is_demo": not loom.api_key,
+        "sidebar": read_session_list(found.workspace),
+        "workspaces": archive_workspaces.list_workspaces(person(request).pk),
+        "config": {
+            "render_cap": loom.render_cap,
+            "page_size": loom.page_size,
+            "max_message_chars": loom.max_message_chars,
+            "client_id": uuid4().hex,
+        },
+        "examples": EXAMPLES if found.next_seq == 1 and found.next_turn == 1 else (),
+    }
+
+
+@login_required
+@require_GET
+def turn_source(request: HttpRequest, uuid: UUID, number: int) -> HttpResponse:
+    """A turn's verbatim text, for copying it and for rows too long for the page."""
+    found, _ = get_session_for(person(request), uuid)
+    source = source_of_turn(found.uuid, number)
+    if source is None:
+        raise NotFound("There is no such turn in this session.")
+    response = HttpResponse(source["content"], content_type="text/plain; charset=utf-8")
+    response["Content-Disposition"] = f'inline; filename="turn-{number}.txt"'
+    return response
+
+
+@require_POST
+async def session_send(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
+    """A message by a plain form, for pages without JavaScript."""
+    user = await request.auser()
+    if not user.is_authenticated:
+        return redirect(f"{reverse('sign_in')}?next={reverse('session', args=[uuid])}")
+    found, access = await sync_to_async(get_session_for)(user, uuid, to=WRITE)
+    text = request.POST.get("text", "")
+    try:
+        runtime = await current_runtime()
+        await runtime.send(
+            found,
+            client_id=check_client_id(request.POST.get("client_id") or uuid4().hex),
+            text=check_message_text(text.replace("\r\n", "\n")),
+            user_pk=user.pk,
+        )
+    except LoomError as error:
+        return await sync_to_async(_refused)(request, found, access, text, error)
+    return redirect("session", uuid=uuid)
+
+
+def _refused(
+    request: HttpRequest, found: Session, access: Access, text: str, error: LoomError
+) -> HttpResponse:
+    page = hydrate(found, limit=settings.LOOM.page_size)
+    return _chat(
+        request,
+        found,
+        access,
+        page,
+        form_error=error.message,
+        form_text=text,
+        status=error.status,
+    )
+
+
+@login_required
+@require_POST
+def session_rename(request: HttpRequest, uuid: UUID) -> HttpResponse:
+    found, _ = get_session_for(person(request), uuid, to=WRITE)
+    try:
+        archive_sessions.rename_session(found, title=request.POST.get("title", ""))
+    except Rejected as error:
+        messages.error(request, error.message)
+    return _back(request, found)
+
+
+@login_required
+@require_POST
+def session_pin(request: HttpRequest, uuid: UUID) -> HttpResponse:
+    found, _ = get_session_for(person(request), uuid, to=WRITE)
+    archive_sessions.pin_session(found, pinned=found.pinned_at is None)
+    return _back(request, found)
+
+
+@login_required
+@require_POST
+def session_archive(request: HttpRequest, uuid: UUID) -> HttpResponse:
+    found, _ = get_session_for(person(request), uuid, to=WRITE)
+    archive_sessions.archive_session(found, archived=found.archived_at is None)
+    return _back(request, found)
+
+
+@login_required
+@require_POST
+def session_model(request: HttpRequest, uuid: UUID) -> HttpResponse:
+    found, _ = get_session_for(person(request), uuid, to=WRITE)
+    chosen = request.POST.get("model", "")
+    if chosen not in {model.id for model in list_models()}:
+        raise Rejected("This model is not on offer.", code="unknown_model")
+    archive_sessions.choose_model(found, model=chosen)
+    return _back(request, found)
+
+
+def _back(request: HttpRequest, found: Session) -> HttpResponse:
+    """To the page that the form was on, if it is one of ours."""
+    wanted = request.POST.get("next", "")
+    if wanted == "workspace":
+        return redirect("workspace", slug=found.workspace.slug)
+    return redirect("session", uuid=found.uuid)

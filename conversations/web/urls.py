@@ -1,0 +1,40 @@
+"""The pages' and the socket's addresses."""
+
+from django.contrib.auth.views import LogoutView
+from django.urls import path
+
+from . import accounts, health, pages, start
+from .consumers import SessionConsumer
+
+urlpatterns = [
+    path("", pages.home, name="home"),
+    path("start/", start.start, name="start"),
+    path("workspaces/new/", pages.workspace_create, name="workspace_create"),
+    path("w/<slug:slug>/", pages.workspace, name="workspace"),
+    path("w/<slug:slug>/settings/", pages.workspace_settings, name="workspace_settings"),
+    path("w/<slug:slug>/members/add/", pages.workspace_member_add, name="workspace_member_add"),
+    path(
+        "w/<slug:slug>/members/remove/",
+        pages.workspace_member_remove,
+        name="workspace_member_remove",
+    ),
+    path("w/<slug:slug>/new/", pages.session_create, name="session_create"),
+    path("s/<uuid:uuid>/", pages.session, name="session"),
+    path("s/<uuid:uuid>/t/<int:number>/", pages.turn, name="turn"),
+    path("s/<uuid:uuid>/t/<int:number>/source/", pages.turn_source, name="turn_source"),
+    path("s/<uuid:uuid>/send/", pages.session_send, name="session_send"),
+    path("s/<uuid:uuid>/rename/", pages.session_rename, name="session_rename"),
+    path("s/<uuid:uuid>/pin/", pages.session_pin, name="session_pin"),
+    path("s/<uuid:uuid>/archive/", pages.session_archive, name="session_archive"),
+    path("s/<uuid:uuid>/model/", pages.session_model, name="session_model"),
+    path("sign-in/", accounts.SignIn.as_view(), name="sign_in"),
+    path("sign-in/link/<str:token>/", accounts.sign_in_link, name="sign_in_link"),
+    path("sign-out/", LogoutView.as_view(next_page="sign_in"), name="sign_out"),
+    path("password/", accounts.PasswordChange.as_view(), name="password_change"),
+    path("password/done/", accounts.password_change_done, name="password_change_done"),
+    path("healthz", health.healthz, name="healthz"),
+    path("readyz", health.readyz, name="readyz"),
+    path("metrics", health.metrics, name="metrics"),
+]
+
+websocket_urlpatterns = [path("ws/s/<uuid:uuid>/", SessionConsumer.as_asgi())]

@@ -1,0 +1,154 @@
+"""The environment, read once and checked loudly.
+
+Every setting of the product is declared here with its type, default and limits;
+``docs/settings.md`` describes each, and a test holds the two together. A value
+that cannot be read stops the start with one sentence that names it.
+"""
+
+import os
+import secrets
+import sys
+from pathlib import Path
+from typing import Any
+
+from environs import Env
+from environs.exceptions import EnvError
+from marshmallow.validate import OneOf, Range
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+
+
+class SettingsError(SystemExit):
+    """A setting cannot be used; its text is the sentence that the terminal shows."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(f"Loom Web cannot start: {sentence}")
+
+
+def _read_secret_key(env: Env, data_dir: Path) -> str:
+    """The key from the environment, else from the data folder, made on first use
+    with file mode 0600."""
+    given: str = env.str("LOOM_SECRET_KEY", "")
+    if given:
+        return given
+    path = data_dir / "secret_key"
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return path.read_text().strip()
+    with os.fdopen(descriptor, "w") as file:
+        file.write(secrets.token_urlsafe(50))
+    return path.read_text().strip()
+
+
+def _prepare_data_dir(path: Path) -> Path:
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        probe = path / f".write-test-{os.getpid()}"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise SettingsError(
+            f"the data folder {path} cannot be written ({error.strerror}). "
+            "Set LOOM_DATA_DIR to a folder that can."
+        ) from error
+    return path
+
+
+class Environment:
+    """Typed values of all settings. Raises :class:`SettingsError`."""
+
+    def __init__(self) -> None:
+        env = Env()
+        try:
+            self._read(env)
+        except EnvError as error:
+            raise SettingsError(f"{error}. See docs/settings.md.") from error
+
+    def _read(self, env: Env) -> None:
+        positive = Range(min=1)
+        self.debug: bool = env.bool("LOOM_DEBUG", False)
+        self.data_dir = _prepare_data_dir(
+            Path(env.str("LOOM_DATA_DIR", "") or BASE_DIR / "var").expanduser().resolve()
+        )
+        self.secret_key = _read_secret_key(env, self.data_dir)
+        self.host: str = env.str("LOOM_HOST", "127.0.0.1")
+        self.port: int = env.int("LOOM_PORT", 8000, validate=Range(min=0, max=65535))
+        self.allowed_hosts: list[str] = env.list(
+            "LOOM_ALLOWED_HOSTS", ["localhost", "127.0.0.1", "[::1]"]
+        )
+        self.trusted_origins: list[str] = env.list("LOOM_TRUSTED_ORIGINS", [])
+        self.behind_tls_proxy: bool = env.bool("LOOM_BEHIND_TLS_PROXY", False)
+        self.database_url: str = env.str("DATABASE_URL", "")
+        self.synchronous: str = env.str(
+            "LOOM_DB_SYNCHRONOUS", "FULL", validate=OneOf(("NORMAL", "FULL", "EXTRA"))
+        )
+        self.redis_url: str = env.str("REDIS_URL", "")
+        roots: list[str] = env.list("LOOM_WORKSPACE_ROOTS", [])
+        self.workspace_roots = [Path(root).expanduser().resolve() for root in roots] or [
+            self.data_dir / "workspaces"
+        ]
+        self.log_level: str = env.str(
+            "LOOM_LOG_LEVEL", "INFO", validate=OneOf(("DEBUG", "INFO", "WARNING", "ERROR"))
+        )
+        self.log_format: str = env.str(
+            "LOOM_LOG_FORMAT", "text", validate=OneOf(("text", "json"))
+        )
+        self._read_model_settings(env, positive)
+        self._read_transcript_settings(env, positive)
+        self._read_runtime_settings(env, positive)
+
+    def _read_model_settings(self, env: Env, positive: Range) -> None:
+        self.api_key: str = env.str("ANTHROPIC_API_KEY", "")
+        self.base_url: str = env.str("ANTHROPIC_BASE_URL", "")
+        self.model: str = env.str("LOOM_MODEL", "claude-sonnet-5-5")
+        self.models: list[str] = env.list(
+            "LOOM_MODELS", ["claude-opus-5-5", "claude-sonnet-5-5", "claude-haiku-5-5"]
+        )
+        self.max_input_tokens: int = env.int("LOOM_MAX_INPUT_TOKENS", 200_000, validate=Range(min=1000))
+        self.max_output_tokens: int = env.int("LOOM_MAX_OUTPUT_TOKENS", 16_000, validate=positive)
+        self.provider_timeout: float = env.float(
+            "LOOM_PROVIDER_TIMEOUT", 90.0, validate=Range(min=1)
+        )
+        self.provider_retries: int = env.int("LOOM_PROVIDER_RETRIES", 4, validate=Range(min=0, max=20))
+        self.demo_delay: float = env.float("LOOM_DEMO_DELAY", 0.02, validate=Range(min=0, max=10))
+
+    def _read_transcript_settings(self, env: Env, positive: Range) -> None:
+        page = Range(min=1, max=500)
+        self.page_size: int = env.int("LOOM_PAGE_SIZE", 250, validate=page)
+        self.older_page_size: int = env.int("LOOM_OLDER_PAGE_SIZE", 200, validate=page)
+        self.render_cap: int = env.int("LOOM_RENDER_CAP", 1200, validate=Range(min=100))
+        self.use_journal: bool = env.bool("LOOM_USE_JOURNAL", True)
+        self.legacy_fallback: bool = env.bool("LOOM_LEGACY_FALLBACK", True)
+        self.session_list_size: int = env.int("LOOM_SESSION_LIST_SIZE", 50, validate=page)
+        self.max_message_chars: int = env.int("LOOM_MAX_MESSAGE_CHARS", 400_000, validate=positive)
+        self.max_queued: int = env.int("LOOM_MAX_QUEUED", 20, validate=positive)
+
+    def _read_runtime_settings(self, env: Env, positive: Range) -> None:
+        self.delta_interval_ms: int = env.int(
+            "LOOM_DELTA_INTERVAL_MS", 40, validate=Range(min=5, max=1000)
+        )
+        self.draft_interval_ms: int = env.int(
+            "LOOM_DRAFT_INTERVAL_MS", 100, validate=Range(min=10, max=250)
+        )
+        self.heartbeat_seconds: float = env.float(
+            "LOOM_HEARTBEAT_SECONDS", 2.0, validate=Range(min=0.05)
+        )
+        self.stale_seconds: float = env.float("LOOM_STALE_SECONDS", 15.0, validate=Range(min=0.2))
+        self.watch_seconds: float = env.float(
+            "LOOM_WATCH_SECONDS", 0.5, validate=Range(min=0.05, max=2)
+        )
+        self.max_model_calls: int = env.int("LOOM_MAX_MODEL_CALLS", 50, validate=positive)
+        self.sign_in_attempts: int = env.int("LOOM_SIGN_IN_ATTEMPTS", 5, validate=positive)
+        self.sign_in_lock_minutes: int = env.int(
+            "LOOM_SIGN_IN_LOCK_MINUTES", 15, validate=positive
+        )
+        self.max_frame_bytes: int = env.int("LOOM_MAX_FRAME_BYTES", 4_000_000, validate=positive)
+
+
+def require_python() -> None:
+    """One clear sentence instead of a syntax error from a dependency."""
+    if sys.version_info < (3, 13):
+        raise SettingsError(
+            f"Python 3.13 is needed and this is {sys.version_info.major}.{sys.version_info.minor}."
+        )

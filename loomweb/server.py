@@ -1,0 +1,82 @@
+"""Daphne, with what the product needs of it: back-pressure and a clean end."""
+
+import asyncio
+import socket
+from typing import Any
+
+from channels.auth import AuthMiddlewareStack  # noqa: F401 (its import is slow; before the start)
+from daphne.server import Server
+from twisted.internet import defer, reactor
+from twisted.internet.interfaces import IPushProducer
+from zope.interface import implementer
+
+from conversations.runtime.current import current_runtime, stop_current_runtime
+
+MOST_WAITING = 1_000_000
+"""Characters that may wait for a page which does not read before it is closed."""
+
+
+@implementer(IPushProducer)
+class Outbound:
+    """How much a socket has to send to a page that reads slowly.
+
+    Twisted pauses a producer when the transport's buffer is full; what is handed
+    over while paused waits in memory.
+    """
+
+    def __init__(self, transport: Any) -> None:
+        self._paused = False
+        self._waiting = 0
+        # Until the upgrade the HTTP channel was the transport's producer.
+        transport.unregisterProducer()
+        transport.registerProducer(self, True)
+
+    def is_too_slow(self, size: int) -> bool:
+        """Count ``size`` more characters; True when too many wait."""
+        if not self._paused:
+            return False
+        self._waiting += size
+        return self._waiting > MOST_WAITING
+
+    def pauseProducing(self) -> None:  # noqa: N802 (Twisted's name)
+        self._paused = True
+
+    def resumeProducing(self) -> None:  # noqa: N802
+        self._paused = False
+        self._waiting = 0
+
+    def stopProducing(self) -> None:  # noqa: N802
+        self._paused = False
+
+
+class LoomServer(Server):  # type: ignore[misc]
+    """Starts the runtime with the server, and stops it before the reactor ends."""
+
+    def run(self) -> None:
+        reactor.callWhenRunning(_start_runtime)  # type: ignore[attr-defined]
+        reactor.addSystemEventTrigger("before", "shutdown", _stop_runtime)  # type: ignore[attr-defined]
+        super().run()
+
+    def create_application(self, protocol: Any, scope: dict[str, Any]) -> Any:
+        if scope["type"] == "websocket" and getattr(protocol, "transport", None) is not None:
+            scope["outbound"] = Outbound(protocol.transport)
+        return super().create_application(protocol, scope)
+
+
+def _start_runtime() -> "defer.Deferred[Any]":
+    return defer.Deferred.fromFuture(asyncio.ensure_future(current_runtime()))
+
+
+def _stop_runtime() -> "defer.Deferred[Any]":
+    return defer.Deferred.fromFuture(asyncio.ensure_future(stop_current_runtime()))
+
+
+def open_listener(host: str, port: int) -> socket.socket:
+    """A listening socket. Raises OSError when the port is taken."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind((host, port))
+    listener.listen(1024)
+    listener.setblocking(False)
+    return listener

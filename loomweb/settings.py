@@ -1,0 +1,192 @@
+"""Django's settings. Every value that an operator may choose comes from ``env``."""
+
+import dj_database_url
+from django.utils.csp import CSP
+
+from .env import BASE_DIR, Environment, SettingsError
+
+LOOM = Environment()
+
+SECRET_KEY = LOOM.secret_key
+DEBUG = LOOM.debug
+ALLOWED_HOSTS = LOOM.allowed_hosts
+CSRF_TRUSTED_ORIGINS = LOOM.trusted_origins
+
+INSTALLED_APPS = [
+    "daphne",
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "axes",
+    "conversations",
+]
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "django.middleware.csp.ContentSecurityPolicyMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.middleware.gzip.GZipMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "conversations.web.errors.LoomErrorMiddleware",
+    "axes.middleware.AxesMiddleware",
+]
+
+ROOT_URLCONF = "loomweb.urls"
+ASGI_APPLICATION = "loomweb.asgi.application"
+
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ]
+        },
+    }
+]
+
+SQLITE_OPTIONS = {
+    # Seconds to wait for another process's write, such as a migration.
+    "timeout": 20,
+    # A read that turns into a write fails at once in a deferred transaction,
+    # whatever the timeout.
+    "transaction_mode": "IMMEDIATE",
+    "init_command": (
+        "PRAGMA journal_mode=WAL;"
+        f"PRAGMA synchronous={LOOM.synchronous};"
+        "PRAGMA cache_size=-32000;"
+        "PRAGMA temp_store=MEMORY;"
+        "PRAGMA recursive_triggers=ON;"
+    ),
+}
+
+
+def _database() -> dict[str, object]:
+    if not LOOM.database_url:
+        return {
+            "ENGINE": "django.db.backends.sqlite3",
+            "NAME": LOOM.data_dir / "loom.sqlite3",
+            "OPTIONS": SQLITE_OPTIONS,
+            "TEST": {"NAME": LOOM.data_dir / "test.sqlite3"},
+        }
+    try:
+        config = dict(dj_database_url.parse(LOOM.database_url))
+    except (ValueError, KeyError) as error:
+        raise SettingsError("DATABASE_URL is not a database URL") from error
+    if config.get("ENGINE") == "django.db.backends.sqlite3":
+        config["OPTIONS"] = SQLITE_OPTIONS
+    elif config.get("ENGINE") != "django.db.backends.postgresql":
+        raise SettingsError("DATABASE_URL must name a SQLite or a PostgreSQL database")
+    return config
+
+
+DATABASES = {"default": _database()}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+CACHES = {
+    "default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
+    if not LOOM.redis_url
+    else {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": LOOM.redis_url}
+}
+
+CHANNEL_LAYERS = (
+    {
+        "default": {
+            "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",
+            "CONFIG": {"hosts": [LOOM.redis_url]},
+        }
+    }
+    if LOOM.redis_url
+    else {}
+)
+
+AUTHENTICATION_BACKENDS = [
+    "axes.backends.AxesStandaloneBackend",
+    "django.contrib.auth.backends.ModelBackend",
+]
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": f"django.contrib.auth.password_validation.{name}"}
+    for name in (
+        "UserAttributeSimilarityValidator",
+        "MinimumLengthValidator",
+        "CommonPasswordValidator",
+        "NumericPasswordValidator",
+    )
+]
+LOGIN_URL = "sign_in"
+LOGIN_REDIRECT_URL = "home"
+
+AXES_FAILURE_LIMIT = LOOM.sign_in_attempts
+AXES_COOLOFF_TIME = LOOM.sign_in_lock_minutes / 60
+AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
+AXES_RESET_ON_SUCCESS = True
+AXES_VERBOSE = False
+AXES_LOCKOUT_CALLABLE = "conversations.web.accounts.locked_out"
+AXES_ENABLE_ACCESS_FAILURE_LOG = True
+
+LANGUAGE_CODE = "en"
+TIME_ZONE = "UTC"
+USE_I18N = False
+USE_TZ = True
+
+STATIC_URL = "/static/"
+STATICFILES_DIRS = [BASE_DIR / "static"]
+STATIC_ROOT = LOOM.data_dir / "static"
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {"BACKEND": "loomweb.static_storage.LoomStaticStorage"},
+}
+
+SECURE_CSP = {
+    "default-src": [CSP.NONE],
+    "script-src": [CSP.SELF],
+    "style-src": [CSP.SELF],
+    "img-src": [CSP.SELF, "data:"],
+    "font-src": [CSP.SELF],
+    "connect-src": [CSP.SELF],
+    "form-action": [CSP.SELF],
+    "base-uri": [CSP.NONE],
+    "frame-ancestors": [CSP.NONE],
+    "object-src": [CSP.NONE],
+    "manifest-src": [CSP.SELF],
+}
+SECURE_REFERRER_POLICY = "same-origin"
+X_FRAME_OPTIONS = "DENY"
+SESSION_COOKIE_AGE = 60 * 60 * 24 * 60
+SESSION_COOKIE_SAMESITE = "Lax"
+SESSION_COOKIE_NAME = "loom_session"
+CSRF_COOKIE_NAME = "loom_csrf"
+CSRF_COOKIE_HTTPONLY = True
+if LOOM.behind_tls_proxy:
+    SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+    SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = True
+
+DATA_UPLOAD_MAX_MEMORY_SIZE = LOOM.max_frame_bytes
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {
+        "text": {"()": "loomweb.logs.TextFormatter"},
+        "json": {"()": "loomweb.logs.JsonFormatter"},
+    },
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": LOOM.log_format}},
+    "root": {"handlers": ["stderr"], "level": "WARNING"},
+    "loggers": {
+        "conversations": {"level": LOOM.log_level},
+        "daphne": {"level": "WARNING"},
+        "django.server": {"level": "WARNING", "handlers": [], "propagate": True},
+    },
+}

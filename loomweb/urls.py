@@ -1,0 +1,9 @@
+"""Every URL of the product."""
+
+from django.contrib import admin
+from django.urls import include, path
+
+urlpatterns = [
+    path("admin/", admin.site.urls),
+    path("", include("conversations.web.urls")),
+]

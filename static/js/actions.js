@@ -1,0 +1,119 @@
+// What can be done with a row: copy, link, edit, regenerate, retry, continue.
+// Loaded with the first use.
+import { announce, byId, find, fromTemplate } from "./dom.js";
+import { refuse } from "./composer.js";
+import { toggleGroup } from "./marks.js";
+
+async function sourceOf({ dataset }) {
+  const response = await fetch(`${byId("transcript").dataset.url}t/${dataset.turn}/source/`);
+  if (!response.ok) throw new Error(`status ${response.status}`);
+  return response.text();
+}
+
+/** By a hidden field, where the clipboard is closed to pages without TLS. */
+function copyByField(text) {
+  const field = Object.assign(document.createElement("textarea"), { value: text, className: "sr" });
+  const active = document.activeElement;
+  document.body.append(field);
+  field.select();
+  const done = document.execCommand("copy");
+  field.remove();
+  active.focus({ preventScroll: true });
+  if (!done) throw new Error("refused");
+}
+
+/** The text may be on its way still: Safari opens the clipboard right at the click only. */
+async function copy(button, text) {
+  try {
+    if (navigator.clipboard?.write) {
+      const blob = Promise.resolve(text).then((value) => new Blob([value], { type: "text/plain" }));
+      await navigator.clipboard.write([new ClipboardItem({ "text/plain": blob })]);
+    } else {
+      copyByField(await text);
+    }
+  } catch {
+    return refuse("Copying failed. Select the text and copy it by hand.");
+  }
+  announce("Copied");
+  button.classList.add("copied");
+  setTimeout(() => button.classList.remove("copied"), 1500);
+}
+
+/** The button waits for the answer; `end` gets the problem, or nothing. */
+function request(socket, button, frame, end = refuse) {
+  button.disabled = true;
+  socket.request(frame, (problem) => {
+    button.disabled = false;
+    end(problem);
+  });
+}
+
+async function edit(button, row, socket) {
+  let source;
+  try {
+    source = await sourceOf(row);
+  } catch {
+    return refuse("The text could not be loaded. Try it again.");
+  }
+  if (row.matches(".editing")) return;
+  const editor = fromTemplate("editor");
+  const field = find("textarea", editor);
+  const close = () => {
+    editor.remove();
+    row.classList.remove("editing");
+    button.focus();
+  };
+  field.value = source;
+  editor.addEventListener("submit", (event) => {
+    event.preventDefault();
+    const text = field.value.trim();
+    if (!text || text === source.trim()) return close();
+    request(socket, find(".primary", editor), { type: "edit", turn: Number(row.dataset.turn), text }, (problem) => {
+      if (problem) find(".error", editor).textContent = problem;
+      else close();
+    });
+  });
+  editor.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) editor.requestSubmit();
+    if (event.key !== "Escape") return;
+    event.preventDefault();
+    close();
+  });
+  find("[data-cancel]", editor).addEventListener("click", close);
+  row.classList.add("editing");
+  row.append(editor);
+  field.focus();
+}
+
+/** The nearest message of the person before an answer. */
+function questionOf(row) {
+  while (row && row.dataset.eventType !== "user_message") row = row.previousElementSibling;
+  return Number(row?.dataset.turn);
+}
+
+const blockOf = (button) => button.closest(".code");
+
+const ACTIONS = {
+  copy: (button, row) => copy(button, row.dataset.turn ? sourceOf(row) : find(".md", row).innerText),
+  "copy-code": (button) => copy(button, find("pre", blockOf(button)).textContent),
+  "wrap-code": (button) => { button.ariaPressed = blockOf(button).classList.toggle("wrapped"); },
+  link: (button) => copy(button, button.href),
+  edit,
+  regenerate: (button, row, socket) => {
+    const turn = questionOf(row);
+    if (turn) request(socket, button, { type: "regenerate", turn });
+    else refuse("The question of this answer is not loaded. Load older rows first.");
+  },
+  retry: (button, row, socket) => request(socket, button, { type: "retry" }),
+  continue: (button, row, socket) => request(socket, button, { type: "continue" }),
+  withdraw: (button, row, socket) => {
+    if (!socket.send({ type: "withdraw", run: button.closest("li").dataset.run })) refuse("Not connected. Try it again in a moment.");
+  },
+  unfold: (button, row) => {
+    row.classList.remove("folding");
+    button.remove();
+  },
+  group: toggleGroup,
+};
+
+export const act = (button, socket) => ACTIONS[button.dataset.action]?.(button, button.closest(".row"), socket);

@@ -1,0 +1,157 @@
+// The chat: frames go from the socket to the modules, one batch per animation frame;
+// what the session does is shown above the composer and in the tab's title.
+import { announce, byId, find, findAll, fromTemplate } from "./dom.js";
+import { acknowledged, giveBack, refuse, settleMessage, showQueue, startComposer } from "./composer.js";
+import { Socket } from "./socket.js";
+import { addRows, afterFrames, allowGap, cursor, follow, lacksNewer, replaceRows, start } from "./transcript.js";
+
+const { dataset } = byId("transcript");
+const line = byId("status");
+const stopButton = byId("stop");
+let waiting = [];
+let synced = 0;
+let draft;
+let since = 0;
+let clock = 0;
+let banner = 0;
+
+const isBusy = () => dataset.runState in line.dataset;
+const toLatest = () => (lacksNewer() ? location.assign(dataset.url) : follow());
+const stop = () => socket.send({ type: "stop" });
+
+function tick() {
+  const seconds = Math.floor((Date.now() - since) / 1000);
+  const minutes = Math.floor(seconds / 60);
+  byId("elapsed").textContent = isBusy() && seconds ? ` · ${minutes ? `${minutes} min ` : ""}${seconds % 60} s` : "";
+}
+
+function showState({ run_state: state, text, elapsed_ms: elapsed = 0 }) {
+  const ended = isBusy() && !(state in line.dataset);
+  dataset.runState = state;
+  const words = isBusy() ? text || line.dataset[state] : "";
+  if (line.textContent !== words) line.textContent = words;
+  since = Date.now() - elapsed;
+  tick();
+  clearInterval(clock);
+  if (words) clock = setInterval(tick, 1000);
+  else clearDraft();
+  if (stopButton) {
+    if (ended && document.activeElement === stopButton) byId("message").focus();
+    stopButton.hidden = !words;
+  }
+  if (!ended) return;
+  const end = find("#rows > .row-end:last-child, #rows > .row-info:last-child");
+  announce(end && end.dataset.state !== "completed" ? end.innerText : "Answer complete");
+  if (document.hidden) document.title = `(●) ${document.title.replace("(●) ", "")}`;
+}
+
+/** Quiet for a second, since most breaks are shorter. */
+function showConnection(state) {
+  clearTimeout(banner);
+  const say = () => byId("banner").replaceChildren(...(state === "open" ? [] : [fromTemplate(`line-${state}`)]));
+  if (state !== "closed") say();
+  else if (!byId("banner").firstChild) banner = setTimeout(say, 1000);
+}
+
+function sync() {
+  if (Date.now() - synced < 1000) return;
+  synced = Date.now();
+  socket.send({ type: "sync", after: cursor() });
+}
+
+const clearDraft = () => draft?.clearDraft();
+
+/** Until the module is here its frames are left out; then they are asked for again. */
+function writeDraft(frame) {
+  if (draft) return draft.writeDraft(frame) || sync();
+  import("./draft.js").then((module) => {
+    draft ??= module;
+    sync();
+  });
+}
+
+const FRAMES = {
+  hello: () => {
+    socket.attempt = 0;
+    allowGap();
+    sendAgain();
+  },
+  ack: (frame) => {
+    if (socket.answer(frame.client_id)) return;
+    acknowledged(frame);
+    if (lacksNewer()) toLatest();
+  },
+  error: ({ client_id: id, message }) => {
+    if (socket.answer(id, message)) return;
+    giveBack(id);
+    refuse(message);
+  },
+  rows: ({ rows, ends_draft: ends }) => {
+    if (ends) clearDraft();
+    for (const row of rows) settleMessage(row.client_id);
+    if (!addRows(rows)) sync();
+  },
+  draft: writeDraft,
+  state: showState,
+  queue: ({ items }) => showQueue(items),
+  rewound: (frame) => {
+    clearDraft();
+    replaceRows(frame);
+  },
+  title: ({ title }) => {
+    for (const name of findAll("#title, [aria-current=page] .title")) name.textContent = title;
+    document.title = `${title} · Loom Web`;
+  },
+  reload: () => location.reload(),
+};
+
+function flush() {
+  const frames = waiting;
+  waiting = [];
+  for (const frame of frames) FRAMES[frame.type]?.(frame);
+  if (frames.length) afterFrames();
+}
+
+/** A hidden tab paints nothing: there a timer does it. */
+function take(frame) {
+  if (waiting.push(frame) > 1) return;
+  if (document.hidden) setTimeout(flush, 250);
+  else requestAnimationFrame(flush);
+}
+document.addEventListener("visibilitychange", () => {
+  if (!document.hidden) document.title = document.title.replace("(●) ", "");
+  flush();
+});
+
+start(sync);
+const socket = new Socket({
+  address: () => {
+    const url = new URL(`${dataset.socket}?after=${cursor()}`, location.href);
+    url.protocol = url.protocol.replace("http", "ws");
+    return url;
+  },
+  onFrame: take,
+  onState: showConnection,
+});
+const sendAgain = startComposer(socket);
+showState({ run_state: dataset.runState, text: dataset.runText, elapsed_ms: dataset.elapsed });
+
+document.addEventListener("click", (event) => {
+  const button = event.target.closest("[data-action], #jump, #stop, [data-help]");
+  if (!button || event.ctrlKey || event.metaKey || event.shiftKey) return;
+  event.preventDefault();
+  if (button.id === "jump") toLatest();
+  else if (button.id === "stop") stop();
+  else if (button.dataset.action) import("./actions.js").then(({ act }) => act(button, socket));
+  else import("./keys.js").then(({ showHelp }) => showHelp());
+});
+
+let press;
+document.addEventListener("keydown", (event) => {
+  if (event.key === "Escape") {
+    if (isBusy() && !event.defaultPrevented && !byId("help").open) stop();
+  } else if (press) press(event);
+  else if (event.ctrlKey || event.metaKey || event.altKey || !event.target.matches("input, textarea")) {
+    import("./keys.js").then((module) => (press = module.press)(event));
+  }
+});

@@ -1,0 +1,110 @@
+// Writing and sending: what is typed survives a reload, what is sent is known by its
+// client_id until it is on disk, what waits is shown and can be taken back.
+import { byId, find, findAll, fromTemplate, keep, newId, recall } from "./dom.js";
+import { follow } from "./transcript.js";
+
+const { session, target } = byId("transcript").dataset;
+const form = byId("composer");
+const field = byId("message");
+const DRAFT = `loom:draft:${session}`;
+const PENDING = `loom:pending:${session}`;
+const pending = new Map(recall(PENDING));
+
+const keepText = () => keep(DRAFT, field.value);
+const keepPending = () => keep(PENDING, pending.size && [...pending]);
+const standIn = (id) => find(`#pending [data-client-id="${id}"]`);
+
+/** Say by the composer why something was refused. */
+export function refuse(text = "") {
+  const box = byId("refused");
+  if (!box) return;
+  box.hidden = !text;
+  box.textContent = text;
+}
+
+function setText(text) {
+  field.value = text;
+  keepText();
+  field.focus();
+}
+
+/** Stand-ins for the messages that the server has not confirmed. */
+function drawPending() {
+  for (const [id, text] of pending) {
+    if (standIn(id)) continue;
+    const row = fromTemplate("draft-message");
+    row.dataset.clientId = id;
+    find("p", row).textContent = text;
+    byId("pending").append(row);
+  }
+}
+
+/** A message is confirmed; its stand-in goes when `done`. */
+function confirm(id, done) {
+  pending.delete(id);
+  keepPending();
+  if (done) standIn(id)?.remove();
+}
+
+/** The row of a message came. */
+export const settleMessage = (id) => id && confirm(id, true);
+
+/** The message is on disk: its row comes, or is in the page, or it waits. */
+export const acknowledged = ({ client_id: id, seq, queued }) => confirm(id, queued || byId(`row-${seq}`));
+
+/** The message was refused: its text goes back. */
+export function giveBack(id) {
+  const text = pending.get(id);
+  if (!text) return;
+  confirm(id, true);
+  setText(`${text}\n\n${field.value}`.trim());
+}
+
+export function showQueue(items) {
+  byId("queue").replaceChildren(...items.map(({ run, text }) => {
+    const item = fromTemplate("queued");
+    item.dataset.run = run;
+    find("span", item).textContent = text;
+    return item;
+  }));
+}
+
+export function startComposer(socket) {
+  const post = ([id, text]) => socket.send({ type: "send", client_id: id, text });
+  setTimeout(drawPending, 1500); // most of what a reload finds is confirmed by then
+
+  function send() {
+    const text = field.value.trim();
+    const excess = text.length - (form.dataset.max || Infinity);
+    if (excess > 0) return refuse(`The message is ${excess} characters too long. At most ${form.dataset.max} fit.`);
+    refuse();
+    setText("");
+    if (!text) return;
+    const message = [newId(), text];
+    pending.set(...message);
+    keepPending();
+    drawPending();
+    follow();
+    post(message);
+  }
+
+  if (form) {
+    form.noValidate = true;
+    field.value ||= recall(DRAFT) ?? "";
+    field.addEventListener("input", keepText);
+    form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      send();
+    });
+    field.addEventListener("keydown", (event) => {
+      if (event.key !== "Enter" || event.shiftKey || event.isComposing || event.keyCode === 229) return;
+      if (matchMedia("(pointer: coarse)").matches) return;
+      event.preventDefault();
+      send();
+    });
+    for (const example of findAll("[data-example]")) example.onclick = () => setText(example.textContent);
+    if (matchMedia("(pointer: fine)").matches && !target) field.focus();
+  }
+  /** After each connection: what was not confirmed goes again, under its id. */
+  return () => [...pending].forEach(post);
+}

@@ -1,0 +1,54 @@
+// The running answer: one element for each part and, in it, one for each block, so
+// that a finished block is written once and never moves. Loaded with the first answer.
+import { byId, create, find, fromTemplate } from "./dom.js";
+
+const holder = byId("draft");
+const parts = new Map();
+
+function add(element) {
+  holder.append(element);
+  return element;
+}
+
+function place(kind) {
+  if (kind === "tool_use") return find("code", add(fromTemplate("draft-tool")));
+  const last = holder.lastElementChild;
+  const row = last?.matches(".row-assistant") ? last : add(fromTemplate("draft-row"));
+  const element = fromTemplate(kind === "thinking" ? "draft-thinking" : "draft-text");
+  find(".foot", row).before(element);
+  return element.matches(".md") ? element : find(".md", element);
+}
+
+function writeBlock(part, html) {
+  if (!part.open) part.body.append(part.open = create("div", { className: "blk" }));
+  part.open.innerHTML = html;
+}
+
+function write(part, { kind, text, blocks = [], open }) {
+  if (kind === "tool_use") part.body.textContent += text.slice(0, 120 - part.body.textContent.length);
+  for (const html of blocks) {
+    writeBlock(part, html);
+    part.open = null;
+  }
+  if (open) writeBlock(part, open);
+}
+
+/** Write one frame. False when text before it is missing. */
+export function writeDraft(frame) {
+  let part = parts.get(frame.part);
+  if (!part) parts.set(frame.part, part = { body: place(frame.kind), length: 0 });
+  if (frame.reset) {
+    part.body.replaceChildren();
+    Object.assign(part, { length: 0, open: null });
+  }
+  if (!frame.reset && frame.offset !== part.length) return false;
+  part.length = frame.offset + [...frame.text].length; // the server counts code points
+  write(part, frame);
+  return true;
+}
+
+/** The parts so far give way to their rows. */
+export function clearDraft() {
+  parts.clear();
+  holder.replaceChildren();
+}

@@ -1,0 +1,87 @@
+// What the browser adds to rows: local times, toolbars, day lines, folded tool calls.
+// It depends on the rows alone, so streamed rows end up like rows that were loaded.
+import { byId, create, find, findAll, formatDay, fromTemplate, localise } from "./dom.js";
+
+const LONG = 60; // lines of about 72 characters
+const GROUP = 4;
+const list = byId("rows");
+const opened = new Set();
+const marked = new WeakSet();
+
+export const allRows = () => findAll(":scope > .row", list);
+
+function createButton(className, textContent, data) {
+  const button = create("button", { type: "button", className, textContent });
+  Object.assign(button.dataset, data);
+  return button;
+}
+
+function mark(row) {
+  if (marked.has(row)) return;
+  marked.add(row);
+  localise(row);
+  const { eventType, turn } = row.dataset;
+  if (byId(`acts-${eventType}`)) {
+    const acts = fromTemplate(`acts-${eventType}`);
+    if (turn) find("a", acts).href = `${byId("transcript").dataset.url}t/${turn}/`;
+    else findAll(":not([data-action=copy])[data-action]", acts).forEach((act) => act.remove());
+    find(".foot", row).append(acts);
+  }
+  const text = eventType === "user_message" && find(":scope > .md", row);
+  const lines = text && text.textContent.split("\n").reduce((sum, line) => sum + 1 + line.length / 72, 0);
+  if (lines > LONG) {
+    row.classList.add("folding");
+    text.after(createButton("unfold", "Show all", { action: "unfold" }));
+  }
+}
+
+/** Runs of tool rows; a call's started row gives way to its completed one. */
+function toolRuns(rows) {
+  const done = new Set(rows.filter((row) => row.dataset.eventType === "tool_call_completed").map((row) => row.dataset.call));
+  const runs = [[]];
+  for (const row of rows) {
+    const settled = row.dataset.eventType === "tool_call_started" && done.has(row.dataset.call);
+    row.classList.toggle("settled", settled);
+    if (!row.matches(".row-tool")) runs.push([]);
+    else if (!settled) runs.at(-1).push(row);
+  }
+  return runs.filter((run) => run.length);
+}
+
+/** Mark new rows, and put the lines between rows where they belong now. */
+export function arrange() {
+  const rows = allRows();
+  const wanted = new Map(rows.map((row) => [row, []]));
+  let last = "";
+  for (const row of rows) {
+    mark(row);
+    const time = find(".foot > time", row);
+    const day = time ? formatDay(new Date(time.dateTime)) : last;
+    if (day !== last) wanted.get(row).push(create("p", { className: "day", textContent: last = day }));
+  }
+  for (const run of toolRuns(rows)) {
+    const open = run.length < GROUP || run.some((row) => opened.has(row.dataset.seq));
+    if (run.length >= GROUP) {
+      const button = createButton("group-mark", `${run.length} tool calls`, { action: "group", first: run[0].dataset.seq });
+      button.ariaExpanded = open;
+      wanted.get(run[0]).push(button);
+    }
+    for (const row of run) row.classList.toggle("folded", !open && !find("[data-state=failed], [data-state=started]", row));
+  }
+  for (const [row, marks] of wanted) {
+    const found = [];
+    for (let at = row; (at = at.previousElementSibling) && !at.matches(".row");) found.unshift(at);
+    if (found.length === marks.length && marks.every((one, index) => one.isEqualNode(found[index]))) continue;
+    found.forEach((one) => one.remove());
+    row.before(...marks);
+  }
+}
+
+/** Open or close the group of tool calls that a button stands for. */
+export function toggleGroup(button) {
+  const { first } = button.dataset;
+  const run = toolRuns(allRows()).find(([row]) => row.dataset.seq === first);
+  for (const { dataset } of run) button.ariaExpanded === "true" ? opened.delete(dataset.seq) : opened.add(dataset.seq);
+  arrange();
+  find(`[data-first="${first}"]`, list).focus();
+}

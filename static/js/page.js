@@ -1,0 +1,70 @@
+// Every page: times, theme, menus, the session list, the sidebar.
+import { byId, find, findAll, keep, localise } from "./dom.js";
+
+const root = document.documentElement;
+const lists = () => findAll("[data-session-list], .cards").forEach(localise);
+const store = (name, value) => { try { localStorage.setItem(name, value); } catch { /* off */ } };
+
+// In the chat, rows get their times with the rest of their marks.
+localise(byId("side") ?? document);
+setInterval(lists, 60000);
+
+const THEMES = ["auto", "light", "dark"];
+function showTheme(theme) {
+  root.dataset.theme = theme;
+  for (const button of findAll("[data-theme-toggle]")) button.ariaLabel = button.title = `Theme: ${theme}`;
+}
+showTheme(root.dataset.theme ?? "auto");
+
+// The sidebar is a column that can be closed, or a drawer where there is no room.
+const narrow = matchMedia("(max-width: 759.98px)");
+function setDrawer(open) {
+  root.toggleAttribute("data-drawer", open);
+  byId("main").inert = open;
+}
+function toggleSide() {
+  const open = narrow.matches ? !("drawer" in root.dataset) : root.dataset.side === "closed";
+  if (narrow.matches) setDrawer(open);
+  else store("loom:side", root.dataset.side = open ? "open" : "closed");
+  find(open ? "#side summary" : ".open-side").focus();
+}
+narrow.addEventListener("change", () => setDrawer(false));
+
+document.addEventListener("click", ({ target }) => {
+  if (target.closest("[data-theme-toggle]")) {
+    showTheme(THEMES[(THEMES.indexOf(root.dataset.theme) + 1) % 3]);
+    store("loom:theme", root.dataset.theme);
+  }
+  if (target.closest("[data-side-toggle]")) toggleSide();
+  for (const menu of findAll(".menu[open]")) if (!menu.contains(target)) menu.open = false;
+});
+
+document.addEventListener("keydown", (event) => {
+  const { key, target } = event;
+  const menu = key === "Escape" && find(".menu[open]");
+  if (key === " " && target.matches("a[role=button]")) target.click();
+  else if (menu) {
+    menu.open = false;
+    find("summary", menu).focus();
+  } else if (key === "Escape" && "drawer" in root.dataset) toggleSide();
+  else return;
+  event.preventDefault();
+});
+
+// More of the session list came in: a group that goes on is one group.
+document.addEventListener("htmx:after:swap", () => {
+  lists();
+  for (const group of findAll(".group + .group")) {
+    const before = group.previousElementSibling;
+    if (find("h2", before).textContent !== find("h2", group).textContent) continue;
+    find("ul", before).append(...find("ul", group).children);
+    group.remove();
+  }
+  find(`.session > a[href="${location.pathname}"]`)?.setAttribute("aria-current", "page");
+});
+
+// Nothing of what was written stays in the browser after signing out.
+document.addEventListener("submit", ({ target }) => {
+  if (!target.matches("[data-sign-out]")) return;
+  for (const name of Object.keys(sessionStorage)) if (name.startsWith("loom:")) keep(name);
+});

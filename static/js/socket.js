@@ -1,0 +1,86 @@
+// The connection to one session: opens, stays, comes back, and says how it is.
+import { newId } from "./dom.js";
+
+const REFUSALS = { 4400: "refused", 4401: "signed-out", 4403: "refused", 4404: "gone" };
+const LOST = "Not connected. Nothing was changed; try it again in a moment.";
+
+/** `address()` is asked anew for each attempt; `onState` gets open, closed or a refusal. */
+export class Socket {
+  requests = new Map();
+  attempt = 0;
+
+  constructor({ address, onFrame, onState }) {
+    Object.assign(this, { address, onFrame, onState });
+    const soon = () => document.hidden || this.over || this.nudge();
+    addEventListener("online", soon);
+    addEventListener("pageshow", soon);
+    document.addEventListener("visibilitychange", soon);
+    this.connect();
+  }
+
+  connect() {
+    clearTimeout(this.timer);
+    const socket = this.line = new WebSocket(this.address());
+    socket.onopen = () => {
+      this.heard();
+      this.onState("open");
+    };
+    socket.onmessage = ({ data }) => {
+      this.heard();
+      this.onFrame(JSON.parse(data));
+    };
+    socket.onclose = ({ code }) => this.closed(code);
+  }
+
+  closed(code) {
+    this.over = code in REFUSALS;
+    this.onState(REFUSALS[code] ?? "closed");
+    for (const id of this.requests.keys()) this.answer(id, LOST);
+    clearTimeout(this.timer);
+    const wait = Math.min(30000, 500 * 2 ** this.attempt++) * (0.5 + Math.random());
+    if (!this.over) this.timer = setTimeout(() => this.connect(), wait);
+  }
+
+  /** Try at once when it is down; ask for a sign of life when it seems up. */
+  nudge() {
+    if (this.line.readyState > WebSocket.OPEN) this.connect();
+    else this.ask();
+  }
+
+  heard() {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.ask(), 25000);
+  }
+
+  /** Without an answer to a ping the line is dead, whatever the browser says. */
+  ask() {
+    if (!this.send({ type: "ping" })) return;
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => {
+      this.line.onclose = this.line.onmessage = null;
+      this.line.close();
+      this.closed();
+    }, 8000);
+  }
+
+  send(frame) {
+    const open = this.line.readyState === WebSocket.OPEN;
+    if (open) this.line.send(JSON.stringify(frame));
+    return open;
+  }
+
+  /** A request with an id of its own; `end` gets the problem, or nothing. */
+  request(frame, end) {
+    const id = newId();
+    if (this.send({ ...frame, client_id: id })) this.requests.set(id, end);
+    else end(LOST);
+  }
+
+  /** An ack or an error came. True when it belongs to a request. */
+  answer(id, problem) {
+    const end = this.requests.get(id);
+    this.requests.delete(id);
+    end?.(problem);
+    return Boolean(end);
+  }
+}

@@ -1,0 +1,200 @@
+"""Appending: one transaction, gapless numbers, nothing rewritten."""
+
+import threading
+from typing import Any
+
+import pytest
+from django.db import DatabaseError, IntegrityError, connection, transaction
+
+from conversations.archive.append import NewEvent, append
+from conversations.archive.journal import append_chat_event, get_chat_events
+from conversations.archive.turns import append_turn, read_recent_turns, read_turns
+from conversations.archive.verify import verify_session
+from conversations.domain.events import AssistantText, Info, UserMessage
+from conversations.domain.turns import NewTurn
+from conversations.models import ChatEvent, JournalGap, PurgePermit, Session, Turn
+
+pytestmark = pytest.mark.django_db
+
+
+def say(session: Session, text: str, *, role: str = "user") -> int:
+    payload = UserMessage(text=text) if role == "user" else AssistantText(text=text)
+    return append(
+        session.pk,
+        session_uuid=session.uuid,
+        turns=[NewTurn(role=role, content=text)],
+        events=[NewEvent(payload=payload, new=0)],
+    ).turns[0]
+
+
+def test_it_numbers_turns_and_events_from_one(session: Session) -> None:
+    assert [say(session, "a"), say(session, "b", role="assistant")] == [1, 2]
+    assert [event.seq for event in get_chat_events(session)] == [1, 2]
+
+
+def test_it_keeps_text_verbatim(session: Session) -> None:
+    text = "  tabs\tand\r\nlines \u2028 emoji 👩‍🚀 and an astral 𝒳  "
+    say(session, text)
+    assert read_turns(session.pk)[0].content == text
+
+
+def test_turn_and_events_commit_together_or_not_at_all(session: Session) -> None:
+    with pytest.raises(IntegrityError), transaction.atomic():
+        append(
+            session.pk,
+            session_uuid=session.uuid,
+            turns=[NewTurn(role="user", content="x"), NewTurn(role="nobody", content="y")],
+        )
+    session.refresh_from_db()
+    assert (session.next_turn, session.next_seq) == (1, 1)
+
+
+def test_an_event_that_cannot_be_written_never_loses_its_turn(
+    session: Session, caplog: pytest.LogCaptureFixture
+) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE conversations_chatevent RENAME TO elsewhere")
+    with caplog.at_level("ERROR"):
+        say(session, "kept")
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE elsewhere RENAME TO conversations_chatevent")
+    assert [turn.content for turn in read_turns(session.pk)] == ["kept"]
+    assert "chat_event_append_failed" in caplog.text
+    say(session, "next")
+    session.refresh_from_db()
+    gap = JournalGap.objects.get(session=session)
+    assert (gap.from_turn, gap.to_turn, gap.after_seq) == (1, 1, 0)
+    assert verify_session(session).problem == ""
+
+
+def test_the_title_is_the_first_message_at_once(session: Session) -> None:
+    say(session, "Plant the beans\nbefore May")
+    say(session, "and the peas")
+    session.refresh_from_db()
+    assert session.title == "Plant the beans before May"
+    assert session.preview == "and the peas"
+
+
+def test_an_event_without_a_turn_belongs_to_the_last_one(session: Session) -> None:
+    say(session, "hello")
+    row = append_chat_event(session, Info(text="a notice"))
+    assert row is not None
+    assert row.turn == 1
+    assert 'data-turn="1"' in row.html
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE conversations_turn SET content = 'other'",
+        "UPDATE conversations_turn SET number = 7",
+        "UPDATE conversations_chatevent SET payload = '{}'",
+        "UPDATE conversations_chatevent SET seq = 9",
+        "DELETE FROM conversations_turn",
+        "DELETE FROM conversations_chatevent",
+    ],
+)
+def test_the_database_refuses_to_rewrite(session: Session, statement: str) -> None:
+    say(session, "hello")
+    with pytest.raises(DatabaseError, match="append-only"), transaction.atomic():
+        with connection.cursor() as cursor:
+            cursor.execute(statement)
+
+
+def test_insert_or_replace_is_refused_too(session: Session) -> None:
+    if connection.vendor != "sqlite":
+        pytest.skip("a statement of SQLite's")
+    say(session, "hello")
+    with pytest.raises(DatabaseError, match="append-only"), connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT OR REPLACE INTO conversations_turn"
+            " (session_id, number, role, content, token_count, stop_reason, complete, metadata,"
+            " created_at, digest, html, render_version)"
+            " SELECT session_id, number, role, 'other', 0, '', 1, '{}', created_at, digest, '', 0"
+            " FROM conversations_turn"
+        )
+
+
+def test_the_cache_of_the_rendering_may_change(session: Session) -> None:
+    say(session, "hello")
+    assert ChatEvent.objects.update(html="", render_version=0) == 1
+    assert Turn.objects.update(html="", render_version=0) == 1
+
+
+def test_rows_may_go_under_a_recorded_permit(session: Session) -> None:
+    say(session, "hello")
+    PurgePermit.objects.create(session_pk=session.pk, reason="r", created_at=session.created_at)
+    ChatEvent.objects.filter(session=session)._raw_delete("default")
+    assert not ChatEvent.objects.exists()
+
+
+def test_verify_names_the_first_row_that_is_wrong(session: Session) -> None:
+    for number in range(5):
+        say(session, f"message {number}")
+    _without_guards("UPDATE conversations_turn SET content = 'forged' WHERE number = 3")
+    assert verify_session(Session.objects.get(pk=session.pk)).problem == (
+        "turn 3 is not what was written"
+    )
+
+
+def test_verify_notices_a_changed_event_and_a_missing_turn(session: Session) -> None:
+    for number in range(3):
+        say(session, f"message {number}")
+    _without_guards("UPDATE conversations_chatevent SET payload = '{}' WHERE seq = 2")
+    assert "event 2" in verify_session(Session.objects.get(pk=session.pk)).problem
+    _without_guards("DELETE FROM conversations_turn WHERE number = 3")
+    assert "turn 3" in verify_session(Session.objects.get(pk=session.pk)).problem
+
+
+def _without_guards(statement: str) -> None:
+    from conversations.models.guards import GUARDED, guard_names, install_guards
+
+    with connection.cursor() as cursor:
+        for table in GUARDED:
+            for name in guard_names(table, connection.vendor):
+                on = f" ON {table}" if connection.vendor == "postgresql" else ""
+                cursor.execute(f"DROP TRIGGER IF EXISTS {name}{on}")
+        cursor.execute(statement)
+    install_guards()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_numbers_are_gapless_under_eight_writers(session: Session) -> None:
+    errors: list[Any] = []
+
+    def write(name: int) -> None:
+        try:
+            for number in range(25):
+                say(session, f"{name}-{number}")
+        except Exception as error:
+            errors.append(error)
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=write, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert sorted(Turn.objects.values_list("number", flat=True)) == list(range(1, 201))
+    assert sorted(ChatEvent.objects.values_list("seq", flat=True)) == list(range(1, 201))
+    assert verify_session(Session.objects.get(pk=session.pk)).problem == ""
+
+
+def test_append_turn_and_resume_read_back_in_order(session: Session) -> None:
+    for number in range(4):
+        append_turn(session, NewTurn(role="user", content=str(number)))
+    assert [turn.content for turn in read_recent_turns(session.pk, limit=2)] == ["2", "3"]
+
+
+def test_an_append_costs_the_same_number_of_queries_at_any_age(
+    session: Session, django_assert_num_queries: Any
+) -> None:
+    say(session, "first")
+    with django_assert_num_queries(8):
+        say(session, "x")
+    for number in range(30):
+        say(session, str(number))
+    with django_assert_num_queries(8):
+        say(session, "y")

@@ -1,0 +1,67 @@
+"""Fixtures that every test may use: a database, people, a workspace, a session."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.utils import timezone
+
+from conversations.archive.sessions import create_session
+from conversations.archive.workspaces import add_member, create_workspace
+from conversations.models import ChatEvent, PurgePermit, Rewind, Session, Turn, Workspace
+
+pytest_plugins = ["tests.wire.fixtures"]
+
+
+@pytest.fixture(autouse=True)
+def _purge_archive(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Empty the append-only tables, by permit, before a transactional test's flush."""
+    is_transactional = "transactional_db" in request.fixturenames or any(
+        marker.kwargs.get("transaction") for marker in request.node.iter_markers("django_db")
+    )
+    if is_transactional:
+        request.getfixturevalue("transactional_db")
+    yield
+    if is_transactional:
+        purge_everything()
+
+
+def purge_everything() -> None:
+    """Remove all archived rows, the recorded way."""
+    with transaction.atomic():
+        for pk in Session.objects.values_list("pk", flat=True):
+            PurgePermit.objects.create(session_pk=pk, reason="test", created_at=timezone.now())
+        for model in (ChatEvent, Turn, Rewind):
+            model.objects.all()._raw_delete(model.objects.db)
+        PurgePermit.objects.all().delete()
+
+
+@pytest.fixture
+def user(db: None) -> User:
+    return User.objects.create_user("ann", password="correct horse")
+
+
+@pytest.fixture
+def other_user(db: None) -> User:
+    return User.objects.create_user("bob", password="battery staple")
+
+
+@pytest.fixture
+def workspace(user: User, tmp_path: Path) -> Workspace:
+    root = tmp_path / "workspace"
+    root.mkdir()
+    return create_workspace(root=root, name="Garden", slug="garden", owner=user)
+
+
+@pytest.fixture
+def session(workspace: Workspace, user: User) -> Session:
+    return create_session(workspace, owner=user)
+
+
+@pytest.fixture
+def viewer(workspace: Workspace) -> User:
+    person = User.objects.create_user("vic", password="x")
+    add_member(workspace, user_pk=person.pk, role="viewer")
+    return person

@@ -1,0 +1,3 @@
+from tests.wire.fixtures import wire
+
+__all__ = ["wire"]

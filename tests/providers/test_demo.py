@@ -1,0 +1,214 @@
+"""The demo model: labelled, deterministic, and of the same shapes as a real one."""
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from conversations.domain.errors import ProviderError
+from conversations.domain.stream import (
+    BlockCompleted,
+    BlockDelta,
+    BlockStarted,
+    MessageCompleted,
+    MessageStarted,
+    ModelRequest,
+    StreamItem,
+)
+from conversations.providers.demo import DemoProvider
+from conversations.providers.demo_script import CONNECT, find_keyword, quote
+
+TOOLS = [
+    {
+        "name": "list_files",
+        "input_schema": {
+            "type": "object",
+            "properties": {
+                "path": {"type": "string"},
+                "query": {"type": "string"},
+                "depth": {"type": "integer"},
+                "kind": {"enum": ["file", "folder"]},
+                "sort": {"type": "string", "default": "name"},
+                "odd": {"type": ["string", "null"]},
+                "optional": {"type": "boolean"},
+            },
+            "required": ["path", "query", "depth", "kind", "sort", "odd"],
+        },
+    },
+    {"name": "conversation_recall", "input_schema": {"type": "object"}},
+]
+
+
+def make_request(*content: Any, tools: list[dict[str, Any]] | None = None) -> ModelRequest:
+    roles = ("user", "assistant")
+    messages = [{"role": roles[n % 2], "content": part} for n, part in enumerate(content)]
+    return ModelRequest(model="demo", messages=messages, tools=tools or [])
+
+
+async def read_all(request: ModelRequest, delay: float = 0) -> list[StreamItem]:
+    return [item async for item in DemoProvider(delay=delay).stream(request)]
+
+
+async def answer(*content: Any, tools: list[dict[str, Any]] | None = None) -> MessageCompleted:
+    last = (await read_all(make_request(*content, tools=tools)))[-1]
+    assert isinstance(last, MessageCompleted)
+    return last
+
+
+def text_of(done: MessageCompleted) -> str:
+    return "\n".join(block["text"] for block in done.blocks if block["type"] == "text")
+
+
+@pytest.mark.asyncio
+async def test_its_items_make_up_its_blocks() -> None:
+    items = await read_all(make_request("think"))
+    assert isinstance(items[0], MessageStarted)
+    done = items[-1]
+    assert isinstance(done, MessageCompleted)
+    for index, block in enumerate(done.blocks):
+        own = [i for i in items if getattr(i, "index", None) == index]
+        assert isinstance(own[0], BlockStarted)
+        assert own[0].block[block["type"]] == ""
+        pieces = [i.text for i in own if isinstance(i, BlockDelta)]
+        assert "".join(pieces) == block[block["type"]]
+        assert max(len(piece) for piece in pieces) <= 4
+        assert own[-1] == BlockCompleted(index=index, block=block)
+
+
+@pytest.mark.asyncio
+async def test_the_same_words_get_the_same_answer() -> None:
+    assert await read_all(make_request("hello")) == await read_all(make_request("hello"))
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("text", ["help", "long", "table", "code", "think", "tool", "What now?"])
+async def test_every_answer_says_what_it_is_and_how_to_go_on(text: str) -> None:
+    said = text_of(await answer(text))
+    assert "demo model" in said
+    assert CONNECT in said
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("Help!", "## What the demo model can do"),
+        ("show a table", "| archive |"),
+        ("code", "```python"),
+        ("Tell me of the weather in Spain", "> Tell me of the weather in Spain"),
+        ("x" * 300, "x…"),
+    ],
+)
+async def test_the_words_choose_the_answer(text: str, part: str) -> None:
+    assert part in text_of(await answer(text))
+
+
+@pytest.mark.asyncio
+async def test_long_is_about_two_thousand_words() -> None:
+    assert 1_900 < len(text_of(await answer("long")).split()) < 2_500
+
+
+@pytest.mark.asyncio
+async def test_thinking_comes_before_the_text() -> None:
+    done = await answer("think")
+    assert [block["type"] for block in done.blocks] == ["thinking", "text"]
+    assert done.blocks[0]["signature"]
+
+
+@pytest.mark.asyncio
+async def test_it_calls_the_first_tool_with_the_required_arguments() -> None:
+    done = await answer("tool", tools=TOOLS)
+    assert done.stop_reason == "tool_use"
+    call = done.blocks[-1]
+    assert (call["type"], call["name"]) == ("tool_use", "list_files")
+    assert call["input"] == {
+        "path": ".",
+        "query": "tool",
+        "depth": 1,
+        "kind": "file",
+        "sort": "name",
+        "odd": "tool",
+    }
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("text", ["recall the plan", "tool conversation_recall"])
+async def test_it_calls_the_tool_that_is_asked_for(text: str) -> None:
+    assert (await answer(text, tools=TOOLS)).blocks[-1]["name"] == "conversation_recall"
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("content", ["a\nb", [{"type": "text", "text": "a\nb"}]])
+async def test_it_quotes_what_the_tool_said(content: Any) -> None:
+    first = await answer("tool", tools=TOOLS)
+    call = first.blocks[-1]
+    result = {"type": "tool_result", "tool_use_id": call["id"], "content": content}
+    done = await answer("tool", first.blocks, [result], tools=TOOLS)
+    assert done.stop_reason == "end_turn"
+    assert "```text\na\nb\n```" in text_of(done)
+
+
+@pytest.mark.asyncio
+async def test_it_tells_of_a_tool_that_failed() -> None:
+    result = {"type": "tool_result", "tool_use_id": "t", "is_error": True, "content": "no"}
+    call = {"type": "tool_use", "id": "t", "name": "t", "input": {}}
+    assert "It failed with:" in text_of(await answer("tool", [call], [result]))
+
+
+@pytest.mark.asyncio
+async def test_calls_of_one_session_have_ids_of_their_own() -> None:
+    provider = DemoProvider(delay=0)
+    ids = set()
+    for _ in range(3):
+        items = [item async for item in provider.stream(make_request("tool", tools=TOOLS))]
+        ids |= {i.block["id"] for i in items if isinstance(i, BlockCompleted) and i.index == 1}
+    assert len(ids) == 3
+
+
+@pytest.mark.asyncio
+async def test_what_follows_the_persons_words_is_not_theirs() -> None:
+    content = [{"type": "text", "text": "table"}, {"type": "text", "text": "<state>help</state>"}]
+    assert "| archive |" in text_of(await answer(content))
+
+
+@pytest.mark.asyncio
+async def test_fail_is_an_overloaded_provider() -> None:
+    with pytest.raises(ProviderError) as caught:
+        await read_all(make_request("fail"))
+    assert caught.value.code == "overloaded"
+    assert caught.value.transient
+
+
+@pytest.mark.asyncio
+async def test_it_answers_an_empty_request() -> None:
+    assert "demo model" in text_of(await answer())
+
+
+@pytest.mark.asyncio
+async def test_it_streams_at_its_pace_and_can_be_cancelled() -> None:
+    started = time.monotonic()
+    task = asyncio.create_task(read_all(make_request("long"), delay=0.02))
+    await asyncio.sleep(0.1)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert time.monotonic() - started < 1
+
+
+@pytest.mark.asyncio
+async def test_it_offers_one_model() -> None:
+    provider = DemoProvider()
+    (model,) = await provider.list_models()
+    assert (model.id, model.max_input_tokens, model.max_output_tokens) == ("demo", 200_000, 8_192)
+    assert provider.is_demo
+    await provider.close()
+
+
+def test_long_messages_are_no_commands() -> None:
+    assert find_keyword("please write code for my new shop", {"code"}) is None
+    assert find_keyword("Code, please!", {"code"}) == "code"
+
+
+def test_a_quoted_fence_does_not_end_the_quote() -> None:
+    assert quote("```\nx\n```").startswith("````text\n")

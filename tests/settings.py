@@ -1,0 +1,17 @@
+"""The product's settings for the tests: a throw-away data folder, cheap passwords."""
+
+import os
+import tempfile
+
+os.environ.setdefault("LOOM_DATA_DIR", tempfile.mkdtemp(prefix="loom-tests-"))
+for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "REDIS_URL", "LOOM_WORKSPACE_ROOTS"):
+    os.environ.pop(name, None)
+os.environ.setdefault("LOOM_DEMO_DELAY", "0")
+
+from loomweb.settings import *  # noqa: E402, F403
+
+PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
+}

@@ -1,0 +1,55 @@
+"""What a request says: the person's last words, and the default answer to them."""
+
+from typing import Any
+
+from tests.wire.rules.prompt import blocks_of
+
+MAX_ECHO = 200
+
+
+def make_default_text(body: dict[str, Any]) -> str:
+    """A short echo of the last message, with some Markdown."""
+    results = [b for b in blocks_of(body["messages"][-1]) if b["type"] == "tool_result"]
+    if results:
+        said = "\n".join(shorten(read_text(result.get("content", ""))) for result in results)
+        return f"The tool answered:\n\n```text\n{said}\n```\n\nThat is **all** of it."
+    said = shorten(" ".join(find_last_text(body).split()))
+    count_ = len(body["messages"])
+    return (
+        f"## Echo\n\nYou said: *{said}*\n\n- messages in the request: **{count_}**\n"
+        f"- model: `{body['model']}`\n\n```python\nprint('done')\n```\n"
+    )
+
+
+def read_text(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    return "\n".join(str(part.get("text", f"[{part['type']}]")) for part in content)
+
+
+def shorten(text: str) -> str:
+    return text if len(text) <= MAX_ECHO else text[:MAX_ECHO] + "…"
+
+
+def find_last_texts(body: dict[str, Any]) -> tuple[int, list[str]]:
+    """Number and texts of the last message of the person that has some."""
+    for number in range(len(body["messages"]) - 1, -1, -1):
+        message = body["messages"][number]
+        texts = [block["text"] for block in blocks_of(message) if block["type"] == "text"]
+        if message["role"] == "user" and texts:
+            return number, texts
+    return 0, []
+
+
+def find_last_text(body: dict[str, Any]) -> str:
+    _, texts = find_last_texts(body)
+    return texts[0] if texts else ""
+
+
+def count_rounds(body: dict[str, Any]) -> int:
+    """Times that tools were called since the person's last text."""
+    number, _ = find_last_texts(body)
+    return sum(
+        any(block["type"] == "tool_use" for block in blocks_of(message))
+        for message in body["messages"][number + 1 :]
+    )

@@ -1,0 +1,117 @@
+"""Rules for a whole request."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from tests.wire.rules.errors import ApiError, refuse
+from tests.wire.rules.messages import check_messages, check_system
+from tests.wire.rules.prompt import check_breakpoints, count_tokens
+from tests.wire.rules.tools import check_tools
+
+SAMPLING = ("temperature", "top_p", "top_k")
+REQUEST_KEYS = frozenset(
+    (
+        "model",
+        "max_tokens",
+        "messages",
+        "system",
+        "tools",
+        "tool_choice",
+        "stream",
+        "stop_sequences",
+        "metadata",
+        "thinking",
+        "output_config",
+        "cache_control",
+        "container",
+        "diagnostics",
+        "inference_geo",
+        "service_tier",
+        "speed",
+    )
+)
+THINKING_TYPES = ("adaptive", "disabled", "between_tools")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelRow:
+    """A model that the server offers; limits in tokens."""
+
+    id: str
+    display_name: str
+    created_at: str
+    max_input_tokens: int = 1_000_000
+    max_tokens: int = 128_000
+
+
+def check_request(body: Any, models: dict[str, ModelRow], *, needs_output: bool = True) -> ModelRow:
+    """Refuse what the API refuses; gives the model that the request names."""
+    if not isinstance(body, dict):
+        raise refuse("The request body is not valid JSON object")
+    check_keys(body)
+    model = check_model(body, models)
+    if needs_output:
+        check_max_tokens(body, model)
+    check_tools(body)
+    check_system(body)
+    check_messages(body, model.id)
+    check_breakpoints(body)
+    check_options(body)
+    check_size(body, model)
+    return model
+
+
+def check_keys(body: dict[str, Any]) -> None:
+    for key in SAMPLING:
+        if key in body:
+            raise refuse(f"{key}: `{key}` is not supported on this model.")
+    for key in body:
+        if key not in REQUEST_KEYS:
+            raise refuse(f"{key}: Extra inputs are not permitted")
+
+
+def check_model(body: dict[str, Any], models: dict[str, ModelRow]) -> ModelRow:
+    name = body.get("model")
+    if name is None:
+        raise refuse("model: Field required")
+    if not isinstance(name, str):
+        raise refuse("model: Input should be a valid string")
+    if name not in models:
+        raise ApiError(404, "not_found_error", f"model: {name}")
+    return models[name]
+
+
+def check_max_tokens(body: dict[str, Any], model: ModelRow) -> None:
+    limit = body.get("max_tokens")
+    if limit is None:
+        raise refuse("max_tokens: Field required")
+    if not isinstance(limit, int) or isinstance(limit, bool):
+        raise refuse("max_tokens: Input should be a valid integer")
+    if limit < (1 if body.get("stream") else 0):
+        raise refuse("max_tokens: Input should be greater than or equal to 1")
+    if limit > model.max_tokens:
+        raise refuse(
+            f"max_tokens: {limit} > {model.max_tokens}, which is the maximum allowed number of"
+            f" output tokens for {model.id}"
+        )
+
+
+def check_options(body: dict[str, Any]) -> None:
+    if not isinstance(body.get("stream", False), bool):
+        raise refuse("stream: Input should be a valid boolean")
+    thinking = body.get("thinking")
+    if thinking is not None and (
+        not isinstance(thinking, dict) or thinking.get("type") not in THINKING_TYPES
+    ):
+        raise refuse("thinking.type: Input should be 'adaptive', 'between_tools' or 'disabled'")
+    if "tool_choice" in body and not body.get("tools"):
+        raise refuse("tool_choice: tool_choice may only be specified while providing tools")
+    for sequence in body.get("stop_sequences") or []:
+        if not isinstance(sequence, str) or not sequence.strip():
+            raise refuse("stop_sequences: each stop sequence must contain non-whitespace")
+
+
+def check_size(body: dict[str, Any], model: ModelRow) -> None:
+    tokens = count_tokens(body)
+    if tokens > model.max_input_tokens:
+        raise refuse(f"prompt is too long: {tokens} tokens > {model.max_input_tokens} maximum")
