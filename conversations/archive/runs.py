@@ -35,6 +35,8 @@ from conversations.models import ChatEvent, DraftChunk, ModelCall, Rewind, Run, 
 
 from .append import Appended, Counted, NewEvent, PreparedEvent, Row, append
 from .drafts import Chunk, append_draft_chunks
+from .journal import StoredEvent, get_chat_events
+from .turns import MAX_PAGE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -712,3 +714,21 @@ def count_runs_by_state(wanted: Sequence[str]) -> dict[str, int]:
     """How many runs are in each of these (unfinished) states."""
     rows = Run.objects.filter(state__in=wanted).order_by().values_list("state")
     return dict(rows.annotate(count=Count("pk")))
+
+
+def read_run_state(run_pk: int) -> str:
+    return str(Run.objects.values_list("state", flat=True).get(pk=run_pk))
+
+
+def read_run_events(run_pk: int) -> list[StoredEvent]:
+    """The rows of a run: from its message, or where it was asked for, to its footer."""
+    run = Run.objects.select_related("session").get(pk=run_pk)
+    found: list[StoredEvent] = []
+    after = (run.user_seq or 1) - 1
+    while page := get_chat_events(run.session, after_seq=after, limit=MAX_PAGE):
+        for event in page:
+            found.append(event)
+            if isinstance(event.payload, TurnSeparator) and event.payload.run == str(run.uuid):
+                return found
+        after = page[-1].seq
+    return found

@@ -190,6 +190,15 @@ def members_of(workspace: Workspace) -> list[tuple[str, str]]:
     )
 
 
+def owner_of(workspace: Workspace) -> User:
+    """The workspace's first owner. Raises Rejected when it has none."""
+    owners = Membership.objects.filter(workspace=workspace, role=Membership.Role.OWNER)
+    found = owners.select_related("user").order_by("pk").first()
+    if found is None:
+        raise Rejected("This workspace has no owner.", code="no_owner")
+    return found.user
+
+
 def has_workspaces() -> bool:
     return Workspace.objects.exists()
 

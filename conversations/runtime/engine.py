@@ -89,6 +89,8 @@ class Runtime:
 
     async def stop(self) -> None:
         """Stop the running answers, keep what they have, let go of everything."""
+        if self._stopping:
+            return
         self._stopping = True
         workers = [w.task for w in self._workers.values() if w.task]
         for worker in list(self._workers.values()):

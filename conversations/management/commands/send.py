@@ -1,0 +1,155 @@
+"""Sends messages without a browser and prints the answers.
+
+Uses the same runtime as the server, also while a server runs on the same data:
+whichever process claims the run carries it out, and the answer is read from the
+archive.
+"""
+
+import asyncio
+import os
+import sys
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID, uuid4
+
+from django.core.management.base import BaseCommand, CommandError
+from django.db import OperationalError
+
+from conversations.archive.journal import StoredEvent
+from conversations.archive.runs import read_run_events, read_run_state
+from conversations.archive.sessions import create_session, get_or_create_by_key, get_session
+from conversations.archive.workspaces import get_workspace, owner_of
+from conversations.domain.errors import LoomError
+from conversations.domain.events import (
+    AssistantText,
+    Fallback,
+    Info,
+    ToolCallCompleted,
+    dump_payload,
+)
+from conversations.domain.jsontext import dump_json, load_json
+from conversations.domain.runs import COMPLETED, FINAL_STATES
+from conversations.models import Session
+from conversations.runtime.engine import Runtime
+from conversations.runtime.options import read_options
+
+POLL_SECONDS = 0.15
+
+
+class Command(BaseCommand):
+    help = "Send a message, wait for the answer, print it."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        where = parser.add_mutually_exclusive_group(required=True)
+        where.add_argument("--session", type=UUID, metavar="UUID")
+        where.add_argument("--workspace", metavar="SLUG", help="A new session there, or by --key.")
+        parser.add_argument("--key", help="Find the session of the workspace by its key, or begin it.")
+        parser.add_argument("--json", action="store_true", help="One JSON object a row.")
+        parser.add_argument("--stdin", action="store_true", help="One message a line.")
+        parser.add_argument("text", nargs="?")
+
+    def handle(self, **options: Any) -> None:
+        if options["key"] and not options["workspace"]:
+            raise CommandError("--key goes with --workspace.", returncode=2)
+        if (options["text"] is None) != options["stdin"]:
+            raise CommandError("Give one message, or --stdin with one a line.", returncode=2)
+        try:
+            session = _find_session(options)
+            all_completed = asyncio.run(self._send_all(session, options))
+        except LoomError as error:
+            raise CommandError(error.message) from error
+        except BrokenPipeError:  # the reader has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(0)
+        except OperationalError as error:
+            raise CommandError(f"The database cannot be used ({error}). Run migrate.") from error
+        except KeyboardInterrupt:
+            raise CommandError("Stopped; what had arrived is kept.", returncode=130) from None
+        if not all_completed:
+            sys.exit(1)
+
+    async def _send_all(self, session: Session, options: dict[str, Any]) -> bool:
+        runtime = Runtime(read_options(supervise=False))
+        await runtime.start()
+        all_completed = True
+        try:
+            for text in _messages(options):
+                accepted = await runtime.send(
+                    session, client_id=uuid4().hex, text=text, user_pk=session.owner_id
+                )
+                state = await _wait_for_end(runtime, session.pk, accepted.run_pk)
+                all_completed &= state == COMPLETED
+                events = await runtime.readers.read(read_run_events, accepted.run_pk)
+                self._print(session, events, as_json=options["json"])
+        finally:
+            await runtime.stop()
+        return all_completed
+
+    def _print(self, session: Session, events: list[StoredEvent], *, as_json: bool) -> None:
+        for event in events:
+            if as_json:
+                self.stdout.write(_as_json(session, event))
+            else:
+                self._print_for_reading(event)
+        self.stdout.flush()
+
+    def _print_for_reading(self, event: StoredEvent) -> None:
+        payload = event.payload
+        if isinstance(payload, AssistantText) and payload.text:
+            self.stdout.write(payload.text)
+        elif isinstance(payload, ToolCallCompleted):
+            outcome = "failed" if payload.ok is False else "done"
+            self.stderr.write(f"[{payload.name}: {outcome}]")
+        elif isinstance(payload, Info):
+            self.stderr.write(f"[{payload.text}]")
+
+
+def _find_session(options: dict[str, Any]) -> Session:
+    if options["session"]:
+        return get_session(options["session"])
+    workspace = get_workspace(options["workspace"])
+    owner = owner_of(workspace)
+    if options["key"]:
+        return get_or_create_by_key(workspace, key=options["key"], owner=owner, channel="cli")
+    return create_session(workspace, owner=owner, channel="cli")
+
+
+def _messages(options: dict[str, Any]) -> Iterator[str]:
+    if not options["stdin"]:
+        yield options["text"]
+        return
+    for line in sys.stdin:
+        if line.strip():
+            yield line.rstrip("\n")
+
+
+async def _wait_for_end(runtime: Runtime, session_pk: int, run_pk: int) -> str:
+    """The run's last state; whichever process carries it out."""
+    while True:
+        await runtime.wait_idle(session_pk)
+        state = await runtime.readers.read(read_run_state, run_pk)
+        if state in FINAL_STATES:
+            return state
+        await asyncio.sleep(POLL_SECONDS)
+        await runtime.recover(session_pk=session_pk)
+        runtime.kick(session_pk)
+
+
+def _as_json(session: Session, event: StoredEvent) -> str:
+    payload = event.payload
+    value = (
+        {"fallback": payload.reason, "raw": payload.raw}
+        if isinstance(payload, Fallback)
+        else load_json(dump_payload(payload))
+    )
+    return dump_json(
+        {
+            "session": str(session.uuid),
+            "seq": event.seq,
+            "event_type": event.event_type,
+            "turn": event.turn,
+            "payload": value,
+            "created_at": event.created_at.isoformat(),
+        }
+    )

@@ -1,0 +1,188 @@
+"""What a process leaves when it dies, and what the next one makes of it."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+
+from conversations.archive.drafts import Chunk, append_draft_chunks
+from conversations.archive.journal import get_chat_events
+from conversations.archive.runs import accept_message, interrupt_run
+from conversations.archive.turns import read_turns
+from conversations.archive.verify import verify_session
+from conversations.domain.events import Info
+from conversations.models import Run, Session
+from conversations.runtime.engine import Runtime
+from conversations.runtime.ownership import Owner
+from tests.runtime.conftest import Page, fresh, run_state
+from tests.wire.scenario import Scenario
+from tests.wire.server import WireThread
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def leave_orphan(session: Session, *, owner: str, text: str = "half an ans") -> Run:
+    """A run that some process was carrying out, with a draft on disk."""
+    accepted = accept_message(
+        session, client_id=uuid4().hex, text="hello", user_pk=None, max_queued=9, owner=owner
+    )
+    append_draft_chunks(
+        [
+            Chunk(run_pk=accepted.run_pk, ordinal=n, part=0, kind="text", text=piece)
+            for n, piece in enumerate([text[:4], text[4:]])
+        ]
+    )
+    return Run.objects.get(pk=accepted.run_pk)
+
+
+async def test_a_dead_process_leaves_an_interrupted_run_at_the_next_start(
+    start_runtime: Callable[..., Any], garden: Session, tmp_path: Path
+) -> None:
+    dead = Owner(tmp_path / "run")
+    await sync_to_async(leave_orphan)(garden, owner=dead.id)
+    dead._file.close()  # as the kernel does when a process is killed
+    await start_runtime()
+    assert await run_state(garden) == "interrupted"
+    turns = await sync_to_async(read_turns)(garden.pk)
+    assert [(t.role, t.content, t.complete) for t in turns] == [
+        ("user", "hello", True),
+        ("assistant", "half an ans", False),
+    ]
+    notices = [e.payload for e in await sync_to_async(get_chat_events)(garden)]
+    [notice] = [payload for payload in notices if isinstance(payload, Info)]
+    assert (notice.kind, notice.action) == ("interrupted", "continue")
+    assert (await sync_to_async(verify_session)(await fresh(garden))).problem == ""
+
+
+async def test_a_living_process_keeps_its_run(
+    start_runtime: Callable[..., Any], garden: Session, tmp_path: Path
+) -> None:
+    living = Owner(tmp_path / "run")
+    await sync_to_async(leave_orphan)(garden, owner=living.id)
+    runtime = await start_runtime()
+    await runtime.recover()
+    assert await run_state(garden) == "running"
+    living.close()
+
+
+async def test_an_owner_of_another_host_is_judged_by_its_heartbeat(
+    start_runtime: Callable[..., Any], garden: Session
+) -> None:
+    run = await sync_to_async(leave_orphan)(garden, owner="elsewhere")
+    runtime = await start_runtime()
+    assert await run_state(garden) == "running"
+    await Run.objects.filter(pk=run.pk).aupdate(heartbeat_at=timezone.now() - timedelta(hours=1))
+    await runtime.recover()
+    assert await run_state(garden) == "interrupted"
+
+
+async def test_a_run_is_interrupted_once(
+    start_runtime: Callable[..., Any], garden: Session
+) -> None:
+    run = await sync_to_async(leave_orphan)(garden, owner="elsewhere")
+    first = await sync_to_async(interrupt_run)(run.pk)
+    assert len(first) == 3
+    assert await sync_to_async(interrupt_run)(run.pk) == []
+
+
+async def test_what_waited_goes_on_after_a_crash(
+    start_runtime: Callable[..., Any], wire: WireThread, garden: Session, tmp_path: Path
+) -> None:
+    dead = Owner(tmp_path / "run")
+    await sync_to_async(leave_orphan)(garden, owner=dead.id)
+    await sync_to_async(accept_message)(
+        garden, client_id="waiting-1", text="and then?", user_pk=None, max_queued=9, owner=dead.id
+    )
+    dead._file.close()
+    wire.enqueue(Scenario(text="then this"))
+    runtime = await start_runtime()
+    async with asyncio.timeout(5):
+        while await Run.objects.filter(state="completed").acount() == 0:
+            await asyncio.sleep(0.02)
+    await runtime.wait_idle(garden.pk)
+    turns = await sync_to_async(read_turns)(garden.pk)
+    assert [t.content for t in turns] == ["hello", "half an ans", "and then?", "then this"]
+
+
+def test_the_database_allows_one_active_run_in_a_session(garden: Session) -> None:
+    leave_orphan(garden, owner="a")
+    with pytest.raises(IntegrityError), transaction.atomic():
+        Run.objects.create(
+            session=garden, client_id="second-01", state="running", created_at=timezone.now()
+        )
+
+
+async def test_two_processes_never_run_the_same_session(
+    start_runtime: Callable[..., Any], wire: WireThread, garden: Session
+) -> None:
+    wire.enqueue(Scenario(words=40, rate=400), Scenario(text="b"))
+    first, second = await start_runtime(), await start_runtime(supervise=False)
+    await first.send(garden, client_id="client-1", text="1", user_pk=None)
+    await second.send(garden, client_id="client-2", text="2", user_pk=None)
+    await first.wait_idle(garden.pk)
+    async with asyncio.timeout(5):
+        while await Run.objects.filter(state="completed").acount() < 2:
+            await asyncio.sleep(0.02)
+    turns = await sync_to_async(read_turns)(garden.pk)
+    assert [t.role for t in turns] == ["user", "assistant", "user", "assistant"]
+
+
+async def test_a_page_of_another_process_sees_the_answer(
+    start_runtime: Callable[..., Any],
+    wire: WireThread,
+    garden: Session,
+    open_page: Callable[[Runtime], Page],
+) -> None:
+    wire.enqueue(Scenario(words=120, rate=150))
+    here, there = await start_runtime(), await start_runtime()
+    page = open_page(there)
+    await here.send(garden, client_id="client-1", text="go", user_pk=None)
+    await page.until(lambda: len(page.rows) >= 3, seconds=5)
+    assert page.row_types == ["user_message", "assistant_text", "turn_separator"]
+    assert page.of_type("draft")
+    offset = 0
+    for frame in page.of_type("draft"):
+        assert frame["offset"] == offset
+        offset += len(frame["text"])
+
+
+async def test_a_stop_reaches_the_process_that_runs(
+    start_runtime: Callable[..., Any], wire: WireThread, garden: Session
+) -> None:
+    wire.enqueue(Scenario(words=900, rate=100))
+    here, there = await start_runtime(), await start_runtime()
+    await here.send(garden, client_id="client-1", text="go", user_pk=None)
+    await there.stop_run(garden)
+    async with asyncio.timeout(5):
+        await here.wait_idle(garden.pk)
+    assert await run_state(garden) == "stopped"
+
+
+async def test_the_draft_is_on_disk_within_a_quarter_of_a_second(
+    start_runtime: Callable[..., Any],
+    wire: WireThread,
+    garden: Session,
+    open_page: Callable[[Runtime], Page],
+) -> None:
+    from conversations.archive.drafts import read_draft
+
+    wire.enqueue(Scenario(words=400, hang_after=50))
+    runtime = await start_runtime(draft_interval=0.1, provider_timeout=30.0)
+    page = open_page(runtime)
+    accepted = await runtime.send(garden, client_id="client-1", text="go", user_pk=None)
+
+    def shown() -> str:
+        return "".join(frame["text"] for frame in page.of_type("draft"))
+
+    await page.until(lambda: len(shown()) >= 200)
+    await asyncio.sleep(0.25)
+    kept = "".join(c.text for c in await sync_to_async(read_draft)(accepted.run_pk))
+    assert kept == shown()
+    await runtime.stop_run(garden)

@@ -1,0 +1,451 @@
+"""Runs, from the message to the footer, over the real SDK and a real server."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+
+from conversations.archive.journal import get_chat_events
+from conversations.archive.runs import queued_messages
+from conversations.archive.transcript import read_page
+from conversations.archive.turns import read_turns
+from conversations.archive.verify import verify_session
+from conversations.domain.errors import Conflict, Rejected
+from conversations.domain.events import Info, ToolCallCompleted, TurnSeparator
+from conversations.models import DraftChunk, ModelCall, Session, ToolCall
+from conversations.runtime.engine import Runtime
+from tests.runtime.conftest import Page, ask, fresh, run_state
+from tests.wire.scenario import Scenario, ToolCall as WireCall
+from tests.wire.server import WireThread
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+async def turns_of(session: Session) -> list[tuple[str, str]]:
+    turns = await sync_to_async(read_turns)(session.pk, limit=500)
+    return [(turn.role, turn.content) for turn in turns]
+
+
+async def events_of(session: Session) -> list[Any]:
+    return [e.payload for e in await sync_to_async(get_chat_events)(session, limit=500)]
+
+
+async def notice_of(session: Session) -> Info:
+    [notice] = [event for event in await events_of(session) if isinstance(event, Info)]
+    return notice
+
+
+async def is_clean(session: Session) -> bool:
+    return (await sync_to_async(verify_session)(await fresh(session))).problem == ""
+
+
+async def test_an_answer_is_kept_and_shown(
+    runtime: Runtime, wire: WireThread, garden: Session, open_page: Callable[[Runtime], Page]
+) -> None:
+    wire.enqueue(Scenario(text="Plant **beans**.", thinking="Which bed?"))
+    page = open_page(runtime)
+    run = await ask(runtime, garden, "What now?")
+    assert run.state == "completed"
+    assert await turns_of(garden) == [("user", "What now?"), ("assistant", "Plant **beans**.")]
+    assert page.row_types == ["user_message", "assistant_text", "turn_separator"]
+    assert "<strong>beans</strong>" in page.rows[1]["html"]
+    assert page.of_type("state")[-1]["run_state"] == "idle"
+    assert await is_clean(garden)
+
+
+async def test_blocks_are_kept_exactly_as_received(
+    runtime: Runtime, wire: WireThread, garden: Session
+) -> None:
+    wire.enqueue(Scenario(text="Yes.", thinking="Let me see", extras=True))
+    await ask(runtime, garden, "first")
+    wire.enqueue(Scenario(text="Again."))
+    await ask(runtime, garden, "second")
+    thinking = wire.requests[1]["messages"][1]["content"][0]
+    assert thinking["thinking"] == "Let me see"
+    assert thinking["signature"]
+
+
+async def test_deltas_carry_offsets_without_a_gap(
+    runtime: Runtime, wire: WireThread, garden: Session, open_page: Callable[[Runtime], Page]
+) -> None:
+    wire.enqueue(Scenario(words=80, rate=400))
+    page = open_page(runtime)
+    await ask(runtime, garden, "tell me")
+    text = ""
+    for frame in page.of_type("draft"):
+        assert frame["offset"] == len(text)
+        text += frame["text"]
+    assert text == (await turns_of(garden))[1][1]
+    assert len(page.of_type("draft")) > 2
+
+
+async def test_live_rows_are_the_bytes_of_a_reload(
+    runtime: Runtime, wire: WireThread, garden: Session, open_page: Callable[[Runtime], Page]
+) -> None:
+    wire.enqueue(
+        Scenario(text="Looking.", thinking="hm", tools=(WireCall(name="look", input={"a": 1}),)),
+        Scenario(text="# Done\n\n| a | b |\n|---|--:|\n| 1 | 2 |\n\n```python\nx = 1\n```"),
+    )
+    page = open_page(runtime)
+    await ask(runtime, garden, "go")
+    reloaded = await sync_to_async(read_page)(await fresh(garden), limit=100)
+    assert [row["html"] for row in page.rows] == [row.html for row in reloaded.rows]
+
+
+async def test_the_same_client_id_is_carried_out_once(
+    runtime: Runtime, wire: WireThread, garden: Session
+) -> None:
+    wire.enqueue(Scenario(words=20, rate=200))
+    send = {"client_id": "client-1", "text": "once", "user_pk": None}
+    first = await runtime.send(garden, **send)
+    again = await runtime.send(garden, **send)
+    await runtime.wait_idle(garden.pk)
+    late = await runtime.send(garden, **send)
+    assert first.run == again.run == late.run
+    assert (first.is_new, again.is_new, late.is_new) == (True, False, False)
+    assert (again.seq, late.seq) == (first.seq, first.seq)
+    assert len(wire.requests) == 1
+    assert [role for role, _ in await turns_of(garden)] == ["user", "assistant"]
+
+
+async def test_messages_queue_while_an_answer_is_written(
+    runtime: Runtime, wire: WireThread, garden: Session, open_page: Callable[[Runtime], Page]
+) -> None:
+    wire.enqueue(Scenario(words=30, rate=150), Scenario(text="two"), Scenario(text="three"))
+    page = open_page(runtime)
+    await runtime.send(garden, client_id="client-1", text="1", user_pk=None)
+    second = await runtime.send(garden, client_id="client-2", text="2", user_pk=None)
+    await runtime.send(garden, client_id="client-3", text="3", user_pk=None)
+    assert second.turn is None
+    waiting = await sync_to_async(queued_messages)(garden.pk)
+    assert [message.text for message in waiting] == ["2", "3"]
+    await runtime.wait_idle(garden.pk)
+    turns = await turns_of(garden)
+    assert [text for role, text in turns if role == "user"] == ["1", "2", "3"]
+    assert [role for role, _ in turns] == ["user", "assistant"] * 3
+    assert page.of_type("queue")[-1]["items"] == []
+
+
+async def test_a_queued_message_can_be_withdrawn(
+    runtime: Runtime, wire: WireThread, garden: Session
+) -> None:
+    wire.enqueue(Scenario(words=20, rate=200))
+    await runtime.send(garden, client_id="client-1", text="1", user_pk=None)
+    second = await runtime.send(garden, client_id="client-2", text="2", user_pk=None)
+    await runtime.withdraw(garden, run=second.run)
+    with pytest.raises(Conflict):
+        await runtime.withdraw(garden, run=second.run)
+    await runtime.wait_idle(garden.pk)
+    assert [text for role, text in await turns_of(garden) if role == "user"] == ["1"]
+
+
+async def test_too_many_waiting_messages_are_refused_with_the_reason(
+    start_runtime: Any, wire: WireThread, garden: Session
+) -> None:
+    runtime = await start_runtime(max_queued=1)
+    wire.enqueue(Scenario(words=50, rate=100))
+    await runtime.send(garden, client_id="client-1", text="1", user_pk=None)
+    await runtime.send(garden, client_id="client-2", text="2", user_pk=None)
+    with pytest.raises(Conflict, match="wait already"):
+        await runtime.send(garden, client_id="client-3", text="3", user_pk=None)
+    await runtime.stop_run(garden)
+
+
+async def test_stop_keeps_what_had_arrived(
+    runtime: Runtime, wire: WireThread, garden: Session, open_page: Callable[[Runtime], Page]
+) -> None:
+    wire.enqueue(Scenario(words=500, rate=100))
+    page = open_page(runtime)
+    await runtime.send(garden, client_id="client-1", text="go", user_pk=None)
+    await page.until(lambda: len(page.of_type("draft")) > 5)
+    await runtime.stop_run(garden)
+    await runtime.wait_idle(garden.pk)
+    shown = "".join(frame["text"] for frame in page.of_type("draft"))
+    (_, answer) = (await turns_of(garden))[1]
+    assert answer == shown
+    assert await run_state(garden) == "stopped"
+    assert page.row_types == ["user_message", "assistant_text", "turn_separator"]
+    assert await DraftChunk.objects.acount() == 0
+    assert await is_clean(garden)
+
+
+async def test_stopping_before_the_first_word_leaves_only_the_footer(
+    runtime: Runtime, wire: WireThread, garden: Session, open_page: Callable[[Runtime], Page]
+) -> None:
+    wire.enqueue(Scenario(first_delay=5))
+    page = open_page(runtime)
+    await runtime.send(garden, client_id="client-1", text="go", user_pk=None)
+    await page.until(lambda: wire.requests)
+    await runtime.stop_run(garden)
+    await runtime.wait_idle(garden.pk)
+    assert page.row_types == ["user_message", "turn_separator"]
+
+
+async def test_an_unknown_tool_gets_an_error_result_and_the_run_goes_on(
+    runtime: Runtime, wire: WireThread, garden: Session
+) -> None:
+    calls = (WireCall(name="look", input={"path": "a"}), WireCall(name="dig"))
+    wire.enqueue(Scenario(text="I look.", tools=calls), Scenario(text="Nothing there."))
+    run = await ask(runtime, garden, "look")
+    assert run.state == "completed"
+    assert [role for role, _ in await turns_of(garden)] == [
+        "user",
+        "assistant",
+        "tool",
+        "tool",
+        "assistant",
+    ]
+    results = [e for e in await events_of(garden) if isinstance(e, ToolCallCompleted)]
+    assert [(r.name, r.ok) for r in results] == [("look", False), ("dig", False)]
+    assert await ToolCall.objects.filter(state="completed", ok=False).acount() == 2
+    sent = wire.requests[1]["messages"][-1]["content"]
+    assert [block["is_error"] for block in sent] == [True, True]
+
+
+async def test_a_run_without_end_is_ended_at_the_limit(
+    start_runtime: Any, wire: WireThread, garden: Session
+) -> None:
+    runtime = await start_runtime(max_model_calls=3)
+    wire.enqueue(*[Scenario(tools=(WireCall(name="again"),)) for _ in range(3)])
+    await ask(runtime, garden, "loop")
+    assert (await notice_of(garden)).code == "too_many_calls"
+    assert len(wire.requests) == 3
+
+
+@pytest.mark.parametrize(
+    ("scenario", "code", "state"),
+    [
+        (Scenario(status=401), "bad_key", "failed"),
+        (Scenario(status=403), "permission", "failed"),
+        (Scenario(status=400, error_message="no such thing"), "invalid_request", "failed"),
+        (Scenario(status=404), "unknown_model", "failed"),
+        (Scenario(status=413), "request_too_large", "failed"),
+        (Scenario(error_after=3, error_type="overloaded_error"), "overloaded", "failed"),
+        (Scenario(drop_after=3), "connection_lost", "failed"),
+        (Scenario(end_after=3), "incomplete_stream", "failed"),
+        (Scenario(hang_after=3), "timeout", "failed"),
+        (Scenario(garbage_after=3), "bad_response", "failed"),
+        (Scenario(body="html"), "bad_response", "failed"),
+        (Scenario(stop_reason="refusal"), "refusal", "failed"),
+        (Scenario(empty=True), "empty_answer", "failed"),
+        (Scenario(words=9, stop_reason="max_tokens"), "max_tokens", "completed"),
+        (
+            Scenario(words=9, stop_reason="model_context_window_exceeded"),
+            "model_context_window_exceeded",
+            "completed",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+async def test_every_way_to_fail_is_a_row_with_a_next_step(
+    start_runtime: Any,
+    wire: WireThread,
+    garden: Session,
+    scenario: Scenario,
+    code: str,
+    state: str,
+) -> None:
+    runtime = await start_runtime(provider_retries=0)
+    wire.enqueue(scenario)
+    run = await ask(runtime, garden, "hello")
+    notice = await notice_of(garden)
+    assert (notice.code, run.state) == (code, state)
+    assert notice.action in ("retry", "continue")
+    assert run.error_code == ("" if state == "completed" else code)
+    assert isinstance((await events_of(garden))[-1], TurnSeparator)
+    assert await is_clean(garden)
+    wire.enqueue(Scenario(text="Better."))
+    await ask(runtime, garden, "and now?")
+    assert (await turns_of(garden))[-1] == ("assistant", "Better.")
+
+
+async def test_text_before_a_broken_stream_is_kept_as_a_partial_turn(
+    start_runtime: Any, wire: WireThread, garden: Session
+) -> None:
+    runtime = await start_runtime(provider_retries=0)
+    wire.enqueue(Scenario(text="one two three four", drop_after=3))
+    await ask(runtime, garden, "count")
+    turns = await sync_to_async(read_turns)(garden.pk)
+    assert turns[1].content
+    assert "one two three four".startswith(turns[1].content)
+    assert not turns[1].complete
+
+
+async def test_an_overloaded_provider_is_tried_again_visibly(
+    runtime: Runtime, wire: WireThread, garden: Session, open_page: Callable[[Runtime], Page]
+) -> None:
+    wire.enqueue(Scenario(status=529, retry_after="0", times=2), Scenario(text="Here I am."))
+    page = open_page(runtime)
+    run = await ask(runtime, garden, "hello")
+    assert run.state == "completed"
+    states = [frame["run_state"] for frame in page.of_type("state")]
+    assert states.count("retrying") == 2
+    assert "Trying again" in next(f["text"] for f in page.of_type("state") if f["text"])
+    assert [call.error_code async for call in ModelCall.objects.order_by("ordinal")] == [
+        "overloaded",
+        "overloaded",
+        "",
+    ]
+
+
+async def test_a_retry_replaces_the_failed_rows(
+    start_runtime: Any, wire: WireThread, garden: Session, open_page: Callable[[Runtime], Page]
+) -> None:
+    runtime = await start_runtime(provider_retries=0)
+    wire.enqueue(Scenario(text="one two three four", drop_after=2), Scenario(text="Whole."))
+    await ask(runtime, garden, "hello")
+    page = open_page(runtime)
+    await runtime.answer_again(garden, client_id="retry-01", turn=None, user_pk=None)
+    await runtime.wait_idle(garden.pk)
+    [rewound] = page.of_type("rewound")
+    assert (rewound["from_seq"], rewound["to_seq"]) == (2, 4)
+    reloaded = await sync_to_async(read_page)(await fresh(garden), limit=100)
+    assert rewound["html"] in [row.html for row in reloaded.rows]
+    assert "Whole." in reloaded.rows[-2].html
+    assert wire.requests[-1]["messages"] == [
+        {"role": "user", "content": [{"type": "text", "text": "hello"}]}
+    ]
+
+
+async def test_an_edit_replaces_the_message_and_what_followed(
+    runtime: Runtime, wire: WireThread, garden: Session
+) -> None:
+    await ask(runtime, garden, "first")
+    await ask(runtime, garden, "secnod")
+    await runtime.edit(garden, client_id="edit-0001", turn=3, text="second", user_pk=None)
+    await runtime.wait_idle(garden.pk)
+    sent = [m["content"][0]["text"] for m in wire.requests[-1]["messages"] if m["role"] == "user"]
+    assert sent == ["first", "second"]
+    page = await sync_to_async(read_page)(await fresh(garden), limit=100)
+    html = "".join(row.html for row in page.rows)
+    assert "secnod" not in html
+    assert "second" in html
+    everything = await sync_to_async(read_page)(
+        await fresh(garden), limit=100, include_rewound=True
+    )
+    assert "secnod" in "".join(row.html for row in everything.rows)
+    assert await is_clean(garden)
+
+
+async def test_only_messages_on_the_active_path_can_be_edited(
+    runtime: Runtime, garden: Session
+) -> None:
+    await ask(runtime, garden, "first")
+    await runtime.edit(garden, client_id="edit-0001", turn=1, text="other", user_pk=None)
+    await runtime.wait_idle(garden.pk)
+    for turn in (1, 2, 99):
+        with pytest.raises(Rejected):
+            await runtime.edit(garden, client_id=f"edit-{turn:04}x", turn=turn, text="x", user_pk=None)
+
+
+async def test_nothing_is_rewound_while_an_answer_is_written(
+    runtime: Runtime, wire: WireThread, garden: Session
+) -> None:
+    wire.enqueue(Scenario(words=100, rate=100))
+    await runtime.send(garden, client_id="client-1", text="go", user_pk=None)
+    with pytest.raises(Conflict):
+        await runtime.edit(garden, client_id="edit-0001", turn=1, text="x", user_pk=None)
+    await runtime.stop_run(garden)
+
+
+async def test_continue_goes_on_from_the_partial_answer(
+    runtime: Runtime, wire: WireThread, garden: Session
+) -> None:
+    wire.enqueue(Scenario(words=9, stop_reason="max_tokens"), Scenario(text="the rest"))
+    await ask(runtime, garden, "write")
+    await runtime.go_on(garden, client_id="continue1", user_pk=None)
+    await runtime.wait_idle(garden.pk)
+    assert (await turns_of(garden))[-1] == ("assistant", "the rest")
+    roles = [message["role"] for message in wire.requests[-1]["messages"]]
+    assert roles == ["user", "assistant", "user"]
+
+
+async def test_a_session_that_is_archived_takes_no_message(
+    runtime: Runtime, garden: Session
+) -> None:
+    from conversations.archive.sessions import archive_session
+
+    await sync_to_async(archive_session)(garden, archived=True)
+    with pytest.raises(Conflict, match="archived"):
+        await runtime.send(garden, client_id="client-1", text="x", user_pk=None)
+
+
+async def test_an_upstream_without_usage_or_ids_works(
+    runtime: Runtime, wire: WireThread, garden: Session
+) -> None:
+    wire.enqueue(Scenario(text="ok", usage=False, split=1, extras=True))
+    run = await ask(runtime, garden, "hello")
+    assert run.state == "completed"
+    footer = (await events_of(garden))[-1]
+    assert footer.input_tokens is None
+
+
+async def test_a_too_long_window_is_cut_and_tried_again(
+    runtime: Runtime, wire: WireThread, garden: Session
+) -> None:
+    wire.enqueue(
+        Scenario(status=400, error_message="prompt is too long: 300000 tokens > 200000 maximum"),
+        Scenario(text="fits"),
+    )
+    run = await ask(runtime, garden, "hello")
+    assert run.state == "completed"
+
+
+async def test_the_manifest_names_the_turns_that_were_given(
+    runtime: Runtime, garden: Session
+) -> None:
+    from conversations.domain.jsontext import load_json
+
+    await ask(runtime, garden, "one")
+    await ask(runtime, garden, "two")
+    call = await ModelCall.objects.order_by("-pk").afirst()
+    assert call is not None
+    manifest = load_json(call.manifest)
+    assert manifest["turns"] == [[1, 3]]
+    assert len(call.request_digest) == 64
+
+
+async def test_stopping_the_server_keeps_running_answers(
+    start_runtime: Any, wire: WireThread, garden: Session, open_page: Callable[[Runtime], Page]
+) -> None:
+    runtime = await start_runtime()
+    wire.enqueue(Scenario(words=500, rate=100))
+    page = open_page(runtime)
+    await runtime.send(garden, client_id="client-1", text="go", user_pk=None)
+    await page.until(lambda: len(page.of_type("draft")) > 3)
+    await runtime.stop()
+    turns = await turns_of(garden)
+    assert turns[1][1] == "".join(frame["text"] for frame in page.of_type("draft"))
+    assert await run_state(garden) == "stopped"
+
+
+async def test_a_run_goes_on_without_any_page(
+    runtime: Runtime, wire: WireThread, garden: Session, open_page: Callable[[Runtime], Page]
+) -> None:
+    wire.enqueue(Scenario(words=60, rate=300))
+    page = open_page(runtime)
+    await runtime.send(garden, client_id="client-1", text="go", user_pk=None)
+    await page.until(lambda: page.of_type("draft"))
+    page.close()
+    await runtime.wait_idle(garden.pk)
+    assert await run_state(garden) == "completed"
+    assert len((await turns_of(garden))[1][1].split()) == 60
+
+
+async def test_a_page_that_comes_late_gets_the_draft_so_far(
+    runtime: Runtime, wire: WireThread, garden: Session, open_page: Callable[[Runtime], Page]
+) -> None:
+    from conversations.runtime.catch_up import read_catch_up
+
+    wire.enqueue(Scenario(words=200, rate=200))
+    early = open_page(runtime)
+    await runtime.send(garden, client_id="client-1", text="go", user_pk=None)
+    await early.until(lambda: len(early.of_type("draft")) > 4)
+    state = await runtime.readers.read(read_catch_up, garden.uuid, cursor=None)
+    frames = state.frames(runtime, hello=True)
+    [snapshot] = [frame for frame in frames if frame["type"] == "draft"]
+    so_far = "".join(frame["text"] for frame in early.of_type("draft"))
+    assert snapshot["reset"] is True
+    assert snapshot["text"] == so_far
+    await runtime.stop_run(garden)
