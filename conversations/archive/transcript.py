@@ -13,7 +13,7 @@ from datetime import datetime
 from functools import reduce
 from operator import or_
 
-from django.db import OperationalError, transaction
+from django.db import OperationalError, connection, transaction
 from django.db.models import Q
 
 from conversations.domain.cursors import Cursor
@@ -520,10 +520,13 @@ def _cache(reader: _Reader) -> None:
     if not reader.stale_events and not reader.stale_turns:
         return
     try:
-        with transaction.atomic():
+        with transaction.atomic(), connection.cursor() as cursor:
             for model, stale in ((ChatEvent, reader.stale_events), (Turn, reader.stale_turns)):
-                for pk, html in stale:
-                    model.objects.filter(pk=pk).update(html=html, render_version=RENDER_VERSION)
+                cursor.executemany(
+                    f"UPDATE {model._meta.db_table}"  # noqa: S608 (a constant)
+                    " SET html = %s, render_version = %s WHERE id = %s",
+                    [(html, RENDER_VERSION, pk) for pk, html in stale],
+                )
     except OperationalError as error:
         logger.warning("row_cache_not_written: %s", error)
 
