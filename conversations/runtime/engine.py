@@ -66,6 +66,7 @@ class Runtime:
         self._tasks: list[asyncio.Task[None]] = []
         self._background: set[asyncio.Task[Any]] = set()
         self._stopping = False
+        self._prepared = False
         self.loop: asyncio.AbstractEventLoop | None = None
 
     async def start(self) -> None:
@@ -267,7 +268,8 @@ class Runtime:
 
     def prepare_provider(self) -> None:
         """Somebody is about to chat: load what the first answer needs, once."""
-        if not self.provider.is_demo and not self._background:
+        if not self._prepared and not self.provider.is_demo:
+            self._prepared = True
             self.run_in_background(self.refresh_models())
 
     def run_in_background(self, work: Coroutine[Any, Any, Any]) -> None:

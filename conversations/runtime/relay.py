@@ -26,7 +26,7 @@ class Relay:
         self.is_used = bool(url)
         self._layer: Any = get_channel_layer() if url else None
         self._channel = ""
-        self._joined: set[int] = set()
+        self.joined: set[int] = set()
         self._outgoing: asyncio.Queue[tuple[int, Frame]] = asyncio.Queue(maxsize=1000)
 
     def send(self, session_pk: int, frame: Frame) -> None:
@@ -40,7 +40,7 @@ class Relay:
     async def listen(self) -> None:
         """Deliver what other processes send, for ever; to be run as a task."""
         self._channel = await self._layer.new_channel("loom.")
-        self._joined.clear()
+        self.joined.clear()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._send_for_ever())
             tasks.create_task(self._join_for_ever())
@@ -59,11 +59,11 @@ class Relay:
     async def _join_for_ever(self) -> None:
         while True:
             watched = set(self._runtime.hub.watched())
-            for session_pk in watched - self._joined:
+            for session_pk in watched - self.joined:
                 await self._layer.group_add(_group(session_pk), self._channel)
-            for session_pk in self._joined - watched:
+            for session_pk in self.joined - watched:
                 await self._layer.group_discard(_group(session_pk), self._channel)
-            self._joined = watched
+            self.joined = watched
             await asyncio.sleep(0.1)
 
     async def _receive_for_ever(self) -> None:

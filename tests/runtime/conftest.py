@@ -98,6 +98,12 @@ class Page:
     def row_types(self) -> list[str]:
         return [row["event_type"] for row in self.rows]
 
+    async def settled(self, runtime: Runtime) -> None:
+        """Return when the relay has joined the group of this page's session."""
+        async with asyncio.timeout(5):
+            while self._subscriber.session_pk not in runtime.relay.joined:
+                await asyncio.sleep(0.01)
+
     async def until(self, condition: Callable[[], Any], *, seconds: float = 10) -> None:
         async with asyncio.timeout(seconds):
             while not condition():
