@@ -37,6 +37,12 @@ CONNECT_TIMEOUT = 5.0
 LIST_TIMEOUT = 20.0
 DRAIN_TIMEOUT = 0.25
 """Seconds to wait for the end of an answer that is complete already."""
+CONNECTION_LIMITS: dict[str, Any] = {
+    "max_connections": 1_000,
+    "max_keepalive_connections": 100,
+    # Longer than most tools take, so that a run's next call finds its connection.
+    "keepalive_expiry": 60.0,
+}
 MAX_MODEL_PAGES = 20
 NO_LIST_STATUSES = frozenset({404, 405, 501})
 OTHER_CONTENT_TYPES = ("text/html", "application/json", "application/problem+json")
@@ -162,7 +168,9 @@ class AnthropicProvider:
 
         try:
             answer = await client.models.with_raw_response.list(
-                limit=1000, after_id=after or anthropic.omit, timeout=LIST_TIMEOUT
+                limit=1000,
+                after_id=after or anthropic.omit,
+                timeout=httpx2.Timeout(LIST_TIMEOUT, connect=CONNECT_TIMEOUT),
             )
             return json.loads(await answer.read())
         except (anthropic.APIError, httpx2.HTTPError) as error:
@@ -183,13 +191,20 @@ class AnthropicProvider:
         import anthropic
         import httpx2
 
+        timeout = httpx2.Timeout(self._timeout, connect=CONNECT_TIMEOUT)
         try:
             return anthropic.AsyncAnthropic(
                 api_key=self._api_key,
                 base_url=self._base_url,
-                timeout=httpx2.Timeout(self._timeout, connect=CONNECT_TIMEOUT),
                 max_retries=0,
                 open_telemetry=False,
+                default_headers=make_headers(self._base_url, self._api_key),
+                timeout=timeout,
+                # Not the client that the SDK makes by itself: if that one is dropped
+                # unclosed, it closes sockets by numbers that others may have by then.
+                http_client=anthropic.DefaultAsyncHttpxClient(
+                    timeout=timeout, limits=httpx2.Limits(**CONNECTION_LIMITS)
+                ),
             )
         except httpx2.InvalidURL as error:
             raise self._translate(error) from error
@@ -262,6 +277,12 @@ class AnswerReader:
         if kind == "error":
             raise error_from_event(event, headers=self._headers, secret=self._secret)
         self._assembly.take(event, kind, items)
+
+
+def make_headers(base_url: str, api_key: str) -> dict[str, str]:
+    """Headers beside those of the SDK, which sends the key as ``Authorization``
+    since version 2: other servers may still read it only where it was before."""
+    return {} if base_url.startswith(DEFAULT_BASE_URL) else {"x-api-key": api_key}
 
 
 def make_body(request: ModelRequest) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Limits of models whose server does not name them.
 
-The figures for Claude models are from the provider's model overview
-(platform.claude.com/docs, "Models overview", read in November 2026). The window of
+The figures for Claude models are from the provider's pages on each model
+(platform.claude.com/docs/en/models/<model>/overview, November 2026). The window of
 an unknown model is set low, since a window that is too small costs recall, while
 one that is too large makes every long session fail.
 """
@@ -25,7 +25,7 @@ LIMITS_BY_PREFIX = {
     "claude-haiku-4-5": ModelLimits(200_000, 64_000),
     "claude-sonnet-4-5": ModelLimits(200_000, 64_000),
     "claude-opus-4-5": ModelLimits(200_000, 64_000),
-    "claude-sonnet-4-6": ModelLimits(1_000_000, 64_000),
+    "claude-sonnet-4-6": ModelLimits(1_000_000, 128_000),
     "claude-opus-4-6": ModelLimits(1_000_000, 128_000),
     "claude-opus-4-7": ModelLimits(1_000_000, 128_000),
     "claude-opus-4-8": ModelLimits(1_000_000, 128_000),

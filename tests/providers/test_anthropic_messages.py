@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 import pytest_asyncio
 from cryptography import x509
@@ -38,10 +39,17 @@ from conversations.providers.anthropic_errors import (
     MESSAGES,
     TRANSIENT_CODES,
     clean_detail,
+    error_from_transport,
     read_error_body,
     read_retry_after,
 )
-from conversations.providers.anthropic_messages import AnthropicProvider, load_event
+from conversations.providers.anthropic_messages import (
+    AnswerReader,
+    AnthropicProvider,
+    error_from_document,
+    load_event,
+    make_headers,
+)
 from conversations.providers.message_assembly import read_unparsed_input
 from conversations.providers.model_limits import UNKNOWN_MODEL, find_limits
 from tests.wire.scenario import Scenario, ToolCall
@@ -183,6 +191,24 @@ async def test_it_sends_system_and_tools(wire: WireThread, provider: AnthropicPr
 
 
 @pytest.mark.asyncio
+async def test_it_signs_in_with_its_own_key_only(
+    wire: WireThread, monkeypatch: pytest.MonkeyPatch, provider: AnthropicProvider
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "another")
+    monkeypatch.setenv("ANTHROPIC_AUTH_TOKEN", "another")
+    monkeypatch.setenv("ANTHROPIC_PROFILE", "another")
+    await read_all(provider)
+    headers = wire.exchanges[0].headers
+    assert headers["authorization"] == f"Bearer {wire.key}"
+    assert headers["x-api-key"] == wire.key
+
+
+def test_only_other_servers_get_the_key_twice() -> None:
+    assert make_headers("https://api.anthropic.com", "k") == {}
+    assert make_headers("https://gateway.example/claude", "k") == {"x-api-key": "k"}
+
+
+@pytest.mark.asyncio
 async def test_it_reports_cache_figures(wire: WireThread, provider: AnthropicProvider) -> None:
     system = [{"type": "text", "text": "word " * 400, "cache_control": {"type": "ephemeral"}}]
     usages = []
@@ -308,6 +334,17 @@ async def test_calls_share_a_connection(wire: WireThread, provider: AnthropicPro
     for _ in range(3):
         await read_all(provider)
     assert len({exchange.client_port for exchange in wire.exchanges}) == 1
+
+
+@pytest.mark.asyncio
+async def test_a_complete_answer_does_not_wait_for_the_connections_end(
+    wire: WireThread, provider: AnthropicProvider
+) -> None:
+    await read_all(provider)
+    wire.enqueue(Scenario(text="a", linger=30))
+    started = time.monotonic()
+    assert (await complete(provider)).stop_reason == "end_turn"
+    assert time.monotonic() - started < 2
 
 
 @pytest.mark.asyncio
@@ -446,6 +483,7 @@ async def test_the_key_is_cut_out_of_what_the_provider_says(
         (402, "", "pay", "billing"),
         (403, "", "no", "permission"),
         (404, "", "model: nope", "unknown_model"),
+        (300, "", "elsewhere", "bad_response"),
         (408, "", "slow", "timeout"),
         (409, "", "conflict", "server_error"),
         (413, "", "large", "request_too_large"),
@@ -664,6 +702,29 @@ async def test_an_end_after_all_text_is_still_incomplete(
     assert isinstance(items[-1], BlockCompleted)
 
 
+def test_an_error_in_a_document_is_told() -> None:
+    body = b'{"type": "error", "error": {"type": "overloaded_error", "message": "m"}}'
+    error = error_from_document(body, headers={"request-id": "r"}, secret="")
+    assert (error.code, error.request_id) == ("overloaded", "r")
+    assert error_from_document(b"{", headers={}, secret="").code == "bad_response"
+
+
+def test_a_body_that_cannot_be_unpacked_is_a_bad_response() -> None:
+    assert error_from_transport(httpx2.DecodingError("gzip")).code == "bad_response"
+
+
+def test_a_reader_passes_over_empty_events_and_takes_names_for_types() -> None:
+    reader = AnswerReader(headers={}, secret="")
+    assert reader.read(b"event: ping\ndata:\n\n: comment\n\ndata: [DONE]\n\n") == []
+    (started,) = reader.read(b'event: message_start\ndata: {"message": {"id": "m"}}\n\n')
+    assert isinstance(started, MessageStarted)
+    assert reader.read(b'event: message_stop\ndata: {"type": "message_stop"}\n\n') == []
+    assert reader.has_ended
+    with pytest.raises(ProviderError) as caught:
+        reader.require_end()
+    assert caught.value.code == "incomplete_stream"
+
+
 @pytest.mark.parametrize("data", ["", "[DONE]"])
 def test_empty_data_is_no_event(data: str) -> None:
     assert load_event(data) is None
@@ -822,7 +883,7 @@ def test_the_longest_prefix_names_the_limits() -> None:
 
 
 def run_python(code: str) -> str:
-    return subprocess.run(  # noqa: S603
+    return subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout
 

@@ -1,7 +1,4 @@
-"""The ``wire`` fixture: a fresh local server for each test.
-
-A package that wants it imports it in its ``conftest.py``.
-"""
+"""The ``wire`` fixture: a fresh local server for each test."""
 
 from collections.abc import Iterator
 

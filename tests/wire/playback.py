@@ -69,8 +69,10 @@ class Playback:
                 await self._flush()
                 await self.pause(scenario.first_delay)
         await self._flush()
+        if scenario.linger:
+            await self.pause(scenario.linger)
         self._writer.write(b"0\r\n\r\n")
-        await self._writer.drain()
+        await self._drain()
 
     async def pause(self, seconds: float) -> None:
         """Wait; raises ClientLeft at once when the client leaves meanwhile."""

@@ -79,6 +79,12 @@ class WireServer:
         for so many failures and then one success)."""
         self._queue.extend(scenarios)
 
+    def forget(self) -> None:
+        """Drop what is enqueued and what was recorded."""
+        self._queue.clear()
+        self.requests.clear()
+        self.exchanges.clear()
+
     async def start(self, *, host: str = "127.0.0.1", port: int = 0) -> str:
         """Listen; gives the base URL."""
         self._server = await asyncio.start_server(self._serve, host, port, backlog=1024)

@@ -567,7 +567,7 @@ def test_without_its_fault_an_answer_is_the_same() -> None:
 
 def test_the_command_prints_its_url_and_serves() -> None:
     command = [sys.executable, "-m", "tests.wire.server", "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         url = process.stdout.readline().strip()
         wire = SimpleNamespace(url=url, key=KEY)

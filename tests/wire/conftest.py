@@ -1,3 +1,0 @@
-from tests.wire.fixtures import wire
-
-__all__ = ["wire"]
