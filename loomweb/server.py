@@ -2,9 +2,10 @@
 
 import asyncio
 import socket
+from contextlib import suppress
 from typing import Any
 
-from channels.auth import AuthMiddlewareStack  # noqa: F401 (its import is slow; before the start)
+from autobahn.exception import Disconnected
 from daphne.server import Server
 from twisted.internet import defer, reactor
 from twisted.internet.interfaces import IPushProducer
@@ -61,6 +62,10 @@ class LoomServer(Server):  # type: ignore[misc]
         if scope["type"] == "websocket" and getattr(protocol, "transport", None) is not None:
             scope["outbound"] = Outbound(protocol.transport)
         return super().create_application(protocol, scope)
+
+    async def handle_reply(self, protocol: Any, message: dict[str, Any]) -> None:
+        with suppress(Disconnected):  # the page has left; the consumer hears of it soon
+            await super().handle_reply(protocol, message)
 
 
 def _start_runtime() -> "defer.Deferred[Any]":

@@ -134,6 +134,7 @@ AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
 AXES_RESET_ON_SUCCESS = True
 AXES_VERBOSE = False
 AXES_LOCKOUT_CALLABLE = "conversations.web.accounts.locked_out"
+AXES_CLIENT_IP_CALLABLE = "conversations.web.accounts.client_address"
 AXES_ENABLE_ACCESS_FAILURE_LOG = True
 
 LANGUAGE_CODE = "en"
@@ -169,6 +170,7 @@ SESSION_COOKIE_SAMESITE = "Lax"
 SESSION_COOKIE_NAME = "loom_session"
 CSRF_COOKIE_NAME = "loom_csrf"
 CSRF_COOKIE_HTTPONLY = True
+CSRF_FAILURE_VIEW = "conversations.web.errors.csrf_failed"
 if LOOM.behind_tls_proxy:
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
     SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = True

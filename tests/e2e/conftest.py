@@ -1,0 +1,287 @@
+"""A real server in a process of its own, a real provider over HTTP, a real Chromium."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
+
+from scripts.find_browser import find_browser
+from tests.wire.server import WireThread
+
+ROOT = Path(__file__).resolve().parents[2]
+ARTEFACTS = ROOT / "test-artefacts"
+WIDE, NARROW = {"width": 1360, "height": 900}, {"width": 360, "height": 740}
+
+expect.set_options(timeout=10_000)
+
+
+class Server:
+    """`manage.py serve` on a data folder of its own; can be killed and started again."""
+
+    def __init__(self, folder: Path, environment: dict[str, str]) -> None:
+        self.folder = folder
+        self.environment = {
+            **{k: v for k, v in os.environ.items() if not k.startswith(("LOOM_", "DJANGO_"))},
+            "LOOM_DATA_DIR": str(folder),
+            "LOOM_PORT": "0",
+            **environment,
+        }
+        self.environment.pop("DATABASE_URL", None)
+        self._process: subprocess.Popen[str] | None = None
+        self._log = (folder / "server.log").open("a")
+        self.link = ""
+        self.url = ""
+
+    def start(self) -> None:
+        command = [sys.executable, "manage.py", "serve"]
+        self._process = subprocess.Popen(
+            command, cwd=ROOT, env=self.environment, stdout=subprocess.PIPE, stderr=self._log, text=True
+        )
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if found := re.search(r"(http\S+?)/sign-in/link/\S+", line):
+                self.link, self.url = found.group(0), found.group(1)
+                self.environment["LOOM_PORT"] = self.url.rpartition(":")[2]
+            if "Ctrl-C" in line:
+                return
+        raise AssertionError((self.folder / "server.log").read_text())
+
+    def kill(self) -> None:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        self._process.kill()
+        self._process.wait()
+        self._process.stdout.close()
+
+    def stop(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(signal.SIGINT)
+            self._process.wait(20)
+        if self._process is not None and self._process.stdout is not None:
+            self._process.stdout.close()
+        self._log.close()
+
+    def manage(self, *arguments: str, stdin: str | None = None) -> str:
+        done = subprocess.run(
+            [sys.executable, "manage.py", *arguments],
+            cwd=ROOT,
+            env=self.environment,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode in (0, 1), done.stderr
+        return done.stdout
+
+
+@pytest.fixture(scope="session")
+def provider() -> Iterator[WireThread]:
+    server = WireThread()
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def wire(provider: WireThread) -> WireThread:
+    provider.server.forget()
+    return provider
+
+
+@pytest.fixture(scope="session")
+def make_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Server]]:
+    started: list[Server] = []
+
+    def make(**environment: str) -> Server:
+        server = Server(tmp_path_factory.mktemp("data"), environment)
+        started.append(server)
+        server.start()
+        return server
+
+    yield make
+    for server in started:
+        server.stop()
+
+
+@pytest.fixture(scope="session")
+def server(make_server: Callable[..., Server], provider: WireThread) -> Server:
+    """A server with a provider, small pages and a small render cap."""
+    return make_server(
+        ANTHROPIC_API_KEY=provider.key,
+        ANTHROPIC_BASE_URL=provider.url,
+        LOOM_PAGE_SIZE="50",
+        LOOM_OLDER_PAGE_SIZE="40",
+        LOOM_RENDER_CAP="150",
+        LOOM_PROVIDER_RETRIES="1",
+        LOOM_MODELS="claude-sonnet-5-5,claude-haiku-5-5",
+    )
+
+
+@pytest.fixture(scope="session")
+def demo_server(make_server: Callable[..., Server]) -> Server:
+    """A server as a newcomer has it: no key."""
+    return make_server(LOOM_DEMO_DELAY="0.005")
+
+
+@pytest.fixture(scope="session")
+def browser_type_launch_args(browser_type_launch_args: dict[str, Any]) -> dict[str, Any]:
+    return {
+        **browser_type_launch_args,
+        "executable_path": find_browser(),
+        "args": [
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--no-first-run",
+            "--disable-dev-shm-usage",
+        ],
+    }
+
+
+@pytest.fixture(scope="session")
+def signed_in_state(browser: Browser, server: Server) -> Any:
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(server.link)
+    state = context.storage_state()
+    context.close()
+    return state
+
+
+@pytest.fixture
+def open_context(
+    browser: Browser, signed_in_state: Any, request: pytest.FixtureRequest
+) -> Iterator[Callable[..., BrowserContext]]:
+    """A browser context of the signed-in person. Every console message of weight
+    fails the test, unless it is marked ``noisy``."""
+    contexts: list[BrowserContext] = []
+    complaints: list[str] = []
+
+    def open_one(**options: Any) -> BrowserContext:
+        options = {"viewport": WIDE, "storage_state": signed_in_state, **options}
+        context = browser.new_context(**options)
+        context.on("weberror", lambda error: complaints.append(str(error.error)))
+        context.on(
+            "console",
+            lambda message: complaints.append(message.text)
+            if message.type in ("error", "warning")
+            else None,
+        )
+        contexts.append(context)
+        return context
+
+    yield open_one
+    for context in contexts:
+        context.close()
+    if request.node.get_closest_marker("noisy") is None:
+        assert complaints == []
+
+
+@pytest.fixture
+def tab(open_context: Callable[..., BrowserContext]) -> Page:
+    return open_context().new_page()
+
+
+class Chat:
+    """The chat page as its person uses it: by roles and names."""
+
+    def __init__(self, page: Page, server: Server) -> None:
+        self.page = page
+        self.server = server
+
+    @property
+    def transcript(self) -> Locator:
+        return self.page.get_by_role("log", name="Transcript")
+
+    @property
+    def message(self) -> Locator:
+        return self.page.get_by_role("textbox", name="Message")
+
+    @property
+    def rows(self) -> Locator:
+        return self.page.locator("#rows [data-seq]")
+
+    def new(self) -> "Chat":
+        self.page.goto(f"{self.server.url}/w/example/")
+        self.page.get_by_role("button", name="New session").first.click()
+        expect(self.message).to_be_visible()
+        self.page.wait_for_load_state("networkidle")
+        return self
+
+    def open(self, uuid: str, path: str = "") -> "Chat":
+        self.page.goto(f"{self.server.url}/s/{uuid}/{path}")
+        return self
+
+    @property
+    def uuid(self) -> str:
+        return str(self.transcript.get_attribute("data-session"))
+
+    def send(self, text: str) -> "Chat":
+        self.message.fill(text)
+        self.message.press("Enter")
+        return self
+
+    def wait_idle(self) -> "Chat":
+        expect(self.transcript).to_have_attribute("data-run-state", "idle", timeout=20_000)
+        return self
+
+    def ask(self, text: str) -> "Chat":
+        """Send a message and wait for the end of its answer."""
+        before = self.page.locator('#rows [data-event-type="turn_separator"]').count()
+        self.send(text)
+        separators = self.page.locator('#rows [data-event-type="turn_separator"]')
+        expect(separators).to_have_count(before + 1, timeout=20_000)
+        return self.wait_idle()
+
+    def rows_html(self) -> str:
+        return str(self.page.evaluate("document.querySelector('#rows').innerHTML"))
+
+
+@pytest.fixture
+def chat(tab: Page, server: Server) -> Chat:
+    return Chat(tab, server).new()
+
+
+@pytest.fixture
+def open_chat(
+    open_context: Callable[..., BrowserContext], server: Server
+) -> Callable[..., Chat]:
+    return lambda **options: Chat(open_context(**options).new_page(), server)
+
+
+def long_session(server: Server, *, turns: int, title: str = "A long one") -> str:
+    """Import a session of many short turns with their events; returns its uuid."""
+    uuid = str(uuid4())
+    lines = [{"type": "session", "uuid": uuid, "workspace": "example", "title": title}]
+    for number in range(1, turns + 1):
+        role = "user" if number % 2 else "assistant"
+        text = f"Row number {number}"
+        lines.append({"type": "turn", "number": number, "role": role, "content": text})
+        kind = "user_message" if role == "user" else "assistant_text"
+        lines.append(
+            {"type": "event", "seq": number, "event_type": kind, "payload": {"text": text}, "turn": number}
+        )
+    server.manage("import_sessions", "-", stdin="\n".join(json.dumps(line) for line in lines))
+    return uuid
+
+
+def take_picture(page: Page, name: str) -> None:
+    """Keep a picture of this state among the tests' artefacts."""
+    ARTEFACTS.mkdir(exist_ok=True)
+    page.screenshot(path=ARTEFACTS / f"{name}.png")
+
+
+def settle(seconds: float = 0.3) -> None:
+    time.sleep(seconds)

@@ -1,0 +1,280 @@
+"""Talking with the model in a real browser."""
+
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.e2e.conftest import Chat, Server, long_session, settle, take_picture
+from tests.wire.scenario import Scenario, ToolCall
+from tests.wire.server import WireThread
+
+RICH = """\
+# A heading
+
+Some **bold** and `code`, a [link](https://example.org/x).
+
+| name | count |
+|:-----|------:|
+| beans | 12 |
+
+```python
+def plant(what: str) -> None:
+    print(f"planting {what}")
+```
+
+1. first
+2. second
+
+> quoted
+"""
+
+
+def test_a_rich_conversation_is_the_same_bytes_after_a_reload(
+    chat: Chat, wire: WireThread
+) -> None:
+    wire.enqueue(
+        Scenario(
+            text="I look first.",
+            thinking="Where could it be?",
+            tools=(ToolCall(name="look", input={"path": "src/a.py"}), ToolCall(name="dig")),
+        ),
+        Scenario(text=RICH, rate=150, chunk=9),
+    )
+    chat.ask("Show me everything\n\n```sh\nls -la\n```\nand __init__ stays as typed")
+    wire.enqueue(Scenario(words=30, stop_reason="max_tokens"))
+    chat.ask("And one that is cut")
+    settle()
+    live = chat.rows_html()
+    assert {
+        row.get_attribute("data-event-type") for row in chat.rows.all()
+    } >= {"user_message", "assistant_text", "tool_call_started", "tool_call_completed", "info"}
+    take_picture(chat.page, "rich-conversation")
+    chat.page.reload()
+    settle()
+    assert chat.rows_html() == live
+
+
+def test_an_answer_looks_final_while_it_streams(chat: Chat, wire: WireThread) -> None:
+    wire.enqueue(Scenario(text=RICH + "\n\n" + "word " * 400, rate=60, chunk=8))
+    chat.send("go")
+    draft = chat.page.locator("#draft")
+    expect(draft.locator("table")).to_be_visible()
+    expect(draft.locator("pre code .k").first).to_be_visible()
+    expect(chat.transcript).to_have_attribute("data-run-state", "running")
+    expect(chat.page.get_by_role("button", name="Stop")).to_be_visible()
+    take_picture(chat.page, "streaming")
+    chat.page.get_by_role("button", name="Stop").click()
+    chat.wait_idle()
+    expect(chat.rows.last).to_contain_text("stopped")
+    take_picture(chat.page, "stopped")
+
+
+def test_escape_stops_and_continue_goes_on(chat: Chat, wire: WireThread) -> None:
+    wire.enqueue(Scenario(words=900, rate=60), Scenario(text="And here is the rest."))
+    chat.send("write")
+    expect(chat.page.locator("#draft .md")).to_contain_text("archive")
+    chat.page.keyboard.press("Escape")
+    chat.wait_idle()
+    chat.page.get_by_role("button", name="Continue").last.click()
+    expect(chat.page.locator("#rows")).to_contain_text("And here is the rest.")
+
+
+def test_a_failure_is_a_row_with_retry(chat: Chat, wire: WireThread) -> None:
+    wire.enqueue(Scenario(status=401), Scenario(text="Now it works."))
+    chat.send("hello")
+    retry = chat.page.get_by_role("button", name="Retry")
+    expect(retry).to_be_visible()
+    take_picture(chat.page, "failed")
+    retry.click()
+    expect(chat.page.locator("#rows")).to_contain_text("Now it works.")
+    expect(chat.page.locator("#rows")).to_contain_text("replaced")
+    settle()
+    live = chat.rows_html()
+    chat.page.reload()
+    settle()
+    assert chat.rows_html() == live
+
+
+def test_waiting_for_an_overloaded_provider_is_visible(chat: Chat, wire: WireThread) -> None:
+    wire.enqueue(Scenario(status=529, retry_after="2", times=1, text="At last."))
+    chat.send("hello")
+    expect(chat.transcript).to_have_attribute("data-run-state", "retrying")
+    expect(chat.page.get_by_text("Trying again in")).to_be_visible()
+    take_picture(chat.page, "retrying")
+    expect(chat.page.locator("#rows")).to_contain_text("At last.")
+
+
+def test_messages_queue_while_busy_and_can_be_withdrawn(chat: Chat, wire: WireThread) -> None:
+    wire.enqueue(Scenario(words=150, rate=80), Scenario(text="Second answer."))
+    chat.send("one")
+    expect(chat.page.locator("#draft .md")).to_contain_text("archive")
+    chat.send("two")
+    chat.send("three")
+    queue = chat.page.get_by_role("list", name="Queued messages").get_by_role("listitem")
+    expect(queue).to_have_count(2)
+    take_picture(chat.page, "queued")
+    queue.filter(has_text="three").get_by_role("button", name="Withdraw").click()
+    expect(queue).to_have_count(1)
+    expect(chat.page.locator("#rows")).to_contain_text("Second answer.")
+    expect(chat.page.locator("#rows")).not_to_contain_text("three")
+
+
+def test_a_message_can_be_edited(chat: Chat, wire: WireThread) -> None:
+    wire.enqueue(Scenario(text="Wrong."), Scenario(text="Right."))
+    chat.ask("first vresion")
+    row = chat.page.locator('[data-event-type="user_message"]').last
+    row.hover()
+    chat.page.get_by_role("button", name="Edit").last.click()
+    editor = chat.page.locator("#rows textarea")
+    editor.fill("first version")
+    chat.page.get_by_role("button", name="Save").click()
+    expect(chat.page.locator("#rows")).to_contain_text("Right.")
+    expect(chat.page.locator("#rows")).not_to_contain_text("vresion")
+    sent = wire.requests[-1]["messages"]
+    assert [block["text"] for message in sent for block in message["content"]] == ["first version"]
+
+
+def test_the_draft_survives_a_reload_and_a_rejected_message_stays(
+    chat: Chat, wire: WireThread
+) -> None:
+    chat.message.fill("half a thought")
+    settle()
+    chat.page.reload()
+    expect(chat.message).to_have_value("half a thought")
+    chat.page.evaluate("document.querySelector('#composer').dataset.max = '9999999'")
+    chat.message.fill("x" * 400_001)
+    chat.message.press("Enter")
+    expect(chat.page.get_by_role("alert").filter(has_text="characters")).to_be_visible()
+    expect(chat.message).to_have_value("x" * 400_001)
+
+
+def test_enter_during_composition_does_not_send(chat: Chat) -> None:
+    chat.message.fill("にほん")
+    chat.message.dispatch_event("keydown", {"key": "Enter", "isComposing": True, "bubbles": True})
+    chat.message.dispatch_event("keydown", {"key": "Enter", "keyCode": 229, "bubbles": True})
+    settle()
+    expect(chat.message).to_have_value("にほん")
+    chat.message.press("Shift+Enter")
+    expect(chat.message).to_have_value("にほん\n")
+
+
+def test_two_tabs_stay_in_step(open_chat: Callable[..., Chat], wire: WireThread) -> None:
+    first = open_chat().new()
+    second = open_chat().open(first.uuid)
+    wire.enqueue(Scenario(text=RICH, rate=120, chunk=9))
+    first.ask("to both")
+    second.wait_idle()
+    expect(second.rows).to_have_count(first.rows.count())
+    settle()
+    assert second.rows_html() == first.rows_html()
+
+
+def test_older_rows_come_without_a_jump(
+    server: Server, open_chat: Callable[..., Chat]
+) -> None:
+    uuid = long_session(server, turns=400)
+    chat = open_chat().open(uuid)
+    expect(chat.rows).to_have_count(50)
+    expect(chat.rows.last).to_contain_text("Row number 400")
+    take_picture(chat.page, "long-session")
+    chat.page.evaluate("document.querySelector('#transcript').scrollTop = 900")
+    settle()
+    anchor = chat.page.locator('[data-seq="370"]')
+    before = anchor.bounding_box()
+    chat.page.get_by_role("button", name="Load older").dispatch_event("click")
+    expect(chat.page.locator('[data-seq="320"]')).to_be_attached()
+    settle()
+    after = anchor.bounding_box()
+    assert before is not None
+    assert after is not None
+    assert abs(before["y"] - after["y"]) < 2
+
+
+def test_the_render_cap_drops_the_far_end_which_can_be_loaded_again(
+    server: Server, open_chat: Callable[..., Chat]
+) -> None:
+    uuid = long_session(server, turns=400)
+    chat = open_chat().open(uuid)
+    for _ in range(12):
+        older = chat.page.get_by_role("button", name="Load older")
+        if older.count() == 0:
+            break
+        older.dispatch_event("click")
+        settle(0.4)
+    assert chat.rows.count() <= 151
+    expect(chat.page.locator('[data-seq="1"]')).to_be_attached()
+    seqs = [int(row.get_attribute("data-seq") or 0) for row in chat.rows.all()]
+    assert seqs == list(range(seqs[0], seqs[0] + len(seqs)))
+    for _ in range(10):
+        newer = chat.page.get_by_role("button", name="Load newer")
+        if newer.count() == 0:
+            break
+        newer.dispatch_event("click")
+        settle(0.4)
+    expect(chat.page.locator('[data-seq="400"]')).to_be_attached()
+
+
+def test_a_permalink_opens_the_page_around_a_turn(
+    server: Server, open_chat: Callable[..., Chat]
+) -> None:
+    uuid = long_session(server, turns=400)
+    chat = open_chat().open(uuid, "t/150/")
+    expect(chat.page.locator('[data-turn="150"]')).to_be_in_viewport()
+    expect(chat.page.get_by_role("button", name="Load older")).to_be_attached()
+    expect(chat.page.get_by_role("button", name="Load newer")).to_be_attached()
+    take_picture(chat.page, "permalink")
+    settle(1.5)
+    expect(chat.page.locator('[data-turn="150"]')).to_be_in_viewport()
+    expect(chat.page.locator('[data-seq="400"]')).not_to_be_attached()
+
+
+def test_the_view_follows_only_at_the_bottom(
+    server: Server, open_chat: Callable[..., Chat], wire: WireThread
+) -> None:
+    chat = open_chat().open(long_session(server, turns=80))
+    wire.enqueue(Scenario(words=300, rate=150))
+    chat.send("go")
+    expect(chat.page.locator("#draft .md")).to_contain_text("archive")
+    chat.transcript.hover()
+    chat.page.mouse.wheel(0, -900)
+    settle()
+    top = chat.page.evaluate("document.querySelector('#transcript').scrollTop")
+    settle(1)
+    assert abs(chat.page.evaluate("document.querySelector('#transcript').scrollTop") - top) < 2
+    pill = chat.page.get_by_role("button", name="Jump to latest")
+    expect(pill).to_be_visible()
+    pill.click()
+    chat.wait_idle()
+    expect(chat.rows.last).to_be_in_viewport()
+
+
+@pytest.mark.noisy
+def test_a_server_that_is_killed_and_started_again(
+    make_server: Callable[..., Server], provider: WireThread, open_context: Callable
+) -> None:
+    server = make_server(ANTHROPIC_API_KEY=provider.key, ANTHROPIC_BASE_URL=provider.url)
+    page: Page = open_context(storage_state=None).new_page()
+    page.goto(server.link)
+    chat = Chat(page, server)
+    provider.enqueue(Scenario(words=900, rate=60))
+    chat.send("write for long")
+    expect(page.locator("#draft .md")).to_contain_text("archive")
+    settle(1)
+    shown = page.locator("#draft .md").inner_text()
+    server.kill()
+    expect(page.get_by_role("status").filter(has_text="onnect")).to_be_visible()
+    take_picture(page, "disconnected")
+    chat.message.fill("typed while it was away")
+    server.start()
+    expect(page.locator('#rows [data-kind="interrupted"]')).to_be_visible(timeout=30_000)
+    expect(page.get_by_role("button", name="Continue").first).to_be_visible()
+    kept = page.locator('#rows [data-event-type="assistant_text"] .md').last.inner_text()
+    assert len(kept) >= len(shown) - 60
+    expect(chat.message).to_have_value("typed while it was away")
+    take_picture(page, "interrupted")
+    seqs = [row.get_attribute("data-seq") for row in chat.rows.all()]
+    assert len(seqs) == len(set(seqs))
+    provider.enqueue(Scenario(text="Here I go on."))
+    page.get_by_role("button", name="Continue").first.click()
+    expect(page.locator("#rows")).to_contain_text("Here I go on.")
