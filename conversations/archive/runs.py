@@ -7,12 +7,12 @@ whatever the number of processes.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, connection, transaction
 from django.db.models import Count, F, QuerySet
 from django.utils import timezone
 
@@ -31,7 +31,16 @@ from conversations.domain.jsontext import dump_json, load_json
 from conversations.domain.runs import ACTIVE_STATES, QUEUED, RUNNING
 from conversations.domain.text import estimate_tokens, is_storable, storable
 from conversations.domain.turns import NewTurn
-from conversations.models import ChatEvent, DraftChunk, ModelCall, Rewind, Run, Session, ToolCall, Turn
+from conversations.models import (
+    ChatEvent,
+    DraftChunk,
+    ModelCall,
+    Rewind,
+    Run,
+    Session,
+    ToolCall,
+    Turn,
+)
 
 from .append import Appended, Counted, NewEvent, PreparedEvent, Row, append
 from .drafts import Chunk, append_draft_chunks
@@ -101,37 +110,83 @@ def accept_message(
     claim its run for ``owner`` in the same transaction.
 
     Raises Rejected for an empty message or an archived session, Conflict when too
-    many messages wait already.
+    many messages wait already. Raw SQL where a first word waits for it.
     """
     if not text.strip():
         raise Rejected("A message needs at least one character.", code="message_empty")
-    with transaction.atomic():
-        _lock_session(session.pk)
-        known = _known(session, client_id)
-        if known is not None:
-            return known
-        _refuse_archived(session.pk)
-        busy = Run.objects.filter(session=session.pk, state__in=(*ACTIVE_STATES, QUEUED)).count()
+    with transaction.atomic(), connection.cursor() as cursor:
+        is_archived = _lock_session(session.pk)
+        known_pk, busy = _known_and_busy(cursor, session.pk, client_id)
+        if known_pk is not None:
+            return _accepted_before(Run.objects.get(pk=known_pk))
+        _refuse_archived(is_archived)
         if busy > max_queued:
             raise Conflict(
                 f"{busy - 1} messages wait already. Withdraw one, or wait for an answer.",
                 code="queue_full",
             )
-        run = _create_run(session, client_id, states.MESSAGE, user_pk, text=dump_json(text))
-        if busy:
-            return _accepted(run, None)
-        appended = append_user_turn(run, session, text)
-        return _accepted(run, appended, claimed=_claim(run, owner) if owner else None)
+        run = Run(
+            session=session,
+            client_id=client_id,
+            kind=states.MESSAGE,
+            state=QUEUED,
+            text=dump_json(text),
+            requested_by_id=user_pk,
+            created_at=timezone.now(),
+        )
+        appended = None if busy else _append_user_turn(run, session, text)
+        if not busy and owner:
+            run.state, run.owner = RUNNING, owner
+            run.started_at = run.heartbeat_at = run.created_at
+        _insert_run(cursor, run)
+        claimed = _claimed(run, session, appended) if run.state == RUNNING else None
+        return _accepted(run, appended, claimed=claimed)
 
 
-def _lock_session(session_pk: int) -> None:
-    """Take the row's lock first, so that two callers cannot both find it idle."""
-    if not Session.objects.filter(pk=session_pk).update(rewind_count=F("rewind_count")):
+def _known_and_busy(cursor: Any, session_pk: int, client_id: str) -> tuple[int | None, int]:
+    """The run of this ``client_id``, if any, and how many runs are not over."""
+    cursor.execute(
+        "SELECT (SELECT id FROM conversations_run WHERE session_id = %s AND client_id = %s),"
+        " (SELECT COUNT(*) FROM conversations_run WHERE session_id = %s AND state IN (%s, %s, %s))",
+        [session_pk, client_id, session_pk, *ACTIVE_STATES, QUEUED],
+    )
+    known_pk, busy = cursor.fetchone()
+    return known_pk, busy
+
+
+def _insert_run(cursor: Any, run: Run) -> None:
+    columns = [field.column for field in _RUN_FIELDS]
+    values = [
+        field.get_db_prep_save(getattr(run, field.attname), connection) for field in _RUN_FIELDS
+    ]
+    marks = ", ".join(["%s"] * len(columns))
+    cursor.execute(
+        f"INSERT INTO conversations_run ({', '.join(columns)}) VALUES ({marks}) RETURNING id",  # noqa: S608 (columns of the model)
+        values,
+    )
+    run.pk = cursor.fetchone()[0]
+
+
+_RUN_FIELDS = [field for field in Run._meta.concrete_fields if not field.primary_key]
+
+
+def _lock_session(session_pk: int) -> bool:
+    """Take the row's lock first, so that two callers cannot both find the session
+    idle. Returns whether it is archived; raises NotFound."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE conversations_session SET rewind_count = rewind_count WHERE id = %s"
+            " RETURNING archived_at",
+            [session_pk],
+        )
+        found = cursor.fetchone()
+    if found is None:
         raise NotFound("There is no such session.")
+    return found[0] is not None
 
 
-def _refuse_archived(session_pk: int) -> None:
-    if Session.objects.filter(pk=session_pk, archived_at__isnull=False).exists():
+def _refuse_archived(is_archived: bool) -> None:
+    if is_archived:
         raise Conflict(
             "This session is archived. Bring it back to go on with it.", code="session_archived"
         )
@@ -139,17 +194,11 @@ def _refuse_archived(session_pk: int) -> None:
 
 def _known(session: Session, client_id: str) -> Accepted | None:
     run = Run.objects.filter(session=session.pk, client_id=client_id).first()
-    if run is None:
-        return None
-    return Accepted(
-        run=run.uuid,
-        run_pk=run.pk,
-        client_id=client_id,
-        state=run.state,
-        turn=run.user_turn,
-        seq=run.user_seq,
-        is_new=False,
-    )
+    return None if run is None else _accepted_before(run)
+
+
+def _accepted_before(run: Run) -> Accepted:
+    return replace(_accepted(run, None), is_new=False)
 
 
 def _create_run(
@@ -183,9 +232,9 @@ def _accepted(
     )
 
 
-def append_user_turn(run: Run, session: Session, text: str) -> Appended:
-    """Make the run's message a turn and a row. What no database can hold in a text
-    column is kept exactly in the turn's blocks."""
+def _append_user_turn(run: Run, session: Session, text: str) -> Appended:
+    """Make the run's message a turn and a row; the run notes which, unsaved. What
+    no database can hold in a text column is kept exactly in the turn's blocks."""
     content = storable(text)
     blocks = None if is_storable(text) else dump_json([{"type": "text", "text": text}])
     appended = append(
@@ -200,7 +249,6 @@ def append_user_turn(run: Run, session: Session, text: str) -> Appended:
     )
     run.user_turn = appended.turns[0]
     run.user_seq = appended.rows[0].seq if appended.rows else None
-    run.save(update_fields=["user_turn", "user_seq"])
     return appended
 
 
@@ -249,11 +297,11 @@ def edit_message(
     if not text.strip():
         raise Rejected("A message needs at least one character.", code="message_empty")
     with transaction.atomic():
-        _lock_session(session.pk)
+        is_archived = _lock_session(session.pk)
         known = _known(session, client_id)
         if known is not None:
             return Restarted(accepted=known, rewound=Rewound(from_seq=1, to_seq=0))
-        _refuse_archived(session.pk)
+        _refuse_archived(is_archived)
         _refuse_busy(session.pk)
         _require_active_user_turn(session, turn)
         rewound = append_rewind(
@@ -264,7 +312,9 @@ def edit_message(
             actor_pk=user_pk,
         )
         run = _create_run(session, client_id, states.MESSAGE, user_pk, text=dump_json(text))
-        return Restarted(accepted=_accepted(run, append_user_turn(run, session, text)), rewound=rewound)
+        appended = _append_user_turn(run, session, text)
+        run.save(update_fields=["user_turn", "user_seq"])
+        return Restarted(accepted=_accepted(run, appended), rewound=rewound)
 
 
 def answer_again(
@@ -275,11 +325,11 @@ def answer_again(
     ``turn`` None means the last message. Raises as :func:`edit_message`.
     """
     with transaction.atomic():
-        _lock_session(session.pk)
+        is_archived = _lock_session(session.pk)
         known = _known(session, client_id)
         if known is not None:
             return Restarted(accepted=known, rewound=Rewound(from_seq=1, to_seq=0))
-        _refuse_archived(session.pk)
+        _refuse_archived(is_archived)
         _refuse_busy(session.pk)
         chosen = turn if turn is not None else last_user_turn(session.pk)
         if chosen is None:
@@ -300,11 +350,11 @@ def continue_run(session: Session, *, client_id: str, user_pk: int | None) -> Ac
     """Go on after an answer that was cut off. Raises Conflict while a run is active,
     Rejected when there is nothing to go on from."""
     with transaction.atomic():
-        _lock_session(session.pk)
+        is_archived = _lock_session(session.pk)
         known = _known(session, client_id)
         if known is not None:
             return known
-        _refuse_archived(session.pk)
+        _refuse_archived(is_archived)
         _refuse_busy(session.pk)
         turn = last_user_turn(session.pk)
         if turn is None:
@@ -407,20 +457,23 @@ def claim_next_run(session_pk: int, *, owner: str) -> Claimed | None:
 
 def _claim(run: Run, owner: str) -> Claimed:
     now = timezone.now()
-    Run.objects.filter(pk=run.pk).update(
-        state=RUNNING, owner=owner, started_at=now, heartbeat_at=now
-    )
+    run.state, run.owner, run.started_at, run.heartbeat_at = RUNNING, owner, now, now
     appended = None
     if run.user_turn is None:
-        appended = append_user_turn(run, run.session, message_text(run))
-    assert run.user_turn is not None  # noqa: S101 (just set)
+        appended = _append_user_turn(run, run.session, message_text(run))
+    run.save()
+    return _claimed(run, run.session, appended)
+
+
+def _claimed(run: Run, session: Session, appended: Appended | None) -> Claimed:
+    assert run.user_turn is not None
     return Claimed(
         run_pk=run.pk,
         run=run.uuid,
-        session_pk=run.session_id,
-        session=run.session.uuid,
+        session_pk=session.pk,
+        session=session.uuid,
         kind=run.kind,
-        model=run.session.model or run.session.workspace.default_model,
+        model=session.model or session.workspace.default_model,
         user_turn=run.user_turn,
         rows=appended.rows if appended else [],
         title=appended.title if appended else "",

@@ -276,14 +276,23 @@ class WindowFacts:
     system_prompt: str
     workspace_name: str
     instructions: str
+    has_rewinds: bool
 
 
 def read_window_facts(session_pk: int) -> WindowFacts:
-    floor, system_prompt, name, instructions = Session.objects.values_list(
-        "floor_turn", "system_prompt", "workspace__name", "workspace__instructions"
+    floor, rewinds, system_prompt, name, instructions = Session.objects.values_list(
+        "floor_turn",
+        "rewind_count",
+        "system_prompt",
+        "workspace__name",
+        "workspace__instructions",
     ).get(pk=session_pk)
     return WindowFacts(
-        floor=floor, system_prompt=system_prompt, workspace_name=name, instructions=instructions
+        floor=floor,
+        system_prompt=system_prompt,
+        workspace_name=name,
+        instructions=instructions,
+        has_rewinds=rewinds > 0,
     )
 
 

@@ -64,29 +64,29 @@ def read_turn(session_pk: int, number: int) -> StoredTurn | None:
 
 
 def walk_active_turns_back(
-    session_pk: int, *, before: int | None = None, down_to: int = 1, page: int = 100
+    session_pk: int, *, has_rewinds: bool = True, down_to: int = 1, page: int = 100
 ) -> Iterator[StoredTurn]:
     """Turns on the active path, newest first, read a page at a time as needed."""
-    rewound = _rewound_turns(session_pk, below=before)
+    active = Turn.objects.filter(session=session_pk, number__gte=down_to)
+    if has_rewinds:
+        active = active.exclude(_rewound_turns(session_pk))
+    before: int | None = None
     while True:
-        turns = Turn.objects.filter(session=session_pk, number__gte=down_to)
-        if before is not None:
-            turns = turns.filter(number__lt=before)
-        found = stored_turns(turns.exclude(rewound).order_by("-number")[:page])
+        turns = active if before is None else active.filter(number__lt=before)
+        found = stored_turns(turns.order_by("-number")[:page])
         yield from found
         if len(found) < page:
             return
         before = found[-1].number
 
 
-def _rewound_turns(session_pk: int, *, below: int | None) -> Q:
+def _rewound_turns(session_pk: int) -> Q:
     ranges = merge_ranges(
         Rewind.objects.filter(session=session_pk).values_list("from_turn", "to_turn")
     )
     condition = Q(pk__in=[])
     for low, high in ranges:
-        if below is None or low < below:
-            condition |= Q(number__range=(low, high))
+        condition |= Q(number__range=(low, high))
     return condition
 
 

@@ -62,6 +62,7 @@ def assemble_window(
     session_pk: int,
     *,
     floor: int,
+    has_rewinds: bool,
     model: str,
     system: str,
     budget: int,
@@ -71,7 +72,9 @@ def assemble_window(
 ) -> Window:
     """Read the turns of the window and make the request."""
     turns, new_floor = choose_turns(
-        walk_active_turns_back(session_pk, down_to=floor), floor=floor, budget=budget
+        walk_active_turns_back(session_pk, has_rewinds=has_rewinds, down_to=floor),
+        floor=floor,
+        budget=budget,
     )
     system_blocks = [{"type": "text", "text": system}]
     request = ModelRequest(

@@ -272,9 +272,14 @@ class Runtime:
             self._prepared = True
             self.run_in_background(self.refresh_models())
 
+    def write_in_background(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+        """Write what an answer need not wait for."""
+        self.run_in_background(self.writer.write(function, *args, **kwargs))
+
     def run_in_background(self, work: Coroutine[Any, Any, Any]) -> None:
         task = asyncio.create_task(work)
         self._background.add(task)
+        task.add_done_callback(self._background.discard)
         task.add_done_callback(_log_failure)
 
     def _begin(self, session_pk: int, claimed: Claimed | None) -> None:

@@ -19,7 +19,12 @@ from conversations.archive.runs import (
     finish_run,
     note_run,
 )
-from conversations.archive.sessions import read_window_facts, save_floor, save_system_prompt
+from conversations.archive.sessions import (
+    WindowFacts,
+    read_window_facts,
+    save_floor,
+    save_system_prompt,
+)
 from conversations.context.window import (
     Window,
     assemble_window,
@@ -221,22 +226,27 @@ class RunExecution:
         return message
 
     async def _assemble(self, *, go_on: bool) -> Window:
-        return await self._runtime.readers.read(self._read_window, go_on)
+        facts, system, window = await self._runtime.readers.read(self._read_window, go_on)
+        session_pk, keep = self.claimed.session_pk, self._runtime.write_in_background
+        if system != facts.system_prompt:
+            keep(save_system_prompt, session_pk, system_prompt=system)
+        if window.floor != facts.floor:
+            keep(save_floor, session_pk, floor=window.floor)
+        return window
 
-    def _read_window(self, go_on: bool) -> Window:
-        runtime, session_pk = self._runtime, self.claimed.session_pk
-        facts = read_window_facts(session_pk)
+    def _read_window(self, go_on: bool) -> tuple[WindowFacts, str, Window]:
+        runtime = self._runtime
+        facts = read_window_facts(self.claimed.session_pk)
         model = runtime.model_for(self.claimed.model)
         system = build_system_prompt(
             workspace_name=facts.workspace_name, instructions=facts.instructions
         )
-        if system != facts.system_prompt:
-            save_system_prompt(session_pk, system_prompt=system)
         limit, output = runtime.limits_of(model)
         budget = token_budget(max_input_tokens=limit, max_output_tokens=output, system=system)
         window = assemble_window(
-            session_pk,
+            self.claimed.session_pk,
             floor=facts.floor,
+            has_rewinds=facts.has_rewinds,
             model=model,
             system=system,
             budget=int(budget * self._window_share),
@@ -244,9 +254,7 @@ class RunExecution:
             tools=offered_tools(),
             go_on=go_on,
         )
-        if window.floor != facts.floor:
-            save_floor(session_pk, floor=window.floor)
-        return window
+        return facts, system, window
 
     async def _stream_with_retries(self, answer: _Answer, *, go_on: bool) -> MessageCompleted:
         tries, cuts = 0, 0
