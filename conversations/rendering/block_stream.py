@@ -12,7 +12,8 @@ The full render at the end knows them, and ``is_exact`` says whether it differs.
 """
 
 from .markdown import render_markdown
-from .open_block import OpenBlock, OpenText, Pieces
+from .open_block import OpenBlock
+from .open_text import OpenText, Pieces
 from .source_text import normalise_source
 
 
@@ -72,8 +73,9 @@ class BlockStream:
         if text:
             self._open_html = None
         while text:
-            sources, self._open, text = self._open.take(text)
-            self._render_blocks(sources)
+            taken = self._open.take(text)
+            self._open, text = taken.next or OpenBlock(), taken.rest
+            self._render_blocks(taken.final)
         return self.blocks[known:]
 
     def _render_blocks(self, sources: list[str]) -> None:

@@ -29,7 +29,7 @@ PLAIN_LANGUAGE = "text"
 HIGHLIGHT_LIMIT = 100_000
 """Characters of a code block up to which it is highlighted."""
 
-_UNHIGHLIGHTABLE = re.compile(r"[^\n]{1001}|\s{201}")
+_UNHIGHLIGHTABLE = re.compile(r"^[^\n]{1001}|(?<!\s)\s{201}", re.MULTILINE)
 _CPU_LIMIT = 1.0
 """Seconds of CPU time for one block; 100,000 characters of ordinary code take about 0.3."""
 
@@ -67,7 +67,9 @@ def render_code_block(code: str, *, info: str = "", highlight: bool = True) -> s
     """The HTML of a code block; ``info`` is what follows the opening fence."""
     language = find_language(info)
     body = _highlight(code, language) if highlight and len(code) <= HIGHLIGHT_LIMIT else None
-    return f"{open_code_block(language)}{escape_text(code) if body is None else body}{CODE_BLOCK_END}"
+    return (
+        f"{open_code_block(language)}{escape_text(code) if body is None else body}{CODE_BLOCK_END}"
+    )
 
 
 @lru_cache(maxsize=512)
@@ -96,19 +98,19 @@ def find_language(info: str) -> str:
 @cache
 def _languages() -> dict[str, str]:
     """Every alias that Pygments knows, with the first alias of the same lexer."""
-    names: dict[str, str] = {}
-    for _, aliases, _, _ in get_all_lexers(plugins=False):
-        for alias in aliases:
-            names.setdefault(alias.lower(), aliases[0].lower())
-    return names
+    return {
+        alias.lower(): aliases[0].lower()
+        for _, aliases, _, _ in reversed(list(get_all_lexers(plugins=False)))
+        for alias in aliases
+    }
 
 
 @cache
-def _lexer_class(language: str) -> type[Lexer]:
+def _find_lexer(language: str) -> type[Lexer]:
     """The lexer of a name that ``find_language`` gave."""
     for name, aliases, _, _ in get_all_lexers(plugins=False):
-        if aliases and aliases[0].lower() == language:
-            return find_lexer_class(name)
+        if aliases and aliases[0].lower() == language and (lexer := find_lexer_class(name)):
+            return lexer
     raise LookupError(language)
 
 
@@ -132,7 +134,7 @@ def _highlight(code: str, language: str) -> str | None:
 
 def _classified(code: str, language: str) -> Iterator[tuple[str, str]]:
     """The code in pieces with the class of each; ends early when it takes too long."""
-    lexer = _lexer_class(language)(stripnl=False, ensurenl=False)
+    lexer = _find_lexer(language)(stripnl=False, ensurenl=False)
     deadline = thread_time() + _CPU_LIMIT
     for number, (token_type, text) in enumerate(lexer.get_tokens(code)):
         if number % 8 == 0 and thread_time() > deadline:

@@ -15,8 +15,8 @@ _HOST = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::\d+)?")
 _MAIL = re.compile(r"mailto:([^?]+)", re.IGNORECASE)
 
 URL = re.compile(
-    r"(?<![A-Za-z0-9])https?://[^\s/<>\[\]\\`\"|^\u3000-\u303f\uff00-\uffef]"
-    r"[^\s<>\[\]\\`\"|^\u3000-\u303f\uff00-\uffef]*",
+    r"(?<![A-Za-z0-9])https?://[\w.-]++(?::\d++)?+(?!@)"
+    r"(?:[/?#][^\s<>\[\]\\`\"|^\u3000-\u303f\uff00-\uffef]{0,2000})?",
     re.IGNORECASE,
 )
 """A bare web address, trailing punctuation included; CJK punctuation ends it."""

@@ -214,6 +214,11 @@ def parse(source: str) -> list[Token]:
     return _PARSER.parse(source)
 
 
+def parse_inline(text: str) -> list[Token]:
+    """Parse part of a paragraph's text, like ``parse``."""
+    return _PARSER.parseInline(text)
+
+
 def parse_blocks(source: str) -> list[Token]:
     """Parse normalised text into block tokens only; paragraphs keep their raw text."""
     tokens: list[Token] = []

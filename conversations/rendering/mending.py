@@ -28,6 +28,7 @@ _RUN_START = re.compile(
 _MARK = re.compile(
     r"\\.?|`+|\*+|_+|~~+|!?\[|\]\(?|<[A-Za-z][^\s<>]*+(?!>)|https?://[^\s*<>\[\]`]*+", re.DOTALL
 )
+_BACKTICKS = re.compile("`+")
 _WHOLE_TARGET = re.compile(
     r"\s*(?:<[^<>\n]*>|[^\s()<>]*(?:\([^\s()]*\)[^\s()]*)*)"
     r"(?:\s+(?:\"[^\"]*\"|'[^']*'|\([^()]*\)))?\s*\)"
@@ -43,9 +44,7 @@ def mend(source: str) -> str:
     if _LONE_MARKERS.fullmatch(last_line) or _opens_fence(_FENCE.match(last_line)):
         source = before
     start = _find_run_start(source)
-    if len(source) - start <= INLINE_LIMIT:
-        source = source[:start] + _mend_inline(source[start:])
-    return _complete_table(source)
+    return _complete_table(source[:start] + mend_inline(source[start:])[0])
 
 
 def _split_last_line(source: str) -> tuple[str, str]:
@@ -101,11 +100,18 @@ class _Opener:
         return self.start + self.length
 
 
-def _mend_inline(text: str) -> str:
+def mend_inline(text: str) -> tuple[str, int]:
+    """Mend the text of one paragraph, and say up to where it need not be read again.
+
+    Up to there, behind a space, every mark is closed and the text as it was.
+    """
+    if len(text) > INLINE_LIMIT:
+        return text, 0
     text = text.rstrip()
     if _HALF_CHECKBOX.fullmatch(text):
-        return ""
-    return _Mender(text).mend()
+        return "", 0
+    mender = _Mender(text)
+    return mender.mend(), mender.settled
 
 
 class _Mender:
@@ -113,77 +119,86 @@ class _Mender:
 
     def __init__(self, text: str) -> None:
         self.text = text
+        self.settled = 0
         self.emphasis: list[_Opener] = []
         self.brackets: list[int] = []
+        self.is_cut = False
 
     def mend(self) -> str:
         position = 0
         while (match := _MARK.search(self.text, position)) is not None:
+            self._settle(position, match.start())
             position = self._take(match)
+        self._settle(position, len(self.text))
         self._show_half_link_as_label()
         self._drop_empty_emphasis()
         closers = "".join(opener.mark * opener.length for opener in reversed(self.emphasis))
         return self.text.rstrip() + closers
 
+    def _settle(self, start: int, end: int) -> None:
+        """Note that there are no marks from ``start`` to ``end``."""
+        if not (self.emphasis or self.brackets or self.is_cut):
+            self.settled = max(self.settled, self.text.rfind(" ", start, end) + 1)
+
     def _take(self, match: re.Match[str]) -> int:
-        """Note one mark, or change the text if it is half of one; where to go on."""
-        first = match[0][0]
-        if first == "\\":
-            return self._take_backslash(match)
-        if first == "`":
-            return self._take_backticks(match)
-        if first == "<":
-            return self._take_angle(match)
-        if first in "![":
-            self.brackets.append(match.start())
-        elif first == "h":
-            pass
-        elif first == "]":
-            return self._take_closing_bracket(match)
-        else:
-            self._take_emphasis(match)
+        """Note one mark, or change the text if it is half of one; where to go on.
+
+        An address is matched too, so that what is in it is no mark.
+        """
+        match match[0][0]:
+            case "\\":
+                return self._take_backslash(match)
+            case "`":
+                return self._take_backticks(match)
+            case "<":
+                return self._take_angle(match)
+            case "[" | "!":
+                self.brackets.append(match.start())
+            case "]":
+                return self._take_closing_bracket(match)
+            case "*" | "_" | "~":
+                self._take_emphasis(match)
         return match.end()
 
     def _take_backslash(self, match: re.Match[str]) -> int:
         if len(match[0]) == 1:
-            self.text = self.text[:-1]
+            self._cut(match.start())
         return match.end()
 
     def _take_backticks(self, match: re.Match[str]) -> int:
         """Skip a code span; close it if it is open, drop it if it is empty."""
         length = len(match[0])
         position = match.end()
-        for run in re.compile("`+").finditer(self.text, position):
+        for run in _BACKTICKS.finditer(self.text, position):
             if len(run[0]) == length:
                 return run.end()
-        if position == len(self.text):
-            self.text = self.text[: match.start()]
+        code = self.text[position:]
+        if code:
+            self._complete("`" * (length - (len(code) - len(code.rstrip("`")))))
         else:
-            code = self.text[position:]
-            self.text += "`" * (length - (len(code) - len(code.rstrip("`"))))
+            self._cut(match.start())
         return len(self.text)
 
     def _take_angle(self, match: re.Match[str]) -> int:
-        if match.end() == len(self.text) and "://" in match[0]:
-            self.text += ">"
-        return len(self.text) if match.end() == len(self.text) else match.end()
+        if match.end() == len(self.text):
+            self._complete(">" if "://" in match[0] else "")
+            return len(self.text)
+        return match.end()
 
     def _take_closing_bracket(self, match: re.Match[str]) -> int:
         """Skip a whole link; cut a half one down to ``[label``."""
         if not self.brackets:
             return match.end()
-        if match.end() == len(self.text):
-            self.text = self.text[: match.start()]
-        elif match[0] == "]":
-            self.brackets.pop()
-        elif whole := _WHOLE_TARGET.match(self.text, match.end()):
+        end = match.end()
+        has_target = match[0] == "]("
+        if has_target and (whole := _WHOLE_TARGET.match(self.text, end)):
             self.brackets.pop()
             return whole.end()
-        elif _HALF_TARGET.match(self.text, match.end()):
-            self.text = self.text[: match.start()]
+        if end == len(self.text) or (has_target and _HALF_TARGET.match(self.text, end)):
+            self._cut(match.start())
         else:
             self.brackets.pop()
-        return match.end()
+        return end
 
     def _take_emphasis(self, match: re.Match[str]) -> None:
         mark, length = match[0][0], len(match[0])
@@ -194,7 +209,7 @@ class _Mender:
         if not length:
             return
         if match.end() == len(self.text):
-            self.text = self.text[:-length]
+            self._cut(len(self.text) - length)
         elif not after.isspace() and not before.isalnum() and (mark != "~" or length == 2):
             self.emphasis.append(_Opener(mark, length, match.start()))
 
@@ -218,3 +233,9 @@ class _Mender:
     def _drop_empty_emphasis(self) -> None:
         while self.emphasis and self.emphasis[-1].end >= len(self.text):
             self.text = self.text[: self.emphasis.pop().start]
+
+    def _cut(self, start: int) -> None:
+        self.text, self.is_cut = self.text[:start], True
+
+    def _complete(self, ending: str) -> None:
+        self.text, self.is_cut = self.text + ending, True

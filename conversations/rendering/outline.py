@@ -10,7 +10,7 @@ from .markdown_parser import parse_blocks
 
 LIST, TABLE, FENCE, CODE = "list", "table", "fence", "code_block"
 
-_KINDS = {"bullet_list_open": LIST, "ordered_list_open": LIST, "table_open": TABLE}
+KINDS = {"bullet_list_open": LIST, "ordered_list_open": LIST, "table_open": TABLE}
 _PARTS = {(LIST, "list_item_open", 1), (TABLE, "tr_open", 2)}
 """What long blocks consist of: the token type of their parts, and its level."""
 
@@ -52,7 +52,7 @@ def outline(source: str) -> list[Block]:
 def _begin_block(token: Token, offsets: list[int]) -> Block:
     first, behind = token.map or (0, 0)
     return Block(
-        kind=_KINDS.get(token.type, token.type),
+        kind=KINDS.get(token.type, token.type),
         start=offsets[first],
         end=offsets[behind],
         last_part=offsets[first],
@@ -70,15 +70,23 @@ def _note_part(block: Block, token: Token, offsets: list[int]) -> None:
 def is_final(block: Block, source: str) -> bool:
     """Whether text after ``source``, whose lines are whole, leaves its last block as it is.
 
-    A list or indented code goes on after blank lines; a fence ends with its closing
-    line; headings and rules are one thing; all others have ended if a line follows.
+    A list or indented code goes on after blank lines. A fence ends with its closing
+    line, a heading or rule with its own, unless that may yet become the header of a
+    table. All others have ended if a line follows.
     """
     if block.kind in (LIST, CODE):
         return False
     if block.kind == FENCE:
         lines = source[block.start : block.end].removesuffix("\n").rpartition("\n")
         return bool(lines[1]) and closing_fence(block.markup).fullmatch(lines[2]) is not None
-    return block.kind in ("heading_open", "hr") or block.end < len(source)
+    if block.kind in ("heading_open", "hr") and not may_become_table(block, source):
+        return True
+    return block.end < len(source)
+
+
+def may_become_table(block: Block, source: str) -> bool:
+    """Whether the next line may show that the last block's only line heads a table."""
+    return block.end == len(source) and "|" in source[block.start :]
 
 
 @lru_cache(maxsize=64)

@@ -82,15 +82,15 @@ def _shortened(text: str, limit: int) -> tuple[str, int]:
 
 def _user_message(payload: events.UserMessage) -> dict[str, Any]:
     text, left_out = _shortened(payload.text, LONG_TEXT)
-    return {"body_html": mark_safe(render_person_text(text)), "left_out": left_out}  # noqa: S308 (sanitised)
+    return {"body_html": mark_safe(render_person_text(text)), "left_out": left_out}
 
 
 def _assistant_text(payload: events.AssistantText) -> dict[str, Any]:
     text, left_out = _shortened(payload.text, LONG_TEXT)
     thinking, _ = _shortened(payload.thinking, LONG_TEXT)
     return {
-        "body_html": mark_safe(render_markdown(text)),  # noqa: S308 (sanitised)
-        "thinking_html": mark_safe(render_markdown(thinking) if thinking else ""),  # noqa: S308
+        "body_html": mark_safe(render_markdown(text)),
+        "thinking_html": mark_safe(render_markdown(thinking) if thinking else ""),
         "thought_text": duration_text(payload.thinking_ms),
         "left_out": left_out,
     }
@@ -104,7 +104,7 @@ def _tool_call(payload: events.ToolCallStarted | events.ToolCallCompleted) -> di
     return {
         "arguments_text": storable(text[:LONG_OUTPUT]),
         "argument_line": telling_argument(arguments),
-        "output_html": mark_safe(render_plain(shown)),  # noqa: S308 (escaped)
+        "output_html": mark_safe(render_plain(shown)),
         "left_out": left_out,
         "duration_text": duration_text(getattr(payload, "duration_ms", None)),
     }
@@ -193,7 +193,7 @@ def _nothing(_: Any) -> dict[str, Any]:
 
 def _fallback(payload: Fallback) -> dict[str, Any]:
     shown, left_out = _shortened(payload.raw, LONG_OUTPUT)
-    return {"output_html": mark_safe(render_plain(shown)), "left_out": left_out}  # noqa: S308 (escaped)
+    return {"output_html": mark_safe(render_plain(shown)), "left_out": left_out}
 
 
 _EXTRAS: dict[str, Callable[[Any], dict[str, Any]]] = {

@@ -7,18 +7,23 @@ ends with ``\\n`` and nothing else, and the text can be encoded as UTF-8.
 
 import re
 
-from conversations.domain.text import storable
+from conversations.domain.text import REPLACEMENT, storable
+
+STAND_INS = ("\ufdd0", "\ufdd1")
+"""Characters that Unicode keeps free for internal use; no normalised text has them."""
 
 _LINE_END = re.compile(r"\r\n?")
+_STAND_IN = re.compile(f"[{''.join(STAND_INS)}]")
 
 
 def normalise_source(text: str) -> str:
-    """Return ``text`` with line ends as ``\\n`` and NUL and surrogates as U+FFFD.
+    """Return ``text`` with line ends as ``\\n`` and NUL, surrogates and stand-ins as U+FFFD.
 
     Works character by character but for ``\\r\\n``, so pieces of a stream may be
     normalised one by one as long as none is cut behind a ``\\r``.
     """
-    return storable(_LINE_END.sub("\n", text) if "\r" in text else text)
+    lines = _LINE_END.sub("\n", text) if "\r" in text else text
+    return _STAND_IN.sub(REPLACEMENT, storable(lines))
 
 
 def escape_text(text: str) -> str:

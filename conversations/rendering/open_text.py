@@ -1,0 +1,45 @@
+"""What the blocks of a streaming text have in common while they are being written."""
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+
+class Pieces:
+    """A string that is cheap to append to."""
+
+    def __init__(self, text: str = "") -> None:
+        self._pieces = [text]
+        self.size = len(text)
+
+    def append(self, text: str) -> None:
+        self._pieces.append(text)
+        self.size += len(text)
+
+    @property
+    def text(self) -> str:
+        if len(self._pieces) > 1:
+            self._pieces = ["".join(self._pieces)]
+        return self._pieces[0]
+
+
+class OpenText(Protocol):
+    """The end of a streaming text that is not final."""
+
+    def take(self, text: str) -> "Taken":
+        """Take more text and say what has become of it."""
+
+    def html(self) -> str:
+        """The HTML of what is open, as if the text ended here."""
+
+    def close(self) -> list[str]:
+        """The text of each block in it, now that the text has ended."""
+
+
+@dataclass(slots=True)
+class Taken:
+    """What has become of text: blocks that are ``final``, ``rest`` to be taken by
+    whoever is ``next``. Without a ``next`` nothing is open any more."""
+
+    next: OpenText | None
+    final: list[str] = field(default_factory=list)
+    rest: str = ""
