@@ -1,19 +1,21 @@
 #!/usr/bin/env python
-"""Django's command line for Loom Web."""
+"""Django's command line for Loom Web. Runs on any Python 3, to say which it needs."""
 
 import os
 import sys
 
 
-def main() -> None:
-    from loomweb.env import require_python  # noqa: PLC0415 (before anything that needs 3.13)
-
-    require_python()
+def main():  # type: ignore[no-untyped-def]  # older Pythons read this file too
+    if sys.version_info < (3, 13):
+        found = "%d.%d" % sys.version_info[:2]
+        sys.exit("Loom Web cannot start: Python 3.13 is needed and this is " + found + ".")
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "loomweb.settings")
-    from django.core.management import execute_from_command_line  # noqa: PLC0415
-
+    try:
+        from django.core.management import execute_from_command_line
+    except ImportError:
+        sys.exit("Loom Web cannot start: its environment is not made yet. Run make run.")
     execute_from_command_line(sys.argv)
 
 
 if __name__ == "__main__":
-    main()
+    main()  # type: ignore[no-untyped-call]

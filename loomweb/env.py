@@ -7,9 +7,7 @@ that cannot be read stops the start with one sentence that names it.
 
 import os
 import secrets
-import sys
 from pathlib import Path
-from typing import Any
 
 from environs import Env
 from environs.exceptions import EnvError
@@ -91,9 +89,7 @@ class Environment:
         self.log_level: str = env.str(
             "LOOM_LOG_LEVEL", "INFO", validate=OneOf(("DEBUG", "INFO", "WARNING", "ERROR"))
         )
-        self.log_format: str = env.str(
-            "LOOM_LOG_FORMAT", "text", validate=OneOf(("text", "json"))
-        )
+        self.log_format: str = env.str("LOOM_LOG_FORMAT", "text", validate=OneOf(("text", "json")))
         self._read_model_settings(env, positive)
         self._read_transcript_settings(env, positive)
         self._read_runtime_settings(env, positive)
@@ -105,12 +101,16 @@ class Environment:
         self.models: list[str] = env.list(
             "LOOM_MODELS", ["claude-opus-5-5", "claude-sonnet-5-5", "claude-haiku-5-5"]
         )
-        self.max_input_tokens: int = env.int("LOOM_MAX_INPUT_TOKENS", 200_000, validate=Range(min=1000))
+        self.max_input_tokens: int = env.int(
+            "LOOM_MAX_INPUT_TOKENS", 200_000, validate=Range(min=1000)
+        )
         self.max_output_tokens: int = env.int("LOOM_MAX_OUTPUT_TOKENS", 16_000, validate=positive)
         self.provider_timeout: float = env.float(
             "LOOM_PROVIDER_TIMEOUT", 90.0, validate=Range(min=1)
         )
-        self.provider_retries: int = env.int("LOOM_PROVIDER_RETRIES", 4, validate=Range(min=0, max=20))
+        self.provider_retries: int = env.int(
+            "LOOM_PROVIDER_RETRIES", 4, validate=Range(min=0, max=20)
+        )
         self.demo_delay: float = env.float("LOOM_DEMO_DELAY", 0.02, validate=Range(min=0, max=10))
 
     def _read_transcript_settings(self, env: Env, positive: Range) -> None:
@@ -140,15 +140,5 @@ class Environment:
         )
         self.max_model_calls: int = env.int("LOOM_MAX_MODEL_CALLS", 50, validate=positive)
         self.sign_in_attempts: int = env.int("LOOM_SIGN_IN_ATTEMPTS", 5, validate=positive)
-        self.sign_in_lock_minutes: int = env.int(
-            "LOOM_SIGN_IN_LOCK_MINUTES", 15, validate=positive
-        )
+        self.sign_in_lock_minutes: int = env.int("LOOM_SIGN_IN_LOCK_MINUTES", 15, validate=positive)
         self.max_frame_bytes: int = env.int("LOOM_MAX_FRAME_BYTES", 4_000_000, validate=positive)
-
-
-def require_python() -> None:
-    """One clear sentence instead of a syntax error from a dependency."""
-    if sys.version_info < (3, 13):
-        raise SettingsError(
-            f"Python 3.13 is needed and this is {sys.version_info.major}.{sys.version_info.minor}."
-        )

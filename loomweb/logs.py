@@ -17,7 +17,7 @@ class TextFormatter(logging.Formatter):
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
 
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 (logging's name)
+    def formatMessage(self, record: logging.LogRecord) -> str:
         pairs = "".join(f" {name}={value}" for name, value in _fields(record).items())
         return super().formatMessage(record) + pairs
 

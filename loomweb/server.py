@@ -39,22 +39,25 @@ class Outbound:
         self._waiting += size
         return self._waiting > MOST_WAITING
 
-    def pauseProducing(self) -> None:  # noqa: N802 (Twisted's name)
+    def pauseProducing(self) -> None:
         self._paused = True
 
-    def resumeProducing(self) -> None:  # noqa: N802
+    def resumeProducing(self) -> None:
         self._paused = False
         self._waiting = 0
 
-    def stopProducing(self) -> None:  # noqa: N802
+    def stopProducing(self) -> None:
         self._paused = False
 
 
 class LoomServer(Server):  # type: ignore[misc]
-    """Starts the runtime with the server, and stops it before the reactor ends."""
+    """Starts the runtime before the first page is served, so that this one shows
+    what a crash has left as it is; stops it before the reactor ends."""
 
     def run(self) -> None:
-        reactor.callWhenRunning(_start_runtime)  # type: ignore[attr-defined]
+        loop = reactor._asyncioEventloop  # type: ignore[attr-defined]
+        asyncio.set_event_loop(loop)
+        loop.run_until_complete(current_runtime())
         reactor.addSystemEventTrigger("before", "shutdown", _stop_runtime)  # type: ignore[attr-defined]
         super().run()
 
@@ -66,10 +69,6 @@ class LoomServer(Server):  # type: ignore[misc]
     async def handle_reply(self, protocol: Any, message: dict[str, Any]) -> None:
         with suppress(Disconnected):  # the page has left; the consumer hears of it soon
             await super().handle_reply(protocol, message)
-
-
-def _start_runtime() -> "defer.Deferred[Any]":
-    return defer.Deferred.fromFuture(asyncio.ensure_future(current_runtime()))
 
 
 def _stop_runtime() -> "defer.Deferred[Any]":

@@ -52,8 +52,10 @@ def build_system_prompt(*, workspace_name: str, instructions: str) -> str:
 
 def token_budget(*, max_input_tokens: int, max_output_tokens: int, system: str) -> int:
     """Estimated tokens that the history may have."""
-    free = max_input_tokens - max_output_tokens if max_input_tokens > 2 * max_output_tokens else (
-        max_input_tokens // 2
+    free = (
+        max_input_tokens - max_output_tokens
+        if max_input_tokens > 2 * max_output_tokens
+        else (max_input_tokens // 2)
     )
     return max(200, int(free * (1 - MARGIN)) - estimate_tokens(system))
 

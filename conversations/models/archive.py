@@ -23,10 +23,10 @@ class Turn(models.Model):
     number = models.BigIntegerField()
     role = models.CharField(max_length=9)
     content = models.TextField()
-    blocks = models.TextField(null=True)  # noqa: DJ001 (null: none were received)
-    tool_calls = models.TextField(null=True)  # noqa: DJ001
-    tool_call_id = models.CharField(max_length=255, null=True)  # noqa: DJ001
-    tool_name = models.CharField(max_length=255, null=True)  # noqa: DJ001
+    blocks = models.TextField(null=True)
+    tool_calls = models.TextField(null=True)
+    tool_call_id = models.CharField(max_length=255, null=True)
+    tool_name = models.CharField(max_length=255, null=True)
     token_count = models.BigIntegerField(default=0, db_default=0)
     stop_reason = models.CharField(max_length=64, default="", db_default="")
     complete = models.BooleanField(default=True, db_default=True)

@@ -59,9 +59,7 @@ NUMBERED_BY = {
     "conversations_rewind": "id = NEW.id",
 }
 
-_PERMIT = (
-    "EXISTS (SELECT 1 FROM conversations_purgepermit WHERE session_pk = OLD.session_id)"
-)
+_PERMIT = "EXISTS (SELECT 1 FROM conversations_purgepermit WHERE session_pk = OLD.session_id)"
 
 
 def guard_names(table: str, vendor: str) -> list[str]:
@@ -111,7 +109,9 @@ def _sqlite(table: str, columns: tuple[str, ...]) -> list[str]:
 
 def _postgresql(table: str, columns: tuple[str, ...]) -> list[str]:
     no_update, no_delete, no_truncate = guard_names(table, "postgresql")
-    refuse = f"RAISE EXCEPTION '{table} is append-only' USING ERRCODE = 'integrity_constraint_violation'"
+    refuse = (
+        f"RAISE EXCEPTION '{table} is append-only' USING ERRCODE = 'integrity_constraint_violation'"
+    )
     changed = " OR ".join(f"OLD.{c} IS DISTINCT FROM NEW.{c}" for c in columns)
     return [
         f"""CREATE OR REPLACE FUNCTION {no_update}() RETURNS trigger LANGUAGE plpgsql AS $$

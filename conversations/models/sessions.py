@@ -21,7 +21,7 @@ class Session(models.Model):
     owner = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="sessions"
     )
-    key = models.CharField(max_length=255, null=True, blank=True)  # noqa: DJ001 (null: no key; unique where present)
+    key = models.CharField(max_length=255, null=True, blank=True)
     channel = models.CharField(max_length=32, default="web", db_default="web")
     title = models.CharField(max_length=200, blank=True, default="", db_default="")
     title_is_chosen = models.BooleanField(default=False, db_default=False)

@@ -58,9 +58,7 @@ def make_payloads(message: MessageCompleted, *, thinking_ms: Mapping[int, int]) 
     return payloads
 
 
-def _pieces(
-    blocks: Sequence[Block], thinking_ms: Mapping[int, int]
-) -> Iterator[_TextRow | Block]:
+def _pieces(blocks: Sequence[Block], thinking_ms: Mapping[int, int]) -> Iterator[_TextRow | Block]:
     """Texts and tool calls in order; thinking opens a row of text."""
     row = _TextRow()
     for index, block in enumerate(blocks):

@@ -11,7 +11,7 @@ _starting: asyncio.Lock | None = None
 
 async def current_runtime() -> Runtime:
     """The running runtime of this process."""
-    global _runtime, _starting  # noqa: PLW0603 (one for each process)
+    global _runtime, _starting
     if _runtime is not None:
         return _runtime
     _starting = _starting or asyncio.Lock()
@@ -30,7 +30,7 @@ def started_runtime() -> Runtime | None:
 
 async def stop_current_runtime() -> None:
     """Stop it, if it was started."""
-    global _runtime, _starting  # noqa: PLW0603
+    global _runtime, _starting
     runtime, _runtime, _starting = _runtime, None, None
     if runtime is not None:
         await runtime.stop()

@@ -54,9 +54,7 @@ class Writer:
         self._thread = threading.Thread(target=self._work, name="archive-writer", daemon=True)
         self._thread.start()
 
-    async def write[**P, T](
-        self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
-    ) -> T:
+    async def write[**P, T](self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run ``function`` in a transaction; return its result after the commit."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
@@ -106,7 +104,7 @@ class Writer:
         try:
             with transaction.atomic():
                 job.result = job.function()
-        except Exception as error:  # noqa: BLE001 (it is the caller's)
+        except Exception as error:
             job.error = error
 
     def _settle(self, group: list[_Job]) -> None:

@@ -15,7 +15,7 @@ from conversations.archive import runs as archive_runs
 from conversations.archive.append import Row
 from conversations.archive.runs import Accepted, ActiveRun, Claimed, Restarted
 from conversations.archive.sessions import get_session
-from conversations.archive.transcript import rewound_ranges, render_rewound_marker
+from conversations.archive.transcript import render_rewound_marker, rewound_ranges
 from conversations.domain.errors import ProviderError
 from conversations.domain.stream import ModelInfo, Provider
 from conversations.models import Session
@@ -24,7 +24,7 @@ from conversations.providers.registry import make_provider
 
 from .database import Readers, Writer
 from .drafts import DraftKeeper
-from .frames import Frame, idle_frame, queue_frame, rows_frame, EVERY_DRAFT
+from .frames import EVERY_DRAFT, Frame, idle_frame, queue_frame, rows_frame
 from .hub import Hub
 from .options import RuntimeOptions
 from .ownership import Owner
@@ -231,9 +231,7 @@ class Runtime:
     def _rewound_frame(self, uuid: UUID, rewound: archive_runs.Rewound) -> Frame:
         session = get_session(uuid)
         [whole] = [
-            r
-            for r in rewound_ranges(session, source="seq")
-            if r.low <= rewound.from_seq <= r.high
+            r for r in rewound_ranges(session, source="seq") if r.low <= rewound.from_seq <= r.high
         ]
         return {
             "type": "rewound",

@@ -208,12 +208,8 @@ class RunExecution:
             error_code=reason if failed else "",
         )
 
-
-
     async def _answer(self, *, go_on: bool) -> MessageCompleted:
-        answer = _Answer(
-            ordinal=self._next_ordinal(), window=await self._assemble(go_on=go_on)
-        )
+        answer = _Answer(ordinal=self._next_ordinal(), window=await self._assemble(go_on=go_on))
         self._calls += 1
         message = await self._stream_with_retries(answer, go_on=go_on)
         self._totals.add(message.usage)
@@ -278,9 +274,11 @@ class RunExecution:
     async def _wait_before_retry(self, error: ProviderError, tries: int) -> None:
         wait = error.retry_after
         if wait is None:
-            wait = min(LONGEST_WAIT, FIRST_WAIT * 2 ** (tries - 1)) * random.uniform(0.8, 1.2)  # noqa: S311 (jitter)
+            wait = min(LONGEST_WAIT, FIRST_WAIT * 2 ** (tries - 1)) * random.uniform(0.8, 1.2)
         most = self._runtime.options.provider_retries
-        await self._say(f"{error.message} Trying again in {max(1, round(wait))} s ({tries} of {most}).")
+        await self._say(
+            f"{error.message} Trying again in {max(1, round(wait))} s ({tries} of {most})."
+        )
         await asyncio.sleep(wait)
         await self._say("")
 
@@ -343,8 +341,6 @@ class RunExecution:
         for frame in self.live.take_frames():
             self._publish(frame)
 
-
-
     async def _commit_answer(self, answer: _Answer, message: MessageCompleted) -> Appended:
         has_turn = bool(message.blocks)
         payloads = make_payloads(message, thinking_ms=answer.thinking_ms) if has_turn else []
@@ -392,8 +388,6 @@ class RunExecution:
         self._tries += 1
         return self._tries - 1
 
-
-
     async def _run_tools(self, message: MessageCompleted, *, call_turn: int) -> None:
         """Carry out the calls, in order. A call in an answer that did not end with
         them (cut at a limit) is not carried out: its arguments may be cut too."""
@@ -438,8 +432,6 @@ class RunExecution:
             ok=ok,
             duration_ms=duration_ms,
         )
-
-
 
     async def _finish(self, outcome: Outcome) -> None:
         self.flush()

@@ -50,9 +50,7 @@ class Watcher:
         while True:
             await asyncio.sleep(self._runtime.options.watch_interval)
             sessions = [
-                pk
-                for pk in self._runtime.hub.watched()
-                if self._runtime.execution_of(pk) is None
+                pk for pk in self._runtime.hub.watched() if self._runtime.execution_of(pk) is None
             ]
             self._forget_unwatched()
             if sessions:
@@ -81,9 +79,7 @@ class Watcher:
 
     def _read(self, sessions: list[int]) -> _Seen:
         marks = read_session_marks(sessions)
-        runs = active_runs(
-            stale_seconds=self._runtime.options.stale_after, session_pks=sessions
-        )
+        runs = active_runs(stale_seconds=self._runtime.options.stale_after, session_pks=sessions)
         return _Seen(
             last_seq={pk: last_seq for pk, last_seq, _ in marks},
             rewinds={pk: rewinds for pk, _, rewinds in marks},
@@ -145,4 +141,3 @@ class Watcher:
             part = foreign.live.start_part(chunk.kind, number=chunk.part)
             foreign.parts[chunk.part] = part
         foreign.live.feed(part, chunk.text)
-

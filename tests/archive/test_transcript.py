@@ -128,9 +128,7 @@ def test_paging_any_mixture_either_way_gives_each_row_once(
             from_turn = shown[step[0] % len(shown)][1]
             first = ChatEvent.objects.filter(session=session, turn_number__gte=from_turn)
             seq = first.order_by("seq").values_list("seq", flat=True).first()
-            append_rewind(
-                session, from_turn=from_turn, from_seq=seq, reason="undo", actor_pk=None
-            )
+            append_rewind(session, from_turn=from_turn, from_seq=seq, reason="undo", actor_pk=None)
             shown = [pair for pair in shown if pair[1] < from_turn]
     found = reload(session)
     expected = [text for text, _ in shown]
@@ -293,7 +291,11 @@ def test_the_journal_pages_by_seq(session: Session) -> None:
     assert [e.seq for e in get_chat_events(session, limit=3)] == [10, 11, 12]
     assert [e.seq for e in get_chat_events(session, before_seq=5, limit=3)] == [2, 3, 4]
     assert [e.seq for e in get_chat_events(session, after_seq=5, limit=3)] == [6, 7, 8]
-    assert [e.seq for e in get_chat_events(session, after_seq=5, before_seq=9, limit=9)] == [6, 7, 8]
+    assert [e.seq for e in get_chat_events(session, after_seq=5, before_seq=9, limit=9)] == [
+        6,
+        7,
+        8,
+    ]
     assert get_last_chat_seq(session) == 12
     with pytest.raises(Rejected):
         get_chat_events(session, after_seq=-1)

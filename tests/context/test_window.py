@@ -47,7 +47,9 @@ def messages(*turns: StoredTurn, go_on: bool = False) -> list[dict[str, Any]]:
 
 
 def test_a_dangling_call_gets_an_error_result() -> None:
-    built = messages(turn(1, "user", "look"), turn(2, "assistant", **calls("a")), turn(3, "user", "so?"))
+    built = messages(
+        turn(1, "user", "look"), turn(2, "assistant", **calls("a")), turn(3, "user", "so?")
+    )
     result, text = built[2]["content"]
     assert (result["tool_use_id"], result["is_error"], result["content"]) == ("a", True, NO_RESULT)
     assert text == {"type": "text", "text": "so?"}
@@ -73,13 +75,18 @@ def test_parallel_results_share_one_message_before_any_text() -> None:
 
 def test_a_refused_answer_is_not_sent_back() -> None:
     built = messages(
-        turn(1, "user", "no"), turn(2, "assistant", "I ca", stop_reason="refusal"), turn(3, "user", "yes")
+        turn(1, "user", "no"),
+        turn(2, "assistant", "I ca", stop_reason="refusal"),
+        turn(3, "user", "yes"),
     )
     assert [m["role"] for m in built] == ["user"]
 
 
 def test_thinking_of_another_model_is_dropped() -> None:
-    blocks = [{"type": "thinking", "thinking": "x", "signature": "s"}, {"type": "text", "text": "y"}]
+    blocks = [
+        {"type": "thinking", "thinking": "x", "signature": "s"},
+        {"type": "text", "text": "y"},
+    ]
     mine = turn(2, "assistant", "y", blocks=dump_json(blocks), metadata='{"model": "claude-test"}')
     other = turn(2, "assistant", "y", blocks=dump_json(blocks), metadata='{"model": "another"}')
     first = turn(1, "user", "hi")
@@ -89,7 +96,9 @@ def test_thinking_of_another_model_is_dropped() -> None:
 
 
 def test_going_on_asks_the_model_to_continue() -> None:
-    built = messages(turn(1, "user", "write"), turn(2, "assistant", "half", complete=False), go_on=True)
+    built = messages(
+        turn(1, "user", "write"), turn(2, "assistant", "half", complete=False), go_on=True
+    )
     assert built[-1] == {"role": "user", "content": [{"type": "text", "text": CONTINUE_TEXT}]}
 
 
@@ -145,7 +154,8 @@ def check_acceptable(built: list[dict[str, Any]]) -> None:
 
 def exchange_turns(count: int, *, size: int) -> list[StoredTurn]:
     return [
-        turn(n, "user" if n % 2 else "assistant", "x", token_count=size) for n in range(1, count + 1)
+        turn(n, "user" if n % 2 else "assistant", "x", token_count=size)
+        for n in range(1, count + 1)
     ]
 
 

@@ -16,7 +16,8 @@ from conversations.domain.events import Info, ToolCallCompleted, TurnSeparator
 from conversations.models import DraftChunk, ModelCall, Session, ToolCall
 from conversations.runtime.engine import Runtime
 from tests.runtime.conftest import Page, ask, fresh, run_state
-from tests.wire.scenario import Scenario, ToolCall as WireCall
+from tests.wire.scenario import Scenario
+from tests.wire.scenario import ToolCall as WireCall
 from tests.wire.server import WireThread
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -336,7 +337,9 @@ async def test_only_messages_on_the_active_path_can_be_edited(
     await runtime.wait_idle(garden.pk)
     for turn in (1, 2, 99):
         with pytest.raises(Rejected):
-            await runtime.edit(garden, client_id=f"edit-{turn:04}x", turn=turn, text="x", user_pk=None)
+            await runtime.edit(
+                garden, client_id=f"edit-{turn:04}x", turn=turn, text="x", user_pk=None
+            )
 
 
 async def test_nothing_is_rewound_while_an_answer_is_written(
