@@ -9,7 +9,7 @@ class ConversationsConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from conversations import checks  # noqa: F401, PLC0415 (registers the system checks)
-        from conversations.models.guards import install_guards  # noqa: PLC0415 (apps are loading)
+        from conversations import checks  # noqa: F401 (registers the system checks)
+        from conversations.models.guards import install_guards
 
         post_migrate.connect(install_guards, sender=self, dispatch_uid="archive-guards")

@@ -309,9 +309,7 @@ def _turn_of(event: NewEvent, session: _Session, numbers: list[int]) -> int | No
     return event.turn or session.next_turn - 1 or None
 
 
-def _insert_event(
-    cursor: Any, session: _Session, item: PreparedEvent, numbers: list[int]
-) -> Row:
+def _insert_event(cursor: Any, session: _Session, item: PreparedEvent, numbers: list[int]) -> Row:
     seq, turn = session.next_seq, _turn_of(item.event, session, numbers)
     session.event_digest = event_digest(
         session.event_digest,

@@ -215,9 +215,7 @@ def _create_run(
     )
 
 
-def _accepted(
-    run: Run, appended: Appended | None, *, claimed: Claimed | None = None
-) -> Accepted:
+def _accepted(run: Run, appended: Appended | None, *, claimed: Claimed | None = None) -> Accepted:
     return Accepted(
         run=run.uuid,
         run_pk=run.pk,
@@ -255,9 +253,9 @@ def _append_user_turn(run: Run, session: Session, text: str) -> Appended:
 def withdraw_message(session: Session, *, run: UUID) -> None:
     """Take back a message that still waits. Raises Conflict when it is too late.
     The message stays in the archive as a run that was stopped before it began."""
-    changed = Run.objects.filter(
-        session=session.pk, uuid=run, state=QUEUED, user_turn=None
-    ).update(state=states.STOPPED, finished_at=timezone.now(), note="withdrawn")
+    changed = Run.objects.filter(session=session.pk, uuid=run, state=QUEUED, user_turn=None).update(
+        state=states.STOPPED, finished_at=timezone.now(), note="withdrawn"
+    )
     if not changed:
         raise Conflict("This message is not waiting any more.", code="not_queued")
 
@@ -390,7 +388,9 @@ def last_user_turn(session_pk: int) -> int | None:
         .order_by("-number")
         .values_list("number", flat=True)
     )
-    return next((n for n in numbers.iterator(chunk_size=50) if not _is_rewound(session_pk, n)), None)
+    return next(
+        (n for n in numbers.iterator(chunk_size=50) if not _is_rewound(session_pk, n)), None
+    )
 
 
 def append_rewind(
@@ -667,7 +667,9 @@ def _keep_draft(run_pk: int, session_pk: int, session: UUID) -> tuple[list[int],
     return appended.turns, appended.rows
 
 
-INTERRUPTED_TEXT = "The server stopped while this answer was being written. What had arrived is kept."
+INTERRUPTED_TEXT = (
+    "The server stopped while this answer was being written. What had arrived is kept."
+)
 
 
 def interrupt_run(run_pk: int) -> list[Row]:

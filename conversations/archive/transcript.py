@@ -189,7 +189,11 @@ def _cut_out(stretch: _Stretch, hidden: Iterable[RewoundRange]) -> Iterator[_Str
         if low < start:
             yield replace(stretch, low=low, high=start - 1)
         yield _Stretch(
-            "rewound", start, end, after_seq=stretch.after_seq, rewind=replace(rewound, low=start, high=end)
+            "rewound",
+            start,
+            end,
+            after_seq=stretch.after_seq,
+            rewind=replace(rewound, low=start, high=end),
         )
         low = end + 1
     if low <= stretch.high:
@@ -288,13 +292,13 @@ def _mixed_side(plan: Sequence[_Stretch], stretch: _Stretch, cursor: Cursor) -> 
     return -1 if cursor.number > 0 else 1
 
 
-def _page_around(
-    session: Session, plan: list[_Stretch], turn: int, limit: int
-) -> TranscriptPage:
+def _page_around(session: Session, plan: list[_Stretch], turn: int, limit: int) -> TranscriptPage:
     cursor = _located(session, plan, Cursor("turn", turn))
     earlier = _before(plan, cursor)
     previous = (
-        Cursor("seq", cursor.number - 1) if cursor.source == "seq" else Cursor("turn", turn - 1, 10**6)
+        Cursor("seq", cursor.number - 1)
+        if cursor.source == "seq"
+        else Cursor("turn", turn - 1, 10**6)
     )
     later = _after(plan, previous)
     return _page(session, plan, earlier, later, limit)
@@ -321,8 +325,10 @@ def _page(
     rows = newest_first[::-1] + tail
     _cache(reader)
     kinds = {row.cursor.partition(":")[0] for row in rows}
-    source = {"seq": "journal", "turn": "turns"}.get(kinds.pop(), "") if len(kinds) == 1 else (
-        "mixed" if kinds else "journal"
+    source = (
+        {"seq": "journal", "turn": "turns"}.get(kinds.pop(), "")
+        if len(kinds) == 1
+        else ("mixed" if kinds else "journal")
     )
     return TranscriptPage(
         rows=rows,
@@ -383,7 +389,7 @@ def _take(
 
 
 def _marker(session: Session, stretch: _Stretch) -> PageRow:
-    assert stretch.rewind is not None  # noqa: S101 (the plan made it so)
+    assert stretch.rewind is not None
     return PageRow(
         cursor=f"{stretch.rewind.source}:{stretch.rewind.high}",
         html=render_rewound_marker(session, stretch.rewind),

@@ -96,9 +96,9 @@ def test_an_event_without_a_turn_belongs_to_the_last_one(session: Session) -> No
 )
 def test_the_database_refuses_to_rewrite(session: Session, statement: str) -> None:
     say(session, "hello")
-    with pytest.raises(DatabaseError, match="append-only"), transaction.atomic():
-        with connection.cursor() as cursor:
-            cursor.execute(statement)
+    refused = pytest.raises(DatabaseError, match="append-only")
+    with refused, transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(statement)
 
 
 def test_insert_or_replace_is_refused_too(session: Session) -> None:

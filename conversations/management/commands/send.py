@@ -44,7 +44,9 @@ class Command(BaseCommand):
         where = parser.add_mutually_exclusive_group(required=True)
         where.add_argument("--session", type=UUID, metavar="UUID")
         where.add_argument("--workspace", metavar="SLUG", help="A new session there, or by --key.")
-        parser.add_argument("--key", help="Find the session of the workspace by its key, or begin it.")
+        parser.add_argument(
+            "--key", help="Find the session of the workspace by its key, or begin it."
+        )
         parser.add_argument("--json", action="store_true", help="One JSON object a row.")
         parser.add_argument("--stdin", action="store_true", help="One message a line.")
         parser.add_argument("text", nargs="?")

@@ -47,7 +47,7 @@ class Command(BaseCommand):
         self._serve(listener)
 
     def _listen(self, host: str, port: int) -> Any:
-        from loomweb.server import open_listener  # noqa: PLC0415 (Twisted; only here)
+        from loomweb.server import open_listener
 
         try:
             return open_listener(host, port)
@@ -78,10 +78,10 @@ class Command(BaseCommand):
         self.stdout.flush()
 
     def _serve(self, listener: Any) -> None:
-        from daphne.server import Server  # noqa: F401, PLC0415 (installs the asyncio reactor)
+        from daphne.server import Server  # noqa: F401 (installs the asyncio reactor)
 
-        from loomweb.asgi import application  # noqa: PLC0415
-        from loomweb.server import LoomServer  # noqa: PLC0415
+        from loomweb.asgi import application
+        from loomweb.server import LoomServer
 
         loom = settings.LOOM
         server = LoomServer(

@@ -1,0 +1,34 @@
+"""Measures this installation's speed against its targets, on throw-away data.
+
+The measurements run in a process of their own, which never sees the settings or
+the data of this installation.
+"""
+
+import importlib.util
+import subprocess
+import sys
+from argparse import ArgumentParser
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+
+
+class Command(BaseCommand):
+    help = "Measure speed against the targets. Takes minutes; uses no data of yours."
+    requires_system_checks = ()
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--only", metavar="NAME,…", help="Some groups, such as age,streams.")
+        parser.add_argument("--quick", action="store_true", help="Fewer repetitions.")
+        parser.add_argument("--json", metavar="FILE", help="Write the figures there too.")
+
+    def handle(self, *, only: str | None, quick: bool, json: str | None, **_: Any) -> None:
+        if importlib.util.find_spec("websockets") is None:
+            raise CommandError("The benchmarks need the development packages: uv sync.")
+        command = [sys.executable, "-m", "benchmarks"]
+        command += ["--only", only] if only else []
+        command += ["--quick"] if quick else []
+        command += ["--json", json] if json else []
+        done = subprocess.run(command, cwd=settings.BASE_DIR, check=False)  # noqa: S603 (our own)
+        sys.exit(done.returncode)

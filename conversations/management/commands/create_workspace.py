@@ -1,0 +1,34 @@
+"""Makes a workspace on a folder of the server."""
+
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+
+from conversations.archive.workspaces import create_workspace, find_user, resolve_root
+from conversations.domain.errors import LoomError
+
+from ._first_run import make_first_user
+
+
+class Command(BaseCommand):
+    help = "Make a workspace on an existing folder; print its slug and its page."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("path", metavar="PATH", help="A folder below LOOM_WORKSPACE_ROOTS.")
+        parser.add_argument("--name", default="", help="The folder's name if absent.")
+        parser.add_argument(
+            "--owner", metavar="USERNAME", help="The first administrator if absent."
+        )
+
+    def handle(self, *, path: str, name: str, owner: str | None, **_: Any) -> None:
+        try:
+            person = find_user(owner) if owner else make_first_user()
+            folder = str(Path(path).expanduser().absolute())
+            root = resolve_root(folder, roots=settings.LOOM.workspace_roots)
+            workspace = create_workspace(root=root, name=name, owner=person)
+        except LoomError as error:
+            raise CommandError(error.message, returncode=2) from error
+        self.stdout.write(f"{workspace.slug}\n/w/{workspace.slug}/")

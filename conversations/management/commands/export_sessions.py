@@ -1,0 +1,106 @@
+"""Exports sessions as an interchange file, or as Markdown for reading."""
+
+import os
+import sys
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TextIO
+from uuid import UUID
+
+from django.core.management.base import BaseCommand, CommandError
+
+from conversations.archive.export_markdown import session_markdown
+from conversations.archive.export_sessions import choose_sessions, session_lines
+from conversations.archive.workspaces import get_workspace
+from conversations.domain.errors import LoomError
+from conversations.models import Session
+
+PROGRESS_LINES = 2000
+
+
+class Command(BaseCommand):
+    help = "Export sessions with every turn and event, as JSON lines or as Markdown."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        which = parser.add_mutually_exclusive_group(required=True)
+        which.add_argument("--session", type=UUID, metavar="UUID")
+        which.add_argument("--workspace", metavar="SLUG")
+        which.add_argument("--all", action="store_true", help="Every session there is.")
+        parser.add_argument("--format", choices=["jsonl", "markdown"], default="jsonl")
+        parser.add_argument("--output", metavar="FILE", help="Instead of standard output.")
+
+    def handle(
+        self,
+        *,
+        session: UUID | None,
+        workspace: str | None,
+        format: str,
+        output: str | None,
+        **_: Any,
+    ) -> None:
+        try:
+            if workspace is not None:
+                get_workspace(workspace)
+            sessions = choose_sessions(session=session, workspace=workspace)
+        except LoomError as error:
+            raise CommandError(error.message, returncode=2) from error
+        pieces = _markdown(sessions) if format == "markdown" else _lines(sessions)
+        try:
+            with _writer(output, self.stdout) as stream:
+                self._write(pieces, stream)
+        except BrokenPipeError:
+            # Whoever read has had enough; the interpreter must not flush again.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        except OSError as error:
+            where = output or "standard output"
+            raise CommandError(f"{where}: {error.strerror or error}", returncode=2) from error
+
+    def _write(self, pieces: Iterator[str], stream: TextIO) -> None:
+        is_watched = sys.stderr.isatty() and not stream.isatty()
+        count = 0
+        for count, piece in enumerate(pieces, start=1):
+            stream.write(piece)
+            if is_watched and count % PROGRESS_LINES == 0:
+                sys.stderr.write(f"\r{count} lines ")
+                sys.stderr.flush()
+        if is_watched and count >= PROGRESS_LINES:
+            sys.stderr.write("\r\033[K")
+
+
+def _lines(sessions: Iterator[Session]) -> Iterator[str]:
+    for session in sessions:
+        for line in session_lines(session):
+            yield line + "\n"
+
+
+def _markdown(sessions: Iterator[Session]) -> Iterator[str]:
+    for place, session in enumerate(sessions):
+        if place:
+            yield "\n---\n\n"
+        yield from session_markdown(session)
+
+
+@contextmanager
+def _writer(output: str | None, stdout: Any) -> Iterator[TextIO]:
+    """Text as UTF-8, whatever the locale. A file appears under its name only when it
+    is whole, and is readable by its owner alone."""
+    if output is not None:
+        path = Path(output)
+        partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+        try:
+            descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with open(descriptor, "w", encoding="utf-8", newline="\n") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
+        return
+    if hasattr(stdout, "buffer"):
+        with open(os.dup(stdout.fileno()), "w", encoding="utf-8", newline="\n") as file:
+            yield file
+        return
+    yield stdout

@@ -1,0 +1,72 @@
+"""Checks that the archive is whole, and says what is not."""
+
+import sys
+from argparse import ArgumentParser
+from typing import Any
+from uuid import UUID
+
+from django.core.management.base import BaseCommand, CommandError
+from django.db import DatabaseError, connection
+
+from conversations.archive.sessions import get_session
+from conversations.archive.verify import check_database_file, verify_sessions
+from conversations.domain.errors import LoomError
+from conversations.models.guards import missing_guards
+
+PROGRESS_SESSIONS = 20
+
+
+class Command(BaseCommand):
+    help = (
+        "Verify every turn and event against its hash chain, the markers, the triggers"
+        " that guard the archive and the database file."
+    )
+    # The guards are looked at here; a missing one is a finding, not a reason to stop.
+    requires_system_checks = ()
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--session", type=UUID, metavar="UUID", help="Only this one.")
+
+    def handle(self, *, session: UUID | None, **_: Any) -> None:
+        try:
+            problems = self._check_database(check_file=session is None)
+            if session is not None:
+                get_session(session)
+            problems += self._check_sessions(session)
+        except LoomError as error:
+            raise CommandError(error.message, returncode=2) from error
+        except DatabaseError as error:
+            raise CommandError(f"The database cannot be read: {error}") from error
+        if problems:
+            sys.exit(1)
+
+    def _check_database(self, *, check_file: bool) -> int:
+        found = [f"the guard {name} is missing; migrate puts it back" for name in self._guards()]
+        damage = check_database_file() if check_file else ""
+        if damage:
+            found.append(f"the database file is damaged: {damage}")
+        for problem in found:
+            self.stdout.write(problem)
+        return len(found)
+
+    def _guards(self) -> list[str]:
+        return missing_guards(connection)
+
+    def _check_sessions(self, session: UUID | None) -> int:
+        is_watched = sys.stderr.isatty()
+        sessions = turns = events = damaged = 0
+        for verified in verify_sessions(session=session):
+            sessions += 1
+            turns += verified.turns
+            events += verified.events
+            if verified.problem:
+                damaged += 1
+                self.stdout.write(f"{verified.session}: {verified.problem}")
+            if is_watched and sessions % PROGRESS_SESSIONS == 0:
+                sys.stderr.write(f"\r{sessions} sessions ")
+                sys.stderr.flush()
+        self.stdout.write(
+            f"{sessions} sessions, {turns} turns, {events} events: "
+            + (f"{damaged} damaged" if damaged else "all whole")
+        )
+        return damaged
