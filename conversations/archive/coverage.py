@@ -1,10 +1,10 @@
 """How far an imported journal covers its turns.
 
 The journal is walked once, in order, against the turns. An event belongs to the
-turn that it names. Journals of other systems do not name turns: their messages
-are matched with turns by text, tool rows by the id of the call, and what is left
-between two matches by its kind. A turn for which there is no event, although the
-journal goes on after it, becomes part of a gap: its rows will be synthesised.
+turn that it names, or to the one that it is matched with. Between two turns with
+events, messages that could not be matched stand for turns of their kind, and a
+tool's result is covered by a completed row that names the turn of the call. Any
+other turn without events becomes part of a gap: its rows will be synthesised.
 
 Everything is read by page, so memory does not grow with the session.
 """
@@ -13,78 +13,48 @@ from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 
-from django.db import transaction
-from django.db.models import Exists, F, OuterRef, Q
-from django.db.models.functions import Substr
+from django.db import connection, transaction
+from django.db.models import Exists, OuterRef, Q
 
 from conversations.domain.events import (
     ASSISTANT_TEXT,
     TOOL_CALL_COMPLETED,
     TOOL_CALL_STARTED,
     USER_MESSAGE,
-    AssistantText,
-    Malformed,
-    Payload,
+    Fallback,
     ToolCallCompleted,
-    ToolCallStarted,
-    UserMessage,
-    parse_payload,
 )
 from conversations.domain.jsontext import dump_json
-from conversations.domain.text import one_line
-from conversations.domain.turns import (
-    ASSISTANT,
-    SYSTEM,
-    TOOL,
-    USER,
-    MalformedTurn,
-    StoredTurn,
-    read_metadata,
-    read_tool_calls,
-)
+from conversations.domain.turns import ASSISTANT, SYSTEM, TOOL, USER, StoredTurn, read_metadata
 from conversations.models import ChatEvent, JournalGap, Session, Turn
 from conversations.rendering.version import RENDER_VERSION
 
 from .journal import synthesise_events
 from .transcript import render_turn
-from .turns import COLUMNS
+from .turn_matching import TurnMatcher, read_payload_or_none
+from .turns import COLUMNS, stored_turns
 
 PAGE = 500
-LOOK_AHEAD = 200
-"""Turns in which the next message of a journal without turn numbers is sought."""
+READ_AT_ONCE = 50
+SAVED_AT_ONCE = 500
+SAVED_CHARS = 4_000_000
+LATE = 200
+"""Turns by which an event may come late and still take back a gap."""
 
-SEARCHES = 20
-"""Times that the whole session is searched for a message, for journals that begin late."""
-
-COMPARED_CHARS = 200
-
-ROLE_OF = {
-    USER_MESSAGE: USER,
-    ASSISTANT_TEXT: ASSISTANT,
-    TOOL_CALL_COMPLETED: TOOL,
-}
-"""The events of which each stands for a turn of its own."""
+ROLE_OF = {USER_MESSAGE: USER, ASSISTANT_TEXT: ASSISTANT, TOOL_CALL_COMPLETED: TOOL}
+"""Events of which each stands for a turn of its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Event:
+    """``payload`` is read only where the event names no turn of the session."""
+
     seq: int
     event_type: str
     turn: int | None
     payload: str
     created_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """What a message is compared with: the beginning of a turn near by."""
-
-    number: int
-    role: str
-    text: str
-    call_id: str
 
 
 @dataclass(slots=True)
@@ -96,45 +66,47 @@ class _Gap:
 
 @dataclass(slots=True)
 class _Walk:
-    """``reached`` is the last turn that is settled, ``after_seq`` the last event
-    that belongs to a turn, ``loose`` counts the messages since then whose turn is
-    not known, ``notes`` are the times of other events without a turn since then."""
+    """``reached``: the last turn that is decided about. ``after_seq``: the last
+    event that belongs to a turn. ``loose`` counts the messages after it whose turn
+    is not known, ``notes`` has the seq and time of the other rows after it."""
 
     session: Session
-    last_turn: int
+    matcher: TurnMatcher
     reached: int = 0
     after_seq: int = 0
     loose: Counter[str] = field(default_factory=Counter)
     notes: list[tuple[int, datetime]] = field(default_factory=list)
     gaps: deque[_Gap] = field(default_factory=deque)
-    near: list[_Known] = field(default_factory=list)
-    searches: int = 0
 
 
 def cover_session(session: Session) -> None:
-    """Record the turns that the journal does not cover. What is recorded already
-    stays; doing it twice changes nothing."""
-    last_turn = session.turn_count
-    if session.last_seq == 0 or last_turn == 0:
+    """Record which turns the journal covers. What is recorded already stays; doing
+    it twice changes nothing. The session's counters have to be fresh."""
+    if session.last_seq == 0 or session.turn_count == 0:
         return
-    walk = _Walk(session=session, last_turn=last_turn)
-    for event in _events(session):
+    walk = _Walk(session=session, matcher=TurnMatcher(session))
+    for event in _read_events(session):
         _take(walk, event)
-        _save_gaps(walk, before=walk.reached - LOOK_AHEAD)
+        _save_gaps(walk, before=walk.reached - LATE)
     _settle_tail(walk)
-    _save_gaps(walk, before=last_turn + 1)
-    Session.objects.filter(pk=session.pk, journal_turn__lt=walk.reached).update(
-        journal_turn=walk.reached
+    _save_gaps(walk, before=session.turn_count + 1)
+    advance_journal(session, through_turn=walk.reached)
+
+
+def advance_journal(session: Session, *, through_turn: int) -> None:
+    """Say that the journal covers the turns up to this one, but for recorded gaps."""
+    Session.objects.filter(pk=session.pk, journal_turn__lt=through_turn).update(
+        journal_turn=through_turn
     )
 
 
 def save_gap(session: Session, *, from_turn: int, to_turn: int, after_seq: int) -> bool:
-    """Record one gap; False when it cannot be one of this session."""
+    """Record one gap, unless it is recorded; False when it cannot be one here."""
     known = JournalGap.objects.filter(
         session=session.pk, from_turn__lte=to_turn, to_turn__gte=from_turn
-    ).first()
-    if known is not None:
-        return (known.from_turn, known.to_turn, known.after_seq) == (from_turn, to_turn, after_seq)
+    ).values_list("from_turn", "to_turn", "after_seq")
+    if known:
+        return list(known) == [(from_turn, to_turn, after_seq)]
     if not 1 <= from_turn <= to_turn <= session.turn_count or after_seq > session.last_seq:
         return False
     JournalGap.objects.create(
@@ -143,19 +115,14 @@ def save_gap(session: Session, *, from_turn: int, to_turn: int, after_seq: int) 
     return True
 
 
-def _events(session: Session) -> Iterator[_Event]:
-    last = 0
+def _read_events(session: Session) -> Iterator[_Event]:
+    last, end = 0, session.turn_count
     while True:
         rows = ChatEvent.objects.filter(session=session.pk, seq__gt=last).order_by("seq")
         page = list(rows.values_list("seq", "event_type", "turn_number", "created_at")[:PAGE])
+        unnamed = [seq for seq, kind, turn, _ in page if _is_unnamed(kind, turn, end)]
         payloads = dict(
-            rows.filter(
-                Q(turn_number=None) | Q(turn_number__gt=session.turn_count),
-                event_type__in=(*ROLE_OF, TOOL_CALL_STARTED),
-                seq__lte=page[-1][0],
-            ).values_list("seq", "payload")
-            if page and any(turn is None or turn > session.turn_count for _, _, turn, _ in page)
-            else ()
+            rows.filter(seq__in=unnamed).values_list("seq", "payload") if unnamed else ()
         )
         for seq, event_type, turn, created_at in page:
             yield _Event(seq, event_type, turn, payloads.get(seq, ""), created_at)
@@ -164,8 +131,18 @@ def _events(session: Session) -> Iterator[_Event]:
         last = page[-1][0]
 
 
+def _is_unnamed(event_type: str, turn: int | None, end: int) -> bool:
+    return not _is_turn(turn, end) and event_type in (*ROLE_OF, TOOL_CALL_STARTED)
+
+
+def _is_turn(turn: int | None, end: int) -> bool:
+    return turn is not None and 1 <= turn <= end
+
+
 def _take(walk: _Walk, event: _Event) -> None:
-    turn = event.turn if event.turn and 1 <= event.turn <= walk.last_turn else _match(walk, event)
+    turn = event.turn if _is_turn(event.turn, walk.session.turn_count) else None
+    if turn is None and event.payload:
+        turn = walk.matcher.find(event.event_type, event.payload, reached=walk.reached)
     if turn is None:
         if event.event_type in ROLE_OF:
             walk.loose[ROLE_OF[event.event_type]] += 1
@@ -176,7 +153,7 @@ def _take(walk: _Walk, event: _Event) -> None:
         _settle(walk, walk.reached + 1, turn - 1)
         walk.reached = turn
     else:
-        _cover(walk, turn)
+        _take_back_gap(walk, turn)
     walk.after_seq = event.seq
     walk.loose.clear()
     walk.notes.clear()
@@ -186,27 +163,20 @@ def _settle(walk: _Walk, low: int, high: int) -> None:
     """Decide about the turns between two that have events."""
     if low > high:
         return
-    shown = _calls_shown_by(walk.session, low - 1)
+    shown = _calls_shown_at(walk.session, low - 1)
     run: list[tuple[int, bool]] = []
-    for number, role, call_id, is_visible in _turns_without_events(walk.session, low, high):
-        if run and number != run[-1][0] + 1:
+    for turn in _turns_without_events(walk.session, low, high):
+        if turn.role in (USER, ASSISTANT):
+            shown = set()
+        is_covered = (turn.role == TOOL and turn.call_id in shown) or walk.loose[turn.role] > 0
+        if is_covered or (run and turn.number != run[-1][0] + 1):
             _add_gap(walk, run)
             run = []
-        is_shown = role == TOOL and call_id in shown
-        if is_shown or not _is_left_over(walk, role):
-            _add_gap(walk, run)
-            run = []
-            continue
-        run.append((number, is_visible))
+        if not is_covered:
+            run.append((turn.number, turn.is_visible))
+        elif turn.call_id not in shown:
+            walk.loose[turn.role] -= 1
     _add_gap(walk, run)
-
-
-def _is_left_over(walk: _Walk, role: str) -> bool:
-    """Whether none of the messages of unknown turn stands for this turn."""
-    if walk.loose[role] <= 0:
-        return True
-    walk.loose[role] -= 1
-    return False
 
 
 def _add_gap(walk: _Walk, run: list[tuple[int, bool]]) -> None:
@@ -216,42 +186,52 @@ def _add_gap(walk: _Walk, run: list[tuple[int, bool]]) -> None:
 
 
 def _place_of(walk: _Walk, turn: int) -> int:
-    """The seq after which the turn's rows stand: that of the last event of an
-    earlier turn, and the notices after it that are not younger than the turn."""
+    """The seq after which the turn's rows stand: the last event of an earlier turn,
+    and the notices right after it that are not younger than the turn."""
     after_seq = walk.after_seq
-    if walk.notes:
-        written = Turn.objects.values_list("created_at", flat=True).get(
-            session=walk.session.pk, number=turn
-        )
-        for seq, created_at in walk.notes:
-            if seq != after_seq + 1 or created_at > written:
-                break
-            after_seq = seq
+    if not walk.notes:
+        return after_seq
+    turns = Turn.objects.filter(session=walk.session.pk, number=turn)
+    written = turns.values_list("created_at", flat=True).get()
+    for seq, created_at in walk.notes:
+        if seq != after_seq + 1 or created_at > written:
+            break
+        after_seq = seq
     return after_seq
 
 
 def _settle_tail(walk: _Walk) -> None:
-    """Messages of unknown turn at the end of the journal stand for turns too; the
-    turns after those are not covered yet."""
-    if not any(walk.loose.values()):
-        return
-    last = walk.reached
+    """The last turns that the journal covers: results of the last turn's calls, and
+    turns for which messages of unknown turn stand."""
+    shown = _calls_shown_at(walk.session, walk.reached)
     left = Counter(walk.loose)
-    for number, role, _, _ in _turns_without_events(walk.session, walk.reached + 1, walk.last_turn):
-        if left[role] > 0:
-            left[role] -= 1
-            last = number
-        if not any(left.values()):
+    last = walk.reached
+    for turn in _turns_without_events(walk.session, walk.reached + 1, walk.session.turn_count):
+        if turn.role in (USER, ASSISTANT):
+            shown = set()
+        if turn.role == TOOL and turn.call_id in shown:
+            last = turn.number
+        elif left[turn.role] > 0:
+            left[turn.role] -= 1
+            last = turn.number
+        if not shown and not any(left.values()):
             break
     _settle(walk, walk.reached + 1, last)
     walk.reached = last
 
 
-def _turns_without_events(
-    session: Session, low: int, high: int
-) -> Iterator[tuple[int, str, str | None, bool]]:
-    """Number, role, call id and whether the turn has rows, of the turns that no
-    event names and no recorded gap holds."""
+@dataclass(frozen=True, slots=True)
+class _Bare:
+    """A turn without events. ``is_visible``: rows will be synthesised from it."""
+
+    number: int
+    role: str
+    call_id: str
+    is_visible: bool
+
+
+def _turns_without_events(session: Session, low: int, high: int) -> Iterator[_Bare]:
+    """The turns that no event names and no recorded gap holds."""
     named = ChatEvent.objects.filter(session=OuterRef("session"), turn_number=OuterRef("number"))
     held = JournalGap.objects.filter(
         session=OuterRef("session"),
@@ -259,16 +239,12 @@ def _turns_without_events(
         to_turn__gte=OuterRef("number"),
     )
     while low <= high:
-        rows = (
-            Turn.objects.filter(session=session.pk, number__range=(low, high))
-            .filter(~Exists(named), ~Exists(held))
-            .order_by("number")
-            .values_list("number", "role", "tool_call_id")
-        )
-        page = list(rows[:PAGE])
+        turns = Turn.objects.filter(session=session.pk, number__range=(low, high))
+        turns = turns.filter(~Exists(named), ~Exists(held)).order_by("number")
+        page = list(turns.values_list("number", "role", "tool_call_id")[:PAGE])
         hints = _hints(session, [number for number, role, _ in page if role == SYSTEM])
         for number, role, call_id in page:
-            yield number, role, call_id, number not in hints
+            yield _Bare(number, role, call_id or "", number not in hints)
         if len(page) < PAGE:
             return
         low = page[-1][0] + 1
@@ -280,41 +256,31 @@ def _hints(session: Session, numbers: list[int]) -> set[int]:
         return set()
     turns = Turn.objects.filter(session=session.pk, number__in=numbers).order_by("number")
     return {
-        turn["number"]
-        for turn in turns.values(*COLUMNS)
-        if read_metadata(StoredTurn(**turn)).get("user_facing") is not True
+        turn.number
+        for turn in stored_turns(turns)
+        if read_metadata(turn).get("user_facing") is not True
     }
 
 
-def _calls_shown_by(session: Session, turn: int) -> set[str]:
+def _calls_shown_at(session: Session, turn: int) -> set[str]:
     """Ids of the calls whose completed rows name the turn that made the calls."""
     events = ChatEvent.objects.filter(
         session=session.pk, turn_number=turn, event_type=TOOL_CALL_COMPLETED
-    ).order_by("seq")[:PAGE]
-    payloads = (_read(TOOL_CALL_COMPLETED, text) for text in events.values_list("payload", flat=True))
-    return {
-        payload.call_id
-        for payload in payloads
-        if isinstance(payload, ToolCallCompleted) and payload.call_id
-    }
+    )
+    texts = events.order_by("seq").values_list("payload", flat=True)[:PAGE]
+    payloads = (read_payload_or_none(TOOL_CALL_COMPLETED, text) for text in texts)
+    return {p.call_id for p in payloads if isinstance(p, ToolCallCompleted) and p.call_id}
 
 
-def _read(event_type: str, text: str) -> Payload | None:
-    try:
-        return parse_payload(event_type, text)
-    except Malformed:
-        return None
-
-
-def _cover(walk: _Walk, turn: int) -> None:
-    """Take back a gap for a turn whose event came late."""
+def _take_back_gap(walk: _Walk, turn: int) -> None:
+    """A turn's event came late: what is left of its gap are the turns around it."""
     for index, gap in enumerate(walk.gaps):
         if gap.low <= turn <= gap.high:
+            rest = (_Gap(gap.low, turn - 1, gap.after_seq), _Gap(turn + 1, gap.high, gap.after_seq))
             del walk.gaps[index]
-            if turn < gap.high:
-                walk.gaps.insert(index, _Gap(turn + 1, gap.high, gap.after_seq))
-            if gap.low < turn:
-                walk.gaps.insert(index, _Gap(gap.low, turn - 1, gap.after_seq))
+            for part in reversed(rest):
+                if part.low <= part.high:
+                    walk.gaps.insert(index, part)
             return
 
 
@@ -324,18 +290,55 @@ def _save_gaps(walk: _Walk, *, before: int) -> None:
         save_gap(walk.session, from_turn=gap.low, to_turn=gap.high, after_seq=gap.after_seq)
 
 
-def _match(walk: _Walk, event: _Event) -> int | None:
-    """The turn of an event that names none."""
-    payload = _read(event.event_type, event.payload) if event.payload else None
-    if isinstance(payload, UserMessage | AssistantText):
-        role = USER if isinstance(payload, UserMessage) else ASSISTANT
-        text = _comparable(payload.text)
-        return _find(walk, lambda known: known.role == role and known.text == text) or (
-            _search(walk, role, payload.text) if isinstance(payload, UserMessage) else None
+def render_uncovered_turns(session: Session) -> None:
+    """Make and keep the rows of turns that the journal does not cover, so that the
+    first look at an imported session costs what every look costs. Turns that cannot
+    be read are left: each look says so."""
+    session.refresh_from_db(fields=["journal_turn"])
+    gaps = JournalGap.objects.filter(session=session.pk)
+    held = gaps.filter(from_turn__lte=OuterRef("number"), to_turn__gte=OuterRef("number"))
+    uncovered = Q(number__gt=session.journal_turn)
+    last = session.journal_turn
+    if gaps.exists():
+        uncovered = uncovered | Q(Exists(held))
+        last = 0
+    rendered: list[tuple[str, int]] = []
+    chars = 0
+    for pk, turn in _unrendered(session, uncovered, after=last):
+        html = _rows_of(session, turn)
+        if html:
+            rendered.append((html, pk))
+            chars += len(html)
+        if len(rendered) >= SAVED_AT_ONCE or chars > SAVED_CHARS:
+            _save_rows(rendered)
+            rendered, chars = [], 0
+    _save_rows(rendered)
+
+
+def _unrendered(session: Session, wanted: Q, *, after: int) -> Iterator[tuple[int, StoredTurn]]:
+    while True:
+        turns = Turn.objects.filter(session=session.pk, number__gt=after).filter(wanted)
+        turns = turns.exclude(render_version=RENDER_VERSION).order_by("number")
+        page = list(turns.values("pk", *COLUMNS)[:READ_AT_ONCE])
+        for row in page:
+            yield row.pop("pk"), StoredTurn(**row)
+        if len(page) < READ_AT_ONCE:
+            return
+        after = page[-1]["number"]
+
+
+def _rows_of(session: Session, turn: StoredTurn) -> str:
+    """The rows as the transcript caches them, empty for a turn that cannot be read."""
+    if any(isinstance(event.payload, Fallback) for event in synthesise_events(turn)):
+        return ""
+    return dump_json([row.html for row in render_turn(session, turn)])
+
+
+def _save_rows(rendered: list[tuple[str, int]]) -> None:
+    rows = [(html, RENDER_VERSION, pk) for html, pk in rendered]
+    if not rows:
+        return
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.executemany(
+            "UPDATE conversations_turn SET html = %s, render_version = %s WHERE id = %s", rows
         )
-    if isinstance(payload, ToolCallCompleted) and payload.call_id:
-        call_id = payload.call_id
-        return _find(walk, lambda known: known.role == TOOL and known.call_id == call_id)
-    if isinstance(payload, ToolCallStarted) and payload.call_id:
-        return _find_caller(walk, payload.call_id)
-    return None

@@ -126,9 +126,11 @@ def read_lines(stream: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
             yield number, raw
 
 
-def parse_object(raw: bytes) -> dict[str, Any]:
+def parse_object(raw: bytes | None) -> dict[str, Any]:
     """The line's object. Raises Unusable. Bytes that are no UTF-8 become lone
     surrogates, which are kept exactly like any other text that cannot be stored."""
+    if raw is None:
+        raise Unusable(f"longer than {MAX_LINE_BYTES // 2**20} MiB")
     try:
         value = load_json(raw.decode("utf-8", "surrogateescape"))
     except ValueError as error:
@@ -240,9 +242,7 @@ class _Keys:
         """The line's metadata with all that has no other place. Take this last."""
         text = self.json_text("metadata", _is_object)
         put_aside = {f"original_{name}": value for name, value in self.odd.items()}
-        return add_metadata(
-            "{}" if text is None else text, self.left | put_aside | (extra or {})
-        )
+        return add_metadata("{}" if text is None else text, self.left | put_aside | (extra or {}))
 
 
 def _opened(value: Any) -> Any:

@@ -1,8 +1,12 @@
 """Which number in the archive a line of an interchange file has."""
 
-from bisect import bisect_right
-from dataclasses import dataclass, field
+from bisect import bisect_right, insort
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
+
+KEPT_RUNS = 10_000
+"""Renumbered runs that are remembered of a session's chain."""
 
 
 @dataclass(slots=True)
@@ -14,67 +18,94 @@ class Run:
     last: int
     number: int
 
+    @property
+    def end(self) -> int:
+        return self.number + self.last - self.first
 
-@dataclass(slots=True)
+
 class Numbering:
-    """Gives the lines of one chain their numbers.
+    """Gives the lines of one chain their numbers, which have no gaps.
 
-    A line keeps its own number while those are gapless. From a hole on, the lines
-    that follow get the next numbers in the order of the file; a number that came
-    before names the same row again. Beyond where the file begins, the outcome
-    depends on the file alone, so the same file imported again finds the same rows.
-    Memory grows with the number of holes, not with the number of lines.
+    A line keeps its own number where that names a row of the session or the next
+    one. Where it does not, the line gets the next number, and so does every later
+    line whose number has been given away. Lines without a usable number follow the
+    line before them. What was renumbered is remembered with the session (``known``),
+    so the same file imported again finds the same rows; memory grows with the
+    number of holes, not of lines.
 
-    ``end`` is the last number that the session has when the file begins with it,
-    ``before`` what an earlier import of it renumbered.
+    ``end`` is the last number that the session has so far.
     """
 
-    end: int
-    before: tuple[Run, ...] = ()
-    next: int | None = None
-    is_renumbered: bool = False
-    _runs: list[Run] = field(default_factory=list)
-    _latest: Run | None = None
+    def __init__(self, *, end: int, known: Iterable[Run] = ()) -> None:
+        self.end = end
+        self.is_renumbered = False
+        self.has_begun = False
+        self._cursor = 1
+        self._known = sorted(known, key=lambda run: run.first)
+        self._taken = sorted((run.number, run.end) for run in self._known)
+        self._is_full = len(self._known) >= KEPT_RUNS
+        self._latest: Run | None = None
 
     def place(self, original: Any) -> int:
         """The number of the next line, which says ``original`` itself."""
         given = original if type(original) is int else None
-        known = self.number_of(given) if given is not None else None
-        if known is not None:
-            return known
-        number = self._start(given) if self.next is None else self.next
-        self.next = number + 1
+        number = self._cursor if given is None else self._number_for(given)
+        self.has_begun = True
         self.is_renumbered = self.is_renumbered or given != number
-        if given is not None:
-            self._remember(given, number)
+        self._cursor = number + 1
+        if given is None:
+            self._take(number, number)
+        self.end = max(self.end, number)
         return number
 
-    def number_of(self, original: int) -> int | None:
-        """The number that an earlier line with that original number got."""
-        index = bisect_right(self._runs, original, key=lambda run: run.first) - 1
-        if index < 0 or original > self._runs[index].last:
-            return None
-        return self._runs[index].number + original - self._runs[index].first
+    def refer(self, original: int) -> int | None:
+        """The number of the row that the file calls ``original``, None for one that
+        has none. A row that is not there yet keeps its name."""
+        if not self.is_renumbered and not self._known:
+            return original
+        known = self._find(original)
+        if known is not None:
+            return known
+        return original if 1 <= original <= self.end and not self._is_taken(original) else None
 
     def runs(self) -> list[Run]:
-        """What was renumbered so far, in the order of the original numbers."""
-        return [run for run in self._runs if run.first != run.number]
+        """What to remember with the session, in the order of the archive."""
+        return sorted(self._known, key=lambda run: run.number)[:KEPT_RUNS]
 
-    def _start(self, given: int | None) -> int:
-        if given is None or given < 1:
-            return 1
-        if given <= self.end + 1:
+    def _number_for(self, given: int) -> int:
+        known = self._find(given)
+        if known is not None:
+            return known
+        if self._is_full:
+            return self._cursor
+        if 1 <= given <= self.end + 1 and not self._is_taken(given):
             return given
-        for run in self.before:
-            if run.first <= given <= run.last:
-                return run.number + given - run.first
-        return self.end + 1
+        number = self.end + 1
+        self._remember(given, number)
+        return number
+
+    def _find(self, original: int) -> int | None:
+        index = bisect_right(self._known, original, key=lambda run: run.first) - 1
+        if index < 0 or original > self._known[index].last:
+            return None
+        return self._known[index].number + original - self._known[index].first
+
+    def _is_taken(self, number: int) -> bool:
+        index = bisect_right(self._taken, (number, number)) - 1
+        around = self._taken[max(0, index) : index + 2]
+        return any(low <= number <= high for low, high in around)
+
+    def _take(self, low: int, high: int) -> None:
+        if self._taken and self._taken[-1][1] + 1 == low:
+            self._taken[-1] = (self._taken[-1][0], high)
+        else:
+            insort(self._taken, (low, high))
 
     def _remember(self, given: int, number: int) -> None:
+        self._take(number, number)
         run = self._latest
-        if run and given == run.last + 1 and number == run.number + given - run.first:
+        if run and given == run.last + 1 and number == run.end + 1:
             run.last = given
             return
         self._latest = Run(given, given, number)
-        index = bisect_right(self._runs, given, key=lambda run: run.first)
-        self._runs.insert(index, self._latest)
+        insort(self._known, self._latest, key=lambda run: run.first)

@@ -1,12 +1,11 @@
 """Sessions: create, find, list, rename, pin, archive; the window's state."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID, uuid4
 
-from django.contrib.auth.models import AbstractBaseUser
+from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
 from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery
 from django.utils import timezone
@@ -17,7 +16,7 @@ from conversations.domain.jsontext import dump_json
 from conversations.domain.runs import ACTIVE_STATES, IDLE, INTERRUPTED, QUEUED
 from conversations.domain.text import one_line, storable
 from conversations.domain.turns import StoredTurn
-from conversations.models import Membership, Rewind, Run, Session, Workspace
+from conversations.models import Membership, Run, Session, Workspace
 
 from .turns import read_recent_turns
 
@@ -27,7 +26,7 @@ TITLE_LIMIT = 120
 def create_session(
     workspace: Workspace,
     *,
-    owner: AbstractBaseUser,
+    owner: User,
     uuid: UUID | None = None,
     model: str = "",
     system_prompt: str = "",
@@ -58,7 +57,7 @@ def create_session(
     )
 
 
-def open_empty_session(workspace: Workspace, *, owner: AbstractBaseUser) -> Session:
+def open_empty_session(workspace: Workspace, *, owner: User) -> Session:
     """A session without any message yet: the person's last unused one, or a new one."""
     unused = (
         Session.objects.filter(
@@ -79,7 +78,7 @@ def open_empty_session(workspace: Workspace, *, owner: AbstractBaseUser) -> Sess
 
 
 def get_or_create_by_key(
-    workspace: Workspace, *, key: str, owner: AbstractBaseUser, channel: str = "api"
+    workspace: Workspace, *, key: str, owner: User, channel: str = "api"
 ) -> Session:
     """The session with this key, created without a race on first use."""
     found = Session.objects.filter(workspace=workspace, key=key).first()
@@ -212,7 +211,7 @@ def _parse_list_cursor(text: str) -> tuple[datetime, int]:
         raise Rejected("This is not a cursor of the session list.", code="bad_cursor") from error
 
 
-def _listed(sessions: QuerySet[Session]) -> Iterable[Any]:
+def _listed(sessions: QuerySet[Session]) -> QuerySet[Session, Any]:
     latest = Run.objects.filter(session=OuterRef("pk")).order_by("-id").values("state")[:1]
     active = Run.objects.filter(session=OuterRef("pk"), state__in=ACTIVE_STATES)
     return (
@@ -296,17 +295,7 @@ def read_window_facts(session_pk: int) -> WindowFacts:
     )
 
 
-def is_rewound(session: Session, turn: int) -> bool:
-    """True when the turn is no longer on the active path."""
-    return (
-        session.rewind_count > 0
-        and Rewind.objects.filter(
-            session=session.pk, from_turn__lte=turn, to_turn__gte=turn
-        ).exists()
-    )
-
-
-def open_first_session(user: AbstractBaseUser) -> Session | None:
+def open_first_session(user: User) -> Session | None:
     """The chat to begin in: the latest session, or an empty one, of the person's
     only workspace. None when they have several or none, or may not write there."""
     found = list(Membership.objects.filter(user=user.pk).select_related("workspace")[:2])

@@ -1,15 +1,12 @@
 """Pages of the transcript, by cursor, at a cost that does not grow with age.
 
-The transcript is planned as segments first: stretches of the journal, stretches
-of turns that the journal does not cover (their rows are synthesised), and
-markers where rows left the active path. Since ``seq`` has no gaps, the plan knows
-how many rows a stretch of the journal has without reading it.
+What to read is planned first (``transcript_plan``). Rows come from the cache of
+their rendering; what is not rendered yet, or by an older version, is made now.
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from functools import reduce
 from operator import or_
 
@@ -21,13 +18,22 @@ from conversations.domain.events import Fallback
 from conversations.domain.jsontext import dump_json, load_json
 from conversations.domain.text import storable
 from conversations.domain.turns import StoredTurn
-from conversations.models import ChatEvent, JournalGap, Rewind, Session, Turn
+from conversations.models import ChatEvent, JournalGap, Session, Turn
 from conversations.rendering.rows import Place, render_rewound, render_row
 from conversations.rendering.version import RENDER_VERSION
 
 from .append import Row
 from .journal import read_payload, synthesise_events
-from .turns import COLUMNS, merge_ranges, page_limit
+from .transcript_plan import (
+    RewoundRange,
+    Stretch,
+    cut_after,
+    cut_before,
+    first_seq_of_turn,
+    locate,
+    make_plan,
+)
+from .turns import COLUMNS, page_limit
 
 logger = logging.getLogger(__name__)
 
@@ -56,35 +62,6 @@ class TranscriptPage:
         return sum(row.is_fallback for row in self.rows)
 
 
-@dataclass(frozen=True, slots=True)
-class _Stretch:
-    """Part of the plan: ``kind`` is ``seq``, ``turn`` or ``rewound``. ``after_seq``
-    places a stretch of turns in the journal. ``part`` cuts into the row parts of
-    the first (``skip``) or before the last (``stop``) turn."""
-
-    kind: str
-    low: int
-    high: int
-    after_seq: int = 0
-    skip: int = 0
-    stop: int | None = None
-    rewind: "RewoundRange | None" = None
-
-
-@dataclass(frozen=True, slots=True)
-class RewoundRange:
-    """Rows of one source that left the active path, and when they last did."""
-
-    source: str
-    low: int
-    high: int
-    created_at: datetime
-
-    @property
-    def count(self) -> int:
-        return self.high - self.low + 1
-
-
 @dataclass(slots=True)
 class _Reader:
     """Reads the stretches of one page, taking note of what has to be cached."""
@@ -111,29 +88,16 @@ def read_page(
     leaves turns without events out; ``include_rewound`` shows replaced rows too.
     """
     limit = page_limit(limit)
-    plan = _plan(session, use_journal, synthesise, include_rewound)
+    plan = make_plan(session, use_journal, synthesise, include_rewound)
     if around_turn is not None:
         return _page_around(session, plan, around_turn, limit)
     if after is not None:
-        rest = _after(plan, _located(session, plan, after))
+        rest = cut_after(plan, locate(session, plan, after))
         return _page(session, plan, [], rest, limit)
     if before is not None:
-        plan_before = _before(plan, _located(session, plan, before))
+        plan_before = cut_before(plan, locate(session, plan, before))
         return _page(session, plan, plan_before, [], limit)
     return _page(session, plan, plan, [], limit)
-
-
-def rewound_ranges(session: Session, *, source: str) -> list[RewoundRange]:
-    """What is off the active path: disjoint ranges of ``seq`` or ``turn``, in order."""
-    if session.rewind_count == 0:
-        return []
-    names = (f"from_{source}", f"to_{source}", "created_at")
-    rows = list(Rewind.objects.filter(session=session.pk).values_list(*names))
-    ranges = merge_ranges((low, high) for low, high, _ in rows)
-    return [
-        RewoundRange(source, low, high, max(at for a, _, at in rows if low <= a <= high))
-        for low, high in ranges
-    ]
 
 
 def render_rewound_marker(session: Session, rewound: RewoundRange) -> str:
@@ -148,167 +112,23 @@ def render_rewound_marker(session: Session, rewound: RewoundRange) -> str:
     return render_rewound(place=place, count=rewound.count, show_url=show_url)
 
 
-def _plan(
-    session: Session, use_journal: bool, synthesise: bool, include_rewound: bool
-) -> list[_Stretch]:
-    if not use_journal:
-        stretches = [_Stretch("turn", 1, session.turn_count, after_seq=session.last_seq)]
-    else:
-        stretches = list(_stretches(session, synthesise))
-    stretches = [stretch for stretch in stretches if stretch.low <= stretch.high]
-    if include_rewound or session.rewind_count == 0:
-        return stretches
-    hidden = {
-        source: rewound_ranges(session, source=source)
-        for source in {stretch.kind for stretch in stretches}
-    }
-    return [piece for stretch in stretches for piece in _cut_out(stretch, hidden[stretch.kind])]
-
-
-def _stretches(session: Session, synthesise: bool) -> Iterator[_Stretch]:
-    position = 1
-    gaps = JournalGap.objects.filter(session=session.pk).order_by("after_seq", "from_turn")
-    if synthesise:
-        for low, high, after_seq in gaps.values_list("from_turn", "to_turn", "after_seq"):
-            yield _Stretch("seq", position, after_seq)
-            yield _Stretch("turn", low, high, after_seq=after_seq)
-            position = after_seq + 1
-    yield _Stretch("seq", position, session.last_seq)
-    if synthesise:
-        tail = session.journal_turn + 1
-        yield _Stretch("turn", tail, session.turn_count, after_seq=session.last_seq)
-
-
-def _cut_out(stretch: _Stretch, hidden: Iterable[RewoundRange]) -> Iterator[_Stretch]:
-    """The stretch without what is hidden, a marker in the place of each range."""
-    low = stretch.low
-    for rewound in hidden:
-        start, end = max(low, rewound.low), min(stretch.high, rewound.high)
-        if start > end:
-            continue
-        if low < start:
-            yield replace(stretch, low=low, high=start - 1)
-        yield _Stretch(
-            "rewound",
-            start,
-            end,
-            after_seq=stretch.after_seq,
-            rewind=replace(rewound, low=start, high=end),
-        )
-        low = end + 1
-    if low <= stretch.high:
-        yield replace(stretch, low=low)
-
-
-def _located(session: Session, plan: Sequence[_Stretch], cursor: Cursor) -> Cursor:
-    """The cursor in the source in which the plan has its place: a turn that the
-    journal covers is found by the seq of its first event, and the reverse."""
-    has_turns = any(_source(stretch) == "turn" for stretch in plan)
-    if cursor.source == "turn":
-        inside = any(
-            _source(stretch) == "turn" and stretch.low <= cursor.number <= stretch.high
-            for stretch in plan
-        )
-        if inside or (not any(_source(stretch) == "seq" for stretch in plan)):
-            return cursor
-        first = _first_seq_of_turn(session, cursor.number)
-        return Cursor("seq", first) if first is not None else cursor
-    if has_turns and not any(_source(stretch) == "seq" for stretch in plan):
-        turn = (
-            ChatEvent.objects.filter(
-                session=session.pk, seq__lte=cursor.number, turn_number__isnull=False
-            )
-            .order_by("-seq")
-            .values_list("turn_number", flat=True)
-            .first()
-        )
-        return Cursor("turn", turn or 0)
-    return cursor
-
-
-def _first_seq_of_turn(session: Session, turn: int) -> int | None:
-    return (
-        ChatEvent.objects.filter(session=session.pk, turn_number__gte=turn)
-        .order_by("turn_number", "seq")
-        .values_list("seq", flat=True)
-        .first()
-    )
-
-
-def _source(stretch: _Stretch) -> str:
-    return stretch.rewind.source if stretch.rewind else stretch.kind
-
-
-def _side(stretch: _Stretch, cursor: Cursor) -> int:
-    """-1: the stretch lies before the cursor, 1: after it, 0: the cursor is in it."""
-    source = _source(stretch)
-    if source == cursor.source:
-        if stretch.high < cursor.number:
-            return -1
-        return 1 if stretch.low > cursor.number else 0
-    if source == "turn":  # and the cursor is a seq
-        return -1 if stretch.after_seq < cursor.number else 1
-    return 0
-
-
-def _before(plan: Sequence[_Stretch], cursor: Cursor) -> list[_Stretch]:
-    """What lies strictly before the cursor."""
-    kept: list[_Stretch] = []
-    for stretch in plan:
-        side = _mixed_side(plan, stretch, cursor)
-        if side == -1:
-            kept.append(stretch)
-        elif side == 0 and stretch.kind == "seq" and stretch.low < cursor.number:
-            kept.append(replace(stretch, high=cursor.number - 1))
-        elif side == 0 and stretch.kind == "turn":
-            if cursor.part:
-                kept.append(replace(stretch, high=cursor.number, stop=cursor.part))
-            elif stretch.low < cursor.number:
-                kept.append(replace(stretch, high=cursor.number - 1))
-    return kept
-
-
-def _after(plan: Sequence[_Stretch], cursor: Cursor) -> list[_Stretch]:
-    """What lies strictly after the cursor."""
-    kept: list[_Stretch] = []
-    for stretch in plan:
-        side = _mixed_side(plan, stretch, cursor)
-        if side == 1:
-            kept.append(stretch)
-        elif side == 0 and stretch.kind == "seq" and cursor.number < stretch.high:
-            kept.append(replace(stretch, low=cursor.number + 1))
-        elif side == 0 and stretch.kind == "turn":
-            kept.append(replace(stretch, low=cursor.number, skip=cursor.part + 1))
-    return kept
-
-
-def _mixed_side(plan: Sequence[_Stretch], stretch: _Stretch, cursor: Cursor) -> int:
-    if _source(stretch) == cursor.source or cursor.source == "seq":
-        return _side(stretch, cursor)
-    # A stretch of the journal against a place among turns: by where those stand.
-    for other in plan:
-        if _source(other) == "turn" and other.low <= cursor.number <= other.high:
-            return -1 if stretch.high <= other.after_seq else 1
-    return -1 if cursor.number > 0 else 1
-
-
-def _page_around(session: Session, plan: list[_Stretch], turn: int, limit: int) -> TranscriptPage:
-    cursor = _located(session, plan, Cursor("turn", turn))
-    earlier = _before(plan, cursor)
+def _page_around(session: Session, plan: list[Stretch], turn: int, limit: int) -> TranscriptPage:
+    cursor = locate(session, plan, Cursor("turn", turn))
+    earlier = cut_before(plan, cursor)
     previous = (
         Cursor("seq", cursor.number - 1)
         if cursor.source == "seq"
         else Cursor("turn", turn - 1, 10**6)
     )
-    later = _after(plan, previous)
+    later = cut_after(plan, previous)
     return _page(session, plan, earlier, later, limit)
 
 
 def _page(
     session: Session,
-    plan: list[_Stretch],
-    earlier: list[_Stretch],
-    later: list[_Stretch],
+    plan: list[Stretch],
+    earlier: list[Stretch],
+    later: list[Stretch],
     limit: int,
 ) -> TranscriptPage:
     """Rows from the end of ``earlier`` and from the start of ``later``; half of
@@ -338,12 +158,12 @@ def _page(
     )
 
 
-def _has_before(session: Session, plan: list[_Stretch], row: PageRow) -> bool:
-    return bool(_before(plan, _parse(row.cursor)))
+def _has_before(session: Session, plan: list[Stretch], row: PageRow) -> bool:
+    return bool(cut_before(plan, _parse(row.cursor)))
 
 
-def _has_after(session: Session, plan: list[_Stretch], row: PageRow) -> bool:
-    rest = _after(plan, _parse(row.cursor))
+def _has_after(session: Session, plan: list[Stretch], row: PageRow) -> bool:
+    rest = cut_after(plan, _parse(row.cursor))
     if len(rest) == 1 and rest[0].kind == "turn" and rest[0].low == rest[0].high:
         [turn] = _read_turns(session, rest[0], newest_first=False, limit=1)
         return len(_turn_rows(_Reader(session), turn)) > rest[0].skip
@@ -357,10 +177,10 @@ def _parse(text: str) -> Cursor:
 
 
 def _take(
-    reader: _Reader, stretches: list[_Stretch], limit: int, *, newest_first: bool
+    reader: _Reader, stretches: list[Stretch], limit: int, *, newest_first: bool
 ) -> list[PageRow]:
     """Up to ``limit`` rows from one end, in the order of taking."""
-    chosen: list[_Stretch | list[PageRow]] = []
+    chosen: list[Stretch | list[PageRow]] = []
     left = limit
     for stretch in reversed(stretches) if newest_first else stretches:
         if left <= 0:
@@ -375,12 +195,12 @@ def _take(
         else:
             count = min(left, stretch.high - stretch.low + 1)
             low = stretch.high - count + 1 if newest_first else stretch.low
-            chosen.append(_Stretch("seq", low, low + count - 1))
+            chosen.append(Stretch("seq", low, low + count - 1))
             left -= count
-    by_seq = _read_events(reader, [item for item in chosen if isinstance(item, _Stretch)])
+    by_seq = _read_events(reader, [item for item in chosen if isinstance(item, Stretch)])
     taken: list[PageRow] = []
     for item in chosen:
-        if isinstance(item, _Stretch):
+        if isinstance(item, Stretch):
             found = [by_seq[seq] for seq in range(item.low, item.high + 1) if seq in by_seq]
             taken += found[::-1] if newest_first else found
         else:
@@ -388,7 +208,7 @@ def _take(
     return taken
 
 
-def _marker(session: Session, stretch: _Stretch) -> PageRow:
+def _marker(session: Session, stretch: Stretch) -> PageRow:
     assert stretch.rewind is not None
     return PageRow(
         cursor=f"{stretch.rewind.source}:{stretch.rewind.high}",
@@ -396,7 +216,7 @@ def _marker(session: Session, stretch: _Stretch) -> PageRow:
     )
 
 
-def _read_events(reader: _Reader, stretches: list[_Stretch]) -> dict[int, PageRow]:
+def _read_events(reader: _Reader, stretches: list[Stretch]) -> dict[int, PageRow]:
     if not stretches:
         return {}
     wanted = reduce(or_, (Q(seq__range=(stretch.low, stretch.high)) for stretch in stretches))
@@ -437,7 +257,7 @@ def _report_malformed(session: Session, *, place: Place, reason: str) -> None:
 
 
 def _take_turns(
-    reader: _Reader, stretch: _Stretch, limit: int, *, newest_first: bool
+    reader: _Reader, stretch: Stretch, limit: int, *, newest_first: bool
 ) -> list[PageRow]:
     """Rows synthesised from turns, read a batch at a time until there are enough:
     a turn may have no row (a system hint) or several."""
@@ -460,7 +280,7 @@ def _take_turns(
     return taken
 
 
-def _part_slice(stretch: _Stretch, number: int) -> slice:
+def _part_slice(stretch: Stretch, number: int) -> slice:
     return slice(
         stretch.skip if number == stretch.low else 0,
         stretch.stop if number == stretch.high else None,
@@ -478,7 +298,7 @@ class _CachedTurn:
 
 
 def _read_turns(
-    session: Session, stretch: _Stretch, *, newest_first: bool, limit: int
+    session: Session, stretch: Stretch, *, newest_first: bool, limit: int
 ) -> list[_CachedTurn]:
     turns = Turn.objects.filter(session=session.pk, number__range=(stretch.low, stretch.high))
     turns = turns.order_by("-number" if newest_first else "number")[:limit]
@@ -569,7 +389,7 @@ def live_seq_of(session: Session, cursor: Cursor) -> int:
         return gap.after_seq
     if cursor.number > session.journal_turn:
         return session.last_seq
-    first = _first_seq_of_turn(session, cursor.number)
+    first = first_seq_of_turn(session, cursor.number)
     return session.last_seq if first is None else first
 
 

@@ -107,8 +107,6 @@ def stored_turns(turns: QuerySet[Turn]) -> list[StoredTurn]:
 
 def source_of_turn(session_uuid: UUID, number: int) -> dict[str, Any] | None:
     """A turn's verbatim text and stored JSON, for copying and for long rows."""
-    return (
-        Turn.objects.filter(session__uuid=session_uuid, number=number)
-        .values("role", "content", "blocks", "tool_calls")
-        .first()
-    )
+    found = Turn.objects.filter(session__uuid=session_uuid, number=number)
+    rows = found.values("role", "content", "blocks", "tool_calls")
+    return next((dict(row) for row in rows), None)

@@ -1,17 +1,18 @@
-"""Is the archive whole? Both hash chains of a session, walked in constant memory."""
+"""Is the archive whole? Both hash chains of a session and its markers, checked in
+constant memory."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC
 from typing import Any
 from uuid import UUID
 
-from django.db import connection
-from django.db.models import QuerySet
+from django.db import DatabaseError, connection
+from django.db.models import Q, QuerySet
 
 from conversations.domain.digest import first_digest
 from conversations.domain.turns import NewTurn
-from conversations.models import ChatEvent, Session, Turn
+from conversations.models import ChatEvent, JournalGap, Rewind, Session, Turn
 
 from .append import event_digest, turn_digest
 from .turns import COLUMNS
@@ -45,11 +46,59 @@ def verify_sessions(*, session: UUID | None = None) -> Iterator[Verified]:
 
 
 def verify_session(session: Session) -> Verified:
-    turns, turn_problem = _walk_turns(session)
-    events, event_problem = _walk_events(session)
-    return Verified(
-        session=session.uuid, turns=turns, events=events, problem=turn_problem or event_problem
-    )
+    turns, turn_problem = _walked(_walk_turns, session, "turn")
+    events, event_problem = _walked(_walk_events, session, "event")
+    problem = turn_problem or event_problem or _check_rewinds(session) or _check_gaps(session)
+    return Verified(session=session.uuid, turns=turns, events=events, problem=problem)
+
+
+def _walked(
+    walk: Callable[[Session], tuple[int, str]], session: Session, kind: str
+) -> tuple[int, str]:
+    """The outcome of a walk. What somebody put into the file past the product may
+    not even be readable."""
+    try:
+        return walk(session)
+    except (DatabaseError, ValueError, TypeError, AttributeError, OverflowError) as error:
+        return 0, f"a stored {kind} cannot be read ({type(error).__name__}: {error})"
+
+
+def _check_rewinds(session: Session) -> str:
+    """Rewinds lie within the session, and the session counts them."""
+    rewinds = Rewind.objects.filter(session=session.pk)
+    count, newest = rewinds.count(), rewinds.order_by("-pk").values_list("pk", flat=True).first()
+    # Counters only grow, so they are read after what they are compared with.
+    now = _counters(session)
+    if not session.rewind_count <= count <= now["rewind_count"]:
+        return f"there are {count} rewinds and the session counts {now['rewind_count']}"
+    outside = Q(from_turn__lt=1) | Q(from_seq__lt=1)
+    outside |= Q(to_turn__gte=now["next_turn"]) | Q(to_seq__gte=now["next_seq"])
+    wrong = rewinds.filter(outside, pk__lte=newest or 0).order_by("pk").first()
+    if wrong is None:
+        return ""
+    return f"the rewind of turns {wrong.from_turn} to {wrong.to_turn} names missing rows"
+
+
+def _check_gaps(session: Session) -> str:
+    """Gaps lie in order within what the journal has passed."""
+    now = _counters(session)
+    if now["journal_turn"] >= now["next_turn"]:
+        return f"the journal is said to cover turn {now['journal_turn']}, which is missing"
+    gaps = JournalGap.objects.filter(session=session.pk, to_turn__lte=now["journal_turn"])
+    columns = ("from_turn", "to_turn", "after_seq")
+    rows = gaps.order_by("from_turn").values_list(*columns)
+    reached, after = 0, 0
+    for low, high, after_seq in rows.iterator(chunk_size=CHUNK):
+        if not reached < low <= high or not after <= after_seq < now["next_seq"]:
+            return f"the gap of turns {low} to {high} does not fit into the journal"
+        reached, after = high, after_seq
+    return ""
+
+
+def _counters(session: Session) -> dict[str, int]:
+    columns = ("next_turn", "next_seq", "journal_turn", "rewind_count")
+    values = Session.objects.values_list(*columns).get(pk=session.pk)
+    return dict(zip(columns, values, strict=True))
 
 
 def _walk_turns(session: Session) -> tuple[int, str]:

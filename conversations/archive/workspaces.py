@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from django.contrib.auth.models import AbstractBaseUser, User
+from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
 from django.db.models import Count, Max, Q
 from django.utils import timezone
@@ -42,7 +42,7 @@ def create_workspace(
     root: Path,
     name: str = "",
     slug: str = "",
-    owner: AbstractBaseUser | None = None,
+    owner: User | None = None,
     instructions: str = "",
 ) -> Workspace:
     """Create a workspace on a folder that has been checked by ``resolve_root``."""

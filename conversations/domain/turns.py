@@ -105,7 +105,7 @@ def _read_list(text: str | None, name: str) -> list[dict[str, Any]] | None:
 def _normal_call(call: dict[str, Any]) -> dict[str, Any]:
     nested = call.get("function")
     function: dict[str, Any] = nested if isinstance(nested, dict) else call
-    arguments = next(
+    arguments: Any = next(
         (function[key] for key in ("input", "arguments", "args") if function.get(key) is not None),
         {},
     )

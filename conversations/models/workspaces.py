@@ -23,7 +23,7 @@ class Workspace(models.Model):
     )
     retention_days = models.PositiveIntegerField(null=True, blank=True)
     created_at = models.DateTimeField()
-    members: models.ManyToManyField = models.ManyToManyField(
+    members = models.ManyToManyField(
         settings.AUTH_USER_MODEL, through="Membership", related_name="workspaces"
     )
 

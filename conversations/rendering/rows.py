@@ -11,7 +11,6 @@ from functools import cache
 from typing import Any
 from uuid import UUID
 
-from django.template import Template
 from django.template.loader import get_template
 from django.utils.safestring import mark_safe
 
@@ -67,12 +66,13 @@ def _render(name: str, payload: Any, place: Place, extra: Mapping[str, Any]) -> 
         "created_text": f"{moment:%Y-%m-%d %H:%M} UTC",
         "source_url": f"/s/{place.session}/t/{place.turn}/source/" if place.turn else "",
     }
-    return _partial(name).render({"row": row, "p": payload, **extra}).strip()
+    html: str = _partial(name).render({"row": row, "p": payload, **extra})
+    return html.strip()
 
 
 @cache
-def _partial(name: str) -> Template:
-    return get_template(f"conversations/rows.html#{name}")  # type: ignore[return-value]
+def _partial(name: str) -> Any:
+    return get_template(f"conversations/rows.html#{name}")
 
 
 def _shortened(text: str, limit: int) -> tuple[str, int]:

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from conversations.archive.append import Row
-from conversations.archive.runs import ActiveRun, QueuedMessage, active_runs, queued_messages
+from conversations.archive.messages import QueuedMessage, queued_messages
+from conversations.archive.runs import ActiveRun, active_runs
 from conversations.archive.sessions import get_session
 from conversations.archive.transcript import live_seq_of, read_live_rows
 from conversations.archive.turns import MAX_PAGE

@@ -111,9 +111,14 @@ class Writer:
         for loop in {job.loop for job in group}:
             jobs = [job for job in group if job.loop is loop]
             try:
-                loop.call_soon_threadsafe(lambda jobs=jobs: [job.settle() for job in jobs])
+                loop.call_soon_threadsafe(_settle_all, jobs)
             except RuntimeError:  # the loop has ended; what was committed stays
                 logger.debug("nobody waits for %d writes any more", len(jobs))
+
+
+def _settle_all(jobs: list[_Job]) -> None:
+    for job in jobs:
+        job.settle()
 
 
 class Readers:

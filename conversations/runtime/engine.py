@@ -11,11 +11,15 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from conversations.archive import messages as archive_messages
+from conversations.archive import rewinds as archive_rewinds
 from conversations.archive import runs as archive_runs
 from conversations.archive.append import Row
-from conversations.archive.runs import Accepted, ActiveRun, Claimed, Restarted
+from conversations.archive.messages import Accepted, Restarted
+from conversations.archive.runs import ActiveRun, Claimed
 from conversations.archive.sessions import get_session
-from conversations.archive.transcript import render_rewound_marker, rewound_ranges
+from conversations.archive.transcript import render_rewound_marker
+from conversations.archive.transcript_plan import rewound_ranges
 from conversations.domain.errors import ProviderError
 from conversations.domain.stream import ModelInfo, Provider
 from conversations.models import Session
@@ -114,7 +118,7 @@ class Runtime:
         """Accept a person's message (see ``archive.runs.accept_message``) and see
         that it is answered. Returns when it is on disk."""
         accepted = await self.writer.write(
-            archive_runs.accept_message,
+            archive_messages.accept_message,
             session,
             client_id=client_id,
             text=text,
@@ -132,7 +136,7 @@ class Runtime:
         self, session: Session, *, client_id: str, turn: int, text: str, user_pk: int | None
     ) -> Accepted:
         restarted = await self.writer.write(
-            archive_runs.edit_message,
+            archive_messages.edit_message,
             session,
             client_id=client_id,
             turn=turn,
@@ -145,19 +149,19 @@ class Runtime:
         self, session: Session, *, client_id: str, turn: int | None, user_pk: int | None
     ) -> Accepted:
         restarted = await self.writer.write(
-            archive_runs.answer_again, session, client_id=client_id, turn=turn, user_pk=user_pk
+            archive_messages.answer_again, session, client_id=client_id, turn=turn, user_pk=user_pk
         )
         return await self._restart(session, restarted)
 
     async def go_on(self, session: Session, *, client_id: str, user_pk: int | None) -> Accepted:
         accepted = await self.writer.write(
-            archive_runs.continue_run, session, client_id=client_id, user_pk=user_pk
+            archive_messages.continue_run, session, client_id=client_id, user_pk=user_pk
         )
         self._begin(session.pk, None)
         return accepted
 
     async def withdraw(self, session: Session, *, run: UUID) -> None:
-        await self.writer.write(archive_runs.withdraw_message, session, run=run)
+        await self.writer.write(archive_messages.withdraw_message, session, run=run)
         await self.publish_queue(session.pk)
 
     async def stop_run(self, session: Session) -> None:
@@ -216,7 +220,7 @@ class Runtime:
             self.publish(session_pk, {"type": "title", "title": title})
 
     async def publish_queue(self, session_pk: int) -> None:
-        waiting = await self.readers.read(archive_runs.queued_messages, session_pk)
+        waiting = await self.readers.read(archive_messages.queued_messages, session_pk)
         self.publish(session_pk, queue_frame(waiting))
 
     async def _restart(self, session: Session, restarted: Restarted) -> Accepted:
@@ -228,7 +232,7 @@ class Runtime:
         self._begin(session.pk, None)
         return accepted
 
-    def _rewound_frame(self, uuid: UUID, rewound: archive_runs.Rewound) -> Frame:
+    def _rewound_frame(self, uuid: UUID, rewound: archive_rewinds.Rewound) -> Frame:
         session = get_session(uuid)
         [whole] = [
             r for r in rewound_ranges(session, source="seq") if r.low <= rewound.from_seq <= r.high

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from conversations.archive.append import Row
-from conversations.archive.runs import ActiveRun, QueuedMessage
+from conversations.archive.messages import QueuedMessage
+from conversations.archive.runs import ActiveRun
 from conversations.domain.runs import IDLE, RUNNING
 
 type Frame = dict[str, Any]

@@ -9,16 +9,14 @@ from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from conversations.archive.append import Appended, NewEvent, PreparedEvent, prepare_event
-from conversations.archive.runs import (
+from conversations.archive.answers import (
     CallRecord,
-    Claimed,
     append_answer,
     append_failed_call,
     append_tool_result,
-    finish_run,
-    note_run,
 )
+from conversations.archive.append import Appended, NewEvent, PreparedEvent, prepare_event
+from conversations.archive.runs import Claimed, finish_run, note_run
 from conversations.archive.sessions import (
     WindowFacts,
     read_window_facts,

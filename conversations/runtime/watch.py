@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from conversations.archive.drafts import Chunk, read_draft
-from conversations.archive.runs import ActiveRun, QueuedMessage, active_runs, queued_messages
+from conversations.archive.messages import QueuedMessage, queued_messages
+from conversations.archive.runs import ActiveRun, active_runs
 from conversations.archive.transcript import read_live_rows, read_session_marks
 
 from .frames import Frame, active_frame, idle_frame, queue_frame, rows_frame

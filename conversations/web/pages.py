@@ -10,22 +10,32 @@ from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
-from django.urls import reverse
 from django.utils.cache import patch_vary_headers
-from django.views.decorators.http import require_GET, require_POST
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from conversations.archive import sessions as archive_sessions
 from conversations.archive import workspaces as archive_workspaces
-from conversations.archive.runs import active_runs, queued_messages
+from conversations.archive.messages import queued_messages
+from conversations.archive.rewinds import is_rewound
+from conversations.archive.runs import active_runs
 from conversations.archive.turns import source_of_turn
 from conversations.domain.cursors import parse_cursor
-from conversations.domain.errors import LoomError, NotFound, Rejected
+from conversations.domain.errors import LoomError, NotFound, NotPermitted, Rejected
 from conversations.domain.runs import IDLE, QUEUED
+from conversations.domain.text import storable
 from conversations.models import Session, Workspace
 from conversations.runtime.choices import list_models, recover_session
 from conversations.runtime.current import current_runtime
 
-from .access import MANAGE, WRITE, Access, get_session_for, get_workspace_for
+from .access import (
+    MANAGE,
+    WRITE,
+    Access,
+    get_session_for,
+    get_workspace_for,
+    post_by_person,
+    sign_in_first,
+)
 from .forms import (
     MemberForm,
     WorkspaceForm,
@@ -43,9 +53,13 @@ EXAMPLES = (
 )
 
 
+LONGEST_QUERY = 200
+"""Characters of a filter that count; SQLite refuses a pattern above 50,000."""
+
+
 def person(request: HttpRequest) -> User:
     """The signed-in person of a view that requires one."""
-    assert isinstance(request.user, User)  # noqa: S101 (login_required)
+    assert isinstance(request.user, User)
     return request.user
 
 
@@ -65,7 +79,7 @@ def render_page(
 
 
 @login_required
-@require_GET
+@require_safe
 def home(request: HttpRequest) -> HttpResponse:
     return _home(request, WorkspaceForm())
 
@@ -80,8 +94,7 @@ def _home(request: HttpRequest, form: WorkspaceForm, *, status: int = 200) -> Ht
     return render(request, "home.html", context, status=status)
 
 
-@login_required
-@require_POST
+@post_by_person
 def workspace_create(request: HttpRequest) -> HttpResponse:
     form = WorkspaceForm(request.POST)
     if not form.is_valid():
@@ -100,14 +113,14 @@ def workspace_create(request: HttpRequest) -> HttpResponse:
 
 
 @login_required
-@require_GET
+@require_safe
 def workspace(request: HttpRequest, slug: str) -> HttpResponse:
     found, access = get_workspace_for(person(request), slug)
     context = {
         "workspace": _workspace_context(found, access),
         "sessions": read_session_list(
             found,
-            query=request.GET.get("q", "").strip(),
+            query=request.GET.get("q", "").strip()[:LONGEST_QUERY],
             archived=request.GET.get("archived") == "1",
             before=request.GET.get("before", ""),
         ),
@@ -127,19 +140,25 @@ def _workspace_context(workspace: Workspace, access: Access) -> dict[str, Any]:
 
 
 @login_required
+@require_http_methods(["GET", "HEAD", "POST"])
 def workspace_settings(request: HttpRequest, slug: str) -> HttpResponse:
     found, _ = get_workspace_for(person(request), slug, to=MANAGE)
+    form = _settings_form(found, request.POST if request.method == "POST" else None)
+    if form.is_valid():
+        archive_workspaces.change_workspace(found, **form.cleaned_data)
+        messages.success(request, "Saved.")
+        return redirect("workspace_settings", slug=slug)
+    return _settings_page(request, found, form, MemberForm())
+
+
+def _settings_form(found: Workspace, data: Any = None) -> WorkspaceSettingsForm:
     initial = {
         "name": found.name,
         "instructions": found.instructions,
         "default_model": found.default_model,
     }
-    form = WorkspaceSettingsForm(request.POST or None, initial=initial)
-    if request.method == "POST" and form.is_valid():
-        archive_workspaces.change_workspace(found, **form.cleaned_data)
-        messages.success(request, "Saved.")
-        return redirect("workspace_settings", slug=slug)
-    return _settings_page(request, found, form, MemberForm())
+    models = [model.id for model in list_models()]
+    return WorkspaceSettingsForm(data, initial=initial, models=[*models, found.default_model])
 
 
 def _settings_page(
@@ -160,8 +179,7 @@ def _settings_page(
     return render(request, "workspace_settings.html", context, status=status)
 
 
-@login_required
-@require_POST
+@post_by_person
 def workspace_member_add(request: HttpRequest, slug: str) -> HttpResponse:
     found, _ = get_workspace_for(person(request), slug, to=MANAGE)
     form = MemberForm(request.POST)
@@ -172,31 +190,31 @@ def workspace_member_add(request: HttpRequest, slug: str) -> HttpResponse:
         except Rejected as error:
             form.add_error("username", error.message)
         else:
-            return redirect("workspace_settings", slug=slug)
-    initial = WorkspaceSettingsForm(
-        initial={
-            "name": found.name,
-            "instructions": found.instructions,
-            "default_model": found.default_model,
-        }
-    )
-    return _settings_page(request, found, initial, form)
+            return _to_settings(request, slug)
+    return _settings_page(request, found, _settings_form(found), form)
 
 
-@login_required
-@require_POST
+@post_by_person
 def workspace_member_remove(request: HttpRequest, slug: str) -> HttpResponse:
     found, _ = get_workspace_for(person(request), slug, to=MANAGE)
     try:
-        user = archive_workspaces.find_user(request.POST.get("username", ""))
+        user = archive_workspaces.find_user(storable(request.POST.get("username", "")))
         archive_workspaces.remove_member(found, user_pk=user.pk)
     except Rejected as error:
         messages.error(request, error.message)
+    return _to_settings(request, slug)
+
+
+def _to_settings(request: HttpRequest, slug: str) -> HttpResponse:
+    """Back to the settings, unless they are not this person's any more."""
+    try:
+        get_workspace_for(person(request), slug, to=MANAGE)
+    except (NotFound, NotPermitted):
+        return redirect("home")
     return redirect("workspace_settings", slug=slug)
 
 
-@login_required
-@require_POST
+@post_by_person
 def session_create(request: HttpRequest, slug: str) -> HttpResponse:
     found, _ = get_workspace_for(person(request), slug, to=WRITE)
     session = archive_sessions.open_empty_session(found, owner=person(request))
@@ -204,7 +222,7 @@ def session_create(request: HttpRequest, slug: str) -> HttpResponse:
 
 
 @login_required
-@require_GET
+@require_safe
 def session(request: HttpRequest, uuid: UUID) -> HttpResponse:
     """The chat. ``before`` and ``after`` page through the transcript; ``all=1``
     shows the rows that left the active path too."""
@@ -219,7 +237,7 @@ def session(request: HttpRequest, uuid: UUID) -> HttpResponse:
 
 
 @login_required
-@require_GET
+@require_safe
 def turn(request: HttpRequest, uuid: UUID, number: int) -> HttpResponse:
     """The page around a turn. A turn that left the active path is shown there."""
     found, access = get_session_for(person(request), uuid)
@@ -229,7 +247,7 @@ def turn(request: HttpRequest, uuid: UUID, number: int) -> HttpResponse:
         _recovered(found),
         limit=settings.LOOM.page_size,
         around_turn=number,
-        include_rewound=archive_sessions.is_rewound(found, number),
+        include_rewound=is_rewound(found.pk, number),
     )
     return _chat(request, found, access, page, target_turn=number)
 
@@ -292,7 +310,7 @@ def _chat_surroundings(request: HttpRequest, found: Session) -> dict[str, Any]:
             "text": run.note if run else "",
             "elapsed_ms": run.elapsed_ms if run else 0,
         },
-        "queue": queue,
+        "queue": [{"run": item.run, "text": storable(item.text)} for item in queue],
         "models": list_models(),
         "is_demo": not loom.api_key,
         "sidebar": read_session_list(found.workspace),
@@ -308,7 +326,7 @@ def _chat_surroundings(request: HttpRequest, found: Session) -> dict[str, Any]:
 
 
 @login_required
-@require_GET
+@require_safe
 def turn_source(request: HttpRequest, uuid: UUID, number: int) -> HttpResponse:
     """A turn's verbatim text, for copying it and for rows too long for the page."""
     found, _ = get_session_for(person(request), uuid)
@@ -325,17 +343,14 @@ async def session_send(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
     """A message by a plain form, for pages without JavaScript."""
     user = await request.auser()
     if not user.is_authenticated:
-        return redirect(f"{reverse('sign_in')}?next={reverse('session', args=[uuid])}")
+        return sign_in_first(uuid=uuid)
     found, access = await sync_to_async(get_session_for)(user, uuid, to=WRITE)
     text = request.POST.get("text", "")
     try:
+        client_id = check_client_id(request.POST.get("client_id") or uuid4().hex)
+        message = check_message_text(text.replace("\r\n", "\n"))
         runtime = await current_runtime()
-        await runtime.send(
-            found,
-            client_id=check_client_id(request.POST.get("client_id") or uuid4().hex),
-            text=check_message_text(text.replace("\r\n", "\n")),
-            user_pk=user.pk,
-        )
+        await runtime.send(found, client_id=client_id, text=message, user_pk=user.pk)
     except LoomError as error:
         return await sync_to_async(_refused)(request, found, access, text, error)
     return redirect("session", uuid=uuid)
@@ -356,8 +371,7 @@ def _refused(
     )
 
 
-@login_required
-@require_POST
+@post_by_person
 def session_rename(request: HttpRequest, uuid: UUID) -> HttpResponse:
     found, _ = get_session_for(person(request), uuid, to=WRITE)
     try:
@@ -367,24 +381,21 @@ def session_rename(request: HttpRequest, uuid: UUID) -> HttpResponse:
     return _back(request, found)
 
 
-@login_required
-@require_POST
+@post_by_person
 def session_pin(request: HttpRequest, uuid: UUID) -> HttpResponse:
     found, _ = get_session_for(person(request), uuid, to=WRITE)
     archive_sessions.pin_session(found, pinned=found.pinned_at is None)
     return _back(request, found)
 
 
-@login_required
-@require_POST
+@post_by_person
 def session_archive(request: HttpRequest, uuid: UUID) -> HttpResponse:
     found, _ = get_session_for(person(request), uuid, to=WRITE)
     archive_sessions.archive_session(found, archived=found.archived_at is None)
     return _back(request, found)
 
 
-@login_required
-@require_POST
+@post_by_person
 def session_model(request: HttpRequest, uuid: UUID) -> HttpResponse:
     found, _ = get_session_for(person(request), uuid, to=WRITE)
     chosen = request.POST.get("model", "")

@@ -25,7 +25,7 @@ from conversations.archive.export_sessions import choose_sessions, session_lines
 from conversations.archive.import_rows import ImportedEvent, ImportedTurn, store_rows
 from conversations.archive.import_sessions import ImportCounts, import_file
 from conversations.archive.import_targets import ImportTarget
-from conversations.archive.runs import append_rewind
+from conversations.archive.rewinds import append_rewind
 from conversations.archive.sessions import create_session, get_session
 from conversations.archive.transcript import read_page
 from conversations.archive.verify import verify_session

@@ -16,7 +16,7 @@ from conversations.archive.journal import (
     get_last_chat_seq,
     synthesize_chat_events_from_turns,
 )
-from conversations.archive.runs import append_rewind
+from conversations.archive.rewinds import append_rewind
 from conversations.archive.sessions import create_session, get_session
 from conversations.archive.transcript import TranscriptPage, live_seq_of, read_live_rows, read_page
 from conversations.domain.cursors import Cursor, parse_cursor
@@ -237,7 +237,8 @@ def test_tool_turns_replay_readably_without_a_journal(session: Session) -> None:
             NewTurn(
                 role="assistant",
                 content="",
-                tool_calls='[{"id": "1", "name": "read_file", "arguments": "{\\"path\\": \\"a.py\\"}"}]',
+                tool_calls='[{"id": "1", "name": "read_file", "arguments":'
+                ' "{\\"path\\": \\"a.py\\"}"}]',
             ),
             NewTurn(
                 role="tool",

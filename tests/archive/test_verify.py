@@ -7,7 +7,7 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 
 from conversations.archive.append import NewEvent, append
-from conversations.archive.runs import append_rewind
+from conversations.archive.rewinds import append_rewind
 from conversations.archive.sessions import create_session, get_session
 from conversations.archive.verify import verify_session, verify_sessions
 from conversations.domain.events import UserMessage

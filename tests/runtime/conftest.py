@@ -100,11 +100,11 @@ class Page:
 
     async def settled(self, runtime: Runtime) -> None:
         """Return when the relay has joined the group of this page's session."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while self._subscriber.session_pk not in runtime.relay.joined:
                 await asyncio.sleep(0.01)
 
-    async def until(self, condition: Callable[[], Any], *, seconds: float = 10) -> None:
+    async def until(self, condition: Callable[[], Any], *, seconds: float = 20) -> None:
         async with asyncio.timeout(seconds):
             while not condition():
                 self._changed.clear()

@@ -7,7 +7,7 @@ import pytest
 from asgiref.sync import sync_to_async
 
 from conversations.archive.journal import get_chat_events
-from conversations.archive.runs import queued_messages
+from conversations.archive.messages import queued_messages
 from conversations.archive.transcript import read_page
 from conversations.archive.turns import read_turns
 from conversations.archive.verify import verify_session

@@ -1,0 +1,121 @@
+"""What a run adds to the archive: answers of the model, results of tools."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from conversations.domain.jsontext import dump_json
+from conversations.domain.turns import NewTurn
+from conversations.models import DraftChunk, ModelCall, ToolCall
+
+from .append import Appended, Counted, PreparedEvent, append
+from .runs import Claimed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallRecord:
+    """One model call as it is kept. Token figures None: not reported."""
+
+    ordinal: int
+    model: str
+    manifest: str
+    request_digest: str
+    message_id: str = ""
+    stop_reason: str = ""
+    error_code: str = ""
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cache_read_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    cost_microusd: int | None = None
+    first_token_ms: int | None = None
+    duration_ms: int | None = None
+
+
+def append_answer(
+    claimed: Claimed,
+    *,
+    turn: NewTurn | None,
+    events: Sequence[PreparedEvent],
+    call: CallRecord,
+    tool_calls: Sequence[dict[str, Any]] = (),
+) -> Appended:
+    """Commit one model call: its turn, rows, record and counters; its draft goes."""
+    with transaction.atomic():
+        appended = append(
+            claimed.session_pk,
+            session_uuid=claimed.session,
+            turns=[turn] if turn else [],
+            events=events,
+            counted=_counted(call),
+        )
+        number = appended.turns[0] if appended.turns else None
+        _insert_call(claimed, call, turn_number=number)
+        for tool_call in tool_calls:
+            _record_tool_call(claimed, tool_call, number or 0)
+        DraftChunk.objects.filter(run=claimed.run_pk).delete()
+    return appended
+
+
+def append_failed_call(claimed: Claimed, *, call: CallRecord) -> None:
+    """Keep the record of a call that gave no answer."""
+    _insert_call(claimed, call, turn_number=None)
+
+
+def _insert_call(claimed: Claimed, call: CallRecord, *, turn_number: int | None) -> None:
+    ModelCall.objects.create(
+        run_id=claimed.run_pk, created_at=timezone.now(), turn_number=turn_number, **asdict(call)
+    )
+
+
+def _counted(call: CallRecord) -> Counted:
+    cached = call.cache_read_tokens or 0
+    return Counted(
+        input_tokens=(call.input_tokens or 0) + cached + (call.cache_write_tokens or 0),
+        output_tokens=call.output_tokens or 0,
+        cached_tokens=cached,
+        cost_microusd=call.cost_microusd or 0,
+    )
+
+
+def _record_tool_call(claimed: Claimed, call: dict[str, Any], turn: int) -> None:
+    ToolCall.objects.create(
+        run_id=claimed.run_pk,
+        call_id=str(call.get("id", ""))[:255],
+        name=str(call.get("name", ""))[:255],
+        arguments=dump_json(call.get("input", {})),
+        state="started",
+        turn_number=turn,
+        created_at=timezone.now(),
+    )
+
+
+def append_tool_result(
+    claimed: Claimed,
+    *,
+    turn: NewTurn,
+    event: PreparedEvent,
+    call_turn: int,
+    ok: bool,
+    duration_ms: int,
+) -> Appended:
+    """Commit a tool's result: its turn, its row and the record of the call."""
+    with transaction.atomic():
+        appended = append(
+            claimed.session_pk,
+            session_uuid=claimed.session,
+            turns=[turn],
+            events=[event],
+        )
+        ToolCall.objects.filter(
+            run=claimed.run_pk, turn_number=call_turn, call_id=turn.tool_call_id
+        ).update(
+            state="completed",
+            ok=ok,
+            result_turn=appended.turns[0],
+            duration_ms=duration_ms,
+        )
+    return appended

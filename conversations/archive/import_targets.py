@@ -1,0 +1,156 @@
+"""Where an imported session goes: its workspace, its owner, the session itself."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid5
+
+from django.contrib.auth.models import User
+from django.utils import timezone
+from django.utils.text import slugify
+
+from conversations.domain.digest import first_digest
+from conversations.domain.text import one_line
+from conversations.models import Membership, Session, Workspace
+
+from .interchange import NAMESPACE, SessionLine, add_metadata
+from .workspaces import add_member, create_workspace
+
+IMPORTED_SLUG = "imported"
+"""The workspace of sessions that name none."""
+
+SLUG_LIMIT = 60
+TITLE_LIMIT = 200
+
+type Note = Callable[[str], None]
+"""Says something about the session's line that the operator should know."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportTarget:
+    """``owner`` and ``workspace`` win over what a file says; ``default_owner`` gets
+    sessions whose owner nobody knows. New workspaces get a folder below ``root``."""
+
+    default_owner: User
+    root: Path
+    owner: User | None = None
+    workspace: Workspace | None = None
+
+
+@dataclass(slots=True)
+class SessionFinder:
+    """Finds or makes the session that a line means. A line without a uuid means the
+    session with its key; without a key, one whose uuid is made from the line and the
+    one after it, so that the same file means the same sessions again."""
+
+    target: ImportTarget
+    _unnamed: Counter[bytes] = field(default_factory=Counter)
+
+    def open(
+        self, header: SessionLine, *, raw: bytes, following: bytes, note: Note
+    ) -> tuple[Session, bool]:
+        """The session, and whether it is new."""
+        owner = self._owner(header)
+        workspace = self._workspace(header, owner, note)
+        uuid = header.uuid
+        if uuid is None and header.key is not None:
+            known = Session.objects.filter(workspace=workspace, key=header.key).first()
+            if known is not None:
+                return known, False
+            uuid = uuid5(NAMESPACE, f"key {workspace.slug} {header.key}")
+        uuid = uuid or self._uuid_of_content(raw, following)
+        known = Session.objects.filter(uuid=uuid).first()
+        if known is not None:
+            return known, False
+        return self._create(uuid, header, workspace, owner, note), True
+
+    def _uuid_of_content(self, raw: bytes, following: bytes) -> UUID:
+        digest = sha256(raw.strip() + b"\n" + following.strip()).digest()
+        self._unnamed[digest] += 1
+        return uuid5(NAMESPACE, f"content {digest.hex()} {self._unnamed[digest]}")
+
+    def _owner(self, header: SessionLine) -> User:
+        if self.target.owner is not None:
+            return self.target.owner
+        named = User.objects.filter(username=header.owner).first() if header.owner else None
+        return named or self.target.default_owner
+
+    def _workspace(self, header: SessionLine, owner: User, note: Note) -> Workspace:
+        if self.target.workspace is not None:
+            return self.target.workspace
+        slug = slugify(header.workspace)[:SLUG_LIMIT].strip("-_") or IMPORTED_SLUG
+        found = Workspace.objects.filter(slug=slug).first()
+        if found is not None:
+            return found
+        folder = self.target.root / slug
+        folder.mkdir(parents=True, exist_ok=True)
+        note(f"made the workspace {slug} on the folder {folder}")
+        return create_workspace(root=folder.resolve(), name=slug, slug=slug, owner=owner)
+
+    def _create(
+        self, uuid: UUID, header: SessionLine, workspace: Workspace, owner: User, note: Note
+    ) -> Session:
+        extra: dict[str, Any] = {}
+        key = header.key
+        if key is not None and Session.objects.filter(workspace=workspace, key=key).exists():
+            note("another session of the workspace has its key; kept without one")
+            extra["original_key"], key = key, None
+        if header.owner and header.owner != owner.username:
+            extra["original_owner"] = header.owner
+        if header.workspace and header.workspace != workspace.slug:
+            extra["original_workspace"] = header.workspace
+        self._admit(workspace, owner, note)
+        metadata = add_metadata(header.metadata, extra)
+        return _insert_session(uuid, header, workspace, owner, key=key, metadata=metadata)
+
+    def _admit(self, workspace: Workspace, owner: User, note: Note) -> None:
+        """Whom the operator names as owner may take part in the workspace; a name
+        in a file gives nobody access."""
+        if Membership.objects.filter(workspace=workspace, user=owner).exists():
+            return
+        if owner == self.target.owner:
+            add_member(workspace, user_pk=owner.pk, role=Membership.Role.MEMBER)
+        else:
+            note(f"its owner {owner.username} is no member of the workspace {workspace.slug}")
+
+
+def _insert_session(
+    uuid: UUID,
+    header: SessionLine,
+    workspace: Workspace,
+    owner: User,
+    *,
+    key: str | None,
+    metadata: str,
+) -> Session:
+    created_at = header.created_at or timezone.now()
+    return Session.objects.create(
+        uuid=uuid,
+        workspace=workspace,
+        owner=owner,
+        key=key,
+        channel=header.channel,
+        title=one_line(header.title, limit=TITLE_LIMIT),
+        title_is_chosen=header.title_is_chosen,
+        model=header.model,
+        system_prompt=header.system_prompt,
+        state=header.state,
+        state_turn=header.state_turn,
+        floor_turn=max(1, header.floor_turn),
+        turn_digest=first_digest(uuid, chain="turns"),
+        event_digest=first_digest(uuid, chain="events"),
+        input_tokens=header.input_tokens,
+        output_tokens=header.output_tokens,
+        cached_tokens=header.cached_tokens,
+        cost_microusd=header.cost_microusd,
+        fork_turn=header.fork_turn,
+        created_at=created_at,
+        last_active_at=header.last_active_at or created_at,
+        expires_at=header.expires_at,
+        archived_at=header.archived_at,
+        pinned_at=header.pinned_at,
+        metadata=metadata,
+    )

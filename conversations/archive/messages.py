@@ -1,0 +1,302 @@
+"""Messages of a person: accepted once, queued, withdrawn, edited, answered again.
+
+A message is on disk before it is acknowledged. If the session is idle its turn
+and row are committed with it; otherwise it waits as a queued run, and becomes a
+turn when it is claimed.
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+from uuid import UUID
+
+from django.db import connection, transaction
+from django.utils import timezone
+
+from conversations.domain import runs as states
+from conversations.domain.errors import Conflict, Rejected
+from conversations.domain.jsontext import dump_json
+from conversations.domain.runs import ACTIVE_STATES, QUEUED, RUNNING
+from conversations.models import Rewind, Run, Session, Turn
+
+from .append import Appended, Row
+from .rewinds import (
+    Rewound,
+    append_rewind,
+    first_seq_from_turn,
+    first_seq_of_answer,
+    is_rewound,
+)
+from .runs import Claimed, append_user_turn, lock_session, make_claimed, message_text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueuedMessage:
+    run: UUID
+    text: str
+    client_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accepted:
+    """What became of a message. ``turn`` and ``seq`` are None while it waits.
+    ``is_new`` is False when the same ``client_id`` had been accepted before.
+    ``claimed``: the session was idle, and the run is the caller's to carry out."""
+
+    run: UUID
+    run_pk: int
+    client_id: str
+    state: str
+    turn: int | None
+    seq: int | None
+    is_new: bool
+    rows: list[Row] = field(default_factory=list)
+    title: str = ""
+    claimed: Claimed | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restarted:
+    """A run that answers an earlier message again, and the rows it replaced."""
+
+    accepted: Accepted
+    rewound: Rewound
+
+
+def accept_message(
+    session: Session,
+    *,
+    client_id: str,
+    text: str,
+    user_pk: int | None,
+    max_queued: int,
+    owner: str = "",
+) -> Accepted:
+    """Commit a person's message, once for each ``client_id``; in an idle session
+    claim its run for ``owner`` in the same transaction.
+
+    Raises Rejected for an empty message or an archived session, Conflict when too
+    many messages wait already. Raw SQL where a first word waits for it.
+    """
+    if not text.strip():
+        raise Rejected("A message needs at least one character.", code="message_empty")
+    with transaction.atomic(), connection.cursor() as cursor:
+        is_archived = lock_session(session.pk)
+        known_pk, busy = _known_and_busy(cursor, session.pk, client_id)
+        if known_pk is not None:
+            return _accepted_before(Run.objects.get(pk=known_pk))
+        _refuse_archived(is_archived)
+        if busy > max_queued:
+            raise Conflict(
+                f"{busy - 1} messages wait already. Withdraw one, or wait for an answer.",
+                code="queue_full",
+            )
+        run = Run(
+            session=session,
+            client_id=client_id,
+            kind=states.MESSAGE,
+            state=QUEUED,
+            text=dump_json(text),
+            requested_by_id=user_pk,
+            created_at=timezone.now(),
+        )
+        appended = None if busy else append_user_turn(run, session, text)
+        if not busy and owner:
+            run.state, run.owner = RUNNING, owner
+            run.started_at = run.heartbeat_at = run.created_at
+        _insert_run(cursor, run)
+        claimed = make_claimed(run, session, appended) if run.state == RUNNING else None
+        return _accepted(run, appended, claimed=claimed)
+
+
+def _known_and_busy(cursor: Any, session_pk: int, client_id: str) -> tuple[int | None, int]:
+    """The run of this ``client_id``, if any, and how many runs are not over."""
+    cursor.execute(
+        "SELECT (SELECT id FROM conversations_run WHERE session_id = %s AND client_id = %s),"
+        " (SELECT COUNT(*) FROM conversations_run WHERE session_id = %s AND state IN (%s, %s, %s))",
+        [session_pk, client_id, session_pk, *ACTIVE_STATES, QUEUED],
+    )
+    known_pk, busy = cursor.fetchone()
+    return known_pk, busy
+
+
+def _insert_run(cursor: Any, run: Run) -> None:
+    values = [
+        field.get_db_prep_save(getattr(run, field.attname), connection) for field in _RUN_FIELDS
+    ]
+    marks = ", ".join(["%s"] * len(values))
+    cursor.execute(
+        f"INSERT INTO conversations_run ({_RUN_COLUMNS}) VALUES ({marks}) RETURNING id",  # noqa: S608 (columns of the model)
+        values,
+    )
+    run.pk = cursor.fetchone()[0]
+
+
+_RUN_FIELDS = [field for field in Run._meta.concrete_fields if not field.primary_key]
+_RUN_COLUMNS = ", ".join(str(field.column) for field in _RUN_FIELDS)
+
+
+def _refuse_archived(is_archived: bool) -> None:
+    if is_archived:
+        raise Conflict(
+            "This session is archived. Bring it back to go on with it.", code="session_archived"
+        )
+
+
+def _known(session: Session, client_id: str) -> Accepted | None:
+    run = Run.objects.filter(session=session.pk, client_id=client_id).first()
+    return None if run is None else _accepted_before(run)
+
+
+def _accepted_before(run: Run) -> Accepted:
+    return replace(_accepted(run, None), is_new=False)
+
+
+def _create_run(
+    session: Session, client_id: str, kind: str, user_pk: int | None, **fields: Any
+) -> Run:
+    return Run.objects.create(
+        session=session,
+        client_id=client_id,
+        kind=kind,
+        state=QUEUED,
+        requested_by_id=user_pk,
+        created_at=timezone.now(),
+        **fields,
+    )
+
+
+def _accepted(run: Run, appended: Appended | None, *, claimed: Claimed | None = None) -> Accepted:
+    return Accepted(
+        run=run.uuid,
+        run_pk=run.pk,
+        client_id=run.client_id,
+        state=run.state,
+        turn=run.user_turn,
+        seq=run.user_seq,
+        is_new=True,
+        rows=appended.rows if appended else [],
+        title=appended.title if appended else "",
+        claimed=claimed,
+    )
+
+
+def withdraw_message(session: Session, *, run: UUID) -> None:
+    """Take back a message that still waits. Raises Conflict when it is too late.
+    The message stays in the archive as a run that was stopped before it began."""
+    changed = Run.objects.filter(session=session.pk, uuid=run, state=QUEUED, user_turn=None).update(
+        state=states.STOPPED, finished_at=timezone.now(), note="withdrawn"
+    )
+    if not changed:
+        raise Conflict("This message is not waiting any more.", code="not_queued")
+
+
+def queued_messages(session_pk: int) -> list[QueuedMessage]:
+    """Messages that wait for a run to end, in order."""
+    waiting = Run.objects.filter(
+        session=session_pk, state=QUEUED, user_turn=None, kind=states.MESSAGE
+    ).order_by("pk")
+    return [
+        QueuedMessage(run=run.uuid, text=message_text(run), client_id=run.client_id)
+        for run in waiting
+    ]
+
+
+def edit_message(
+    session: Session, *, client_id: str, turn: int, text: str, user_pk: int | None
+) -> Restarted:
+    """Replace a person's message and all that follows: a rewind, then a new turn.
+
+    Raises Rejected when the turn is not a message of the person on the active
+    path, Conflict while a run is active.
+    """
+    if not text.strip():
+        raise Rejected("A message needs at least one character.", code="message_empty")
+    with transaction.atomic():
+        is_archived = lock_session(session.pk)
+        known = _known(session, client_id)
+        if known is not None:
+            return Restarted(accepted=known, rewound=Rewound(from_seq=1, to_seq=0))
+        _refuse_archived(is_archived)
+        _refuse_busy(session.pk)
+        _require_active_user_turn(session, turn)
+        rewound = append_rewind(
+            session,
+            from_turn=turn,
+            from_seq=first_seq_from_turn(session.pk, turn),
+            reason=Rewind.Reason.EDIT,
+            actor_pk=user_pk,
+        )
+        run = _create_run(session, client_id, states.MESSAGE, user_pk, text=dump_json(text))
+        appended = append_user_turn(run, session, text)
+        run.save(update_fields=["user_turn", "user_seq"])
+        return Restarted(accepted=_accepted(run, appended), rewound=rewound)
+
+
+def answer_again(
+    session: Session, *, client_id: str, turn: int | None, user_pk: int | None
+) -> Restarted:
+    """Answer a message of the person anew; what followed it is rewound.
+
+    ``turn`` None means the last message. Raises as :func:`edit_message`.
+    """
+    with transaction.atomic():
+        is_archived = lock_session(session.pk)
+        known = _known(session, client_id)
+        if known is not None:
+            return Restarted(accepted=known, rewound=Rewound(from_seq=1, to_seq=0))
+        _refuse_archived(is_archived)
+        _refuse_busy(session.pk)
+        chosen = turn if turn is not None else last_user_turn(session.pk)
+        if chosen is None:
+            raise Rejected("There is no message to answer yet.", code="nothing_to_answer")
+        _require_active_user_turn(session, chosen)
+        rewound = append_rewind(
+            session,
+            from_turn=chosen + 1,
+            from_seq=first_seq_of_answer(session.pk, chosen),
+            reason=Rewind.Reason.REGENERATE,
+            actor_pk=user_pk,
+        )
+        run = _create_run(session, client_id, states.REGENERATE, user_pk, user_turn=chosen)
+        return Restarted(accepted=_accepted(run, None), rewound=rewound)
+
+
+def continue_run(session: Session, *, client_id: str, user_pk: int | None) -> Accepted:
+    """Go on after an answer that was cut off. Raises Conflict while a run is active,
+    Rejected when there is nothing to go on from."""
+    with transaction.atomic():
+        is_archived = lock_session(session.pk)
+        known = _known(session, client_id)
+        if known is not None:
+            return known
+        _refuse_archived(is_archived)
+        _refuse_busy(session.pk)
+        turn = last_user_turn(session.pk)
+        if turn is None:
+            raise Rejected("There is nothing to go on from yet.", code="nothing_to_answer")
+        return _accepted(
+            _create_run(session, client_id, states.CONTINUE, user_pk, user_turn=turn), None
+        )
+
+
+def _refuse_busy(session_pk: int) -> None:
+    if Run.objects.filter(session=session_pk, state__in=(*ACTIVE_STATES, QUEUED)).exists():
+        raise Conflict("An answer is being written. Stop it first.", code="session_busy")
+
+
+def _require_active_user_turn(session: Session, number: int) -> None:
+    is_user = Turn.objects.filter(session=session.pk, number=number, role="user").exists()
+    if not is_user or is_rewound(session.pk, number):
+        raise Rejected(
+            "This is not a message of the conversation as it stands.", code="not_a_message"
+        )
+
+
+def last_user_turn(session_pk: int) -> int | None:
+    """The person's last message on the active path."""
+    numbers = (
+        Turn.objects.filter(session=session_pk, role="user")
+        .order_by("-number")
+        .values_list("number", flat=True)
+    )
+    return next((n for n in numbers.iterator(chunk_size=50) if not is_rewound(session_pk, n)), None)

@@ -1,0 +1,66 @@
+"""Rewinds: markers that say what is no longer on the active path. Nothing goes."""
+
+from dataclasses import dataclass
+
+from django.db.models import F, QuerySet
+from django.utils import timezone
+
+from conversations.domain.events import CONTENT_INDICATOR, USER_MESSAGE
+from conversations.models import ChatEvent, Rewind, Session
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewound:
+    """Rows that left the active path; an empty range when there were none."""
+
+    from_seq: int
+    to_seq: int
+
+
+def append_rewind(
+    session: Session, *, from_turn: int, from_seq: int | None, reason: str, actor_pk: int | None
+) -> Rewound:
+    """Mark all turns from one on, and all rows from one on (None: no row), as no
+    longer on the active path."""
+    counters = Session.objects.values("next_turn", "next_seq").get(pk=session.pk)
+    last_turn, last_seq = counters["next_turn"] - 1, counters["next_seq"] - 1
+    from_seq = last_seq + 1 if from_seq is None else from_seq
+    if last_turn < from_turn and last_seq < from_seq:
+        return Rewound(from_seq=1, to_seq=0)
+    Rewind.objects.create(
+        session_id=session.pk,
+        from_turn=from_turn,
+        to_turn=last_turn,
+        from_seq=from_seq,
+        to_seq=last_seq,
+        reason=reason,
+        actor_id=actor_pk,
+        created_at=timezone.now(),
+    )
+    Session.objects.filter(pk=session.pk).update(rewind_count=F("rewind_count") + 1)
+    return Rewound(from_seq=from_seq, to_seq=last_seq)
+
+
+def first_seq_of_answer(session_pk: int, user_turn: int) -> int | None:
+    """Where the rows begin that follow a message of the person; the notices and
+    footers of an answer without a turn of its own carry the message's turn."""
+    asked = _events_from(session_pk, user_turn).filter(
+        turn_number=user_turn, event_type__in=(USER_MESSAGE, CONTENT_INDICATOR)
+    )
+    last = asked.order_by("-seq").values_list("seq", flat=True).first()
+    return last + 1 if last is not None else first_seq_from_turn(session_pk, user_turn + 1)
+
+
+def first_seq_from_turn(session_pk: int, turn: int) -> int | None:
+    events = _events_from(session_pk, turn).order_by("turn_number", "seq")
+    return events.values_list("seq", flat=True).first()
+
+
+def _events_from(session_pk: int, turn: int) -> QuerySet[ChatEvent]:
+    return ChatEvent.objects.filter(session=session_pk, turn_number__gte=turn)
+
+
+def is_rewound(session_pk: int, number: int) -> bool:
+    return Rewind.objects.filter(
+        session=session_pk, from_turn__lte=number, to_turn__gte=number
+    ).exists()

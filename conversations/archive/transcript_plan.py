@@ -1,0 +1,202 @@
+"""The transcript as segments, before any row is read.
+
+Stretches of the journal, stretches of turns that the journal does not cover, and
+markers where rows left the active path, in the order of the page. Since ``seq``
+has no gaps, the plan knows how many rows a stretch of the journal has. A page is
+cut out of the plan by a cursor.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from conversations.domain.cursors import Cursor
+from conversations.models import ChatEvent, JournalGap, Rewind, Session
+
+from .turns import merge_ranges
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Part of the plan: ``kind`` is ``seq``, ``turn`` or ``rewound``. ``after_seq``
+    places a stretch of turns in the journal. ``part`` cuts into the row parts of
+    the first (``skip``) or before the last (``stop``) turn."""
+
+    kind: str
+    low: int
+    high: int
+    after_seq: int = 0
+    skip: int = 0
+    stop: int | None = None
+    rewind: "RewoundRange | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class RewoundRange:
+    """Rows of one source that left the active path, and when they last did."""
+
+    source: str
+    low: int
+    high: int
+    created_at: datetime
+
+    @property
+    def count(self) -> int:
+        return self.high - self.low + 1
+
+
+def rewound_ranges(session: Session, *, source: str) -> list[RewoundRange]:
+    """What is off the active path: disjoint ranges of ``seq`` or ``turn``, in order."""
+    if session.rewind_count == 0:
+        return []
+    names = (f"from_{source}", f"to_{source}", "created_at")
+    rows = list(Rewind.objects.filter(session=session.pk).values_list(*names))
+    ranges = merge_ranges((low, high) for low, high, _ in rows)
+    return [
+        RewoundRange(source, low, high, max(at for a, _, at in rows if low <= a <= high))
+        for low, high in ranges
+    ]
+
+
+def make_plan(
+    session: Session, use_journal: bool, synthesise: bool, include_rewound: bool
+) -> list[Stretch]:
+    if not use_journal:
+        stretches = [Stretch("turn", 1, session.turn_count, after_seq=session.last_seq)]
+    else:
+        stretches = list(_stretches(session, synthesise))
+    stretches = [stretch for stretch in stretches if stretch.low <= stretch.high]
+    if include_rewound or session.rewind_count == 0:
+        return stretches
+    hidden = {
+        source: rewound_ranges(session, source=source)
+        for source in {stretch.kind for stretch in stretches}
+    }
+    return [piece for stretch in stretches for piece in _cut_out(stretch, hidden[stretch.kind])]
+
+
+def _stretches(session: Session, synthesise: bool) -> Iterator[Stretch]:
+    position = 1
+    gaps = JournalGap.objects.filter(session=session.pk).order_by("after_seq", "from_turn")
+    if synthesise:
+        for low, high, after_seq in gaps.values_list("from_turn", "to_turn", "after_seq"):
+            yield Stretch("seq", position, after_seq)
+            yield Stretch("turn", low, high, after_seq=after_seq)
+            position = after_seq + 1
+    yield Stretch("seq", position, session.last_seq)
+    if synthesise:
+        tail = session.journal_turn + 1
+        yield Stretch("turn", tail, session.turn_count, after_seq=session.last_seq)
+
+
+def _cut_out(stretch: Stretch, hidden: Iterable[RewoundRange]) -> Iterator[Stretch]:
+    """The stretch without what is hidden, a marker in the place of each range."""
+    low = stretch.low
+    for rewound in hidden:
+        start, end = max(low, rewound.low), min(stretch.high, rewound.high)
+        if start > end:
+            continue
+        if low < start:
+            yield replace(stretch, low=low, high=start - 1)
+        yield Stretch(
+            "rewound",
+            start,
+            end,
+            after_seq=stretch.after_seq,
+            rewind=replace(rewound, low=start, high=end),
+        )
+        low = end + 1
+    if low <= stretch.high:
+        yield replace(stretch, low=low)
+
+
+def locate(session: Session, plan: Sequence[Stretch], cursor: Cursor) -> Cursor:
+    """The cursor in the source in which the plan has its place: a turn that the
+    journal covers is found by the seq of its first event, and the reverse."""
+    has_turns = any(_source(stretch) == "turn" for stretch in plan)
+    if cursor.source == "turn":
+        inside = any(
+            _source(stretch) == "turn" and stretch.low <= cursor.number <= stretch.high
+            for stretch in plan
+        )
+        if inside or (not any(_source(stretch) == "seq" for stretch in plan)):
+            return cursor
+        first = first_seq_of_turn(session, cursor.number)
+        return Cursor("seq", first) if first is not None else cursor
+    if has_turns and not any(_source(stretch) == "seq" for stretch in plan):
+        turn = (
+            ChatEvent.objects.filter(
+                session=session.pk, seq__lte=cursor.number, turn_number__isnull=False
+            )
+            .order_by("-seq")
+            .values_list("turn_number", flat=True)
+            .first()
+        )
+        return Cursor("turn", turn or 0)
+    return cursor
+
+
+def first_seq_of_turn(session: Session, turn: int) -> int | None:
+    return (
+        ChatEvent.objects.filter(session=session.pk, turn_number__gte=turn)
+        .order_by("turn_number", "seq")
+        .values_list("seq", flat=True)
+        .first()
+    )
+
+
+def _source(stretch: Stretch) -> str:
+    return stretch.rewind.source if stretch.rewind else stretch.kind
+
+
+def _side(stretch: Stretch, cursor: Cursor) -> int:
+    """-1: the stretch lies before the cursor, 1: after it, 0: the cursor is in it."""
+    source = _source(stretch)
+    if source == cursor.source:
+        if stretch.high < cursor.number:
+            return -1
+        return 1 if stretch.low > cursor.number else 0
+    if source == "turn":  # and the cursor is a seq
+        return -1 if stretch.after_seq < cursor.number else 1
+    return 0
+
+
+def cut_before(plan: Sequence[Stretch], cursor: Cursor) -> list[Stretch]:
+    """What lies strictly before the cursor."""
+    kept: list[Stretch] = []
+    for stretch in plan:
+        side = _mixed_side(plan, stretch, cursor)
+        if side == -1:
+            kept.append(stretch)
+        elif side == 0 and stretch.kind == "seq" and stretch.low < cursor.number:
+            kept.append(replace(stretch, high=cursor.number - 1))
+        elif side == 0 and stretch.kind == "turn":
+            if cursor.part:
+                kept.append(replace(stretch, high=cursor.number, stop=cursor.part))
+            elif stretch.low < cursor.number:
+                kept.append(replace(stretch, high=cursor.number - 1))
+    return kept
+
+
+def cut_after(plan: Sequence[Stretch], cursor: Cursor) -> list[Stretch]:
+    """What lies strictly after the cursor."""
+    kept: list[Stretch] = []
+    for stretch in plan:
+        side = _mixed_side(plan, stretch, cursor)
+        if side == 1:
+            kept.append(stretch)
+        elif side == 0 and stretch.kind == "seq" and cursor.number < stretch.high:
+            kept.append(replace(stretch, low=cursor.number + 1))
+        elif side == 0 and stretch.kind == "turn":
+            kept.append(replace(stretch, low=cursor.number, skip=cursor.part + 1))
+    return kept
+
+
+def _mixed_side(plan: Sequence[Stretch], stretch: Stretch, cursor: Cursor) -> int:
+    if _source(stretch) == cursor.source or cursor.source == "seq":
+        return _side(stretch, cursor)
+    # A stretch of the journal against a place among turns: by where those stand.
+    for other in plan:
+        if _source(other) == "turn" and other.low <= cursor.number <= other.high:
+            return -1 if stretch.high <= other.after_seq else 1
+    return -1 if cursor.number > 0 else 1
