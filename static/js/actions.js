@@ -1,8 +1,9 @@
 // What can be done with a row: copy, link, edit, regenerate, retry, continue.
 // Loaded with the first use.
 import { announce, byId, find, fromTemplate } from "./dom.js";
-import { refuse } from "./composer.js";
+import { putBack, refuse } from "./composer.js";
 import { toggleGroup } from "./marks.js";
+import { follow } from "./transcript.js";
 
 async function sourceOf({ dataset }) {
   const response = await fetch(`${byId("transcript").dataset.url}t/${dataset.turn}/source/`);
@@ -45,6 +46,7 @@ function request(socket, button, frame, end = refuse) {
   socket.request(frame, (problem) => {
     button.disabled = false;
     end(problem);
+    if (!problem) follow();
   });
 }
 
@@ -58,10 +60,10 @@ async function edit(button, row, socket) {
   if (row.matches(".editing")) return;
   const editor = fromTemplate("editor");
   const field = find("textarea", editor);
-  const close = () => {
+  const close = (focused = button) => {
     editor.remove();
     row.classList.remove("editing");
-    button.focus();
+    focused.focus();
   };
   field.value = source;
   editor.addEventListener("submit", (event) => {
@@ -70,7 +72,7 @@ async function edit(button, row, socket) {
     if (!text || text === source.trim()) return close();
     request(socket, find(".primary", editor), { type: "edit", turn: Number(row.dataset.turn), text }, (problem) => {
       if (problem) find(".error", editor).textContent = problem;
-      else close();
+      else close(byId("message"));
     });
   });
   editor.addEventListener("keydown", (event) => {
@@ -79,7 +81,7 @@ async function edit(button, row, socket) {
     event.preventDefault();
     close();
   });
-  find("[data-cancel]", editor).addEventListener("click", close);
+  find("[data-cancel]", editor).addEventListener("click", () => close());
   row.classList.add("editing");
   row.append(editor);
   field.focus();
@@ -95,6 +97,7 @@ const blockOf = (button) => button.closest(".code");
 
 const ACTIONS = {
   copy: (button, row) => copy(button, row.dataset.turn ? sourceOf(row) : find(".md", row).innerText),
+  "copy-output": (button) => copy(button, button.parentElement.nextElementSibling.textContent),
   "copy-code": (button) => copy(button, find("pre", blockOf(button)).textContent),
   "wrap-code": (button) => { button.ariaPressed = blockOf(button).classList.toggle("wrapped"); },
   link: (button) => copy(button, button.href),
@@ -107,13 +110,16 @@ const ACTIONS = {
   retry: (button, row, socket) => request(socket, button, { type: "retry" }),
   continue: (button, row, socket) => request(socket, button, { type: "continue" }),
   withdraw: (button, row, socket) => {
-    if (!socket.send({ type: "withdraw", run: button.closest("li").dataset.run })) refuse("Not connected. Try it again in a moment.");
+    const item = button.closest("li");
+    if (socket.send({ type: "withdraw", run: item.dataset.run })) putBack(find("span", item).textContent);
+    else refuse("Not connected. Try it again in a moment.");
   },
   unfold: (button, row) => {
     row.classList.remove("folding");
     button.remove();
   },
   group: toggleGroup,
+  help: () => import("./keys.js").then(({ showHelp }) => showHelp()),
 };
 
 export const act = (button, socket) => ACTIONS[button.dataset.action]?.(button, button.closest(".row"), socket);

@@ -1,5 +1,4 @@
-// The chat: frames go from the socket to the modules, one batch per animation frame;
-// what the session does is shown above the composer and in the tab's title.
+// The chat: frames go from the socket to the modules, a batch per animation frame.
 import { announce, byId, find, findAll, fromTemplate } from "./dom.js";
 import { acknowledged, giveBack, refuse, settleMessage, showQueue, startComposer } from "./composer.js";
 import { Socket } from "./socket.js";
@@ -45,12 +44,13 @@ function showState({ run_state: state, text, elapsed_ms: elapsed = 0 }) {
   if (document.hidden) document.title = `(●) ${document.title.replace("(●) ", "")}`;
 }
 
-/** Quiet for a second, since most breaks are shorter. */
+/** Most breaks are shorter than a second. */
 function showConnection(state) {
-  clearTimeout(banner);
   const say = () => byId("banner").replaceChildren(...(state === "open" ? [] : [fromTemplate(`line-${state}`)]));
-  if (state !== "closed") say();
-  else if (!byId("banner").firstChild) banner = setTimeout(say, 1000);
+  if (state === "closed") return (banner ||= setTimeout(say, 1000));
+  clearTimeout(banner);
+  banner = 0;
+  say();
 }
 
 function sync() {
@@ -61,7 +61,7 @@ function sync() {
 
 const clearDraft = () => draft?.clearDraft();
 
-/** Until the module is here its frames are left out; then they are asked for again. */
+/** Frames before the module is here are asked for again. */
 function writeDraft(frame) {
   if (draft) return draft.writeDraft(frame) || sync();
   import("./draft.js").then((module) => {
@@ -77,8 +77,7 @@ const FRAMES = {
     sendAgain();
   },
   ack: (frame) => {
-    if (socket.answer(frame.client_id)) return;
-    acknowledged(frame);
+    if (!socket.answer(frame.client_id)) acknowledged(frame);
     if (lacksNewer()) toLatest();
   },
   error: ({ client_id: id, message }) => {
@@ -112,7 +111,7 @@ function flush() {
   if (frames.length) afterFrames();
 }
 
-/** A hidden tab paints nothing: there a timer does it. */
+/** A hidden tab paints nothing. */
 function take(frame) {
   if (waiting.push(frame) > 1) return;
   if (document.hidden) setTimeout(flush, 250);
@@ -125,11 +124,7 @@ document.addEventListener("visibilitychange", () => {
 
 start(sync);
 const socket = new Socket({
-  address: () => {
-    const url = new URL(`${dataset.socket}?after=${cursor()}`, location.href);
-    url.protocol = url.protocol.replace("http", "ws");
-    return url;
-  },
+  address: () => `${dataset.socket}?after=${cursor()}`,
   onFrame: take,
   onState: showConnection,
 });
@@ -137,19 +132,18 @@ const sendAgain = startComposer(socket);
 showState({ run_state: dataset.runState, text: dataset.runText, elapsed_ms: dataset.elapsed });
 
 document.addEventListener("click", (event) => {
-  const button = event.target.closest("[data-action], #jump, #stop, [data-help]");
+  const button = event.target.closest("[data-action], #jump, #stop");
   if (!button || event.ctrlKey || event.metaKey || event.shiftKey) return;
   event.preventDefault();
   if (button.id === "jump") toLatest();
   else if (button.id === "stop") stop();
-  else if (button.dataset.action) import("./actions.js").then(({ act }) => act(button, socket));
-  else import("./keys.js").then(({ showHelp }) => showHelp());
+  else import("./actions.js").then(({ act }) => act(button, socket));
 });
 
 let press;
 document.addEventListener("keydown", (event) => {
   if (event.key === "Escape") {
-    if (isBusy() && !event.defaultPrevented && !byId("help").open) stop();
+    if (isBusy() && !event.defaultPrevented && !event.target.closest("dialog, [type=search]")) stop();
   } else if (press) press(event);
   else if (event.ctrlKey || event.metaKey || event.altKey || !event.target.matches("input, textarea")) {
     import("./keys.js").then((module) => (press = module.press)(event));

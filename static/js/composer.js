@@ -1,5 +1,5 @@
-// Writing and sending: what is typed survives a reload, what is sent is known by its
-// client_id until it is on disk, what waits is shown and can be taken back.
+// What is typed survives a reload; what is sent is known by its client_id until it is
+// on disk.
 import { byId, find, findAll, fromTemplate, keep, newId, recall } from "./dom.js";
 import { follow } from "./transcript.js";
 
@@ -14,7 +14,6 @@ const keepText = () => keep(DRAFT, field.value);
 const keepPending = () => keep(PENDING, pending.size && [...pending]);
 const standIn = (id) => find(`#pending [data-client-id="${id}"]`);
 
-/** Say by the composer why something was refused. */
 export function refuse(text = "") {
   const box = byId("refused");
   if (!box) return;
@@ -28,7 +27,7 @@ function setText(text) {
   field.focus();
 }
 
-/** Stand-ins for the messages that the server has not confirmed. */
+/** Stand-ins for messages that are not confirmed. */
 function drawPending() {
   for (const [id, text] of pending) {
     if (standIn(id)) continue;
@@ -39,25 +38,24 @@ function drawPending() {
   }
 }
 
-/** A message is confirmed; its stand-in goes when `done`. */
 function confirm(id, done) {
   pending.delete(id);
   keepPending();
   if (done) standIn(id)?.remove();
 }
 
-/** The row of a message came. */
 export const settleMessage = (id) => id && confirm(id, true);
 
-/** The message is on disk: its row comes, or is in the page, or it waits. */
+/** On disk: the row comes, or is in the page, or the message waits. */
 export const acknowledged = ({ client_id: id, seq, queued }) => confirm(id, queued || byId(`row-${seq}`));
 
-/** The message was refused: its text goes back. */
+export const putBack = (text) => setText(`${text}\n\n${field.value}`.trim());
+
+/** Refused: the text goes back. */
 export function giveBack(id) {
   const text = pending.get(id);
-  if (!text) return;
   confirm(id, true);
-  setText(`${text}\n\n${field.value}`.trim());
+  if (text) putBack(text);
 }
 
 export function showQueue(items) {
@@ -71,11 +69,11 @@ export function showQueue(items) {
 
 export function startComposer(socket) {
   const post = ([id, text]) => socket.send({ type: "send", client_id: id, text });
-  setTimeout(drawPending, 1500); // most of what a reload finds is confirmed by then
+  setTimeout(drawPending, 1500); // after a reload most are confirmed by then
 
   function send() {
-    const text = field.value.trim();
-    const excess = text.length - (form.dataset.max || Infinity);
+    const text = field.value.trimEnd();
+    const excess = [...text].length - (form.dataset.max || Infinity); // as the server counts
     if (excess > 0) return refuse(`The message is ${excess} characters too long. At most ${form.dataset.max} fit.`);
     refuse();
     setText("");
@@ -105,6 +103,6 @@ export function startComposer(socket) {
     for (const example of findAll("[data-example]")) example.onclick = () => setText(example.textContent);
     if (matchMedia("(pointer: fine)").matches && !target) field.focus();
   }
-  /** After each connection: what was not confirmed goes again, under its id. */
+  /** Post again what was not confirmed. */
   return () => [...pending].forEach(post);
 }

@@ -1,20 +1,16 @@
-// Small words that every module uses: elements, times, storage.
+// Words that every module uses: elements, times, storage.
 
 export const byId = (id) => document.getElementById(id);
 export const find = (selector, root = document) => root.querySelector(selector);
 export const findAll = (selector, root = document) => [...root.querySelectorAll(selector)];
 export const create = (tag, properties) => Object.assign(document.createElement(tag), properties);
-
-/** A copy of what a <template> holds. */
 export const fromTemplate = (id) => byId(id).content.firstElementChild.cloneNode(true);
-
-/** The elements of HTML that the server made. */
 export const parseHtml = (html) => [...create("template", { innerHTML: html }).content.children];
 
-export const newId = () =>
-  Array.from(crypto.getRandomValues(new Uint8Array(12)), (byte) => byte.toString(16).padStart(2, "0")).join("");
+/** crypto.randomUUID needs TLS. */
+export const newId = () => `${Date.now().toString(36)}-${Math.random().toString(36).slice(2)}`;
 
-/** Say something to screen readers, once. */
+/** Say something to screen readers. */
 export function announce(text) {
   byId("announce").textContent = "";
   setTimeout(() => { byId("announce").textContent = text; }, 50);
@@ -27,14 +23,14 @@ const ago = new Intl.RelativeTimeFormat(undefined, { numeric: "auto", style: "sh
 export const formatDay = format({ dateStyle: "full" });
 
 function relative(moment) {
-  let amount = (moment - Date.now()) / 1000;
-  for (const [unit, size] of [["second", 60], ["minute", 60], ["hour", 24], ["day", 7], ["week", 1e9]]) {
+  let amount = (moment - Date.now()) / 60000;
+  for (const [unit, size] of [["minute", 60], ["hour", 24], ["day", 7], ["week", 1e9]]) {
     if (Math.abs(amount) < size) return ago.format(Math.trunc(amount), unit);
     amount /= size;
   }
 }
 
-/** Write the times under `root` in the reader's zone: the clock, or how long ago. */
+/** Write times in the reader's zone: the clock, or how long ago. */
 export function localise(root) {
   for (const element of findAll("time", root)) {
     const moment = new Date(element.dateTime);
@@ -43,7 +39,7 @@ export function localise(root) {
   }
 }
 
-/** Storage of this tab. It may be off or full: then nothing is kept. */
+/** This tab's storage. It may be off or full: then nothing is kept. */
 export function recall(name) {
   try { return JSON.parse(sessionStorage.getItem(name)); } catch { return null; }
 }

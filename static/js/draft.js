@@ -10,8 +10,12 @@ function add(element) {
   return element;
 }
 
-function place(kind) {
-  if (kind === "tool_use") return find("code", add(fromTemplate("draft-tool")));
+function place({ kind, name }) {
+  if (kind === "tool_use") {
+    const row = add(fromTemplate("draft-tool"));
+    find("b", row).textContent = name ?? "Tool call";
+    return find("code", row);
+  }
   const last = holder.lastElementChild;
   const row = last?.matches(".row-assistant") ? last : add(fromTemplate("draft-row"));
   const element = fromTemplate(kind === "thinking" ? "draft-thinking" : "draft-text");
@@ -24,8 +28,9 @@ function writeBlock(part, html) {
   part.open.innerHTML = html;
 }
 
-function write(part, { kind, text, blocks = [], open }) {
-  if (kind === "tool_use") part.body.textContent += text.slice(0, 120 - part.body.textContent.length);
+/** Text comes as HTML of its blocks, thinking and the arguments of a tool as they are. */
+function write(part, { text, blocks, open }) {
+  if (!blocks) return part.body.append(text);
   for (const html of blocks) {
     writeBlock(part, html);
     part.open = null;
@@ -36,7 +41,7 @@ function write(part, { kind, text, blocks = [], open }) {
 /** Write one frame. False when text before it is missing. */
 export function writeDraft(frame) {
   let part = parts.get(frame.part);
-  if (!part) parts.set(frame.part, part = { body: place(frame.kind), length: 0 });
+  if (!part) parts.set(frame.part, part = { body: place(frame), length: 0 });
   if (frame.reset) {
     part.body.replaceChildren();
     Object.assign(part, { length: 0, open: null });

@@ -1,5 +1,5 @@
-// What the browser adds to rows: local times, toolbars, day lines, folded tool calls.
-// It depends on the rows alone, so streamed rows end up like rows that were loaded.
+// What the browser adds to rows. It depends on them alone: streamed rows end up like
+// loaded ones.
 import { byId, create, find, findAll, formatDay, fromTemplate, localise } from "./dom.js";
 
 const LONG = 60; // lines of about 72 characters
@@ -35,7 +35,7 @@ function mark(row) {
   }
 }
 
-/** Runs of tool rows; a call's started row gives way to its completed one. */
+/** Runs of tool rows; a started row gives way to its completed one. */
 function toolRuns(rows) {
   const done = new Set(rows.filter((row) => row.dataset.eventType === "tool_call_completed").map((row) => row.dataset.call));
   const runs = [[]];
@@ -48,7 +48,7 @@ function toolRuns(rows) {
   return runs.filter((run) => run.length);
 }
 
-/** Mark new rows, and put the lines between rows where they belong now. */
+/** Mark new rows; put day lines and groups where they belong now. */
 export function arrange() {
   const rows = allRows();
   const wanted = new Map(rows.map((row) => [row, []]));
@@ -77,7 +77,6 @@ export function arrange() {
   }
 }
 
-/** Open or close the group of tool calls that a button stands for. */
 export function toggleGroup(button) {
   const { first } = button.dataset;
   const run = toolRuns(allRows()).find(([row]) => row.dataset.seq === first);

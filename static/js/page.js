@@ -5,7 +5,7 @@ const root = document.documentElement;
 const lists = () => findAll("[data-session-list], .cards").forEach(localise);
 const store = (name, value) => { try { localStorage.setItem(name, value); } catch { /* off */ } };
 
-// In the chat, rows get their times with the rest of their marks.
+// Rows get theirs from marks.js.
 localise(byId("side") ?? document);
 setInterval(lists, 60000);
 
@@ -16,7 +16,7 @@ function showTheme(theme) {
 }
 showTheme(root.dataset.theme ?? "auto");
 
-// The sidebar is a column that can be closed, or a drawer where there is no room.
+// The sidebar: a column, or a drawer where there is no room.
 const narrow = matchMedia("(max-width: 759.98px)");
 function setDrawer(open) {
   root.toggleAttribute("data-drawer", open);
@@ -51,7 +51,7 @@ document.addEventListener("keydown", (event) => {
   event.preventDefault();
 });
 
-// More of the session list came in: a group that goes on is one group.
+// A group that goes on is one group.
 document.addEventListener("htmx:after:swap", () => {
   lists();
   for (const group of findAll(".group + .group")) {
@@ -63,7 +63,7 @@ document.addEventListener("htmx:after:swap", () => {
   find(`.session > a[href="${location.pathname}"]`)?.setAttribute("aria-current", "page");
 });
 
-// Nothing of what was written stays in the browser after signing out.
+// Signing out leaves nothing of what was written.
 document.addEventListener("submit", ({ target }) => {
   if (!target.matches("[data-sign-out]")) return;
   for (const name of Object.keys(sessionStorage)) if (name.startsWith("loom:")) keep(name);

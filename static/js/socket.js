@@ -1,10 +1,10 @@
-// The connection to one session: opens, stays, comes back, and says how it is.
+// The connection to one session: it comes back by itself.
 import { newId } from "./dom.js";
 
 const REFUSALS = { 4400: "refused", 4401: "signed-out", 4403: "refused", 4404: "gone" };
-const LOST = "Not connected. Nothing was changed; try it again in a moment.";
+const LOST = "Not connected. Try it again in a moment.";
 
-/** `address()` is asked anew for each attempt; `onState` gets open, closed or a refusal. */
+/** `address()` is asked for each attempt; `onState` gets open, closed or a refusal. */
 export class Socket {
   requests = new Map();
   attempt = 0;
@@ -13,7 +13,6 @@ export class Socket {
     Object.assign(this, { address, onFrame, onState });
     const soon = () => document.hidden || this.over || this.nudge();
     addEventListener("online", soon);
-    addEventListener("pageshow", soon);
     document.addEventListener("visibilitychange", soon);
     this.connect();
   }
@@ -29,7 +28,7 @@ export class Socket {
       this.heard();
       this.onFrame(JSON.parse(data));
     };
-    socket.onclose = ({ code }) => this.closed(code);
+    socket.onclose = ({ code }) => socket === this.line && this.closed(code);
   }
 
   closed(code) {
@@ -41,7 +40,6 @@ export class Socket {
     if (!this.over) this.timer = setTimeout(() => this.connect(), wait);
   }
 
-  /** Try at once when it is down; ask for a sign of life when it seems up. */
   nudge() {
     if (this.line.readyState > WebSocket.OPEN) this.connect();
     else this.ask();
@@ -52,12 +50,12 @@ export class Socket {
     this.timer = setTimeout(() => this.ask(), 25000);
   }
 
-  /** Without an answer to a ping the line is dead, whatever the browser says. */
+  /** Without a pong the line is dead, whatever the browser says. */
   ask() {
     if (!this.send({ type: "ping" })) return;
     clearTimeout(this.timer);
     this.timer = setTimeout(() => {
-      this.line.onclose = this.line.onmessage = null;
+      this.line.onclose = null;
       this.line.close();
       this.closed();
     }, 8000);
@@ -69,14 +67,14 @@ export class Socket {
     return open;
   }
 
-  /** A request with an id of its own; `end` gets the problem, or nothing. */
+  /** `end` gets the problem, or nothing. */
   request(frame, end) {
     const id = newId();
     if (this.send({ ...frame, client_id: id })) this.requests.set(id, end);
     else end(LOST);
   }
 
-  /** An ack or an error came. True when it belongs to a request. */
+  /** An ack or error came. True when it is a request's. */
   answer(id, problem) {
     const end = this.requests.get(id);
     this.requests.delete(id);

@@ -1,7 +1,7 @@
-// Runs before the first paint, so that neither the theme nor the sidebar flashes.
+// Before the first paint, so that nothing flashes.
 for (const name of ["theme", "side"]) {
   try {
     const value = localStorage.getItem(`loom:${name}`);
     if (value) document.documentElement.dataset[name] = value;
-  } catch { /* storage is off */ }
+  } catch { /* off */ }
 }

@@ -1,9 +1,9 @@
-// The rows of the page: in order, once each, at most so many, and the reader's place
-// among them. The end is followed only while the reader is there.
+// The rows: in order, once each, at most so many; and the reader's place among them.
 import { byId, find, fromTemplate, parseHtml } from "./dom.js";
 import { allRows, arrange } from "./marks.js";
 
 const NEAR = 48;
+const ROOM = 1200;
 const log = byId("transcript");
 const list = byId("rows");
 const pill = byId("jump");
@@ -18,25 +18,19 @@ const distance = () => log.scrollHeight - log.scrollTop - log.clientHeight;
 
 export const cursor = () => `seq:${last}`;
 
-/** True when the page ends before the session does. */
+/** The page ends before the session does. */
 export const lacksNewer = () => "newer" in log.dataset;
 
-/** The next rows may leave a gap: replaced rows are not sent again. */
+/** Replaced rows are not sent again. */
 export const allowGap = () => { asked = last; };
 
-/** The way back to the end, with the number of rows that came meanwhile. */
 function showPill(added = 0) {
   unseen = following && !lacksNewer() ? 0 : unseen + added;
   pill.hidden = !lacksNewer() && (following || distance() <= NEAR);
   find("span", pill).textContent = unseen ? `${unseen} new` : "";
 }
 
-function setFollowing(value) {
-  following = value;
-  showPill();
-}
-
-/** To the end, when that is where the reader is. */
+/** To the end, if the reader is there. */
 function pin() {
   if (following && !lacksNewer()) {
     log.scrollTop = log.scrollHeight;
@@ -55,7 +49,7 @@ export function firstVisible() {
   return allRows().find((row) => row.getBoundingClientRect().bottom > edge);
 }
 
-/** Remember what the reader looks at; the function returned puts it back. */
+/** Note what the reader looks at; what is returned puts it back. */
 function holdPlace() {
   const row = firstVisible();
   const before = row?.getBoundingClientRect().top;
@@ -68,11 +62,11 @@ function holdPlace() {
 
 function setControl(side, query) {
   const link = fromTemplate(`load-${side}`);
-  const url = `${log.dataset.url}?${query}`;
+  const url = `${log.dataset.url}?${query}${log.dataset.all ?? ""}`;
   link.setAttribute("href", url);
   link.setAttribute("hx-get", url);
   byId(side).replaceChildren(link);
-  htmx.process(link);
+  window.htmx?.process(link);
 }
 
 function noteEnd() {
@@ -80,12 +74,12 @@ function noteEnd() {
   showPill();
 }
 
-/** Drop what is beyond the cap at the end that is farther from the reader. */
-function trim() {
+/** Drop rows beyond the cap, far from the reader or from what was loaded. */
+function trim(loaded) {
   const rows = allRows();
   const excess = rows.length - cap;
-  if (excess <= 0) return;
-  const above = following || rows.indexOf(firstVisible()) > excess + 10;
+  if (excess <= 0) return false;
+  const above = loaded ? loaded === "newer" : following || rows.indexOf(firstVisible()) > excess + 10;
   const restore = holdPlace();
   for (const row of above ? rows.slice(0, excess) : rows.slice(-excess)) row.remove();
   if (above) setControl("older", `before=${rows[excess].dataset.cursor}`);
@@ -93,9 +87,10 @@ function trim() {
   arrange();
   restore();
   noteEnd();
+  return true;
 }
 
-/** Take rows from the socket. False when rows before them are missing. */
+/** False when rows before these are missing. */
 export function addRows(frames) {
   let added = 0;
   for (const { seq, html } of frames) {
@@ -110,7 +105,7 @@ export function addRows(frames) {
   }
   if (added) arrange();
   showPill(added);
-  return frames.at(-1).seq <= last;
+  return !(frames.at(-1)?.seq > last);
 }
 
 export function afterFrames() {
@@ -118,7 +113,7 @@ export function afterFrames() {
   pin();
 }
 
-/** Rows left the active path; one row stands in their place. */
+/** One row stands for those that left the active path. */
 export function replaceRows({ from_seq: from, to_seq: to, html }) {
   const gone = allRows().filter(({ dataset }) => dataset.seq >= from && dataset.seq <= to);
   const restore = holdPlace();
@@ -129,7 +124,6 @@ export function replaceRows({ from_seq: from, to_seq: to, html }) {
   restore();
 }
 
-/** Make the page's rows ready and go where the reader wants to be. */
 export function start(onComplete) {
   arrange();
   noteEnd();
@@ -139,7 +133,7 @@ export function start(onComplete) {
     target.classList.add("target");
     target.onanimationend = () => target.classList.remove("target");
   }
-  setFollowing(!target);
+  following = !target && !location.search.includes("after=");
   const sizes = new ResizeObserver(pin);
   sizes.observe(log);
   sizes.observe(find(".column"));
@@ -147,9 +141,13 @@ export function start(onComplete) {
 
   let restore;
   let byKeyboard;
-  document.addEventListener("htmx:before:swap", ({ detail }) => {
-    restore = detail.tasks.some(({ target }) => target === list) && holdPlace();
+  let loaded;
+  let edge;
+  document.addEventListener("htmx:before:swap", ({ detail: { ctx, tasks } }) => {
+    restore = tasks.some(({ target }) => target === list) && holdPlace();
     byKeyboard = document.activeElement.matches(".pager a");
+    loaded = ctx.sourceElement.parentElement?.id;
+    edge = allRows().at(loaded === "newer" ? -1 : 0);
   });
   document.addEventListener("htmx:after:swap", () => {
     if (!restore) return;
@@ -157,7 +155,9 @@ export function start(onComplete) {
     arrange();
     const row = restore();
     noteEnd();
-    trim();
+    const dropped = trim(loaded);
+    const room = loaded === "older" ? distance() : log.scrollTop;
+    if (dropped && room < ROOM) edge.scrollIntoView(); // or the other end would load at once
     if (byKeyboard && row) {
       row.tabIndex = -1;
       row.focus({ preventScroll: true });
@@ -169,20 +169,21 @@ export function start(onComplete) {
   });
 }
 
+// A move up ends following, a move down to the end begins it.
 log.addEventListener("scroll", () => {
-  if (distance() <= NEAR) following = true;
-  else if (log.scrollTop < top - 1) following = false;
+  const moved = log.scrollTop - top;
+  if (moved < -1 && distance() > 1) following = false;
+  else if (moved > 0 && distance() <= NEAR) following = true;
   top = log.scrollTop;
   showPill();
 });
 
-log.addEventListener("wheel", ({ deltaY }) => {
-  if (deltaY < 0 && log.scrollTop > 0 && distance() - deltaY > NEAR) setFollowing(false);
-}, { passive: true });
-
-// Opening something must not move it away from under the pointer.
+// What is opened stays under the pointer.
 log.addEventListener("click", ({ target }) => {
   if (!target.closest("summary, .group-mark, .unfold")) return;
   following = false;
-  setTimeout(() => setFollowing(distance() <= NEAR), 50);
+  setTimeout(() => {
+    following = distance() <= NEAR;
+    showPill();
+  }, 50);
 });
