@@ -55,10 +55,10 @@ class LoomServer(Server):  # type: ignore[misc]
     what a crash has left as it is; stops it before the reactor ends."""
 
     def run(self) -> None:
-        loop = reactor._asyncioEventloop  # type: ignore[attr-defined]
+        loop = reactor._asyncioEventloop
         asyncio.set_event_loop(loop)
         loop.run_until_complete(current_runtime())
-        reactor.addSystemEventTrigger("before", "shutdown", _stop_runtime)  # type: ignore[attr-defined]
+        reactor.addSystemEventTrigger("before", "shutdown", _stop_runtime)  # type: ignore[arg-type]
         super().run()
 
     def create_application(self, protocol: Any, scope: dict[str, Any]) -> Any:

@@ -1,7 +1,7 @@
 """Sessions: create, find, list, rename, pin, archive; the window's state."""
 
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -206,8 +206,11 @@ def _unpinned_page(sessions: QuerySet[Session], *, before: str, limit: int) -> S
 def _parse_list_cursor(text: str) -> tuple[datetime, int]:
     moment, _, pk = text.partition("~")
     try:
-        return datetime.fromisoformat(moment), int(pk)
-    except ValueError as error:
+        parsed = datetime.fromisoformat(moment)
+        if parsed.tzinfo is None:
+            raise ValueError("a moment without a zone")
+        return parsed.astimezone(UTC), int(pk)
+    except (ValueError, OverflowError) as error:
         raise Rejected("This is not a cursor of the session list.", code="bad_cursor") from error
 
 

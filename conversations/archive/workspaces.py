@@ -22,17 +22,21 @@ SLUG_LIMIT = 50
 def resolve_root(folder: str, *, roots: Sequence[Path]) -> Path:
     """The folder as a real path. Raises Rejected unless it is an existing folder
     that lies under an allowed root, symbolic links followed."""
-    path = Path(folder).expanduser()
-    if "\0" in folder or not path.is_absolute():
-        raise Rejected("A workspace needs the absolute path of a folder.", code="root_invalid")
-    real = path.resolve()
+    try:
+        path = Path(folder).expanduser()
+        if "\0" in folder or not path.is_absolute():
+            raise Rejected("A workspace needs the absolute path of a folder.", code="root_invalid")
+        real = path.resolve()
+        is_folder = real.is_dir()
+    except (OSError, RuntimeError, ValueError) as error:  # too long, a loop, no such person
+        raise Rejected("This is not the path of a folder.", code="root_invalid") from error
     if not any(real == root or root in real.parents for root in (r.resolve() for r in roots)):
         allowed = ", ".join(str(root) for root in roots)
         raise Rejected(
             f"A workspace lies under one of: {allowed}. See LOOM_WORKSPACE_ROOTS.",
             code="root_not_allowed",
         )
-    if not real.is_dir():
+    if not is_folder:
         raise Rejected(f"There is no folder {real} on the server.", code="root_missing")
     return real
 

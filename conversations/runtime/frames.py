@@ -1,12 +1,12 @@
 """The frames that pages get, as plain dicts; ``docs/protocol.md`` describes them."""
 
-import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from conversations.archive.append import Row
 from conversations.archive.messages import QueuedMessage
 from conversations.archive.runs import ActiveRun
+from conversations.domain.jsontext import dump_json
 from conversations.domain.runs import IDLE, RUNNING
 
 type Frame = dict[str, Any]
@@ -17,7 +17,8 @@ EVERY_DRAFT = "*"
 
 
 def dump_frame(frame: Frame) -> str:
-    return json.dumps(frame, ensure_ascii=False, separators=(",", ":"))
+    """The frame as text that a socket can carry, half a surrogate pair included."""
+    return dump_json(frame)
 
 
 def rows_frame(rows: Iterable[Row], *, ends_draft: str = "") -> Frame:

@@ -5,10 +5,20 @@ exist; one who may read it but not change it is told so.
 """
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
+from importlib import import_module
+from typing import Any
 from uuid import UUID
 
+from django.conf import settings
+from django.contrib.auth import get_user
 from django.contrib.auth.models import AnonymousUser, User
+from django.contrib.auth.views import redirect_to_login
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+from django.views.decorators.http import require_POST
 
 from conversations.archive.sessions import get_session
 from conversations.archive.workspaces import get_workspace, role_of
@@ -32,6 +42,12 @@ STAFF_PERMISSION = "conversations.view_session"
 type Person = User | AnonymousUser
 
 
+class SignedOut(NotPermitted):
+    """The person signed out meanwhile, or may not sign in any more."""
+
+    code = "signed_out"
+
+
 @dataclass(frozen=True, slots=True)
 class Access:
     """What a person may do. ``role`` is None for staff without membership."""
@@ -39,6 +55,27 @@ class Access:
     role: str | None
     can_write: bool
     can_manage: bool
+
+
+def post_by_person(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
+    """For the target of a form: a POST by somebody who is signed in."""
+
+    @require_POST
+    @wraps(view)
+    def checked(request: HttpRequest, **where: Any) -> HttpResponse:
+        return view(request, **where) if request.user.is_authenticated else sign_in_first(**where)
+
+    return checked
+
+
+def sign_in_first(**where: Any) -> HttpResponseRedirect:
+    """To the sign-in page, and from there to the page that has the form: the form's
+    own target answers no GET."""
+    if "uuid" in where:
+        return redirect_to_login(reverse("session", args=[where["uuid"]]))
+    if "slug" in where:
+        return redirect_to_login(reverse("workspace", args=[where["slug"]]))
+    return redirect_to_login(reverse("home"))
 
 
 def get_session_for(user: Person, uuid: UUID, *, to: str = READ) -> tuple[Session, Access]:
@@ -53,14 +90,38 @@ def get_workspace_for(user: Person, slug: str, *, to: str = READ) -> tuple[Works
     return workspace, _access(user, workspace, to, what=f"workspace {slug}")
 
 
+def recheck_session_for(session_key: str | None, uuid: UUID, *, to: str = READ) -> Session:
+    """The session, for a socket that has it open since some time: its person may
+    have signed out or lost the right. Raises SignedOut, NotFound, NotPermitted.
+    That the person reads was noted when the socket opened."""
+    user = _signed_in_by(session_key)
+    if not user.is_authenticated:
+        raise SignedOut("You are signed out. Sign in again.")
+    session = get_session(uuid)
+    _granted(user, session.workspace, to)
+    return session
+
+
+def _signed_in_by(session_key: str | None) -> Person:
+    request = HttpRequest()
+    request.session = import_module(settings.SESSION_ENGINE).SessionStore(session_key)
+    return get_user(request)
+
+
 def _access(user: Person, workspace: Workspace, to: str, *, what: str) -> Access:
+    access = _granted(user, workspace, to)
+    if access.role is None:
+        logger.info("read_by_staff", extra={"fields": {"user": user.pk, "what": what}})
+    return access
+
+
+def _granted(user: Person, workspace: Workspace, to: str) -> Access:
     role = role_of(workspace, user.pk) if user.is_authenticated else None
     allowed = _ALLOWED[Membership.Role(role)] if role else set()
-    if role is None:
-        if not (user.is_active and user.is_staff and user.has_perm(STAFF_PERMISSION)):
-            raise NotFound("There is no such page, or it is not yours.")
+    if role is None and user.is_active and user.is_staff and user.has_perm(STAFF_PERMISSION):
         allowed = {READ}
-        logger.info("read_by_staff", extra={"fields": {"user": user.pk, "what": what}})
+    if not allowed:
+        raise NotFound("There is no such page, or it is not yours.")
     if to not in allowed:
         raise NotPermitted("You may read this, and not change it.")
     return Access(role=role, can_write=WRITE in allowed, can_manage=MANAGE in allowed)

@@ -1,66 +1,139 @@
 """Signing in and out, by password or by the link that the terminal printed."""
 
+from ipaddress import ip_address
 from typing import Any
 
 from axes.handlers.proxy import AxesProxyHandler
+from axes.models import AccessAttempt
 from django.conf import settings
 from django.contrib.auth import login
+from django.contrib.auth.decorators import login_required
+from django.contrib.auth.forms import PasswordChangeForm, SetPasswordForm
+from django.contrib.auth.models import User
 from django.contrib.auth.views import LoginView, PasswordChangeView
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
-from django.urls import reverse_lazy
+from django.urls import reverse, reverse_lazy
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_GET
+from django.views.decorators.http import require_safe
 
 from conversations.archive.accounts import use_sign_in_link
+from conversations.domain.text import storable
+
+PREVIEWERS = (
+    "bingbot",
+    "bingpreview",
+    "discordbot",
+    "embedly",
+    "facebookexternalhit",
+    "googlebot",
+    "iframely",
+    "linkedinbot",
+    "mattermost",
+    "redditbot",
+    "skypeuripreview",
+    "slackbot",
+    "telegrambot",
+    "twitterbot",
+    "whatsapp",
+)
+"""What programs call themselves that fetch a link to show what is behind it."""
+
+
+LOGGED_NAME = AccessAttempt._meta.get_field("username").max_length
+"""Characters of a name that the log of attempts holds; PostgreSQL refuses more."""
 
 
 class SignIn(LoginView):
     template_name = "registration/sign_in.html"
     redirect_authenticated_user = True
 
-    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        context = super().get_context_data(**kwargs)
-        locked = self.request.method == "POST" and not AxesProxyHandler.is_allowed(self.request)
-        return context | {"is_locked": locked, "message": locked_message() if locked else ""}
+    def get_redirect_url(self, request: HttpRequest | None = None) -> str:
+        """Where to go afterwards: one of our own pages, and not this one again."""
+        wanted = super().get_redirect_url(request)
+        return "" if wanted == self.request.path else wanted
 
 
-def locked_message() -> str:
-    minutes = settings.LOOM.sign_in_lock_minutes
-    return f"Too many attempts. Try again in {minutes} minutes."
-
-
-def locked_out(request: HttpRequest, credentials: Any = None, *_: Any, **__: Any) -> HttpResponse:
+def locked_out(request: HttpRequest, *_: Any) -> HttpResponse:
     """The page for too many attempts (429), with the form still there."""
     view = SignIn()
     view.setup(request)
-    context = view.get_context_data(form=view.form_class(request)) | {
-        "is_locked": True,
-        "message": locked_message(),
+    form = view.form_class(request, initial={"username": request.POST.get("username", "")})
+    minutes = settings.LOOM.sign_in_lock_minutes
+    context = view.get_context_data(form=form) | {
+        "message": f"Too many attempts. Try again in {minutes} minutes."
     }
     return render(request, view.template_name, context, status=429)
 
 
+def client_address(request: HttpRequest) -> str | None:
+    """Whose attempts are counted together. Behind a proxy it is the address that
+    the proxy noted last; what stands before it is anybody's claim."""
+    address = request.META.get("REMOTE_ADDR", "")
+    if settings.LOOM.behind_tls_proxy:
+        forwarded = request.headers.get("X-Forwarded-For", "")
+        address = forwarded.rpartition(",")[2].strip() or address
+    try:
+        return str(ip_address(address.partition("%")[0]))
+    except ValueError:
+        return None
+
+
+def tried_name(request: HttpRequest, credentials: dict[str, Any] | None = None) -> str:
+    """The name that somebody tries, as the log of attempts can hold it."""
+    given = (credentials or request.POST).get("username") or ""
+    return storable(str(given))[:LOGGED_NAME]
+
+
 class PasswordChange(PasswordChangeView):
+    """A person who came by a link and has no password yet sets the first one."""
+
     template_name = "registration/password_change.html"
     success_url = reverse_lazy("password_change_done")
+
+    def get_form_class(self) -> Any:
+        assert isinstance(self.request.user, User)
+        return PasswordChangeForm if self.request.user.has_usable_password() else SetPasswordForm
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         return super().get_context_data(**kwargs) | {"done": False}
 
 
+@login_required
 def password_change_done(request: HttpRequest) -> HttpResponse:
     return render(request, "registration/password_change.html", {"done": True, "form": None})
 
 
 @never_cache
-@require_GET
+@require_safe
 def sign_in_link(request: HttpRequest, token: str) -> HttpResponse:
     """Sign in by a link from the terminal; it works once. It opens the chat."""
+    if _is_only_looking(request):
+        return HttpResponse("Open this link in a browser to sign in.", "text/plain")
     user = use_sign_in_link(token)
     if user is None:
         if request.user.is_authenticated:
             return redirect("home")
         return render(request, "registration/link_invalid.html", status=410)
+    _leave_token_out_of_log(request)
     login(request, user, backend="django.contrib.auth.backends.ModelBackend")
     return redirect("start")
+
+
+def _is_only_looking(request: HttpRequest) -> bool:
+    """True for HEAD and a prefetch, and for the robots that preview links in chats:
+    they send a GET like anybody else, and would use the link up. They get no error,
+    since errors are logged with the address, which is still good for signing in."""
+    purposes = (request.headers.get(name, "") for name in ("Sec-Purpose", "Purpose", "X-Moz"))
+    agent = request.headers.get("User-Agent", "").lower()
+    return (
+        request.method == "HEAD"
+        or any("prefetch" in purpose for purpose in purposes)
+        or any(name in agent for name in PREVIEWERS)
+    )
+
+
+def _leave_token_out_of_log(request: HttpRequest) -> None:
+    """The log of sign-ins notes the page's address."""
+    AxesProxyHandler.update_request(request)
+    request.axes_path_info = reverse("sign_in")  # type: ignore[attr-defined]

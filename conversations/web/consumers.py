@@ -9,12 +9,16 @@ import json
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
+from urllib.parse import parse_qs
 from uuid import UUID
 
 from channels.generic.websocket import AsyncWebsocketConsumer
+from django.conf import settings
+from django.db import DatabaseError
 
 from conversations.domain.cursors import parse_cursor
 from conversations.domain.errors import LoomError, NotFound, Rejected
+from conversations.domain.text import is_storable
 from conversations.models import Session
 from conversations.runtime.catch_up import CatchUp, read_catch_up
 from conversations.runtime.current import current_runtime
@@ -22,20 +26,30 @@ from conversations.runtime.engine import Runtime
 from conversations.runtime.frames import Frame, dump_frame
 from conversations.runtime.hub import Subscriber
 
-from .access import READ, WRITE, get_session_for
+from .access import READ, WRITE, SignedOut, get_session_for, recheck_session_for
 from .forms import check_client_id, check_message_text
 
 logger = logging.getLogger(__name__)
 
 BAD_FRAME, SIGNED_OUT, WRONG_ORIGIN, UNKNOWN, TOO_SLOW = 4400, 4401, 4403, 4404, 4408
 
+RECHECK_SECONDS = 15.0
+"""How long a page may go on watching after its person lost the right to."""
 
-class SessionConsumer(AsyncWebsocketConsumer):
+
+class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
     """One page that watches one session."""
 
     runtime: Runtime
     session: Session
     subscriber: Subscriber | None = None
+    rechecking: asyncio.Task[None] | None = None
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._let_go()
 
     async def connect(self) -> None:
         await self.accept()
@@ -47,7 +61,9 @@ class SessionConsumer(AsyncWebsocketConsumer):
             return
         self.runtime = await current_runtime()
         try:
-            self.session = await self._authorised(READ)
+            self.session, _ = await self.runtime.readers.read(
+                get_session_for, self.scope["user"], self._uuid, to=READ
+            )
             await self._subscribe()
         except NotFound:
             await self.close(UNKNOWN)
@@ -55,16 +71,11 @@ class SessionConsumer(AsyncWebsocketConsumer):
             await self._send(_error(error))
             await self.close(BAD_FRAME)
 
-    async def disconnect(self, code: int) -> None:
-        if self.subscriber is not None:
-            self.runtime.hub.remove(self.subscriber)
-
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
-        try:
-            frame = json.loads(text_data or "")
-        except ValueError:
-            frame = None
-        if not isinstance(frame, dict):
+        if self.subscriber is None:  # refused; this came before the page knew
+            return
+        frame = _parse(text_data or "")
+        if frame is None:
             await self.close(BAD_FRAME)
             return
         carry_out = _REQUESTS.get(str(frame.get("type")))
@@ -74,6 +85,8 @@ class SessionConsumer(AsyncWebsocketConsumer):
             await carry_out(self, frame)
         except LoomError as error:
             await self._send(_error(error, client_id=frame.get("client_id")))
+            if isinstance(error, SignedOut | NotFound):
+                await self._turn_away(error)
 
     async def send_message(self, frame: Frame) -> None:
         client_id = check_client_id(frame.get("client_id"))
@@ -128,6 +141,14 @@ class SessionConsumer(AsyncWebsocketConsumer):
         await self._authorised(READ)
         await self._catch_up(str(frame.get("after") or ""), hello=False)
 
+    async def trimmed(self, frame: Frame) -> None:
+        fields = {
+            "session_id": str(self._uuid),
+            "trimmed_rows": _number(frame, "rows"),
+            "max_rows": settings.LOOM.render_cap,
+        }
+        logger.info("chat_render_trimmed", extra={"fields": fields})
+
     async def ping(self, _: Frame) -> None:
         await self._send({"type": "pong"})
 
@@ -135,13 +156,35 @@ class SessionConsumer(AsyncWebsocketConsumer):
     def _user_pk(self) -> int:
         return int(self.scope["user"].pk)
 
+    @property
+    def _uuid(self) -> UUID:
+        uuid: UUID = self.scope["url_route"]["kwargs"]["uuid"]
+        return uuid
+
     async def _authorised(self, to: str) -> Session:
         """The session, if the person still may: rights can change while a socket is
         open."""
-        session, _ = await self.runtime.readers.read(
-            get_session_for, self.scope["user"], self.scope["url_route"]["kwargs"]["uuid"], to=to
+        return await self.runtime.readers.read(
+            recheck_session_for, self.scope["session"].session_key, self._uuid, to=to
         )
-        return session
+
+    async def _recheck_for_ever(self) -> None:
+        """Close the socket of a person who may not read the session any more."""
+        while True:
+            await asyncio.sleep(RECHECK_SECONDS)
+            try:
+                await self._authorised(READ)
+            except LoomError as error:
+                await self._turn_away(error)
+                return
+            except DatabaseError as error:
+                logger.warning("session_not_rechecked: %s", error)
+
+    async def _turn_away(self, error: LoomError) -> None:
+        """Nothing more for a person who may not read the session any more."""
+        assert self.subscriber is not None
+        self.runtime.hub.remove(self.subscriber)
+        await self.close(SIGNED_OUT if isinstance(error, SignedOut) else UNKNOWN)
 
     async def _acknowledge(self, request: Awaitable[Any]) -> None:
         accepted = await request
@@ -160,13 +203,19 @@ class SessionConsumer(AsyncWebsocketConsumer):
         """Subscribe first, then replay, so that nothing falls in between."""
         self.subscriber = Subscriber(session_pk=self.session.pk, deliver=self._deliver)
         self.runtime.hub.add(self.subscriber)
-        query = self.scope["query_string"].decode("latin-1")
-        after = next((v for k, _, v in (p.partition("=") for p in query.split("&")) if k == "after"), "")
+        self.rechecking = asyncio.create_task(self._recheck_for_ever())
         self.runtime.prepare_provider()
-        await self._catch_up(after.replace("%3A", ":"), hello=True)
+        query = parse_qs(self.scope["query_string"].decode("latin-1"))
+        await self._catch_up(query.get("after", [""])[0], hello=True)
+
+    def _let_go(self) -> None:
+        if self.rechecking is not None:
+            self.rechecking.cancel()
+        if self.subscriber is not None:
+            self.runtime.hub.remove(self.subscriber)
 
     async def _catch_up(self, after: str, *, hello: bool) -> None:
-        assert self.subscriber is not None  # noqa: S101 (subscribed before)
+        assert self.subscriber is not None
         cursor = parse_cursor(after) if after else None
         self.subscriber.held = True
         state: CatchUp = await self.runtime.readers.read(
@@ -189,6 +238,14 @@ class SessionConsumer(AsyncWebsocketConsumer):
         await self.send(text_data=dump_frame(frame))
 
 
+class NoSessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
+    """A socket at an address where there is none."""
+
+    async def connect(self) -> None:
+        await self.accept()
+        await self.close(UNKNOWN)
+
+
 _REQUESTS: dict[str, Callable[[SessionConsumer, Frame], Awaitable[None]]] = {
     "send": SessionConsumer.send_message,
     "edit": SessionConsumer.edit_message,
@@ -198,6 +255,7 @@ _REQUESTS: dict[str, Callable[[SessionConsumer, Frame], Awaitable[None]]] = {
     "stop": SessionConsumer.stop,
     "withdraw": SessionConsumer.withdraw,
     "sync": SessionConsumer.sync,
+    "trimmed": SessionConsumer.trimmed,
     "ping": SessionConsumer.ping,
 }
 
@@ -205,12 +263,20 @@ _REQUESTS: dict[str, Callable[[SessionConsumer, Frame], Awaitable[None]]] = {
 def _number(frame: Frame, name: str) -> int:
     value = frame.get(name)
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 2**53:
-        raise Rejected(f"{name} is the number of a turn.", code="bad_number")
+        raise Rejected(f"{name} is a number from 1 on.", code="bad_number")
     return value
+
+
+def _parse(text: str) -> Frame | None:
+    """The frame; None for what is not a JSON object."""
+    try:
+        frame = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return frame if isinstance(frame, dict) else None
 
 
 def _error(error: LoomError, *, client_id: Any = None) -> Frame:
     frame: Frame = {"type": "error", "code": error.code, "message": error.message}
-    return frame | {"client_id": client_id} if isinstance(client_id, str) else frame
-
-
+    is_echoed = isinstance(client_id, str) and is_storable(client_id)
+    return frame | {"client_id": client_id} if is_echoed else frame

@@ -20,3 +20,10 @@ class LoomErrorMiddleware(MiddlewareMixin):
         template = f"{error.status}.html" if error.status in (403, 404) else "error.html"
         context = {"message": error.message, "code": error.code, "status": error.status}
         return render(request, template, context, status=error.status)
+
+
+def csrf_failed(request: HttpRequest, reason: str = "") -> HttpResponse:
+    """A form without a valid token: our page in place of Django's, whose inline
+    style the policy would refuse."""
+    context = {"message": "Load the page again and repeat it.", "code": "csrf", "status": 403}
+    return render(request, "403.html", context, status=403)

@@ -1,6 +1,7 @@
 """What people type into the pages, checked."""
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from django import forms
@@ -24,6 +25,17 @@ class WorkspaceSettingsForm(forms.Form):
     )
     default_model = forms.CharField(max_length=120, required=False, strip=True)
 
+    def __init__(self, *args: Any, models: Sequence[str], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._models = models
+
+    def clean_default_model(self) -> str:
+        """Empty: the server's default."""
+        chosen: str = self.cleaned_data["default_model"]
+        if chosen and chosen not in self._models:
+            raise forms.ValidationError("This model is not on offer.")
+        return chosen
+
 
 class MemberForm(forms.Form):
     username = forms.CharField(max_length=150, strip=True)
@@ -33,9 +45,7 @@ class MemberForm(forms.Form):
 def check_client_id(value: Any) -> str:
     """Raises Rejected unless it is 8 to 64 characters of ``A-Z a-z 0-9 _ -``."""
     if not isinstance(value, str) or not _CLIENT_ID.fullmatch(value):
-        raise Rejected(
-            "client_id is 8 to 64 characters of A-Z a-z 0-9 _ -.", code="bad_client_id"
-        )
+        raise Rejected("client_id is 8 to 64 characters of A-Z a-z 0-9 _ -.", code="bad_client_id")
     return value
 
 

@@ -2,19 +2,19 @@
 
 from django.db import DatabaseError, connection
 from django.http import HttpRequest, HttpResponse, JsonResponse
-from django.views.decorators.http import require_GET
+from django.views.decorators.http import require_safe
 
 from conversations.models.guards import missing_guards
 from conversations.runtime.metrics import read_metrics
 
 
-@require_GET
+@require_safe
 def healthz(_: HttpRequest) -> JsonResponse:
     """The process answers."""
     return JsonResponse({"status": "ok"})
 
 
-@require_GET
+@require_safe
 def readyz(_: HttpRequest) -> JsonResponse:
     """The database answers and the archive is guarded."""
     try:
@@ -25,7 +25,7 @@ def readyz(_: HttpRequest) -> JsonResponse:
     return JsonResponse({"status": problem or "ready"}, status=status)
 
 
-@require_GET
+@require_safe
 def metrics(_: HttpRequest) -> HttpResponse:
     """Figures in Prometheus' text format."""
     lines = [

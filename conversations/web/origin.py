@@ -13,7 +13,9 @@ from django.http.request import split_domain_port, validate_host
 
 def origin_is_ours(scope: dict[str, Any]) -> bool:
     """True when the handshake's Origin is the server's own, or a trusted one."""
-    headers = {name: value.decode("latin-1") for name, value in scope.get("headers", [])}
+    headers: dict[bytes, str] = {
+        name: value.decode("latin-1") for name, value in scope.get("headers", [])
+    }
     origin, host = headers.get(b"origin", ""), headers.get(b"host", "")
     if origin in settings.LOOM.trusted_origins:
         return True

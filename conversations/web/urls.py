@@ -1,10 +1,10 @@
 """The pages' and the socket's addresses."""
 
 from django.contrib.auth.views import LogoutView
-from django.urls import path
+from django.urls import path, re_path
 
 from . import accounts, health, pages, start
-from .consumers import SessionConsumer
+from .consumers import NoSessionConsumer, SessionConsumer
 
 urlpatterns = [
     path("", pages.home, name="home"),
@@ -37,4 +37,7 @@ urlpatterns = [
     path("metrics", health.metrics, name="metrics"),
 ]
 
-websocket_urlpatterns = [path("ws/s/<uuid:uuid>/", SessionConsumer.as_asgi())]
+websocket_urlpatterns = [
+    path("ws/s/<uuid:uuid>/", SessionConsumer.as_asgi()),
+    re_path("", NoSessionConsumer.as_asgi()),
+]

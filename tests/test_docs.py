@@ -1,0 +1,97 @@
+"""The documents name what the code knows, and nothing else."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+from django.core.management import find_commands
+
+from conversations.web import consumers
+from loomweb.env import BASE_DIR
+
+PROTOCOL = (BASE_DIR / "docs/protocol.md").read_text()
+
+BETWEEN_PROCESSES = {"loom.frame"}
+"""Messages of the relay, which no page sees."""
+
+
+def section(text: str, heading: str) -> str:
+    return text.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+
+
+def first_column(text: str) -> set[str]:
+    """What the rows of the tables begin with, their heads left out."""
+    return set(re.findall(r"^\| `(\w+)` \|", text, re.M)) - {"type"}
+
+
+def sent_types() -> set[str]:
+    """Every literal ``type`` of a frame that is built for a page."""
+    sources = [*(BASE_DIR / "conversations/runtime").glob("*.py"), Path(consumers.__file__)]
+    found = set()
+    for source in sources:
+        for node in ast.walk(ast.parse(source.read_text())):
+            if isinstance(node, ast.Dict):
+                found |= {
+                    value.value
+                    for key, value in zip(node.keys, node.values, strict=True)
+                    if isinstance(key, ast.Constant)
+                    and key.value == "type"
+                    and isinstance(value, ast.Constant)
+                }
+    return found - BETWEEN_PROCESSES
+
+
+def test_the_protocol_names_every_frame_from_the_page() -> None:
+    assert first_column(section(PROTOCOL, "From the client")) == set(consumers._REQUESTS)
+
+
+def test_the_protocol_names_every_frame_to_the_page() -> None:
+    assert first_column(section(PROTOCOL, "From the server")) == sent_types()
+
+
+def test_the_page_knows_every_frame() -> None:
+    script = (BASE_DIR / "static/js/chat.js").read_text()
+    table = script.split("const FRAMES = {")[1].split("\n};")[0]
+    assert sent_types() - {"pong"} <= set(re.findall(r"^  (\w+):", table, re.M))
+
+
+def test_the_protocol_names_every_way_a_socket_is_closed() -> None:
+    named = set(re.findall(r"^\| (4\d{3}) \|", PROTOCOL, re.M))
+    codes = {
+        consumers.BAD_FRAME,
+        consumers.SIGNED_OUT,
+        consumers.WRONG_ORIGIN,
+        consumers.UNKNOWN,
+        consumers.TOO_SLOW,
+    }
+    assert {int(code) for code in named} == codes
+
+
+COMMANDS = find_commands(str(BASE_DIR / "conversations/management"))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_is_described(command: str) -> None:
+    described = (BASE_DIR / "docs/commands.md").read_text()
+    assert re.search(rf"^##+ .*\b{command}\b", described, re.M) or f"`{command}" in described
+
+
+def test_every_metric_is_described() -> None:
+    operating = (BASE_DIR / "docs/operating.md").read_text()
+    source = (BASE_DIR / "conversations/runtime/metrics.py").read_text()
+    assert first_column(section(operating, "Metrics")) == set(re.findall(r'"(loom_\w+)"', source))
+
+
+LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+
+
+@pytest.mark.parametrize(
+    "document",
+    [BASE_DIR / "README.md", *sorted((BASE_DIR / "docs").rglob("*.md"))],
+    ids=lambda path: path.name,
+)
+def test_links_between_documents_lead_somewhere(document: Path) -> None:
+    for target in LINK.findall(document.read_text()):
+        if "://" not in target:
+            assert (document.parent / target).exists(), target

@@ -1,0 +1,134 @@
+"""The layers: who imports whom, who writes, and what is loaded when."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from loomweb.env import BASE_DIR
+
+PRODUCT = [
+    path
+    for folder in ("conversations", "loomweb")
+    for path in sorted((BASE_DIR / folder).rglob("*.py"))
+    if "migrations" not in path.parts
+]
+OUTSIDE_ARCHIVE = [path for path in PRODUCT if "archive" not in path.relative_to(BASE_DIR).parts]
+
+WRITES = {
+    name
+    for verb in ("create", "get_or_create", "update_or_create", "bulk_create", "bulk_update")
+    for name in (verb, f"a{verb}")
+} | {"save", "asave", "update", "aupdate", "delete", "adelete", "_raw_delete", "_update"}
+
+NO_TABLE = {
+    ("conversations/providers/anthropic_messages.py", "client.messages.with_raw_response.create"),
+    ("conversations/providers/message_assembly.py", "self._message.update"),
+    ("conversations/providers/message_assembly.py", "self._usage.update"),
+}
+"""Calls of these names that have nothing to do with the database."""
+
+
+def calls_in(path: Path) -> Iterator[tuple[str, str, int]]:
+    """The calls of attributes: the attribute, the whole expression, the line."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            yield node.func.attr, ast.unparse(node.func), node.lineno
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(BASE_DIR).as_posix()
+
+
+def test_no_layer_imports_a_higher_one() -> None:
+    """The contracts are in pyproject.toml."""
+    done = subprocess.run(
+        [Path(sys.executable).with_name("lint-imports"), "--no-cache"],
+        cwd=BASE_DIR,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout[-3000:]
+
+
+def test_only_the_archive_writes() -> None:
+    found = [
+        f"{name_of(path)}:{line} {expression}"
+        for path in OUTSIDE_ARCHIVE
+        for name, expression, line in calls_in(path)
+        if name in WRITES and (name_of(path), expression) not in NO_TABLE
+    ]
+    assert not found
+
+
+def test_only_the_archive_and_the_guards_speak_sql() -> None:
+    speaking = {
+        name_of(path)
+        for path in OUTSIDE_ARCHIVE
+        for name, _, _ in calls_in(path)
+        if name.startswith("execute")
+    }
+    assert speaking == {"conversations/models/guards.py"}
+
+
+def test_the_sdk_is_imported_by_providers_only_and_when_needed() -> None:
+    importers = {path for path in PRODUCT if "anthropic" in imported_by(path, ast.walk)}
+    assert {path.parent.name for path in importers} <= {"providers"}
+    assert not [path for path in importers if "anthropic" in imported_by(path, walk_what_runs)]
+
+
+def imported_by(path: Path, walk: Callable[[ast.AST], Iterable[ast.AST]]) -> set[str]:
+    """The top-level packages that a module imports somewhere in what ``walk`` gives."""
+    return {name for node in walk(ast.parse(path.read_text())) for name in packages_of(node)}
+
+
+def walk_what_runs(node: ast.AST) -> Iterator[ast.AST]:
+    """What runs when the module is imported: all but the bodies of functions and
+    what is for the type checker."""
+    yield node
+    if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+        return
+    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+        for child in ast.iter_child_nodes(node):
+            yield from walk_what_runs(child)
+
+
+def packages_of(node: ast.AST) -> set[str]:
+    if isinstance(node, ast.Import):
+        return {alias.name.partition(".")[0] for alias in node.names}
+    if isinstance(node, ast.ImportFrom) and not node.level:
+        return {(node.module or "").partition(".")[0]}
+    return set()
+
+
+def loaded_by(statement: str, tmp_path: Path) -> set[str]:
+    """The modules that a fresh process has after this."""
+    script = f"import sys; {statement}; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={"LOOM_DATA_DIR": str(tmp_path), "PATH": ""},
+        cwd=BASE_DIR,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    return set(done.stdout.split())
+
+
+def test_the_server_starts_without_the_sdk(tmp_path: Path) -> None:
+    """It costs seconds and 75 MB, and most starts do not need it."""
+    loaded = loaded_by("import loomweb.asgi, loomweb.server", tmp_path)
+    assert "conversations.runtime.engine" in loaded
+    assert "anthropic" not in loaded
+
+
+def test_the_domain_is_plain_python(tmp_path: Path) -> None:
+    names = [path.stem for path in (BASE_DIR / "conversations/domain").glob("[a-z]*.py")]
+    statement = "import " + ", ".join(f"conversations.domain.{name}" for name in names)
+    loaded = loaded_by(statement, tmp_path)
+    assert {f"conversations.domain.{name}" for name in names} <= loaded
+    assert not {name for name in loaded if name.partition(".")[0] in ("django", "channels")}

@@ -1,0 +1,211 @@
+"""Settings: described, checked loudly, and what the first start makes of them."""
+
+import ast
+import os
+import re
+import socket
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loomweb.env import BASE_DIR
+
+DOCS = (BASE_DIR / "docs/settings.md").read_text()
+
+
+def read_declared() -> dict[str, Any]:
+    """Name → default of every setting that env.py reads."""
+    tree = ast.parse((BASE_DIR / "loomweb/env.py").read_text())
+    calls = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and isinstance(node.func.value, ast.Name)
+        and node.func.value.id == "env"
+        and isinstance(node.args[0], ast.Constant)
+    ]
+    return {str(call.args[0].value): ast.literal_eval(call.args[1]) for call in calls}  # type: ignore[attr-defined]
+
+
+def read_described() -> dict[str, tuple[str, str]]:
+    """Name → (type, default) of every row of the tables."""
+    rows = re.findall(r"^\| `([A-Z_]+)` \|([^|]+)\|([^|]*)\|[^|]+\|$", DOCS, re.M)
+    return {name: (kind, default.strip()) for name, kind, default in rows}
+
+
+DECLARED, DESCRIBED = read_declared(), read_described()
+
+
+def test_every_setting_is_described_and_nothing_else() -> None:
+    assert set(DECLARED) == set(DESCRIBED)
+    assert len(DECLARED) > 30
+    mentioned = set(re.findall(r"`((?:LOOM|ANTHROPIC)_[A-Z_]+)`", DOCS))
+    assert mentioned <= set(DECLARED)
+
+
+@pytest.mark.parametrize("name", sorted(DECLARED))
+def test_the_described_default_is_the_real_one(name: str) -> None:
+    default = DECLARED[name]
+    if name == "LOOM_DATA_DIR":
+        assert DESCRIBED[name][1] == "`var/` beside the program"
+        return
+    if isinstance(default, list):
+        default = ",".join(default)
+    text = str(default).lower() if isinstance(default, bool) else str(default)
+    assert DESCRIBED[name][1].strip("`") == text
+
+
+def manage(*arguments: str, data_dir: Path | str, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run manage.py in a process of its own, with nothing set but this."""
+    kept = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "LANG")}
+    return subprocess.run(
+        [sys.executable, "manage.py", *arguments],
+        env=kept | {"LOOM_DATA_DIR": str(data_dir)} | env,
+        cwd=BASE_DIR,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+BAD = [
+    ("LOOM_PORT", "abc"),
+    ("LOOM_PORT", "70000"),
+    ("LOOM_PORT", ""),
+    ("LOOM_DEBUG", "maybe"),
+    ("LOOM_DEMO_DELAY", "nan"),
+    ("LOOM_DB_SYNCHRONOUS", "OFF"),
+    ("LOOM_LOG_FORMAT", "xml"),
+    ("LOOM_PAGE_SIZE", "501"),
+    ("LOOM_SIGN_IN_ATTEMPTS", "0"),
+    ("LOOM_ALLOWED_HOSTS", ""),
+    ("LOOM_TRUSTED_ORIGINS", "chat.example.org"),
+    ("LOOM_TRUSTED_ORIGINS", "https://chat.example.org/"),
+    ("LOOM_TRUSTED_ORIGINS", "https://*.example.org"),
+    ("DATABASE_URL", "nonsense"),
+    ("DATABASE_URL", "mysql://host/name"),
+    ("REDIS_URL", "localhost:6379"),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), BAD)
+def test_a_bad_value_stops_the_start_with_one_sentence(
+    name: str, value: str, tmp_path: Path
+) -> None:
+    done = manage("check", data_dir=tmp_path, **{name: value})
+    assert done.returncode != 0
+    [sentence] = done.stderr.strip().splitlines()
+    assert sentence.startswith("Loom Web cannot start: ")
+    assert name in sentence
+
+
+def test_good_values_start(tmp_path: Path) -> None:
+    done = manage(
+        "check",
+        data_dir=tmp_path / "new" / "folder",
+        LOOM_TRUSTED_ORIGINS="https://chat.example.org,http://localhost:3000",
+        LOOM_ALLOWED_HOSTS=".example.org",
+        LOOM_DEBUG="true",
+        REDIS_URL="rediss://localhost:6379/0",
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_password_in_a_bad_url_is_not_shown(tmp_path: Path) -> None:
+    done = manage("check", data_dir=tmp_path, DATABASE_URL="mysql://ann:secret@host/name")
+    assert "secret" not in done.stderr + done.stdout
+
+
+def test_a_data_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for folder in (tmp_path / "file", tmp_path / "file" / "below", Path("/proc/loom")):
+        done = manage("check", data_dir=folder)
+        assert done.returncode != 0
+        [sentence] = done.stderr.strip().splitlines()
+        assert f"the data folder {folder} cannot be written" in sentence
+        assert "LOOM_DATA_DIR" in sentence
+
+
+def test_the_data_folder_is_for_its_owner(tmp_path: Path) -> None:
+    manage("check", data_dir=tmp_path / "data")
+    assert stat.S_IMODE((tmp_path / "data").stat().st_mode) == 0o700
+
+
+PRINT_KEY = "from django.conf import settings; print(settings.SECRET_KEY)"
+
+
+def read_key(data_dir: Path, **env: str) -> str:
+    done = manage("shell", "--no-imports", "--command", PRINT_KEY, data_dir=data_dir, **env)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_the_secret_key_is_made_once_and_for_the_owner_only(tmp_path: Path) -> None:
+    key = read_key(tmp_path)
+    assert len(key) >= 50
+    assert read_key(tmp_path) == key
+    assert stat.S_IMODE((tmp_path / "secret_key").stat().st_mode) == 0o600
+    assert read_key(tmp_path / "other") != key
+
+
+def test_a_given_key_is_used_and_not_written(tmp_path: Path) -> None:
+    assert read_key(tmp_path, LOOM_SECRET_KEY="given " * 10) == ("given " * 10).strip()
+    assert not (tmp_path / "secret_key").exists()
+
+
+PRINT_COOKIES = (
+    "from django.conf import settings as s;"
+    "print(s.SESSION_COOKIE_SECURE, s.CSRF_COOKIE_SECURE, s.SECURE_PROXY_SSL_HEADER)"
+)
+
+
+@pytest.mark.parametrize(
+    ("behind", "expected"),
+    [
+        ("true", "True True ('HTTP_X_FORWARDED_PROTO', 'https')"),
+        ("false", "False False None"),
+    ],
+)
+def test_cookies_are_for_tls_only_where_there_is_tls(
+    behind: str, expected: str, tmp_path: Path
+) -> None:
+    done = manage(
+        "shell",
+        "--no-imports",
+        "--command",
+        PRINT_COOKIES,
+        data_dir=tmp_path,
+        LOOM_BEHIND_TLS_PROXY=behind,
+    )
+    assert done.stdout.strip() == expected
+
+
+def test_a_port_in_use_is_said_in_one_sentence(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = manage("serve", data_dir=tmp_path, LOOM_PORT=str(port))
+    assert done.returncode != 0
+    [sentence] = done.stderr.strip().splitlines()
+    assert f"Port {port} on 127.0.0.1 is in use." in sentence
+    assert "LOOM_PORT" in sentence
+
+
+def test_an_address_of_another_machine_is_said_in_one_sentence(tmp_path: Path) -> None:
+    done = manage("serve", data_dir=tmp_path, LOOM_HOST="192.0.2.1", LOOM_PORT="0")
+    assert done.returncode != 0
+    [sentence] = done.stderr.strip().splitlines()
+    assert "Cannot listen on 192.0.2.1" in sentence
+
+
+def test_a_database_that_is_away_is_said_in_one_sentence(tmp_path: Path) -> None:
+    url = "postgres://nobody@127.0.0.1:1/none"
+    done = manage("serve", data_dir=tmp_path, LOOM_PORT="0", DATABASE_URL=url)
+    assert done.returncode != 0
+    assert "The database cannot be used" in done.stderr
+    assert "Traceback" not in done.stderr

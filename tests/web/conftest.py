@@ -1,0 +1,96 @@
+"""People in every role, their browsers, and a runtime that ends with the test."""
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+from django.contrib.auth.models import Permission, User
+from django.test import Client
+
+from conversations.archive.append import NewEvent, append
+from conversations.archive.workspaces import add_member
+from conversations.domain.events import AssistantText, UserMessage
+from conversations.domain.turns import NewTurn
+from conversations.models import Session, Workspace
+from conversations.runtime.current import stop_current_runtime
+
+# WhiteNoise warns of a folder that is not there; the tests collect no static files.
+Path(settings.STATIC_ROOT).mkdir(parents=True, exist_ok=True)
+
+ROLES = (
+    "stranger",
+    "other",
+    "viewer",
+    "member",
+    "owner",
+    "staff_viewing",
+    "staff",
+    "superuser",
+)
+"""Everybody who may come: ``other`` is signed in and no member; ``staff_viewing``
+may view sessions in the admin, ``staff`` may not; neither is a member."""
+
+type MakePerson = Callable[[str], User | None]
+
+
+@pytest.fixture
+def make_person(workspace: Workspace, user: User) -> MakePerson:
+    """The person of a role in the workspace; None for the stranger."""
+
+    def make(role: str) -> User | None:
+        if role == "stranger":
+            return None
+        if role == "owner":
+            return user
+        person = User.objects.create_user(
+            role, is_staff=role.startswith(("staff", "super")), is_superuser=role == "superuser"
+        )
+        if role in ("viewer", "member"):
+            add_member(workspace, user_pk=person.pk, role=role)
+        if role == "staff_viewing":
+            person.user_permissions.add(view_session_permission())
+        return person
+
+    return make
+
+
+def view_session_permission() -> Permission:
+    """Django's own sessions have a permission of the same codename."""
+    return Permission.objects.get(codename="view_session", content_type__app_label="conversations")
+
+
+def browser_of(person: User | None) -> Client:
+    client = Client()
+    if person is not None:
+        client.force_login(person, backend="django.contrib.auth.backends.ModelBackend")
+    return client
+
+
+@pytest.fixture
+def owner(user: User) -> Client:
+    """The browser of the workspace's owner."""
+    return browser_of(user)
+
+
+def say(session: Session, *texts: str) -> list[int]:
+    """Append messages, by turns of the person and of the assistant."""
+    numbers = []
+    for place, text in enumerate(texts):
+        payload = AssistantText(text=text) if place % 2 else UserMessage(text=text)
+        role = "assistant" if place % 2 else "user"
+        numbers += append(
+            session.pk,
+            session_uuid=session.uuid,
+            turns=[NewTurn(role=role, content=text)],
+            events=[NewEvent(payload=payload, new=0)],
+        ).turns
+    session.refresh_from_db()
+    return numbers
+
+
+@pytest.fixture
+async def runtime_ends(transactional_db: None) -> AsyncIterator[None]:
+    """Whatever runtime the test starts on its loop is stopped on it."""
+    yield
+    await stop_current_runtime()

@@ -1,0 +1,109 @@
+"""A page's socket, against the real ASGI application."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from channels.testing import WebsocketCommunicator
+from django.conf import settings
+from django.contrib.auth.models import User
+
+from conversations.models import Session
+from loomweb.asgi import application
+
+from .conftest import browser_of
+
+HOST = "127.0.0.1:8000"
+ORIGIN = f"http://{HOST}"
+
+type Frame = dict[str, Any]
+
+
+class Socket:
+    """What the page sends and gets. ``frames`` are all it got, in order."""
+
+    def __init__(self, communicator: WebsocketCommunicator) -> None:
+        self.frames: list[Frame] = []
+        self._communicator = communicator
+
+    async def send(self, frame: Frame) -> None:
+        await self._communicator.send_json_to(frame)
+
+    async def send_text(self, text: str) -> None:
+        await self._communicator.send_to(text_data=text)
+
+    async def send_bytes(self, data: bytes) -> None:
+        await self._communicator.send_to(bytes_data=data)
+
+    async def next(self, *, seconds: float = 15) -> Frame:
+        text = await self._communicator.receive_from(timeout=seconds)
+        frame: Frame = json.loads(text.encode())  # on the wire it is UTF-8
+        self.frames.append(frame)
+        return frame
+
+    async def until(self, *types: str, where: Callable[[Frame], Any] = bool) -> Frame:
+        """Read on to the first frame of one of these types (of which it is true).
+        An acknowledgement may come before or after what the request brought about."""
+        while True:
+            frame = await self.next()
+            if frame["type"] in types and where(frame):
+                return frame
+
+    async def until_idle(self) -> None:
+        await self.until("state", where=lambda frame: frame["run_state"] == "idle")
+
+    async def settle(self) -> None:
+        """Read until what was asked for so far is answered."""
+        await self.send({"type": "ping"})
+        await self.until("pong")
+
+    async def close_code(self, *, seconds: float = 15) -> int:
+        """The code that the server closes with; frames before it are kept."""
+        while True:
+            message = await self._communicator.receive_output(timeout=seconds)
+            if message["type"] == "websocket.close":
+                return int(message["code"])
+            self.frames.append(json.loads(message["text"]))
+
+    async def close(self) -> None:
+        if not self._communicator.future.cancelled():  # as it is after a wait in vain
+            await self._communicator.disconnect(timeout=15)
+
+    def of_type(self, kind: str) -> list[Frame]:
+        return [frame for frame in self.frames if frame["type"] == kind]
+
+    @property
+    def rows(self) -> list[Frame]:
+        return [row for frame in self.of_type("rows") for row in frame["rows"]]
+
+    @property
+    def seqs(self) -> list[int]:
+        return [row["seq"] for row in self.rows]
+
+
+async def open_socket(
+    session: Session | str,
+    person: User | None,
+    *,
+    query: str = "",
+    origin: str | None = ORIGIN,
+    host: str = HOST,
+) -> Socket:
+    """Connect as this person's browser does. A session can be given as an address."""
+    headers = [(b"host", host.encode())]
+    if origin is not None:
+        headers.append((b"origin", origin.encode()))
+    if person is not None:
+        cookie = await sync_to_async(session_cookie)(person)
+        headers.append((b"cookie", cookie.encode()))
+    address = session if isinstance(session, str) else f"/ws/s/{session.uuid}/"
+    communicator = WebsocketCommunicator(application, address + query, headers=headers)
+    accepted, _ = await communicator.connect(timeout=15)
+    assert accepted  # a refusal before that tells the page nothing
+    return Socket(communicator)
+
+
+def session_cookie(person: User) -> str:
+    name = settings.SESSION_COOKIE_NAME
+    return f"{name}={browser_of(person).cookies[name].value}"

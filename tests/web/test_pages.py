@@ -1,0 +1,989 @@
+"""The pages: workspaces, the session list, the chat; by plain GET and POST."""
+
+import re
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.db import connection
+from django.http import HttpResponse
+from django.test import AsyncClient, Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+from django.utils import timezone
+
+from conversations.archive.append import NewEvent, append
+from conversations.archive.messages import accept_message
+from conversations.archive.rewinds import append_rewind
+from conversations.archive.runs import interrupt_run
+from conversations.archive.sessions import create_session, get_session
+from conversations.archive.turns import read_turns
+from conversations.archive.workspaces import create_workspace, members_of
+from conversations.domain.events import AssistantText, UserMessage
+from conversations.domain.turns import NewTurn
+from conversations.models import Run, Session, Workspace
+from conversations.runtime.current import current_runtime
+
+from .conftest import browser_of, say
+
+pytestmark = pytest.mark.django_db
+
+ROW = re.compile(r'data-seq="(\d+)"')
+
+
+def seqs(response: HttpResponse) -> list[int]:
+    """The rows of a page, by number."""
+    return [int(seq) for seq in ROW.findall(response.text)]
+
+
+def links(response: HttpResponse, text: str) -> list[str]:
+    """The addresses of the links with this text."""
+    found = re.findall(rf'href="([^"]+)"[^>]*>{text}</a>', response.text)
+    return list(dict.fromkeys(link.replace("&amp;", "&") for link in found))
+
+
+def count_queries(owner: Client, address: str) -> int:
+    with CaptureQueriesContext(
+        connection,
+    ) as queries:
+        assert owner.get(address).status_code == 200
+    return len(queries)
+
+
+# --- workspaces ---
+
+
+@pytest.fixture
+def roots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder under which workspaces may lie."""
+    folder = tmp_path / "roots"
+    (folder / "notes").mkdir(parents=True)
+    monkeypatch.setattr(settings.LOOM, "workspace_roots", [folder])
+    return folder
+
+
+def create(owner: Client, root: Path | str, name: str = "Notes") -> Any:
+    return owner.post(reverse("workspace_create"), {"root": str(root), "name": name})
+
+
+def test_home_lists_the_workspaces_of_the_person(
+    owner: Client, workspace: Workspace, other_user: User
+) -> None:
+    assert links(owner.get("/"), "Garden") == ["/w/garden/"]
+    empty = browser_of(other_user).get("/")
+    assert "Garden" not in empty.text
+    assert "No workspace" in empty.text
+
+
+def test_a_workspace_is_created_on_a_folder_under_a_root(owner: Client, roots: Path) -> None:
+    response = create(owner, roots / "notes")
+    assert (response.status_code, response["Location"]) == (302, "/w/notes/")
+    assert str(roots / "notes") in owner.get("/w/notes/").text
+    assert owner.get("/w/notes/settings/").status_code == 200  # who creates it owns it
+
+
+def test_a_name_that_is_taken_gets_another_address(owner: Client, roots: Path) -> None:
+    assert create(owner, roots / "notes")["Location"] == "/w/notes/"
+    assert create(owner, roots / "notes")["Location"] == "/w/notes-2/"
+    assert create(owner, roots / "notes", name="💥")["Location"] == "/w/workspace/"
+
+
+def outside(roots: Path) -> Path:
+    return roots.parent
+
+
+def symlink_out(roots: Path) -> Path:
+    (roots / "link").symlink_to(roots.parent)
+    return roots / "link"
+
+
+def symlink_loop(roots: Path) -> Path:
+    (roots / "loop").symlink_to(roots / "loop")
+    return roots / "loop"
+
+
+@pytest.mark.parametrize(
+    ("choose", "reason"),
+    [
+        (outside, "A workspace lies under one of"),
+        (symlink_out, "A workspace lies under one of"),
+        (symlink_loop, "There is no folder"),
+        (lambda roots: roots / "notes" / ".." / "..", "A workspace lies under one of"),
+        (lambda roots: f"{roots}-elsewhere", "A workspace lies under one of"),
+        (lambda roots: "/", "A workspace lies under one of"),
+        (lambda roots: "~", "A workspace lies under one of"),
+        (lambda roots: roots / "missing", "There is no folder"),
+        (lambda roots: roots / ("x" * 300), "not the path of a folder"),
+        (lambda roots: "notes", "needs the absolute path"),
+        (lambda roots: "../notes", "needs the absolute path"),
+        (lambda roots: "", "This field is required"),
+        (lambda roots: f"{roots}/notes\0", "Null characters are not allowed"),
+        (lambda roots: "/" + "x" * 2000, "at most 1024 characters"),
+    ],
+)
+def test_no_other_folder_is_taken(
+    owner: Client, roots: Path, choose: Callable[[Path], Path | str], reason: str
+) -> None:
+    response = create(owner, choose(roots))
+    assert response.status_code == 400
+    assert reason in response.text
+    assert Workspace.objects.count() == 0
+
+
+def test_a_folder_of_an_unknown_person_is_no_path(owner: Client, roots: Path) -> None:
+    assert create(owner, "~nobody-has-this-name/x").status_code == 400
+
+
+def test_settings_are_changed(owner: Client, workspace: Workspace) -> None:
+    page = reverse("workspace_settings", args=["garden"])
+    new = {"name": "Orchard", "instructions": "Be brief.\r\n", "default_model": ""}
+    assert owner.post(page, new)["Location"] == page
+    saved = owner.get(page)
+    assert "Orchard" in saved.text
+    assert "Be brief." in saved.text
+    assert "Saved." in saved.text
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"name": ""},
+        {"name": " \t "},
+        {"name": "x" * 121},
+        {"name": "a\0b"},
+        {"instructions": "x" * 100_001},
+        {"instructions": "a\0b"},
+        {"default_model": "no-such-model"},
+    ],
+)
+def test_settings_that_cannot_be_are_refused(
+    owner: Client, workspace: Workspace, wrong: dict[str, str]
+) -> None:
+    page = reverse("workspace_settings", args=["garden"])
+    response = owner.post(page, {"name": "Orchard"} | wrong)
+    assert response.status_code == 400
+    assert response.context["form"].errors
+    workspace.refresh_from_db()
+    assert (workspace.name, workspace.instructions) == ("Garden", "")
+
+
+def add(owner: Client, username: str, role: str) -> Any:
+    data = {"username": username, "role": role}
+    return owner.post(reverse("workspace_member_add", args=["garden"]), data)
+
+
+def remove(owner: Client, username: str) -> Any:
+    data = {"username": username}
+    return owner.post(reverse("workspace_member_remove", args=["garden"]), data, follow=True)
+
+
+def test_members_come_and_go(owner: Client, workspace: Workspace, other_user: User) -> None:
+    assert add(owner, "bob", "viewer").status_code == 302
+    assert add(owner, "bob", "member").status_code == 302
+    assert members_of(workspace) == [("ann", "owner"), ("bob", "member")]
+    assert browser_of(other_user).get("/w/garden/").status_code == 200
+    assert remove(owner, "bob").status_code == 200
+    assert members_of(workspace) == [("ann", "owner")]
+    assert browser_of(other_user).get("/w/garden/").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("username", "role", "reason"),
+    [
+        ("nobody", "member", "There is no account “nobody”."),
+        ("bob", "emperor", "not one of the available choices"),
+        ("", "member", "This field is required"),
+        ("b\0b", "member", "Null characters are not allowed"),
+    ],
+)
+def test_a_member_that_cannot_be_is_refused(
+    owner: Client, workspace: Workspace, other_user: User, username: str, role: str, reason: str
+) -> None:
+    response = add(owner, username, role)
+    assert response.status_code == 400
+    assert reason in response.text
+    assert len(members_of(workspace)) == 1
+
+
+@pytest.mark.parametrize("username", ["", "nobody", "b\0b", "x" * 10_000])
+def test_removing_nobody_changes_nothing(
+    owner: Client, workspace: Workspace, username: str
+) -> None:
+    assert "There is no account" in remove(owner, username).text
+    assert len(members_of(workspace)) == 1
+
+
+def test_the_last_owner_stays(owner: Client, workspace: Workspace) -> None:
+    assert "keeps at least one owner" in remove(owner, "ann").text
+    assert "keeps at least one owner" in add(owner, "ann", "viewer").text
+    assert members_of(workspace) == [("ann", "owner")]
+
+
+def test_an_owner_may_leave_to_another_one(
+    owner: Client, workspace: Workspace, other_user: User
+) -> None:
+    add(owner, "bob", "owner")
+    response = remove(owner, "ann")
+    assert response.redirect_chain[-1] == (reverse("home"), 302)
+    assert members_of(workspace) == [("bob", "owner")]
+
+
+# --- the session list ---
+
+
+def make_session(workspace: Workspace, title: str, *, days: float = 0, **more: Any) -> Session:
+    owner = User.objects.get(username="ann")
+    moment = timezone.now() - timedelta(days=days)
+    return create_session(workspace, owner=owner, title=title, created_at=moment, **more)
+
+
+def titles(response: HttpResponse) -> list[str]:
+    return re.findall(r'<span class="title">([^<]+)</span>', response.text)
+
+
+def groups(response: HttpResponse) -> list[str]:
+    return re.findall(r'<section class="group"><h2>([^<]+)</h2>', response.text)
+
+
+def test_sessions_are_grouped_by_date(owner: Client, workspace: Workspace) -> None:
+    for title, days in (("old", 400), ("month", 20), ("week", 3), ("eve", 1), ("now", 0)):
+        make_session(workspace, title, days=days)
+    response = owner.get("/w/garden/")
+    assert titles(response) == ["now", "eve", "week", "month", "old"]
+    long_ago = timezone.now() - timedelta(days=400)
+    assert groups(response) == [
+        "Today",
+        "Yesterday",
+        "Previous 7 days",
+        "Previous 30 days",
+        f"{long_ago:%B %Y}",
+    ]
+
+
+def test_pinned_sessions_come_first(owner: Client, workspace: Workspace) -> None:
+    old = make_session(workspace, "old", days=40)
+    make_session(workspace, "now")
+    owner.post(reverse("session_pin", args=[old.uuid]))
+    response = owner.get("/w/garden/")
+    assert titles(response) == ["old", "now"]
+    assert groups(response) == ["Pinned", "Today"]
+    owner.post(reverse("session_pin", args=[old.uuid]))
+    assert titles(owner.get("/w/garden/")) == ["now", "old"]
+
+
+def test_an_archived_session_leaves_the_list_and_comes_back(
+    owner: Client, session: Session
+) -> None:
+    say(session, "Plant the beans")
+    archive = reverse("session_archive", args=[session.uuid])
+    response = owner.post(archive, {"next": "workspace"})
+    assert response["Location"] == "/w/garden/"
+    assert titles(owner.get("/w/garden/")) == []
+    assert titles(owner.get("/w/garden/?archived=1")) == ["Plant the beans"]
+    page = owner.get(f"/s/{session.uuid}/")
+    assert "This session is archived." in page.text
+    assert 'name="text"' not in page.text
+    owner.post(archive)
+    assert titles(owner.get("/w/garden/")) == ["Plant the beans"]
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("beans", ["Beans in May"]),
+        ("BEANS may", ["Beans in May"]),
+        ("soup", ["Peas"]),
+        ("e", ["Peas", "Beans in May"]),
+        ("100%", []),
+        ("_", []),
+        ("no such", []),
+    ],
+)
+def test_the_filter_finds_words_of_title_and_last_text(
+    owner: Client, workspace: Workspace, query: str, found: list[str]
+) -> None:
+    make_session(workspace, "Beans in May", days=1)
+    say(make_session(workspace, "Peas"), "For the soup")
+    response = owner.get("/w/garden/", {"q": query})
+    assert titles(response) == found
+    if not found:
+        assert "No session matches" in response.text
+
+
+def test_the_filter_by_htmx_gets_the_list_only(owner: Client, workspace: Workspace) -> None:
+    make_session(workspace, "Beans")
+    response = owner.get("/w/garden/", {"q": "b"}, headers={"HX-Request": "true"})
+    assert titles(response) == ["Beans"]
+    assert "<html" not in response.text
+    assert "HX-Request" in response["Vary"]
+
+
+def test_the_list_is_paged_by_cursor(
+    owner: Client, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings.LOOM, "session_list_size", 10)
+    for number in range(25):
+        make_session(workspace, f"s{number}", days=number)
+    seen, costs, address = [], [], "/w/garden/"
+    while address:
+        costs.append(count_queries(owner, address))
+        response = owner.get(address)
+        seen += titles(response)
+        [address] = links(response, "Load more") or [""]
+    assert seen == [f"s{number}" for number in range(25)]
+    # The first page asks for pinned sessions too.
+    assert costs[1:] == [costs[0] - 1] * 2
+
+
+def test_the_filter_stays_while_paging(
+    owner: Client, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings.LOOM, "session_list_size", 1)
+    for number in range(3):
+        make_session(workspace, f"a & b {number}", days=number)
+        make_session(workspace, f"c {number}", days=number)
+    first = owner.get("/w/garden/", {"q": "a & b"})
+    [more] = links(first, "Load more")
+    assert titles(owner.get(more)) == ["a &amp; b 1"]
+
+
+def test_a_new_session_does_not_shift_the_next_page(
+    owner: Client, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings.LOOM, "session_list_size", 2)
+    for number in range(4):
+        make_session(workspace, f"s{number}", days=number)
+    [more] = links(owner.get("/w/garden/"), "Load more")
+    make_session(workspace, "new")
+    assert titles(owner.get(more)) == ["s2", "s3"]
+
+
+BAD_CURSORS = [
+    "nonsense",
+    "~",
+    "2026-01-01T00:00:00+00:00",
+    "2026-01-01T00:00:00+00:00~x",
+    "2026-01-01T00:00:00~1",
+    "0001-01-01T00:00:00+14:00~1",
+    "9999-12-31T23:59:59-14:00~1",
+    "x\0",
+    "~" + "9" * 5000,
+]
+
+
+@pytest.mark.parametrize("cursor", BAD_CURSORS)
+def test_a_cursor_that_is_none_is_refused(owner: Client, workspace: Workspace, cursor: str) -> None:
+    response = owner.get("/w/garden/", {"before": cursor})
+    assert response.status_code == 400
+    assert "not a cursor of the session list" in response.text
+
+
+def test_a_cursor_beyond_all_is_an_empty_page(owner: Client, workspace: Workspace) -> None:
+    make_session(workspace, "one")
+    cursor = "2000-01-01T00:00:00+00:00~" + "9" * 30
+    assert titles(owner.get("/w/garden/", {"before": cursor})) == []
+
+
+@pytest.mark.parametrize(
+    ("state", "mark"),
+    [("running", "Running"), ("interrupted", "Interrupted"), ("queued", "Queued")],
+)
+def test_the_list_marks_what_a_session_does(
+    owner: Client, session: Session, user: User, state: str, mark: str
+) -> None:
+    process = "" if state == "queued" else "elsewhere"
+    accepted = accept_message(
+        session, client_id="client-01", text="Go", user_pk=user.pk, max_queued=5, owner=process
+    )
+    if state == "interrupted":
+        interrupt_run(accepted.run_pk)
+    response = owner.get("/w/garden/")
+    assert f'<span class="mark" data-state="{state}">{mark}</span>' in response.text
+    home = owner.get("/")
+    assert ("1 running" in home.text) == (state == "running")
+
+
+def test_opening_a_session_never_reorders_the_list(owner: Client, workspace: Workspace) -> None:
+    old = make_session(workspace, "old", days=3)
+    make_session(workspace, "now")
+    owner.get(f"/s/{old.uuid}/")
+    owner.post(reverse("session_rename", args=[old.uuid]), {"title": "Old"})
+    assert titles(owner.get("/w/garden/")) == ["now", "Old"]
+
+
+def test_a_new_session_is_used_before_another_is_made(owner: Client, workspace: Workspace) -> None:
+    new = reverse("session_create", args=["garden"])
+    first = owner.post(new)["Location"]
+    assert owner.post(new)["Location"] == first
+    say(Session.objects.get(), "Used")
+    assert owner.post(new)["Location"] != first
+
+
+def test_start_opens_the_last_chat(owner: Client, workspace: Workspace, user: User) -> None:
+    make_session(workspace, "old", days=2)
+    latest = make_session(workspace, "latest")
+    assert owner.get("/start/")["Location"] == f"/s/{latest.uuid}/"
+    root = Path(workspace.root)
+    create_workspace(root=root, name="Second", owner=user)
+    assert owner.get("/start/")["Location"] == "/"
+
+
+# --- the chat ---
+
+
+def fill(session: Session, count: int) -> None:
+    """Append many messages in one go; row n is turn n with the text ``text n``."""
+    payloads = [
+        AssistantText(text=f"text {n}") if n % 2 else UserMessage(text=f"text {n}")
+        for n in range(1, count + 1)
+    ]
+    append(
+        session.pk,
+        session_uuid=session.uuid,
+        turns=[
+            NewTurn(role="assistant" if n % 2 else "user", content=f"text {n}")
+            for n in range(1, count + 1)
+        ],
+        events=[NewEvent(payload=payload, new=place) for place, payload in enumerate(payloads)],
+    )
+    session.refresh_from_db()
+
+
+@pytest.fixture
+def long(session: Session) -> Session:
+    fill(session, 600)
+    return session
+
+
+def chat(session: Session, query: str = "") -> str:
+    return f"/s/{session.uuid}/{query}"
+
+
+def test_the_chat_opens_at_its_end(owner: Client, long: Session) -> None:
+    response = owner.get(chat(long))
+    assert seqs(response) == list(range(351, 601))
+    assert 'data-last-seq="600"' in response.text
+    assert links(response, "Load older") == [chat(long, "?before=seq%3A351")]
+    assert links(response, "Load newer") == []
+
+
+def test_older_rows_are_a_page_of_their_own(owner: Client, long: Session) -> None:
+    response = owner.get(chat(long, "?before=seq:351"))
+    assert seqs(response) == list(range(101, 351))
+    assert links(response, "Load older") == [chat(long, "?before=seq%3A101")]
+    assert links(response, "Load newer") == [chat(long, "?after=seq%3A350")]
+    assert links(owner.get(chat(long, "?before=seq:101")), "Load older") == []
+
+
+def test_newer_rows_are_too(owner: Client, long: Session) -> None:
+    response = owner.get(chat(long, "?after=seq:350"))
+    assert seqs(response) == list(range(351, 601))
+    assert links(response, "Load newer") == []
+    assert seqs(owner.get(chat(long, "?after=seq:0"))) == list(range(1, 251))
+
+
+def test_htmx_gets_rows_and_the_next_link_only(owner: Client, long: Session) -> None:
+    response = owner.get(chat(long, "?before=seq:351"), headers={"HX-Request": "true"})
+    assert seqs(response) == list(range(151, 351))
+    assert links(response, "Load older") == [chat(long, "?before=seq%3A151")]
+    assert "<html" not in response.text
+    assert "HX-Request" in response["Vary"]
+    assert "HX-Request" in owner.get(chat(long))["Vary"]
+
+
+def test_all_rows_come_once_by_either_way(owner: Client, long: Session) -> None:
+    def walk(address: str, text: str) -> Iterator[list[int]]:
+        while address:
+            response = owner.get(address)
+            yield seqs(response)
+            [address] = links(response, text) or [""]
+
+    back = list(walk(chat(long), "Load older"))
+    assert [seq for page in reversed(back) for seq in page] == list(range(1, 601))
+    forth = walk(chat(long, "?after=seq:0"), "Load newer")
+    assert [seq for page in forth for seq in page] == list(range(1, 601))
+
+
+def test_a_permalink_shows_the_turn_with_what_is_around_it(owner: Client, long: Session) -> None:
+    response = owner.get(chat(long, "t/300/"))
+    shown = seqs(response)
+    assert shown == list(range(shown[0], shown[0] + 250))
+    assert shown[0] < 300 < shown[-1]
+    assert 'data-target="300"' in response.text
+    [older], [newer] = links(response, "Load older"), links(response, "Load newer")
+    assert seqs(owner.get(older))[-1] == shown[0] - 1
+    assert seqs(owner.get(newer))[0] == shown[-1] + 1
+
+
+@pytest.mark.parametrize(("turn", "has_older", "has_newer"), [(1, False, True), (600, True, False)])
+def test_a_permalink_at_an_end(
+    owner: Client, long: Session, turn: int, has_older: bool, has_newer: bool
+) -> None:
+    response = owner.get(chat(long, f"t/{turn}/"))
+    assert turn in seqs(response)
+    assert bool(links(response, "Load older")) == has_older
+    assert bool(links(response, "Load newer")) == has_newer
+
+
+@pytest.mark.parametrize("turn", ["0", "601", "9" * 20, "9" * 5000])
+def test_an_unknown_turn_is_not_found(owner: Client, long: Session, turn: str) -> None:
+    assert owner.get(chat(long, f"t/{turn}/")).status_code == 404
+    assert owner.get(chat(long, f"t/{turn}/source/")).status_code == 404
+
+
+@pytest.mark.parametrize("turn", ["-1", "1.0", "٣", "1e3", "%00", "0x1"])
+def test_what_is_no_number_is_no_address(owner: Client, long: Session, turn: str) -> None:
+    assert owner.get(chat(long, f"t/{turn}/")).status_code == 404
+
+
+@pytest.mark.parametrize("name", ["before", "after"])
+@pytest.mark.parametrize(
+    "cursor", ["nonsense", "seq:", "seq:-1", "seq:" + "9" * 19, "\0", "turn:x"]
+)
+def test_a_bad_cursor_is_refused_with_the_reason(
+    owner: Client, session: Session, name: str, cursor: str
+) -> None:
+    response = owner.get(chat(session), {name: cursor})
+    assert response.status_code == 400
+    assert "A cursor looks like seq:123 or turn:45." in response.text
+    partial = owner.get(chat(session), {name: cursor}, headers={"HX-Request": "true"})
+    assert partial.status_code == 400
+
+
+@pytest.mark.parametrize(
+    "cursor", ["seq:" + "9" * 18, "turn:" + "9" * 18, "turn:1.999999", "seq:0"]
+)
+def test_a_cursor_beyond_the_ends_is_no_error(owner: Client, session: Session, cursor: str) -> None:
+    fill(session, 3)
+    for name in ("before", "after"):
+        assert owner.get(chat(session), {name: cursor}).status_code == 200
+
+
+def test_the_source_of_a_turn_is_its_text(owner: Client, session: Session) -> None:
+    text = "<script>alert(1)</script>\r\n\ttabs, 💥 and\u2028more"
+    say(session, text)
+    response = owner.get(chat(session, "t/1/source/"))
+    assert response.content.decode() == text
+    assert response["Content-Type"] == "text/plain; charset=utf-8"
+    assert response["X-Content-Type-Options"] == "nosniff"
+    assert response["Content-Disposition"] == 'inline; filename="turn-1.txt"'
+
+
+def test_age_costs_no_query(owner: Client, workspace: Workspace) -> None:
+    costs = {}
+    for count in (10, 600):
+        session = make_session(workspace, f"of {count}")
+        fill(session, count)
+        addresses = [chat(session), chat(session, "?before=seq:9"), chat(session, "t/5/")]
+        for address in addresses:
+            owner.get(address)
+        costs[count] = [count_queries(owner, address) for address in addresses]
+    assert costs[10] == costs[600]
+    assert max(costs[600]) <= 16
+
+
+def test_the_session_list_costs_no_query_by_its_length(owner: Client, workspace: Workspace) -> None:
+    make_session(workspace, "one")
+    few = count_queries(owner, "/w/garden/")
+    for number in range(30):
+        say(make_session(workspace, f"s{number}"), "Hello")
+    assert count_queries(owner, "/w/garden/") == few
+
+
+def test_replaced_rows_are_shown_on_demand(owner: Client, session: Session, user: User) -> None:
+    fill(session, 6)
+    append_rewind(session, from_turn=3, from_seq=3, reason="edit", actor_pk=user.pk)
+    session.refresh_from_db()
+    fill(session, 1)
+    response = owner.get(chat(session))
+    assert seqs(response) == [1, 2, 6, 7]  # a marker stands at the place of row 6
+    assert "4 rows replaced" in response.text
+    everything = owner.get(chat(session, "?all=1"))
+    assert seqs(everything) == list(range(1, 8))
+    assert seqs(owner.get(chat(session, "t/4/"))) == list(range(1, 8))
+
+
+def test_a_viewer_may_read_and_sees_no_composer(session: Session, viewer: User) -> None:
+    say(session, "Plant the beans")
+    response = browser_of(viewer).get(chat(session))
+    assert "Plant the beans" in response.text
+    assert 'name="text"' not in response.text
+    assert "You can read it, not write in it." in response.text
+
+
+# --- a message by a plain form ---
+
+
+@pytest.fixture
+async def async_browser(transactional_db: None, runtime_ends: None, user: User) -> AsyncClient:
+    client = AsyncClient()
+    await client.aforce_login(user, backend="django.contrib.auth.backends.ModelBackend")
+    return client
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_a_message_by_a_form_is_answered(
+    async_browser: AsyncClient, session: Session
+) -> None:
+    data = {"text": "Plant the\r\nbeans", "client_id": "client-0001"}
+    response = await async_browser.post(chat(session, "send/"), data)
+    assert (response.status_code, response["Location"]) == (302, chat(session))
+    await (await current_runtime()).wait_idle(session.pk)
+    page = await async_browser.get(chat(session))
+    assert "Hello from the demo model" in page.text
+    assert seqs(page) == [1, 2, 3]
+    assert await Run.objects.aget(state="completed")
+    turns = [turn async for turn in session.turns.order_by("number")]
+    assert turns[0].content == "Plant the\nbeans"
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_a_form_sent_twice_is_one_message(
+    async_browser: AsyncClient, session: Session
+) -> None:
+    data = {"text": "Hello", "client_id": "client-0001"}
+    for _ in range(2):
+        response = await async_browser.post(chat(session, "send/"), data)
+        assert response.status_code == 302
+    await (await current_runtime()).wait_idle(session.pk)
+    assert await session.turns.filter(role="user").acount() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_a_form_without_an_id_gets_one(async_browser: AsyncClient, session: Session) -> None:
+    assert (await async_browser.post(chat(session, "send/"), {"text": "Hi"})).status_code == 302
+    await (await current_runtime()).wait_idle(session.pk)
+    assert len((await Run.objects.aget()).client_id) >= 8
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_a_message_to_an_archived_session_is_kept_in_the_answer(
+    async_browser: AsyncClient, session: Session
+) -> None:
+    await Session.objects.filter(pk=session.pk).aupdate(archived_at=timezone.now())
+    response = await async_browser.post(chat(session, "send/"), {"text": "Hello"})
+    assert response.status_code == 409
+    assert await session.turns.acount() == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "reason"),
+    [
+        ("x" * 51, 413, "This message has 51 characters; at most 50 can be sent."),
+        (" \n ", 400, "A message needs at least one character."),
+        ("", 400, "A message needs at least one character."),
+    ],
+)
+def test_a_refused_message_stays_in_the_composer(
+    owner: Client,
+    session: Session,
+    monkeypatch: pytest.MonkeyPatch,
+    text: str,
+    status: int,
+    reason: str,
+) -> None:
+    monkeypatch.setattr(settings.LOOM, "max_message_chars", 50)
+    response = owner.post(chat(session, "send/"), {"text": text})
+    assert response.status_code == status
+    assert reason in response.text
+    [kept] = re.findall(
+        r"<textarea[^>]*>([^<]*)</textarea>", response.text.split('id="composer"')[1]
+    )[:1]
+    assert kept == text
+    assert read_turns(session.pk) == []
+
+
+@pytest.mark.parametrize("client_id", ["short", "x" * 65, "with space", "a\0bcdefgh", "é" * 10])
+def test_a_bad_client_id_is_refused(owner: Client, session: Session, client_id: str) -> None:
+    data = {"text": "Hello", "client_id": client_id}
+    assert owner.post(chat(session, "send/"), data).status_code == 400
+
+
+def test_a_queued_message_of_any_text_is_shown(owner: Client, session: Session, user: User) -> None:
+    """JSON over the socket can carry half a surrogate pair, and no page can."""
+    for number, text in enumerate(("first", "half \ud83d of it", "nul \0")):
+        accept_message(
+            session, client_id=f"client-0{number}", text=text, user_pk=user.pk, max_queued=5
+        )
+    response = owner.get(chat(session))
+    assert response.status_code == 200
+    assert "half \ufffd of it" in response.text
+
+
+# --- title and model ---
+
+
+def rename(owner: Client, session: Session, title: str) -> Any:
+    return owner.post(chat(session, "rename/"), {"title": title}, follow=True)
+
+
+def test_a_session_is_renamed(owner: Client, session: Session) -> None:
+    assert (
+        '<h1 id="title">Beans &amp; &lt;peas&gt;</h1>'
+        in rename(owner, session, "  Beans &\n<peas> ").text
+    )
+
+
+@pytest.mark.parametrize("title", ["", " \t"])
+def test_a_title_needs_a_character(owner: Client, session: Session, title: str) -> None:
+    rename(owner, session, "Beans")
+    response = rename(owner, session, title)
+    assert "A title needs at least one character." in response.text
+    assert get_session(session.uuid).title == "Beans"
+
+
+@pytest.mark.parametrize("title", ["a\0b", "x" * 100_000, "💥" * 300, "\u202e"])
+def test_any_title_can_be_stored(owner: Client, session: Session, title: str) -> None:
+    assert rename(owner, session, title).status_code == 200
+    assert 0 < len(get_session(session.uuid).title) <= 120
+
+
+def test_a_model_is_chosen(owner: Client, session: Session) -> None:
+    response = owner.post(chat(session, "model/"), {"model": "claude-opus-5-5"}, follow=True)
+    assert '<option value="claude-opus-5-5" selected>' in response.text
+
+
+@pytest.mark.parametrize("model", ["", "no-such-model", "a\0b", "x" * 10_000])
+def test_an_unknown_model_is_refused(owner: Client, session: Session, model: str) -> None:
+    response = owner.post(chat(session, "model/"), {"model": model})
+    assert response.status_code == 400
+    assert "This model is not on offer." in response.text
+    assert get_session(session.uuid).model == ""
+
+
+@pytest.mark.parametrize("wanted", ["https://evil.example/", "//evil.example", "/admin/", "x\r\ny"])
+def test_a_form_leads_back_to_our_own_pages_only(
+    owner: Client, session: Session, wanted: str
+) -> None:
+    response = owner.post(chat(session, "pin/"), {"next": wanted})
+    assert response["Location"] == chat(session)
+
+
+# --- for those who run the server ---
+
+
+def test_health_answers_everybody(client: Client) -> None:
+    assert client.get("/healthz").json() == {"status": "ok"}
+    assert client.head("/healthz").status_code == 200
+    assert client.get("/readyz").json() == {"status": "ready"}
+
+
+def test_an_archive_without_guards_is_not_ready(client: Client) -> None:
+    with connection.cursor() as cursor:
+        on_table = " ON conversations_turn" if connection.vendor == "postgresql" else ""
+        cursor.execute(f"DROP TRIGGER conversations_turn_no_update{on_table}")
+    response = client.get("/readyz")
+    assert (response.status_code, response.json()) == (503, {"status": "archive not guarded"})
+
+
+def test_metrics_are_in_the_text_format(client: Client, session: Session, user: User) -> None:
+    accept_message(session, client_id="client-01", text="Go", user_pk=user.pk, max_queued=5)
+    response = client.get("/metrics")
+    assert response["Content-Type"].startswith("text/plain; version=0.0.4")
+    lines = response.text.splitlines()
+    assert "loom_runs_queued 1" in lines
+    assert "# TYPE loom_runs_queued gauge" in lines
+    for line in lines:
+        assert re.fullmatch(r"# (HELP|TYPE) loom_\w+ .+|loom_\w+ [0-9.]+", line)
+
+
+# --- errors, policy, mark-up ---
+
+
+def test_an_unknown_page_is_not_found(client: Client, owner: Client) -> None:
+    for who in (client, owner):
+        response = who.get("/no/such/page/")
+        assert response.status_code == 404
+        assert "Not found" in response.text
+
+
+def test_what_a_viewer_may_not_do_is_not_allowed(session: Session, viewer: User) -> None:
+    response = browser_of(viewer).post(chat(session, "pin/"))
+    assert response.status_code == 403
+    assert "Not allowed" in response.text
+
+
+def test_a_fault_of_ours_says_so(owner: Client, workspace: Workspace) -> None:
+    owner.raise_request_exception = False
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE conversations_membership RENAME TO elsewhere")
+    response = owner.get("/w/garden/")
+    with connection.cursor() as cursor:
+        if connection.vendor == "sqlite":
+            cursor.execute("ALTER TABLE elsewhere RENAME TO conversations_membership")
+    assert response.status_code == 500
+    assert "Something failed on the server" in response.text
+    assert "elsewhere" not in response.text
+    assert response["Content-Security-Policy"]
+
+
+@pytest.mark.parametrize("host", ["evil.example", "testserver.evil.example", "a b", ""])
+def test_a_host_that_is_not_ours_is_refused(client: Client, host: str) -> None:
+    response = client.get("/sign-in/", headers={"Host": host})
+    assert response.status_code == 400
+    assert response["Content-Security-Policy"]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "q=%00",
+        "q=%ff%fe",
+        "q=%ed%a0%80",
+        "q=" + "x" * 100_000,
+        "q=" + "x+" * 5000,
+        "q=" + quote("%" * 30_000),
+        "q[]=1&q=",
+        "archived=%00",
+        "before=",
+        "a" * 5000,
+        "&" * 500,
+    ],
+)
+def test_any_query_string_is_answered(owner: Client, session: Session, query: str) -> None:
+    for page in ("/w/garden/", "/", chat(session), chat(session, "t/1/"), "/sign-in/"):
+        assert owner.get(f"{page}?{query}").status_code in (200, 302, 404)
+
+
+@pytest.mark.parametrize("path", ["/w/%00/", "/w/%ff/", "/s/%00/", "/w/gar%64en/", "/w/GARDEN/"])
+def test_any_path_is_answered(owner: Client, workspace: Workspace, path: str) -> None:
+    assert owner.get(path).status_code in (200, 404)
+
+
+def test_a_body_that_is_too_large_is_refused(owner: Client, session: Session) -> None:
+    text = "x" * (settings.DATA_UPLOAD_MAX_MEMORY_SIZE + 1)
+    response = owner.post(
+        chat(session, "send/"), f"text={text}", content_type="application/x-www-form-urlencoded"
+    )
+    assert response.status_code in (400, 413)
+
+
+@pytest.mark.parametrize("body", [b"text=%ff%fe", b"\xff\xfe\x00", b"text=\xed\xa0\x80"])
+def test_any_body_is_answered(owner: Client, session: Session, body: bytes) -> None:
+    for action in ("rename/", "model/", "pin/"):
+        response = owner.post(
+            chat(session, action), body, content_type="application/x-www-form-urlencoded"
+        )
+        assert response.status_code in (302, 400)
+
+
+@pytest.fixture
+def pages(owner: Client, session: Session, user: User) -> dict[str, HttpResponse]:
+    """One of every kind of page, with hostile content where content goes."""
+    hostile = (
+        '<img src=x onerror=alert(1)> <b style="x" onclick="y">z</b> [l](javascript:alert(1))\n\n'
+        "```html\n<script>alert(1)</script>\n```\n\n| a |\n|:-:|\n| <svg onload=alert(1)> |\n"
+        '<style>*{}</style><script>alert(1)</script><a href="data:text/html,x">d</a>'
+    )
+    say(session, hostile, hostile)
+    stranger = Client()
+    rename(owner, session, '"><script>alert(1)</script>')
+    accept_message(session, client_id="client-01", text=hostile, user_pk=user.pk, max_queued=5)
+    accept_message(session, client_id="client-02", text=hostile, user_pk=user.pk, max_queued=5)
+    settings_page = reverse("workspace_settings", args=["garden"])
+    return {
+        "sign in": stranger.get("/sign-in/"),
+        "sign in, wrong": stranger.post("/sign-in/", {"username": hostile, "password": "x"}),
+        "link": stranger.get("/sign-in/link/x/"),
+        "home": owner.get("/"),
+        "home, wrong": owner.post("/workspaces/new/", {"root": hostile, "name": hostile}),
+        "workspace": owner.get("/w/garden/", {"q": '"><script>'}),
+        "list": owner.get("/w/garden/", headers={"HX-Request": "true"}),
+        "settings": owner.get(settings_page),
+        "settings, wrong": owner.post(settings_page, {"name": "", "instructions": hostile}),
+        "chat": owner.get(chat(session)),
+        "rows": owner.get(chat(session, "?after=seq:0"), headers={"HX-Request": "true"}),
+        "turn": owner.get(chat(session, "t/1/")),
+        "refused": owner.post(chat(session, "send/"), {"text": ""}),
+        "password": owner.get("/password/"),
+        "password done": owner.get("/password/done/"),
+        "bad cursor": owner.get(chat(session, "?before=<script>")),
+        "not found": owner.get("/nothing/"),
+        "not allowed": Client(enforce_csrf_checks=True).post("/sign-in/"),
+    }
+
+
+ADDRESSES = {"href", "xlink:href", "src", "action", "formaction", "hx-get", "hx-post", "data"}
+CODE = re.compile(r"\s*(javascript:|vbscript:|js:|data:text)", re.I)
+
+
+class Markup(HTMLParser):
+    """Collects what a strict policy refuses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.refused: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        names = dict(attrs)
+        if tag == "style" or (tag == "script" and "src" not in names):
+            self.refused.append(f"<{tag}>")
+        for name, value in attrs:
+            is_code = CODE.match(value or "") and name in ADDRESSES | {"hx-vals", "hx-headers"}
+            if name == "style" or name.startswith(("on", "hx-on")) or is_code:
+                self.refused.append(f'<{tag} {name}="{value}">')
+
+
+def test_no_page_holds_inline_script_or_style(pages: dict[str, HttpResponse]) -> None:
+    for name, response in pages.items():
+        markup = Markup()
+        markup.feed(response.text)
+        assert not markup.refused, name
+
+
+def test_the_pages_were_what_they_are_called(pages: dict[str, HttpResponse]) -> None:
+    expected = {"link": 410, "not found": 404, "not allowed": 403}
+    bad = ("home, wrong", "settings, wrong", "refused", "bad cursor")
+    expected |= dict.fromkeys(bad, 400)
+    assert {name: response.status_code for name, response in pages.items()} == {
+        name: expected.get(name, 200) for name in pages
+    }
+
+
+POLICY = {
+    "default-src": "'none'",
+    "script-src": "'self'",
+    "style-src": "'self'",
+    "img-src": "'self' data:",
+    "font-src": "'self'",
+    "connect-src": "'self'",
+    "form-action": "'self'",
+    "base-uri": "'none'",
+    "frame-ancestors": "'none'",
+    "object-src": "'none'",
+    "manifest-src": "'self'",
+}
+
+
+def test_every_page_has_the_policy(pages: dict[str, HttpResponse]) -> None:
+    for name, response in pages.items():
+        rules = response["Content-Security-Policy"].split("; ")
+        assert dict(rule.split(" ", 1) for rule in rules) == POLICY, name
+
+
+def test_every_page_has_the_security_headers(pages: dict[str, HttpResponse]) -> None:
+    for name, response in pages.items():
+        assert response["X-Content-Type-Options"] == "nosniff", name
+        assert response["X-Frame-Options"] == "DENY", name
+        assert response["Referrer-Policy"] == "same-origin", name
+        assert response["Cross-Origin-Opener-Policy"] == "same-origin", name
+
+
+INLINE = re.compile(
+    r"""\sstyle\s*=|<style|<script(?![^>]*\ssrc=)|\son\w+\s*=|hx-on|["']js:|javascript:""", re.I
+)
+
+
+@pytest.mark.parametrize(
+    "template",
+    sorted((settings.BASE_DIR / "templates").rglob("*.html")),
+    ids=lambda path: path.name,
+)
+def test_no_template_holds_inline_script_or_style(template: Path) -> None:
+    assert INLINE.search(template.read_text()) is None

@@ -1,0 +1,779 @@
+"""The socket of a session: a real runtime and the demo model, by real frames."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.contrib.sessions.models import Session as BrowserSession
+
+from conversations.archive.messages import accept_message
+from conversations.archive.sessions import create_session
+from conversations.archive.turns import read_turns
+from conversations.archive.workspaces import add_member, remove_member
+from conversations.models import Run, Session, Workspace
+from conversations.runtime.current import current_runtime
+from conversations.web import consumers
+
+from .conftest import browser_of, say
+from .sockets import HOST, Frame, Socket, open_socket
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.usefixtures("transactional_db", "runtime_ends"),
+]
+
+type Connect = Callable[..., Awaitable[Socket]]
+
+
+@pytest.fixture
+async def connect(
+    transactional_db: None, runtime_ends: None, session: Session, user: User
+) -> AsyncIterator[Connect]:
+    """Open a socket to the session, as its owner unless told otherwise; every
+    socket is closed before the runtime ends."""
+    opened: list[Socket] = []
+
+    async def open_one(
+        person: User | None = user, *, to: Session | str = session, **more: Any
+    ) -> Socket:
+        socket = await open_socket(to, person, **more)
+        opened.append(socket)
+        return socket
+
+    yield open_one
+    for socket in opened:
+        await socket.close()
+
+
+@pytest.fixture
+async def socket(connect: Connect) -> Socket:
+    """The owner's socket, after its greeting."""
+    opened = await connect()
+    await opened.until("state")
+    opened.frames.clear()
+    return opened
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that takes its time, so that an answer can be met half-way."""
+    monkeypatch.setattr(settings.LOOM, "demo_delay", 0.01)
+
+
+async def ask(socket: Socket, text: str, client_id: str = "") -> Frame:
+    """Send a message; its acknowledgement."""
+    client_id = client_id or uuid4().hex
+    await socket.send({"type": "send", "client_id": client_id, "text": text})
+    return await socket.until("ack", where=lambda frame: frame["client_id"] == client_id)
+
+
+async def ask_and_wait(socket: Socket, text: str) -> Frame:
+    ack = await ask(socket, text)
+    await socket.until_idle()
+    return ack
+
+
+async def turns_of(session: Session) -> list[tuple[str, str]]:
+    turns = await sync_to_async(read_turns)(session.pk)
+    return [(turn.role, turn.content) for turn in turns]
+
+
+async def error_after(socket: Socket, frame: Frame) -> Frame:
+    await socket.send(frame)
+    return await socket.until("error")
+
+
+# --- connecting ---
+
+
+async def test_it_greets_with_what_there_is(connect: Connect, session: Session) -> None:
+    await sync_to_async(say)(session, "Plant the beans", "In May")
+    socket = await connect()
+    await socket.settle()
+    assert socket.frames[:-1] == [
+        {"type": "hello", "session": str(session.uuid), "last_seq": 2, "run": ""},
+        {"type": "queue", "items": []},
+        {"type": "state", "run_state": "idle", "run": "", "text": "", "elapsed_ms": 0},
+    ]
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        None,
+        "",
+        "null",
+        "http://127.0.0.1:8001",
+        "http://127.0.0.1",
+        "https://127.0.0.1:8000",
+        "http://localhost:8000",
+        "http://127.0.0.1:8000.evil.example",
+        "http://evil.example",
+        "http://127.0.0.1:8000/",
+        "http://127.0.0.1:8000 ",
+        "http://user@127.0.0.1:8000",
+    ],
+)
+async def test_another_origin_is_refused(connect: Connect, origin: str | None) -> None:
+    assert await (await connect(origin=origin)).close_code() == 4403
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:8000", "", "127.0.0.1:8000@evil"])
+async def test_a_host_that_is_not_ours_is_refused(connect: Connect, host: str) -> None:
+    """DNS that points a name of somebody else at this machine."""
+    assert await (await connect(host=host, origin=f"http://{host}")).close_code() == 4403
+
+
+@pytest.mark.parametrize("host", [HOST, "localhost", "LOCALHOST:8000", "[::1]:8000"])
+async def test_our_own_origin_is_accepted(connect: Connect, host: str) -> None:
+    socket = await connect(host=host, origin=f"http://{host}")
+    assert (await socket.next())["type"] == "hello"
+
+
+async def test_a_trusted_origin_is_accepted(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings.LOOM, "trusted_origins", ["https://chat.example"])
+    assert (await (await connect(origin="https://chat.example")).next())["type"] == "hello"
+    assert await (await connect(origin="https://chat.example:444")).close_code() == 4403
+
+
+async def test_a_stranger_is_told_to_sign_in(connect: Connect) -> None:
+    assert await (await connect(None)).close_code() == 4401
+
+
+async def test_what_is_not_there_and_what_is_not_yours_look_the_same(
+    connect: Connect, other_user: User
+) -> None:
+    assert await (await connect(to=f"/ws/s/{uuid4()}/")).close_code() == 4404
+    assert await (await connect(other_user)).close_code() == 4404
+
+
+@pytest.mark.parametrize(
+    "address", ["/ws/", "/", "/ws/s/x/", "/ws/s/%00/", "/ws/s/" + "9" * 5000 + "/", "/ws/../admin/"]
+)
+async def test_there_is_no_socket_elsewhere(connect: Connect, address: str) -> None:
+    assert await (await connect(to=address)).close_code() == 4404
+
+
+async def test_a_refused_socket_does_nothing(connect: Connect, session: Session) -> None:
+    socket = await connect(None)
+    await socket.send({"type": "send", "client_id": "client-0001", "text": "Hello"})
+    assert await socket.close_code() == 4401
+    assert await Run.objects.acount() == 0
+
+
+@pytest.mark.parametrize("after", ["nonsense", "seq:-1", "%00", "seq:" + "9" * 40, "turn:x"])
+async def test_a_bad_cursor_is_refused_with_the_reason(connect: Connect, after: str) -> None:
+    socket = await connect(query=f"?after={after}")
+    assert await socket.close_code() == 4400
+    assert [frame["code"] for frame in socket.frames] == ["bad_cursor"]
+
+
+# --- a message and its answer ---
+
+
+async def test_a_message_is_acknowledged_answered_and_ends(
+    socket: Socket, session: Session
+) -> None:
+    await socket.send({"type": "send", "client_id": "client-0001", "text": "Hello *you*"})
+    await socket.until_idle()
+    await socket.settle()
+    [ack] = socket.of_type("ack")
+    run = ack["run"]
+    assert ack == {
+        "type": "ack",
+        "client_id": "client-0001",
+        "run": run,
+        "seq": 1,
+        "turn": 1,
+        "queued": False,
+    }
+    assert [(row["seq"], row["event_type"], row["turn"]) for row in socket.rows] == [
+        (1, "user_message", 1),
+        (2, "assistant_text", 2),
+        (3, "turn_separator", 2),
+    ]
+    assert socket.rows[0]["client_id"] == "client-0001"
+    states = [frame["run_state"] for frame in socket.of_type("state")]
+    assert (states[0], states[-1]) == ("running", "idle")
+    assert socket.of_type("title") == [{"type": "title", "title": "Hello *you*"}]
+    assert {frame["run"] for frame in socket.of_type("draft")} == {run}
+
+
+async def test_the_draft_grows_without_gaps_and_becomes_the_row(
+    slow: None, connect: Connect, session: Session
+) -> None:
+    socket = await connect()
+    await ask_and_wait(socket, "think")
+    parts: dict[int, str] = {}
+    kinds: dict[int, str] = {}
+    for frame in socket.of_type("draft"):
+        kinds[frame["part"]] = frame["kind"]
+        assert frame["offset"] == len(parts.get(frame["part"], ""))
+        parts[frame["part"]] = parts.get(frame["part"], "") + frame["text"]
+    assert kinds == {0: "thinking", 1: "text"}
+    assert len(socket.of_type("draft")) > 4
+    [_, (_, answer)] = await turns_of(session)
+    assert parts[1] == answer
+    ending = [frame for frame in socket.of_type("rows") if "ends_draft" in frame]
+    assert [row["event_type"] for row in ending[0]["rows"]] == ["assistant_text"]
+    last_draft = max(n for n, frame in enumerate(socket.frames) if frame["type"] == "draft")
+    assert last_draft < socket.frames.index(ending[0])
+
+
+async def test_the_rows_are_those_of_the_page(socket: Socket, session: Session, user: User) -> None:
+    await ask_and_wait(socket, "table")
+    page = await sync_to_async(lambda: browser_of(user).get(f"/s/{session.uuid}/"))()
+    assert "".join(row["html"] for row in socket.rows) in page.text
+
+
+async def test_everybody_who_watches_gets_the_same(
+    connect: Connect, session: Session, viewer: User
+) -> None:
+    first, second = await connect(), await connect(viewer)
+    await ask_and_wait(first, "Hello")
+    await second.until("state", where=lambda frame: frame["run_state"] == "running")
+    await second.until_idle()
+    assert second.rows == first.rows
+    drafts = ["".join(f["text"] for f in s.of_type("draft")) for s in (first, second)]
+    assert drafts[0] == drafts[1] != ""
+    assert second.of_type("ack") == []
+
+
+async def test_the_same_message_twice_is_one(socket: Socket, session: Session) -> None:
+    first = await ask(socket, "Hello", "client-0001")
+    await socket.until_idle()
+    again = await ask(socket, "Hello", "client-0001")
+    assert again == first
+    await socket.settle()
+    assert [role for role, _ in await turns_of(session)] == ["user", "assistant"]
+
+
+async def test_a_message_goes_on_when_its_page_closes(
+    slow: None, connect: Connect, session: Session
+) -> None:
+    socket = await connect()
+    await ask(socket, "Hello")
+    await socket.close()
+    await (await current_runtime()).wait_idle(session.pk)
+    assert (await Run.objects.aget()).state == "completed"
+
+
+@pytest.mark.usefixtures("slow")
+class TestWhileAnAnswerRuns:
+    async def test_further_messages_wait_and_can_be_withdrawn(
+        self, connect: Connect, session: Session
+    ) -> None:
+        socket = await connect()
+        await ask(socket, "long")
+        await socket.until("draft")
+        waiting = await ask(socket, "And peas?", "client-0002")
+        assert waiting == {
+            "type": "ack",
+            "client_id": "client-0002",
+            "run": waiting["run"],
+            "seq": None,
+            "turn": None,
+            "queued": True,
+        }
+        await socket.settle()
+        item = {"run": waiting["run"], "text": "And peas?", "client_id": "client-0002"}
+        assert {"type": "queue", "items": [item]} in socket.frames
+        await socket.send({"type": "withdraw", "run": waiting["run"]})
+        await socket.until("queue", where=lambda frame: frame["items"] == [])
+        late = await error_after(socket, {"type": "withdraw", "run": waiting["run"]})
+        assert late["code"] == "not_queued"
+        await socket.send({"type": "stop"})
+        await socket.until_idle()
+        assert [text for role, text in await turns_of(session) if role == "user"] == ["long"]
+
+    async def test_what_waited_is_answered_next(self, connect: Connect, session: Session) -> None:
+        socket = await connect()
+        await ask(socket, "long")
+        await ask(socket, "Hello")
+        await socket.until("draft")
+        await socket.send({"type": "stop"})
+        await socket.until("rows", where=lambda f: f["rows"][0]["event_type"] == "user_message")
+        await socket.until_idle()
+        assert [role for role, _ in await turns_of(session)] == ["user", "assistant"] * 2
+        assert socket.of_type("queue")[-1]["items"] == []
+
+    async def test_the_queue_has_an_end(
+        self, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(settings.LOOM, "max_queued", 2)
+        socket = await connect()
+        for text in ("long", "one", "two"):
+            await ask(socket, text)
+        frame = {"type": "send", "client_id": "client-0004", "text": "three"}
+        error = await error_after(socket, frame)
+        assert (error["code"], error["client_id"]) == ("queue_full", "client-0004")
+
+    async def test_stop_keeps_what_was_written(self, connect: Connect, session: Session) -> None:
+        socket = await connect()
+        await ask(socket, "long")
+        for _ in range(3):
+            await socket.until("draft")
+        await socket.send({"type": "stop"})
+        await socket.until_idle()
+        shown = "".join(frame["text"] for frame in socket.of_type("draft"))
+        [_, (_, kept)] = await turns_of(session)
+        assert shown
+        assert kept == shown
+        assert [row["event_type"] for row in socket.rows[1:]] == [
+            "assistant_text",
+            "turn_separator",
+        ]
+        assert "The answer was cut off here." in socket.rows[1]["html"]
+        assert 'data-action="continue"' in socket.rows[2]["html"]
+        assert (await Run.objects.aget()).state == "stopped"
+
+    async def test_a_late_page_gets_the_draft_so_far(self, connect: Connect) -> None:
+        first = await connect()
+        await ask(first, "long")
+        for _ in range(3):
+            await first.until("draft")
+        late = await connect(query="?after=seq:0")
+        snapshot = await late.until("draft")
+        assert (snapshot["reset"], snapshot["offset"]) == (True, 0)
+        following = await late.until("draft")
+        assert following["offset"] == len(snapshot["text"])
+        assert [row["event_type"] for row in late.rows] == ["user_message"]
+        assert late.of_type("hello")[0]["run"] == snapshot["run"]
+        assert late.of_type("state")[0]["run_state"] == "running"
+
+    async def test_nothing_else_may_rewrite_the_end(self, connect: Connect) -> None:
+        socket = await connect()
+        await ask(socket, "long")
+        for kind, more in (
+            ("edit", {"turn": 1, "text": "x"}),
+            ("regenerate", {"turn": 1}),
+            ("retry", {}),
+            ("continue", {}),
+        ):
+            error = await error_after(socket, {"type": kind, "client_id": uuid4().hex} | more)
+            assert error["code"] == "session_busy", kind
+
+    async def test_a_viewer_may_watch_and_not_touch(
+        self, connect: Connect, session: Session, viewer: User
+    ) -> None:
+        owner, watcher = await connect(), await connect(viewer)
+        run = (await ask(owner, "long"))["run"]
+        await watcher.until("draft")
+        for frame in (
+            {"type": "send", "text": "x"},
+            {"type": "edit", "turn": 1, "text": "x"},
+            {"type": "regenerate", "turn": 1},
+            {"type": "retry"},
+            {"type": "continue"},
+            {"type": "stop"},
+            {"type": "withdraw", "run": run},
+        ):
+            error = await error_after(watcher, frame | {"client_id": "client-0009"})
+            assert (error["code"], error["client_id"]) == ("not_permitted", "client-0009"), frame
+        assert (await Run.objects.aget()).state == "running"
+        assert await turns_of(session) == [("user", "long")]
+
+
+# --- answering again ---
+
+
+async def test_an_edit_replaces_the_message_and_all_after_it(
+    socket: Socket, session: Session
+) -> None:
+    await ask_and_wait(socket, "Hello")
+    await ask_and_wait(socket, "Again")
+    await socket.send({"type": "edit", "client_id": "edit-0001", "turn": 1, "text": "Better"})
+    await socket.until_idle()
+    [rewound] = socket.of_type("rewound")
+    assert (rewound["from_seq"], rewound["to_seq"]) == (1, 6)
+    assert "6 rows replaced" in rewound["html"]
+    ack = socket.of_type("ack")[-1]
+    assert (ack["client_id"], ack["seq"], ack["turn"]) == ("edit-0001", 7, 5)
+    assert [row["seq"] for row in socket.rows if row["seq"] > 6] == [7, 8, 9]
+    assert [text for role, text in await turns_of(session) if role == "user"] == [
+        "Hello",
+        "Again",
+        "Better",
+    ]
+
+
+@pytest.mark.parametrize("turn", [{"turn": 1}, {}])
+async def test_regenerate_replaces_the_answer(
+    socket: Socket, session: Session, turn: dict[str, int]
+) -> None:
+    await ask_and_wait(socket, "Hello")
+    await socket.send({"type": "regenerate", "client_id": "again-0001"} | turn)
+    await socket.until_idle()
+    [rewound] = socket.of_type("rewound")
+    assert (rewound["from_seq"], rewound["to_seq"]) == (2, 3)
+    assert [role for role, _ in await turns_of(session)] == ["user", "assistant", "assistant"]
+    again = {"type": "regenerate", "client_id": "again-0001"} | turn
+    await socket.send(again)
+    await socket.until("ack")
+    await socket.settle()
+    assert len(socket.of_type("rewound")) == 1
+
+
+async def test_a_failure_says_what_happened_and_retry_answers_again(
+    connect: Connect, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings.LOOM, "provider_retries", 0)
+    socket = await connect()
+    await ask_and_wait(socket, "fail")
+    [notice] = [row for row in socket.rows if row["event_type"] == "info"]
+    assert "pretends to be overloaded" in notice["html"]
+    assert 'data-action="retry"' in notice["html"]
+    await socket.send({"type": "retry", "client_id": "retry-0001"})
+    await socket.until_idle()
+    [rewound] = socket.of_type("rewound")
+    assert rewound["from_seq"] == notice["seq"]
+    assert await Run.objects.filter(state="failed").acount() == 2
+
+
+async def test_a_wait_before_another_try_is_shown(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings.LOOM, "provider_retries", 1)
+    socket = await connect()
+    await ask(socket, "fail")
+    state = await socket.until("state", where=lambda frame: frame["run_state"] == "retrying")
+    assert "Trying again in 1 s (1 of 1)." in state["text"]
+    await socket.until_idle()
+
+
+async def test_continue_goes_on_after_a_stop(
+    slow: None, connect: Connect, session: Session
+) -> None:
+    socket = await connect()
+    await ask(socket, "long")
+    await socket.until("draft")
+    await socket.send({"type": "stop"})
+    await socket.until_idle()
+    await socket.send({"type": "continue", "client_id": "go-on-0001"})
+    await socket.until("draft")
+    await socket.send({"type": "stop"})
+    await socket.until_idle()
+    assert socket.of_type("ack")[-1]["client_id"] == "go-on-0001"
+    assert [role for role, _ in await turns_of(session)] == ["user", "assistant", "assistant"]
+
+
+@pytest.mark.parametrize("kind", ["regenerate", "retry", "continue"])
+async def test_there_is_nothing_to_answer_in_a_new_session(socket: Socket, kind: str) -> None:
+    error = await error_after(socket, {"type": kind, "client_id": "client-0001"})
+    assert (error["code"], error["client_id"]) == ("nothing_to_answer", "client-0001")
+
+
+@pytest.mark.parametrize("turn", [2, 3, 99, 2**52])
+async def test_only_a_message_of_the_person_is_edited(socket: Socket, turn: int) -> None:
+    await ask_and_wait(socket, "Hello")
+    frame = {"type": "edit", "client_id": "edit-0001", "turn": turn, "text": "x"}
+    assert (await error_after(socket, frame))["code"] == "not_a_message"
+
+
+# --- catching up ---
+
+
+async def test_a_page_that_comes_back_gets_exactly_what_it_missed(
+    connect: Connect, session: Session
+) -> None:
+    await sync_to_async(say)(session, "one", "two", "three", "four")
+    for query, missed in (
+        ("?after=seq:2", [3, 4]),
+        ("?after=seq%3A2", [3, 4]),
+        ("?x=1&after=seq%3a3", [4]),
+        ("?after=seq:0", [1, 2, 3, 4]),
+        ("?after=seq:4", []),
+        ("?after=seq:99", []),
+        ("", []),
+    ):
+        socket = await connect(query=query)
+        await socket.settle()
+        assert socket.seqs == missed, query
+
+
+async def test_a_page_that_missed_too_much_loads_again(connect: Connect, session: Session) -> None:
+    await sync_to_async(say)(session, *["x"] * 501)
+    socket = await connect(query="?after=seq:0")
+    await socket.settle()
+    assert socket.of_type("reload") == [{"type": "reload", "reason": "too_far_behind"}]
+    assert socket.rows == []
+
+
+async def test_sync_sends_what_is_missing(socket: Socket, session: Session) -> None:
+    await ask_and_wait(socket, "Hello")
+    await socket.settle()
+    socket.frames.clear()
+    await socket.send({"type": "sync", "after": "seq:1"})
+    await socket.settle()
+    assert [frame["type"] for frame in socket.frames] == ["rows", "queue", "state", "pong"]
+    assert socket.seqs == [2, 3]
+    assert (await error_after(socket, {"type": "sync", "after": "x"}))["code"] == "bad_cursor"
+    await ask_and_wait(socket, "Still here?")
+
+
+async def test_rows_of_another_process_arrive(socket: Socket, session: Session) -> None:
+    await sync_to_async(say)(session, "From elsewhere")
+    rows = await socket.until("rows")
+    assert [row["seq"] for row in rows["rows"]] == [1]
+
+
+async def test_no_row_is_lost_while_pages_come_and_go(
+    slow: None, connect: Connect, session: Session
+) -> None:
+    asking = await connect()
+    await ask(asking, "Hello")
+    watchers = [await connect(query="?after=seq:0") for _ in range(5)]
+    await asking.until_idle()
+    for watcher in watchers:
+        await watcher.until_idle()
+        assert watcher.seqs == [1, 2, 3]
+
+
+# --- rights that end ---
+
+
+async def test_a_removed_member_cannot_send(
+    connect: Connect, session: Session, workspace: Workspace, other_user: User
+) -> None:
+    await sync_to_async(add_member)(workspace, user_pk=other_user.pk, role="member")
+    socket = await connect(other_user)
+    await ask_and_wait(socket, "Hello")
+    await sync_to_async(remove_member)(workspace, user_pk=other_user.pk)
+    frame = {"type": "send", "client_id": "client-0002", "text": "And now?"}
+    error = await error_after(socket, frame)
+    assert (error["code"], error["client_id"]) == ("not_found", "client-0002")
+    assert await socket.close_code() == 4404
+    assert len(await turns_of(session)) == 2
+
+
+async def test_a_member_who_became_a_viewer_goes_on_watching(
+    connect: Connect, workspace: Workspace, other_user: User
+) -> None:
+    await sync_to_async(add_member)(workspace, user_pk=other_user.pk, role="member")
+    socket = await connect(other_user)
+    await sync_to_async(add_member)(workspace, user_pk=other_user.pk, role="viewer")
+    frame = {"type": "send", "client_id": "client-0001", "text": "Hello"}
+    assert (await error_after(socket, frame))["code"] == "not_permitted"
+    await socket.settle()
+
+
+def remove_from_workspace(user: User, workspace: Workspace) -> None:
+    remove_member(workspace, user_pk=user.pk)
+
+
+def sign_out(user: User, _: Workspace) -> None:
+    BrowserSession.objects.all().delete()
+
+
+def close_account(user: User, _: Workspace) -> None:
+    User.objects.filter(pk=user.pk).update(is_active=False)
+
+
+def change_password(user: User, _: Workspace) -> None:
+    user.set_password("staple battery")
+    user.save()
+
+
+ENDS = [
+    (remove_from_workspace, 4404),
+    (sign_out, 4401),
+    (close_account, 4401),
+    (change_password, 4401),
+]
+
+
+@pytest.fixture
+def watcher(transactional_db: None, workspace: Workspace, other_user: User) -> User:
+    add_member(workspace, user_pk=other_user.pk, role="member")
+    return other_user
+
+
+@pytest.mark.parametrize(("end", "code"), ENDS)
+async def test_who_lost_the_right_is_not_heard(
+    connect: Connect,
+    workspace: Workspace,
+    watcher: User,
+    end: Callable[[User, Workspace], None],
+    code: int,
+) -> None:
+    socket = await connect(watcher)
+    await socket.settle()
+    await sync_to_async(end)(watcher, workspace)
+    await socket.send({"type": "send", "client_id": "client-0001", "text": "Hello"})
+    assert await socket.close_code() == code
+    assert await Run.objects.acount() == 0
+
+
+@pytest.mark.parametrize(("end", "code"), ENDS)
+async def test_who_lost_the_right_does_not_go_on_watching(
+    connect: Connect,
+    session: Session,
+    workspace: Workspace,
+    watcher: User,
+    monkeypatch: pytest.MonkeyPatch,
+    end: Callable[[User, Workspace], None],
+    code: int,
+) -> None:
+    monkeypatch.setattr(consumers, "RECHECK_SECONDS", 0.05)
+    owner, socket = await connect(), await connect(watcher)
+    if end is not sign_out:  # which ends everybody's
+        await asyncio.sleep(0.2)
+        await socket.settle()
+    await sync_to_async(end)(watcher, workspace)
+    assert await socket.close_code() == code
+    seen = len(socket.frames)
+    if end is not sign_out:
+        await ask_and_wait(owner, "Secret")
+        assert len(socket.frames) == seen
+    assert not any("Secret" in str(frame) for frame in socket.frames)
+
+
+async def test_an_archived_session_takes_no_message(
+    socket: Socket, session: Session, user: User
+) -> None:
+    await sync_to_async(lambda: browser_of(user).post(f"/s/{session.uuid}/archive/"))()
+    frame = {"type": "send", "client_id": "client-0001", "text": "Hello"}
+    assert (await error_after(socket, frame))["code"] == "session_archived"
+
+
+# --- frames that are wrong ---
+
+
+@pytest.mark.parametrize(
+    "text", ["nonsense", "[]", '"send"', "null", "1", "{", "[" * 100_000, '{"a":' * 50_000, "\0"]
+)
+async def test_what_is_no_object_closes_the_socket(socket: Socket, text: str) -> None:
+    await socket.send_text(text)
+    assert await socket.close_code() == 4400
+
+
+async def test_bytes_close_the_socket(socket: Socket) -> None:
+    await socket.send_bytes(b'{"type": "ping"}')
+    assert await socket.close_code() == 4400
+
+
+@pytest.mark.parametrize("kind", ["", "hello", "__class__", None, 1, [], {"type": "send"}])
+async def test_an_unknown_type_is_an_error(socket: Socket, kind: Any) -> None:
+    error = await error_after(socket, {"type": kind, "client_id": "client-0001"})
+    assert (error["code"], error["client_id"]) == ("unknown_type", "client-0001")
+    assert (await error_after(socket, {}))["code"] == "unknown_type"
+    await socket.settle()
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("x" * 51, "message_too_long"),
+        ("", "message_empty"),
+        (" \n\t", "message_empty"),
+        (None, "message_empty"),
+        (7, "message_empty"),
+        (["x"], "message_empty"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["send", "edit"])
+async def test_a_text_that_cannot_be_is_an_error(
+    socket: Socket, monkeypatch: pytest.MonkeyPatch, kind: str, text: Any, code: str
+) -> None:
+    monkeypatch.setattr(settings.LOOM, "max_message_chars", 50)
+    frame = {"type": kind, "client_id": "client-0001", "text": text, "turn": 1}
+    error = await error_after(socket, frame)
+    assert (error["code"], error["client_id"]) == (code, "client-0001")
+    assert await Run.objects.acount() == 0
+
+
+@pytest.mark.parametrize(
+    "client_id", [None, "", "short", "x" * 65, "a b c d e", 12345678, ["x" * 8]]
+)
+@pytest.mark.parametrize("kind", ["send", "edit", "regenerate", "retry", "continue"])
+async def test_a_bad_client_id_is_an_error(socket: Socket, kind: str, client_id: Any) -> None:
+    frame = {"type": kind, "client_id": client_id, "text": "x", "turn": 1}
+    error = await error_after(socket, frame)
+    assert error["code"] == "bad_client_id"
+    assert ("client_id" in error) == isinstance(client_id, str)
+
+
+@pytest.mark.parametrize("turn", [0, -1, 1.5, True, "1", None, 2**53, 10**400, [1]])
+async def test_a_turn_that_is_no_number_is_an_error(socket: Socket, turn: Any) -> None:
+    frame = {"type": "edit", "client_id": "client-0001", "text": "x", "turn": turn}
+    assert (await error_after(socket, frame))["code"] == "bad_number"
+
+
+@pytest.mark.parametrize("run", [None, "", "x", 1, "0" * 33, "\0"])
+async def test_a_run_that_is_no_uuid_is_an_error(socket: Socket, run: Any) -> None:
+    assert (await error_after(socket, {"type": "withdraw", "run": run}))["code"] == "bad_run"
+
+
+async def test_a_message_of_another_session_cannot_be_withdrawn(
+    socket: Socket, workspace: Workspace, other_user: User
+) -> None:
+    def queue_elsewhere() -> Run:
+        theirs = create_session(workspace, owner=other_user)
+        accept_message(
+            theirs, client_id="client-0001", text="x", user_pk=None, max_queued=5, owner="gone"
+        )
+        waiting = accept_message(
+            theirs, client_id="client-0002", text="y", user_pk=None, max_queued=5
+        )
+        return Run.objects.get(pk=waiting.run_pk)
+
+    run = await sync_to_async(queue_elsewhere)()
+    error = await error_after(socket, {"type": "withdraw", "run": str(run.uuid)})
+    assert error["code"] == "not_queued"
+    await run.arefresh_from_db()
+    assert run.finished_at is None
+
+
+@pytest.mark.parametrize("client_id", ["half-\ud83d-pair", "\udcff" * 8])
+async def test_half_a_surrogate_pair_in_an_id_is_an_error(socket: Socket, client_id: str) -> None:
+    frame = {"type": "send", "client_id": client_id, "text": "x"}
+    error = await error_after(socket, frame)
+    assert error["code"] == "bad_client_id"
+    assert "client_id" not in error
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "half \ud83d of a pair",
+        "nul \0 and \x1b[31m",
+        "\u2028\u202e💥",
+    ],
+)
+async def test_any_text_is_kept_and_shown(socket: Socket, session: Session, text: str) -> None:
+    await ask_and_wait(socket, text)
+    shown = text.replace("\ud83d", "\ufffd").replace("\0", "\ufffd")
+    assert (await turns_of(session))[0] == ("user", shown)
+
+
+async def test_any_text_can_wait(slow: None, connect: Connect) -> None:
+    socket = await connect()
+    await ask(socket, "long")
+    await ask(socket, "half \ud83d of a pair")
+    await socket.until("queue", where=lambda frame: frame["items"])
+    late = await connect()
+    await late.until("queue", where=lambda frame: frame["items"])
+
+
+async def test_ping_is_answered(socket: Socket) -> None:
+    await socket.send({"type": "ping"})
+    assert await socket.next() == {"type": "pong"}
+
+
+async def test_a_socket_that_ends_is_forgotten(connect: Connect, user: User) -> None:
+    hub = (await current_runtime()).hub
+    socket = await connect()
+    await socket.settle()
+    assert hub.subscriber_count == 1
+    await socket.close()
+    assert hub.subscriber_count == 0
+    refused = await connect(None)
+    await refused.close_code()
+    assert hub.subscriber_count == 0
