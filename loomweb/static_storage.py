@@ -4,4 +4,4 @@ from whitenoise.storage import CompressedManifestStaticFilesStorage
 
 
 class LoomStaticStorage(CompressedManifestStaticFilesStorage):  # type: ignore[misc]
-    support_js_module_import_aggregation = False
+    support_js_module_import_aggregation = True

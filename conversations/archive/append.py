@@ -22,7 +22,7 @@ from django.utils import timezone
 from conversations.domain.digest import instant, next_digest
 from conversations.domain.errors import NotFound
 from conversations.domain.events import Payload, UserMessage, dump_payload, event_type_of
-from conversations.domain.text import one_line, storable
+from conversations.domain.text import one_line, storable, strip_marks
 from conversations.domain.turns import NewTurn
 from conversations.rendering.rows import Place, render_row
 from conversations.rendering.version import RENDER_VERSION
@@ -257,7 +257,7 @@ def _remember_words(session: _Session, turn: NewTurn) -> None:
         return
     if turn.role == "user" and not session.title:
         session.title = one_line(turn.content, limit=TITLE_CHARS)
-    session.preview = one_line(turn.content, limit=PREVIEW_CHARS)
+    session.preview = one_line(strip_marks(turn.content), limit=PREVIEW_CHARS)
 
 
 def _insert_events_or_log(

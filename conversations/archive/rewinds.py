@@ -6,15 +6,17 @@ from django.db.models import F, QuerySet
 from django.utils import timezone
 
 from conversations.domain.events import CONTENT_INDICATOR, USER_MESSAGE
-from conversations.models import ChatEvent, Rewind, Session
+from conversations.models import ChatEvent, JournalGap, Rewind, Session
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewound:
-    """Rows that left the active path; an empty range when there were none."""
+    """Rows that left the active path; an empty range when the journal has none.
+    ``has_synthesised``: rows that stand for turns without events left it too."""
 
     from_seq: int
     to_seq: int
+    has_synthesised: bool = False
 
 
 def append_rewind(
@@ -22,7 +24,7 @@ def append_rewind(
 ) -> Rewound:
     """Mark all turns from one on, and all rows from one on (None: no row), as no
     longer on the active path."""
-    counters = Session.objects.values("next_turn", "next_seq").get(pk=session.pk)
+    counters = Session.objects.values("next_turn", "next_seq", "journal_turn").get(pk=session.pk)
     last_turn, last_seq = counters["next_turn"] - 1, counters["next_seq"] - 1
     from_seq = last_seq + 1 if from_seq is None else from_seq
     if last_turn < from_turn and last_seq < from_seq:
@@ -38,7 +40,12 @@ def append_rewind(
         created_at=timezone.now(),
     )
     Session.objects.filter(pk=session.pk).update(rewind_count=F("rewind_count") + 1)
-    return Rewound(from_seq=from_seq, to_seq=last_seq)
+    return Rewound(
+        from_seq=from_seq,
+        to_seq=last_seq,
+        has_synthesised=counters["journal_turn"] < last_turn
+        or JournalGap.objects.filter(session=session.pk, to_turn__gte=from_turn).exists(),
+    )
 
 
 def first_seq_of_answer(session_pk: int, user_turn: int) -> int | None:

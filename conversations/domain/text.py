@@ -5,6 +5,8 @@ import re
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _SPACE = re.compile(r"\s+")
 
+_MARKS = re.compile(r"^[ >]*(?:#{1,6} |[-*+] |```\w*)|\*\*|`+", re.MULTILINE)
+
 REPLACEMENT = "\ufffd"
 
 
@@ -23,6 +25,11 @@ def one_line(text: str, *, limit: int) -> str:
     """The beginning of the text on one line, at most ``limit`` characters."""
     flat = _SPACE.sub(" ", text[: limit * 8]).strip()
     return flat if len(flat) <= limit else flat[: limit - 1].rstrip() + "…"
+
+
+def strip_marks(text: str) -> str:
+    """The beginning of a Markdown text without its commonest marks, for a preview."""
+    return _MARKS.sub("", text[:2000])
 
 
 def estimate_tokens(text: str) -> int:

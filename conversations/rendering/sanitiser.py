@@ -30,7 +30,7 @@ _CLEANER = nh3.Cleaner(
             "data-action": {"wrap-code", "copy-code"},
             "aria-pressed": {"false"},
         },
-        "div": {"tabindex": {"0"}, "role": {"region"}, "aria-label": {"Table"}},
+        "div": {"tabindex": {"0"}, "role": {"group"}, "aria-label": {"Table"}},
         "pre": {"tabindex": {"0"}},
     },
     allowed_classes={

@@ -20,14 +20,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatchUp:
-    """``rows`` follow the page's cursor up to ``last_seq``; ``is_too_far``: there
-    are more than a socket should carry."""
+    """``rows`` follow the page's cursor up to ``last_seq``. ``reload`` says why the
+    page has to be loaded again instead, if it has to."""
 
     session: UUID
     session_pk: int
     last_seq: int
     rows: list[Row]
-    is_too_far: bool
+    reload: str
+    rewinds: int
     run: ActiveRun | None
     queue: list[QueuedMessage]
 
@@ -42,11 +43,12 @@ class CatchUp:
                     "type": "hello",
                     "session": str(self.session),
                     "last_seq": self.last_seq,
+                    "rewinds": self.rewinds,
                     "run": state["run"],
                 }
             )
-        if self.is_too_far:
-            return [*frames, {"type": "reload", "reason": "too_far_behind"}]
+        if self.reload:
+            return [*frames, {"type": "reload", "reason": self.reload}]
         if self.rows:
             frames.append(rows_frame(self.rows))
         frames += [queue_frame(self.queue), state]
@@ -58,20 +60,24 @@ class CatchUp:
         return frames + runtime.watcher.snapshots(self.session_pk)
 
 
-def read_catch_up(uuid: UUID, *, cursor: Cursor | None) -> CatchUp:
-    """``cursor`` None: the page wants no missed rows, only what comes."""
+def read_catch_up(uuid: UUID, *, cursor: Cursor | None, rewinds: int | None = None) -> CatchUp:
+    """``cursor`` None: the page wants no missed rows, only what comes. ``rewinds``:
+    as many had been made when the page was shown."""
     session = get_session(uuid)
     last_seq = session.last_seq
     after = last_seq if cursor is None else live_seq_of(session, cursor)
-    is_too_far = last_seq - after > MAX_PAGE
-    missed = [] if is_too_far else read_live_rows(session.pk, after_seq=after, limit=MAX_PAGE)
+    reload = "too_far_behind" if last_seq - after > MAX_PAGE else ""
+    if rewinds is not None and rewinds != session.rewind_count:
+        reload = "rewound"
+    missed = [] if reload else read_live_rows(session.pk, after_seq=after, limit=MAX_PAGE)
     running = active_runs(stale_seconds=60, session_pks=[session.pk])
     return CatchUp(
         session=uuid,
         session_pk=session.pk,
         last_seq=missed[-1].seq if missed else last_seq,
         rows=missed,
-        is_too_far=is_too_far,
+        reload=reload,
+        rewinds=session.rewind_count,
         run=running[0] if running else None,
         queue=queued_messages(session.pk),
     )

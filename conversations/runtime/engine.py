@@ -225,7 +225,9 @@ class Runtime:
 
     async def _restart(self, session: Session, restarted: Restarted) -> Accepted:
         rewound, accepted = restarted.rewound, restarted.accepted
-        if rewound.from_seq <= rewound.to_seq:
+        if rewound.has_synthesised:
+            self.publish(session.pk, {"type": "reload", "reason": "rewound"})
+        elif rewound.from_seq <= rewound.to_seq:
             frame = await self.readers.read(self._rewound_frame, session.uuid, rewound)
             self.publish(session.pk, frame)
         self.publish_rows(session.pk, accepted.rows)

@@ -206,7 +206,12 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         self.rechecking = asyncio.create_task(self._recheck_for_ever())
         self.runtime.prepare_provider()
         query = parse_qs(self.scope["query_string"].decode("latin-1"))
-        await self._catch_up(query.get("after", [""])[0], hello=True)
+        rewinds = query.get("rewinds", [""])[0]
+        await self._catch_up(
+            query.get("after", [""])[0],
+            hello=True,
+            rewinds=int(rewinds[:18]) if rewinds.isascii() and rewinds.isdigit() else None,
+        )
 
     def _let_go(self) -> None:
         if self.rechecking is not None:
@@ -214,12 +219,12 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         if self.subscriber is not None:
             self.runtime.hub.remove(self.subscriber)
 
-    async def _catch_up(self, after: str, *, hello: bool) -> None:
+    async def _catch_up(self, after: str, *, hello: bool, rewinds: int | None = None) -> None:
         assert self.subscriber is not None
         cursor = parse_cursor(after) if after else None
         self.subscriber.held = True
         state: CatchUp = await self.runtime.readers.read(
-            read_catch_up, self.session.uuid, cursor=cursor
+            read_catch_up, self.session.uuid, cursor=cursor, rewinds=rewinds
         )
         for frame in state.frames(self.runtime, hello=hello):
             await self._send(frame)

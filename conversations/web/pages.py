@@ -288,6 +288,7 @@ def _chat(
             "newer": page.newer,
             "target_turn": target_turn,
             "last_seq": found.last_seq,
+            "rewinds": found.rewind_count,
             "hidden_turns": 0,
             "all": request.GET.get("all") == "1",
         },

@@ -95,6 +95,7 @@ const FRAMES = {
   queue: ({ items }) => showQueue(items),
   rewound: (frame) => {
     clearDraft();
+    dataset.rewinds = Number(dataset.rewinds) + 1;
     replaceRows(frame);
   },
   title: ({ title }) => {
@@ -124,7 +125,7 @@ document.addEventListener("visibilitychange", () => {
 
 start(sync);
 const socket = new Socket({
-  address: () => `${dataset.socket}?after=${cursor()}`,
+  address: () => `${dataset.socket}?after=${cursor()}&rewinds=${dataset.rewinds}`,
   onFrame: take,
   onState: showConnection,
 });

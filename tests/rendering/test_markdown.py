@@ -92,7 +92,7 @@ class TestMarkdown:
     def test_it_maps_table_alignment_to_classes(self) -> None:
         html = render_markdown("|a|b|c|d|\n|:-|-:|:-:|-|\n|1|2|3|4|\n")
         assert html.startswith(
-            '<div class="table-wrap" tabindex="0" role="region" aria-label="Table"><table>\n<thead>'
+            '<div class="table-wrap" tabindex="0" role="group" aria-label="Table"><table>\n<thead>'
         )
         assert html.endswith("</table></div>\n")
         assert '<th class="ta-left">a</th>\n<th class="ta-right">b</th>' in html

@@ -452,3 +452,33 @@ async def test_a_page_that_comes_late_gets_the_draft_so_far(
     assert snapshot["reset"] is True
     assert snapshot["text"] == so_far
     await runtime.stop_run(garden)
+
+
+async def test_editing_a_turn_without_events_reloads_the_page(
+    runtime: Runtime, garden: Session, open_page: Callable[[Runtime], Page]
+) -> None:
+    from conversations.archive.turns import append_turn
+    from conversations.domain.turns import NewTurn
+
+    await sync_to_async(append_turn)(garden, NewTurn(role="user", content="from long ago"))
+    page = open_page(runtime)
+    await runtime.edit(garden, client_id="edit-0001", turn=1, text="today", user_pk=None)
+    await runtime.wait_idle(garden.pk)
+    assert [frame["reason"] for frame in page.of_type("reload")] == ["rewound"]
+    reloaded = await sync_to_async(read_page)(await fresh(garden), limit=100)
+    assert "from long ago" not in "".join(row.html for row in reloaded.rows)
+
+
+async def test_a_page_that_missed_a_rewind_is_told_to_reload(
+    runtime: Runtime, garden: Session
+) -> None:
+    from conversations.domain.cursors import Cursor
+    from conversations.runtime.catch_up import read_catch_up
+
+    await ask(runtime, garden, "first")
+    await runtime.edit(garden, client_id="edit-0001", turn=1, text="other", user_pk=None)
+    await runtime.wait_idle(garden.pk)
+    cursor = Cursor("seq", 3)
+    missed = await sync_to_async(read_catch_up)(garden.uuid, cursor=cursor, rewinds=0)
+    known = await sync_to_async(read_catch_up)(garden.uuid, cursor=cursor, rewinds=1)
+    assert (missed.reload, known.reload) == ("rewound", "")

@@ -96,7 +96,7 @@ async def test_it_greets_with_what_there_is(connect: Connect, session: Session) 
     socket = await connect()
     await socket.settle()
     assert socket.frames[:-1] == [
-        {"type": "hello", "session": str(session.uuid), "last_seq": 2, "run": ""},
+        {"type": "hello", "session": str(session.uuid), "last_seq": 2, "rewinds": 0, "run": ""},
         {"type": "queue", "items": []},
         {"type": "state", "run_state": "idle", "run": "", "text": "", "elapsed_ms": 0},
     ]
@@ -504,6 +504,29 @@ async def test_a_page_that_missed_too_much_loads_again(connect: Connect, session
     await socket.settle()
     assert socket.of_type("reload") == [{"type": "reload", "reason": "too_far_behind"}]
     assert socket.rows == []
+
+
+@pytest.mark.parametrize(("known", "is_told"), [("1", False), ("0", True), ("9" * 5000, True)])
+async def test_a_page_that_missed_a_rewind_loads_again(
+    socket: Socket, connect: Connect, known: str, is_told: bool
+) -> None:
+    await ask_and_wait(socket, "Hello")
+    await socket.send({"type": "regenerate", "client_id": "again-0001"})
+    await socket.until("rewound")
+    await socket.until_idle()
+    late = await connect(query=f"?after=seq:3&rewinds={known}")
+    await late.settle()
+    assert late.of_type("hello")[0]["rewinds"] == 1
+    assert bool(late.of_type("reload")) == is_told
+
+
+@pytest.mark.parametrize("rewinds", ["", "x", "-1", "%00", "٣"])
+async def test_a_number_of_rewinds_that_is_none_counts_for_nothing(
+    connect: Connect, rewinds: str
+) -> None:
+    late = await connect(query=f"?rewinds={rewinds}")
+    await late.settle()
+    assert late.of_type("reload") == []
 
 
 async def test_sync_sends_what_is_missing(socket: Socket, session: Session) -> None:
