@@ -45,7 +45,12 @@ class Server:
     def start(self) -> None:
         command = [sys.executable, "manage.py", "serve"]
         self._process = subprocess.Popen(
-            command, cwd=ROOT, env=self.environment, stdout=subprocess.PIPE, stderr=self._log, text=True
+            command,
+            cwd=ROOT,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
         )
         assert self._process.stdout is not None
         for line in self._process.stdout:
@@ -175,9 +180,9 @@ def open_context(
         context.on("weberror", lambda error: complaints.append(str(error.error)))
         context.on(
             "console",
-            lambda message: complaints.append(message.text)
-            if message.type in ("error", "warning")
-            else None,
+            lambda message: (
+                complaints.append(message.text) if message.type in ("error", "warning") else None
+            ),
         )
         contexts.append(context)
         return context
@@ -255,9 +260,7 @@ def chat(tab: Page, server: Server) -> Chat:
 
 
 @pytest.fixture
-def open_chat(
-    open_context: Callable[..., BrowserContext], server: Server
-) -> Callable[..., Chat]:
+def open_chat(open_context: Callable[..., BrowserContext], server: Server) -> Callable[..., Chat]:
     return lambda **options: Chat(open_context(**options).new_page(), server)
 
 
@@ -271,7 +274,13 @@ def long_session(server: Server, *, turns: int, title: str = "A long one") -> st
         lines.append({"type": "turn", "number": number, "role": role, "content": text})
         kind = "user_message" if role == "user" else "assistant_text"
         lines.append(
-            {"type": "event", "seq": number, "event_type": kind, "payload": {"text": text}, "turn": number}
+            {
+                "type": "event",
+                "seq": number,
+                "event_type": kind,
+                "payload": {"text": text},
+                "turn": number,
+            }
         )
     server.manage("import_sessions", "-", stdin="\n".join(json.dumps(line) for line in lines))
     return uuid

@@ -30,9 +30,7 @@ def plant(what: str) -> None:
 """
 
 
-def test_a_rich_conversation_is_the_same_bytes_after_a_reload(
-    chat: Chat, wire: WireThread
-) -> None:
+def test_a_rich_conversation_is_the_same_bytes_after_a_reload(chat: Chat, wire: WireThread) -> None:
     wire.enqueue(
         Scenario(
             text="I look first.",
@@ -46,9 +44,13 @@ def test_a_rich_conversation_is_the_same_bytes_after_a_reload(
     chat.ask("And one that is cut")
     settle()
     live = chat.rows_html()
-    assert {
-        row.get_attribute("data-event-type") for row in chat.rows.all()
-    } >= {"user_message", "assistant_text", "tool_call_started", "tool_call_completed", "info"}
+    assert {row.get_attribute("data-event-type") for row in chat.rows.all()} >= {
+        "user_message",
+        "assistant_text",
+        "tool_call_started",
+        "tool_call_completed",
+        "info",
+    }
     take_picture(chat.page, "rich-conversation")
     chat.page.reload()
     settle()
@@ -170,9 +172,7 @@ def test_two_tabs_stay_in_step(open_chat: Callable[..., Chat], wire: WireThread)
     assert second.rows_html() == first.rows_html()
 
 
-def test_older_rows_come_without_a_jump(
-    server: Server, open_chat: Callable[..., Chat]
-) -> None:
+def test_older_rows_come_without_a_jump(server: Server, open_chat: Callable[..., Chat]) -> None:
     uuid = long_session(server, turns=400)
     chat = open_chat().open(uuid)
     expect(chat.rows).to_have_count(50)

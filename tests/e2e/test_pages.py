@@ -1,0 +1,244 @@
+"""Every page: accessible, narrow and wide, light and dark, light in weight, without
+JavaScript, by keyboard alone."""
+
+import gzip
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import axe_playwright_python
+import pytest
+from playwright.sync_api import BrowserContext, Page, expect
+
+from tests.e2e.conftest import (
+    NARROW,
+    WIDE,
+    Chat,
+    Server,
+    long_session,
+    settle,
+    take_picture,
+)
+from tests.wire.scenario import Scenario
+from tests.wire.server import WireThread
+
+AXE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text()
+
+KILOBYTE = 1024
+
+
+@pytest.fixture(scope="session")
+def story(server: Server) -> str:
+    """A session with every kind of row, read or unreadable."""
+    return (
+        server.manage(
+            "import_sessions",
+            "-",
+            stdin=(Path(__file__).parent / "every_row.jsonl").read_text(),
+        )
+        and "11111111-2222-4333-8444-555555555555"
+    )
+
+
+def violations(page: Page) -> list[str]:
+    page.evaluate(AXE)
+    found = page.evaluate(
+        "axe.run(document, {runOnly: ['wcag2a','wcag2aa','wcag21a','wcag21aa','wcag22aa',"
+        "'best-practice']})"
+    )
+    return [
+        f"{item['id']}: {node['target']} {node['failureSummary'][:200]}"
+        for item in found["violations"]
+        for node in item["nodes"][:3]
+    ]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("viewport", [WIDE, NARROW], ids=["wide", "narrow"])
+def test_axe_finds_nothing_on_any_page_and_none_scrolls_sideways(
+    server: Server,
+    story: str,
+    open_context: Callable[..., BrowserContext],
+    viewport: dict[str, int],
+    scheme: str,
+) -> None:
+    page = open_context(viewport=viewport, color_scheme=scheme).new_page()
+    width = "wide" if viewport is WIDE else "narrow"
+    paths = {
+        "home": "/",
+        "workspace": "/w/example/",
+        "no-hits": "/w/example/?q=zzzzzz",
+        "archived": "/w/example/?archived=1",
+        "settings": "/w/example/settings/",
+        "every-row": f"/s/{story}/",
+        "turn": f"/s/{story}/t/2/",
+        "password": "/password/",
+    }
+    for name, path in paths.items():
+        page.goto(server.url + path)
+        settle(0.2)
+        take_picture(page, f"{name}-{width}-{scheme}")
+        assert violations(page) == [], name
+        assert not page.evaluate("document.documentElement.scrollWidth > innerWidth"), name
+
+
+@pytest.mark.noisy  # the browser reports pages that say 404 or 410
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_on_pages_that_refuse(
+    server: Server, open_context: Callable[..., BrowserContext], scheme: str
+) -> None:
+    page = open_context(color_scheme=scheme).new_page()
+    for name, path in {"not-found": "/w/nowhere/", "bad-cursor": "/w/example/?before=x"}.items():
+        page.goto(server.url + path)
+        take_picture(page, f"{name}-{scheme}")
+        assert violations(page) == [], path
+
+
+@pytest.mark.noisy
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_for_a_stranger(
+    server: Server, open_context: Callable[..., BrowserContext], scheme: str
+) -> None:
+    page = open_context(storage_state=None, color_scheme=scheme).new_page()
+    for path in ("/sign-in/", "/sign-in/link/used/"):
+        page.goto(server.url + path)
+        take_picture(page, f"stranger{path.replace('/', '-')}{scheme}")
+        assert violations(page) == [], path
+
+
+def test_axe_finds_nothing_in_a_new_session_or_while_an_answer_streams(
+    chat: Chat, wire: WireThread
+) -> None:
+    take_picture(chat.page, "new-session")
+    assert violations(chat.page) == []
+    wire.enqueue(Scenario(words=600, rate=60))
+    chat.send("go")
+    expect(chat.page.locator("#draft .md")).to_contain_text("archive")
+    assert violations(chat.page) == []
+    chat.page.get_by_role("button", name="Stop").click()
+    chat.wait_idle()
+
+
+def test_the_chat_page_is_light(server: Server, chat: Chat) -> None:
+    uuid = long_session(server, turns=50)
+    sizes: dict[str, int] = {}
+
+    def note(response: Any) -> None:
+        if response.url.startswith(server.url):
+            body = response.body()
+            sizes[response.url.removeprefix(server.url)] = len(gzip.compress(body, 9))
+
+    chat.page.on("response", note)
+    chat.page.goto(f"{server.url}/s/{uuid}/")
+    chat.page.wait_for_load_state("networkidle")
+    code = {url: size for url, size in sizes.items() if re.search(r"\.(js|css)$", url)}
+    assert any("htmx" in url for url in code)
+    assert sum(code.values()) < 30 * KILOBYTE, code
+    assert sum(sizes.values()) < 60 * KILOBYTE, sizes
+
+
+def test_reading_and_searching_work_without_javascript(
+    server: Server, open_context: Callable[..., BrowserContext], wire: WireThread
+) -> None:
+    uuid = long_session(server, turns=120, title="Beans and peas")
+    page = open_context(java_script_enabled=False).new_page()
+    page.goto(f"{server.url}/w/example/?q=beans")
+    page.get_by_role("link", name="Beans and peas").first.click()
+    expect(page.locator("[data-seq='120']")).to_be_visible()
+    page.get_by_role("button", name="Load older").click()
+    expect(page.locator("[data-seq='60']")).to_be_visible()
+    page.goto(f"{server.url}/s/{uuid}/")
+    wire.enqueue(Scenario(text="By plain form."))
+    page.get_by_role("textbox", name="Message").fill("without scripts")
+    page.get_by_role("button", name="Send").click()
+    expect(page.locator("#rows")).to_contain_text("without scripts")
+    for _ in range(20):
+        if page.locator("#rows").get_by_text("By plain form.").count():
+            break
+        settle(0.2)
+        page.reload()
+    expect(page.locator("#rows")).to_contain_text("By plain form.")
+
+
+def test_a_session_is_renamed_pinned_archived_and_brought_back(
+    chat: Chat, wire: WireThread
+) -> None:
+    wire.enqueue(Scenario(text="Yes."))
+    chat.ask("Plant the beans")
+    page = chat.page
+    expect(page.get_by_role("heading", level=1)).to_have_text("Plant the beans")
+    page.get_by_label("Actions for this session").click()
+    page.get_by_label("Title").fill("The bean plan")
+    page.get_by_role("button", name="Rename").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("The bean plan")
+    page.get_by_label("Actions for this session").click()
+    page.get_by_role("button", name="Archive").click()
+    expect(page.get_by_text("This session is archived.")).to_be_visible()
+    expect(page.locator("#rows")).to_contain_text("Plant the beans")
+    page.get_by_role("button", name="Bring back").first.click()
+    expect(chat.message).to_be_visible()
+
+
+def test_switching_sessions_never_leaves_a_row_of_another(
+    server: Server, chat: Chat, wire: WireThread
+) -> None:
+    wire.enqueue(Scenario(words=300, rate=100))
+    chat.send("in the first one")
+    expect(chat.page.locator("#draft .md")).to_contain_text("archive")
+    first = chat.uuid
+    chat.page.get_by_role("button", name="New session").click()
+    expect(chat.message).to_be_visible()
+    assert chat.uuid != first
+    settle(1)
+    expect(chat.rows).to_have_count(0)
+    expect(chat.page.locator("#draft")).not_to_contain_text("archive")
+    chat.open(first)
+    chat.wait_idle()
+    expect(chat.page.locator("#rows")).to_contain_text("in the first one")
+
+
+def test_everything_is_reached_by_keyboard(chat: Chat, wire: WireThread) -> None:
+    wire.enqueue(Scenario(text="Answered."))
+    page = chat.page
+    expect(chat.message).to_be_focused()
+    page.keyboard.type("typed")
+    page.keyboard.press("Enter")
+    expect(page.locator("#rows")).to_contain_text("Answered.")
+    names = set()
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        names.add(
+            page.evaluate(
+                "document.activeElement.ariaLabel || document.activeElement.textContent.trim()"
+            )
+        )
+    assert {"Transcript", "Copy message", "New session", "Send"} <= names, names
+
+
+def test_the_first_visit_opens_the_chat_with_the_demo_model(
+    demo_server: Server, open_context: Callable[..., BrowserContext]
+) -> None:
+    page = open_context(storage_state=None).new_page()
+    page.goto(demo_server.link)
+    chat = Chat(page, demo_server)
+    expect(page.get_by_text("Demo model").first).to_be_visible()
+    expect(page.get_by_text("ANTHROPIC_API_KEY").first).to_be_visible()
+    take_picture(page, "first-visit")
+    chat.ask("table")
+    expect(page.locator("#rows table")).to_be_visible()
+    page.goto(demo_server.link)
+    expect(page).not_to_have_url(re.compile("link"))
+
+
+def test_the_page_prints_and_zooms(
+    server: Server, story: str, open_context: Callable[..., BrowserContext]
+) -> None:
+    page = open_context(viewport={"width": 680, "height": 450}).new_page()
+    page.goto(f"{server.url}/s/{story}/")
+    settle()
+    take_picture(page, "zoom-200")
+    assert not page.evaluate("document.documentElement.scrollWidth > innerWidth")
+    page.emulate_media(media="print")
+    take_picture(page, "printed")
+    expect(page.get_by_role("textbox", name="Message")).not_to_be_visible()
