@@ -34,9 +34,10 @@ from .journal import synthesise_events
 from .transcript import render_turn
 from .turn_matching import TurnMatcher, read_payload_or_none
 from .turns import COLUMNS, stored_turns
+from .walking import walk_rows
 
 PAGE = 500
-READ_AT_ONCE = 50
+EVENT_PAGE = 100
 SAVED_AT_ONCE = 500
 SAVED_CHARS = 4_000_000
 LATE = 200
@@ -119,14 +120,14 @@ def _read_events(session: Session) -> Iterator[_Event]:
     last, end = 0, session.turn_count
     while True:
         rows = ChatEvent.objects.filter(session=session.pk, seq__gt=last).order_by("seq")
-        page = list(rows.values_list("seq", "event_type", "turn_number", "created_at")[:PAGE])
+        page = list(rows.values_list("seq", "event_type", "turn_number", "created_at")[:EVENT_PAGE])
         unnamed = [seq for seq, kind, turn, _ in page if _is_unnamed(kind, turn, end)]
         payloads = dict(
             rows.filter(seq__in=unnamed).values_list("seq", "payload") if unnamed else ()
         )
         for seq, event_type, turn, created_at in page:
             yield _Event(seq, event_type, turn, payloads.get(seq, ""), created_at)
-        if len(page) < PAGE:
+        if len(page) < EVENT_PAGE:
             return
         last = page[-1][0]
 
@@ -316,15 +317,10 @@ def render_uncovered_turns(session: Session) -> None:
 
 
 def _unrendered(session: Session, wanted: Q, *, after: int) -> Iterator[tuple[int, StoredTurn]]:
-    while True:
-        turns = Turn.objects.filter(session=session.pk, number__gt=after).filter(wanted)
-        turns = turns.exclude(render_version=RENDER_VERSION).order_by("number")
-        page = list(turns.values("pk", *COLUMNS)[:READ_AT_ONCE])
-        for row in page:
-            yield row.pop("pk"), StoredTurn(**row)
-        if len(page) < READ_AT_ONCE:
-            return
-        after = page[-1]["number"]
+    turns = Turn.objects.filter(session=session.pk, number__gt=after).filter(wanted)
+    turns = turns.exclude(render_version=RENDER_VERSION)
+    for row in walk_rows(turns, "pk", *COLUMNS, key="number"):
+        yield row.pop("pk"), StoredTurn(**row)
 
 
 def _rows_of(session: Session, turn: StoredTurn) -> str:

@@ -21,9 +21,9 @@ from conversations.domain.turns import (
 from conversations.models import Session, Turn
 
 from .transcript_plan import RewoundRange, rewound_ranges
-from .turns import stored_turns
+from .turns import COLUMNS
+from .walking import walk_rows
 
-PAGE = 100
 SPEAKERS = {USER: "You", ASSISTANT: "Assistant", TOOL: "Tool", SYSTEM: "System"}
 
 _BACKTICKS = re.compile(r"`{3,}")
@@ -35,12 +35,10 @@ def session_markdown(session: Session) -> Iterator[str]:
     code. Replaced turns and answers that were cut off are marked as such."""
     yield _head(session)
     rewound = rewound_ranges(session, source="turn")
-    last = 0
     turns = Turn.objects.filter(session=session.pk, number__lt=session.next_turn)
-    while page := stored_turns(turns.filter(number__gt=last).order_by("number")[:PAGE]):
-        for turn in page:
-            yield _turn(turn, is_replaced=_is_in(rewound, turn.number))
-        last = page[-1].number
+    for row in walk_rows(turns, *COLUMNS, key="number"):
+        turn = StoredTurn(**row)
+        yield _turn(turn, is_replaced=_is_in(rewound, turn.number))
 
 
 def _head(session: Session) -> str:

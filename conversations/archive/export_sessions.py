@@ -1,8 +1,8 @@
 """Exporting sessions as interchange lines, streamed.
 
 A session's counters are read first; only rows below them are written, so that an
-export of a session in use is whole as of its first line. Rows are read by key in
-small pages: no long-running cursor, and memory does not grow with the session.
+export of a session in use is whole as of its first line. Memory does not
+grow with the session.
 """
 
 from collections.abc import Iterator
@@ -15,10 +15,12 @@ from django.db.models import QuerySet
 from conversations.domain.digest import instant
 from conversations.domain.errors import NotFound
 from conversations.domain.jsontext import dump_json
+from conversations.domain.turns import StoredTurn
 from conversations.models import ChatEvent, JournalGap, Rewind, Session, Turn
 
 from .interchange import BLOCKS, METADATA, PAYLOAD, STATE, TOOL_CALLS
-from .turns import stored_turns
+from .turns import COLUMNS
+from .walking import walk_rows
 
 VERSION = 1
 PAGE = 100
@@ -103,45 +105,40 @@ def _instant(moment: datetime | None) -> str | None:
 
 
 def _turn_lines(session: Session) -> Iterator[str]:
-    last = 0
     turns = Turn.objects.filter(session=session.pk, number__lt=session.next_turn)
-    while page := stored_turns(turns.filter(number__gt=last).order_by("number")[:PAGE]):
-        for turn in page:
-            line: dict[str, Any] = {
-                "type": "turn",
-                "number": turn.number,
-                "role": turn.role,
-                "content": turn.content,
-                **BLOCKS.write(turn.blocks),
-                **TOOL_CALLS.write(turn.tool_calls),
-                "tool_call_id": turn.tool_call_id,
-                "tool_name": turn.tool_name,
-                "token_count": turn.token_count or None,
-                "stop_reason": turn.stop_reason or None,
-                "complete": None if turn.complete else False,
-                **METADATA.write(turn.metadata),
-                "created_at": instant(turn.created_at),
-            }
-            yield dump_json(_without_nothing(line))
-        last = page[-1].number
+    for row in walk_rows(turns, *COLUMNS, key="number"):
+        turn = StoredTurn(**row)
+        line: dict[str, Any] = {
+            "type": "turn",
+            "number": turn.number,
+            "role": turn.role,
+            "content": turn.content,
+            **BLOCKS.write(turn.blocks),
+            **TOOL_CALLS.write(turn.tool_calls),
+            "tool_call_id": turn.tool_call_id,
+            "tool_name": turn.tool_name,
+            "token_count": turn.token_count or None,
+            "stop_reason": turn.stop_reason or None,
+            "complete": None if turn.complete else False,
+            **METADATA.write(turn.metadata),
+            "created_at": instant(turn.created_at),
+        }
+        yield dump_json(_without_nothing(line))
 
 
 def _event_lines(session: Session) -> Iterator[str]:
-    last = 0
     events = ChatEvent.objects.filter(session=session.pk, seq__lt=session.next_seq)
     columns = ("seq", "event_type", "payload", "turn_number", "created_at")
-    while page := list(events.filter(seq__gt=last).order_by("seq").values_list(*columns)[:PAGE]):
-        for seq, event_type, payload, turn, created_at in page:
-            line = {
-                "type": "event",
-                "seq": seq,
-                "event_type": event_type,
-                **PAYLOAD.write(payload),
-                "turn": turn,
-                "created_at": instant(created_at),
-            }
-            yield dump_json(_without_nothing(line))
-        last = page[-1][0]
+    for event in walk_rows(events, *columns, key="seq"):
+        line = {
+            "type": "event",
+            "seq": event["seq"],
+            "event_type": event["event_type"],
+            **PAYLOAD.write(event["payload"]),
+            "turn": event["turn_number"],
+            "created_at": instant(event["created_at"]),
+        }
+        yield dump_json(_without_nothing(line))
 
 
 def _rewind_lines(session: Session) -> Iterator[str]:

@@ -2,7 +2,8 @@
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,14 @@ from conversations.domain.digest import first_digest
 from conversations.domain.text import one_line
 from conversations.models import Membership, Session, Workspace
 
-from .interchange import NAMESPACE, SessionLine, add_metadata
+from .interchange import (
+    NAMESPACE,
+    SessionLine,
+    Unusable,
+    add_metadata,
+    parse_moment,
+    parse_object,
+)
 from .workspaces import add_member, create_workspace
 
 IMPORTED_SLUG = "imported"
@@ -65,6 +73,8 @@ class SessionFinder:
         known = Session.objects.filter(uuid=uuid).first()
         if known is not None:
             return known, False
+        if header.created_at is None:
+            header = replace(header, created_at=_moment_of(following))
         return self._create(uuid, header, workspace, owner, note), True
 
     def _uuid_of_content(self, raw: bytes, following: bytes) -> UUID:
@@ -115,6 +125,15 @@ class SessionFinder:
             add_member(workspace, user_pk=owner.pk, role=Membership.Role.MEMBER)
         else:
             note(f"its owner {owner.username} is no member of the workspace {workspace.slug}")
+
+
+def _moment_of(raw: bytes) -> datetime | None:
+    """When the row on the line after the session's was written."""
+    try:
+        value = parse_object(raw)
+    except Unusable:
+        return None
+    return None if value.get("type") == "session" else parse_moment(value.get("created_at"))
 
 
 def _insert_session(

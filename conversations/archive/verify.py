@@ -16,6 +16,7 @@ from conversations.models import ChatEvent, JournalGap, Rewind, Session, Turn
 
 from .append import event_digest, turn_digest
 from .turns import COLUMNS
+from .walking import walk_rows
 
 CHUNK = 500
 
@@ -104,8 +105,8 @@ def _counters(session: Session) -> dict[str, int]:
 def _walk_turns(session: Session) -> tuple[int, str]:
     digest, expected = first_digest(session.uuid, chain="turns"), 1
     turns = Turn.objects.filter(session=session.pk)
-    rows = turns.filter(number__lt=session.next_turn).order_by("number").values(*COLUMNS)
-    for row in rows.iterator(chunk_size=CHUNK):
+    counted = turns.filter(number__lt=session.next_turn)
+    for row in walk_rows(counted, *COLUMNS, key="number"):
         number, stored, created_at = row.pop("number"), row.pop("digest"), row["created_at"]
         if number != expected:
             return expected - 1, f"turn {expected} is missing"
@@ -120,20 +121,19 @@ def _walk_turns(session: Session) -> tuple[int, str]:
 def _walk_events(session: Session) -> tuple[int, str]:
     digest, expected = first_digest(session.uuid, chain="events"), 1
     events = ChatEvent.objects.filter(session=session.pk)
-    rows = events.filter(seq__lt=session.next_seq).order_by("seq")
+    counted = events.filter(seq__lt=session.next_seq)
     columns = ("seq", "event_type", "payload", "turn_number", "created_at", "digest")
-    for seq, event_type, payload, turn, created_at, stored in rows.values_list(*columns).iterator(
-        chunk_size=CHUNK
-    ):
+    for row in walk_rows(counted, *columns, key="seq"):
+        seq, stored = row["seq"], row["digest"]
         if seq != expected:
             return expected - 1, f"event {expected} is missing"
         digest = event_digest(
             digest,
             seq=seq,
-            event_type=event_type,
-            payload=payload,
-            turn=turn,
-            created_at=created_at.astimezone(UTC),
+            event_type=row["event_type"],
+            payload=row["payload"],
+            turn=row["turn_number"],
+            created_at=row["created_at"].astimezone(UTC),
         )
         if digest != stored:
             return expected, f"event {seq} is not what was written"

@@ -2,8 +2,10 @@
 
 import io
 import json
+import re
 import sys
 from collections.abc import Iterator
+from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ from uuid import UUID, uuid4
 import pytest
 from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
-from django.db import connection
+from django.db import OperationalError, connection
 from django.test.utils import CaptureQueriesContext
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -20,6 +22,13 @@ from hypothesis import strategies as st
 from conversations.archive.append import NewEvent, append
 from conversations.archive.import_sessions import ImportCounts, import_file
 from conversations.archive.import_targets import ImportTarget
+from conversations.archive.interchange import (
+    EventLine,
+    GapLine,
+    RewindLine,
+    SessionLine,
+    TurnLine,
+)
 from conversations.archive.transcript import read_page
 from conversations.archive.verify import verify_session
 from conversations.archive.workspaces import role_of
@@ -162,6 +171,13 @@ def test_a_turn_without_a_time_has_that_of_the_session(importing: Importing) -> 
     importing(opening(created_at="2026-01-01T00:00:00Z"), turn(1), event(1))
     assert stored_turn(1).created_at == datetime(2026, 1, 1, tzinfo=UTC)
     assert ChatEvent.objects.get().created_at == datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def test_a_session_without_a_time_has_that_of_its_first_row(importing: Importing) -> None:
+    importing(opening(), turn(1, created_at="2026-01-01T00:00:00Z"), turn(2))
+    assert imported().created_at == datetime(2026, 1, 1, tzinfo=UTC)
+    assert imported().last_active_at == datetime(2026, 1, 1, tzinfo=UTC)
+    assert stored_turn(2).created_at == datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def test_text_that_no_database_holds_is_kept_exactly(importing: Importing) -> None:
@@ -534,6 +550,34 @@ def test_an_event_that_cannot_be_read_becomes_a_visible_row(importing: Importing
     assert [row.is_fallback for row in page.rows] == [True, True, True, True, False]
 
 
+def test_keys_that_an_unreadable_event_cannot_take_in_are_named(importing: Importing) -> None:
+    broken = {"type": "event", "seq": 1, "payload_raw": "{broken", "event_type": "info", "mood": 1}
+    importing(opening(), broken, event(2, payload="{broken", mood=1))
+    assert importing.reports == [
+        "2: kept, but not as it is: mood (left out)",
+        "3: kept, but not as it is: mood (left out)",
+    ]
+
+
+def test_a_parent_of_another_kind_of_id_is_found(importing: Importing) -> None:
+    importing(opening(uuid="a"), opening(uuid="b", parent="a"), opening(uuid="c", parent="c"))
+    child = Session.objects.get(metadata__contains='"original_uuid":"b"')
+    assert child.parent is not None
+    assert json.loads(child.parent.metadata)["original_uuid"] == "a"
+    assert Session.objects.get(metadata__contains='"original_uuid":"c"').parent is None
+
+
+def test_a_value_that_is_too_deep_to_be_written_is_skipped(
+    importing: Importing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def too_deep(_: Any) -> Any:
+        raise RecursionError
+
+    monkeypatch.setattr("conversations.archive.import_sessions.read_turn", too_deep)
+    assert importing(opening(), turn(1)).skipped == 1
+    assert importing.reports == ["2: skipped: nested too deeply"]
+
+
 def test_the_rows_of_a_damaged_session_line_do_not_join_the_session_before(
     importing: Importing,
 ) -> None:
@@ -714,6 +758,7 @@ def test_an_event_that_comes_late_still_covers_its_turn(importing: Importing) ->
         event(2, turn=5),
         event(3, turn=3),
         event(4, turn=2),
+        event(5, turn=2),
     )
     assert coverage() == (5, [(4, 4, 1)])
 
@@ -796,6 +841,16 @@ def test_messages_with_another_wording_stand_for_turns_of_their_kind(
     assert coverage() == (5, [])
 
 
+def test_a_result_that_is_matched_late_takes_back_its_gap(importing: Importing) -> None:
+    def done(seq: int, call_id: str) -> dict[str, Any]:
+        payload = {"call_id": call_id, "name": "ls", "output": "x"}
+        return event(seq, "tool_call_completed", payload=payload)
+
+    tools = [turn(n, "tool", tool_call_id=f"c{n}") for n in range(2, 7)]
+    importing(opening(), turn(1), *tools, said(1, "user", 1), done(2, "c6"), done(3, "c4"))
+    assert coverage() == (6, [(2, 3, 1), (5, 5, 1)])
+
+
 def test_calls_and_results_are_matched_by_their_ids(importing: Importing) -> None:
     calls = [{"id": "a", "name": "ls", "input": {}}, {"id": "b", "name": "ls", "input": {}}]
     started = {"name": "ls", "call_id": "a"}
@@ -840,6 +895,145 @@ def test_the_coverage_of_a_session_in_use_is_left_to_it(
     before = list(JournalGap.objects.values())
     importing(opening(uuid=str(session.uuid)))
     assert list(JournalGap.objects.values()) == before
+
+
+def test_a_long_journal_is_walked_in_pages(
+    importing: Importing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("PAGE", "EVENT_PAGE"):
+        monkeypatch.setattr(f"conversations.archive.coverage.{name}", 2)
+    monkeypatch.setattr("conversations.archive.coverage.SAVED_AT_ONCE", 2)
+    notices = (event(n, "info") for n in range(5, 9))
+    covering = (event(n, turn=2 * n) for n in range(1, 5))
+    importing(opening(), *conversation(turns=12), *covering, *notices)
+    assert coverage() == (8, [(1, 1, 0), (3, 3, 1), (5, 5, 2), (7, 7, 3)])
+    rendered = Turn.objects.filter(render_version=RENDER_VERSION).order_by("number")
+    assert list(rendered.values_list("number", flat=True)) == [1, 3, 5, 7, 9, 10, 11, 12]
+
+
+def test_a_long_journal_without_turns_is_matched_in_pages(importing: Importing) -> None:
+    turns = [turn(n, "user" if n % 2 else "assistant") for n in range(1, 1502)]
+    events = [said(n, "user" if n % 2 else "assistant", n) for n in range(1, 1501)]
+    importing(opening(), *turns, *events)
+    assert coverage() == (1500, [])
+
+
+def test_a_short_text_is_not_taken_for_a_much_later_one(importing: Importing) -> None:
+    turns = [turn(n, content="ok" if n == 100 else f"words of turn {n}") for n in range(1, 101)]
+    first = event(1, payload={"text": "words of turn 1"})
+    importing(opening(), *turns, first, event(2, payload={"text": "ok"}))
+    assert coverage() == (2, [])
+
+
+def test_only_the_first_message_is_sought_in_the_whole_session(importing: Importing) -> None:
+    unknown = (event(n, payload={"text": "never said"}) for n in (1, 2))
+    importing(opening(), *conversation(), *unknown, event(3, payload={"v": 1}))
+    assert coverage() == (5, [(2, 2, 0), (4, 4, 0)])
+
+
+def test_calls_that_cannot_be_read_match_nothing(importing: Importing) -> None:
+    started = {"call_id": "a", "name": "ls"}
+    broken = turn(2, "assistant") | {"tool_calls_raw": "{broken"}
+    importing(
+        opening(),
+        turn(1),
+        broken,
+        said(1, "user", 1),
+        event(2, "tool_call_started", payload=started),
+        event(3, "tool_call_started", payload={"name": "ls"}),
+    )
+    assert coverage() == (1, [])
+    assert stored_turn(2).render_version == 0
+    assert read_page(imported(), limit=9).rows[-1].is_fallback
+
+
+def test_a_gap_is_taken_over_only_where_it_fits(importing: Importing) -> None:
+    importing(opening(), *conversation(), event(1, turn=1), event(2, turn=4))
+    session = imported()
+    announced = {
+        "turns": 6,
+        "events": 2,
+        "turn_digest": session.turn_digest,
+        "event_digest": session.event_digest,
+        "journal_turn": 5,
+    }
+    gaps = [
+        {"type": "gap", "from_turn": low, "to_turn": high, "after_seq": after}
+        for low, high, after in ((2, 2, 1), (3, 9, 1), (4, 4, 7), (2, 3, 0))
+    ]
+    counts = importing(opening(**announced), *gaps)
+    assert counts.skipped == 3
+    assert coverage() == (5, [(2, 2, 1)])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"to_turn": 9},
+        {"from_turn": 0},
+        {"to_seq": 9},
+        {"from_seq": 0},
+        {"reason": "whim"},
+        {"from_turn": "x"},
+    ],
+)
+def test_a_rewind_that_cannot_be_is_skipped(importing: Importing, change: dict[str, Any]) -> None:
+    lines = some_lines()
+    lines[-1] |= change
+    counts = importing(*lines)
+    assert (counts.skipped, counts.rewinds_added) == (1, 0)
+    assert imported().rewind_count == 0
+
+
+def test_a_rewind_follows_its_renumbered_turns(importing: Importing) -> None:
+    marker = {
+        "type": "rewind",
+        "from_turn": 4,
+        "to_turn": 5,
+        "from_seq": 1,
+        "to_seq": 0,
+        "reason": "undo",
+    }
+    counts = importing(
+        opening(), turn(1), turn(4), turn(5), marker, marker | {"from_turn": 3, "to_turn": 3}
+    )
+    assert (counts.rewinds_added, counts.skipped) == (1, 1)
+    rewind = Rewind.objects.get()
+    assert (rewind.from_turn, rewind.to_turn) == (2, 3)
+
+
+def test_a_file_with_more_holes_than_are_remembered_is_found_again(
+    importing: Importing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("conversations.archive.numbering.KEPT_RUNS", 3)
+    lines = [opening(), *(turn(n) for n in range(1, 30, 2)), *(event(n) for n in range(9, 30, 2))]
+    importing(*lines)
+    again = importing(*lines, turn(31))
+    assert (again.turns_unchanged, again.events_unchanged) == (15, 11)
+    assert (again.turns_added, again.conflicts) == (1, 0)
+
+
+def test_renumbering_is_remembered_beside_damaged_metadata(importing: Importing) -> None:
+    importing(opening(metadata_raw="{broken"), turn(2), turn(9))
+    again = importing(opening(), turn(2), turn(9), turn(12))
+    assert (again.turns_unchanged, again.turns_added) == (2, 1)
+    assert json.loads(imported().metadata) == {
+        "metadata_raw": "{broken",
+        "renumbered_turns": [[2, 2, 1], [9, 9, 2], [12, 12, 3]],
+    }
+
+
+def test_an_import_gives_up_on_a_session_that_never_rests(
+    importing: Importing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("conversations.archive.import_rows._insert", lambda *_, **__: False)
+    counts = importing(opening(), turn(1), event(1))
+    assert counts.skipped == 2
+    assert "Import it again later" in importing.reports[0]
+
+
+def test_an_empty_file_is_nothing(importing: Importing) -> None:
+    assert importing() == ImportCounts()
 
 
 # Workspaces and owners
@@ -938,6 +1132,55 @@ def test_a_folder_is_no_file(workspace: Workspace, admin: User, tmp_path: Path) 
     assert refused.value.returncode == 2
 
 
+def test_progress_is_shown_on_a_terminal(
+    workspace: Workspace,
+    admin: User,
+    file: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    commands = "conversations.management.commands"
+    monkeypatch.setattr(f"{commands}.import_sessions.PROGRESS_LINES", 5)
+    monkeypatch.setattr(f"{commands}.export_sessions.PROGRESS_LINES", 5)
+    monkeypatch.setattr(f"{commands}.verify_archive.PROGRESS_SESSIONS", 1)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    call_command("import_sessions", str(file))
+    assert "\r5 lines" in capsys.readouterr().err
+    call_command("export_sessions", all=True, stdout=io.StringIO())
+    assert "\r5 lines" in capsys.readouterr().err
+    call_command("verify_archive")
+    assert "\r1 sessions" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["import_sessions", "verify_archive"])
+def test_a_database_that_fails_is_said(
+    workspace: Workspace,
+    admin: User,
+    file: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+) -> None:
+    def failing(*_: Any, **__: Any) -> Any:
+        raise OperationalError("disk I/O error")
+
+    commands = "conversations.management.commands"
+    monkeypatch.setattr(f"{commands}.import_sessions.import_file", failing)
+    monkeypatch.setattr(f"{commands}.verify_archive.verify_sessions", failing)
+    files = [str(file)] if command == "import_sessions" else []
+    with pytest.raises(CommandError, match="disk I/O error"):
+        call_command(command, *files)
+
+
+def test_a_truncated_export_fails_the_command(
+    workspace: Workspace, admin: User, file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    digest = {"turns": 9, "events": 2, "turn_digest": "0" * 64}
+    file.write_bytes(b"\n".join(map(_raw, [opening(**digest), turn(1)])))
+    with pytest.raises(SystemExit):
+        call_command("import_sessions", str(file))
+    assert "sessions that are not what was exported: 1" in capsys.readouterr().out
+
+
 def test_the_command_reads_standard_input(
     workspace: Workspace, admin: User, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -945,3 +1188,24 @@ def test_the_command_reads_standard_input(
     call_command("import_sessions", "-")
     assert imported().turn_count == 3
     assert isinstance(imported().uuid, UUID)
+
+
+# The documentation
+
+
+DOCS = Path(__file__).parents[2] / "docs" / "interchange.md"
+
+
+def test_the_documented_examples_can_be_imported(importing: Importing) -> None:
+    examples = re.findall(r"```json\n(.*?)```", DOCS.read_text(), re.DOTALL)
+    assert len(examples) == 2
+    for example in examples:
+        assert importing(*example.splitlines()).is_clean
+        assert [report for report in importing.reports if "made the workspace" not in report] == []
+
+
+def test_every_key_is_documented(importing: Importing) -> None:
+    text = DOCS.read_text()
+    for kind in (SessionLine, TurnLine, EventLine, RewindLine, GapLine, NewTurn):
+        for name in {f.name for f in fields(kind)} - {"odd"}:
+            assert f"`{name}`" in text, name

@@ -8,6 +8,7 @@ import importlib.util
 import subprocess
 import sys
 from argparse import ArgumentParser
+from pathlib import Path
 from typing import Any
 
 from django.conf import settings
@@ -29,6 +30,6 @@ class Command(BaseCommand):
         command = [sys.executable, "-m", "benchmarks"]
         command += ["--only", only] if only else []
         command += ["--quick"] if quick else []
-        command += ["--json", json] if json else []
+        command += ["--json", str(Path(json).resolve())] if json else []
         done = subprocess.run(command, cwd=settings.BASE_DIR, check=False)  # noqa: S603 (our own)
         sys.exit(done.returncode)

@@ -1,0 +1,373 @@
+"""The admin: a window onto every table, and nothing but a window.
+
+All writes go through the functions of ``archive``, so nobody adds, changes or
+removes anything here, whatever their permissions. Tables that grow without limit
+are never counted and never sorted by a column without an index. Who looks at what
+was said in a session is logged, as on the session's own page.
+"""
+
+import json
+import logging
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from django.contrib import admin
+from django.core.paginator import Paginator
+from django.db.models import Model, Q, QuerySet, TextField
+from django.db.models.functions import Substr
+from django.http import HttpRequest, HttpResponse
+from django.utils.functional import cached_property
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from conversations.domain.events import EVENT_TYPES
+from conversations.domain.runs import RUN_STATES
+from conversations.domain.text import one_line
+from conversations.models import (
+    ChatEvent,
+    DraftChunk,
+    JournalGap,
+    Membership,
+    ModelCall,
+    PurgePermit,
+    Rewind,
+    Run,
+    Session,
+    SignInLink,
+    ToolCall,
+    Turn,
+    Workspace,
+)
+from conversations.models.archive import ROLES
+
+if TYPE_CHECKING:
+    AnyPaginator = Paginator[Any]
+    AnyAdmin = admin.ModelAdmin[Any]
+else:
+    AnyPaginator, AnyAdmin = Paginator, admin.ModelAdmin
+
+logger = logging.getLogger(__name__)
+
+PER_PAGE = 50
+PAGES = 100
+"""Pages that a list offers; what lies beyond is found by search and filters."""
+
+SHOWN_CHARS = 20_000
+SHOWN_IN_LIST = 80
+FOUND_SESSIONS = 500
+TOOL_CALL_STATES = ("started", "waiting_approval", "completed", "denied", "interrupted")
+
+admin.site.site_header = admin.site.site_title = "Loom Web"
+
+
+class WindowPaginator(AnyPaginator):
+    """Pages over the first rows. It reads that many keys instead of counting all."""
+
+    @cached_property
+    def count(self) -> int:
+        rows: Any = self.object_list
+        return len(rows.values_list("pk", flat=True)[: self.per_page * PAGES])
+
+
+def choice_filter(name: str, values: Iterable[str]) -> type[admin.SimpleListFilter]:
+    """A filter by fixed values. Django's own reads the distinct values of the column,
+    which takes a walk through the whole table."""
+    choices = [(value, value.replace("_", " ")) for value in values]
+
+    class ChoiceFilter(admin.SimpleListFilter):
+        title = name.replace("_", " ")
+        parameter_name = name
+
+        def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+            return choices
+
+        def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+            return queryset.filter(**{name: self.value()}) if self.value() else queryset
+
+    return ChoiceFilter
+
+
+def long_text(name: str) -> Callable[[Model], SafeString | str]:
+    """How a text column is shown: line by line, JSON indented, cut at a limit."""
+
+    @admin.display(description=name.replace("_", " "))
+    def show(row: Model) -> SafeString | str:
+        text = getattr(row, name)
+        if not text:
+            return "-"
+        cut = len(text) - SHOWN_CHARS
+        note = f"\n… {cut} more characters" if cut > 0 else ""
+        return format_html("<pre>{}{}</pre>", text[:SHOWN_CHARS] if note else _indented(text), note)
+
+    show.__name__ = name
+    return show
+
+
+def _indented(text: str) -> str:
+    if text[:1] not in "[{":
+        return text
+    try:
+        return json.dumps(json.loads(text), indent=2)
+    except (ValueError, RecursionError):
+        return text
+
+
+class WindowAdmin(AnyAdmin):
+    """Reading only, the newest rows first. ``shown_first`` stands above the columns,
+    ``left_out`` are columns nobody sees."""
+
+    actions = None
+    list_per_page = PER_PAGE
+    list_max_show_all = 0
+    ordering: ClassVar[Any] = ("-pk",)
+    paginator = WindowPaginator
+    show_facets = admin.ShowFacets.NEVER
+    show_full_result_count = False
+    sortable_by: ClassVar[Any] = ()
+    left_out: tuple[str, ...] = ()
+    shown_first: tuple[str, ...] = ()
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        return False
+
+    def get_fields(self, request: HttpRequest, obj: Model | None = None) -> Any:
+        columns = [
+            long_text(field.name) if isinstance(field, TextField) else field.name
+            for field in self.model._meta.concrete_fields
+            if field.name not in self.left_out
+        ]
+        return [*self.shown_first, *columns]
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        rows = super().get_queryset(request)
+        match = request.resolver_match
+        is_list = match is not None and (match.url_name or "").endswith("_changelist")
+        return self.for_list(rows) if is_list else rows
+
+    def for_list(self, rows: QuerySet[Any]) -> QuerySet[Any]:
+        """The rows without the columns that a list does not show."""
+        return rows.defer(*_large_columns(self.model))
+
+
+def _large_columns(model: type[Model]) -> list[str]:
+    return [field.name for field in model._meta.concrete_fields if isinstance(field, TextField)]
+
+
+class OfSessionAdmin(WindowAdmin):
+    """Rows of sessions: found by their session, whose key is at ``session_path``."""
+
+    session_path = "session"
+    search_fields = ("session__uuid",)
+    search_help_text = "The uuid, a part of the title or the owner of a session"
+    list_select_related: ClassVar[Any] = ("session",)
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        """The sessions first: a join would walk through all rows of all sessions."""
+        if not search_term.strip():
+            return queryset, False
+        return queryset.filter(**{f"{self.session_path}__in": _find_sessions(search_term)}), False
+
+    def for_list(self, rows: QuerySet[Any]) -> QuerySet[Any]:
+        of_session = [f"{self.session_path}__{name}" for name in _large_columns(Session)]
+        return rows.defer(*_large_columns(self.model), *of_session)
+
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+        _log_reading(request, f"list of {self.opts.verbose_name_plural}")
+        return super().changelist_view(request, extra_context)
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
+    ) -> HttpResponse:
+        _log_reading(request, f"{self.opts.verbose_name} {object_id}")
+        return super().change_view(request, object_id, form_url, extra_context)
+
+
+def _find_sessions(term: str) -> list[int]:
+    words = term.strip().replace("\0", "")
+    found = Session.objects.filter(
+        Q(uuid__istartswith=words) | Q(title__icontains=words) | Q(owner__username__iexact=words)
+    )
+    return list(found.order_by("-pk").values_list("pk", flat=True)[:FOUND_SESSIONS])
+
+
+def _log_reading(request: HttpRequest, what: str) -> None:
+    logger.info("read_by_staff", extra={"fields": {"user": request.user.pk, "what": what}})
+
+
+def _transcript_link(session: Session, *, place: str = "") -> SafeString:
+    return format_html('<a href="/s/{}/{}">Transcript</a>', session.uuid, place)
+
+
+@admin.register(Workspace)
+class WorkspaceAdmin(WindowAdmin):
+    list_display = ("name", "slug", "root", "tool_policy", "default_model", "created_at")
+    list_filter = ("tool_policy",)
+    search_fields = ("name", "slug", "root")
+
+
+@admin.register(Membership)
+class MembershipAdmin(WindowAdmin):
+    list_display = ("user", "workspace", "role", "created_at")
+    list_filter = ("role", "workspace")
+    list_select_related = ("user", "workspace")
+    search_fields = ("user__username", "workspace__name", "workspace__slug")
+
+
+@admin.register(Session)
+class SessionAdmin(OfSessionAdmin):
+    session_path = "pk"
+    list_display = (
+        "name",
+        "transcript",
+        "uuid",
+        "workspace",
+        "owner",
+        "channel",
+        "turn_count",
+        "last_active_at",
+        "archived_at",
+    )
+    list_filter = (("archived_at", admin.EmptyFieldListFilter), "workspace")
+    list_select_related = ("workspace", "owner")
+    ordering = ("-last_active_at", "-pk")
+    shown_first = ("transcript",)
+
+    def for_list(self, rows: QuerySet[Any]) -> QuerySet[Any]:
+        return rows.defer(*_large_columns(Session))
+
+    @admin.display(description="title")
+    def name(self, session: Session) -> str:
+        return session.title or "Untitled session"
+
+    @admin.display(description="turns")
+    def turn_count(self, session: Session) -> int:
+        return session.turn_count
+
+    @admin.display(description="transcript")
+    def transcript(self, session: Session) -> SafeString:
+        return _transcript_link(session)
+
+
+@admin.register(Turn)
+class TurnAdmin(OfSessionAdmin):
+    list_display = (
+        "session",
+        "number",
+        "role",
+        "tool_name",
+        "complete",
+        "created_at",
+        "beginning",
+    )
+    list_filter = (choice_filter("role", ROLES),)
+    shown_first = ("transcript",)
+
+    def for_list(self, rows: QuerySet[Any]) -> QuerySet[Any]:
+        head = Substr("content", 1, 4 * SHOWN_IN_LIST)
+        listed: QuerySet[Any] = super().for_list(rows).annotate(head=head)
+        return listed
+
+    @admin.display(description="content")
+    def beginning(self, turn: Turn) -> str:
+        return one_line(getattr(turn, "head", ""), limit=SHOWN_IN_LIST)
+
+    @admin.display(description="transcript")
+    def transcript(self, turn: Turn) -> SafeString:
+        return _transcript_link(turn.session, place=f"t/{turn.number}/")
+
+
+@admin.register(ChatEvent)
+class ChatEventAdmin(OfSessionAdmin):
+    list_display = ("session", "seq", "event_type", "turn_number", "render_version", "created_at")
+    list_filter = (choice_filter("event_type", EVENT_TYPES),)
+
+
+@admin.register(Rewind)
+class RewindAdmin(OfSessionAdmin):
+    list_display = ("session", "from_turn", "to_turn", "reason", "actor", "created_at")
+    list_filter = ("reason",)
+    list_select_related = ("session", "actor")
+
+
+@admin.register(JournalGap)
+class JournalGapAdmin(OfSessionAdmin):
+    list_display = ("session", "from_turn", "to_turn", "after_seq")
+
+
+@admin.register(PurgePermit)
+class PurgePermitAdmin(WindowAdmin):
+    list_display = ("session_pk", "created_at")
+
+
+@admin.register(Run)
+class RunAdmin(OfSessionAdmin):
+    list_display = (
+        "uuid",
+        "session",
+        "kind",
+        "state",
+        "requested_by",
+        "error_code",
+        "created_at",
+        "finished_at",
+    )
+    list_filter = (choice_filter("state", RUN_STATES),)
+    list_select_related = ("session", "requested_by")
+
+
+@admin.register(ModelCall)
+class ModelCallAdmin(OfSessionAdmin):
+    session_path = "run__session"
+    list_display = (
+        "session",
+        "run",
+        "ordinal",
+        "model",
+        "stop_reason",
+        "error_code",
+        "input_tokens",
+        "output_tokens",
+        "duration_ms",
+        "created_at",
+    )
+    list_select_related = ("run__session",)
+
+    @admin.display(description="session")
+    def session(self, call: ModelCall) -> str:
+        return str(call.run.session)
+
+
+@admin.register(ToolCall)
+class ToolCallAdmin(OfSessionAdmin):
+    session_path = "run__session"
+    list_display = ("name", "session", "state", "ok", "turn_number", "duration_ms", "created_at")
+    list_filter = (choice_filter("state", TOOL_CALL_STATES),)
+    list_select_related = ("run__session",)
+
+    @admin.display(description="session")
+    def session(self, call: ToolCall) -> str:
+        return str(call.run.session)
+
+
+@admin.register(DraftChunk)
+class DraftChunkAdmin(OfSessionAdmin):
+    session_path = "run__session"
+    list_display = ("run", "ordinal", "part", "kind")
+    list_select_related = ("run__session",)
+
+
+@admin.register(SignInLink)
+class SignInLinkAdmin(WindowAdmin):
+    list_display = ("user", "created_at", "expires_at", "used_at")
+    list_filter = (("used_at", admin.EmptyFieldListFilter),)
+    list_select_related = ("user",)
+    left_out = ("digest",)
+    search_fields = ("user__username",)

@@ -1,0 +1,274 @@
+"""The admin: everything can be looked at, nothing can be changed, at constant cost."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.apps import apps
+from django.conf import settings
+from django.contrib import admin
+from django.contrib.auth.models import Permission, User
+from django.db import connection
+from django.db.models import Model
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+from django.utils import timezone
+
+from conversations.admin import PAGES, PER_PAGE, SHOWN_CHARS
+from conversations.archive.accounts import create_sign_in_link
+from conversations.archive.append import NewEvent, append
+from conversations.archive.rewinds import append_rewind
+from conversations.archive.sessions import create_session, get_session
+from conversations.domain.events import UserMessage
+from conversations.domain.turns import NewTurn
+from conversations.models import (
+    ChatEvent,
+    DraftChunk,
+    JournalGap,
+    ModelCall,
+    PurgePermit,
+    Run,
+    Session,
+    SignInLink,
+    ToolCall,
+    Turn,
+    Workspace,
+)
+
+pytestmark = pytest.mark.django_db
+
+# WhiteNoise warns of a folder that is not there; the tests collect no static files.
+Path(settings.STATIC_ROOT).mkdir(parents=True, exist_ok=True)
+
+MODELS = list(apps.get_app_config("conversations").get_models())
+ids = [model._meta.model_name for model in MODELS]
+every_model = pytest.mark.parametrize("model", MODELS, ids=ids)
+
+
+@pytest.fixture
+def staff(client: Client) -> Client:
+    client.force_login(User.objects.create_superuser("root"))
+    return client
+
+
+def say(session: Session, text: str) -> None:
+    append(
+        session.pk,
+        session_uuid=session.uuid,
+        turns=[NewTurn(role="user", content=text, blocks='[{"type":"text"}]')],
+        events=[NewEvent(payload=UserMessage(text=text), new=0)],
+    )
+
+
+def fill(workspace: Workspace, user: User, *, times: int) -> None:
+    """At least that many rows in every table, none of them sharing its session."""
+    for number in range(times):
+        session = create_session(workspace, owner=user, title=f"Session {number}")
+        say(session, f"«words {number}»")
+        append_rewind(
+            get_session(session.uuid), from_turn=1, from_seq=1, reason="edit", actor_pk=user.pk
+        )
+        JournalGap.objects.create(session=session, from_turn=1, to_turn=1, after_seq=0)
+        now = timezone.now()
+        run = Run.objects.create(
+            session=session, client_id="c", state="completed", requested_by=user, created_at=now
+        )
+        ModelCall.objects.create(
+            run=run, ordinal=0, model="m", manifest="{}", request_digest="", created_at=now
+        )
+        ToolCall.objects.create(
+            run=run, call_id="c", name="ls", state="completed", turn_number=1, created_at=now
+        )
+        DraftChunk.objects.create(run=run, ordinal=0, part=0, kind="text", text="x")
+        PurgePermit.objects.create(session_pk=-session.pk, reason="x", created_at=now)
+        create_sign_in_link(user)
+
+
+def list_url(model: type[Model]) -> str:
+    return reverse(f"admin:conversations_{model._meta.model_name}_changelist")
+
+
+def row_url(row: Model) -> str:
+    return reverse(f"admin:conversations_{row._meta.model_name}_change", args=[row.pk])
+
+
+def page(client: Client, url: str, **query: Any) -> str:
+    response = client.get(url, query)
+    assert response.status_code == 200
+    return response.content.decode()
+
+
+@every_model
+def test_every_table_can_be_looked_at(
+    staff: Client, workspace: Workspace, user: User, model: type[Model]
+) -> None:
+    fill(workspace, user, times=1)
+    row = model._default_manager.order_by("pk")[0]
+    assert row_url(row) in page(staff, list_url(model))
+    text = page(staff, row_url(row))
+    assert "<form" in text
+    assert 'type="submit" value="Save"' not in text
+
+
+@every_model
+def test_nothing_can_be_added_changed_or_removed(
+    staff: Client, workspace: Workspace, user: User, model: type[Model]
+) -> None:
+    fill(workspace, user, times=1)
+    row = model._default_manager.order_by("pk")[0]
+    name = f"admin:conversations_{model._meta.model_name}"
+    before = list(model._default_manager.values())
+    assert staff.get(reverse(f"{name}_add")).status_code == 403
+    assert staff.post(reverse(f"{name}_add"), {}).status_code == 403
+    assert staff.post(row_url(row), {}).status_code == 403
+    assert staff.post(reverse(f"{name}_delete", args=[row.pk]), {"post": "yes"}).status_code == 403
+    action = {"action": "delete_selected", "_selected_action": [row.pk], "post": "yes"}
+    staff.post(list_url(model), action)
+    assert list(model._default_manager.values()) == before
+
+
+@every_model
+def test_a_list_takes_the_same_queries_for_any_number_of_rows(
+    staff: Client, workspace: Workspace, user: User, model: type[Model]
+) -> None:
+    fill(workspace, user, times=2)
+    page(staff, list_url(model))
+    with CaptureQueriesContext(connection) as few:
+        page(staff, list_url(model))
+    fill(workspace, user, times=8)
+    with CaptureQueriesContext(connection) as many:
+        page(staff, list_url(model))
+    assert len(many) == len(few)
+
+
+@pytest.mark.parametrize("model", [Turn, ChatEvent, Session, Run, ModelCall, ToolCall])
+@pytest.mark.parametrize("query", [{}, {"q": "Session"}, {"p": "2"}, {"_facets": "True"}])
+def test_large_tables_are_never_counted_or_read_whole(
+    staff: Client,
+    workspace: Workspace,
+    user: User,
+    monkeypatch: pytest.MonkeyPatch,
+    model: type[Model],
+    query: dict[str, str],
+) -> None:
+    monkeypatch.setattr(type(admin.site.get_model_admin(model)), "list_per_page", 2)
+    fill(workspace, user, times=5)
+    with CaptureQueriesContext(connection) as queries:
+        staff.get(list_url(model), query)
+    for captured in queries:
+        sql = captured["sql"]
+        if f'FROM "{model._meta.db_table}"' in sql:
+            assert "COUNT(" not in sql
+            assert "DISTINCT" not in sql
+            assert "LIMIT" in sql
+
+
+def test_a_list_does_not_read_long_texts(staff: Client, workspace: Workspace, user: User) -> None:
+    fill(workspace, user, times=1)
+    with CaptureQueriesContext(connection) as queries:
+        text = page(staff, list_url(Turn))
+    assert "«words 0»" in text
+    assert not [q for q in queries if '"conversations_turn"."html"' in q["sql"]]
+    assert not [q for q in queries if '"conversations_session"."system_prompt"' in q["sql"]]
+
+
+@pytest.mark.parametrize("model", [Session, Turn, ChatEvent, Run, ModelCall, ToolCall, DraftChunk])
+def test_rows_are_found_by_uuid_title_and_owner_of_their_session(
+    staff: Client, workspace: Workspace, user: User, other_user: User, model: type[Model]
+) -> None:
+    fill(workspace, user, times=2)
+    fill(workspace, other_user, times=1)
+    wanted = Session.objects.get(owner=user, title="Session 1")
+
+    def found(term: str) -> int:
+        return page(staff, list_url(model), q=term).count('<th class="field-')
+
+    assert found(str(wanted.uuid)) == found(str(wanted.uuid)[:13]) == found("session 1") == 1
+    assert found("bob") == 1
+    assert found("nobody") == 0
+    assert found("%'") == 0
+
+
+def test_rows_are_filtered_by_role_and_state(
+    staff: Client, workspace: Workspace, user: User
+) -> None:
+    fill(workspace, user, times=1)
+    assert "1 turn" in page(staff, list_url(Turn), role="user")
+    assert "0 turns" in page(staff, list_url(Turn), role="tool")
+    assert "1 run" in page(staff, list_url(Run), state="completed")
+    assert "0 runs" in page(staff, list_url(Run), state="failed")
+
+
+def test_a_session_links_to_its_transcript(staff: Client, session: Session) -> None:
+    say(session, "one")
+    link = f'<a href="/s/{session.uuid}/">Transcript</a>'
+    assert link in page(staff, list_url(Session))
+    assert link in page(staff, row_url(session))
+    turn = Turn.objects.get()
+    assert f'<a href="/s/{session.uuid}/t/1/">Transcript</a>' in page(staff, row_url(turn))
+
+
+def test_long_text_is_cut_and_escaped(staff: Client, session: Session) -> None:
+    say(session, "<script>alert(1)</script>" + "x" * SHOWN_CHARS)
+    text = page(staff, row_url(Turn.objects.get()))
+    assert "<script>alert" not in text
+    assert "… 25 more characters" in text
+    assert "x" * SHOWN_CHARS not in text
+
+
+def test_json_is_shown_indented_and_damaged_json_as_it_is(
+    staff: Client, workspace: Workspace, user: User
+) -> None:
+    session = create_session(workspace, owner=user, metadata={"a": {"b": 1}})
+    assert "&quot;b&quot;: 1\n  }" in page(staff, row_url(session))
+    Session.objects.update(metadata="{broken")
+    assert "<pre>{broken</pre>" in page(staff, row_url(session))
+
+
+def test_a_sign_in_link_shows_no_digest(staff: Client, user: User) -> None:
+    create_sign_in_link(user)
+    link = SignInLink.objects.get()
+    assert link.digest not in page(staff, row_url(link))
+    assert link.digest not in page(staff, list_url(SignInLink))
+
+
+def test_a_list_offers_a_limited_number_of_pages(staff: Client, session: Session) -> None:
+    events = [NewEvent(payload=UserMessage(text="x")) for _ in range(PER_PAGE + 1)]
+    append(session.pk, session_uuid=session.uuid, events=events)
+    assert "p=2" in page(staff, list_url(ChatEvent))
+    assert page(staff, list_url(ChatEvent), p=2).count('class="field-seq"') == 1
+    assert PAGES * PER_PAGE == 5000
+
+
+@every_model
+def test_nobody_else_sees_it(
+    client: Client, workspace: Workspace, user: User, model: type[Model]
+) -> None:
+    client.force_login(user)
+    assert client.get(list_url(model)).status_code == 302
+    user.is_staff = True
+    user.save()
+    assert client.get(list_url(model)).status_code == 403
+
+
+def test_a_permission_to_view_is_enough_and_reading_is_logged(
+    client: Client, session: Session, user: User, caplog: pytest.LogCaptureFixture
+) -> None:
+    say(session, "one")
+    user.is_staff = True
+    user.save()
+    user.user_permissions.add(Permission.objects.get(codename="view_turn"))
+    client.force_login(user)
+    caplog.set_level(logging.INFO, "conversations")
+    turn = Turn.objects.get()
+    assert "one" in page(client, row_url(turn))
+    logged = [record for record in caplog.records if record.message == "read_by_staff"]
+    assert [getattr(record, "fields", None) for record in logged] == [
+        {"user": user.pk, "what": f"turn {turn.pk}"}
+    ]
+
+
+def test_every_table_has_a_page_of_its_own() -> None:
+    assert {model for model in MODELS if not admin.site.is_registered(model)} == set()
