@@ -38,7 +38,6 @@ class Claimed:
     session_pk: int
     session: UUID
     kind: str
-    model: str
     user_turn: int
     rows: list[Row]
     title: str
@@ -53,7 +52,7 @@ def claim_next_run(session_pk: int, *, owner: str) -> Claimed | None:
             if Run.objects.filter(session=session_pk, state__in=ACTIVE_STATES).exists():
                 return None
             run = (
-                Run.objects.select_related("session", "session__workspace")
+                Run.objects.select_related("session")
                 .filter(session=session_pk, state=QUEUED)
                 .order_by("pk")
                 .first()
@@ -81,7 +80,6 @@ def make_claimed(run: Run, session: Session, appended: Appended | None) -> Claim
         session_pk=session.pk,
         session=session.uuid,
         kind=run.kind,
-        model=session.model or session.workspace.default_model,
         user_turn=run.user_turn,
         rows=appended.rows if appended else [],
         title=appended.title if appended else "",

@@ -279,22 +279,26 @@ class WindowFacts:
     workspace_name: str
     instructions: str
     has_rewinds: bool
+    model: str
 
 
 def read_window_facts(session_pk: int) -> WindowFacts:
-    floor, rewinds, system_prompt, name, instructions = Session.objects.values_list(
+    floor, rewinds, model, default_model, prompt, name, text = Session.objects.values_list(
         "floor_turn",
         "rewind_count",
+        "model",
+        "workspace__default_model",
         "system_prompt",
         "workspace__name",
         "workspace__instructions",
     ).get(pk=session_pk)
     return WindowFacts(
         floor=floor,
-        system_prompt=system_prompt,
+        system_prompt=prompt,
         workspace_name=name,
-        instructions=instructions,
+        instructions=text,
         has_rewinds=rewinds > 0,
+        model=model or default_model,
     )
 
 

@@ -231,7 +231,7 @@ class RunExecution:
     def _read_window(self, go_on: bool) -> tuple[WindowFacts, str, Window]:
         runtime = self._runtime
         facts = read_window_facts(self.claimed.session_pk)
-        model = runtime.model_for(self.claimed.model)
+        model = runtime.model_for(facts.model)
         system = build_system_prompt(
             workspace_name=facts.workspace_name, instructions=facts.instructions
         )

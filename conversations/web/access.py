@@ -90,16 +90,14 @@ def get_workspace_for(user: Person, slug: str, *, to: str = READ) -> tuple[Works
     return workspace, _access(user, workspace, to, what=f"workspace {slug}")
 
 
-def recheck_session_for(session_key: str | None, uuid: UUID, *, to: str = READ) -> Session:
-    """The session, for a socket that has it open since some time: its person may
-    have signed out or lost the right. Raises SignedOut, NotFound, NotPermitted.
-    That the person reads was noted when the socket opened."""
+def recheck_access(session_key: str | None, workspace: Workspace, *, to: str = READ) -> None:
+    """For a socket that has a session of the workspace open since some time: its
+    person may have signed out or lost the right. Raises SignedOut, NotFound,
+    NotPermitted. That the person reads was noted when the socket opened."""
     user = _signed_in_by(session_key)
     if not user.is_authenticated:
         raise SignedOut("You are signed out. Sign in again.")
-    session = get_session(uuid)
-    _granted(user, session.workspace, to)
-    return session
+    _granted(user, workspace, to)
 
 
 def _signed_in_by(session_key: str | None) -> Person:

@@ -26,7 +26,7 @@ from conversations.runtime.engine import Runtime
 from conversations.runtime.frames import Frame, dump_frame
 from conversations.runtime.hub import Subscriber
 
-from .access import READ, WRITE, SignedOut, get_session_for, recheck_session_for
+from .access import READ, WRITE, SignedOut, get_session_for, recheck_access
 from .forms import check_client_id, check_message_text
 
 logger = logging.getLogger(__name__)
@@ -163,10 +163,11 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
 
     async def _authorised(self, to: str) -> Session:
         """The session, if the person still may: rights can change while a socket is
-        open."""
-        return await self.runtime.readers.read(
-            recheck_session_for, self.scope["session"].session_key, self._uuid, to=to
+        open. What else may have changed of it, the runtime reads when it needs it."""
+        await self.runtime.readers.read(
+            recheck_access, self.scope["session"].session_key, self.session.workspace, to=to
         )
+        return self.session
 
     async def _recheck_for_ever(self) -> None:
         """Close the socket of a person who may not read the session any more."""

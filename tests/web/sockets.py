@@ -1,7 +1,7 @@
 """A page's socket, against the real ASGI application."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from asgiref.sync import sync_to_async
@@ -89,16 +89,20 @@ async def open_socket(
     query: str = "",
     origin: str | None = ORIGIN,
     host: str = HOST,
+    headers: Mapping[str, str] | None = None,
 ) -> Socket:
     """Connect as this person's browser does. A session can be given as an address."""
-    headers = [(b"host", host.encode())]
+    sent = {"host": host} | dict(headers or {})
     if origin is not None:
-        headers.append((b"origin", origin.encode()))
+        sent["origin"] = origin
     if person is not None:
-        cookie = await sync_to_async(session_cookie)(person)
-        headers.append((b"cookie", cookie.encode()))
+        sent["cookie"] = await sync_to_async(session_cookie)(person)
     address = session if isinstance(session, str) else f"/ws/s/{session.uuid}/"
-    communicator = WebsocketCommunicator(application, address + query, headers=headers)
+    communicator = WebsocketCommunicator(
+        application,
+        address + query,
+        headers=[(name.encode(), value.encode()) for name, value in sent.items()],
+    )
     accepted, _ = await communicator.connect(timeout=15)
     assert accepted  # a refusal before that tells the page nothing
     return Socket(communicator)

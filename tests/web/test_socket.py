@@ -10,6 +10,7 @@ from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.contrib.sessions.models import Session as BrowserSession
+from django.db import connection
 
 from conversations.archive.messages import accept_message
 from conversations.archive.sessions import create_session
@@ -143,6 +144,18 @@ async def test_a_trusted_origin_is_accepted(
     assert await (await connect(origin="https://chat.example:444")).close_code() == 4403
 
 
+async def test_the_origin_is_https_where_a_proxy_says_so(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = {"headers": {"x-forwarded-proto": "https"}}
+    plain, secure = {"origin": f"http://{HOST}"}, {"origin": f"https://{HOST}"}
+    assert await (await connect(**secure, **said)).close_code() == 4403
+    monkeypatch.setattr(settings.LOOM, "behind_tls_proxy", True)
+    assert (await (await connect(**secure, **said)).next())["type"] == "hello"
+    assert await (await connect(**plain, **said)).close_code() == 4403
+    assert await (await connect(**secure)).close_code() == 4403
+
+
 async def test_a_stranger_is_told_to_sign_in(connect: Connect) -> None:
     assert await (await connect(None)).close_code() == 4401
 
@@ -237,6 +250,7 @@ async def test_everybody_who_watches_gets_the_same(
     connect: Connect, session: Session, viewer: User
 ) -> None:
     first, second = await connect(), await connect(viewer)
+    await second.settle()
     await ask_and_wait(first, "Hello")
     await second.until("state", where=lambda frame: frame["run_state"] == "running")
     await second.until_idle()
@@ -658,6 +672,26 @@ async def test_who_lost_the_right_does_not_go_on_watching(
     assert not any("Secret" in str(frame) for frame in socket.frames)
 
 
+def rename_table(old: str, new: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(f"ALTER TABLE {old} RENAME TO {new}")
+
+
+async def test_a_database_that_is_away_for_a_moment_ends_no_socket(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(consumers, "RECHECK_SECONDS", 0.05)
+    socket = await connect()
+    await socket.settle()
+    await sync_to_async(rename_table)("conversations_membership", "elsewhere")
+    try:
+        await asyncio.sleep(0.3)
+    finally:
+        await sync_to_async(rename_table)("elsewhere", "conversations_membership")
+    assert "session_not_rechecked" in caplog.text
+    await ask_and_wait(socket, "Still here?")
+
+
 async def test_an_archived_session_takes_no_message(
     socket: Socket, session: Session, user: User
 ) -> None:
@@ -783,6 +817,17 @@ async def test_any_text_can_wait(slow: None, connect: Connect) -> None:
     await socket.until("queue", where=lambda frame: frame["items"])
     late = await connect()
     await late.until("queue", where=lambda frame: frame["items"])
+
+
+async def test_a_page_reports_what_it_dropped(
+    socket: Socket, session: Session, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO", "conversations"):
+        await socket.send({"type": "trimmed", "rows": 200})
+        await socket.settle()
+    [fields] = [r.fields for r in caplog.records if r.message == "chat_render_trimmed"]
+    assert (fields["session_id"], fields["trimmed_rows"]) == (str(session.uuid), 200)
+    assert (await error_after(socket, {"type": "trimmed", "rows": "x"}))["code"] == "bad_number"
 
 
 async def test_ping_is_answered(socket: Socket) -> None:
