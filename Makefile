@@ -2,22 +2,24 @@
 
 SHELL := /bin/sh
 UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
-RUN := $(UV) run --frozen --no-sync
+PYTHON := .venv/bin/python
 ENVIRONMENT := .venv/.made
 
 .PHONY: run test bench lint format browser clean
 
 run: $(ENVIRONMENT)
-	@exec .venv/bin/python manage.py serve
+	@exec $(PYTHON) manage.py serve
 
-# The whole suite: on SQLite, on PostgreSQL, then in a browser.
+# The whole suite on SQLite; what touches the database again on PostgreSQL; then in
+# a browser.
+ON_POSTGRES = tests/archive tests/runtime tests/web tests/context tests/test_admin.py
 test: $(ENVIRONMENT) browser
-	.venv/bin/python -m pytest -n auto --ignore=tests/e2e
-	.venv/bin/python -m scripts.with_postgres .venv/bin/python -m pytest -n auto --ignore=tests/e2e
-	.venv/bin/python -m pytest tests/e2e
+	$(PYTHON) -m pytest -q -n auto --ignore=tests/e2e
+	$(PYTHON) -m scripts.with_postgres $(PYTHON) -m pytest -q -n auto $(ON_POSTGRES)
+	$(PYTHON) -m pytest -q tests/e2e
 
 bench: $(ENVIRONMENT)
-	.venv/bin/python manage.py bench
+	$(PYTHON) manage.py bench
 
 lint: $(ENVIRONMENT)
 	.venv/bin/ruff check .
@@ -30,7 +32,7 @@ format: $(ENVIRONMENT)
 	.venv/bin/ruff format .
 
 browser: $(ENVIRONMENT)
-	@.venv/bin/python -m scripts.find_browser
+	@$(PYTHON) -m scripts.find_browser
 
 clean:
 	rm -rf .venv .uv

@@ -1,0 +1,17 @@
+"""The groups of measurements, by the names that ``--only`` takes."""
+
+from collections.abc import Callable
+
+from benchmarks.bench import Bench
+from benchmarks.figures import Figure
+
+from . import age, burst, first_token, start, streams, writers
+
+GROUPS: dict[str, Callable[[Bench], list[Figure]]] = {
+    "start": start.measure,
+    "first_token": first_token.measure,
+    "burst": burst.measure,
+    "streams": streams.measure,
+    "writers": writers.measure,
+    "age": age.measure,
+}

@@ -1,0 +1,249 @@
+"""Does age cost anything? A very long session against a short one.
+
+Both are measured in turns, in one run, so that a busy machine slows both alike.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from time import monotonic_ns, perf_counter
+
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from benchmarks.bench import Bench
+from benchmarks.figures import Figure, median, percentile
+from benchmarks.history import (
+    ROWS_PER_EXCHANGE,
+    TURNS_PER_EXCHANGE,
+    make_answer,
+    write_history,
+)
+from benchmarks.pages import PageReader, PageSocket
+from benchmarks.processes import Server, Wire, running_server, running_wire
+from conversations.archive.append import NewEvent, append, prepare_event
+from conversations.archive.sessions import get_session
+from conversations.archive.transcript import read_page
+from conversations.domain.cursors import parse_cursor
+from conversations.domain.events import AssistantText
+from conversations.domain.turns import NewTurn
+from conversations.models import Session
+
+OLD_TURNS, QUICK_OLD_TURNS, YOUNG_TURNS = 100_000, 20_000, 300
+MOST = 1.3
+"""The ratio of old to young that is still the same."""
+
+OPENING, SERVED_OPENING, OLDER = 250, 300, 200
+ROUNDS, QUICK_ROUNDS = 100, 30
+MESSAGES, QUICK_MESSAGES = 12, 5
+SETTINGS = {"LOOM_PAGE_SIZE": str(SERVED_OPENING), "LOOM_MAX_INPUT_TOKENS": "20000"}
+"""A window that both sessions fill, so that assembling it is the same work."""
+
+TEXT = "[[wire: words=5]] And now?"
+ANSWER = make_answer(Random(2))
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """The two sessions; ``older`` are cursors with a whole page before them."""
+
+    old: Session
+    young: Session
+
+    @property
+    def older(self) -> tuple[str, str]:
+        rows = YOUNG_TURNS // TURNS_PER_EXCHANGE * ROWS_PER_EXCHANGE
+        return f"seq:{self.old.last_seq - rows + OLDER + 1}", f"seq:{OLDER + 1}"
+
+
+type Times = tuple[list[float], list[float]]
+"""Seconds for the old and for the young session."""
+
+
+def measure(bench: Bench) -> list[Figure]:
+    rounds = QUICK_ROUNDS if bench.is_quick else ROUNDS
+    pair = Pair(bench.new_session(), bench.new_session())
+    began = perf_counter()
+    write_history(pair.old, turns=QUICK_OLD_TURNS if bench.is_quick else OLD_TURNS)
+    built = perf_counter() - began
+    write_history(pair.young, turns=YOUNG_TURNS)
+    logging.getLogger("conversations").setLevel(logging.WARNING)
+    figures = [
+        Figure(name="turns of the old session", value=pair.old.turn_count),
+        Figure(name="time to write them", value=built, unit="s"),
+        *_reading(pair, rounds),
+        *_queries(pair),
+    ]
+    with running_wire() as wire:
+        settings = SETTINGS | wire.settings
+        with running_server(bench.data_dir, settings=settings) as server:
+            cookie = server.sign_in()
+            figures += _served(pair, server, cookie, rounds)
+            figures += _messages(pair, server, cookie, wire, is_quick=bench.is_quick)
+    return figures + _appending(pair, 3 * rounds)
+
+
+def _compare(work: Callable[[int], float], rounds: int) -> Times:
+    """Times of ``work(0)`` for the old and ``work(1)`` for the young session, each
+    first as often as the other."""
+    times: Times = ([], [])
+    for _ in range(3):
+        work(0), work(1)
+    for number in range(rounds):
+        for which in (0, 1) if number % 2 else (1, 0):
+            times[which].append(work(which))
+    return times
+
+
+def _ratio(name: str, times: Times) -> Figure:
+    return Figure(
+        name=f"{name}, old/young", value=median(times[0]) / median(times[1]), at_most=MOST
+    )
+
+
+def _timed(work: Callable[[], object]) -> float:
+    began = perf_counter()
+    work()
+    return perf_counter() - began
+
+
+def _compared(name: str, work: Callable[[int], object], rounds: int) -> list[Figure]:
+    times = _compare(lambda which: _timed(lambda: work(which)), rounds)
+    return [
+        Figure(name=f"{name}, old", value=1000 * median(times[0]), unit="ms"),
+        _ratio(name, times),
+    ]
+
+
+def _reading(pair: Pair, rounds: int) -> list[Figure]:
+    uuids = (pair.old.uuid, pair.young.uuid)
+
+    def read_opening(which: int) -> object:
+        return read_page(get_session(uuids[which]), limit=OPENING)
+
+    def read_older(which: int) -> object:
+        before = parse_cursor(pair.older[which])
+        return read_page(get_session(uuids[which]), limit=OLDER, before=before)
+
+    return [
+        *_compared(f"opening page, {OPENING} rows, archive", read_opening, rounds),
+        *_compared(f"older page, {OLDER} rows, archive", read_older, rounds),
+    ]
+
+
+def _appending(pair: Pair, rounds: int) -> list[Figure]:
+    sessions = (pair.old, pair.young)
+    turn = NewTurn(role="assistant", content=ANSWER)
+    new = NewEvent(payload=AssistantText(text=ANSWER), new=0)
+    events = [prepare_event(new, session_uuid=session.uuid) for session in sessions]
+
+    def append_one(which: int) -> object:
+        session = sessions[which]
+        return append(session.pk, session_uuid=session.uuid, turns=[turn], events=[events[which]])
+
+    return _compared("append of a turn and a row", append_one, rounds)
+
+
+def _queries(pair: Pair) -> list[Figure]:
+    """Statements that a page takes, through the whole of Django."""
+    client = Client(headers={"host": "127.0.0.1"})
+    client.force_login(
+        User.objects.filter(is_superuser=True).order_by("pk").get(),
+        "django.contrib.auth.backends.ModelBackend",
+    )
+
+    def count(path: str) -> int:
+        with CaptureQueriesContext(connection) as queries:
+            response = client.get(path, headers={"HX-Request": "true"} if "?" in path else {})
+        assert response.status_code == 200, path
+        return len(queries)
+
+    opening = [count(f"/s/{session.uuid}/") for session in (pair.old, pair.young)]
+    older = [
+        count(f"/s/{session.uuid}/?before={before}")
+        for session, before in zip((pair.old, pair.young), pair.older, strict=True)
+    ]
+    return [
+        Figure(name="queries of the opening page, old", value=opening[0], at_most=opening[1]),
+        Figure(name="queries of the opening page, young", value=opening[1]),
+        Figure(name="queries of the older page, old", value=older[0], at_most=older[1]),
+        Figure(name="queries of the older page, young", value=older[1]),
+    ]
+
+
+def _served(pair: Pair, server: Server, cookie: str, rounds: int) -> list[Figure]:
+    reader = PageReader(port=server.port, cookie=cookie)
+    uuids = (pair.old.uuid, pair.young.uuid)
+    opening = [f"/s/{uuid}/" for uuid in uuids]
+    older = [f"/s/{u}/?before={before}" for u, before in zip(uuids, pair.older, strict=True)]
+    figures: list[Figure] = []
+    for gzipped in (False, True):
+
+        def open_page(which: int, gzipped: bool = gzipped) -> float:
+            took = reader.read(opening[which], gzipped=gzipped)
+            assert reader.html.count("data-seq=") == SERVED_OPENING
+            return took
+
+        def load_older(which: int, gzipped: bool = gzipped) -> float:
+            took = reader.read(older[which], gzipped=gzipped, fragment=True)
+            assert reader.html.count("data-seq=") == OLDER
+            return took
+
+        how = "gzip" if gzipped else "plain"
+        name = f"GET of {SERVED_OPENING} rows, {how}"
+        figures += _page_figures(name, _compare(open_page, rounds), reader, at_most=100)
+        name = f"GET of {OLDER} older rows, {how}"
+        figures += _page_figures(name, _compare(load_older, rounds), reader, at_most=60)
+    reader.close()
+    return figures
+
+
+def _page_figures(name: str, times: Times, reader: PageReader, *, at_most: float) -> list[Figure]:
+    old = times[0]
+    p95 = 1000 * percentile(old, 0.95)
+    return [
+        Figure(name=f"{name}, median", value=1000 * median(old), unit="ms"),
+        Figure(name=f"{name}, p95", value=p95, unit="ms", at_most=at_most),
+        Figure(name=f"{name}, size", value=reader.size / 1000, unit="kB"),
+        _ratio(name, times),
+    ]
+
+
+def _messages(
+    pair: Pair, server: Server, cookie: str, wire: Wire, *, is_quick: bool
+) -> list[Figure]:
+    count = QUICK_MESSAGES if is_quick else MESSAGES
+    moments = asyncio.run(_converse(pair, server.port, cookie, count))
+    times: Times = ([], [])
+    for (which, sent, first), answer in zip(moments, wire.take_answers(), strict=True):
+        added = (first - sent) - (answer.pieces()[0].at - answer.arrived)
+        times[which].append(added / 1e9)
+    kept: Times = (times[0][2:], times[1][2:])
+    return [
+        Figure(name="added to the first token, old", value=1000 * median(kept[0]), unit="ms"),
+        _ratio("added to the first token", kept),
+    ]
+
+
+async def _converse(pair: Pair, port: int, cookie: str, count: int) -> list[tuple[int, int, int]]:
+    """Which session, when sent, and when the first token came."""
+    pages = [
+        PageSocket(port=port, cookie=cookie, session=session.uuid)
+        for session in (pair.old, pair.young)
+    ]
+    for page in pages:
+        await page.open()
+    moments = []
+    for _ in range(count + 2):
+        for which, page in enumerate(pages):
+            known, sent = len(page.received), monotonic_ns()
+            await page.send(TEXT)
+            await page.wait_until_idle(seconds=30)
+            moments.append((which, sent, page.drafts(since=known)[0][0]))
+    for page in pages:
+        await page.close()
+    return moments

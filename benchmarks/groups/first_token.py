@@ -1,0 +1,79 @@
+"""What the server adds to the time to the first token, with one answer at a time.
+
+Added = (the page's first token − its send) − (the provider's first token − the
+arrival of its request), so the provider's own time is not in it.
+"""
+
+import asyncio
+from time import monotonic_ns
+from uuid import UUID
+
+from benchmarks.bench import Bench
+from benchmarks.figures import Figure, median, percentile
+from benchmarks.floor import DirectReader
+from benchmarks.pages import PageSocket
+from benchmarks.processes import Wire, running_server, running_wire
+
+MESSAGES, QUICK_MESSAGES = 60, 15
+PER_SESSION = 10
+WARM_UP = 3
+PAUSE = 0.05
+"""Seconds between two messages: the end of an answer is not part of the next."""
+
+TEXT = "[[wire: words=30 rate=200]] Say something short, please."
+
+
+def measure(bench: Bench) -> list[Figure]:
+    count = WARM_UP + (QUICK_MESSAGES if bench.is_quick else MESSAGES)
+    sessions = bench.new_sessions(-(-count // PER_SESSION))
+    with running_wire() as wire, running_server(bench.data_dir, settings=wire.settings) as server:
+        cookie = server.sign_in()
+        sent = asyncio.run(_converse(server.port, cookie, sessions, count))
+        added = _added(sent, wire)
+        floor = _added(asyncio.run(_read_directly(wire.port, count)), wire)
+    return [
+        Figure(name="added, median", value=1000 * median(added), unit="ms", at_most=10),
+        Figure(name="added, p95", value=1000 * percentile(added, 0.95), unit="ms", at_most=25),
+        Figure(name="messages", value=len(added)),
+        Figure(name="floor without a server, median", value=1000 * median(floor), unit="ms"),
+        Figure(name="floor, p95", value=1000 * percentile(floor, 0.95), unit="ms"),
+    ]
+
+
+async def _converse(
+    port: int, cookie: str, sessions: list[UUID], count: int
+) -> list[tuple[int, int]]:
+    """Of each message when it was sent and when its first token came."""
+    moments: list[tuple[int, int]] = []
+    for session in sessions:
+        page = PageSocket(port=port, cookie=cookie, session=session)
+        await page.open()
+        for _ in range(min(PER_SESSION, count - len(moments))):
+            await asyncio.sleep(PAUSE)
+            known, sent = len(page.received), monotonic_ns()
+            await page.send(TEXT)
+            await page.wait_until_idle(seconds=30)
+            moments.append((sent, page.drafts(since=known)[0][0]))
+        await page.close()
+    return moments
+
+
+async def _read_directly(port: int, count: int) -> list[tuple[int, int]]:
+    reader = DirectReader(port=port)
+    await reader.open()
+    moments = []
+    for _ in range(count):
+        await asyncio.sleep(PAUSE)
+        asked = await reader.ask(TEXT)
+        moments.append((asked, reader.arrivals()[0]))
+    reader.close()
+    return moments
+
+
+def _added(moments: list[tuple[int, int]], wire: Wire) -> list[float]:
+    """Seconds, the first ones left out."""
+    answers = wire.take_answers()
+    return [
+        ((first - sent) - (answer.pieces()[0].at - answer.arrived)) / 1e9
+        for (sent, first), answer in zip(moments, answers, strict=True)
+    ][WARM_UP:]

@@ -1,0 +1,227 @@
+"""The server and the provider's stand-in as processes of their own."""
+
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic, sleep
+
+from .wire import KEY, SentAnswer, SentPiece
+
+ROOT = Path(__file__).resolve().parent.parent
+FOREIGN = ("LOOM_", "ANTHROPIC_", "DJANGO_", "DATABASE_URL", "REDIS_URL", "PYTHONDONTWRITE")
+"""What an environment may hold that would make a measurement something else."""
+
+START_SECONDS = 60.0
+STOP_SECONDS = 30.0
+
+
+class NotStarted(Exception):
+    """A process ended, or said nothing, before it was ready."""
+
+
+def clean_environment(settings: Mapping[str, str]) -> dict[str, str]:
+    """This process's environment with ``settings`` as the only ones of the product."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
+    return {**kept, "PYTHONUNBUFFERED": "1", **settings}
+
+
+def free_port() -> int:
+    """A port that nothing listens on, and that a restarted server can have again."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@dataclass(slots=True, kw_only=True)
+class Server:
+    """``manage.py serve`` on a data folder. ``log`` is its standard error."""
+
+    data_dir: Path
+    port: int
+    settings: dict[str, str] = field(default_factory=dict)
+    arguments: tuple[str, ...] = ()
+    process: subprocess.Popen[str] | None = None
+    link: str = ""
+    started: float = 0.0
+
+    @property
+    def log(self) -> Path:
+        return self.data_dir / "server.log"
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    def start(self) -> None:
+        """Start it; return when it has printed its address."""
+        self.launch()
+        self.link = self.read_link()
+
+    def launch(self) -> None:
+        """Start its process, and wait for nothing."""
+        own = {"LOOM_DATA_DIR": str(self.data_dir), "LOOM_PORT": str(self.port)}
+        self.started = monotonic()
+        with self.log.open("a") as log:
+            self.process = subprocess.Popen(  # noqa: S603 (our own server)
+                [sys.executable, "manage.py", "serve", *self.arguments],
+                cwd=ROOT,
+                env=clean_environment(own | self.settings),
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+
+    def read_link(self) -> str:
+        """The sign-in link, as soon as it is printed. Raises NotStarted."""
+        assert self.process is not None
+        assert self.process.stdout is not None
+        link = ""
+        for line in self.process.stdout:
+            if found := re.search(r"http\S+(/sign-in/link/\S+)", line):
+                link = found[1]
+            if "Ctrl-C" in line:
+                return link
+        raise NotStarted(
+            f"the server did not start; see {self.log}:\n{self.log.read_text()[-2000:]}"
+        )
+
+    def sign_in(self) -> str:
+        """Use the printed link; return the cookie that signs in."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=START_SECONDS)
+        connection.request("GET", self.link)
+        response = connection.getresponse()
+        response.read()
+        cookies = [value.partition(";")[0] for value in response.headers.get_all("Set-Cookie", [])]
+        connection.close()
+        return "; ".join(cookies)
+
+    def wait_for_page(self) -> float:
+        """Seconds from the process's start to its first answer 200."""
+        while True:
+            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=START_SECONDS)
+            try:
+                connection.request("GET", "/sign-in/")
+                if connection.getresponse().status == http.client.OK:
+                    return monotonic() - self.started
+            except (OSError, http.client.HTTPException):
+                sleep(0.005)
+            finally:
+                connection.close()
+            if monotonic() - self.started > START_SECONDS:
+                raise NotStarted(f"no page after {START_SECONDS} s; see {self.log}")
+
+    def kill(self) -> None:
+        """End it as a crash does."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """End it as Ctrl-C does."""
+        self._end(signal.SIGINT)
+
+    def _end(self, how: signal.Signals) -> None:
+        if self.process is None:
+            return
+        self.process.send_signal(how)
+        try:
+            self.process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        self.process = None
+
+    def problems(self) -> list[str]:
+        """Lines of its log that speak of errors."""
+        words = ("ERROR", "CRITICAL", "Traceback")
+        lines = self.log.read_text().splitlines()
+        return [line for line in lines if any(word in line for word in words)]
+
+
+@contextmanager
+def running_server(
+    data_dir: Path, *, settings: Mapping[str, str] | None = None
+) -> Iterator[Server]:
+    """A started server, stopped in the end."""
+    server = Server(data_dir=data_dir, port=free_port(), settings=dict(settings or {}))
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
+
+
+@dataclass(slots=True)
+class Wire:
+    """The wire server's process."""
+
+    process: subprocess.Popen[str]
+    url: str
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rpartition(":")[2])
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """What a server needs to have it as its provider."""
+        return {"ANTHROPIC_API_KEY": KEY, "ANTHROPIC_BASE_URL": self.url}
+
+    def take_answers(self) -> list[SentAnswer]:
+        """The answers that it has sent since the last time."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write("take\n")
+        self.process.stdin.flush()
+        return [read_answer(row) for row in json.loads(self.process.stdout.readline())]
+
+
+@dataclass(slots=True, kw_only=True)
+class TakenAnswer(SentAnswer):
+    """A sent answer as another process reports it."""
+
+    taken: list[SentPiece] = field(default_factory=list)
+
+    def pieces(self) -> list[SentPiece]:
+        return self.taken
+
+
+def read_answer(row: dict[str, object]) -> TakenAnswer:
+    pieces = row.pop("pieces")
+    return TakenAnswer(**row, taken=[SentPiece(*piece) for piece in pieces])  # type: ignore[arg-type, attr-defined]
+
+
+@contextmanager
+def running_wire() -> Iterator[Wire]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.wire"],
+        cwd=ROOT,
+        env=clean_environment({}),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    try:
+        url = process.stdout.readline().strip()
+        if not url:
+            raise NotStarted("the wire server did not start")
+        yield Wire(process, url)
+    finally:
+        process.kill()
+        process.communicate()

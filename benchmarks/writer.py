@@ -1,0 +1,26 @@
+"""One of the processes of the group ``writers``: appends for some seconds."""
+
+import json
+import os
+import sys
+
+import django
+
+
+def main() -> None:
+    """``SECONDS SESSION…``: says when it is ready, waits for a line, then writes."""
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "loomweb.settings")
+    django.setup()
+    from conversations.models import Session
+
+    from .groups.writers import append_until
+
+    seconds, *uuids = sys.argv[1:]
+    sessions = list(Session.objects.filter(uuid__in=uuids).order_by("pk"))
+    print("ready", flush=True)
+    sys.stdin.readline()
+    print(json.dumps(append_until(sessions, seconds=float(seconds))))
+
+
+if __name__ == "__main__":
+    main()

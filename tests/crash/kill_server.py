@@ -1,0 +1,273 @@
+"""Kills the server with SIGKILL at random moments and checks what it left.
+
+Each round: some people chat, the server dies, a new one starts on the same data,
+their first pages are looked at, what they know is compared with the archive, they
+go on. The provider's stand-in records what it had sent when.
+"""
+
+import argparse
+import asyncio
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from tempfile import mkdtemp
+from time import monotonic, monotonic_ns, sleep
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.figures import median, percentile
+from benchmarks.pages import PageReader
+from benchmarks.processes import Server, Wire, clean_environment, free_port, running_wire
+from benchmarks.wire import SentAnswer
+
+if TYPE_CHECKING:
+    from tests.crash.checks import Loss
+    from tests.crash.stories import Person
+
+EARLIEST, LATEST = 0.05, 2.6
+"""Seconds from the first messages to the kill."""
+
+SETTINGS = {"LOOM_MAX_INPUT_TOKENS": "20000", "LOOM_PAGE_SIZE": "500"}
+BOUND = 0.25
+
+
+@dataclass(slots=True)
+class Found:
+    """What all rounds together found."""
+
+    rounds: int = 0
+    messages: int = 0
+    acknowledged: int = 0
+    interrupted: int = 0
+    starts: list[float] = field(default_factory=list)
+    losses: list["Loss"] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+    def summary(self) -> str:
+        seconds = [loss.seconds for loss in self.losses]
+        return (
+            f"{self.rounds} kills: {self.acknowledged} of {self.messages} messages were"
+            f" acknowledged, {self.interrupted} answers interrupted, {len(self.losses)} lost"
+            f" their last {1000 * median(seconds):.0f} ms (median),"
+            f" {1000 * percentile(seconds, 0.95):.0f} ms (p95),"
+            f" {1000 * max(seconds, default=0):.0f} ms and"
+            f" {max((loss.characters for loss in self.losses), default=0)} characters (most);"
+            f" {median(self.starts):.2f} s to the first page (median);"
+            f" {len(self.problems)} problems"
+        )
+
+
+class Killing:
+    """Rounds on one data folder."""
+
+    def __init__(self, *, folder: Path, wire: Wire, sessions: int, random: Random) -> None:
+        settings = SETTINGS | wire.settings
+        self.found = Found()
+        self._server = Server(data_dir=folder, port=free_port(), settings=settings)
+        self._wire = wire
+        self._count = sessions
+        self._random = random
+        self._cookie = ""
+
+    def prepare(self) -> None:
+        """The first start; the later ones need not prepare anything."""
+        self._server.start()
+        self._server.arguments = ("--no-prepare",)
+        self._cookie = self._server.sign_in()
+
+    def stop(self) -> None:
+        self._server.stop()
+
+    def play_round(self) -> None:
+        from django.db import connection
+
+        try:
+            asyncio.run(self._play())
+        finally:
+            connection.close()  # the server's must be the only one when it dies
+
+    async def _play(self) -> None:
+        people = await asyncio.to_thread(self._invite)
+        killed_at = await self._chat_until_killed(people)
+        answers = self._wire.take_answers()
+        pages = await self._restart(people)
+        await asyncio.to_thread(self._compare, people, answers, pages, killed_at)
+        await asyncio.gather(*(self._go_on(person) for person in people))
+        await asyncio.to_thread(self._conclude, people)
+
+    def _invite(self) -> list["Person"]:
+        from benchmarks.bench import Bench
+        from tests.crash.stories import Person
+
+        bench = Bench(data_dir=self._server.data_dir, is_quick=True)
+        number = self.found.rounds
+        return [
+            Person(f"r{number}p{index}", uuid)
+            for index, uuid in enumerate(bench.new_sessions(self._count))
+        ]
+
+    async def _chat_until_killed(self, people: Sequence["Person"]) -> int:
+        """Returns the moment of the kill."""
+        from tests.crash.stories import STORIES, live
+
+        chats = [
+            asyncio.create_task(
+                live(
+                    person,
+                    STORIES[index % len(STORIES)],
+                    port=self._server.port,
+                    cookie=self._cookie,
+                    random=self._random,
+                )
+            )
+            for index, person in enumerate(people)
+        ]
+        await asyncio.wait_for(people[0].has_begun.wait(), 60)
+        await asyncio.sleep(self._random.uniform(EARLIEST, LATEST))
+        killed_at = monotonic_ns()
+        self._server.kill()
+        await asyncio.wait_for(asyncio.gather(*chats), 30)
+        for person in people:
+            if person.page is not None:
+                await person.page.close()
+                person.note_rows()
+        return killed_at
+
+    async def _restart(self, people: Sequence["Person"]) -> list[str]:
+        """The first page of each person, asked for before the server is there."""
+        began = monotonic()
+        self._server.launch()
+        pages = [asyncio.to_thread(self._load_page, f"/s/{p.session}/") for p in people]
+        htmls = await asyncio.gather(*pages)
+        self.found.starts.append(monotonic() - began)
+        await asyncio.to_thread(self._server.read_link)
+        return htmls
+
+    def _load_page(self, path: str) -> str:
+        end = monotonic() + 60
+        while True:
+            reader = PageReader(port=self._server.port, cookie=self._cookie)
+            try:
+                reader.read(path)
+            except OSError:
+                if monotonic() > end:
+                    raise
+                sleep(0.01)
+            else:
+                return reader.html
+            finally:
+                reader.close()
+
+    def _compare(
+        self,
+        people: Sequence["Person"],
+        answers: Sequence[SentAnswer],
+        pages: Sequence[str],
+        killed_at: int,
+    ) -> None:
+        from tests.crash import checks
+
+        for person, html in zip(people, pages, strict=True):
+            self.found.messages += len(person.said)
+            self.found.acknowledged += len(person.acknowledged)
+            interrupted = checks.count_interrupted(person.session)
+            self.found.interrupted += interrupted
+            self._report(checks.check_page(person, html, interrupted=interrupted))
+            self._report(checks.check_messages(person, all_of_them=False))
+            self._report(checks.check_rows(person))
+            for loss in checks.measure_losses(person, answers, killed_at=killed_at):
+                if isinstance(loss, str):
+                    self._report([loss])
+                    continue
+                self.found.losses.append(loss)
+                if loss.seconds > BOUND:
+                    self._report(
+                        [f"{person.name}: {1000 * loss.seconds:.0f} ms of an answer are missing"]
+                    )
+
+    async def _go_on(self, person: "Person") -> None:
+        """Continue what was interrupted, stop that, send everything again, and one
+        message more."""
+        from tests.crash.checks import count_interrupted
+
+        page = await self._open(person)
+        if page.is_busy:
+            await page.wait_until_idle(seconds=60)
+        if await asyncio.to_thread(count_interrupted, person.session):
+            self._expect(person, await page.request({"type": "continue"}), "continue")
+            await page.wait_until_busy(seconds=60)
+            await page.tell({"type": "stop"})
+            await page.wait_until_idle(seconds=60)
+        for said in person.said:
+            ack = await page.send(said.text, client_id=said.client_id)
+            self._expect(person, ack, f"sending {said.mark} again")
+            if said.ack is not None and said.ack["turn"] not in (None, ack["turn"]):
+                self._report([f"{said.mark} was turn {said.ack['turn']}, is {ack['turn']}"])
+        await person.say("words=5")
+        await person.wait()
+        await page.close()
+
+    async def _open(self, person: "Person") -> Any:
+        from benchmarks.pages import PageSocket
+
+        page = PageSocket(port=self._server.port, cookie=self._cookie, session=person.session)
+        person.page = page
+        await page.open()
+        return page
+
+    def _expect(self, person: "Person", answer: dict[str, Any], what: str) -> None:
+        if answer["type"] != "ack":
+            self._report([f"{person.name}, {what}: {answer}"])
+
+    def _conclude(self, people: Sequence["Person"]) -> None:
+        from tests.crash import checks
+
+        for person in people:
+            self._report(checks.check_messages(person, all_of_them=True))
+            self._report(checks.check_ended(person))
+        self.found.rounds += 1
+
+    def _report(self, problems: Any) -> None:
+        for problem in problems:
+            self.found.problems.append(f"round {self.found.rounds}: {problem}")
+            print(self.found.problems[-1], flush=True)
+
+
+def _use(folder: Path) -> None:
+    """Let this process read the archive in the folder."""
+    environment = clean_environment({"LOOM_DATA_DIR": str(folder)})
+    os.environ.clear()
+    os.environ.update(environment, DJANGO_SETTINGS_MODULE="loomweb.settings")
+    import django
+
+    django.setup()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=100)
+    parser.add_argument("--sessions", type=int, default=6)
+    parser.add_argument("--seed", type=int, default=None, help="to repeat a run's moments")
+    options = parser.parse_args()
+    folder = Path(mkdtemp(prefix="loom-crash-"))
+    print(f"data: {folder}", flush=True)
+    with running_wire() as wire:
+        killing = Killing(
+            folder=folder, wire=wire, sessions=options.sessions, random=Random(options.seed)
+        )
+        try:
+            killing.prepare()
+            _use(folder)
+            for number in range(1, options.rounds + 1):
+                killing.play_round()
+                if number % 10 == 0 or number == options.rounds:
+                    print(killing.found.summary(), flush=True)
+        finally:
+            killing.stop()
+    return 1 if killing.found.problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,21 @@
+"""The promise that nothing is lost, against SIGKILL; the script does more rounds."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+ROUNDS = 5
+
+
+def test_a_killed_server_loses_no_message_and_little_text() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.crash.kill_server", "--rounds", str(ROUNDS)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{ROUNDS} kills" in done.stdout
