@@ -5,6 +5,7 @@ Every setting of the product is declared here with its type, default and limits;
 that cannot be read stops the start with one sentence that names it.
 """
 
+import contextlib
 import os
 import secrets
 from pathlib import Path
@@ -30,13 +31,29 @@ def _read_secret_key(env: Env, data_dir: Path) -> str:
     if given:
         return given
     path = data_dir / "secret_key"
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        return path.read_text().strip()
-    with os.fdopen(descriptor, "w") as file:
-        file.write(secrets.token_urlsafe(50))
+    if not path.exists():
+        _write_once(path, secrets.token_urlsafe(50))
     return path.read_text().strip()
+
+
+def _write_once(path: Path, text: str) -> None:
+    """Write a file that only its owner may read, whole or not at all: of two
+    processes that start at once, the first one's text stays."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+    with contextlib.suppress(FileExistsError):
+        os.link(draft, path)
+    draft.unlink()
+
+
+def _resolve_roots(texts: list[str]) -> list[Path]:
+    folders = [Path(text).expanduser() for text in texts]
+    for folder in folders:
+        if not folder.is_absolute():
+            raise SettingsError(f"LOOM_WORKSPACE_ROOTS holds {folder}, which is no absolute path.")
+    return [folder.resolve() for folder in folders]
 
 
 def _prepare_data_dir(path: Path) -> Path:
@@ -61,7 +78,7 @@ class Environment:
         try:
             self._read(env)
         except EnvError as error:
-            raise SettingsError(f"{error}. See docs/settings.md.") from error
+            raise SettingsError(f"{str(error).rstrip('.')}. See docs/settings.md.") from error
 
     def _read(self, env: Env) -> None:
         positive = Range(min=1)
@@ -83,9 +100,7 @@ class Environment:
         )
         self.redis_url: str = env.str("REDIS_URL", "")
         roots: list[str] = env.list("LOOM_WORKSPACE_ROOTS", [])
-        self.workspace_roots = [Path(root).expanduser().resolve() for root in roots] or [
-            self.data_dir / "workspaces"
-        ]
+        self.workspace_roots = _resolve_roots(roots) or [self.data_dir / "workspaces"]
         self.log_level: str = env.str(
             "LOOM_LOG_LEVEL", "INFO", validate=OneOf(("DEBUG", "INFO", "WARNING", "ERROR"))
         )

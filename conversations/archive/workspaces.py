@@ -19,9 +19,13 @@ from conversations.models import Membership, Session, Workspace
 SLUG_LIMIT = 50
 
 
-def resolve_root(folder: str, *, roots: Sequence[Path]) -> Path:
+def resolve_root(
+    folder: str, *, roots: Sequence[Path], data_dir: Path | None = None, user_pk: int | None = None
+) -> Path:
     """The folder as a real path. Raises Rejected unless it is an existing folder
-    that lies under an allowed root, symbolic links followed."""
+    that lies under an allowed root, symbolic links followed; that is not the data
+    folder or around it; and that shares nothing with a workspace to which this
+    person (``user_pk``, None for whoever runs the server) does not belong."""
     try:
         path = Path(folder).expanduser()
         if "\0" in folder or not path.is_absolute():
@@ -38,7 +42,28 @@ def resolve_root(folder: str, *, roots: Sequence[Path]) -> Path:
         )
     if not is_folder:
         raise Rejected(f"There is no folder {real} on the server.", code="root_missing")
+    if data_dir is not None and _holds_data(real, data_dir.resolve()):
+        raise Rejected("The server's own data lies there.", code="root_not_allowed")
+    if user_pk is not None and _is_taken(real, user_pk):
+        raise Rejected("Another workspace uses this folder, or part of it.", code="root_taken")
     return real
+
+
+def _holds_data(folder: Path, data_dir: Path) -> bool:
+    """The data folder or one around it; or in it, but for its own workspaces."""
+    if folder == data_dir or folder in data_dir.parents:
+        return True
+    workspaces = data_dir / "workspaces"
+    return data_dir in folder.parents and workspaces not in (folder, *folder.parents)
+
+
+def _is_taken(folder: Path, user_pk: int) -> bool:
+    others = Workspace.objects.exclude(memberships__user=user_pk).values_list("root", flat=True)
+    for text in others.iterator():
+        other = Path(text)
+        if folder == other or folder in other.parents or other in folder.parents:
+            return True
+    return False
 
 
 def create_workspace(
@@ -107,7 +132,8 @@ def remove_member(workspace: Workspace, *, user_pk: int) -> None:
 
 def _keep_an_owner(workspace: Workspace, user_pk: int) -> None:
     owners = Membership.objects.filter(workspace=workspace, role=Membership.Role.OWNER)
-    if owners.filter(user=user_pk).exists() and owners.count() == 1:
+    locked = list(owners.select_for_update().order_by("pk").values_list("user_id", flat=True))
+    if locked == [user_pk]:
         raise Rejected("A workspace keeps at least one owner.", code="last_owner")
 
 
@@ -127,8 +153,10 @@ def get_workspace(slug: str) -> Workspace:
     return found
 
 
-def find_user(username: str) -> User:
-    found = User.objects.filter(username=username, is_active=True).first()
+def find_user(username: str, *, even_closed: bool = False) -> User:
+    """The account of this name; a closed one only if asked for. Raises Rejected."""
+    people = User.objects.filter(username=username)
+    found = (people if even_closed else people.filter(is_active=True)).first()
     if found is None:
         raise Rejected(f"There is no account “{username}”.", code="unknown_user")
     return found

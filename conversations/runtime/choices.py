@@ -1,6 +1,7 @@
 """What pages ask the runtime from a request's thread: models, and recovery."""
 
 import asyncio
+import logging
 
 from django.conf import settings
 
@@ -9,6 +10,8 @@ from conversations.domain.stream import ModelInfo
 
 from . import current
 from .options import read_options
+
+logger = logging.getLogger(__name__)
 
 RECOVERY_SECONDS = 10.0
 
@@ -32,5 +35,9 @@ def recover_session(session_pk: int) -> bool:
     recovery = asyncio.run_coroutine_threadsafe(
         runtime.recover(session_pk=session_pk), runtime.loop
     )
-    recovery.result(RECOVERY_SECONDS)
+    try:
+        recovery.result(RECOVERY_SECONDS)
+    except TimeoutError:  # the page is shown as it is; the supervisor tries again
+        logger.warning("session_not_recovered", extra={"fields": {"session_pk": session_pk}})
+        return False
     return True

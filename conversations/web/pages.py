@@ -101,7 +101,10 @@ def workspace_create(request: HttpRequest) -> HttpResponse:
         return _home(request, form, status=400)
     try:
         root = archive_workspaces.resolve_root(
-            form.cleaned_data["root"], roots=settings.LOOM.workspace_roots
+            form.cleaned_data["root"],
+            roots=settings.LOOM.workspace_roots,
+            data_dir=settings.LOOM.data_dir,
+            user_pk=person(request).pk,
         )
         workspace = archive_workspaces.create_workspace(
             root=root, name=form.cleaned_data["name"], owner=person(request)
@@ -198,7 +201,9 @@ def workspace_member_add(request: HttpRequest, slug: str) -> HttpResponse:
 def workspace_member_remove(request: HttpRequest, slug: str) -> HttpResponse:
     found, _ = get_workspace_for(person(request), slug, to=MANAGE)
     try:
-        user = archive_workspaces.find_user(storable(request.POST.get("username", "")))
+        user = archive_workspaces.find_user(
+            storable(request.POST.get("username", "")), even_closed=True
+        )
         archive_workspaces.remove_member(found, user_pk=user.pk)
     except Rejected as error:
         messages.error(request, error.message)

@@ -987,3 +987,31 @@ INLINE = re.compile(
 )
 def test_no_template_holds_inline_script_or_style(template: Path) -> None:
     assert INLINE.search(template.read_text()) is None
+
+
+def test_a_folder_of_somebody_elses_workspace_is_refused(owner: Client, roots: Path) -> None:
+    theirs = roots / "theirs"
+    (theirs / "inner").mkdir(parents=True)
+    stranger = User.objects.create_user("stranger")
+    create_workspace(root=theirs.resolve(), name="Theirs", owner=stranger)
+    for folder in (theirs, theirs / "inner", roots):
+        response = create(owner, folder)
+        assert response.status_code == 400
+        assert "Another workspace uses this folder" in response.text
+
+
+def test_the_folder_of_ones_own_workspace_may_hold_another(owner: Client, roots: Path) -> None:
+    assert create(owner, roots / "notes").status_code == 302
+    (roots / "notes" / "inner").mkdir()
+    assert create(owner, roots / "notes" / "inner").status_code == 302
+
+
+def test_the_servers_own_data_is_no_workspace(
+    owner: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data_dir = settings.LOOM.data_dir
+    (data_dir / "run").mkdir(exist_ok=True)
+    monkeypatch.setattr(settings.LOOM, "workspace_roots", [data_dir.parent])
+    for folder in (data_dir, data_dir.parent, data_dir / "run"):
+        response = create(owner, folder)
+        assert "own data lies there" in response.text

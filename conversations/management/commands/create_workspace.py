@@ -27,7 +27,9 @@ class Command(BaseCommand):
         try:
             person = find_user(owner) if owner else make_first_user()
             folder = str(Path(path).expanduser().absolute())
-            root = resolve_root(folder, roots=settings.LOOM.workspace_roots)
+            root = resolve_root(
+                folder, roots=settings.LOOM.workspace_roots, data_dir=settings.LOOM.data_dir
+            )
             workspace = create_workspace(root=root, name=name, owner=person)
         except LoomError as error:
             raise CommandError(error.message, returncode=2) from error
