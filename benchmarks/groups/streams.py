@@ -13,7 +13,7 @@ from uuid import UUID
 from benchmarks.bench import Bench
 from benchmarks.figures import Figure, percentile
 from benchmarks.floor import DirectReader
-from benchmarks.machine import cpu_seconds
+from benchmarks.machine import cpu_seconds, resident_megabytes
 from benchmarks.pages import PageSocket, ages_of, delivered_text
 from benchmarks.processes import Server, Wire, running_server, running_wire
 from benchmarks.wire import SentAnswer
@@ -37,6 +37,7 @@ class Relayed:
     complete: int
     archived: int
     cpu: float
+    memory: float
     errors: int
 
 
@@ -70,6 +71,7 @@ def _figures(count: int, relayed: Relayed, floor: Sequence[float]) -> list[Figur
         ),
         Figure(name=f"{at} age, p99", value=1000 * percentile(ages, 0.99), unit="ms"),
         Figure(name=f"{at} processor time, server", value=relayed.cpu, unit="s"),
+        Figure(name=f"{at} memory of the server then", value=relayed.memory, unit="MB"),
         Figure(name=f"{at} errors in the log", value=relayed.errors, at_most=0),
         Figure(name=f"{at} floor, p95", value=1000 * percentile(floor, 0.95), unit="ms"),
     ]
@@ -84,10 +86,13 @@ def _relay(bench: Bench, count: int, words: int) -> Relayed:
         wire.take_answers()
         began = cpu_seconds(server.pid)
         pages = asyncio.run(_converse(server, cookie, sessions, words))
-        cpu = cpu_seconds(server.pid) - began
+        cpu, memory = cpu_seconds(server.pid) - began, resident_megabytes(server.pid)
         answers = {answer.mark: answer for answer in wire.take_answers()}
         errors = len(server.problems()) - known
-    return _judge(pages, answers, words, cpu=cpu, errors=errors)
+    complete, archived, ages = _judge(pages, answers, words)
+    return Relayed(
+        ages=ages, complete=complete, archived=archived, cpu=cpu, memory=memory, errors=errors
+    )
 
 
 def _text_of(number: int, words: int) -> str:
@@ -114,13 +119,9 @@ async def _ask(page: PageSocket, number: int, count: int, words: int) -> None:
 
 
 def _judge(
-    pages: Sequence[PageSocket],
-    answers: dict[str, SentAnswer],
-    words: int,
-    *,
-    cpu: float,
-    errors: int,
-) -> Relayed:
+    pages: Sequence[PageSocket], answers: dict[str, SentAnswer], words: int
+) -> tuple[int, int, list[float]]:
+    """How many are complete at the page and whole in the archive, and all ages."""
     ages: list[float] = []
     complete = archived = 0
     for number, page in enumerate(pages):
@@ -130,7 +131,7 @@ def _judge(
         complete += delivered_text(drafts) == told
         archived += _archived(page.session) == [("user", asked), ("assistant", told)]
         ages += ages_of(drafts, answer)
-    return Relayed(ages=ages, complete=complete, archived=archived, cpu=cpu, errors=errors)
+    return complete, archived, ages
 
 
 def _archived(session: UUID) -> list[tuple[str, str]]:

@@ -74,7 +74,8 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
         if self.subscriber is None:  # refused; this came before the page knew
             return
-        frame = _parse(text_data or "")
+        is_too_large = len(text_data or "") > settings.LOOM.max_frame_bytes
+        frame = None if is_too_large else _parse(text_data or "")
         if frame is None:
             await self.close(BAD_FRAME)
             return
@@ -236,9 +237,16 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         """Hand one frame to the server; called on its loop, by the hub."""
         outbound = self.scope.get("outbound")
         if outbound is not None and outbound.is_too_slow(len(text)):
-            asyncio.ensure_future(self.close(TOO_SLOW))  # noqa: RUF006 (ends with the socket)
-            return
-        asyncio.ensure_future(self.send(text_data=text))  # noqa: RUF006
+            self._give_up()
+        else:
+            asyncio.ensure_future(self.send(text_data=text))  # noqa: RUF006 (ends at once)
+
+    def _give_up(self) -> None:
+        """Close the socket of a page that does not read; it catches up later."""
+        fields = {"session_id": str(self._uuid)}
+        logger.warning("page_reads_too_slowly", extra={"fields": fields})
+        self._let_go()
+        asyncio.ensure_future(self.close(TOO_SLOW))  # noqa: RUF006 (ends at once)
 
     async def _send(self, frame: Frame) -> None:
         await self.send(text_data=dump_frame(frame))

@@ -278,3 +278,16 @@ def test_a_server_that_is_killed_and_started_again(
     provider.enqueue(Scenario(text="Here I go on."))
     page.get_by_role("button", name="Continue").first.click()
     expect(page.locator("#rows")).to_contain_text("Here I go on.")
+
+
+def test_what_another_process_writes_appears_in_the_open_page(
+    server: Server, chat: Chat, wire: WireThread
+) -> None:
+    wire.enqueue(Scenario(text="From the terminal."))
+    server.manage("send", "--session", chat.uuid, "typed in a terminal")
+    expect(chat.page.locator("#rows")).to_contain_text("From the terminal.", timeout=2_000)
+    expect(chat.rows).to_have_count(3)
+    live = chat.rows_html()
+    chat.page.reload()
+    settle()
+    assert chat.rows_html() == live

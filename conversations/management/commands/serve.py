@@ -15,6 +15,9 @@ from conversations.models.guards import missing_guards
 
 from ._first_run import collect_static_files, make_first_user, make_first_workspace
 
+MOST_SENT = 64_000_000
+"""Bytes of the largest frame that is sent to a page."""
+
 
 class Command(BaseCommand):
     help = "Start the server; on first use, make what it needs."
@@ -89,8 +92,10 @@ class Command(BaseCommand):
             endpoints=[f"fd:fileno={listener.fileno()}"],
             server_name="loom-web",
             websocket_timeout=-1,
-            websocket_max_message_size=loom.max_frame_bytes,
-            websocket_max_frame_size=loom.max_frame_bytes,
+            # Autobahn applies these to what is sent as well, and the draft of a very
+            # long answer is one frame; what comes in is checked by the consumer.
+            websocket_max_message_size=MOST_SENT + loom.max_frame_bytes,
+            websocket_max_frame_size=MOST_SENT + loom.max_frame_bytes,
             application_close_timeout=30,
         )
         server.run()

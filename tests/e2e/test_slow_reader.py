@@ -1,0 +1,77 @@
+"""A page that does not read is closed instead of filling the server's memory."""
+
+import http.cookiejar
+import json
+import re
+import socket as socket_module
+import time
+import urllib.request
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import BrowserContext
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import ClientConnection, connect
+
+from tests.e2e.conftest import Chat, Server
+from tests.wire.scenario import Scenario
+from tests.wire.server import WireThread
+
+
+def test_a_page_that_reads_too_slowly_is_closed_and_catches_up(
+    server: Server, wire: WireThread
+) -> None:
+    cookies = http.cookiejar.CookieJar()
+    opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(cookies))
+    link = server.manage("sign_in_link").strip()
+    uuid = str(re.search(r"/s/([0-9a-f-]{36})/", opener.open(link).geturl()).group(1))  # type: ignore[union-attr]
+    headers = {"Cookie": "; ".join(f"{c.name}={c.value}" for c in cookies)}
+    address = f"{server.url.replace('http', 'ws')}/ws/s/{uuid}/"
+
+    # A long block that stays open, so that each frame carries much; a client with
+    # small buffers that reads nothing for a while.
+    wire.enqueue(Scenario(text="```\n" + "a line of code\n" * 40_000, chunk=3_000, rate=40))
+    host, _, port = server.url.removeprefix("http://").partition(":")
+    small = socket_module.create_connection((host, int(port)))
+    small.setsockopt(socket_module.SOL_SOCKET, socket_module.SO_RCVBUF, 8192)
+    options = {"origin": server.url, "additional_headers": headers, "max_size": None}
+    with connect(address, sock=small, max_queue=1, **options) as socket:
+        socket.send(json.dumps({"type": "send", "client_id": "slow-reader-1", "text": "go"}))
+        time.sleep(6)
+        # The code is 4408 if the page reads it in time, else the line just ends.
+        with pytest.raises(ConnectionClosed):
+            _read_to_the_end(socket)
+    assert "page_reads_too_slowly" in (server.folder / "server.log").read_text()
+
+    with connect(f"{address}?after=seq:0", **options) as socket:
+        types = [json.loads(socket.recv(timeout=10))["type"] for _ in range(3)]
+        assert types[0] == "hello"
+        socket.send(json.dumps({"type": "stop"}))
+        while True:
+            frame = json.loads(socket.recv(timeout=20))
+            if frame["type"] == "state" and frame["run_state"] == "idle":
+                break
+
+
+def _read_to_the_end(socket: ClientConnection) -> None:
+    while True:
+        socket.recv(timeout=20)
+
+
+def test_the_limit_of_a_frame_is_for_what_comes_in(
+    make_server: Callable[..., Server],
+    provider: WireThread,
+    open_context: Callable[..., BrowserContext],
+) -> None:
+    server = make_server(
+        ANTHROPIC_API_KEY=provider.key,
+        ANTHROPIC_BASE_URL=provider.url,
+        LOOM_MAX_FRAME_BYTES="20000",
+    )
+    page = open_context(storage_state=None).new_page()
+    page.goto(server.link)
+    provider.server.forget()
+    provider.enqueue(Scenario(words=9_000))
+    chat = Chat(page, server)
+    chat.ask("a long answer, please")
+    assert len(chat.rows.nth(1).inner_text()) > 20_000

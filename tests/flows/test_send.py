@@ -1,0 +1,85 @@
+"""One message without a browser: the command runs it and prints the answer."""
+
+import io
+import json
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from conversations.archive.sessions import archive_session, get_session
+from conversations.archive.turns import read_turns
+from conversations.archive.verify import verify_session
+from conversations.models import Run, Session, Workspace
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def send(*arguments: str, stdin: str = "", monkeypatch: pytest.MonkeyPatch | None = None) -> str:
+    out = io.StringIO()
+    if monkeypatch is not None:
+        monkeypatch.setattr("sys.stdin", io.StringIO(stdin))
+    call_command("send", *arguments, stdout=out)
+    return out.getvalue()
+
+
+def test_it_prints_the_answer_and_keeps_both(session: Session) -> None:
+    printed = send("--session", str(session.uuid), "table")
+    assert "| part | holds | grows |" in printed
+    turns = read_turns(session.pk)
+    assert [turn.role for turn in turns] == ["user", "assistant"]
+    assert turns[1].content.strip() == printed.strip()
+    assert verify_session(get_session(session.uuid)).problem == ""
+
+
+def test_as_json_each_row_is_a_line(session: Session) -> None:
+    lines = send("--session", str(session.uuid), "--json", "table").splitlines()
+    rows: list[dict[str, Any]] = [json.loads(line) for line in lines]
+    assert [row["event_type"] for row in rows] == [
+        "user_message",
+        "assistant_text",
+        "turn_separator",
+    ]
+    assert [row["seq"] for row in rows] == [1, 2, 3]
+    assert {row["session"] for row in rows} == {str(session.uuid)}
+
+
+def test_from_standard_input_each_line_is_a_message(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ("--session", str(session.uuid), "--stdin")
+    send(*arguments, stdin="table\n\ncode\n", monkeypatch=monkeypatch)
+    asked = [turn.content for turn in read_turns(session.pk) if turn.role == "user"]
+    assert asked == ["table", "code"]
+
+
+def test_a_key_finds_its_session_again(workspace: Workspace) -> None:
+    for _ in range(2):
+        send("--workspace", workspace.slug, "--key", "cli:default", "table")
+    session = Session.objects.get(key="cli:default")
+    assert session.turn_count == 4
+    send("--workspace", workspace.slug, "table")
+    assert Session.objects.count() == 2
+
+
+def test_a_run_that_fails_ends_with_code_one(session: Session) -> None:
+    with pytest.raises(SystemExit) as ended:
+        send("--session", str(session.uuid), "fail")
+    assert ended.value.code == 1
+    assert Run.objects.get().state == "failed"
+
+
+def test_what_cannot_be_sent_is_refused_with_the_reason(
+    session: Session, workspace: Workspace
+) -> None:
+    archive_session(session, archived=True)
+    for arguments, reason in (
+        (("--session", str(session.uuid), "x"), "archived"),
+        (("--session", "11111111-2222-4333-8444-555555555555", "x"), "no such session"),
+        (("--workspace", "nowhere", "x"), "no such workspace"),
+        (("--workspace", workspace.slug), "one message"),
+        (("--session", str(session.uuid), "--key", "a:b", "x"), "--key goes with"),
+        (("--workspace", workspace.slug, " "), "at least one character"),
+    ):
+        with pytest.raises(CommandError, match=reason):
+            send(*arguments)
