@@ -46,12 +46,6 @@ def read_turns(session_pk: int, *, from_turn: int = 1, limit: int = 50) -> list[
     return stored_turns(turns[: page_limit(limit)])
 
 
-def read_turn_range(session_pk: int, *, from_turn: int, to_turn: int) -> list[StoredTurn]:
-    """Turns of an inclusive range, at most the page limit from its start."""
-    turns = Turn.objects.filter(session=session_pk, number__range=(from_turn, to_turn))
-    return stored_turns(turns.order_by("number")[:MAX_PAGE])
-
-
 def read_recent_turns(session_pk: int, *, limit: int = 100) -> list[StoredTurn]:
     """The newest turns, oldest first."""
     turns = Turn.objects.filter(session=session_pk).order_by("-number")

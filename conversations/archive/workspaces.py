@@ -14,7 +14,7 @@ from django.utils.text import slugify
 from conversations.domain.errors import NotFound, Rejected
 from conversations.domain.runs import ACTIVE_STATES
 from conversations.domain.text import one_line, storable
-from conversations.models import Membership, Session, Workspace
+from conversations.models import Membership, Workspace
 
 SLUG_LIMIT = 50
 
@@ -233,7 +233,3 @@ def owner_of(workspace: Workspace) -> User:
 
 def has_workspaces() -> bool:
     return Workspace.objects.exists()
-
-
-def is_empty_session_list(workspace: Workspace) -> bool:
-    return not Session.objects.filter(workspace=workspace).exists()

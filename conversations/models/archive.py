@@ -7,8 +7,6 @@ JSON is kept as text so that any content survives byte for byte.
 from django.conf import settings
 from django.db import models
 
-from conversations.domain.events import EVENT_TYPES
-
 from .sessions import Session
 
 ROLES = ("user", "assistant", "tool", "system")
@@ -79,10 +77,6 @@ class ChatEvent(models.Model):
 
     def __str__(self) -> str:
         return f"event {self.seq} ({self.event_type})"
-
-    @property
-    def is_known(self) -> bool:
-        return self.event_type in EVENT_TYPES
 
 
 class Rewind(models.Model):

@@ -5,7 +5,7 @@ that is still catching up is held: rows wait in its backlog, deltas are left out
 since the snapshot that it gets afterwards has them.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from .frames import Frame, dump_frame
@@ -74,9 +74,6 @@ class Hub:
 
     def is_watched(self, session_pk: int) -> bool:
         return session_pk in self._subscribers
-
-    def subscribers_of(self, session_pk: int) -> Sequence[Subscriber]:
-        return tuple(self._subscribers.get(session_pk, ()))
 
     def lowest_reached(self, session_pk: int) -> int:
         """The seq up to which every released watcher of the session has its rows."""

@@ -1,0 +1,99 @@
+"""Sessions: begun, found by key, listed, resumed, their state kept."""
+
+import threading
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+
+from conversations.archive.sessions import (
+    archive_session,
+    create_session,
+    get_or_create_by_key,
+    get_session,
+    list_sessions,
+    open_empty_session,
+    open_first_session,
+    pin_session,
+    rename_session,
+    resume_session,
+    save_session_state,
+)
+from conversations.archive.turns import append_turn
+from conversations.domain.errors import NotFound, Rejected
+from conversations.domain.turns import NewTurn
+from conversations.models import Session, Workspace
+
+pytestmark = pytest.mark.django_db
+
+
+def test_an_unused_session_is_used_again(workspace: Workspace, user: User) -> None:
+    first = open_empty_session(workspace, owner=user)
+    assert open_empty_session(workspace, owner=user) == first
+    append_turn(first, NewTurn(role="user", content="hello"))
+    assert open_empty_session(workspace, owner=user) != first
+
+
+def test_a_person_begins_where_they_were_last(workspace: Workspace, user: User) -> None:
+    session = open_first_session(user)
+    assert session is not None
+    append_turn(session, NewTurn(role="user", content="hello"))
+    assert open_first_session(user) == session
+
+
+def test_somebody_without_a_workspace_begins_nowhere(other_user: User) -> None:
+    assert open_first_session(other_user) is None
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_key_is_created_once_by_many_callers(workspace: Workspace, user: User) -> None:
+    found: list[Any] = []
+
+    def find() -> None:
+        found.append(get_or_create_by_key(workspace, key="cli:default", owner=user).pk)
+        connection.close()
+
+    threads = [threading.Thread(target=find) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 6
+    assert len(set(found)) == 1
+
+
+def test_resuming_gives_the_latest_turns_in_order(session: Session) -> None:
+    for number in range(5):
+        append_turn(session, NewTurn(role="user", content=str(number)))
+    assert [turn.content for turn in resume_session(session, recent_limit=3)] == ["2", "3", "4"]
+
+
+def test_an_older_state_never_replaces_a_newer_one(session: Session) -> None:
+    save_session_state(session.pk, state={"focus": "beans"}, through_turn=5)
+    save_session_state(session.pk, state={"focus": "old"}, through_turn=3)
+    session.refresh_from_db()
+    assert (session.state, session.state_turn) == ('{"focus":"beans"}', 5)
+
+
+def test_the_list_filters_pins_and_archives(workspace: Workspace, user: User) -> None:
+    beans = create_session(workspace, owner=user, title="Beans")
+    peas = create_session(workspace, owner=user, title="Peas")
+    pin_session(beans, pinned=True)
+    assert [i.title for i in list_sessions(workspace, limit=9).items] == ["Beans", "Peas"]
+    assert [i.title for i in list_sessions(workspace, query="pea", limit=9).items] == ["Peas"]
+    archive_session(peas, archived=True)
+    assert [i.title for i in list_sessions(workspace, limit=9).items] == ["Beans"]
+    assert [i.title for i in list_sessions(workspace, archived=True, limit=9).items] == ["Peas"]
+
+
+def test_a_title_is_one_short_line(session: Session) -> None:
+    assert rename_session(session, title=" a\n b ") == "a b"
+    with pytest.raises(Rejected):
+        rename_session(session, title=" \n ")
+
+
+def test_an_unknown_session_is_not_found(session: Session) -> None:
+    unknown = type(session.uuid)(int=7)
+    with pytest.raises(NotFound):
+        get_session(unknown)
