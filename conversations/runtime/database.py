@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from django.db import DatabaseError, connection, transaction
+from django.db import DatabaseError, IntegrityError, connection, transaction
 
 logger = logging.getLogger(__name__)
 
@@ -93,6 +93,13 @@ class Writer:
             with transaction.atomic():
                 for job in group:
                     self._carry_out(job)
+        except IntegrityError as error:
+            if len(group) > 1:  # one of them broke a rule that is checked at the end
+                for job in group:
+                    job.result = job.error = None
+                    self._commit([job])
+                return
+            group[0].error = error
         except DatabaseError as error:
             logger.exception("a group of %d writes was not committed", len(group))
             for job in group:

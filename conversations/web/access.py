@@ -39,6 +39,9 @@ _ALLOWED = {
 STAFF_PERMISSION = "conversations.view_session"
 """Staff who have it may open any transcript, as the admin's links do. Read only."""
 
+HIDDEN = "There is no such page, or it is not yours."
+"""The same words for what is not there and for what is somebody else's."""
+
 type Person = User | AnonymousUser
 
 
@@ -80,13 +83,19 @@ def sign_in_first(**where: Any) -> HttpResponseRedirect:
 
 def get_session_for(user: Person, uuid: UUID, *, to: str = READ) -> tuple[Session, Access]:
     """The session, if this person may do that with it. Raises NotFound, NotPermitted."""
-    session = get_session(uuid)
+    try:
+        session = get_session(uuid)
+    except NotFound as error:
+        raise NotFound(HIDDEN) from error
     return session, _access(user, session.workspace, to, what=f"session {uuid}")
 
 
 def get_workspace_for(user: Person, slug: str, *, to: str = READ) -> tuple[Workspace, Access]:
     """The workspace, if this person may do that with it. Raises NotFound, NotPermitted."""
-    workspace = get_workspace(slug)
+    try:
+        workspace = get_workspace(slug)
+    except NotFound as error:
+        raise NotFound(HIDDEN) from error
     return workspace, _access(user, workspace, to, what=f"workspace {slug}")
 
 
@@ -119,7 +128,7 @@ def _granted(user: Person, workspace: Workspace, to: str) -> Access:
     if role is None and user.is_active and user.is_staff and user.has_perm(STAFF_PERMISSION):
         allowed = {READ}
     if not allowed:
-        raise NotFound("There is no such page, or it is not yours.")
+        raise NotFound(HIDDEN)
     if to not in allowed:
         raise NotPermitted("You may read this, and not change it.")
     return Access(role=role, can_write=WRITE in allowed, can_manage=MANAGE in allowed)

@@ -1,0 +1,119 @@
+"""The writer: together where it can, each for itself where it must."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+
+import pytest
+from django.db import IntegrityError, connection
+
+from conversations.archive.turns import append_turn, read_turns
+from conversations.domain.turns import NewTurn
+from conversations.models import Session
+from conversations.runtime.choices import recover_session
+from conversations.runtime.database import Readers, Writer
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+async def writer(transactional_db: None) -> AsyncIterator[Writer]:
+    started = Writer()
+    yield started
+    await asyncio.to_thread(started.close)
+
+
+def say(session: Session, text: str) -> int:
+    return append_turn(session, NewTurn(role="user", content=text))
+
+
+def fail() -> None:
+    raise ValueError("mine alone")
+
+
+def break_a_rule_at_the_end() -> None:
+    """A foreign key is checked when the transaction ends."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO conversations_journalgap (session_id, from_turn, to_turn, after_seq)"
+            " VALUES (987654321, 1, 1, 0)"
+        )
+
+
+def texts(session: Session) -> list[str]:
+    return [turn.content for turn in read_turns(session.pk, limit=500)]
+
+
+async def hold(writer: Writer) -> threading.Event:
+    """Keep the writer busy, so that what comes next makes one group."""
+    go_on = threading.Event()
+    asyncio.ensure_future(writer.write(go_on.wait))  # noqa: RUF006
+    await asyncio.sleep(0.05)
+    return go_on
+
+
+async def test_a_write_that_fails_fails_alone(writer: Writer, garden: Session) -> None:
+    go_on = await hold(writer)
+    writes = [writer.write(say, garden, "a"), writer.write(fail), writer.write(say, garden, "b")]
+    group = asyncio.gather(*writes, return_exceptions=True)
+    go_on.set()
+    first, failed, second = await group
+    assert (first, second) == (1, 2)
+    assert isinstance(failed, ValueError)
+    assert await asyncio.to_thread(texts_and_close, garden) == ["a", "b"]
+
+
+async def test_a_rule_broken_at_the_commit_costs_only_its_own_write(
+    writer: Writer, garden: Session
+) -> None:
+    go_on = await hold(writer)
+    writes = [
+        writer.write(say, garden, "a"),
+        writer.write(break_a_rule_at_the_end),
+        writer.write(say, garden, "b"),
+    ]
+    group = asyncio.gather(*writes, return_exceptions=True)
+    await asyncio.sleep(0)
+    go_on.set()
+    first, failed, second = await group
+    assert (first, second) == (1, 2)
+    assert isinstance(failed, IntegrityError)
+    assert await asyncio.to_thread(texts_and_close, garden) == ["a", "b"]
+
+
+async def test_a_commit_stands_when_its_caller_has_left(writer: Writer, garden: Session) -> None:
+    task = asyncio.create_task(writer.write(say, garden, "kept"))
+    await asyncio.sleep(0)
+    task.cancel()
+    await writer.write(say, garden, "after")
+    assert await asyncio.to_thread(texts_and_close, garden) == ["kept", "after"]
+
+
+async def test_closing_carries_out_what_is_queued(garden: Session) -> None:
+    writer = Writer()
+    waiting = [asyncio.ensure_future(writer.write(say, garden, str(n))) for n in range(5)]
+    await asyncio.sleep(0)
+    await asyncio.to_thread(writer.close)
+    assert await asyncio.gather(*waiting) == [1, 2, 3, 4, 5]
+
+
+async def test_a_slow_read_does_not_hold_up_a_write(writer: Writer, garden: Session) -> None:
+    readers = Readers()
+    go_on = threading.Event()
+    slow = asyncio.ensure_future(readers.read(go_on.wait))
+    await asyncio.wait_for(writer.write(say, garden, "quick"), 5)
+    assert not slow.done()
+    go_on.set()
+    await slow
+    await asyncio.to_thread(readers.close)
+
+
+def test_without_a_runtime_a_page_recovers_nothing(garden: Session) -> None:
+    assert recover_session(garden.pk) is False
+
+
+def texts_and_close(session: Session) -> list[str]:
+    try:
+        return texts(session)
+    finally:
+        connection.close()
