@@ -5,6 +5,7 @@ and row are committed with it; otherwise it waits as a queued run, and becomes a
 turn when it is claimed.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
@@ -192,13 +193,19 @@ def withdraw_message(session: Session, *, run: UUID) -> None:
 
 def queued_messages(session_pk: int) -> list[QueuedMessage]:
     """Messages that wait for a run to end, in order."""
-    waiting = Run.objects.filter(
-        session=session_pk, state=QUEUED, user_turn=None, kind=states.MESSAGE
-    ).order_by("pk")
-    return [
-        QueuedMessage(run=run.uuid, text=message_text(run), client_id=run.client_id)
-        for run in waiting
-    ]
+    return queued_messages_of([session_pk]).get(session_pk, [])
+
+
+def queued_messages_of(session_pks: Sequence[int]) -> dict[int, list[QueuedMessage]]:
+    """The same for many sessions at once; those without any are left out."""
+    waiting: dict[int, list[QueuedMessage]] = {}
+    runs = Run.objects.filter(
+        session__in=session_pks, state=QUEUED, user_turn=None, kind=states.MESSAGE
+    )
+    for run in runs.order_by("pk"):
+        message = QueuedMessage(run=run.uuid, text=message_text(run), client_id=run.client_id)
+        waiting.setdefault(run.session_id, []).append(message)
+    return waiting
 
 
 def edit_message(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from conversations.archive.drafts import Chunk, read_draft
-from conversations.archive.messages import QueuedMessage, queued_messages
+from conversations.archive.messages import QueuedMessage, queued_messages_of
 from conversations.archive.runs import ActiveRun, active_runs
 from conversations.archive.transcript import read_live_rows, read_session_marks
 
@@ -37,6 +37,7 @@ class _Seen:
     last_seq: dict[int, int]
     rewinds: dict[int, int]
     runs: dict[int, ActiveRun]
+    queues: dict[int, list[QueuedMessage]]
 
 
 class Watcher:
@@ -75,7 +76,7 @@ class Watcher:
                 continue  # it began meanwhile, and announces itself
             self._publish_rewinds(pk, seen.rewinds.get(pk, 0))
             await self._publish_rows(pk, seen.last_seq.get(pk, 0))
-            await self._publish_queue(pk)
+            self._publish_queue(pk, seen.queues.get(pk, []))
             await self._publish_run(pk, seen.runs.get(pk))
 
     def _read(self, sessions: list[int]) -> _Seen:
@@ -85,6 +86,7 @@ class Watcher:
             last_seq={pk: last_seq for pk, last_seq, _ in marks},
             rewinds={pk: rewinds for pk, _, rewinds in marks},
             runs={run.session_pk: run for run in runs},
+            queues=queued_messages_of(sessions),
         )
 
     def _publish_rewinds(self, pk: int, count: int) -> None:
@@ -102,8 +104,7 @@ class Watcher:
         ended = self._foreign.pop(pk, None)
         self._runtime.hub.publish(pk, rows_frame(rows, ends_draft=ended.live.run if ended else ""))
 
-    async def _publish_queue(self, pk: int) -> None:
-        waiting = await self._runtime.readers.read(queued_messages, pk)
+    def _publish_queue(self, pk: int, waiting: list[QueuedMessage]) -> None:
         if waiting != self._queues.get(pk, []):
             self._runtime.hub.publish(pk, queue_frame(waiting))
         self._queues[pk] = waiting
