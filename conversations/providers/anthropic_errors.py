@@ -249,6 +249,7 @@ def read_seconds_until(date: str) -> float | None:
 
 def error_from_transport(error: BaseException) -> ProviderError:
     """The error of a connection that was never made, or that broke."""
+    import aiohttp
     import httpx2
 
     causes = list(iterate_causes(error))
@@ -264,7 +265,13 @@ def error_from_transport(error: BaseException) -> ProviderError:
         return make_address_error("Its certificate is not valid.")
     if has_cause(httpx2.UnsupportedProtocol, httpx2.InvalidURL):
         return make_address_error("Its address is not valid.")
-    is_broken = has_cause(httpx2.ReadError, httpx2.WriteError, httpx2.ProtocolError)
+    is_broken = has_cause(
+        httpx2.ReadError,
+        httpx2.WriteError,
+        httpx2.ProtocolError,
+        aiohttp.ServerDisconnectedError,
+        ConnectionResetError,
+    )
     return make_error("connection_lost" if is_broken else "connection_failed")
 
 

