@@ -46,6 +46,8 @@ class Claimed:
 def claim_next_run(session_pk: int, *, owner: str) -> Claimed | None:
     """Make the session's oldest queued run this process's own, and its message a
     turn if it is not one yet. None when there is none or another run is active."""
+    if not Run.objects.filter(session=session_pk, state=QUEUED).exists():
+        return None  # the common case: no lock for it
     try:
         with transaction.atomic():
             lock_session(session_pk)

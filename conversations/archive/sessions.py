@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from django.contrib.auth.models import User
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, connection, transaction
 from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery
 from django.utils import timezone
 
@@ -283,15 +283,15 @@ class WindowFacts:
 
 
 def read_window_facts(session_pk: int) -> WindowFacts:
-    floor, rewinds, model, default_model, prompt, name, text = Session.objects.values_list(
-        "floor_turn",
-        "rewind_count",
-        "model",
-        "workspace__default_model",
-        "system_prompt",
-        "workspace__name",
-        "workspace__instructions",
-    ).get(pk=session_pk)
+    """Raw SQL, because every first word waits for it."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT s.floor_turn, s.rewind_count, s.model, w.default_model, s.system_prompt,"
+            " w.name, w.instructions FROM conversations_session s"
+            " JOIN conversations_workspace w ON w.id = s.workspace_id WHERE s.id = %s",
+            [session_pk],
+        )
+        floor, rewinds, model, default_model, prompt, name, text = cursor.fetchone()
     return WindowFacts(
         floor=floor,
         system_prompt=prompt,

@@ -38,7 +38,7 @@ from .watch import Watcher
 
 logger = logging.getLogger(__name__)
 
-BUSY_STEP, LONGEST_INTERVAL = 0.0012, 0.12
+BUSY_STEP, LONGEST_INTERVAL = 0.001, 0.12
 """Seconds by which each running answer stretches the interval between its frames,
 up to a bound: a hundred answers share one core with everything else."""
 

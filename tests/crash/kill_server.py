@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from shutil import rmtree
 from tempfile import mkdtemp
 from time import monotonic, monotonic_ns, sleep
 from typing import TYPE_CHECKING, Any
@@ -30,7 +31,6 @@ EARLIEST, LATEST = 0.05, 2.6
 """Seconds from the first messages to the kill."""
 
 SETTINGS = {"LOOM_MAX_INPUT_TOKENS": "20000", "LOOM_PAGE_SIZE": "500"}
-BOUND = 0.25
 
 
 @dataclass(slots=True)
@@ -182,7 +182,7 @@ class Killing:
                     self._report([loss])
                     continue
                 self.found.losses.append(loss)
-                if loss.seconds > BOUND:
+                if loss.seconds > checks.BOUND:
                     self._report(
                         [f"{person.name}: {1000 * loss.seconds:.0f} ms of an answer are missing"]
                     )
@@ -252,7 +252,6 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=None, help="to repeat a run's moments")
     options = parser.parse_args()
     folder = Path(mkdtemp(prefix="loom-crash-"))
-    print(f"data: {folder}", flush=True)
     with running_wire() as wire:
         killing = Killing(
             folder=folder, wire=wire, sessions=options.sessions, random=Random(options.seed)
@@ -266,7 +265,11 @@ def main() -> int:
                     print(killing.found.summary(), flush=True)
         finally:
             killing.stop()
-    return 1 if killing.found.problems else 0
+    if killing.found.problems:
+        print(f"The data is kept in {folder}.")
+        return 1
+    rmtree(folder)
+    return 0
 
 
 if __name__ == "__main__":

@@ -1,13 +1,17 @@
 """The promise that nothing is lost, against SIGKILL; the script does more rounds."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 ROUNDS = 5
 
 
+@pytest.mark.skipif("DATABASE_URL" in os.environ, reason="it has a data folder of its own")
 def test_a_killed_server_loses_no_message_and_little_text() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.crash.kill_server", "--rounds", str(ROUNDS)],

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import gc
 from argparse import ArgumentParser
 from typing import Any
 
@@ -98,5 +99,9 @@ class Command(BaseCommand):
             websocket_max_frame_size=MOST_SENT + loom.max_frame_bytes,
             application_close_timeout=30,
         )
+        # What is loaded by now stays; looking through it again and again for garbage
+        # would hold up every stream for tens of milliseconds.
+        gc.collect()
+        gc.freeze()
         server.run()
         asyncio.set_event_loop(None)
