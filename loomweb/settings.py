@@ -28,7 +28,6 @@ ALLOWED_HOSTS = LOOM.allowed_hosts
 CSRF_TRUSTED_ORIGINS = LOOM.trusted_origins
 
 INSTALLED_APPS = [
-    "daphne",
     "django.contrib.admin",
     "django.contrib.auth",
     "django.contrib.contenttypes",

@@ -91,8 +91,11 @@ class Writer:
     def _commit(self, group: list[_Job]) -> None:
         try:
             with transaction.atomic():
-                for job in group:
-                    self._carry_out(job)
+                if len(group) == 1:
+                    group[0].result = group[0].function()
+                else:
+                    for job in group:
+                        self._carry_out(job)
         except IntegrityError as error:
             if len(group) > 1:  # one of them broke a rule that is checked at the end
                 for job in group:
@@ -105,6 +108,8 @@ class Writer:
             for job in group:
                 job.error = job.error or error
             connection.close_if_unusable_or_obsolete()
+        except Exception as error:
+            group[0].error = error  # a group of one has no savepoint of its own
         self._settle(group)
 
     def _carry_out(self, job: _Job) -> None:

@@ -51,6 +51,9 @@ class Command(BaseCommand):
         self._serve(listener)
 
     def _listen(self, host: str, port: int) -> Any:
+        from loomweb.reactor import install_reactor
+
+        install_reactor()
         from loomweb.server import open_listener
 
         try:
@@ -82,8 +85,6 @@ class Command(BaseCommand):
         self.stdout.flush()
 
     def _serve(self, listener: Any) -> None:
-        from daphne.server import Server  # noqa: F401 (installs the asyncio reactor)
-
         from loomweb.asgi import application
         from loomweb.server import LoomServer
 
