@@ -2,9 +2,11 @@
 
 import hashlib
 import secrets
+from dataclasses import dataclass
 from datetime import timedelta
 
 from django.contrib.auth.models import User
+from django.db import connection
 from django.utils import timezone
 
 from conversations.models import SignInLink
@@ -31,6 +33,41 @@ def use_sign_in_link(token: str) -> User | None:
     links = SignInLink.objects.filter(digest=_digest(token))
     used = links.filter(used_at=None, expires_at__gte=now, user__is_active=True).update(used_at=now)
     return links.select_related("user").get().user if used else None
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What a signed-in person's rights in a workspace rest on. ``role`` is None for
+    somebody who is no member."""
+
+    session_data: str
+    password: str
+    is_active: bool
+    role: str | None
+
+
+def read_standing(session_key: str, *, user_pk: int, workspace_pk: int) -> Standing | None:
+    """The person's standing now; None when the browser's session is over. One query,
+    because a socket asks before every message."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT s.session_data, u.password, u.is_active, m.role"
+            " FROM auth_user u JOIN django_session s ON s.session_key = %s"
+            " LEFT JOIN conversations_membership m"
+            " ON m.user_id = u.id AND m.workspace_id = %s"
+            " WHERE u.id = %s AND s.expire_date > %s",
+            [
+                session_key,
+                workspace_pk,
+                user_pk,
+                connection.ops.adapt_datetimefield_value(timezone.now()),
+            ],
+        )
+        found = cursor.fetchone()
+    if found is None:
+        return None
+    session_data, password, is_active, role = found
+    return Standing(session_data, password, bool(is_active), role)
 
 
 def _digest(token: str) -> str:

@@ -6,7 +6,7 @@ exist; one who may read it but not change it is told so.
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from importlib import import_module
 from typing import Any
@@ -20,6 +20,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.views.decorators.http import require_POST
 
+from conversations.archive.accounts import Standing, read_standing
 from conversations.archive.sessions import get_session
 from conversations.archive.workspaces import get_workspace, role_of
 from conversations.domain.errors import NotFound, NotPermitted
@@ -99,14 +100,28 @@ def get_workspace_for(user: Person, slug: str, *, to: str = READ) -> tuple[Works
     return workspace, _access(user, workspace, to, what=f"workspace {slug}")
 
 
-def recheck_access(session_key: str | None, workspace: Workspace, *, to: str = READ) -> None:
+def recheck_access(
+    session_key: str, user: Person, workspace: Workspace, *, to: str, earlier: Standing | None
+) -> None:
     """For a socket that has a session of the workspace open since some time: its
     person may have signed out or lost the right. Raises SignedOut, NotFound,
-    NotPermitted. That the person reads was noted when the socket opened."""
-    user = _signed_in_by(session_key)
-    if not user.is_authenticated:
+    NotPermitted. That the person reads was noted when the socket opened.
+
+    While a member's ``earlier`` standing is the same but for the role, one query
+    answers; otherwise everything is asked again.
+    """
+    now = read_standing(session_key, user_pk=user.pk or 0, workspace_pk=workspace.pk)
+    if now is not None and now.role is not None and _is_unchanged(now, earlier):
+        _require(_ALLOWED[Membership.Role(now.role)], to)
+        return
+    signed_in = _signed_in_by(session_key)
+    if not signed_in.is_authenticated:
         raise SignedOut("You are signed out. Sign in again.")
-    _granted(user, workspace, to)
+    _granted(signed_in, workspace, to)
+
+
+def _is_unchanged(now: Standing, earlier: Standing | None) -> bool:
+    return earlier is not None and now.is_active and replace(now, role=earlier.role) == earlier
 
 
 def _signed_in_by(session_key: str | None) -> Person:
@@ -127,8 +142,12 @@ def _granted(user: Person, workspace: Workspace, to: str) -> Access:
     allowed = _ALLOWED[Membership.Role(role)] if role else set()
     if role is None and user.is_active and user.is_staff and user.has_perm(STAFF_PERMISSION):
         allowed = {READ}
+    _require(allowed, to)
+    return Access(role=role, can_write=WRITE in allowed, can_manage=MANAGE in allowed)
+
+
+def _require(allowed: set[str], to: str) -> None:
     if not allowed:
         raise NotFound(HIDDEN)
     if to not in allowed:
         raise NotPermitted("You may read this, and not change it.")
-    return Access(role=role, can_write=WRITE in allowed, can_manage=MANAGE in allowed)

@@ -16,6 +16,7 @@ from channels.generic.websocket import AsyncWebsocketConsumer
 from django.conf import settings
 from django.db import DatabaseError
 
+from conversations.archive.accounts import Standing, read_standing
 from conversations.domain.cursors import parse_cursor
 from conversations.domain.errors import LoomError, NotFound, Rejected
 from conversations.domain.text import is_storable
@@ -43,6 +44,7 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
     runtime: Runtime
     session: Session
     subscriber: Subscriber | None = None
+    standing: Standing | None = None
     rechecking: asyncio.Task[None] | None = None
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -63,6 +65,12 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         try:
             self.session, _ = await self.runtime.readers.read(
                 get_session_for, self.scope["user"], self._uuid, to=READ
+            )
+            self.standing = await self.runtime.readers.read(
+                read_standing,
+                self._session_key,
+                user_pk=self._user_pk,
+                workspace_pk=self.session.workspace_id,
             )
             await self._subscribe()
         except NotFound:
@@ -154,6 +162,10 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         await self._send({"type": "pong"})
 
     @property
+    def _session_key(self) -> str:
+        return self.scope["session"].session_key or ""
+
+    @property
     def _user_pk(self) -> int:
         return int(self.scope["user"].pk)
 
@@ -166,7 +178,12 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         """The session, if the person still may: rights can change while a socket is
         open. What else may have changed of it, the runtime reads when it needs it."""
         await self.runtime.readers.read(
-            recheck_access, self.scope["session"].session_key, self.session.workspace, to=to
+            recheck_access,
+            self._session_key,
+            self.scope["user"],
+            self.session.workspace,
+            to=to,
+            earlier=self.standing,
         )
         return self.session
 
