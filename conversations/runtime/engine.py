@@ -45,11 +45,14 @@ up to a bound: a hundred answers share one core with everything else."""
 
 @dataclass(slots=True)
 class _Worker:
-    """Carries out a session's runs, one after the other."""
+    """Carries out a session's runs, one after the other. ``claimed`` is one that was
+    claimed for it already, ``stopped``: the run that it begins next is to be stopped."""
 
     task: asyncio.Task[None] | None = None
     execution: RunExecution | None = None
+    claimed: Claimed | None = None
     again: bool = False
+    stopped: bool = False
 
 
 class Runtime:
@@ -167,10 +170,12 @@ class Runtime:
     async def stop_run(self, session: Session) -> None:
         """End the session's running answer, in this process or in another one."""
         worker = self._workers.get(session.pk)
-        if worker is not None and worker.execution is not None:
+        if worker is None:
+            await self.writer.write(archive_runs.request_stop, session.pk)
+        elif worker.execution is not None:
             worker.execution.stop()
         else:
-            await self.writer.write(archive_runs.request_stop, session.pk)
+            worker.stopped = True  # it is about to claim a run
 
     def execution_of(self, session_pk: int) -> RunExecution | None:
         """The run that this process is carrying out in a session."""
@@ -292,21 +297,18 @@ class Runtime:
         worker = self._workers.get(session_pk)
         if worker is None:
             worker = self._workers[session_pk] = _Worker()
-            worker.task = asyncio.create_task(self._work(session_pk, worker, claimed))
-        else:
-            worker.again = True
+            worker.task = asyncio.create_task(self._work(session_pk, worker))
+        worker.again = True
+        worker.claimed = claimed or worker.claimed
 
-    async def _work(self, session_pk: int, worker: _Worker, claimed: Claimed | None) -> None:
+    async def _work(self, session_pk: int, worker: _Worker) -> None:
         try:
-            while not self._stopping:
+            while worker.again and not self._stopping:
                 worker.again = False
-                if claimed is None:
-                    claimed = await self._claim(session_pk)
+                claimed = worker.claimed or await self._claim(session_pk)
                 if claimed is not None:
+                    worker.again, worker.claimed = True, None
                     await self._carry_out(worker, claimed)
-                    claimed = None
-                elif not worker.again:
-                    break
         except Exception:
             logger.exception("the worker of session %s ended", session_pk)
         finally:
@@ -324,6 +326,9 @@ class Runtime:
 
     async def _carry_out(self, worker: _Worker, claimed: Claimed) -> None:
         worker.execution = RunExecution(self, claimed)
+        if worker.stopped:
+            worker.stopped = False
+            worker.execution.stop()
         try:
             await worker.execution.carry_out()
         except Exception:

@@ -1,5 +1,6 @@
 """Runs, from the message to the footer, over the real SDK and a real server."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,7 @@ from conversations.archive.turns import read_turns
 from conversations.archive.verify import verify_session
 from conversations.domain.errors import Conflict, Rejected
 from conversations.domain.events import Info, ToolCallCompleted, TurnSeparator
-from conversations.models import DraftChunk, ModelCall, Session, ToolCall
+from conversations.models import DraftChunk, ModelCall, Run, Session, ToolCall
 from conversations.runtime.engine import Runtime
 from tests.runtime.conftest import Page, ask, fresh, run_state
 from tests.wire.scenario import Scenario
@@ -482,3 +483,29 @@ async def test_a_page_that_missed_a_rewind_is_told_to_reload(
     missed = await sync_to_async(read_catch_up)(garden.uuid, cursor=cursor, rewinds=0)
     known = await sync_to_async(read_catch_up)(garden.uuid, cursor=cursor, rewinds=1)
     assert (missed.reload, known.reload) == ("rewound", "")
+
+
+async def test_a_message_sent_the_moment_a_run_ends_is_answered(
+    runtime: Runtime, wire: WireThread, garden: Session, open_page: Callable[[Runtime], Page]
+) -> None:
+    for number in range(12):
+        wire.enqueue(Scenario(text=f"answer {number}"))
+    page = open_page(runtime)
+    for number in range(12):
+        await runtime.send(garden, client_id=f"quick-{number:04}", text=str(number), user_pk=None)
+        # The footer is out, the session is idle, its worker has not gone yet.
+        await page.until(lambda n=number: page.row_types.count("turn_separator") == n + 1)
+    states = [run.state async for run in Run.objects.filter(session=garden.pk)]
+    assert states == ["completed"] * 12
+
+
+async def test_a_stop_right_after_continue_is_not_lost(
+    runtime: Runtime, wire: WireThread, garden: Session
+) -> None:
+    wire.enqueue(Scenario(words=9, stop_reason="max_tokens"), Scenario(words=900, rate=30))
+    await ask(runtime, garden, "write")
+    await runtime.go_on(garden, client_id="continue1", user_pk=None)
+    await runtime.stop_run(garden)  # the run is queued still
+    async with asyncio.timeout(1.5):
+        await runtime.wait_idle(garden.pk)
+    assert await run_state(garden) == "stopped"
