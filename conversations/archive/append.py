@@ -12,7 +12,7 @@ import logging
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -22,10 +22,12 @@ from django.utils import timezone
 from conversations.domain.digest import instant, next_digest
 from conversations.domain.errors import NotFound
 from conversations.domain.events import Payload, UserMessage, dump_payload, event_type_of
-from conversations.domain.text import one_line, storable, strip_marks
+from conversations.domain.text import storable
 from conversations.domain.turns import NewTurn
 from conversations.rendering.rows import Place, render_row
 from conversations.rendering.version import RENDER_VERSION
+
+from .statements import INSERT_EVENT, INSERT_TURN, moment_value, turn_values, updated_words
 
 logger = logging.getLogger(__name__)
 
@@ -33,9 +35,6 @@ _NONCE = secrets.token_hex(8)
 _SEQ_MARK = f"@seq-{_NONCE}@"
 _TURN_MARK = f"@turn-{_NONCE}@"
 """Rows are rendered before the lock, when their numbers are not known yet."""
-
-PREVIEW_CHARS = 160
-TITLE_CHARS = 80
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +162,7 @@ def _lock(cursor: Any, session_pk: int, now: datetime) -> _Session:
         "UPDATE conversations_session SET last_active_at = %s WHERE id = %s"
         " RETURNING id, uuid, next_turn, next_seq, turn_digest, event_digest, journal_turn,"
         " title, preview",
-        [_moment(now), session_pk],
+        [moment_value(now), session_pk],
     )
     found = cursor.fetchone()
     if found is None:
@@ -180,10 +179,6 @@ def _lock(cursor: Any, session_pk: int, now: datetime) -> _Session:
         title=title,
         preview=preview,
     )
-
-
-def _moment(moment: datetime) -> Any:
-    return connection.ops.adapt_datetimefield_value(moment.astimezone(UTC))
 
 
 def turn_digest(previous: str, turn: NewTurn, *, number: int, created_at: datetime) -> str:
@@ -226,38 +221,16 @@ def _insert_turn(cursor: Any, session: _Session, turn: NewTurn, now: datetime) -
         session.turn_digest, turn, number=number, created_at=created_at
     )
     cursor.execute(
-        "INSERT INTO conversations_turn (session_id, number, role, content, blocks, tool_calls,"
-        " tool_call_id, tool_name, token_count, stop_reason, complete, metadata, created_at,"
-        " digest) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
-        [
-            session.pk,
-            number,
-            turn.role,
-            turn.content,
-            turn.blocks,
-            turn.tool_calls,
-            turn.tool_call_id,
-            turn.tool_name,
-            turn.token_count,
-            turn.stop_reason,
-            turn.complete,
-            turn.metadata,
-            _moment(created_at),
-            session.turn_digest,
-        ],
+        INSERT_TURN,
+        turn_values(
+            session.pk, turn, number=number, created_at=created_at, digest=session.turn_digest
+        ),
     )
     session.next_turn += 1
-    _remember_words(session, turn)
+    session.title, session.preview = updated_words(
+        turn, title=session.title, preview=session.preview
+    )
     return number
-
-
-def _remember_words(session: _Session, turn: NewTurn) -> None:
-    """The session list shows the first message as title and the last as preview."""
-    if turn.role not in ("user", "assistant") or not turn.content.strip():
-        return
-    if turn.role == "user" and not session.title:
-        session.title = one_line(turn.content, limit=TITLE_CHARS)
-    session.preview = one_line(strip_marks(turn.content), limit=PREVIEW_CHARS)
 
 
 def _insert_events_or_log(
@@ -321,16 +294,14 @@ def _insert_event(cursor: Any, session: _Session, item: PreparedEvent, numbers: 
     )
     html = item.html.replace(_SEQ_MARK, str(seq)).replace(_TURN_MARK, str(turn or ""))
     cursor.execute(
-        "INSERT INTO conversations_chatevent (session_id, seq, event_type, payload,"
-        " turn_number, created_at, digest, html, render_version)"
-        " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)",
+        INSERT_EVENT,
         [
             session.pk,
             seq,
             item.event_type,
             item.payload,
             turn,
-            _moment(item.created_at),
+            moment_value(item.created_at),
             session.event_digest,
             html,
             RENDER_VERSION,

@@ -8,7 +8,7 @@ if somebody else has appended meanwhile, nothing is written and all is done anew
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -18,13 +18,14 @@ from django.db import connection, transaction
 from conversations.domain.digest import first_digest
 from conversations.domain.errors import Conflict
 from conversations.domain.events import Malformed, parse_payload
-from conversations.domain.text import one_line, storable
+from conversations.domain.text import storable
 from conversations.domain.turns import NewTurn
 from conversations.models import ChatEvent, Session, Turn
 from conversations.rendering.rows import Place, render_row
 from conversations.rendering.version import RENDER_VERSION
 
-from .append import PREVIEW_CHARS, TITLE_CHARS, event_digest, turn_digest
+from .append import event_digest, turn_digest
+from .statements import INSERT_EVENT, INSERT_TURN, moment_value, turn_values, updated_words
 
 ATTEMPTS = 20
 
@@ -194,44 +195,19 @@ def _first(session: Session, chain: str) -> str:
     return first_digest(session.uuid, chain=chain)
 
 
-def _moment(moment: datetime) -> Any:
-    return connection.ops.adapt_datetimefield_value(moment)
-
-
 def _prepare_turns(batch: _Batch, new: Sequence[tuple[ImportedTurn, str]]) -> None:
     for item, link in new:
         turn = item.turn
         batch.turns.append(
-            (
-                batch.session.pk,
-                item.number,
-                turn.role,
-                turn.content,
-                turn.blocks,
-                turn.tool_calls,
-                turn.tool_call_id,
-                turn.tool_name,
-                turn.token_count,
-                turn.stop_reason,
-                turn.complete,
-                turn.metadata,
-                _moment(item.created_at),
-                link,
+            turn_values(
+                batch.session.pk, turn, number=item.number, created_at=item.created_at, digest=link
             )
         )
-        _remember_words(batch, turn)
+        batch.title, batch.preview = updated_words(turn, title=batch.title, preview=batch.preview)
         _remember_moment(batch, item.created_at)
     if new:
         last, link = new[-1]
-        batch.after = _moved(batch.after, next_turn=last.number + 1, turn_digest=link)
-
-
-def _remember_words(batch: _Batch, turn: NewTurn) -> None:
-    if turn.role not in ("user", "assistant") or not turn.content.strip():
-        return
-    if turn.role == "user" and not batch.title:
-        batch.title = one_line(turn.content, limit=TITLE_CHARS)
-    batch.preview = one_line(turn.content, limit=PREVIEW_CHARS)
+        batch.after = replace(batch.after, next_turn=last.number + 1, turn_digest=link)
 
 
 def _remember_moment(batch: _Batch, moment: datetime) -> None:
@@ -249,7 +225,7 @@ def _prepare_events(batch: _Batch, new: Sequence[tuple[ImportedEvent, str]]) -> 
                 item.event_type,
                 item.payload,
                 item.turn,
-                _moment(item.created_at),
+                moment_value(item.created_at),
                 link,
                 html,
                 RENDER_VERSION if html else 0,
@@ -260,14 +236,9 @@ def _prepare_events(batch: _Batch, new: Sequence[tuple[ImportedEvent, str]]) -> 
         _remember_moment(batch, item.created_at)
     if new:
         last, link = new[-1]
-        batch.after = _moved(
+        batch.after = replace(
             batch.after, next_seq=last.seq + 1, event_digest=link, journal_turn=covered
         )
-
-
-def _moved(counters: _Counters, **changes: Any) -> _Counters:
-    names = ("next_turn", "next_seq", "turn_digest", "event_digest", "journal_turn")
-    return _Counters(**{name: changes.get(name, getattr(counters, name)) for name in names})
 
 
 def _render_event(session: UUID, item: ImportedEvent) -> str:
@@ -286,16 +257,6 @@ def _render_event(session: UUID, item: ImportedEvent) -> str:
     return storable(render_row(payload, place=place))
 
 
-_INSERT_TURN = (
-    "INSERT INTO conversations_turn (session_id, number, role, content, blocks, tool_calls,"
-    " tool_call_id, tool_name, token_count, stop_reason, complete, metadata, created_at,"
-    " digest) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
-)
-_INSERT_EVENT = (
-    "INSERT INTO conversations_chatevent (session_id, seq, event_type, payload,"
-    " turn_number, created_at, digest, html, render_version)"
-    " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)"
-)
 _MOVE_SESSION = (
     "UPDATE conversations_session SET next_turn = %s, next_seq = %s, turn_digest = %s,"
     " event_digest = %s, journal_turn = %s,"
@@ -308,7 +269,7 @@ _MOVE_SESSION = (
 
 def _insert(batch: _Batch, before: _Counters, *, moves_activity: bool) -> bool:
     """False, and nothing written, when the session has moved on meanwhile."""
-    after, latest = batch.after, _moment(batch.latest) if batch.latest else None
+    after, latest = batch.after, moment_value(batch.latest) if batch.latest else None
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(
             _MOVE_SESSION,
@@ -332,7 +293,7 @@ def _insert(batch: _Batch, before: _Counters, *, moves_activity: bool) -> bool:
         if cursor.rowcount != 1:
             return False
         if batch.turns:
-            cursor.executemany(_INSERT_TURN, batch.turns)
+            cursor.executemany(INSERT_TURN, batch.turns)
         if batch.events:
-            cursor.executemany(_INSERT_EVENT, batch.events)
+            cursor.executemany(INSERT_EVENT, batch.events)
     return True

@@ -29,7 +29,9 @@ from conversations.archive.interchange import (
     SessionLine,
     TurnLine,
 )
+from conversations.archive.sessions import create_session
 from conversations.archive.transcript import read_page
+from conversations.archive.turns import append_turn
 from conversations.archive.verify import verify_session
 from conversations.archive.workspaces import role_of
 from conversations.domain.events import UserMessage
@@ -1209,3 +1211,14 @@ def test_every_key_is_documented(importing: Importing) -> None:
     for kind in (SessionLine, TurnLine, EventLine, RewindLine, GapLine, NewTurn):
         for name in {f.name for f in fields(kind)} - {"odd"}:
             assert f"`{name}`" in text, name
+
+
+def test_an_imported_session_has_the_words_that_a_written_one_has(
+    importing: Importing, workspace: Workspace, user: User
+) -> None:
+    said = "## Beans\n\n**Plant** them in `May`"
+    importing(opening(), turn(1, content=said))
+    written = create_session(workspace, owner=user)
+    append_turn(written, NewTurn(role="user", content=said))
+    written.refresh_from_db()
+    assert (imported().title, imported().preview) == (written.title, written.preview)

@@ -30,7 +30,7 @@ class Command(BaseCommand):
         parser.add_argument(
             "--no-prepare",
             action="store_true",
-            help="Do not migrate, collect static files or make a first user.",
+            help="Do not migrate.",
         )
 
     def handle(self, *, host: str, port: int, no_prepare: bool, **_: Any) -> None:
