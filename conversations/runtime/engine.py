@@ -103,7 +103,7 @@ class Runtime:
         workers = [w.task for w in self._workers.values() if w.task]
         for worker in list(self._workers.values()):
             if worker.execution:
-                worker.execution.stop("the server was stopped")
+                worker.execution.stop()
         if workers:
             await asyncio.wait(workers, timeout=20)
         for task in (*self._tasks, *self._background):

@@ -128,7 +128,6 @@ class RunExecution:
         self._totals = Totals()
         self._started = monotonic()
         self._stop = asyncio.Event()
-        self._stop_note = ""
         self._commit: asyncio.Task[Any] | None = None
         self._flush_handle: asyncio.TimerHandle | None = None
         self._last_flush = 0.0
@@ -136,8 +135,7 @@ class RunExecution:
         self._calls = 0
         self._tries = 0
 
-    def stop(self, note: str = "") -> None:
-        self._stop_note = note
+    def stop(self) -> None:
         self._stop.set()
 
     @property
