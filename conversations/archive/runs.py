@@ -31,7 +31,7 @@ from .turns import MAX_PAGE
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claimed:
     """A run that this process may carry out. ``rows`` are those that claiming it
-    appended (a queued message becoming a turn)."""
+    appended (a queued message becoming a turn). ``user_pk``: who asked for it."""
 
     run_pk: int
     run: UUID
@@ -39,6 +39,7 @@ class Claimed:
     session: UUID
     kind: str
     user_turn: int
+    user_pk: int | None
     rows: list[Row]
     title: str
 
@@ -83,6 +84,7 @@ def make_claimed(run: Run, session: Session, appended: Appended | None) -> Claim
         session=session.uuid,
         kind=run.kind,
         user_turn=run.user_turn,
+        user_pk=run.requested_by_id,
         rows=appended.rows if appended else [],
         title=appended.title if appended else "",
     )

@@ -44,7 +44,7 @@ from conversations.domain.stream import (
 )
 from conversations.domain.text import estimate_tokens, storable
 from conversations.domain.turns import NewTurn
-from conversations.tools.registry import offered_tools, run_tool
+from conversations.tools.registry import ToolContext, offered_tools, run_tool
 
 from .answers import make_payloads, make_turn, tool_calls_of
 from .failures import describe_crash, describe_provider_error, describe_stop
@@ -390,13 +390,24 @@ class RunExecution:
         for call in tool_calls_of(message.blocks):
             began = monotonic()
             if message.stop_reason == "tool_use":
-                result = await run_tool(str(call.get("name", "")), call.get("input"))
+                context = self._tool_context(call_turn)
+                result = await run_tool(context, str(call.get("name", "")), call.get("input"))
                 ok, output = result.ok, result.output
             else:
                 ok, output = False, "Not run: the answer was cut off before the call was complete."
             await self._commit_result(
                 call, ok, storable(output), call_turn, int((monotonic() - began) * 1000)
             )
+
+    def _tool_context(self, call_turn: int) -> ToolContext:
+        return ToolContext(
+            session_pk=self.claimed.session_pk,
+            session=self.claimed.session,
+            user_pk=self.claimed.user_pk,
+            call_turn=call_turn,
+            read=self._runtime.readers.read,
+            write=self._runtime.writer.write,
+        )
 
     async def _commit_result(
         self, call: Block, ok: bool, output: str, call_turn: int, duration_ms: int

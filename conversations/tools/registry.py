@@ -2,7 +2,30 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
+from uuid import UUID
+
+
+class Crossing(Protocol):
+    """Runs a function of the archive on a thread that may use the database."""
+
+    async def __call__[**P, T](
+        self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> T: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolContext:
+    """For whom a call is carried out, and its ways to the archive. ``user_pk`` is
+    the person whose message is being answered; None: a program of the server.
+    ``call_turn`` is the turn that holds the call. ``write`` is one transaction."""
+
+    session_pk: int
+    session: UUID
+    user_pk: int | None
+    call_turn: int
+    read: Crossing
+    write: Crossing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,10 +38,13 @@ class ToolResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
+    """``run`` gets the arguments as the model sent them: it checks them itself and
+    answers with ``ok=False`` and a sentence that says what to do instead."""
+
     name: str
     description: str
     input_schema: dict[str, Any]
-    run: Callable[[dict[str, Any]], Awaitable[ToolResult]]
+    run: Callable[[ToolContext, dict[str, Any]], Awaitable[ToolResult]]
 
 
 TOOLS: dict[str, Tool] = {}
@@ -32,7 +58,7 @@ def offered_tools() -> list[dict[str, Any]]:
     ]
 
 
-async def run_tool(name: str, arguments: Any) -> ToolResult:
+async def run_tool(context: ToolContext, name: str, arguments: Any) -> ToolResult:
     """Carry out a call. A tool that does not exist is an error result, which the
     model reads, and never the end of the run."""
     tool = TOOLS.get(name)
@@ -40,4 +66,4 @@ async def run_tool(name: str, arguments: Any) -> ToolResult:
         return ToolResult(ok=False, output=f"There is no tool named {name!r} here.")
     if not isinstance(arguments, dict):
         return ToolResult(ok=False, output="The arguments of the call are not an object.")
-    return await tool.run(arguments)
+    return await tool.run(context, arguments)

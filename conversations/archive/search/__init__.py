@@ -1,0 +1,10 @@
+"""Looking things up in the archive: a session, or all that somebody may read.
+
+:func:`search_session` and :func:`search_sessions` are the interface; what is behind
+them depends on the database.
+"""
+
+from .find import search_session, search_sessions
+from .results import Found, Hit
+
+__all__ = ["Found", "Hit", "search_session", "search_sessions"]

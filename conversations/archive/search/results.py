@@ -1,0 +1,36 @@
+"""What a search gives."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hit:
+    """One turn that matches. ``score`` is above 0 and comparable within one answer;
+    ``text`` is the turn's searchable text as it was written, ``tool_name`` is set
+    for turns that call a tool or hold its result."""
+
+    session_pk: int
+    session: UUID
+    turn: int
+    role: str
+    tool_name: str | None
+    created_at: datetime
+    text: str
+    score: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """``hits`` are in the order asked for (best first, unless said otherwise).
+    ``total`` counts the turns that matched, and is a lower bound when
+    ``total_is_bound``. ``missing`` are the words and phrases of the query, as
+    written, that match nothing in what was searched. ``cursor`` goes on after the
+    last hit; empty: there is no more."""
+
+    hits: list[Hit]
+    total: int
+    total_is_bound: bool = False
+    missing: tuple[str, ...] = ()
+    cursor: str = ""
