@@ -29,6 +29,7 @@ from conversations.models import (
     JournalGap,
     Membership,
     ModelCall,
+    PromptText,
     PurgePermit,
     Rewind,
     Run,
@@ -211,6 +212,12 @@ class WorkspaceAdmin(WindowAdmin):
     list_display = ("name", "slug", "root", "tool_policy", "default_model", "created_at")
     list_filter = ("tool_policy",)
     search_fields = ("name", "slug", "root")
+
+
+@admin.register(PromptText)
+class PromptTextAdmin(WindowAdmin):
+    list_display = ("digest",)
+    search_fields = ("digest",)
 
 
 @admin.register(Membership)

@@ -126,7 +126,26 @@ class Environment:
         self.provider_retries: int = env.int(
             "LOOM_PROVIDER_RETRIES", 4, validate=Range(min=0, max=20)
         )
+        self._read_window_settings(env)
         self.demo_delay: float = env.float("LOOM_DEMO_DELAY", 0.02, validate=Range(min=0, max=10))
+
+    def _read_window_settings(self, env: Env) -> None:
+        percent = Range(min=1, max=100)
+        self.window_strategy: str = env.str(
+            "LOOM_WINDOW_STRATEGY",
+            "archive",
+            validate=OneOf(("archive", "sliding_window", "summarize")),
+        )
+        self.keep_recent: int = env.int("LOOM_KEEP_RECENT", 4, validate=Range(min=1, max=1000))
+        self.high_water: int = env.int("LOOM_HIGH_WATER", 90, validate=percent)
+        self.low_water: int = env.int("LOOM_LOW_WATER", 40, validate=percent)
+        if self.low_water >= self.high_water:
+            raise SettingsError("LOOM_LOW_WATER has to be below LOOM_HIGH_WATER.")
+        self.message_share: int = env.int("LOOM_MESSAGE_SHARE", 50, validate=percent)
+        self.result_share: int = env.int("LOOM_RESULT_SHARE", 15, validate=percent)
+        self.prompt_cache: str = env.str(
+            "LOOM_PROMPT_CACHE", "5m", validate=OneOf(("off", "5m", "1h"))
+        )
 
     def _read_transcript_settings(self, env: Env, positive: Range) -> None:
         page = Range(min=1, max=500)

@@ -1,7 +1,7 @@
 """Tables, constraints and small properties. Nothing here writes: see ``archive``."""
 
 from .accounts import SignInLink
-from .archive import ChatEvent, JournalGap, PurgePermit, Rewind, Turn
+from .archive import ChatEvent, JournalGap, PromptText, PurgePermit, Rewind, Turn
 from .runs import DraftChunk, ModelCall, Run, ToolCall
 from .sessions import Session
 from .workspaces import Membership, Workspace
@@ -12,6 +12,7 @@ __all__ = [
     "JournalGap",
     "Membership",
     "ModelCall",
+    "PromptText",
     "PurgePermit",
     "Rewind",
     "Run",

@@ -127,6 +127,17 @@ class JournalGap(models.Model):
         return f"turns {self.from_turn}–{self.to_turn} without events"
 
 
+class PromptText(models.Model):
+    """A text that model calls were given and that is no turn: a system prompt, or
+    the tools on offer as JSON. Kept once; a manifest names it by its SHA-256 digest."""
+
+    digest = models.CharField(max_length=64, unique=True)
+    text = models.TextField()
+
+    def __str__(self) -> str:
+        return f"prompt text {self.digest[:12]}"
+
+
 class PurgePermit(models.Model):
     """While it exists, the rows of its session may be removed. Written and removed
     by the purge itself, in the same transaction."""

@@ -14,6 +14,10 @@ class Session(models.Model):
     The row is a checkpoint derived from the archive: its counters allocate the
     gapless numbers of turns and events, and its digests are the ends of the two
     hash chains. Both are written only together with the rows they count.
+
+    ``context_tokens`` is the size of the newest window with its answer, as reported
+    or else as estimated, ``context_limit`` what it may have; ``token_ratio`` is how
+    many tokens ``token_model`` counts for one that is estimated. 0: unknown.
     """
 
     uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
@@ -37,6 +41,10 @@ class Session(models.Model):
     event_digest = models.CharField(max_length=64)
     journal_turn = models.BigIntegerField(default=0, db_default=0)
     floor_turn = models.BigIntegerField(default=1, db_default=1)
+    context_tokens = models.BigIntegerField(default=0, db_default=0)
+    context_limit = models.BigIntegerField(default=0, db_default=0)
+    token_ratio = models.FloatField(default=0.0, db_default=0.0)
+    token_model = models.CharField(max_length=120, blank=True, default="", db_default="")
     rewind_count = models.BigIntegerField(default=0, db_default=0)
 
     input_tokens = models.BigIntegerField(default=0, db_default=0)

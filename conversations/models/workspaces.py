@@ -3,10 +3,13 @@
 from django.conf import settings
 from django.db import models
 
+from conversations.domain.windows import STRATEGIES
+
 
 class Workspace(models.Model):
     """A folder on the server with a name, instructions, a default model, a tool
-    policy and members."""
+    policy and members. Of the window's rules, what is empty or null is as the
+    installation has it."""
 
     class ToolPolicy(models.TextChoices):
         READ_ONLY = "read_only", "read only"
@@ -21,6 +24,10 @@ class Workspace(models.Model):
     tool_policy = models.CharField(
         max_length=12, choices=ToolPolicy, default=ToolPolicy.ASK, db_default=ToolPolicy.ASK
     )
+    window_strategy = models.CharField(max_length=16, blank=True, default="", db_default="")
+    keep_recent = models.PositiveSmallIntegerField(null=True, blank=True)
+    high_water = models.PositiveSmallIntegerField(null=True, blank=True)
+    low_water = models.PositiveSmallIntegerField(null=True, blank=True)
     retention_days = models.PositiveIntegerField(null=True, blank=True)
     created_at = models.DateTimeField()
     members = models.ManyToManyField(
@@ -33,6 +40,10 @@ class Workspace(models.Model):
             models.CheckConstraint(
                 condition=models.Q(tool_policy__in=("read_only", "ask", "auto")),
                 name="workspace_tool_policy_known",
+            ),
+            models.CheckConstraint(
+                condition=models.Q(window_strategy__in=("", *STRATEGIES)),
+                name="workspace_strategy_known",
             ),
         )
 
