@@ -83,7 +83,7 @@ def fill(workspace: Workspace, user: User, *, times: int) -> None:
             run=run, call_id="c", name="ls", state="completed", turn_number=1, created_at=now
         )
         DraftChunk.objects.create(run=run, ordinal=0, part=0, kind="text", text="x")
-        PromptText.objects.create(digest=f"{number:064}", text="{}")
+        PromptText.objects.create(digest=f"{session.pk:064}", text="{}")
         PurgePermit.objects.create(session_pk=-session.pk, reason="x", created_at=now)
         create_sign_in_link(user)
 
