@@ -40,3 +40,12 @@ def estimate_tokens(text: str) -> int:
         return (len(text) + 3) // 4
     wide = sum(1 for character in text if ord(character) > 0x2E7F)
     return (len(text) - wide + 3) // 4 + (wide * 3 + 3) // 4
+
+
+def cost_text(microusd: int | None) -> str:
+    """Dollars with two decimals, small sums with four; empty when not known, or so
+    little that four would not show it."""
+    if microusd is None or microusd < 50:
+        return ""
+    dollars = microusd / 1_000_000
+    return f"{dollars:.2f}" if dollars >= 0.01 else f"{dollars:.4f}"

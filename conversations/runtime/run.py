@@ -42,8 +42,9 @@ from conversations.domain.stream import (
     StreamItem,
     Usage,
 )
-from conversations.domain.text import estimate_tokens, storable
+from conversations.domain.text import cost_text, estimate_tokens, storable
 from conversations.domain.turns import NewTurn
+from conversations.providers.prices import find_cost
 from conversations.tools.registry import ToolContext, offered_tools, run_tool
 
 from .answers import make_payloads, make_turn, tool_calls_of
@@ -70,11 +71,15 @@ class Totals:
     input_tokens: int = 0
     output_tokens: int = 0
     cached_tokens: int = 0
+    cost_microusd: int | None = None
     reported: bool = False
     first_token_ms: int | None = None
     model: str = ""
 
     def add(self, usage: Usage) -> None:
+        cost = find_cost(self.model, usage)
+        if cost is not None:
+            self.cost_microusd = (self.cost_microusd or 0) + cost
         if usage.input_tokens is None and usage.output_tokens is None:
             return
         self.reported = True
@@ -208,8 +213,8 @@ class RunExecution:
         answer = _Answer(ordinal=self._next_ordinal(), window=await self._assemble(go_on=go_on))
         self._calls += 1
         message = await self._stream_with_retries(answer, go_on=go_on)
-        self._totals.add(message.usage)
         self._totals.model = message.model or answer.window.request.model
+        self._totals.add(message.usage)
         if self._totals.first_token_ms is None:
             self._totals.first_token_ms = answer.first_token_ms
         appended = await self._commit_answer(answer, message)
@@ -450,6 +455,7 @@ class RunExecution:
             input_tokens=self._totals.input_tokens if self._totals.reported else None,
             output_tokens=self._totals.output_tokens if self._totals.reported else None,
             cached_tokens=self._totals.cached_tokens or None,
+            cost_usd=cost_text(self._totals.cost_microusd),
             duration_ms=self.elapsed_ms,
             first_token_ms=self._totals.first_token_ms,
             is_demo=self._runtime.provider.is_demo,
@@ -480,9 +486,10 @@ def _says_something(blocks: Sequence[Block]) -> bool:
 
 def _record(answer: _Answer, message: MessageCompleted | None) -> CallRecord:
     usage = message.usage if message else Usage()
+    model = (message.model if message else "") or answer.window.request.model
     return CallRecord(
         ordinal=answer.ordinal,
-        model=((message.model if message else "") or answer.window.request.model)[:120],
+        model=model[:120],
         manifest=answer.window.manifest,
         request_digest=answer.window.digest,
         message_id=(message.message_id if message else "")[:128],
@@ -491,6 +498,7 @@ def _record(answer: _Answer, message: MessageCompleted | None) -> CallRecord:
         output_tokens=usage.output_tokens,
         cache_read_tokens=usage.cache_read_tokens,
         cache_write_tokens=usage.cache_write_tokens,
+        cost_microusd=find_cost(model, usage),
         first_token_ms=answer.first_token_ms,
         duration_ms=answer.duration_ms,
     )

@@ -1,0 +1,51 @@
+"""What a model call costs, by the provider's list prices in ``prices.toml``."""
+
+import re
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from conversations.domain.stream import Usage
+
+PRICES = Path(__file__).with_name("prices.toml")
+
+_SNAPSHOT = re.compile(r"-20\d{6}$")
+"""The date that ends the id of one snapshot of a model."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Price:
+    """US dollars per million tokens, which is millionths of a dollar per token."""
+
+    input: float
+    output: float
+    cache_write: float
+    cache_read: float
+
+
+def find_cost(model: str, usage: Usage) -> int | None:
+    """Millionths of a US dollar; None where the price or the usage is not known."""
+    price = _read_prices().get(_SNAPSHOT.sub("", model))
+    if price is None or usage.input_tokens is None or usage.output_tokens is None:
+        return None
+    return round(
+        usage.input_tokens * price.input
+        + usage.output_tokens * price.output
+        + (usage.cache_write_tokens or 0) * price.cache_write
+        + (usage.cache_read_tokens or 0) * price.cache_read
+    )
+
+
+@cache
+def _read_prices() -> dict[str, Price]:
+    table = tomllib.loads(PRICES.read_text())
+    return {
+        model: Price(
+            input=price["input"],
+            output=price["output"],
+            cache_write=price["input"] * table["cache_write"],
+            cache_read=price["input"] * table["cache_read"],
+        )
+        for model, price in table["models"].items()
+    }

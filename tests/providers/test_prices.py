@@ -1,0 +1,38 @@
+"""What a call costs, in millionths of a dollar."""
+
+import pytest
+
+from conversations.domain.stream import Usage
+from conversations.domain.text import cost_text
+from conversations.providers.prices import find_cost
+
+
+def test_each_kind_of_token_has_its_price() -> None:
+    usage = Usage(
+        input_tokens=1_000, output_tokens=100, cache_read_tokens=50_000, cache_write_tokens=2_000
+    )
+    assert find_cost("claude-sonnet-5-5", usage) == 2_000 + 1_000 + 10_000 + 5_000
+
+
+def test_a_snapshot_costs_what_its_model_costs() -> None:
+    usage = Usage(input_tokens=10, output_tokens=1)
+    assert find_cost("claude-opus-5-5-20261015", usage) == 60
+    assert find_cost("claude-opus-5-5", usage) == 60
+
+
+@pytest.mark.parametrize(
+    ("model", "usage"),
+    [
+        ("demo", Usage(input_tokens=1, output_tokens=1)),
+        ("claude-opus-5", Usage(input_tokens=1, output_tokens=1)),
+        ("claude-sonnet-5-5", Usage()),
+        ("claude-sonnet-5-5", Usage(input_tokens=5)),
+    ],
+)
+def test_what_is_not_known_costs_nothing_said(model: str, usage: Usage) -> None:
+    assert find_cost(model, usage) is None
+
+
+def test_a_sum_is_written_as_short_as_it_can_be_read() -> None:
+    sums = (None, 49, 1_234, 421_499, 12_345_678)
+    assert [cost_text(microusd) for microusd in sums] == ["", "", "0.0012", "0.42", "12.35"]

@@ -1,0 +1,43 @@
+"""What a run costs: on its calls, its session and in its footer."""
+
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from conversations.models import ChatEvent, ModelCall, Session
+from conversations.runtime.engine import Runtime
+from tests.wire.scenario import Scenario, ToolCall
+from tests.wire.server import WireThread
+
+from .conftest import ask, fresh
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+async def test_each_call_has_its_cost_and_the_footer_their_sum(
+    runtime: Runtime, garden: Session, wire: WireThread
+) -> None:
+    tools = (ToolCall(name="look", input={"path": "a.py"}),)
+    wire.enqueue(Scenario(text="I look.", tools=tools), Scenario(words=400))
+    await ask(runtime, garden, "Go")
+    costs = [call.cost_microusd async for call in ModelCall.objects.order_by("ordinal")]
+    assert len(costs) == 2
+    total = sum(cost for cost in costs if cost)
+    assert total > 0
+    assert (await fresh(garden)).cost_microusd == total
+    footer = await ChatEvent.objects.aget(event_type="turn_separator")
+    assert f'"cost_usd":"{Decimal(total) / 1_000_000:.4f}"' in footer.payload
+
+
+async def test_a_model_without_a_price_costs_nothing_said(
+    start_runtime: Any, garden: Session, wire: WireThread
+) -> None:
+    runtime: Runtime = await start_runtime()
+    runtime.options = replace(runtime.options, model="claude-sonnet-4-6")
+    wire.enqueue(Scenario(text="Yes."))
+    await ask(runtime, garden, "Go")
+    assert (await ModelCall.objects.aget()).cost_microusd is None
+    footer = await ChatEvent.objects.aget(event_type="turn_separator")
+    assert "cost_usd" not in footer.payload
