@@ -25,6 +25,7 @@ from conversations.domain.runs import RUN_STATES
 from conversations.domain.text import one_line
 from conversations.models import (
     ChatEvent,
+    Compaction,
     DraftChunk,
     JournalGap,
     Membership,
@@ -34,12 +35,14 @@ from conversations.models import (
     Rewind,
     Run,
     Session,
+    SessionSkill,
     SignInLink,
     ToolCall,
     Turn,
     Workspace,
 )
 from conversations.models.archive import ROLES
+from conversations.models.context import COMPACTION_REASONS
 
 if TYPE_CHECKING:
     AnyPaginator = Paginator[Any]
@@ -302,6 +305,17 @@ class RewindAdmin(OfSessionAdmin):
     list_display = ("session", "from_turn", "to_turn", "reason", "actor", "created_at")
     list_filter = ("reason",)
     list_select_related = ("session", "actor")
+
+
+@admin.register(SessionSkill)
+class SessionSkillAdmin(OfSessionAdmin):
+    list_display = ("session", "name", "path", "turn_number", "loaded_at")
+
+
+@admin.register(Compaction)
+class CompactionAdmin(OfSessionAdmin):
+    list_display = ("session", "from_turn", "to_turn", "reason", "model", "created_at", "undone_at")
+    list_filter = (choice_filter("reason", COMPACTION_REASONS),)
 
 
 @admin.register(JournalGap)

@@ -11,7 +11,16 @@ from django.utils import timezone
 
 from conversations.archive.sessions import create_session
 from conversations.archive.workspaces import add_member, create_workspace
-from conversations.models import ChatEvent, PurgePermit, Rewind, Session, Turn, Workspace
+from conversations.models import (
+    ChatEvent,
+    Compaction,
+    PurgePermit,
+    Rewind,
+    Session,
+    SessionSkill,
+    Turn,
+    Workspace,
+)
 
 pytest_plugins = ["tests.wire.fixtures"]
 
@@ -36,7 +45,7 @@ def purge_everything() -> None:
     with transaction.atomic():
         for pk in Session.objects.values_list("pk", flat=True):
             PurgePermit.objects.create(session_pk=pk, reason="test", created_at=timezone.now())
-        for model in (ChatEvent, Turn, Rewind):
+        for model in (ChatEvent, Turn, Rewind, SessionSkill, Compaction):
             model.objects.all()._raw_delete(model.objects.db)
         PurgePermit.objects.all().delete()
 

@@ -25,6 +25,7 @@ from conversations.domain.events import UserMessage
 from conversations.domain.turns import NewTurn
 from conversations.models import (
     ChatEvent,
+    Compaction,
     DraftChunk,
     JournalGap,
     ModelCall,
@@ -32,6 +33,7 @@ from conversations.models import (
     PurgePermit,
     Run,
     Session,
+    SessionSkill,
     SignInLink,
     ToolCall,
     Turn,
@@ -73,6 +75,22 @@ def fill(workspace: Workspace, user: User, *, times: int) -> None:
         )
         JournalGap.objects.create(session=session, from_turn=1, to_turn=1, after_seq=0)
         now = timezone.now()
+        SessionSkill.objects.create(
+            session=session, name="s", content="c", digest="", turn_number=1, loaded_at=now
+        )
+        Compaction.objects.create(
+            session=session,
+            from_turn=1,
+            to_turn=1,
+            summary="s",
+            model="m",
+            reason="manual",
+            before_turns=1,
+            after_turns=1,
+            before_tokens=1,
+            after_tokens=1,
+            created_at=now,
+        )
         run = Run.objects.create(
             session=session, client_id="c", state="completed", requested_by=user, created_at=now
         )

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -272,7 +273,8 @@ def save_floor(session_pk: int, *, floor: int) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowFacts:
-    """What assembling a window needs to know of a session."""
+    """What assembling a window needs to know of a session. ``root`` is the
+    workspace's folder; ``reads_instruction_files`` None: as the installation does."""
 
     floor: int
     system_prompt: str
@@ -280,6 +282,8 @@ class WindowFacts:
     instructions: str
     has_rewinds: bool
     model: str
+    root: Path
+    reads_instruction_files: bool | None
 
 
 def read_window_facts(session_pk: int) -> WindowFacts:
@@ -287,11 +291,12 @@ def read_window_facts(session_pk: int) -> WindowFacts:
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT s.floor_turn, s.rewind_count, s.model, w.default_model, s.system_prompt,"
-            " w.name, w.instructions FROM conversations_session s"
+            " w.name, w.instructions, w.root, w.reads_instruction_files"
+            " FROM conversations_session s"
             " JOIN conversations_workspace w ON w.id = s.workspace_id WHERE s.id = %s",
             [session_pk],
         )
-        floor, rewinds, model, default_model, prompt, name, text = cursor.fetchone()
+        floor, rewinds, model, default_model, prompt, name, text, root, reads = cursor.fetchone()
     return WindowFacts(
         floor=floor,
         system_prompt=prompt,
@@ -299,6 +304,8 @@ def read_window_facts(session_pk: int) -> WindowFacts:
         instructions=text,
         has_rewinds=rewinds > 0,
         model=model or default_model,
+        root=Path(root),
+        reads_instruction_files=None if reads is None else bool(reads),
     )
 
 

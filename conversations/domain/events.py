@@ -94,7 +94,8 @@ class TurnSeparator:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Info:
     """A notice. ``kind``: notice, error or interrupted. ``code`` is stable, for
-    programs. ``action``: what the row offers (``retry``, ``continue`` or nothing)."""
+    programs. ``action``: what the row offers (``retry``, ``continue`` or nothing).
+    ``data``: what the row shows beside its text, by ``code``."""
 
     text: str
     kind: str = "notice"
@@ -102,6 +103,7 @@ class Info:
     detail: str = ""
     action: str = ""
     run: str = ""
+    data: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,6 +257,7 @@ def _read_turn_separator(value: Mapping[str, Any]) -> TurnSeparator:
 
 
 def _read_info(value: Mapping[str, Any]) -> Info:
+    data = value.get("data")
     return Info(
         text=_required_text(value, "text", "message", "content", "markup"),
         kind=_text(value, "kind") or "notice",
@@ -262,6 +265,7 @@ def _read_info(value: Mapping[str, Any]) -> Info:
         detail=_text(value, "detail"),
         action=_text(value, "action"),
         run=_text(value, "run"),
+        data=data if isinstance(data, dict) else None,
     )
 
 

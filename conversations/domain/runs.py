@@ -22,7 +22,8 @@ FINAL_STATES = (COMPLETED, STOPPED, FAILED, INTERRUPTED)
 MESSAGE = "message"
 REGENERATE = "regenerate"
 CONTINUE = "continue"
-RUN_KINDS = (MESSAGE, REGENERATE, CONTINUE)
+COMPACT = "compact"
+RUN_KINDS = (MESSAGE, REGENERATE, CONTINUE, COMPACT)
 
 IDLE = "idle"
 """What a session is when no run of it is active or queued."""

@@ -2,12 +2,14 @@
 
 from .accounts import SignInLink
 from .archive import ChatEvent, JournalGap, PromptText, PurgePermit, Rewind, Turn
+from .context import Compaction, SessionSkill
 from .runs import DraftChunk, ModelCall, Run, ToolCall
 from .sessions import Session
 from .workspaces import Membership, Workspace
 
 __all__ = [
     "ChatEvent",
+    "Compaction",
     "DraftChunk",
     "JournalGap",
     "Membership",
@@ -17,6 +19,7 @@ __all__ = [
     "Rewind",
     "Run",
     "Session",
+    "SessionSkill",
     "SignInLink",
     "ToolCall",
     "Turn",

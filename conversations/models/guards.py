@@ -50,6 +50,34 @@ GUARDED = {
         "actor_id",
         "created_at",
     ),
+    "conversations_sessionskill": (
+        "id",
+        "session_id",
+        "name",
+        "path",
+        "content",
+        "digest",
+        "turn_number",
+        "loaded_at",
+        "metadata",
+    ),
+    "conversations_compaction": (
+        "id",
+        "uuid",
+        "session_id",
+        "from_turn",
+        "to_turn",
+        "summary",
+        "model",
+        "reason",
+        "before_turns",
+        "after_turns",
+        "before_tokens",
+        "after_tokens",
+        "actor_id",
+        "created_at",
+        "metadata",
+    ),
 }
 """Table → columns that never change once written."""
 
@@ -57,6 +85,8 @@ NUMBERED_BY = {
     "conversations_turn": "id = NEW.id OR (session_id = NEW.session_id AND number = NEW.number)",
     "conversations_chatevent": "id = NEW.id OR (session_id = NEW.session_id AND seq = NEW.seq)",
     "conversations_rewind": "id = NEW.id",
+    "conversations_sessionskill": "id = NEW.id",
+    "conversations_compaction": "id = NEW.id OR uuid = NEW.uuid",
 }
 
 _PERMIT = "EXISTS (SELECT 1 FROM conversations_purgepermit WHERE session_pk = OLD.session_id)"

@@ -8,8 +8,8 @@ from conversations.domain.windows import STRATEGIES
 
 class Workspace(models.Model):
     """A folder on the server with a name, instructions, a default model, a tool
-    policy and members. Of the window's rules, what is empty or null is as the
-    installation has it."""
+    policy and members. Of the window's rules and of ``reads_instruction_files``,
+    what is empty or null is as the installation has it."""
 
     class ToolPolicy(models.TextChoices):
         READ_ONLY = "read_only", "read only"
@@ -20,6 +20,7 @@ class Workspace(models.Model):
     slug = models.SlugField(max_length=60, unique=True)
     root = models.CharField(max_length=1024)
     instructions = models.TextField(blank=True, default="")
+    reads_instruction_files = models.BooleanField(null=True, blank=True)
     default_model = models.CharField(max_length=120, blank=True, default="")
     tool_policy = models.CharField(
         max_length=12, choices=ToolPolicy, default=ToolPolicy.ASK, db_default=ToolPolicy.ASK

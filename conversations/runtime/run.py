@@ -6,6 +6,7 @@ import random
 from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -137,6 +138,7 @@ class RunExecution:
         self._flush_handle: asyncio.TimerHandle | None = None
         self._last_flush = 0.0
         self._window_share = 1.0
+        self._root = Path()
         self._calls = 0
         self._tries = 0
 
@@ -225,6 +227,7 @@ class RunExecution:
     async def _assemble(self, *, go_on: bool) -> Window:
         facts, system, window = await self._runtime.readers.read(self._read_window, go_on)
         session_pk, keep = self.claimed.session_pk, self._runtime.write_in_background
+        self._root = facts.root
         if system != facts.system_prompt:
             keep(save_system_prompt, session_pk, system_prompt=system)
         if window.floor != facts.floor:
@@ -410,6 +413,7 @@ class RunExecution:
             session=self.claimed.session,
             user_pk=self.claimed.user_pk,
             call_turn=call_turn,
+            root=self._root,
             read=self._runtime.readers.read,
             write=self._runtime.writer.write,
         )

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -18,12 +19,14 @@ class Crossing(Protocol):
 class ToolContext:
     """For whom a call is carried out, and its ways to the archive. ``user_pk`` is
     the person whose message is being answered; None: a program of the server.
-    ``call_turn`` is the turn that holds the call. ``write`` is one transaction."""
+    ``call_turn`` is the turn that holds the call, ``root`` the workspace's folder.
+    ``write`` is one transaction."""
 
     session_pk: int
     session: UUID
     user_pk: int | None
     call_turn: int
+    root: Path
     read: Crossing
     write: Crossing
 

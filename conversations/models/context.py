@@ -1,0 +1,78 @@
+"""What stands in the window besides turns: loaded skills, and summaries of turns."""
+
+import uuid
+
+from django.conf import settings
+from django.db import models
+
+from .sessions import Session
+
+COMPACTION_REASONS = ("manual", "threshold", "end")
+
+
+class SessionSkill(models.Model):
+    """A skill as it was when the model loaded it. ``content`` is the file's text,
+    ``digest`` its SHA-256, ``path`` the file within the workspace's folder and
+    ``turn_number`` the turn that holds the call."""
+
+    session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="skills")
+    name = models.CharField(max_length=120)
+    path = models.CharField(max_length=1024, default="", db_default="")
+    content = models.TextField()
+    digest = models.CharField(max_length=64)
+    turn_number = models.BigIntegerField()
+    loaded_at = models.DateTimeField()
+    metadata = models.TextField(default="{}", db_default="{}")
+
+    class Meta:
+        ordering = ("id",)
+        constraints = (
+            models.CheckConstraint(
+                condition=models.Q(turn_number__gte=1), name="skill_turn_positive"
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"skill {self.name} at turn {self.turn_number}"
+
+
+class Compaction(models.Model):
+    """A marker: in the window a summary stands for these turns. ``before`` and
+    ``after`` are turns and estimated tokens of the history without it and with it.
+    Undoing it is noted beside it; nothing else of it ever changes."""
+
+    uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
+    session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="compactions")
+    from_turn = models.BigIntegerField()
+    to_turn = models.BigIntegerField()
+    summary = models.TextField()
+    model = models.CharField(max_length=120)
+    reason = models.CharField(max_length=12)
+    before_turns = models.BigIntegerField()
+    after_turns = models.BigIntegerField()
+    before_tokens = models.BigIntegerField()
+    after_tokens = models.BigIntegerField()
+    actor = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+"
+    )
+    created_at = models.DateTimeField()
+    metadata = models.TextField(default="{}", db_default="{}")
+    undone_at = models.DateTimeField(null=True, blank=True)
+    undone_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
+    )
+
+    class Meta:
+        ordering = ("id",)
+        constraints = (
+            models.CheckConstraint(
+                condition=models.Q(from_turn__gte=1, to_turn__gte=models.F("from_turn")),
+                name="compaction_turns_in_order",
+            ),
+            models.CheckConstraint(
+                condition=models.Q(reason__in=COMPACTION_REASONS), name="compaction_reason_known"
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"summary of turns {self.from_turn}–{self.to_turn}"
