@@ -14,36 +14,29 @@ from uuid import UUID
 
 from django.conf import settings
 from django.contrib.auth import get_user
-from django.contrib.auth.models import AnonymousUser, User
 from django.contrib.auth.views import redirect_to_login
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.views.decorators.http import require_POST
 
 from conversations.archive.accounts import Standing, read_standing
+from conversations.archive.rights import (
+    ALLOWED,
+    MANAGE,
+    READ,
+    WRITE,
+    Person,
+    rights_in,
+)
 from conversations.archive.sessions import get_session
-from conversations.archive.workspaces import get_workspace, role_of
+from conversations.archive.workspaces import get_workspace
 from conversations.domain.errors import NotFound, NotPermitted
 from conversations.models import Membership, Session, Workspace
 
 logger = logging.getLogger(__name__)
 
-READ, WRITE, MANAGE = "read", "write", "manage"
-"""What a request wants to do: look, take part, change the workspace itself."""
-
-_ALLOWED = {
-    Membership.Role.VIEWER: {READ},
-    Membership.Role.MEMBER: {READ, WRITE},
-    Membership.Role.OWNER: {READ, WRITE, MANAGE},
-}
-
-STAFF_PERMISSION = "conversations.view_session"
-"""Staff who have it may open any transcript, as the admin's links do. Read only."""
-
 HIDDEN = "There is no such page, or it is not yours."
 """The same words for what is not there and for what is somebody else's."""
-
-type Person = User | AnonymousUser
 
 
 class SignedOut(NotPermitted):
@@ -112,7 +105,7 @@ def recheck_access(
     """
     now = read_standing(session_key, user_pk=user.pk or 0, workspace_pk=workspace.pk)
     if now is not None and now.role is not None and _is_unchanged(now, earlier):
-        _require(_ALLOWED[Membership.Role(now.role)], to)
+        _require(ALLOWED[Membership.Role(now.role)], to)
         return
     signed_in = _signed_in_by(session_key)
     if not signed_in.is_authenticated:
@@ -138,15 +131,16 @@ def _access(user: Person, workspace: Workspace, to: str, *, what: str) -> Access
 
 
 def _granted(user: Person, workspace: Workspace, to: str) -> Access:
-    role = role_of(workspace, user.pk) if user.is_authenticated else None
-    allowed = _ALLOWED[Membership.Role(role)] if role else set()
-    if role is None and user.is_active and user.is_staff and user.has_perm(STAFF_PERMISSION):
-        allowed = {READ}
-    _require(allowed, to)
-    return Access(role=role, can_write=WRITE in allowed, can_manage=MANAGE in allowed)
+    rights = rights_in(workspace, user)
+    _require(rights.allowed, to)
+    return Access(
+        role=rights.role,
+        can_write=WRITE in rights.allowed,
+        can_manage=MANAGE in rights.allowed,
+    )
 
 
-def _require(allowed: set[str], to: str) -> None:
+def _require(allowed: frozenset[str], to: str) -> None:
     if not allowed:
         raise NotFound(HIDDEN)
     if to not in allowed:

@@ -17,6 +17,7 @@ from django.conf import settings
 from django.db import DatabaseError
 
 from conversations.archive.accounts import Standing, read_standing
+from conversations.archive.rights import READ, WRITE
 from conversations.domain.cursors import parse_cursor
 from conversations.domain.errors import LoomError, NotFound, Rejected
 from conversations.domain.text import is_storable
@@ -27,7 +28,7 @@ from conversations.runtime.engine import Runtime
 from conversations.runtime.frames import Frame, dump_frame
 from conversations.runtime.hub import Subscriber
 
-from .access import READ, WRITE, SignedOut, get_session_for, recheck_access
+from .access import SignedOut, get_session_for, recheck_access
 from .forms import check_client_id, check_message_text
 
 logger = logging.getLogger(__name__)

@@ -17,6 +17,7 @@ from conversations.archive import sessions as archive_sessions
 from conversations.archive import workspaces as archive_workspaces
 from conversations.archive.messages import queued_messages
 from conversations.archive.rewinds import is_rewound
+from conversations.archive.rights import MANAGE, WRITE
 from conversations.archive.runs import active_runs
 from conversations.archive.turns import source_of_turn
 from conversations.domain.cursors import parse_cursor
@@ -28,8 +29,6 @@ from conversations.runtime.choices import list_models, recover_session
 from conversations.runtime.current import current_runtime
 
 from .access import (
-    MANAGE,
-    WRITE,
     Access,
     get_session_for,
     get_workspace_for,

@@ -1,0 +1,64 @@
+"""The one rule of who may do what in a workspace.
+
+Entry points ask through ``web.access``; what works for a person without a request
+(a tool, a search) asks here.
+"""
+
+from dataclasses import dataclass
+
+from django.contrib.auth.models import AnonymousUser, User
+from django.db.models import QuerySet
+
+from conversations.models import Membership, Session, Workspace
+
+from .workspaces import role_of
+
+READ, WRITE, MANAGE = "read", "write", "manage"
+"""What somebody wants to do: look, take part, change the workspace itself."""
+
+ALLOWED = {
+    Membership.Role.VIEWER: frozenset({READ}),
+    Membership.Role.MEMBER: frozenset({READ, WRITE}),
+    Membership.Role.OWNER: frozenset({READ, WRITE, MANAGE}),
+}
+
+STAFF_PERMISSION = "conversations.view_session"
+"""Staff who have it may open any transcript, as the admin's links do. Read only."""
+
+type Person = User | AnonymousUser
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """``role`` is None for somebody who is no member."""
+
+    role: str | None
+    allowed: frozenset[str]
+
+
+def rights_in(workspace: Workspace, person: Person) -> Rights:
+    """What this person may do there."""
+    role = role_of(workspace, person.pk) if person.is_authenticated else None
+    if role is not None:
+        return Rights(role, ALLOWED[Membership.Role(role)])
+    return Rights(None, frozenset({READ}) if _reads_as_staff(person) else frozenset())
+
+
+def readable_sessions(person: Person) -> QuerySet[Session]:
+    """All sessions that this person may read; the same rule, as a query."""
+    if not person.is_authenticated:
+        return Session.objects.none()
+    if _reads_as_staff(person):
+        return Session.objects.all()
+    workspaces = Membership.objects.filter(user=person.pk).values("workspace")
+    return Session.objects.filter(workspace__in=workspaces)
+
+
+def find_person(user_pk: int | None) -> Person:
+    """Who asked for a run; nobody, if the account is closed or there is none."""
+    found = User.objects.filter(pk=user_pk, is_active=True).first() if user_pk else None
+    return found or AnonymousUser()
+
+
+def _reads_as_staff(person: Person) -> bool:
+    return person.is_active and person.is_staff and person.has_perm(STAFF_PERMISSION)
