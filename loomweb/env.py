@@ -127,6 +127,7 @@ class Environment:
             "LOOM_PROVIDER_RETRIES", 4, validate=Range(min=0, max=20)
         )
         self._read_window_settings(env)
+        self._read_prompt_settings(env, positive)
         self.demo_delay: float = env.float("LOOM_DEMO_DELAY", 0.02, validate=Range(min=0, max=10))
 
     def _read_window_settings(self, env: Env) -> None:
@@ -146,6 +147,15 @@ class Environment:
         self.prompt_cache: str = env.str(
             "LOOM_PROMPT_CACHE", "5m", validate=OneOf(("off", "5m", "1h"))
         )
+
+    def _read_prompt_settings(self, env: Env, positive: Range) -> None:
+        self.read_instruction_files: bool = env.bool("LOOM_READ_INSTRUCTION_FILES", True)
+        self.max_instruction_bytes: int = env.int(
+            "LOOM_MAX_INSTRUCTION_BYTES", 32_000, validate=positive
+        )
+        self.max_skills: int = env.int("LOOM_MAX_SKILLS", 100, validate=Range(min=0))
+        self.skill_index_chars: int = env.int("LOOM_SKILL_INDEX_CHARS", 12_000, validate=positive)
+        self.max_skill_bytes: int = env.int("LOOM_MAX_SKILL_BYTES", 64_000, validate=positive)
 
     def _read_transcript_settings(self, env: Env, positive: Range) -> None:
         page = Range(min=1, max=500)

@@ -1,9 +1,44 @@
-"""Skills of a workspace: folders with instructions that the model can load."""
+"""The index of the workspace's skills, for the system prompt."""
 
 from pathlib import Path
+
+from django.conf import settings
+
+from conversations.domain.text import one_line
+from conversations.folder.skills import Skill, find_skills
+
+HEADING = (
+    "Skills of this workspace: instructions for particular kinds of work. When a task"
+    " matches one of them, load it with `load_skill` before you begin."
+)
 
 
 def describe_skills(root: Path) -> str:
     """The index for the system prompt: one line for each skill; the same bytes as
-    long as the folder is the same. Empty when there are none."""
-    return ""
+    long as the folder is the same. Empty when there are none.
+
+    Names come before descriptions: while the index is within its limit every skill
+    has its description, after that only its name.
+    """
+    loom = settings.LOOM
+    offered = [skill for skill in find_skills(root) if skill.is_offered]
+    listed = offered[: loom.max_skills]
+    if not listed:
+        return ""
+    lines = [HEADING]
+    left = loom.skill_index_chars
+    for skill in listed:
+        line = _line(skill, limit=left)
+        left -= len(line)
+        lines.append(line)
+    if len(listed) < len(offered):
+        lines.append(f"({len(offered) - len(listed)} more; `load_skill` names them all.)")
+    return "\n".join(lines)
+
+
+def _line(skill: Skill, *, limit: int) -> str:
+    name = f"- {skill.name}"
+    room = limit - len(name) - 2
+    if not skill.description or room < 20:
+        return name
+    return f"{name}: {one_line(skill.description, limit=room)}"

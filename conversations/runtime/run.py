@@ -46,7 +46,8 @@ from conversations.domain.stream import (
 from conversations.domain.text import cost_text, estimate_tokens, storable
 from conversations.domain.turns import NewTurn
 from conversations.providers.prices import find_cost
-from conversations.tools.registry import ToolContext, offered_tools, run_tool
+from conversations.tools.registry import offered_tools, run_tool
+from conversations.tools.tool import ToolContext
 
 from .answers import make_payloads, make_turn, tool_calls_of
 from .failures import describe_crash, describe_provider_error, describe_stop

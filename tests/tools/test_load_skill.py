@@ -1,0 +1,148 @@
+"""``load_skill``: what it gives, and what is kept of it with the session."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.conf import settings
+
+from conversations.archive.skills import LoadedSkill, append_loaded_skill, read_loaded_skills
+from conversations.models import Session
+from conversations.runtime.engine import Runtime
+from tests.runtime.conftest import ask
+from tests.wire.scenario import Scenario, ToolCall
+from tests.wire.server import WireThread
+
+ROSES = "---\nname: roses\ndescription: Cut roses.\n---\n# Roses\n\nCut above the third leaf.\n"
+
+
+def write_skill(root: Path, name: str, text: str) -> Path:
+    path = root / "skills" / name / "SKILL.md"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+async def loaded(session: Session) -> list[LoadedSkill]:
+    return await sync_to_async(read_loaded_skills)(session.pk)
+
+
+@pytest.fixture
+def load(
+    runtime: Runtime,
+    wire: WireThread,
+    garden: Session,
+) -> Callable[..., Any]:
+    """Let the model call the tool; returns the result as the model reads it."""
+
+    async def load(arguments: dict[str, Any]) -> dict[str, Any]:
+        call = ToolCall(name="load_skill", input=arguments)
+        wire.enqueue(Scenario(tools=(call,)), Scenario(text="Done."))
+        count = len(wire.requests)
+        await ask(runtime, garden, f"message {count}")
+        result: dict[str, Any] = wire.requests[-1]["messages"][-1]["content"][0]
+        return result
+
+    return load
+
+
+async def test_it_gives_the_text_and_keeps_it(
+    load: Callable[..., Any],
+    garden: Session,
+    tmp_path: Path,
+) -> None:
+    write_skill(tmp_path, "roses", ROSES)
+    result = await load({"name": "Roses "})
+    assert "is_error" not in result
+    assert result["content"].endswith(
+        f"relative to skills/roses/. It stays with this conversation.\n\n{ROSES}"
+    )
+    [skill] = await loaded(garden)
+    assert (skill.name, skill.content, skill.turn) == ("roses", ROSES, 2)
+    assert skill.path == "skills/roses/SKILL.md"
+
+
+async def test_loading_it_again_gives_it_only_if_it_has_changed(
+    load: Callable[..., Any],
+    garden: Session,
+    tmp_path: Path,
+) -> None:
+    path = write_skill(tmp_path, "roses", ROSES)
+    await load({"name": "roses"})
+    again = await load({"name": "roses"})
+    assert again["content"] == "The skill roses is loaded already, and has not changed since."
+    assert [skill.turn for skill in await loaded(garden)] == [2]
+    path.write_text("Cut them all.")
+    assert "Cut them all." in (await load({"name": "roses"}))["content"]
+    assert [skill.content for skill in await loaded(garden)] == ["Cut them all."]
+
+
+@pytest.mark.parametrize("name", ["tulips", "../roses", "/etc/passwd", "", None, 3, "x" * 5000])
+async def test_an_unknown_name_is_told_what_there_is(
+    load: Callable[..., Any],
+    garden: Session,
+    tmp_path: Path,
+    name: Any,
+) -> None:
+    write_skill(tmp_path, "roses", ROSES)
+    result = await load({"name": name})
+    assert result["is_error"]
+    assert result["content"].endswith("There are: roses.")
+    assert len(result["content"]) < 300
+    assert await loaded(garden) == []
+
+
+async def test_without_skills_it_says_where_they_would_lie(load: Callable[..., Any]) -> None:
+    result = await load({"name": "roses"})
+    assert "no .claude/skills/*/SKILL.md" in result["content"]
+
+
+async def test_a_link_out_of_the_workspace_is_not_followed(
+    load: Callable[..., Any],
+    garden: Session,
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    outside = tmp_path_factory.mktemp("outside")
+    (outside / "SKILL.md").write_text("the key")
+    (tmp_path / "skills").mkdir()
+    (tmp_path / "skills/roses").symlink_to(outside)
+    assert "the key" not in (await load({"name": "roses"}))["content"]
+    assert await loaded(garden) == []
+
+
+async def test_a_long_skill_is_cut_and_says_so(
+    load: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings.LOOM, "max_skill_bytes", 10)
+    write_skill(tmp_path, "roses", "0123456789 and more")
+    result = await load({"name": "roses"})
+    assert result["content"].endswith(
+        "0123456789\n[skills/roses/SKILL.md is cut here: the first 10 of 19 bytes are shown.]"
+    )
+
+
+async def test_a_rewound_load_counts_no_more(
+    load: Callable[..., Any],
+    runtime: Runtime,
+    wire: WireThread,
+    garden: Session,
+    tmp_path: Path,
+) -> None:
+    write_skill(tmp_path, "roses", ROSES)
+    await load({"name": "roses"})
+    wire.enqueue(Scenario(text="Without it."))
+    await runtime.answer_again(garden, client_id="client-again", turn=1, user_pk=None)
+    await runtime.wait_idle(garden.pk)
+    assert await loaded(garden) == []
+    assert ROSES in (await load({"name": "roses"}))["content"]
+
+
+@pytest.mark.django_db
+def test_of_each_name_the_newest_load_counts_in_the_order_of_loading(session: Session) -> None:
+    for turn, (name, content) in enumerate((("a", "1"), ("b", "1"), ("a", "2")), start=1):
+        append_loaded_skill(session.pk, name=name, path="p", content=content, turn=turn)
+    found = [(skill.name, skill.content) for skill in read_loaded_skills(session.pk)]
+    assert found == [("b", "1"), ("a", "2")]
