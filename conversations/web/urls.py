@@ -3,7 +3,7 @@
 from django.contrib.auth.views import LogoutView
 from django.urls import path, re_path
 
-from . import accounts, health, pages, start
+from . import accounts, health, pages, panel, start
 from .consumers import NoSessionConsumer, SessionConsumer
 
 urlpatterns = [
@@ -22,6 +22,8 @@ urlpatterns = [
     path("s/<uuid:uuid>/", pages.session, name="session"),
     path("s/<uuid:uuid>/t/<int:number>/", pages.turn, name="turn"),
     path("s/<uuid:uuid>/t/<int:number>/source/", pages.turn_source, name="turn_source"),
+    path("s/<uuid:uuid>/state/", panel.session_state, name="session_state"),
+    path("s/<uuid:uuid>/window/", panel.session_window, name="session_window"),
     path("s/<uuid:uuid>/send/", pages.session_send, name="session_send"),
     path("s/<uuid:uuid>/rename/", pages.session_rename, name="session_rename"),
     path("s/<uuid:uuid>/pin/", pages.session_pin, name="session_pin"),

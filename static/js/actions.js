@@ -119,6 +119,9 @@ const ACTIONS = {
     button.remove();
   },
   group: toggleGroup,
+  panel: (link) => import("./panel.js").then(({ show }) => show(link)),
+  "panel-close": () => import("./panel.js").then(({ close }) => close()),
+  "panel-again": () => import("./panel.js").then(({ again }) => again()),
   help: () => import("./keys.js").then(({ showHelp }) => showHelp()),
 };
 

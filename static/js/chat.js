@@ -108,7 +108,10 @@ const FRAMES = {
 function flush() {
   const frames = waiting;
   waiting = [];
-  for (const frame of frames) FRAMES[frame.type]?.(frame);
+  for (const frame of frames) {
+    FRAMES[frame.type]?.(frame);
+    document.dispatchEvent(new CustomEvent("loom:frame", { detail: frame }));
+  }
   if (frames.length) afterFrames();
 }
 

@@ -76,6 +76,8 @@ TABLE: dict[str, Row] = {
     "session": Row(get=readers(200), post=signed_in(405)),
     "turn": Row(get=readers(200), post=signed_in(405)),
     "turn_source": Row(get=readers(200), post=signed_in(405)),
+    "session_state": Row(get=readers(200), post=signed_in(405)),
+    "session_window": Row(get=readers(200), post=signed_in(405)),
     "session_send": Row(get=REFUSED, post=writers(400)),  # nothing to send
     "session_rename": Row(get=REFUSED, post=writers(302), data={"title": "Beans"}),
     "session_pin": Row(get=REFUSED, post=writers(302)),

@@ -1,0 +1,116 @@
+// The panel beside the transcript: a column, or a sheet where there is no room. Loaded
+// with its first opening. Every part of it is a page with an address of its own.
+import { announce, byId, create, find, findAll, fromTemplate, localise } from "./dom.js";
+
+const root = document.documentElement;
+const panel = byId("panel");
+const body = byId("panel-body");
+const button = byId("panel-open");
+const sheet = matchMedia("(max-width: 1099.98px)");
+let address = "";
+let opener = button;
+let wantsFocus = false;
+let isStale = false;
+
+const styled = new Promise((resolve) => {
+  document.head.append(create("link", { rel: "stylesheet", href: panel.dataset.style, onload: resolve, onerror: resolve }));
+});
+
+/** A sheet takes the page over: what is behind it cannot be reached. */
+function lay() {
+  const covers = !panel.hidden && sheet.matches;
+  root.toggleAttribute("data-panel", !panel.hidden);
+  button.ariaExpanded = !panel.hidden;
+  panel.role = covers ? "dialog" : "complementary";
+  panel.ariaModal = covers ? "true" : null;
+  byId("side").inert = covers;
+  if (!("drawer" in root.dataset)) byId("main").inert = covers;
+}
+sheet.addEventListener("change", lay);
+matchMedia("(max-width: 759.98px)").addEventListener("change", () => setTimeout(lay));
+
+function load(url, focus) {
+  address = url;
+  wantsFocus = focus;
+  isStale = false;
+  if (!body.firstElementChild) body.append(fromTemplate("panel-loading"));
+  window.htmx.ajax("GET", url, { source: body, target: body, swap: focus ? "innerHTML" : "innerMorph" });
+}
+
+/** Show what a link leads to. The button in the bar closes the panel too. */
+export async function show(link) {
+  if (link === button && !panel.hidden) return close();
+  if (!panel.contains(link)) opener = link;
+  await styled;
+  panel.hidden = false;
+  lay();
+  load(link.href, true);
+}
+
+export const again = () => load(address, true);
+
+export function close() {
+  panel.hidden = true;
+  lay();
+  (opener.isConnected && opener.checkVisibility() ? opener : button).focus();
+}
+
+function focusTitle() {
+  wantsFocus = false;
+  find("h2", body)?.focus();
+}
+
+body.addEventListener("htmx:before:request", () => { body.ariaBusy = "true"; });
+body.addEventListener("htmx:finally:request", () => { body.ariaBusy = null; });
+/** What was written is not lost with the page that did not come. */
+function fail({ detail: { ctx } }) {
+  const notice = fromTemplate("panel-failed");
+  find(":scope > .notice", body)?.remove();
+  if (ctx?.request.method === "POST") body.prepend(notice);
+  else body.replaceChildren(notice);
+}
+body.addEventListener("htmx:response:error", fail);
+body.addEventListener("htmx:error", fail);
+body.addEventListener("htmx:after:swap", () => {
+  const part = find("[data-url]", body);
+  if (!part) return;
+  const { url, tab, said } = part.dataset;
+  address = byId("panel-page").href = url;
+  for (const link of findAll(".tabs a", panel)) link.ariaCurrent = link.dataset.tab === tab ? "page" : null;
+  localise(body);
+  if (said) announce(said);
+  if (wantsFocus) body.scrollTop = 0;
+  if (wantsFocus || document.activeElement === document.body) focusTitle();
+});
+
+// What is being written stays; what is new is fetched when it is done.
+function refresh() {
+  isStale = true;
+  if (panel.hidden || find("details[data-edit][open]", body)) return;
+  load(address, false);
+}
+body.addEventListener("toggle", ({ target }) => {
+  if (!target.matches("[data-edit]")) return;
+  if (target.open) find("textarea, input:not([type=hidden])", target)?.focus();
+  else if (isStale) refresh();
+}, true);
+document.addEventListener("loom:frame", ({ detail: { type } }) => {
+  if (type === find("[data-follows]", body)?.dataset.follows) refresh();
+});
+
+// Before the chat takes Esc for "stop".
+document.addEventListener("keydown", (event) => {
+  const { key, target } = event;
+  if (key !== "Escape" || panel.hidden || target.matches("dialog *, [type=search]")) return;
+  if (!sheet.matches && !panel.contains(target)) return;
+  event.preventDefault();
+  const edit = target.closest("[data-edit][open]");
+  if (!edit) return close();
+  edit.open = false;
+  find("summary", edit).focus();
+}, true);
+
+// Beside the sheet.
+find(".app").addEventListener("click", ({ target, currentTarget }) => {
+  if (target === currentTarget && sheet.matches && !panel.hidden) close();
+});
