@@ -271,41 +271,56 @@ def save_floor(session_pk: int, *, floor: int) -> None:
     Session.objects.filter(pk=session_pk).update(floor_turn=floor)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class WindowFacts:
     """What assembling a window needs to know of a session. ``root`` is the
-    workspace's folder; ``reads_instruction_files`` None: as the installation does."""
+    workspace's folder; ``strategy`` and what follows are the workspace's rules; empty
+    or None: the installation's."""
 
+    session: UUID
     floor: int
     system_prompt: str
     workspace_name: str
-    instructions: str
-    has_rewinds: bool
-    model: str
     root: Path
+    instructions: str
+    rewinds: int
+    model: str
     reads_instruction_files: bool | None
+    context_limit: int
+    token_ratio: float
+    token_model: str
+    strategy: str
+    keep_recent: int | None
+    high_water: int | None
+    low_water: int | None
 
 
 def read_window_facts(session_pk: int) -> WindowFacts:
     """Raw SQL, because every first word waits for it."""
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT s.floor_turn, s.rewind_count, s.model, w.default_model, s.system_prompt,"
-            " w.name, w.instructions, w.root, w.reads_instruction_files"
+            "SELECT s.uuid, s.floor_turn, s.system_prompt, w.name, w.root, w.instructions,"
+            " s.rewind_count, COALESCE(NULLIF(s.model, ''), w.default_model),"
+            " w.reads_instruction_files, s.context_limit, s.token_ratio, s.token_model,"
+            " w.window_strategy, w.keep_recent, w.high_water, w.low_water"
             " FROM conversations_session s"
             " JOIN conversations_workspace w ON w.id = s.workspace_id WHERE s.id = %s",
             [session_pk],
         )
-        floor, rewinds, model, default_model, prompt, name, text, root, reads = cursor.fetchone()
+        uuid, floor, system, name, root, instructions, rewinds, model, reads, *rules = (
+            cursor.fetchone()
+        )
     return WindowFacts(
-        floor=floor,
-        system_prompt=prompt,
-        workspace_name=name,
-        instructions=text,
-        has_rewinds=rewinds > 0,
-        model=model or default_model,
-        root=Path(root),
-        reads_instruction_files=None if reads is None else bool(reads),
+        uuid if isinstance(uuid, UUID) else UUID(uuid),
+        floor,
+        system,
+        name,
+        Path(root),
+        instructions,
+        rewinds,
+        model,
+        None if reads is None else bool(reads),
+        *rules,
     )
 
 

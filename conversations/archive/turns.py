@@ -1,12 +1,13 @@
 """Reading turns, always by number and never by offset."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 from uuid import UUID
 
 from django.db.models import Q, QuerySet
+from django.db.models.functions import Left
 
-from conversations.domain.turns import NewTurn, StoredTurn
+from conversations.domain.turns import USER, NewTurn, StoredTurn
 from conversations.models import Rewind, Session, Turn
 
 from .append import append
@@ -72,6 +73,60 @@ def walk_active_turns_back(
         if len(found) < page:
             return
         before = found[-1].number
+
+
+def read_turns_in(session_pk: int, ranges: Iterable[tuple[int, int]]) -> list[StoredTurn]:
+    """All turns of these inclusive ranges, in their order; the caller bounds them."""
+    found: list[StoredTurn] = []
+    for low, high in ranges:
+        turns = Turn.objects.filter(session=session_pk, number__range=(low, high))
+        found += stored_turns(turns.order_by("number"))
+    return found
+
+
+def read_user_turn_before(
+    session_pk: int, number: int, *, has_rewinds: bool = True
+) -> StoredTurn | None:
+    """The newest active message of a person below that number."""
+    turns = Turn.objects.filter(session=session_pk, number__lt=number, role=USER)
+    if has_rewinds:
+        turns = turns.exclude(_rewound_turns(session_pk))
+    found = stored_turns(turns.order_by("-number")[:1])
+    return found[0] if found else None
+
+
+LINE_TURNS = 400
+"""How far below a turn its predecessors are looked for."""
+
+
+def list_user_turns_before(
+    session_pk: int, number: int, *, limit: int, has_rewinds: bool = True
+) -> list[int]:
+    """Numbers of the person's active messages that stand shortly below a turn."""
+    turns = Turn.objects.filter(
+        session=session_pk, number__range=(number - LINE_TURNS, number - 1), role=USER
+    )
+    if has_rewinds:
+        turns = turns.exclude(_rewound_turns(session_pk))
+    return list(turns.order_by("-number").values_list("number", flat=True)[:limit])[::-1]
+
+
+def read_beginnings(session_pk: int, numbers: Sequence[int], *, chars: int) -> dict[int, str]:
+    """The first characters of these turns, by number."""
+    turns = Turn.objects.filter(session=session_pk, number__in=numbers)
+    rows = turns.order_by("number").values_list("number", Left("content", chars))
+    return dict(rows)
+
+
+def count_active_before(session_pk: int, number: int, *, has_rewinds: bool = True) -> int:
+    """Active turns below that number."""
+    if not has_rewinds:
+        return number - 1
+    ranges = Rewind.objects.filter(session=session_pk).values_list("from_turn", "to_turn")
+    gone = sum(
+        min(high, number - 1) - low + 1 for low, high in merge_ranges(ranges) if low < number
+    )
+    return number - 1 - gone
 
 
 def _rewound_turns(session_pk: int) -> Q:

@@ -2,12 +2,13 @@
 
 Repairs are made here, in the window, and never in the archive: a tool call whose
 result is missing gets an error result, a result without its call is left out,
-blank texts are dropped, refused answers too (the provider asks for that), and the
-conversation begins and ends with the person.
+blank texts are dropped, refused answers too (the provider asks for that), what is
+too long is shortened, and the conversation begins and ends with the person.
 """
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from conversations.domain.turns import (
@@ -21,35 +22,77 @@ from conversations.domain.turns import (
     read_tool_calls,
 )
 
+from .shorten import cost_of_blocks, shorten_blocks
+
+type Block = dict[str, Any]
 type Message = dict[str, Any]
 
 NO_RESULT = "This call was interrupted; it has no result."
 CONTINUE_TEXT = "Go on exactly where your last answer was cut off."
 
 _ID = re.compile(r"[^a-zA-Z0-9_-]")
+_THINKING = ("thinking", "redacted_thinking")
 
 
-def build_messages(turns: Iterable[StoredTurn], *, model: str, go_on: bool) -> list[Message]:
-    """Messages for these turns, oldest first. ``go_on`` asks the model to continue
-    its own last answer. The result is empty when no turn says anything."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caps:
+    """Estimated tokens above which one message, or one tool result, is shortened."""
+
+    message: int
+    result: int
+
+    def of(self, role: str) -> int:
+        return self.result if role == TOOL else self.message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """A turn as it stands in the window. ``cost`` is in estimated tokens, and
+    ``full_cost`` what it would be if it were not shortened."""
+
+    number: int
+    role: str
+    blocks: list[Block]
+    cost: int
+    full_cost: int
+
+    @property
+    def is_shortened(self) -> bool:
+        return self.cost < self.full_cost
+
+
+def make_piece(turn: StoredTurn, *, model: str, caps: Caps) -> Piece:
+    """The turn's content blocks for this model, shortened to the caps."""
+    blocks = _blocks_of(turn, model=model)
+    full_cost = cost_of_blocks(blocks)
+    short = shorten_blocks(blocks, cap=caps.of(turn.role), turn=turn.number)
+    return Piece(
+        number=turn.number,
+        role=turn.role,
+        blocks=short,
+        cost=full_cost if short is blocks else cost_of_blocks(short),
+        full_cost=full_cost,
+    )
+
+
+def join_pieces(pieces: Iterable[Piece]) -> list[Message]:
+    """Messages of these pieces, oldest first; the first is a person's. Empty when
+    no piece says anything."""
     messages: list[Message] = []
     waiting: dict[str, str] = {}
-    for turn in turns:
-        if turn.role == TOOL:
-            _add_result(messages, waiting, turn)
+    for piece in pieces:
+        if piece.role == TOOL:
+            _add_result(messages, waiting, piece)
             continue
         _answer_dangling(messages, waiting)
-        if turn.role == USER:
-            _add(messages, "user", _user_blocks(turn))
-        elif turn.role == ASSISTANT and turn.stop_reason != "refusal":
-            blocks = _assistant_blocks(turn, model=model)
-            _add(messages, "assistant", blocks)
-            waiting = {b["id"]: b["name"] for b in blocks if b.get("type") == "tool_use"}
+        if piece.role == USER:
+            _add(messages, "user", piece.blocks)
+        elif piece.role == ASSISTANT:
+            _add(messages, "assistant", piece.blocks)
+            waiting = {b["id"]: b["name"] for b in piece.blocks if b.get("type") == "tool_use"}
     _answer_dangling(messages, waiting)
     while messages and (messages[0]["role"] != "user" or _is_results(messages[0])):
         messages.pop(0)
-    if messages and (go_on or messages[-1]["role"] == "assistant"):
-        _add(messages, "user", [{"type": "text", "text": CONTINUE_TEXT}])
     return messages
 
 
@@ -57,20 +100,30 @@ def _is_results(message: Message) -> bool:
     return any(block.get("type") == "tool_result" for block in message["content"])
 
 
-def _add(messages: list[Message], role: str, blocks: list[dict[str, Any]]) -> None:
+def _add(messages: list[Message], role: str, blocks: list[Block]) -> None:
     if not blocks:
         return
     if messages and messages[-1]["role"] == role:
         messages[-1]["content"].extend(blocks)
     else:
-        messages.append({"role": role, "content": blocks})
+        messages.append({"role": role, "content": list(blocks)})
 
 
-def _text(text: str) -> list[dict[str, Any]]:
+def _blocks_of(turn: StoredTurn, *, model: str) -> list[Block]:
+    if turn.role == USER:
+        return _user_blocks(turn)
+    if turn.role == ASSISTANT:
+        return [] if turn.stop_reason == "refusal" else _assistant_blocks(turn, model=model)
+    if turn.role == TOOL:
+        return [_result_block(turn)]
+    return []
+
+
+def _text(text: str) -> list[Block]:
     return [{"type": "text", "text": text}] if text.strip() else []
 
 
-def _user_blocks(turn: StoredTurn) -> list[dict[str, Any]]:
+def _user_blocks(turn: StoredTurn) -> list[Block]:
     try:
         blocks = read_blocks(turn)
     except MalformedTurn:
@@ -80,11 +133,11 @@ def _user_blocks(turn: StoredTurn) -> list[dict[str, Any]]:
     return [block for block in blocks if not _is_blank(block)] or _text(turn.content)
 
 
-def _is_blank(block: dict[str, Any]) -> bool:
+def _is_blank(block: Block) -> bool:
     return block.get("type") == "text" and not str(block.get("text", "")).strip()
 
 
-def _assistant_blocks(turn: StoredTurn, *, model: str) -> list[dict[str, Any]]:
+def _assistant_blocks(turn: StoredTurn, *, model: str) -> list[Block]:
     try:
         blocks = read_blocks(turn)
         calls = read_tool_calls(turn)
@@ -97,14 +150,12 @@ def _assistant_blocks(turn: StoredTurn, *, model: str) -> list[dict[str, Any]]:
     kept = [
         _sendable_call(block) if block.get("type") == "tool_use" else block
         for block in blocks
-        if not _is_blank(block)
-        and (same_model or block.get("type") not in ("thinking", "redacted_thinking"))
+        if not _is_blank(block) and (same_model or block.get("type") not in _THINKING)
     ]
-    only_thinking = all(b.get("type") in ("thinking", "redacted_thinking") for b in kept)
-    return [] if only_thinking else kept
+    return [] if all(b.get("type") in _THINKING for b in kept) else kept
 
 
-def _sendable_call(block: dict[str, Any]) -> dict[str, Any]:
+def _sendable_call(block: Block) -> Block:
     arguments = block.get("input")
     return block | {
         "id": _sendable_id(str(block.get("id", ""))),
@@ -117,18 +168,20 @@ def _sendable_id(call_id: str) -> str:
     return _ID.sub("_", call_id)[:128] or "unnamed"
 
 
-def _add_result(messages: list[Message], waiting: dict[str, str], turn: StoredTurn) -> None:
-    call_id = _sendable_id(turn.tool_call_id or "")
-    if call_id not in waiting:
-        return
-    del waiting[call_id]
-    result: dict[str, Any] = {"type": "tool_result", "tool_use_id": call_id}
+def _result_block(turn: StoredTurn) -> Block:
+    result: Block = {"type": "tool_result", "tool_use_id": _sendable_id(turn.tool_call_id or "")}
     if turn.content.strip():
         result["content"] = turn.content
     if read_metadata(turn).get("ok") is False:
         result["is_error"] = True
         result.setdefault("content", "The tool failed without a message.")
-    _add(messages, "user", [result])
+    return result
+
+
+def _add_result(messages: list[Message], waiting: dict[str, str], piece: Piece) -> None:
+    [result] = piece.blocks
+    if waiting.pop(result["tool_use_id"], None) is not None:
+        _add(messages, "user", [result])
 
 
 def _answer_dangling(messages: list[Message], waiting: dict[str, str]) -> None:

@@ -1,139 +1,306 @@
-"""Choosing the window: from the floor to the newest turn, within the budget.
+"""The window: what one model call is given, and the record of it.
 
-The floor moves only when the estimate passes the high-water mark, and then to
-the start of an exchange near the low-water mark, so that the history in front of
-the newest turns stays the same from call to call and the provider's cache serves
-it. The newest message of the person is always in.
+The order is tools, system prompt, preamble and history from the floor, then what
+changes with every message (session state, hint) behind the last cache breakpoint.
+Whatever is decided here is written into the manifest, from which ``rebuild`` makes
+the very same request again.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from hashlib import sha256
 from typing import Any
 
-from conversations.archive.turns import walk_active_turns_back
+from conversations.archive.compactions import StoredCompaction, read_active_compaction
+from conversations.archive.session_state import StateText, read_state_text
+from conversations.archive.skills import LoadedSkill, read_loaded_skills
+from conversations.archive.turns import (
+    count_active_before,
+    list_user_turns_before,
+    read_beginnings,
+    read_user_turn_before,
+    walk_active_turns_back,
+)
 from conversations.domain.jsontext import dump_json
 from conversations.domain.stream import ModelRequest
 from conversations.domain.text import estimate_tokens
-from conversations.domain.turns import USER, StoredTurn
+from conversations.domain.turns import StoredTurn
+from conversations.domain.windows import SUMMARIZE, WindowRules
 
-from .messages import build_messages
+from .budget import Budget, make_budget, make_caps
+from .cache_marks import Place, mark_cache
+from .choose import Choice, choose_turns
+from .messages import CONTINUE_TEXT, Block, Caps, Message, Piece, join_pieces, make_piece
+from .preamble import LINE_CHARS, LINES, make_preamble
 
-HIGH_WATER, LOW_WATER = 0.7, 0.5
-"""Shares of the budget. Measured over 200 scripted exchanges with a window of
-32,000 tokens, these marks let 92 % of the input be read from the cache."""
+MANIFEST_VERSION = 2
 
-MARGIN = 0.1
-"""Share of the limit that is left free, since tokens are estimated."""
+STATE_MARK = "[Session state, kept by the archive: a record of what happened, not an instruction.]"
 
-GUIDELINES = """\
-You are working with a person in a web chat, in the workspace named below. Answer \
-in Markdown. Be exact and brief; say when you do not know. The conversation may be \
-longer than what you are shown: the complete history is kept in an archive."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowWish:
+    """What a window is to be made of. ``floor`` is where the last one started,
+    ``rewinds`` how many the session has, ``share`` below 1 asks for a shorter one."""
+
+    session_pk: int
+    floor: int
+    rewinds: int
+    model: str
+    system: str
+    tools: list[dict[str, Any]]
+    limit: int
+    max_output: int
+    ratio: float
+    rules: WindowRules
+    cache: str = "5m"
+    hint: str = ""
+    go_on: bool = False
+    share: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Texts:
+    """What is in a window besides its turns. ``lines`` are beginnings of messages
+    that stand below the floor."""
+
+    system: str
+    tools: list[dict[str, Any]]
+    state: StateText
+    hint: str
+    skills: list[LoadedSkill]
+    compaction: StoredCompaction | None
+    lines: dict[int, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """What the model is given. ``floor`` is the number of its first turn."""
+    """What the model is given. ``floor`` is the number of its first turn, ``left_out``
+    counts the active turns below. ``texts`` are those that a manifest names by digest.
+    ``estimated`` is the prompt's size in estimated tokens, ``limit`` in real ones."""
 
     request: ModelRequest
     floor: int
+    left_out: int
     manifest: str
     digest: str
+    texts: dict[str, str]
+    estimated: int
+    limit: int
 
 
-def build_system_prompt(*, workspace_name: str, instructions: str) -> str:
-    """The same bytes for the same workspace: no clock, no counter."""
-    parts = [GUIDELINES, f"Workspace: {workspace_name}"]
-    if instructions.strip():
-        parts.append(f"Instructions of the workspace:\n{instructions.strip()}")
-    return "\n\n".join(parts)
-
-
-def token_budget(*, max_input_tokens: int, max_output_tokens: int, system: str) -> int:
-    """Estimated tokens that the history may have."""
-    free = (
-        max_input_tokens - max_output_tokens
-        if max_input_tokens > 2 * max_output_tokens
-        else (max_input_tokens // 2)
+def assemble_window(wish: WindowWish) -> Window:
+    """Read the turns of the window and make the request. Reads a number of rows that
+    the window bounds and not the session."""
+    budget = make_budget(
+        limit=wish.limit, max_output=wish.max_output, ratio=wish.ratio, share=wish.share
     )
-    return max(200, int(free * (1 - MARGIN)) - estimate_tokens(system))
+    caps = make_caps(budget, wish.rules)
+    state = read_state_text(wish.session_pk)
+    compaction = (
+        read_active_compaction(wish.session_pk) if wish.rules.strategy == SUMMARIZE else None
+    )
+    skills = read_loaded_skills(wish.session_pk)
+    start = max(wish.floor, compaction.to_turn + 1 if compaction else 1)
+    fixed = _fixed_cost(wish, state, compaction, skills)
+    choice = _choose(wish, start=start, budget=budget.for_history(fixed=fixed), caps=caps)
+    texts = Texts(
+        system=wish.system,
+        tools=wish.tools,
+        state=state,
+        hint=wish.hint,
+        skills=[skill for skill in skills if skill.turn < choice.floor],
+        compaction=compaction,
+        lines=_read_lines(wish, choice),
+    )
+    return _describe(wish, budget, caps, choice, texts)
 
 
-def assemble_window(
-    session_pk: int,
-    *,
-    floor: int,
-    has_rewinds: bool,
-    model: str,
-    system: str,
-    budget: int,
-    max_output_tokens: int,
-    tools: list[dict[str, Any]],
-    go_on: bool,
-) -> Window:
-    """Read the turns of the window and make the request."""
-    turns, new_floor = choose_turns(
-        walk_active_turns_back(session_pk, has_rewinds=has_rewinds, down_to=floor),
-        floor=floor,
+def _choose(wish: WindowWish, *, start: int, budget: int, caps: Caps) -> Choice:
+    has_rewinds = wish.rewinds > 0
+
+    def make(turn: StoredTurn, caps: Caps) -> Piece:
+        return make_piece(turn, model=wish.model, caps=caps)
+
+    def find_head(before: int) -> StoredTurn | None:
+        return read_user_turn_before(wish.session_pk, before, has_rewinds=has_rewinds)
+
+    return choose_turns(
+        walk_active_turns_back(wish.session_pk, has_rewinds=has_rewinds, down_to=start),
+        floor=start,
         budget=budget,
+        rules=wish.rules,
+        caps=caps,
+        make=make,
+        find_head=find_head,
     )
-    system_blocks = [{"type": "text", "text": system}]
-    request = ModelRequest(
-        model=model,
-        system=system_blocks,
-        messages=build_messages(turns, model=model, go_on=go_on),
-        tools=tools,
-        max_tokens=max_output_tokens,
+
+
+def _read_lines(wish: WindowWish, choice: Choice) -> dict[int, str]:
+    if choice.floor <= 1:
+        return {}
+    numbers = list_user_turns_before(
+        wish.session_pk, choice.floor, limit=LINES, has_rewinds=wish.rewinds > 0
     )
-    body = dump_json([request.system, request.messages, request.tools])
+    return read_lines(wish.session_pk, numbers)
+
+
+def read_lines(session_pk: int, numbers: list[int]) -> dict[int, str]:
+    """Beginnings of these messages; a few characters more than are shown, for spaces."""
+    return read_beginnings(session_pk, numbers, chars=LINE_CHARS * 2)
+
+
+def _fixed_cost(
+    wish: WindowWish,
+    state: StateText,
+    compaction: StoredCompaction | None,
+    skills: list[LoadedSkill],
+) -> int:
+    texts = [wish.system, dump_json(wish.tools), state.yaml, wish.hint]
+    texts += [compaction.summary] if compaction else []
+    texts += [skill.content for skill in skills]
+    return sum(estimate_tokens(text) for text in texts) + LINES * LINE_CHARS // 4 + 200
+
+
+def _describe(
+    wish: WindowWish, budget: Budget, caps: Caps, choice: Choice, texts: Texts
+) -> Window:
+    """The request and its manifest."""
+    session, rewinds = wish.session_pk, wish.rewinds
+    left_out = count_active_before(session, choice.floor, has_rewinds=rewinds > 0)
+    preamble = preamble_of(
+        texts, strategy=wish.rules.strategy, floor=choice.floor, left_out=left_out
+    )
+    pieces = [*([choice.head] if choice.head else []), *choice.pieces]
+    history = sum(piece.cost for piece in pieces) + estimate_tokens(preamble)
+    estimated = {
+        "system": estimate_tokens(texts.system),
+        "tools": estimate_tokens(dump_json(texts.tools)),
+        "history": history,
+        "tail": estimate_tokens(make_tail(texts)),
+    }
+    total = sum(estimated.values())
+    max_tokens = budget.max_tokens(estimated=total)
+    request, places = make_request(
+        pieces,
+        texts,
+        model=wish.model,
+        max_tokens=max_tokens,
+        preamble=preamble,
+        go_on=wish.go_on,
+        cache=wish.cache,
+    )
+    system_digest, tools_digest = digest_of(texts.system), digest_of(dump_json(texts.tools))
     manifest = {
-        "v": 1,
-        "turns": _ranges(turn.number for turn in turns),
-        "floor": new_floor,
-        "estimated_tokens": sum(cost_of(turn) for turn in turns),
-        "budget": budget,
-        "go_on": go_on,
-        "system_tokens": estimate_tokens(system),
-        "system_digest": sha256(system.encode("utf-8", "replace")).hexdigest(),
-        "tools": [tool["name"] for tool in tools],
+        "v": MANIFEST_VERSION,
+        "model": wish.model,
+        "max_tokens": max_tokens,
+        "go_on": wish.go_on,
+        "strategy": wish.rules.strategy,
+        "turns": _ranges(piece.number for piece in choice.pieces),
+        "floor": choice.floor,
+        "head": choice.head.number if choice.head else None,
+        "left_out": left_out,
+        "rewinds": rewinds,
+        "state": _state_entry(texts.state),
+        "hint": texts.hint,
+        "skills": [skill.pk for skill in texts.skills],
+        "compaction": texts.compaction.pk if texts.compaction else None,
+        "lines": list(texts.lines),
+        "caps": asdict(choice.tight or caps),
+        "shortened": [
+            {"turn": piece.number, "from": piece.full_cost, "to": piece.cost}
+            for piece in pieces
+            if piece.is_shortened
+        ],
+        "limit": budget.limit,
+        "reserve": budget.reserve,
+        "budget": budget.tokens,
+        "ratio": round(budget.ratio, 4),
+        "estimated": estimated | {"total": total},
+        "cache": wish.cache,
+        "breakpoints": places,
+        "tools": [tool["name"] for tool in texts.tools],
+        "system_digest": system_digest,
+        "tools_digest": tools_digest,
     }
     return Window(
         request=request,
-        floor=new_floor,
+        floor=choice.floor,
+        left_out=left_out,
         manifest=dump_json(manifest),
-        digest=sha256(body.encode()).hexdigest(),
+        digest=request_digest(request),
+        texts={system_digest: texts.system, tools_digest: dump_json(texts.tools)},
+        estimated=total,
+        limit=budget.limit,
     )
 
 
-def choose_turns(
-    newest_first: Iterable[StoredTurn], *, floor: int, budget: int
-) -> tuple[list[StoredTurn], int]:
-    """The window's turns in order, and the floor. Turns are taken to the high-water
-    mark; if that does not reach the floor, it moves up to the low-water mark."""
-    taken: list[StoredTurn] = []
-    cost, starts = 0, list[tuple[int, int]]()
-    overflowed = False
-    for turn in newest_first:
-        cost += cost_of(turn)
-        if cost > budget * HIGH_WATER and starts:
-            overflowed = True
-            break
-        taken.append(turn)
-        if turn.role == USER:
-            starts.append((cost, len(taken)))
-    if not overflowed:
-        return taken[::-1], floor
-    fitting = [size for cost, size in starts if cost <= budget * LOW_WATER]
-    size = fitting[-1] if fitting else starts[0][1]
-    kept = taken[:size][::-1]
-    return kept, kept[0].number
+def preamble_of(texts: Texts, *, strategy: str, floor: int, left_out: int) -> str:
+    """What stands for the turns below the floor."""
+    return make_preamble(
+        strategy=strategy,
+        floor=floor,
+        left_out=left_out,
+        lines=texts.lines,
+        summary=texts.compaction.summary if texts.compaction else "",
+        summary_to=texts.compaction.to_turn if texts.compaction else 0,
+        skills=texts.skills,
+    )
 
 
-def cost_of(turn: StoredTurn) -> int:
-    """Estimated tokens of a turn, tool calls and their wrapping included."""
-    extra = estimate_tokens(turn.tool_calls or "") if turn.tool_calls else 0
-    return max(turn.token_count, estimate_tokens(turn.content)) + extra + 4
+def make_tail(texts: Texts) -> str:
+    """What changes with every message: the session state and the hint."""
+    parts = [f"{STATE_MARK}\n{texts.state.yaml.strip()}"] if texts.state.yaml.strip() else []
+    return "\n\n".join([*parts, *([texts.hint] if texts.hint else [])])
+
+
+def make_request(
+    pieces: list[Piece],
+    texts: Texts,
+    *,
+    model: str,
+    max_tokens: int,
+    preamble: str,
+    go_on: bool,
+    cache: str,
+) -> tuple[ModelRequest, list[Place]]:
+    """The request, and where its cache breakpoints are. What is added behind them is
+    not part of the next call's history."""
+    messages = join_pieces(pieces)
+    if messages and preamble:
+        messages[0]["content"].insert(0, {"type": "text", "text": preamble})
+    system: list[Block] = [{"type": "text", "text": texts.system}]
+    system, messages, places = mark_cache(system, messages, lifetime=cache)
+    if messages and (go_on or messages[-1]["role"] == "assistant"):
+        _add_text(messages, CONTINUE_TEXT)
+    if messages and (tail := make_tail(texts)):
+        _add_text(messages, tail)
+    request = ModelRequest(
+        model=model, system=system, messages=messages, tools=texts.tools, max_tokens=max_tokens
+    )
+    return request, places
+
+
+def _add_text(messages: list[Message], text: str) -> None:
+    if messages[-1]["role"] != "user":
+        messages.append({"role": "user", "content": []})
+    messages[-1]["content"].append({"type": "text", "text": text})
+
+
+def request_digest(request: ModelRequest) -> str:
+    return digest_of(dump_json([request.system, request.messages, request.tools]))
+
+
+def digest_of(text: str) -> str:
+    """SHA-256 of a text, by which a manifest names it."""
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _state_entry(state: StateText) -> dict[str, Any] | None:
+    if not state.yaml:
+        return None
+    return {"turn": state.turn, "seq": state.seq, "digest": digest_of(state.yaml)}
 
 
 def _ranges(numbers: Iterable[int]) -> list[list[int]]:
