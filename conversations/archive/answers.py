@@ -11,7 +11,7 @@ from conversations.domain.jsontext import dump_json
 from conversations.domain.turns import NewTurn
 from conversations.models import DraftChunk, ModelCall, ToolCall
 
-from .append import Appended, Counted, PreparedEvent, append
+from .append import Appended, ContextSize, Counted, PreparedEvent, append
 from .runs import Claimed
 
 
@@ -42,6 +42,7 @@ def append_answer(
     events: Sequence[PreparedEvent],
     call: CallRecord,
     tool_calls: Sequence[dict[str, Any]] = (),
+    size: ContextSize | None = None,
 ) -> Appended:
     """Commit one model call: its turn, rows, record and counters; its draft goes."""
     with transaction.atomic():
@@ -50,7 +51,7 @@ def append_answer(
             session_uuid=claimed.session,
             turns=[turn] if turn else [],
             events=events,
-            counted=_counted(call),
+            counted=_counted(call, size),
         )
         number = appended.turns[0] if appended.turns else None
         _insert_call(claimed, call, turn_number=number)
@@ -71,13 +72,14 @@ def _insert_call(claimed: Claimed, call: CallRecord, *, turn_number: int | None)
     )
 
 
-def _counted(call: CallRecord) -> Counted:
+def _counted(call: CallRecord, size: ContextSize | None) -> Counted:
     cached = call.cache_read_tokens or 0
     return Counted(
         input_tokens=(call.input_tokens or 0) + cached + (call.cache_write_tokens or 0),
         output_tokens=call.output_tokens or 0,
         cached_tokens=cached,
         cost_microusd=call.cost_microusd or 0,
+        size=size,
     )
 
 

@@ -59,13 +59,25 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ContextSize:
+    """How full the window is after a model call: ``tokens`` of ``limit``, and how many
+    tokens ``model`` counts for one that is estimated (0: not reported)."""
+
+    tokens: int
+    limit: int
+    ratio: float
+    model: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Counted:
-    """What a model call adds to the session's counters."""
+    """What a model call adds to the session's counters, and how it leaves the window."""
 
     input_tokens: int = 0
     output_tokens: int = 0
     cached_tokens: int = 0
     cost_microusd: int = 0
+    size: ContextSize | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +146,8 @@ def append(
         numbers = [_insert_turn(cursor, session, turn, now) for turn in turns]
         rows = _insert_events_or_log(cursor, session, prepared, numbers)
         _save(cursor, session, counted or Counted())
+        if counted is not None and counted.size is not None:
+            _save_size(cursor, session_pk, counted.size)
     return Appended(turns=numbers, rows=rows, title="" if had_title else session.title)
 
 
@@ -339,4 +353,12 @@ def _save(cursor: Any, session: _Session, counted: Counted) -> None:
             counted.cost_microusd,
             session.pk,
         ],
+    )
+
+
+def _save_size(cursor: Any, session_pk: int, size: ContextSize) -> None:
+    cursor.execute(
+        "UPDATE conversations_session SET context_tokens = %s, context_limit = %s,"
+        " token_ratio = %s, token_model = %s WHERE id = %s",
+        [size.tokens, size.limit, size.ratio, size.model, session_pk],
     )

@@ -40,6 +40,8 @@ def append_rewind(
         created_at=timezone.now(),
     )
     Session.objects.filter(pk=session.pk).update(rewind_count=F("rewind_count") + 1)
+    # What is active now ends below the window: it is chosen anew.
+    Session.objects.filter(pk=session.pk, floor_turn__gte=from_turn).update(floor_turn=1)
     return Rewound(
         from_seq=from_seq,
         to_seq=last_seq,

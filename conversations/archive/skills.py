@@ -1,8 +1,10 @@
 """What was loaded of the workspace's skills, kept with the session."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from conversations.models import Rewind, SessionSkill
@@ -24,12 +26,7 @@ class LoadedSkill:
 def read_loaded_skills(session_pk: int) -> list[LoadedSkill]:
     """The skills of the session on its active path, one of each name (the newest),
     in the order of loading."""
-    rows = SessionSkill.objects.filter(session=session_pk).order_by("pk")
-    columns = ("pk", "name", "content", "turn_number", "path", "digest")
-    loaded = [
-        LoadedSkill(pk=pk, name=name, content=content, turn=turn, path=path, digest=digest)
-        for pk, name, content, turn, path, digest in rows.values_list(*columns)
-    ]
+    loaded = _stored(SessionSkill.objects.filter(session=session_pk))
     if not loaded:
         return []
     rewound = list(
@@ -38,6 +35,19 @@ def read_loaded_skills(session_pk: int) -> list[LoadedSkill]:
     active = [s for s in loaded if not any(low <= s.turn <= high for low, high in rewound)]
     newest = {skill.name: skill for skill in active}
     return [skill for skill in active if newest[skill.name] is skill]
+
+
+def read_skills(pks: Sequence[int]) -> list[LoadedSkill]:
+    """These loads, in the order of loading."""
+    return _stored(SessionSkill.objects.filter(pk__in=pks)) if pks else []
+
+
+def _stored(rows: QuerySet[SessionSkill]) -> list[LoadedSkill]:
+    columns = ("pk", "name", "content", "turn_number", "path", "digest")
+    return [
+        LoadedSkill(pk=pk, name=name, content=content, turn=turn, path=path, digest=digest)
+        for pk, name, content, turn, path, digest in rows.order_by("pk").values_list(*columns)
+    ]
 
 
 def append_loaded_skill(

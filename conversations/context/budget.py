@@ -44,9 +44,7 @@ class Budget:
         return max(min(self.max_output, self.limit - prompt), min(self.reserve, self.max_output))
 
 
-def make_budget(
-    *, limit: int, max_output: int, ratio: float, share: float = 1.0
-) -> Budget:
+def make_budget(*, limit: int, max_output: int, ratio: float, share: float = 1.0) -> Budget:
     """``ratio`` 0: not known yet. ``share`` below 1 makes a window that the provider
     found too long shorter."""
     margin = KNOWN_MARGIN if ratio else UNKNOWN_MARGIN

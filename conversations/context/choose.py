@@ -16,7 +16,7 @@ from conversations.domain.windows import WindowRules
 
 from .messages import Caps, Piece
 
-LEAST_CAP = 64
+LEAST_CAP = 8
 """Estimated tokens to which everything is shortened before a window counts as full."""
 
 type MakePiece = Callable[[StoredTurn, Caps], Piece]
@@ -140,5 +140,3 @@ def _tighter(caps: Caps) -> Iterator[Caps]:
     while caps.message > LEAST_CAP:
         caps = replace(caps, message=caps.message // 2)
         yield caps
-
-

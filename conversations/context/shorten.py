@@ -6,8 +6,11 @@ from conversations.domain.text import estimate_tokens
 
 type Block = dict[str, Any]
 
-SHORTEST = 40
+SHORTEST = 8
 """Estimated tokens below which nothing is shortened any further."""
+
+ROOM_FOR_NOTICE = 100
+"""Estimated tokens from which a cut is explained in a sentence."""
 
 UNSHORTENED = ("thinking", "redacted_thinking")
 """Signed by the provider, which wants them back unchanged."""
@@ -31,15 +34,18 @@ def shorten_text(text: str, *, cap: int, turn: int) -> str:
     while True:
         head = keep * 7 // 10
         tail = keep - head
-        left_out = len(text) - keep
-        notice = (
-            f"\n[… {left_out:,} characters are left out here; turn {turn} in the archive "
-            "has all of it …]\n"
-        )
+        notice = _notice(len(text) - keep, turn) if cap >= ROOM_FOR_NOTICE else f"[… turn {turn} …]"
         short = text[:head] + notice + (text[-tail:] if tail else "")
         if keep < 20 or estimate_tokens(short) <= cap:
             return short
         keep = keep * 7 // 8
+
+
+def _notice(left_out: int, turn: int) -> str:
+    return (
+        f"\n[… {left_out:,} characters are left out here; turn {turn} in the archive "
+        "has all of it …]\n"
+    )
 
 
 def cost_of_block(block: Block) -> int:
@@ -97,9 +103,7 @@ def _shorten_value(value: Any, share: float, turn: int) -> Any:
 
 
 def _shorten_leaf(text: str, share: float, turn: int) -> str:
-    return shorten_text(
-        text, cap=max(SHORTEST, int(estimate_tokens(text) * share)), turn=turn
-    )
+    return shorten_text(text, cap=max(SHORTEST, int(estimate_tokens(text) * share)), turn=turn)
 
 
 def _cost_of_content(content: Any) -> int:

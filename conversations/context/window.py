@@ -25,7 +25,7 @@ from conversations.domain.jsontext import dump_json
 from conversations.domain.stream import ModelRequest
 from conversations.domain.text import estimate_tokens
 from conversations.domain.turns import StoredTurn
-from conversations.domain.windows import SUMMARIZE, WindowRules
+from conversations.domain.windows import WindowRules
 
 from .budget import Budget, make_budget, make_caps
 from .cache_marks import Place, mark_cache
@@ -97,9 +97,7 @@ def assemble_window(wish: WindowWish) -> Window:
     )
     caps = make_caps(budget, wish.rules)
     state = read_state_text(wish.session_pk)
-    compaction = (
-        read_active_compaction(wish.session_pk) if wish.rules.strategy == SUMMARIZE else None
-    )
+    compaction = read_active_compaction(wish.session_pk)
     skills = read_loaded_skills(wish.session_pk)
     start = max(wish.floor, compaction.to_turn + 1 if compaction else 1)
     fixed = _fixed_cost(wish, state, compaction, skills)
@@ -162,9 +160,7 @@ def _fixed_cost(
     return sum(estimate_tokens(text) for text in texts) + LINES * LINE_CHARS // 4 + 200
 
 
-def _describe(
-    wish: WindowWish, budget: Budget, caps: Caps, choice: Choice, texts: Texts
-) -> Window:
+def _describe(wish: WindowWish, budget: Budget, caps: Caps, choice: Choice, texts: Texts) -> Window:
     """The request and its manifest."""
     session, rewinds = wish.session_pk, wish.rewinds
     left_out = count_active_before(session, choice.floor, has_rewinds=rewinds > 0)

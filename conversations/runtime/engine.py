@@ -6,7 +6,7 @@ belongs to this object and not to a socket, so it goes on when every page closes
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -16,6 +16,7 @@ from conversations.archive import rewinds as archive_rewinds
 from conversations.archive import runs as archive_runs
 from conversations.archive.append import Row
 from conversations.archive.messages import Accepted, Restarted
+from conversations.archive.prompt_texts import keep_prompt_texts
 from conversations.archive.runs import ActiveRun, Claimed
 from conversations.archive.sessions import get_session
 from conversations.archive.transcript import render_rewound_marker
@@ -72,6 +73,7 @@ class Runtime:
         self._workers: dict[int, _Worker] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._background: set[asyncio.Task[Any]] = set()
+        self._kept_texts: set[str] = set()
         self._stopping = False
         self._prepared = False
         self.loop: asyncio.AbstractEventLoop | None = None
@@ -284,6 +286,13 @@ class Runtime:
     def write_in_background(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
         """Write what an answer need not wait for."""
         self.run_in_background(self.writer.write(function, *args, **kwargs))
+
+    def keep_prompt_texts(self, texts: Mapping[str, str]) -> None:
+        """Keep what manifests name by digest; each text is written once by a process."""
+        new = {digest: text for digest, text in texts.items() if digest not in self._kept_texts}
+        if new:
+            self._kept_texts.update(new)
+            self.write_in_background(keep_prompt_texts, new)
 
     def run_in_background(self, work: Coroutine[Any, Any, Any]) -> None:
         task = asyncio.create_task(work)

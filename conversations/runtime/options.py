@@ -6,6 +6,7 @@ from pathlib import Path
 from django.conf import settings
 
 from conversations.domain.stream import ModelInfo
+from conversations.domain.windows import WindowRules
 from conversations.providers.model_limits import find_limits
 
 
@@ -30,6 +31,8 @@ class RuntimeOptions:
     stale_after: float
     watch_interval: float
     max_model_calls: int
+    rules: WindowRules
+    prompt_cache: str
     max_queued: int
     redis_url: str
     supervise: bool
@@ -56,6 +59,15 @@ def read_options(*, supervise: bool) -> RuntimeOptions:
         stale_after=loom.stale_seconds,
         watch_interval=loom.watch_seconds,
         max_model_calls=loom.max_model_calls,
+        rules=WindowRules(
+            strategy=loom.window_strategy,
+            keep_recent=loom.keep_recent,
+            high_water=loom.high_water / 100,
+            low_water=loom.low_water / 100,
+            message_share=loom.message_share / 100,
+            result_share=loom.result_share / 100,
+        ),
+        prompt_cache=loom.prompt_cache,
         max_queued=loom.max_queued,
         redis_url=loom.redis_url,
         supervise=supervise,

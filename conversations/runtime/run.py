@@ -24,12 +24,9 @@ from conversations.archive.sessions import (
     save_floor,
     save_system_prompt,
 )
-from conversations.context.window import (
-    Window,
-    assemble_window,
-    build_system_prompt,
-    token_budget,
-)
+from conversations.archive.turns import read_turn
+from conversations.context.hint import find_hint
+from conversations.context.window import Window
 from conversations.domain import runs as states
 from conversations.domain.errors import ProviderError
 from conversations.domain.events import Info, Payload, ToolCallCompleted, TurnSeparator
@@ -46,13 +43,14 @@ from conversations.domain.stream import (
 from conversations.domain.text import cost_text, estimate_tokens, storable
 from conversations.domain.turns import NewTurn
 from conversations.providers.prices import find_cost
-from conversations.tools.registry import offered_tools, run_tool
+from conversations.tools.registry import run_tool
 from conversations.tools.tool import ToolContext
 
 from .answers import make_payloads, make_turn, tool_calls_of
 from .failures import describe_crash, describe_provider_error, describe_stop
 from .frames import rows_frame, state_frame
 from .live import LiveAnswer, Part
+from .windows import make_window, size_after
 
 if TYPE_CHECKING:
     from .engine import Runtime
@@ -139,6 +137,7 @@ class RunExecution:
         self._flush_handle: asyncio.TimerHandle | None = None
         self._last_flush = 0.0
         self._window_share = 1.0
+        self._hint: str | None = None
         self._root = Path()
         self._calls = 0
         self._tries = 0
@@ -228,6 +227,7 @@ class RunExecution:
     async def _assemble(self, *, go_on: bool) -> Window:
         facts, system, window = await self._runtime.readers.read(self._read_window, go_on)
         session_pk, keep = self.claimed.session_pk, self._runtime.write_in_background
+        self._runtime.keep_prompt_texts(window.texts)
         self._root = facts.root
         if system != facts.system_prompt:
             keep(save_system_prompt, session_pk, system_prompt=system)
@@ -236,26 +236,28 @@ class RunExecution:
         return window
 
     def _read_window(self, go_on: bool) -> tuple[WindowFacts, str, Window]:
-        runtime = self._runtime
-        facts = read_window_facts(self.claimed.session_pk)
-        model = runtime.model_for(facts.model)
-        system = build_system_prompt(
-            workspace_name=facts.workspace_name, instructions=facts.instructions
-        )
-        limit, output = runtime.limits_of(model)
-        budget = token_budget(max_input_tokens=limit, max_output_tokens=output, system=system)
-        window = assemble_window(
-            self.claimed.session_pk,
-            floor=facts.floor,
-            has_rewinds=facts.has_rewinds,
-            model=model,
-            system=system,
-            budget=int(budget * self._window_share),
-            max_output_tokens=output,
-            tools=offered_tools(),
+        session_pk = self.claimed.session_pk
+        facts = read_window_facts(session_pk)
+        if self._hint is None:
+            self._hint = self._find_hint(facts)
+        system, window = make_window(
+            self._runtime,
+            session_pk,
+            facts,
+            hint=self._hint,
             go_on=go_on,
+            share=self._window_share,
         )
         return facts, system, window
+
+    def _find_hint(self, facts: WindowFacts) -> str:
+        """For a new message of the person, once; it stays for the run's other calls."""
+        if facts.floor <= 1 or self.claimed.kind == states.CONTINUE:
+            return ""
+        turn = read_turn(self.claimed.session_pk, self.claimed.user_turn)
+        if turn is None:
+            return ""
+        return find_hint(self.claimed.session_pk, turn.content, floor=facts.floor)
 
     async def _stream_with_retries(self, answer: _Answer, *, go_on: bool) -> MessageCompleted:
         tries, cuts = 0, 0
@@ -357,6 +359,7 @@ class RunExecution:
             events=events,
             call=_record(answer, message),
             tool_calls=tool_calls_of(message.blocks),
+            size=size_after(answer.window, message.usage),
         )
 
     async def _prepare(self, payloads: Sequence[Payload]) -> list[PreparedEvent]:

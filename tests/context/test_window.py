@@ -1,15 +1,18 @@
 """The window: what the provider accepts, within the budget, repaired where needed."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conversations.context.messages import CONTINUE_TEXT, NO_RESULT, build_messages
-from conversations.context.window import build_system_prompt, choose_turns, token_budget
+from conversations.context.budget import make_budget
+from conversations.context.choose import Choice, choose_turns
+from conversations.context.messages import NO_RESULT, Caps, join_pieces, make_piece
 from conversations.domain.jsontext import dump_json
 from conversations.domain.turns import StoredTurn
+from conversations.domain.windows import WindowRules
 
 MODEL = "claude-test"
 
@@ -42,8 +45,9 @@ def calls(*ids: str) -> dict[str, str]:
     }
 
 
-def messages(*turns: StoredTurn, go_on: bool = False) -> list[dict[str, Any]]:
-    return build_messages(turns, model=MODEL, go_on=go_on)
+def messages(*turns: StoredTurn) -> list[dict[str, Any]]:
+    caps = Caps(message=10**6, result=10**6)
+    return join_pieces(make_piece(turn, model=MODEL, caps=caps) for turn in turns)
 
 
 def test_a_dangling_call_gets_an_error_result() -> None:
@@ -95,13 +99,6 @@ def test_thinking_of_another_model_is_dropped() -> None:
     assert messages(first, other, last)[1]["content"] == blocks[1:]
 
 
-def test_going_on_asks_the_model_to_continue() -> None:
-    built = messages(
-        turn(1, "user", "write"), turn(2, "assistant", "half", complete=False), go_on=True
-    )
-    assert built[-1] == {"role": "user", "content": [{"type": "text", "text": CONTINUE_TEXT}]}
-
-
 def test_an_imported_id_is_made_acceptable() -> None:
     built = messages(
         turn(1, "user", "look"),
@@ -122,9 +119,9 @@ TURNS = st.lists(
 
 
 @settings(deadline=None)
-@given(steps=TURNS, go_on=st.booleans())
+@given(steps=TURNS)
 def test_any_history_makes_messages_that_the_provider_accepts(
-    steps: list[tuple[str, str, str]], go_on: bool
+    steps: list[tuple[str, str, str]],
 ) -> None:
     turns = []
     for number, (kind, text, call_id) in enumerate(steps, 1):
@@ -134,7 +131,7 @@ def test_any_history_makes_messages_that_the_provider_accepts(
             turns.append(turn(number, "tool", text, tool_call_id=call_id))
         else:
             turns.append(turn(number, kind, text))
-    check_acceptable(messages(*turns, go_on=go_on))
+    check_acceptable(messages(*turns, turn(len(turns) + 1, "user", "and now?")))
 
 
 def check_acceptable(built: list[dict[str, Any]]) -> None:
@@ -152,37 +149,168 @@ def check_acceptable(built: list[dict[str, Any]]) -> None:
             assert block["type"] != "text" or block["text"].strip()
 
 
+CAPS = Caps(message=400, result=100)
+RULES = WindowRules(high_water=0.9, low_water=0.5, keep_recent=1)
+
+
+def choose(turns: list[StoredTurn], *, budget: int = 1000, **changes: Any) -> Choice:
+    """Chosen as the window does it, with the rules above but for the changes."""
+    floor = changes.pop("floor", 1)
+
+    def find_head(before: int) -> StoredTurn | None:
+        people = [t for t in turns if t.role == "user" and t.number < before]
+        return people[-1] if people else None
+
+    return choose_turns(
+        [t for t in reversed(turns) if t.number >= floor],
+        floor=floor,
+        budget=budget,
+        rules=replace(RULES, **changes),
+        caps=CAPS,
+        make=lambda turn, caps: make_piece(turn, model=MODEL, caps=caps),
+        find_head=find_head,
+    )
+
+
 def exchange_turns(count: int, *, size: int) -> list[StoredTurn]:
-    return [
-        turn(n, "user" if n % 2 else "assistant", "x", token_count=size)
-        for n in range(1, count + 1)
-    ]
+    """Messages and answers of about ``size`` tokens each."""
+    return [turn(n, "user" if n % 2 else "assistant", "word " * size) for n in range(1, count + 1)]
+
+
+def tool_loop(start: int, calls_: int, *, size: int) -> list[StoredTurn]:
+    """One message of the person and what follows it: calls with results of a size."""
+    turns = [turn(start, "user", "do it")]
+    for at in range(calls_):
+        number = start + 1 + 2 * at
+        turns.append(turn(number, "assistant", **calls(f"c{number}")))
+        turns.append(turn(number + 1, "tool", "line\n" * size, tool_call_id=f"c{number}"))
+    return turns
+
+
+def cost(choice: Choice) -> int:
+    head = choice.head.cost if choice.head else 0
+    return sum(piece.cost for piece in choice.pieces) + head
 
 
 def test_the_floor_stays_until_the_high_water_mark() -> None:
-    turns = exchange_turns(10, size=50)
-    chosen, floor = choose_turns(reversed(turns), floor=1, budget=1000)
-    assert (len(chosen), floor) == (10, 1)
+    choice = choose(exchange_turns(10, size=50))
+    assert ([p.number for p in choice.pieces], choice.floor) == (list(range(1, 11)), 1)
 
 
 def test_the_floor_then_moves_to_an_exchange_near_the_low_water_mark() -> None:
-    turns = exchange_turns(40, size=50)
-    chosen, floor = choose_turns(reversed(turns), floor=1, budget=1000)
-    assert chosen[0].number == floor
-    assert chosen[0].role == "user"
-    assert sum(t.token_count for t in chosen) <= 500
-    assert chosen[-1].number == 40
+    choice = choose(exchange_turns(40, size=50))
+    assert choice.pieces[0].number == choice.floor
+    assert choice.pieces[0].role == "user"
+    assert 300 < cost(choice) <= 500
+    assert choice.pieces[-1].number == 40
 
 
-def test_the_newest_message_is_always_in() -> None:
-    turns = [*exchange_turns(4, size=10), turn(5, "user", "y" * 100_000)]
-    chosen, floor = choose_turns(reversed(turns), floor=1, budget=1000)
-    assert [t.number for t in chosen] == [5]
-    assert floor == 5
+def test_the_newest_exchanges_stay_above_the_low_water_mark_while_they_fit() -> None:
+    turns = exchange_turns(40, size=80)
+    assert len(choose(turns, keep_recent=1).pieces) == 4
+    assert len(choose(turns, keep_recent=3).pieces) == 6
+    assert len(choose(turns, keep_recent=9).pieces) == 6, "more do not fit"
 
 
-def test_the_system_prompt_is_the_same_bytes_for_the_same_workspace() -> None:
-    first = build_system_prompt(workspace_name="Garden", instructions="Be kind. ")
-    assert first == build_system_prompt(workspace_name="Garden", instructions="Be kind. ")
-    assert token_budget(max_input_tokens=200_000, max_output_tokens=8000, system=first) > 150_000
-    assert token_budget(max_input_tokens=1000, max_output_tokens=8000, system=first) >= 200
+def test_an_oversized_newest_message_is_shortened_and_never_dropped() -> None:
+    turns = [*exchange_turns(4, size=10), turn(5, "user", "START " + "y " * 100_000 + "END")]
+    choice = choose(turns)
+    newest = choice.pieces[-1]
+    text = newest.blocks[0]["text"]
+    assert newest.number == 5
+    assert newest.is_shortened
+    assert newest.cost <= CAPS.message + 10
+    assert text.startswith("START")
+    assert text.endswith("END")
+    assert "turn 5 in the archive" in text
+
+
+def test_an_oversized_result_is_shortened_where_it_stands() -> None:
+    choice = choose(tool_loop(1, 1, size=5000))
+    assert [p.number for p in choice.pieces] == [1, 2, 3]
+    assert choice.pieces[2].cost <= CAPS.result + 20
+    assert choice.pieces[2].full_cost > 5000
+
+
+def test_the_same_turn_is_the_same_bytes_in_every_window() -> None:
+    turns = tool_loop(1, 3, size=5000)
+    first = choose(turns[:5]).pieces
+    assert choose(turns).pieces[: len(first)] == first
+
+
+def test_a_very_long_exchange_is_cut_between_results_and_the_next_call() -> None:
+    turns = [*exchange_turns(4, size=10), *tool_loop(5, 20, size=90)]
+    choice = choose(turns)
+    assert choice.head is not None
+    assert choice.head.number == 5, "the person's newest message"
+    assert choice.pieces[0].role == "assistant"
+    assert choice.pieces[-1].number == turns[-1].number
+    assert cost(choice) <= 500
+    check_acceptable(join_pieces([choice.head, *choice.pieces]))
+    later = choose(turns, floor=choice.floor)
+    assert (later.floor, later.head) == (choice.floor, choice.head), "and stays like that"
+
+
+def test_parallel_results_that_are_too_much_together_are_shortened_further() -> None:
+    ids = [f"c{n}" for n in range(30)]
+    turns = [turn(1, "user", "all of them"), turn(2, "assistant", **calls(*ids))]
+    turns += [
+        turn(3 + n, "tool", "line\n" * 400, tool_call_id=call_id) for n, call_id in enumerate(ids)
+    ]
+    choice = choose(turns, budget=2000)
+    assert choice.tight is not None
+    assert choice.tight.result < CAPS.result
+    assert cost(choice) <= 2000
+    pieces = [*([choice.head] if choice.head else []), *choice.pieces]
+    check_acceptable(join_pieces(pieces))
+    assert len(join_pieces(pieces)[-1]["content"]) == 30
+
+
+WORKLOADS = st.lists(
+    st.one_of(
+        st.tuples(st.just("say"), st.integers(1, 900)),
+        st.tuples(st.just("tools"), st.lists(st.integers(0, 900), min_size=1, max_size=6)),
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+@settings(deadline=None)
+@given(steps=WORKLOADS, budget=st.integers(300, 3000), last=st.booleans())
+def test_any_history_fits_and_holds_the_newest_message(
+    steps: list[tuple[str, Any]], budget: int, *, last: bool
+) -> None:
+    turns: list[StoredTurn] = []
+    for kind, size in steps:
+        if kind == "say":
+            turns.append(turn(len(turns) + 1, "user", "ask " * size))
+            turns.append(turn(len(turns) + 1, "assistant", "answer " * size))
+            continue
+        turns.append(turn(len(turns) + 1, "user", "work"))
+        for number in size:
+            call_id = f"c{len(turns)}"
+            turns.append(turn(len(turns) + 1, "assistant", **calls(call_id)))
+            turns.append(turn(len(turns) + 1, "tool", "x\n" * number, tool_call_id=call_id))
+    if last:
+        turns.append(turn(len(turns) + 1, "user", "and now?"))
+    choice = choose(turns, budget=budget)
+    pieces = [*([choice.head] if choice.head else []), *choice.pieces]
+    newest = max(t.number for t in turns if t.role == "user")
+    assert newest in [piece.number for piece in pieces]
+    assert pieces[-1].number == turns[-1].number
+    assert cost(choice) <= budget
+    if last:
+        check_acceptable(join_pieces(pieces))
+
+
+def test_the_budget_leaves_room_for_the_answer_and_for_errors_of_the_estimate() -> None:
+    unknown = make_budget(limit=200_000, max_output=16_000, ratio=0)
+    known = make_budget(limit=200_000, max_output=16_000, ratio=1)
+    double = make_budget(limit=200_000, max_output=16_000, ratio=2)
+    assert unknown.tokens < known.tokens < 200_000 - 16_000
+    assert double.tokens == known.tokens // 2
+    assert make_budget(limit=1000, max_output=8000, ratio=0).tokens > 500
+    assert known.max_tokens(estimated=1000) == 16_000
+    assert known.max_tokens(estimated=190_000) == 16_000, "the reserve at least"
+    assert make_budget(limit=32_000, max_output=16_000, ratio=1).max_tokens(estimated=25_000) < 6000

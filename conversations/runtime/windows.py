@@ -1,0 +1,97 @@
+"""From a session and the settings to a window."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from django.conf import settings
+
+from conversations.archive.append import ContextSize
+from conversations.archive.sessions import WindowFacts
+from conversations.context.system_prompt import build_system_prompt
+from conversations.context.window import Window, WindowWish, assemble_window
+from conversations.domain.stream import Usage
+from conversations.domain.windows import WindowRules
+from conversations.tools.registry import offered_tools
+
+if TYPE_CHECKING:
+    from .engine import Runtime
+
+RECHOSEN = 1.2
+"""How many times larger than before a limit has to be for the window to grow back."""
+
+LEAST_REPORTED = 50
+"""Estimated tokens below which a report says nothing about the ratio."""
+
+
+def make_window(
+    runtime: "Runtime",
+    session_pk: int,
+    facts: WindowFacts,
+    *,
+    hint: str = "",
+    go_on: bool = False,
+    share: float = 1.0,
+) -> tuple[str, Window]:
+    """The system prompt and the window of a session's next model call."""
+    model = runtime.model_for(facts.model)
+    limit, output = runtime.limits_of(model)
+    system = make_system_prompt(facts)
+    grows = facts.context_limit > 0 and limit > facts.context_limit * RECHOSEN
+    wish = WindowWish(
+        session_pk=session_pk,
+        floor=1 if grows else facts.floor,
+        rewinds=facts.rewinds,
+        model=model,
+        system=system,
+        tools=offered_tools(),
+        limit=limit,
+        max_output=output,
+        ratio=facts.token_ratio if facts.token_model == model else 0.0,
+        rules=rules_of(facts, runtime.options.rules),
+        cache=runtime.options.prompt_cache,
+        hint=hint,
+        go_on=go_on,
+        share=share,
+    )
+    return system, assemble_window(wish)
+
+
+def make_system_prompt(facts: WindowFacts) -> str:
+    """The same bytes for the same workspace, folder and settings."""
+    reads = facts.reads_instruction_files
+    return build_system_prompt(
+        workspace_name=facts.workspace_name,
+        root=facts.root,
+        instructions=facts.instructions,
+        reads_instruction_files=settings.LOOM.read_instruction_files if reads is None else reads,
+    )
+
+
+def rules_of(facts: WindowFacts, installed: WindowRules) -> WindowRules:
+    """The workspace's rules, the installation's where it has none. Marks that would
+    cross each other are those of the installation."""
+    rules = replace(
+        installed,
+        strategy=facts.strategy or installed.strategy,
+        keep_recent=facts.keep_recent or installed.keep_recent,
+        high_water=(facts.high_water or 0) / 100 or installed.high_water,
+        low_water=(facts.low_water or 0) / 100 or installed.low_water,
+    )
+    if rules.low_water >= rules.high_water:
+        return replace(rules, high_water=installed.high_water, low_water=installed.low_water)
+    return rules
+
+
+def size_after(window: Window, usage: Usage) -> ContextSize:
+    """How full the window is with its answer, by the provider's count if it gave one."""
+    reported = sum(
+        tokens or 0
+        for tokens in (usage.input_tokens, usage.cache_read_tokens, usage.cache_write_tokens)
+    )
+    known = usage.input_tokens is not None and window.estimated >= LEAST_REPORTED
+    return ContextSize(
+        tokens=(reported or window.estimated) + (usage.output_tokens or 0),
+        limit=window.limit,
+        ratio=reported / window.estimated if known else 0.0,
+        model=window.request.model,
+    )
