@@ -291,7 +291,7 @@ class Runtime:
         """Keep what manifests name by digest; each text is written once by a process."""
         new = {digest: text for digest, text in texts.items() if digest not in self._kept_texts}
         if new:
-            self._kept_texts.update(new)
+            self._kept_texts |= new.keys()
             self.write_in_background(keep_prompt_texts, new)
 
     def run_in_background(self, work: Coroutine[Any, Any, Any]) -> None:
