@@ -4,7 +4,9 @@ Entry points ask through ``web.access``; what works for a person without a reque
 (a tool, a search) asks here.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from django.contrib.auth.models import AnonymousUser, User
 from django.db.models import QuerySet
@@ -50,8 +52,27 @@ def readable_sessions(person: Person) -> QuerySet[Session]:
         return Session.objects.none()
     if _reads_as_staff(person):
         return Session.objects.all()
-    workspaces = Membership.objects.filter(user=person.pk).values("workspace")
-    return Session.objects.filter(workspace__in=workspaces)
+    return Session.objects.filter(workspace__in=_workspaces_of(person))
+
+
+def readable_workspaces(person: Person) -> QuerySet[Workspace]:
+    """The workspaces whose sessions this person may read, by name."""
+    workspaces = Workspace.objects.order_by("name", "pk")
+    if person.is_authenticated and _reads_as_staff(person):
+        return workspaces
+    return workspaces.filter(pk__in=_workspaces_of(person))
+
+
+def read_as_staff(person: Person, sessions: Iterable[Session]) -> list[Session]:
+    """Those of the sessions that this person may read without being a member."""
+    if not _reads_as_staff(person):
+        return []
+    own = set(_workspaces_of(person).values_list("workspace_id", flat=True))
+    return [session for session in sessions if session.workspace_id not in own]
+
+
+def _workspaces_of(person: Person) -> QuerySet[Membership, Any]:
+    return Membership.objects.filter(user=person.pk).order_by().values("workspace")
 
 
 def find_person(user_pk: int | None) -> Person:

@@ -5,7 +5,7 @@ exist; one who may read it but not change it is told so.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import wraps
 from importlib import import_module
@@ -26,6 +26,7 @@ from conversations.archive.rights import (
     READ,
     WRITE,
     Person,
+    read_as_staff,
     rights_in,
 )
 from conversations.archive.sessions import get_session
@@ -93,6 +94,13 @@ def get_workspace_for(user: Person, slug: str, *, to: str = READ) -> tuple[Works
     return workspace, _access(user, workspace, to, what=f"workspace {slug}")
 
 
+def note_reading(user: Person, sessions: Iterable[Session]) -> None:
+    """Parts of these sessions are shown to a person who may read them. As with whole
+    transcripts, what somebody reads without being a member is logged."""
+    for session in read_as_staff(user, sessions):
+        _log_staff(user, f"session {session.uuid}")
+
+
 def recheck_access(
     session_key: str, user: Person, workspace: Workspace, *, to: str, earlier: Standing | None
 ) -> None:
@@ -126,8 +134,12 @@ def _signed_in_by(session_key: str | None) -> Person:
 def _access(user: Person, workspace: Workspace, to: str, *, what: str) -> Access:
     access = _granted(user, workspace, to)
     if access.role is None:
-        logger.info("read_by_staff", extra={"fields": {"user": user.pk, "what": what}})
+        _log_staff(user, what)
     return access
+
+
+def _log_staff(user: Person, what: str) -> None:
+    logger.info("read_by_staff", extra={"fields": {"user": user.pk, "what": what}})
 
 
 def _granted(user: Person, workspace: Workspace, to: str) -> Access:

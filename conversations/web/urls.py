@@ -3,7 +3,7 @@
 from django.contrib.auth.views import LogoutView
 from django.urls import path, re_path
 
-from . import accounts, health, pages, panel, start
+from . import accounts, health, pages, panel, search, start
 from .consumers import NoSessionConsumer, SessionConsumer
 
 urlpatterns = [
@@ -20,6 +20,7 @@ urlpatterns = [
     ),
     path("w/<slug:slug>/new/", pages.session_create, name="session_create"),
     path("s/<uuid:uuid>/", pages.session, name="session"),
+    path("s/<uuid:uuid>/find/", search.session_find, name="session_find"),
     path("s/<uuid:uuid>/t/<int:number>/", pages.turn, name="turn"),
     path("s/<uuid:uuid>/t/<int:number>/source/", pages.turn_source, name="turn_source"),
     path("s/<uuid:uuid>/state/", panel.session_state, name="session_state"),
@@ -29,6 +30,7 @@ urlpatterns = [
     path("s/<uuid:uuid>/pin/", pages.session_pin, name="session_pin"),
     path("s/<uuid:uuid>/archive/", pages.session_archive, name="session_archive"),
     path("s/<uuid:uuid>/model/", pages.session_model, name="session_model"),
+    path("search/", search.search, name="search"),
     path("sign-in/", accounts.SignIn.as_view(), name="sign_in"),
     path("sign-in/link/<str:token>/", accounts.sign_in_link, name="sign_in_link"),
     path("sign-out/", LogoutView.as_view(next_page="sign_in"), name="sign_out"),

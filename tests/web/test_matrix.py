@@ -78,11 +78,13 @@ TABLE: dict[str, Row] = {
     "turn_source": Row(get=readers(200), post=signed_in(405)),
     "session_state": Row(get=readers(200), post=signed_in(405)),
     "session_window": Row(get=readers(200), post=signed_in(405)),
+    "session_find": Row(get=readers(200), post=signed_in(405)),
     "session_send": Row(get=REFUSED, post=writers(400)),  # nothing to send
     "session_rename": Row(get=REFUSED, post=writers(302), data={"title": "Beans"}),
     "session_pin": Row(get=REFUSED, post=writers(302)),
     "session_archive": Row(get=REFUSED, post=writers(302)),
     "session_model": Row(get=REFUSED, post=writers(302), data={"model": "claude-sonnet-5-5"}),
+    "search": Row(get=signed_in(200), post=signed_in(405)),
     "sign_in": Row(
         get=for_roles(stranger=200, others=302), post=for_roles(stranger=200, others=302)
     ),

@@ -3,7 +3,13 @@
 import pytest
 from django.contrib.auth.models import AnonymousUser
 
-from conversations.archive.rights import READ, find_person, readable_sessions, rights_in
+from conversations.archive.rights import (
+    READ,
+    find_person,
+    readable_sessions,
+    readable_workspaces,
+    rights_in,
+)
 from conversations.models import Session, Workspace
 
 from .conftest import ROLES, MakePerson
@@ -16,6 +22,7 @@ def test_the_query_finds_exactly_what_may_be_read(
     person = make_person(role) or AnonymousUser()
     may_read = READ in rights_in(workspace, person).allowed
     assert readable_sessions(person).filter(pk=session.pk).exists() == may_read
+    assert readable_workspaces(person).filter(pk=workspace.pk).exists() == may_read
 
 
 def test_a_closed_account_is_nobody(make_person: MakePerson, session: Session) -> None:

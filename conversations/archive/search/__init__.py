@@ -6,5 +6,14 @@ them depends on the database.
 
 from .find import search_session, search_sessions
 from .results import Found, Hit
+from .surroundings import Line, Surroundings, read_surroundings
 
-__all__ = ["Found", "Hit", "search_session", "search_sessions"]
+__all__ = [
+    "Found",
+    "Hit",
+    "Line",
+    "Surroundings",
+    "read_surroundings",
+    "search_session",
+    "search_sessions",
+]

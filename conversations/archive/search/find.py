@@ -7,14 +7,21 @@ from conversations.models import Session, Turn
 from .results import Found, Hit
 
 
-def search_session(session_pk: int, query: str, *, limit: int = 10, cursor: str = "") -> Found:
+def search_session(
+    session_pk: int, query: str, *, limit: int = 10, cursor: str = "", order: str = "best"
+) -> Found:
     """Turns of one session that match, best first. Any text is a valid query; an
     unknown cursor gives the first page."""
     return search_sessions(Session.objects.filter(pk=session_pk), query, limit=limit)
 
 
 def search_sessions(
-    sessions: QuerySet[Session], query: str, *, limit: int = 20, cursor: str = ""
+    sessions: QuerySet[Session],
+    query: str,
+    *,
+    limit: int = 20,
+    cursor: str = "",
+    order: str = "best",
 ) -> Found:
     """Turns of these sessions that match, best first; the caller says which may be
     read by whom it asks for."""

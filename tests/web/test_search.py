@@ -1,0 +1,349 @@
+"""The search page and finding in a session: what is found, by whom, and how it is shown."""
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.http import HttpResponse
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+
+from conversations.archive.append import append
+from conversations.archive.rewinds import append_rewind
+from conversations.archive.sessions import archive_session, create_session
+from conversations.archive.workspaces import add_member, create_workspace
+from conversations.domain.turns import NewTurn
+from conversations.models import Session, Workspace
+
+from .conftest import ROLES, MakePerson, browser_of, say
+
+pytestmark = pytest.mark.django_db
+
+SEARCH = "/search/"
+HIT = re.compile(r'href="/s/([0-9a-f-]{36})/t/(\d+)/"')
+
+
+def ask(browser: Client, address: str = SEARCH, *, htmx: bool = False, **query: str) -> Any:
+    return browser.get(address, query, headers={"HX-Request": "true"} if htmx else {})
+
+
+def without_tokens(html: str) -> str:
+    return re.sub(r'name="csrfmiddlewaretoken" value="\w+"', "", html)
+
+
+def hits(response: HttpResponse) -> list[tuple[str, int]]:
+    """The hits of a page: session and turn."""
+    return [(uuid, int(turn)) for uuid, turn in HIT.findall(response.text)]
+
+
+def turns(response: HttpResponse) -> list[int]:
+    return [turn for _, turn in hits(response)]
+
+
+def more(response: HttpResponse) -> str:
+    """The address behind "More results", empty without one."""
+    found = re.search(r'id="more-hits"><a[^>]* href="([^"]+)"', response.text)
+    return unescape(found.group(1)) if found else ""
+
+
+def tell(session: Session, *said: NewTurn) -> list[int]:
+    """Append turns without rows."""
+    numbers = append(session.pk, session_uuid=session.uuid, turns=list(said)).turns
+    session.refresh_from_db()
+    return list(numbers)
+
+
+@pytest.fixture
+def other_garden(other_user: User, tmp_path: Path) -> Session:
+    """A session of somebody else, in a workspace of their own."""
+    root = tmp_path / "theirs"
+    root.mkdir()
+    theirs = create_workspace(root=root, name="Their garden", slug="theirs", owner=other_user)
+    session = create_session(theirs, owner=other_user, title="Their secret")
+    say(session, "The beans are hidden under the plum tree", "I shall tell nobody of the beans")
+    return session
+
+
+def find_address(session: Session) -> str:
+    return reverse("session_find", args=[session.uuid])
+
+
+def both(session: Session) -> list[str]:
+    return [SEARCH, find_address(session)]
+
+
+# --- what is found ---
+
+
+def test_a_hit_is_a_permalink_with_its_words_marked(owner: Client, session: Session) -> None:
+    say(session, "Plant the beans", "In May, when the soil is warm")
+    for address in both(session):
+        page = ask(owner, address, q="beans")
+        assert hits(page) == [(str(session.uuid), 1)]
+        assert "Plant the <mark>beans</mark>" in page.text
+        assert "1 turn" in page.text
+        assert owner.get(f"/s/{session.uuid}/t/1/").status_code == 200
+
+
+def test_a_hit_shows_the_turns_next_to_it(owner: Client, session: Session) -> None:
+    say(session, "Is it warm?", "Plant the beans", "And the peas?")
+    page = ask(owner, q="beans")
+    assert "Is it warm?" in page.text
+    assert "And the peas?" in page.text
+
+
+def test_what_is_found_is_escaped(owner: Client, session: Session) -> None:
+    say(session, "<script>alert('beans')</script>", "<b>peas</b>")
+    session.title = "<i>bold</i>"
+    session.save()
+    page = ask(owner, q="beans")
+    assert "<script>alert" not in page.text
+    assert "&lt;script&gt;" in page.text
+    assert "<b>peas" not in page.text
+    assert "<i>bold" not in page.text
+    assert '"><script>' not in ask(owner, q='"><script>').text
+
+
+def test_hits_of_a_session_stand_together(owner: Client, workspace: Workspace, user: User) -> None:
+    session = create_session(workspace, owner=user, title="Beds")
+    say(session, "beans one", "beans two")
+    page = ask(owner, q="beans", order="newest")
+    assert turns(page) == [2, 1]
+    assert page.text.count("Beds") == 1
+    assert "Garden" in page.text
+
+
+def test_an_archived_session_is_found_and_says_so(owner: Client, session: Session) -> None:
+    say(session, "Plant the beans")
+    assert "Archived" not in ask(owner, q="beans").text
+    archive_session(session, archived=True)
+    page = ask(owner, q="beans")
+    assert turns(page) == [1]
+    assert "Archived" in page.text
+
+
+def test_a_replaced_turn_says_so(owner: Client, session: Session, user: User) -> None:
+    say(session, "Plant the beans", "Beans in May")
+    append_rewind(session, from_turn=2, from_seq=2, reason="edit", actor_pk=user.pk)
+    page = ask(owner, q="beans", order="newest")
+    assert re.findall(r"Turn (\d)|(Replaced)", page.text) == [
+        ("2", ""),
+        ("", "Replaced"),
+        ("1", ""),
+    ]
+
+
+def test_a_hit_names_the_tool(owner: Client, session: Session) -> None:
+    tell(session, NewTurn(role="tool", content="beans.txt", tool_call_id="a", tool_name="list_dir"))
+    assert "list_dir" in ask(owner, q="beans").text
+
+
+# --- who finds what ---
+
+
+@pytest.mark.parametrize("role", [role for role in ROLES if role != "stranger"])
+def test_everybody_finds_what_they_may_read(
+    role: str, session: Session, make_person: MakePerson
+) -> None:
+    say(session, "Plant the beans")
+    browser = browser_of(make_person(role))
+    readable = browser.get(f"/s/{session.uuid}/").status_code == 200
+    assert turns(ask(browser, q="beans")) == ([1] if readable else [])
+    assert ("Garden" in ask(browser, q="").text) == readable
+
+
+def test_nothing_of_others_is_found_by_any_parameter(
+    owner: Client, session: Session, other_garden: Session
+) -> None:
+    say(session, "Plant the beans")
+    for query in (
+        {"q": "beans"},
+        {"q": "beans in:theirs"},
+        {"q": f"beans in:{other_garden.uuid}"},
+        {"q": "in:theirs"},
+        {"q": f"in:{other_garden.uuid}"},
+        {"q": str(other_garden.uuid)},
+        {"q": "Their secret"},
+        {"q": "plum"},
+        {"q": '"plum tree"'},
+        {"q": "beans", "workspace": "theirs"},
+        {"q": "beans", "person": "bob"},
+        {"q": "role:user"},
+        {"after": "2000-01-01"},
+        {"q": "beans", "order": "newest"},
+    ):
+        for htmx in (False, True):
+            page = ask(owner, htmx=htmx, **query)
+            assert str(other_garden.uuid) not in "".join(uuid for uuid, _ in hits(page)), query
+            assert "Their garden" not in page.text, query
+            assert "hidden under" not in page.text, query
+
+
+def test_a_workspace_of_others_is_as_one_that_is_not_there(
+    owner: Client, session: Session, other_garden: Session
+) -> None:
+    theirs = ask(owner, q="beans", workspace="theirs")
+    none = ask(owner, q="beans", workspace="nothere")
+    assert (theirs.status_code, none.status_code) == (400, 400)
+    assert without_tokens(theirs.text) == without_tokens(none.text)
+
+
+def test_finding_in_a_session_of_others_is_as_in_one_that_is_not_there(
+    owner: Client, other_garden: Session
+) -> None:
+    assert ask(owner, find_address(other_garden), q="beans").status_code == 404
+
+
+def test_a_session_of_another_member_names_its_owner(
+    session: Session, other_user: User, user: User, workspace: Workspace
+) -> None:
+    say(session, "Plant the beans")
+    add_member(workspace, user_pk=other_user.pk, role="viewer")
+    assert "<span>ann</span>" in ask(browser_of(other_user), q="beans").text
+    assert "<span>ann</span>" not in ask(browser_of(user), q="beans").text
+
+
+def test_what_staff_find_without_membership_is_logged(
+    session: Session, make_person: MakePerson, caplog: pytest.LogCaptureFixture
+) -> None:
+    say(session, "Plant the beans")
+    caplog.set_level("INFO")
+    staff, member = make_person("staff_viewing"), make_person("member")
+    ask(browser_of(member), q="beans")
+    assert "read_by_staff" not in caplog.messages
+    ask(browser_of(staff), q="nothing")
+    assert "read_by_staff" not in caplog.messages
+    ask(browser_of(staff), q="beans")
+    assert caplog.messages.count("read_by_staff") == 1
+
+
+# --- filters ---
+
+
+@pytest.fixture
+def years(session: Session) -> Session:
+    """Turns of three roles and three years."""
+    said = [("user", None), ("assistant", None), ("tool", "read_file")]
+    tell(
+        session,
+        *[
+            NewTurn(
+                role=role,
+                content="beans",
+                tool_name=tool,
+                tool_call_id="a" if tool else None,
+                created_at=datetime(2023 + place, 5, 1, tzinfo=UTC),
+            )
+            for place, (role, tool) in enumerate(said)
+        ],
+    )
+    return session
+
+
+@pytest.mark.parametrize("date", ["yesterday", "2026-02-30", "31.1.2026", "0"])
+@pytest.mark.parametrize("name", ["after", "before"])
+def test_a_date_that_is_none_is_explained(
+    owner: Client, session: Session, name: str, date: str
+) -> None:
+    page = ask(owner, q="beans", **{name: date})
+    assert page.status_code == 400
+    assert "A date looks like 2026-01-31." in page.text
+    assert f'value="{date}"' in page.text
+
+
+def test_dates_that_leave_nothing_are_explained(owner: Client) -> None:
+    page = ask(owner, q="beans", after="2026-02-01", before="2026-01-01")
+    assert "nothing can match" in page.text
+
+
+# --- paging ---
+
+
+@pytest.mark.parametrize("cursor", ["x", "9" * 400, "\0", "{}", "1~2~3", "-1", "🫘"])
+def test_a_cursor_that_is_none_is_no_error(owner: Client, session: Session, cursor: str) -> None:
+    say(session, "Plant the beans")
+    for address in both(session):
+        assert ask(owner, address, q="beans", cursor=cursor).status_code == 200
+
+
+# --- nothing to show ---
+
+
+def test_an_empty_search_explains_the_language(owner: Client, session: Session) -> None:
+    for address in both(session):
+        page = ask(owner, address)
+        assert "role:user" in page.text
+        assert "Nothing found" not in page.text
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "?", "-", '"', "' OR 1=1 --", "AND", "NEAR(a b)", "*", "beans*", "\0", "x" * 9000,
+        "role:", "role:emperor", "before:", "before:never", "after:9999-99-99", "in:", "tool:",
+        "((((", "🫘", "豆", "%", "_", "{{ q }}", "a:b:c", '""', "\u202e", "col:beans",
+    ],
+)  # fmt: skip
+def test_any_text_is_a_query(owner: Client, session: Session, query: str) -> None:
+    say(session, "Plant the beans")
+    for address in both(session):
+        assert ask(owner, address, q=query).status_code == 200
+
+
+def count_queries(browser: Client, address: str, **query: str) -> int:
+    with CaptureQueriesContext(connection) as queries:
+        assert ask(browser, address, **query).status_code == 200
+    return len(queries)
+
+
+def test_hits_cost_no_query_each(
+    owner: Client, user: User, workspace: Workspace, session: Session
+) -> None:
+    say(session, "Plant the beans", "In May")
+    few = [count_queries(owner, address, q="beans") for address in both(session)]
+    for _ in range(4):
+        another = create_session(workspace, owner=user)
+        say(another, *["Plant the beans", "In May"] * 4)
+        append_rewind(another, from_turn=3, from_seq=3, reason="edit", actor_pk=user.pk)
+    say(session, *["Plant the beans", "In May"] * 10)
+    many = [count_queries(owner, address, q="beans") for address in both(session)]
+    assert many == few
+
+
+def test_the_search_is_linked_from_every_page(owner: Client, session: Session) -> None:
+    for address in ("/", "/w/garden/", f"/s/{session.uuid}/", "/password/"):
+        assert 'href="/search/"' in owner.get(address).text, address
+
+
+def test_the_form_can_be_sent_without_scripts(owner: Client) -> None:
+    assert 'method="get"' in ask(owner).text
+    assert "onclick" not in ask(owner).text
+
+
+def with_database_down(call: Callable[[], Any]) -> Any:
+    """Call while the database refuses every statement about turns."""
+
+    def refuse(execute: Any, sql: str, *rest: Any) -> Any:
+        from django.db import OperationalError
+
+        if "conversations_turn" in sql or "search" in sql:
+            raise OperationalError("disk I/O error")
+        return execute(sql, *rest)
+
+    with connection.execute_wrapper(refuse):
+        return call()
+
+
+def test_a_search_that_fails_says_so(owner: Client, session: Session) -> None:
+    say(session, "Plant the beans")
+    page = with_database_down(lambda: ask(owner, q="beans"))
+    assert page.status_code == 503
+    assert "The search did not answer" in page.text
+    assert 'value="beans"' in page.text
