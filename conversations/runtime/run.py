@@ -240,10 +240,13 @@ class RunExecution:
         facts = read_window_facts(session_pk)
         if self._hint is None:
             self._hint = self._find_hint(facts)
+        model = self._runtime.model_for(facts.model)
         system, window = make_window(
-            self._runtime,
             session_pk,
             facts,
+            self._runtime.options,
+            model=model,
+            limits=self._runtime.limits_of(model),
             hint=self._hint,
             go_on=go_on,
             share=self._window_share,

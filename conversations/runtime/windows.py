@@ -1,7 +1,6 @@
 """From a session and the settings to a window."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from django.conf import settings
 
@@ -13,8 +12,7 @@ from conversations.domain.stream import Usage
 from conversations.domain.windows import WindowRules
 from conversations.tools.registry import offered_tools
 
-if TYPE_CHECKING:
-    from .engine import Runtime
+from .options import RuntimeOptions
 
 RECHOSEN = 1.2
 """How many times larger than before a limit has to be for the window to grow back."""
@@ -24,17 +22,19 @@ LEAST_REPORTED = 50
 
 
 def make_window(
-    runtime: "Runtime",
     session_pk: int,
     facts: WindowFacts,
+    options: RuntimeOptions,
     *,
+    model: str,
+    limits: tuple[int, int],
     hint: str = "",
     go_on: bool = False,
     share: float = 1.0,
 ) -> tuple[str, Window]:
-    """The system prompt and the window of a session's next model call."""
-    model = runtime.model_for(facts.model)
-    limit, output = runtime.limits_of(model)
+    """The system prompt and the window of a session's next model call. ``limits`` are
+    the tokens that the model takes and that it may answer."""
+    limit, output = limits
     system = make_system_prompt(facts)
     grows = facts.context_limit > 0 and limit > facts.context_limit * RECHOSEN
     wish = WindowWish(
@@ -47,8 +47,8 @@ def make_window(
         limit=limit,
         max_output=output,
         ratio=facts.token_ratio if facts.token_model == model else 0.0,
-        rules=rules_of(facts, runtime.options.rules),
-        cache=runtime.options.prompt_cache,
+        rules=rules_of(facts, options.rules),
+        cache=options.prompt_cache,
         hint=hint,
         go_on=go_on,
         share=share,

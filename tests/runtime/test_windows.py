@@ -1,0 +1,190 @@
+"""Windows of long sessions, with a server that validates and counts."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+
+from benchmarks.script import SAMPLE_TOOL, make_script
+from conversations.context.rebuild import Rebuilt, rebuild_request
+from conversations.domain.jsontext import load_json
+from conversations.domain.stream import ModelInfo
+from conversations.models import ModelCall, Session
+from conversations.runtime.engine import Runtime
+from conversations.tools.registry import TOOLS
+from tests.wire.rules.prompt import blocks_of, count_tokens
+from tests.wire.scenario import Scenario
+from tests.wire.server import WireThread
+
+from .conftest import ask, fresh
+
+SMALL = ModelInfo(
+    id="claude-haiku-4-5", name="Small", max_input_tokens=32_000, max_output_tokens=8_000
+)
+
+
+@pytest.fixture
+def sample_tool() -> Iterator[None]:
+    TOOLS[SAMPLE_TOOL.name] = SAMPLE_TOOL
+    yield
+    del TOOLS[SAMPLE_TOOL.name]
+
+
+@pytest.fixture
+async def small_runtime(start_runtime: Any, wire: WireThread, sample_tool: None) -> Runtime:
+    """A runtime whose model takes 32,000 tokens, which the server enforces."""
+    models = wire.server.models
+    models[SMALL.id] = replace(
+        models[SMALL.id], max_input_tokens=SMALL.max_input_tokens, max_tokens=8_000
+    )
+    runtime: Runtime = await start_runtime(model=SMALL.id, models=(SMALL,))
+    return runtime
+
+
+async def play(runtime: Runtime, wire: WireThread, session: Session, exchanges: int) -> None:
+    for number, exchange in enumerate(make_script(exchanges)):
+        wire.enqueue(*exchange.scenarios)
+        run = await ask(runtime, session, exchange.text, client_id=f"client-{number:06}")
+        assert run.state == "completed", run.error_code
+
+
+def newest_text(body: dict[str, Any]) -> str:
+    """The script's last message in a request."""
+    texts = [
+        block["text"]
+        for message in body["messages"]
+        for block in blocks_of(message)
+        if block["type"] == "text" and block["text"].startswith("Message ")
+    ]
+    return texts[-1] if texts else ""
+
+
+async def all_calls() -> list[ModelCall]:
+    return [call async for call in ModelCall.objects.order_by("pk")]
+
+
+async def test_a_long_session_fits_and_is_read_from_the_cache(
+    small_runtime: Runtime, wire: WireThread, garden: Session
+) -> None:
+    """Every request is accepted, within the limit, with the newest message; and nine
+    of ten tokens come from the cache. ``make bench`` plays 2,000 exchanges."""
+    await play(small_runtime, wire, garden, 150)
+    calls = await all_calls()
+    assert [exchange.error for exchange in wire.exchanges if exchange.error] == []
+    assert len(wire.requests) == len(calls)
+    messages = [exchange.text for exchange in make_script(150)]
+    seen = iter(messages)
+    expected = next(seen)
+    for body in wire.requests:
+        if newest_text(body) != expected:
+            expected = next(seen)
+        assert newest_text(body) == expected
+        assert count_tokens(body) + body["max_tokens"] <= SMALL.max_input_tokens
+    read = sum(call.cache_read_tokens or 0 for call in calls)
+    whole = read + sum((c.input_tokens or 0) + (c.cache_write_tokens or 0) for c in calls)
+    assert read / whole >= 0.9
+    floors = {load_json(call.manifest)["floor"] for call in calls}
+    assert len(floors) > 5, "the floor did move"
+
+
+async def test_what_the_model_saw_is_rebuilt_to_the_same_bytes(
+    small_runtime: Runtime, wire: WireThread, garden: Session
+) -> None:
+    await play(small_runtime, wire, garden, 40)
+    await small_runtime.edit(
+        await fresh(garden), client_id="edit-0001", turn=1, text="Message x", user_pk=None
+    )
+    await small_runtime.wait_idle(garden.pk)
+    wire.enqueue(Scenario(text="cut off here and", stop_reason="max_tokens"))
+    await ask(small_runtime, garden, "Message y")
+    await small_runtime.go_on(await fresh(garden), client_id="go-on-0001", user_pk=None)
+    await small_runtime.wait_idle(garden.pk)
+    await ask(small_runtime, garden, "Message z")
+    calls = await all_calls()
+    assert len(calls) == len(wire.requests) > 44
+    for call, body in zip(calls, wire.requests, strict=True):
+        rebuilt: Rebuilt = await sync_to_async(rebuild_request)(call.pk)
+        assert rebuilt.matches, (call.pk, rebuilt.reason)
+        assert rebuilt.request is not None
+        assert rebuilt.request.messages == body["messages"]
+        assert rebuilt.request.system == body["system"]
+        assert rebuilt.request.tools == body["tools"]
+        assert rebuilt.request.max_tokens == body["max_tokens"]
+
+
+async def test_a_damaged_manifest_is_said_and_not_raised(
+    small_runtime: Runtime, garden: Session
+) -> None:
+    await ask(small_runtime, garden, "hello")
+    call = await ModelCall.objects.aget()
+    for manifest in ("", "[]", "{}", '{"v": 1}', '{"v": 2}', "{nonsense", call.manifest[:-40]):
+        await ModelCall.objects.aupdate(manifest=manifest)
+        rebuilt = await sync_to_async(rebuild_request)(call.pk)
+        assert rebuilt.request is None
+        assert rebuilt.reason
+
+
+async def test_an_edit_below_the_window_brings_back_what_is_active(
+    small_runtime: Runtime, wire: WireThread, garden: Session
+) -> None:
+    """The floor stood above the edited message: the window would hold nothing else."""
+    await play(small_runtime, wire, garden, 60)
+    floor = (await fresh(garden)).floor_turn
+    turns = [t async for t in garden.turns.filter(role="user", number__lt=floor).order_by("number")]
+    edited = turns[3]
+    await small_runtime.edit(
+        await fresh(garden), client_id="edit-01", turn=edited.number, text="Again", user_pk=None
+    )
+    await small_runtime.wait_idle(garden.pk)
+    sent = [b["text"] for m in wire.requests[-1]["messages"] for b in m["content"] if "text" in b]
+    assert sum(text.startswith("Message ") for text in sent) == 3
+    assert "Again" in sent
+
+
+async def test_a_larger_model_is_given_more_of_the_session(
+    small_runtime: Runtime, wire: WireThread, garden: Session
+) -> None:
+    await play(small_runtime, wire, garden, 60)
+    before = await fresh(garden)
+    assert before.floor_turn > 1
+    assert before.context_limit == SMALL.max_input_tokens
+    small_runtime.models = [
+        replace(SMALL, max_input_tokens=200_000, max_output_tokens=8_000),
+    ]
+    wire.server.models[SMALL.id] = replace(wire.server.models[SMALL.id], max_input_tokens=200_000)
+    await ask(small_runtime, garden, "And now?")
+    after = await fresh(garden)
+    assert after.floor_turn < before.floor_turn
+    assert after.context_limit == 200_000
+    assert 0.5 < after.token_ratio < 2
+
+
+async def test_the_estimate_follows_what_the_provider_counts(
+    small_runtime: Runtime, wire: WireThread, garden: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that counts twice as many tokens a character; nothing is refused."""
+    monkeypatch.setattr("tests.wire.rules.prompt.CHARACTERS_PER_TOKEN", 2)
+    monkeypatch.setattr("tests.wire.prompt_cache.CHARACTERS_PER_TOKEN", 2)
+    await play(small_runtime, wire, garden, 60)
+    assert [exchange.error for exchange in wire.exchanges if exchange.error] == []
+    assert (await fresh(garden)).token_ratio > 1.4
+
+
+@pytest.mark.parametrize(
+    "text", ["知识" * 30_000, '{"a": [1, 2, {"b": null}]}, ' * 4000, "x = f(y)[0]\n" * 8000]
+)
+async def test_an_enormous_message_is_answered(
+    small_runtime: Runtime, wire: WireThread, garden: Session, text: str
+) -> None:
+    run = await ask(small_runtime, garden, text, client_id="client-1")
+    assert run.state == "completed"
+    assert [exchange.error for exchange in wire.exchanges if exchange.error] == []
+    turn = await garden.turns.aget(number=1)
+    assert turn.content == text, "whole in the archive"
+    call = await ModelCall.objects.aget()
+    [entry] = load_json(call.manifest)["shortened"]
+    assert entry["turn"] == 1
+    await ask(small_runtime, garden, "Thanks.")
+    assert [exchange.error for exchange in wire.exchanges if exchange.error] == []
