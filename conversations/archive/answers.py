@@ -61,6 +61,21 @@ def append_answer(
     return appended
 
 
+def append_call(
+    claimed: Claimed, *, call: CallRecord, events: Sequence[PreparedEvent] = ()
+) -> Appended:
+    """Commit a model call that gave no turn: its record, its counters, and rows."""
+    with transaction.atomic():
+        appended = append(
+            claimed.session_pk,
+            session_uuid=claimed.session,
+            events=events,
+            counted=_counted(call, None),
+        )
+        _insert_call(claimed, call, turn_number=None)
+    return appended
+
+
 def append_failed_call(claimed: Claimed, *, call: CallRecord) -> None:
     """Keep the record of a call that gave no answer."""
     _insert_call(claimed, call, turn_number=None)

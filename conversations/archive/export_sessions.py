@@ -16,7 +16,15 @@ from conversations.domain.digest import instant
 from conversations.domain.errors import NotFound
 from conversations.domain.jsontext import dump_json
 from conversations.domain.turns import StoredTurn
-from conversations.models import ChatEvent, JournalGap, Rewind, Session, Turn
+from conversations.models import (
+    ChatEvent,
+    Compaction,
+    JournalGap,
+    Rewind,
+    Session,
+    SessionSkill,
+    Turn,
+)
 
 from .interchange import BLOCKS, METADATA, PAYLOAD, STATE, TOOL_CALLS
 from .turns import COLUMNS
@@ -57,6 +65,8 @@ def session_lines(session: Session) -> Iterator[str]:
     yield from _event_lines(session)
     yield from _rewind_lines(session)
     yield from _gap_lines(session)
+    yield from _skill_lines(session)
+    yield from _compaction_lines(session)
 
 
 def _session_line(session: Session) -> dict[str, Any]:
@@ -166,3 +176,47 @@ def _gap_lines(session: Session) -> Iterator[str]:
     columns = ("from_turn", "to_turn", "after_seq")
     for gap in gaps.order_by("from_turn").values(*columns):
         yield dump_json({"type": "gap"} | gap)
+
+
+def _skill_lines(session: Session) -> Iterator[str]:
+    skills = SessionSkill.objects.filter(session=session.pk, turn_number__lt=session.next_turn)
+    columns = ("pk", "name", "path", "content", "digest", "turn_number", "loaded_at", "metadata")
+    for skill in walk_rows(skills, *columns, key="pk"):
+        line = {
+            "type": "skill",
+            "name": skill["name"],
+            "path": skill["path"],
+            "content": skill["content"],
+            "digest": skill["digest"],
+            "turn": skill["turn_number"],
+            "loaded_at": instant(skill["loaded_at"]),
+            **METADATA.write(skill["metadata"]),
+        }
+        yield dump_json(line)
+
+
+def _compaction_lines(session: Session) -> Iterator[str]:
+    rows = Compaction.objects.select_related("actor", "undone_by").filter(
+        session=session.pk, to_turn__lt=session.next_turn
+    )
+    for row in rows.order_by("pk"):
+        line = {
+            "type": "compaction",
+            "uuid": str(row.uuid),
+            "from_turn": row.from_turn,
+            "to_turn": row.to_turn,
+            "floor_before": row.floor_before,
+            "summary": row.summary,
+            "model": row.model,
+            "reason": row.reason,
+            "before_turns": row.before_turns,
+            "after_turns": row.after_turns,
+            "before_tokens": row.before_tokens,
+            "after_tokens": row.after_tokens,
+            "actor": row.actor.get_username() if row.actor else None,
+            "created_at": instant(row.created_at),
+            "undone_at": _instant(row.undone_at),
+            "undone_by": row.undone_by.get_username() if row.undone_by else None,
+            **METADATA.write(row.metadata),
+        }
+        yield dump_json(_without_nothing(line))

@@ -1,7 +1,9 @@
-"""What follows the rows of an imported session: rewinds, gaps, its coverage."""
+"""What follows the rows of an imported session: rewinds, skills, summaries, gaps, its
+coverage."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from uuid import uuid5
 
 from django.contrib.auth.models import User
 from django.db import transaction
@@ -9,11 +11,30 @@ from django.db.models import F, Model
 
 from conversations.domain.digest import first_digest
 from conversations.domain.jsontext import dump_json, load_json
-from conversations.models import ChatEvent, JournalGap, Rewind, Session, Turn
+from conversations.models import (
+    ChatEvent,
+    Compaction,
+    JournalGap,
+    Rewind,
+    Session,
+    SessionSkill,
+    Turn,
+)
+from conversations.models.context import COMPACTION_REASONS
 
 from .coverage import advance_journal, cover_session, save_gap
-from .interchange import GapLine, RewindLine, SessionLine, Unusable, add_metadata
+from .interchange import (
+    NAMESPACE,
+    CompactionLine,
+    GapLine,
+    RewindLine,
+    SessionLine,
+    SkillLine,
+    Unusable,
+    add_metadata,
+)
 from .numbering import Numbering, Run
+from .skills import digest_of
 
 
 def store_rewind(
@@ -37,10 +58,74 @@ def store_rewind(
     with transaction.atomic():
         if Rewind.objects.filter(session=session.pk, **values).exists():
             return False
-        actor = User.objects.filter(username=line.actor).first() if line.actor else None
+        actor = _find_user(line.actor)
         Rewind.objects.create(session=session, actor=actor, **values)
         Session.objects.filter(pk=session.pk).update(rewind_count=F("rewind_count") + 1)
     return True
+
+
+def store_skill(session: Session, line: SkillLine, *, turns: Numbering) -> bool:
+    """Keep a loaded skill; False if it is kept already. Raises Unusable for one that
+    names a turn which is not there, or that is not what its digest says."""
+    turn = _place(line.turn, turns)
+    if not 1 <= turn <= session.turn_count:
+        raise Unusable("it was loaded at a turn that is not there")
+    digest = digest_of(line.content)
+    if line.digest not in ("", digest):
+        raise Unusable("its content is not what its digest says")
+    values = {"name": line.name, "path": line.path, "digest": digest, "turn_number": turn}
+    values |= {"loaded_at": line.loaded_at or session.created_at}
+    with transaction.atomic():
+        if SessionSkill.objects.filter(session=session.pk, **values).exists():
+            return False
+        SessionSkill.objects.create(
+            session=session, content=line.content, metadata=line.metadata, **values
+        )
+    return True
+
+
+def store_compaction(session: Session, line: CompactionLine, *, turns: Numbering) -> bool:
+    """Keep a summary; False if it is kept already. One that was undone meanwhile is
+    undone here too. Raises Unusable for one that names turns which are not there."""
+    from_turn, to_turn = _place(line.from_turn, turns), _place(line.to_turn, turns)
+    if not 1 <= from_turn <= to_turn <= session.turn_count:
+        raise Unusable("it stands for turns that are not there")
+    if line.reason not in COMPACTION_REASONS:
+        raise Unusable("its reason is not known")
+    uuid = line.uuid or uuid5(NAMESPACE, f"compaction {session.uuid} {to_turn} {line.summary}")
+    undone = {"undone_at": line.undone_at, "undone_by": _find_user(line.undone_by)}
+    with transaction.atomic():
+        known = Compaction.objects.filter(uuid=uuid).first()
+        if known is not None:
+            if known.session_id != session.pk:
+                raise Unusable("another session has a compaction with its uuid")
+            is_news = line.undone_at is not None and known.undone_at is None
+            if is_news:
+                Compaction.objects.filter(pk=known.pk).update(**undone)
+            return is_news
+        Compaction.objects.create(
+            uuid=uuid,
+            session=session,
+            from_turn=from_turn,
+            to_turn=to_turn,
+            floor_before=max(1, turns.refer(line.floor_before) or 1),
+            summary=line.summary,
+            model=line.model,
+            reason=line.reason,
+            before_turns=line.before_turns,
+            after_turns=line.after_turns,
+            before_tokens=line.before_tokens,
+            after_tokens=line.after_tokens,
+            actor=_find_user(line.actor),
+            created_at=line.created_at or session.created_at,
+            metadata=line.metadata,
+            **undone,
+        )
+    return True
+
+
+def _find_user(username: str) -> User | None:
+    return User.objects.filter(username=username).first() if username else None
 
 
 def _place(original: int, numbering: Numbering) -> int:

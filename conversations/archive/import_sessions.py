@@ -29,23 +29,29 @@ from .import_markers import (
     remember_runs,
     remembered_runs,
     restore_coverage,
+    store_compaction,
     store_rewind,
+    store_skill,
 )
 from .import_rows import ImportedEvent, ImportedTurn, store_rows
 from .import_targets import ImportTarget, SessionFinder
 from .interchange import (
+    CompactionLine,
     EventLine,
     GapLine,
     RewindLine,
     SessionLine,
+    SkillLine,
     Unusable,
     add_metadata,
     parse_object,
+    read_compaction,
     read_event,
     read_gap,
     read_lines,
     read_rewind,
     read_session,
+    read_skill,
     read_turn,
 )
 from .numbering import Numbering
@@ -78,6 +84,8 @@ class ImportCounts:
     events_added: int = 0
     events_unchanged: int = 0
     rewinds_added: int = 0
+    skills_added: int = 0
+    compactions_added: int = 0
     skipped: int = 0
     conflicts: int = 0
     repaired: int = 0
@@ -106,6 +114,8 @@ class _Open:
     pending_chars: int = 0
     rewinds: list[tuple[int, RewindLine]] = field(default_factory=list)
     gaps: list[tuple[int, GapLine]] = field(default_factory=list)
+    skills: list[tuple[int, SkillLine]] = field(default_factory=list)
+    compactions: list[tuple[int, CompactionLine]] = field(default_factory=list)
     warned: set[str] = field(default_factory=set)
 
 
@@ -155,6 +165,8 @@ class _Importer:
             "event": self._take_event,
             "rewind": self._take_rewind,
             "gap": self._take_gap,
+            "skill": self._take_skill,
+            "compaction": self._take_compaction,
         }
 
     def take(self, line: int, raw: bytes | None, following: bytes) -> None:
@@ -280,6 +292,12 @@ class _Importer:
     def _take_gap(self, opened: _Open, line: int, value: dict[str, Any]) -> None:
         opened.gaps.append((line, read_gap(value)))
 
+    def _take_skill(self, opened: _Open, line: int, value: dict[str, Any]) -> None:
+        opened.skills.append((line, read_skill(value)))
+
+    def _take_compaction(self, opened: _Open, line: int, value: dict[str, Any]) -> None:
+        opened.compactions.append((line, read_compaction(value)))
+
     def _place(
         self, opened: _Open, numbering: Numbering, kind: str, original: Any, line: int
     ) -> int:
@@ -336,6 +354,8 @@ class _Importer:
         session.refresh_from_db()
         if not opened.is_busy:
             self._store_rewinds(opened)
+            self._store_skills(opened)
+            self._store_compactions(opened)
             self._settle_coverage(opened)
             render_uncovered_turns(session)
         if opened.is_new:
@@ -356,6 +376,24 @@ class _Importer:
                 continue
             self._counts.rewinds_added += is_new
             opened.has_grown |= is_new
+
+    def _store_skills(self, opened: _Open) -> None:
+        for line, skill in opened.skills:
+            try:
+                is_new = store_skill(opened.session, skill, turns=opened.turns)
+            except Unusable as error:
+                self._skip(line, str(error))
+                continue
+            self._counts.skills_added += is_new
+
+    def _store_compactions(self, opened: _Open) -> None:
+        for line, compaction in opened.compactions:
+            try:
+                is_new = store_compaction(opened.session, compaction, turns=opened.turns)
+            except Unusable as error:
+                self._skip(line, str(error))
+                continue
+            self._counts.compactions_added += is_new
 
     def _settle_coverage(self, opened: _Open) -> None:
         session, header = opened.session, opened.header

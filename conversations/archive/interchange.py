@@ -110,6 +110,41 @@ class GapLine:
     after_seq: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkillLine:
+    """``digest`` is what the file says of the content; empty: nothing."""
+
+    name: str
+    path: str
+    content: str
+    digest: str
+    turn: int
+    loaded_at: datetime | None
+    metadata: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionLine:
+    """``uuid`` is None where the line names none."""
+
+    uuid: UUID | None
+    from_turn: int
+    to_turn: int
+    floor_before: int
+    summary: str
+    model: str
+    reason: str
+    before_turns: int
+    after_turns: int
+    before_tokens: int
+    after_tokens: int
+    actor: str
+    created_at: datetime | None
+    undone_at: datetime | None
+    undone_by: str
+    metadata: str
+
+
 def read_lines(stream: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
     """Numbered lines that are not blank; None for one that is too long."""
     number = 0
@@ -441,6 +476,50 @@ def read_gap(value: dict[str, Any]) -> GapLine:
     keys = _Keys(value)
     return GapLine(
         **_required({name: keys.number(name) for name in ("from_turn", "to_turn", "after_seq")})
+    )
+
+
+def read_skill(value: dict[str, Any]) -> SkillLine:
+    """Raises Unusable for one without a name, a text or its turn."""
+    keys = _Keys(value)
+    numbers = _required({"turn": keys.number("turn")})
+    name = keys.text("name", limit=120)
+    content = keys.optional_text("content")
+    if not name or content is None:
+        raise Unusable("a skill has a name and a content")
+    return SkillLine(
+        name=name,
+        path=keys.text("path", limit=1024),
+        content=content,
+        digest=keys.text("digest", limit=64),
+        turn=numbers["turn"],
+        loaded_at=keys.moment("loaded_at"),
+        metadata=keys.metadata(),
+    )
+
+
+def read_compaction(value: dict[str, Any]) -> CompactionLine:
+    """Raises Unusable for one without a summary or its turns."""
+    keys = _Keys(value)
+    numbers = _required({name: keys.number(name) for name in ("from_turn", "to_turn")})
+    summary = keys.text("summary")
+    if not summary.strip():
+        raise Unusable("a compaction has a summary")
+    uuid = keys.take("uuid")
+    sizes = ("before_turns", "after_turns", "before_tokens", "after_tokens")
+    return CompactionLine(
+        uuid=session_uuid(uuid),
+        **numbers,
+        floor_before=keys.number("floor_before") or 1,
+        summary=summary,
+        model=keys.text("model", limit=120),
+        reason=keys.text("reason", limit=12),
+        **{name: keys.number(name) or 0 for name in sizes},
+        actor=keys.text("actor"),
+        created_at=keys.moment("created_at"),
+        undone_at=keys.moment("undone_at"),
+        undone_by=keys.text("undone_by"),
+        metadata=keys.metadata(),
     )
 
 

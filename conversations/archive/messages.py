@@ -85,7 +85,7 @@ def accept_message(
         known_pk, busy = _known_and_busy(cursor, session.pk, client_id)
         if known_pk is not None:
             return _accepted_before(Run.objects.get(pk=known_pk))
-        _refuse_archived(is_archived)
+        refuse_archived(is_archived)
         if busy > max_queued:
             raise Conflict(
                 f"{busy - 1} messages wait already. Withdraw one, or wait for an answer.",
@@ -136,14 +136,16 @@ _RUN_FIELDS = [field for field in Run._meta.concrete_fields if not field.primary
 _RUN_COLUMNS = ", ".join(str(field.column) for field in _RUN_FIELDS)
 
 
-def _refuse_archived(is_archived: bool) -> None:
+def refuse_archived(is_archived: bool) -> None:
+    """Raises Conflict for a session that is archived."""
     if is_archived:
         raise Conflict(
             "This session is archived. Bring it back to go on with it.", code="session_archived"
         )
 
 
-def _known(session: Session, client_id: str) -> Accepted | None:
+def find_accepted(session: Session, client_id: str) -> Accepted | None:
+    """What became of the request with this ``client_id``, if there was one."""
     run = Run.objects.filter(session=session.pk, client_id=client_id).first()
     return None if run is None else _accepted_before(run)
 
@@ -220,11 +222,11 @@ def edit_message(
         raise Rejected("A message needs at least one character.", code="message_empty")
     with transaction.atomic():
         is_archived = lock_session(session.pk)
-        known = _known(session, client_id)
+        known = find_accepted(session, client_id)
         if known is not None:
             return Restarted(accepted=known, rewound=Rewound(from_seq=1, to_seq=0))
-        _refuse_archived(is_archived)
-        _refuse_busy(session.pk)
+        refuse_archived(is_archived)
+        refuse_busy(session.pk)
         _require_active_user_turn(session, turn)
         rewound = append_rewind(
             session,
@@ -248,11 +250,11 @@ def answer_again(
     """
     with transaction.atomic():
         is_archived = lock_session(session.pk)
-        known = _known(session, client_id)
+        known = find_accepted(session, client_id)
         if known is not None:
             return Restarted(accepted=known, rewound=Rewound(from_seq=1, to_seq=0))
-        _refuse_archived(is_archived)
-        _refuse_busy(session.pk)
+        refuse_archived(is_archived)
+        refuse_busy(session.pk)
         chosen = turn if turn is not None else last_user_turn(session.pk)
         if chosen is None:
             raise Rejected("There is no message to answer yet.", code="nothing_to_answer")
@@ -268,25 +270,31 @@ def answer_again(
         return Restarted(accepted=_accepted(run, None), rewound=rewound)
 
 
+def create_run(
+    session: Session, client_id: str, kind: str, user_pk: int | None, **fields: Any
+) -> Accepted:
+    """Queue a run that belongs to a message which is a turn already."""
+    return _accepted(_create_run(session, client_id, kind, user_pk, **fields), None)
+
+
 def continue_run(session: Session, *, client_id: str, user_pk: int | None) -> Accepted:
     """Go on after an answer that was cut off. Raises Conflict while a run is active,
     Rejected when there is nothing to go on from."""
     with transaction.atomic():
         is_archived = lock_session(session.pk)
-        known = _known(session, client_id)
+        known = find_accepted(session, client_id)
         if known is not None:
             return known
-        _refuse_archived(is_archived)
-        _refuse_busy(session.pk)
+        refuse_archived(is_archived)
+        refuse_busy(session.pk)
         turn = last_user_turn(session.pk)
         if turn is None:
             raise Rejected("There is nothing to go on from yet.", code="nothing_to_answer")
-        return _accepted(
-            _create_run(session, client_id, states.CONTINUE, user_pk, user_turn=turn), None
-        )
+        return create_run(session, client_id, states.CONTINUE, user_pk, user_turn=turn)
 
 
-def _refuse_busy(session_pk: int) -> None:
+def refuse_busy(session_pk: int) -> None:
+    """Raises Conflict while a run is active or waits."""
     if Run.objects.filter(session=session_pk, state__in=(*ACTIVE_STATES, QUEUED)).exists():
         raise Conflict("An answer is being written. Stop it first.", code="session_busy")
 

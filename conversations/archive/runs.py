@@ -215,6 +215,10 @@ INTERRUPTED_TEXT = (
     "The server stopped while this answer was being written. What had arrived is kept."
 )
 
+COMPACTION_INTERRUPTED_TEXT = (
+    "The server stopped while a summary was being written. Nothing has changed."
+)
+
 
 def interrupt_run(run_pk: int) -> list[Row]:
     """End a run whose process is gone: its draft becomes a partial turn, and a row
@@ -230,21 +234,26 @@ def interrupt_run(run_pk: int) -> list[Row]:
         if not changed:
             return []
         _, rows = _keep_draft(run.pk, run.session_id, run.session.uuid)
-        notice = Info(
-            text=INTERRUPTED_TEXT,
-            kind="interrupted",
-            code="interrupted",
-            action="continue",
-            run=str(run.uuid),
-        )
-        footer = TurnSeparator(run=str(run.uuid), state=states.INTERRUPTED)
         appended = append(
             run.session_id,
             session_uuid=run.session.uuid,
-            events=[NewEvent(payload=notice), NewEvent(payload=footer)],
+            events=[NewEvent(payload=payload) for payload in _interrupted_rows(run)],
         )
         ToolCall.objects.filter(run=run_pk, state="started").update(state="interrupted")
     return rows + appended.rows
+
+
+def _interrupted_rows(run: Run) -> list[Payload]:
+    if run.kind == states.COMPACT:
+        return [Info(text=COMPACTION_INTERRUPTED_TEXT, code="compaction_interrupted")]
+    notice = Info(
+        text=INTERRUPTED_TEXT,
+        kind="interrupted",
+        code="interrupted",
+        action="continue",
+        run=str(run.uuid),
+    )
+    return [notice, TurnSeparator(run=str(run.uuid), state=states.INTERRUPTED)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from django.utils import timezone
 from conversations.domain.digest import first_digest
 from conversations.domain.errors import NotFound, Rejected
 from conversations.domain.jsontext import dump_json
-from conversations.domain.runs import ACTIVE_STATES, IDLE, INTERRUPTED, QUEUED
+from conversations.domain.runs import ACTIVE_STATES, COMPACT, IDLE, INTERRUPTED, QUEUED
 from conversations.domain.text import one_line, storable
 from conversations.domain.turns import StoredTurn
 from conversations.models import Membership, Run, Session, Workspace
@@ -216,7 +216,8 @@ def _parse_list_cursor(text: str) -> tuple[datetime, int]:
 
 
 def _listed(sessions: QuerySet[Session]) -> QuerySet[Session, Any]:
-    latest = Run.objects.filter(session=OuterRef("pk")).order_by("-id").values("state")[:1]
+    answers = Run.objects.filter(session=OuterRef("pk")).exclude(kind=COMPACT)
+    latest = answers.order_by("-id").values("state")[:1]
     active = Run.objects.filter(session=OuterRef("pk"), state__in=ACTIVE_STATES)
     return (
         sessions.order_by("-last_active_at", "-pk")

@@ -12,9 +12,18 @@ from django.db.models import Q, QuerySet
 
 from conversations.domain.digest import first_digest
 from conversations.domain.turns import NewTurn
-from conversations.models import ChatEvent, JournalGap, Rewind, Session, Turn
+from conversations.models import (
+    ChatEvent,
+    Compaction,
+    JournalGap,
+    Rewind,
+    Session,
+    SessionSkill,
+    Turn,
+)
 
 from .append import event_digest, turn_digest
+from .skills import digest_of
 from .turns import COLUMNS
 from .walking import walk_rows
 
@@ -49,7 +58,9 @@ def verify_sessions(*, session: UUID | None = None) -> Iterator[Verified]:
 def verify_session(session: Session) -> Verified:
     turns, turn_problem = _walked(_walk_turns, session, "turn")
     events, event_problem = _walked(_walk_events, session, "event")
-    problem = turn_problem or event_problem or _check_rewinds(session) or _check_gaps(session)
+    problem = turn_problem or event_problem
+    for check in (_check_rewinds, _check_gaps, _check_skills, _check_compactions):
+        problem = problem or check(session)
     return Verified(session=session.uuid, turns=turns, events=events, problem=problem)
 
 
@@ -93,6 +104,27 @@ def _check_gaps(session: Session) -> str:
         if not reached < low <= high or not after <= after_seq < now["next_seq"]:
             return f"the gap of turns {low} to {high} does not fit into the journal"
         reached, after = high, after_seq
+    return ""
+
+
+def _check_skills(session: Session) -> str:
+    """Loaded skills are what they were, and belong to turns of the session."""
+    skills = SessionSkill.objects.filter(session=session.pk)
+    columns = ("pk", "name", "content", "digest", "turn_number")
+    for skill in walk_rows(skills, *columns, key="pk"):
+        if digest_of(skill["content"]) != skill["digest"]:
+            return f"the skill {skill['name']} is not what its digest says"
+        if skill["turn_number"] >= _counters(session)["next_turn"]:
+            return f"the skill {skill['name']} was loaded at a turn that is missing"
+    return ""
+
+
+def _check_compactions(session: Session) -> str:
+    """Summaries stand for turns of the session."""
+    rows = Compaction.objects.filter(session=session.pk).order_by("-to_turn")
+    last = rows.values_list("to_turn", flat=True).first() or 0
+    if last >= _counters(session)["next_turn"]:
+        return f"a summary stands for turn {last}, which is missing"
     return ""
 
 

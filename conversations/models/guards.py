@@ -67,6 +67,7 @@ GUARDED = {
         "session_id",
         "from_turn",
         "to_turn",
+        "floor_before",
         "summary",
         "model",
         "reason",

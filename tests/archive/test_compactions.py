@@ -1,0 +1,364 @@
+"""Loaded skills and summaries: kept, interpreted, undone, and taken along."""
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import DatabaseError, connection, transaction
+
+from conversations.archive.answers import CallRecord
+from conversations.archive.append import NewEvent, append, prepare_event
+from conversations.archive.compactions import (
+    CompactionRequest,
+    NewCompaction,
+    append_compaction,
+    read_active_compaction,
+    read_compaction,
+    read_last_attempt,
+    request_compaction,
+    undo_compaction,
+)
+from conversations.archive.export_sessions import session_lines
+from conversations.archive.import_sessions import ImportCounts, import_file
+from conversations.archive.import_targets import ImportTarget
+from conversations.archive.rewinds import append_rewind
+from conversations.archive.runs import claim_next_run, finish_run
+from conversations.archive.sessions import archive_session, get_session, save_floor
+from conversations.archive.skills import append_loaded_skill, read_loaded_skills
+from conversations.archive.verify import verify_session
+from conversations.domain.errors import Conflict, NotFound, Rejected
+from conversations.domain.events import Info, UserMessage
+from conversations.domain.turns import NewTurn
+from conversations.models import Compaction, Run, Session, SessionSkill
+from tests.archive.test_export import forget_sessions
+from tests.archive.test_verify import tamper
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def talked(session: Session) -> Session:
+    """A session of ten turns."""
+    for number in range(5):
+        append(
+            session.pk,
+            session_uuid=session.uuid,
+            turns=[NewTurn(role="user", content=f"q{number}")],
+            events=[NewEvent(payload=UserMessage(text=f"q{number}"), new=0)],
+        )
+        append(
+            session.pk,
+            session_uuid=session.uuid,
+            turns=[NewTurn(role="assistant", content=f"a{number}")],
+        )
+    return get_session(session.uuid)
+
+
+def compact(session: Session, *, to_turn: int, floor: int = 1, tokens: int = 0) -> Compaction:
+    """Let a run write a summary, and move the window's floor as assembling it does."""
+    request_compaction(
+        session,
+        client_id=f"client-{uuid4().hex[:20]}",
+        request=CompactionRequest(reason="manual", tokens=tokens),
+        user_pk=session.owner_id,
+    )
+    claimed = claim_next_run(session.pk, owner="test")
+    assert claimed is not None
+    new = NewCompaction(
+        uuid=uuid4(),
+        from_turn=1,
+        to_turn=to_turn,
+        floor_before=floor,
+        summary=f"summary to {to_turn}",
+        model="m",
+        reason="manual",
+        before_turns=10,
+        after_turns=5,
+        before_tokens=1000,
+        after_tokens=100,
+    )
+    row = prepare_event(
+        NewEvent(payload=Info(text="Summarised.", code="compacted")), session_uuid=session.uuid
+    )
+    call = CallRecord(
+        ordinal=0, model="m", manifest="{}", request_digest="", input_tokens=70, output_tokens=7
+    )
+    append_compaction(claimed, new=new, event=row, call=call)
+    save_floor(session.pk, floor=to_turn + 1)
+    return Compaction.objects.get(uuid=new.uuid)
+
+
+def in_force(session: Session) -> int | None:
+    found = read_active_compaction(session.pk)
+    return found.to_turn if found else None
+
+
+def floor(session: Session) -> int:
+    return get_session(session.uuid).floor_turn
+
+
+def test_keeping_a_summary_ends_its_run_and_counts_its_call(talked: Session) -> None:
+    compact(talked, to_turn=4)
+    run = Run.objects.get(session=talked)
+    assert (run.kind, run.state, run.model_calls.count()) == ("compact", "completed", 1)
+    counted = get_session(talked.uuid)
+    assert (counted.input_tokens, counted.output_tokens, counted.turn_count) == (70, 7, 10)
+    assert verify_session(counted).problem == ""
+
+
+def test_the_newest_summary_is_in_force(talked: Session) -> None:
+    assert in_force(talked) is None
+    first = compact(talked, to_turn=4)
+    compact(talked, to_turn=8)
+    assert in_force(talked) == 8
+    assert read_compaction(first.pk).summary == "summary to 4"
+    with pytest.raises(NotFound):
+        read_compaction(first.pk + 100)
+
+
+def test_undoing_one_brings_back_the_one_before_and_the_floor(talked: Session, user: User) -> None:
+    first = compact(talked, to_turn=4, floor=3)
+    second = compact(talked, to_turn=8, floor=5)
+    rows = undo_compaction(talked, uuid=second.uuid, user_pk=user.pk).rows
+    assert "The summary of turns 1–8 is undone." in rows[0].html
+    assert (in_force(talked), floor(talked)) == (4, 5)
+    undo_compaction(talked, uuid=first.uuid, user_pk=user.pk)
+    assert (in_force(talked), floor(talked)) == (None, 3)
+    second.refresh_from_db()
+    assert second.undone_by == user
+    with pytest.raises(Conflict):
+        undo_compaction(talked, uuid=first.uuid, user_pk=user.pk)
+    with pytest.raises(NotFound):
+        undo_compaction(talked, uuid=uuid4(), user_pk=user.pk)
+
+
+def test_undoing_the_older_one_first_ends_at_the_same_floor(talked: Session, user: User) -> None:
+    first = compact(talked, to_turn=4)
+    second = compact(talked, to_turn=8, floor=5)
+    undo_compaction(talked, uuid=first.uuid, user_pk=user.pk)
+    assert (in_force(talked), floor(talked)) == (8, 9)
+    undo_compaction(talked, uuid=second.uuid, user_pk=user.pk)
+    assert (in_force(talked), floor(talked)) == (None, 1)
+
+
+def test_a_floor_that_moved_on_stays(talked: Session, user: User) -> None:
+    only = compact(talked, to_turn=4)
+    save_floor(talked.pk, floor=7)
+    undo_compaction(talked, uuid=only.uuid, user_pk=user.pk)
+    assert floor(talked) == 7
+
+
+def test_a_summary_of_rewound_turns_is_not_in_force(talked: Session) -> None:
+    append_rewind(talked, from_turn=3, from_seq=None, reason="edit", actor_pk=None)
+    append(talked.pk, session_uuid=talked.uuid, turns=[NewTurn(role="user", content="anew")])
+    compact(talked, to_turn=2)
+    compact(talked, to_turn=11)
+    assert in_force(talked) == 11
+    append_rewind(talked, from_turn=11, from_seq=None, reason="edit", actor_pk=None)
+    assert in_force(talked) == 2
+
+
+def test_only_the_undoing_can_be_written(talked: Session) -> None:
+    compact(talked, to_turn=4)
+    append_loaded_skill(talked.pk, name="a", path="p", content="c", turn=2)
+    for table, column in (("compaction", "summary"), ("sessionskill", "content")):
+        for sql in (
+            f"UPDATE conversations_{table} SET {column} = 'x'",
+            f"DELETE FROM conversations_{table}",
+        ):
+            with pytest.raises(DatabaseError, match="append-only"), transaction.atomic():
+                connection.cursor().execute(sql)
+
+
+def test_it_waits_for_nobody_and_needs_something_to_say(session: Session, talked: Session) -> None:
+    def ask(session: Session, reason: str = "manual") -> None:
+        request_compaction(
+            session,
+            client_id="client-id",
+            request=CompactionRequest(reason=reason),
+            user_pk=None,
+        )
+
+    ask(talked)
+    ask(talked)
+    assert Run.objects.count() == 1
+    claimed = claim_next_run(talked.pk, owner="x")
+    assert claimed is not None
+    with pytest.raises(Conflict):
+        request_compaction(
+            talked,
+            client_id="client-other",
+            request=CompactionRequest(reason="manual"),
+            user_pk=None,
+        )
+    finish_run(claimed, state="stopped", payloads=[])
+
+
+def test_an_archived_session_is_summarised_at_its_end_only(talked: Session) -> None:
+    archive_session(talked, archived=True)
+    for reason in ("manual", "threshold"):
+        with pytest.raises(Conflict):
+            request_compaction(
+                talked,
+                client_id="client-a",
+                request=CompactionRequest(reason=reason),
+                user_pk=None,
+            )
+    request_compaction(
+        talked, client_id="client-b", request=CompactionRequest(reason="end"), user_pk=None
+    )
+    assert Run.objects.get().kind == "compact"
+
+
+def test_an_empty_session_has_nothing_to_summarise(session: Session) -> None:
+    with pytest.raises(Rejected):
+        request_compaction(
+            session,
+            client_id="client-a",
+            request=CompactionRequest(reason="manual"),
+            user_pk=None,
+        )
+
+
+def test_the_last_attempt_is_remembered(talked: Session, user: User) -> None:
+    assert read_last_attempt(talked.pk) is None
+    done = compact(talked, to_turn=4, tokens=5000)
+    attempt = read_last_attempt(talked.pk)
+    assert attempt is not None
+    assert (attempt.tokens, attempt.helped) == (5000, True)
+    undo_compaction(talked, uuid=done.uuid, user_pk=user.pk)
+    attempt = read_last_attempt(talked.pk)
+    assert attempt is not None
+    assert not attempt.helped
+
+
+def lines_of(session: Session) -> list[str]:
+    return list(session_lines(get_session(session.uuid)))
+
+
+def restore(lines: list[str], user: User) -> tuple[ImportCounts, list[str]]:
+    counts, reports = ImportCounts(), list[str]()
+    import_file(
+        io.BytesIO("\n".join(lines).encode()),
+        target=ImportTarget(default_owner=user, root=Path("/nonexistent")),
+        counts=counts,
+        report=lambda line, text: reports.append(text),
+    )
+    return counts, reports
+
+
+def test_both_come_back_from_an_export_as_they_were(talked: Session, user: User) -> None:
+    append_loaded_skill(talked.pk, name="a", path="skills/a/SKILL.md", content="ä\n", turn=2)
+    first = compact(talked, to_turn=4)
+    compact(talked, to_turn=8, floor=5)
+    undo_compaction(talked, uuid=first.uuid, user_pk=user.pk)
+    before = lines_of(talked)
+    forget_runs_and_sessions()
+    counts, reports = restore(before, user)
+    assert (reports, counts.skills_added, counts.compactions_added) == ([], 1, 2)
+    restored = get_session(talked.uuid)
+    assert lines_of(restored) == before
+    assert (in_force(restored), verify_session(restored).problem) == (8, "")
+    [skill] = read_loaded_skills(restored.pk)
+    assert (skill.content, skill.turn) == ("ä\n", 2)
+    counts, reports = restore(before, user)
+    assert (reports, counts.skills_added, counts.compactions_added) == ([], 0, 0)
+
+
+def forget_runs_and_sessions() -> None:
+    for run in Run.objects.all():
+        run.model_calls.all().delete()
+    Run.objects.all().delete()
+    forget_sessions()
+
+
+def test_a_newer_export_brings_the_undoing(talked: Session, user: User) -> None:
+    done = compact(talked, to_turn=4)
+    old = lines_of(talked)
+    undo_compaction(talked, uuid=done.uuid, user_pk=user.pk)
+    new = lines_of(talked)
+    forget_runs_and_sessions()
+    restore(old, user)
+    assert in_force(get_session(talked.uuid)) == 4
+    counts, _ = restore(new, user)
+    assert (counts.compactions_added, in_force(get_session(talked.uuid))) == (1, None)
+    restore(old, user)
+    assert in_force(get_session(talked.uuid)) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"turn": 99}, "it was loaded at a turn that is not there"),
+        ({"turn": 0}, "it was loaded at a turn that is not there"),
+        ({"content": "other"}, "its content is not what its digest says"),
+        ({"content": None}, "a skill has a name and a content"),
+        ({"turn": "x"}, "no number for turn"),
+    ],
+)
+def test_a_skill_line_that_cannot_be_is_reported(
+    talked: Session, user: User, changes: dict[str, Any], reason: str
+) -> None:
+    append_loaded_skill(talked.pk, name="a", path="p", content="c", turn=2)
+    head, *_ = lines = lines_of(talked)
+    line = json.loads(lines[-1]) | changes
+    counts, reports = restore([head, dumped(line)], user)
+    assert (counts.skipped, counts.skills_added) == (1, 0)
+    assert reports[0].startswith(f"skipped: {reason}")
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"to_turn": 99}, "it stands for turns that are not there"),
+        ({"from_turn": 5}, "it stands for turns that are not there"),
+        ({"reason": "whim"}, "its reason is not known"),
+        ({"summary": " "}, "a compaction has a summary"),
+        ({"to_turn": None}, "no number for to_turn"),
+    ],
+)
+def test_a_compaction_line_that_cannot_be_is_reported(
+    talked: Session, user: User, changes: dict[str, Any], reason: str
+) -> None:
+    compact(talked, to_turn=4)
+    head, *_ = lines = lines_of(talked)
+    line = json.loads(lines[-1]) | {"uuid": str(uuid4())} | changes
+    counts, reports = restore([head, dumped(line)], user)
+    assert (counts.skipped, counts.compactions_added) == (1, 0)
+    assert reports[0].startswith(f"skipped: {reason}")
+
+
+def dumped(line: dict[str, Any]) -> str:
+    return json.dumps(line)
+
+
+def test_unknown_keys_of_a_line_are_kept(talked: Session, user: User) -> None:
+    append_loaded_skill(talked.pk, name="a", path="p", content="c", turn=2)
+    compact(talked, to_turn=4)
+    head, *_ = lines = lines_of(talked)
+    new = {"uuid": str(uuid4()), "colour": "red"}
+    changed = [json.loads(line) | {"colour": "red"} for line in lines[-2:]]
+    changed = [changed[0] | {"loaded_at": "2026-01-01"}, changed[1] | new]
+    restore([head, *map(dumped, changed)], user)
+    kept = [SessionSkill.objects.latest("pk").metadata, Compaction.objects.latest("pk").metadata]
+    assert kept == ['{"colour":"red"}'] * 2
+
+
+@pytest.mark.parametrize(
+    ("sql", "found"),
+    [
+        ("UPDATE conversations_sessionskill SET content = 'x'", "is not what its digest says"),
+        ("UPDATE conversations_sessionskill SET turn_number = 99", "at a turn that is missing"),
+        ("UPDATE conversations_compaction SET to_turn = 99", "turn 99, which is missing"),
+    ],
+)
+def test_verifying_finds_what_was_changed(talked: Session, sql: str, found: str) -> None:
+    append_loaded_skill(talked.pk, name="a", path="p", content="c", turn=2)
+    compact(talked, to_turn=4)
+    assert verify_session(get_session(talked.uuid)).problem == ""
+    tamper(sql)
+    assert found in verify_session(get_session(talked.uuid)).problem
