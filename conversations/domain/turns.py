@@ -154,7 +154,7 @@ def _assistant_rows(turn: StoredTurn) -> Iterator[Payload]:
 
 
 def _tool_rows(turn: StoredTurn) -> Iterator[Payload]:
-    ok, output, error = _tool_outcome(turn)
+    ok, output, error = read_tool_outcome(turn)
     yield ToolCallCompleted(
         call_id=turn.tool_call_id or "",
         name=turn.tool_name or "tool",
@@ -167,7 +167,7 @@ def _tool_rows(turn: StoredTurn) -> Iterator[Payload]:
             yield _indicator(block)
 
 
-def _tool_outcome(turn: StoredTurn) -> tuple[bool | None, str, str]:
+def read_tool_outcome(turn: StoredTurn) -> tuple[bool | None, str, str]:
     """Outcome, output and error: from a recorded result object where the content
     is one (``{"success", "output", "error"}``), else the content itself."""
     metadata = read_metadata(turn)

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from . import load_skill
+from . import conversation_recall, load_skill
 from .tool import Tool, ToolContext, ToolResult
 
-TOOLS: dict[str, Tool] = {tool.name: tool for tool in (load_skill.TOOL,)}
+TOOLS: dict[str, Tool] = {tool.name: tool for tool in (conversation_recall.TOOL, load_skill.TOOL)}
 
 
 def offered_tools() -> list[dict[str, Any]]:

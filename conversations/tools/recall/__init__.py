@@ -1,0 +1,1 @@
+"""What the actions of ``conversation_recall`` do: a module for each."""
