@@ -6,6 +6,9 @@ ARCHIVE = "archive"
 SLIDING_WINDOW = "sliding_window"
 SUMMARIZE = "summarize"
 
+ADDED = ("[Session state", "[Archive:", "[System:", "[Summary of turns", "[Note:", "[Skill ")
+"""How the texts begin that a window adds to what was said."""
+
 STRATEGIES = (ARCHIVE, SLIDING_WINDOW, SUMMARIZE)
 
 
@@ -22,3 +25,8 @@ class WindowRules:
     low_water: float = 0.4
     message_share: float = 0.5
     result_share: float = 0.15
+
+
+def is_added(text: str) -> bool:
+    """Whether a window put this text beside what the person wrote."""
+    return text.startswith(ADDED)

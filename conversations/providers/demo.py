@@ -24,6 +24,7 @@ from conversations.domain.stream import (
     StreamItem,
     Usage,
 )
+from conversations.domain.windows import is_added
 from conversations.providers.demo_script import (
     LABEL,
     choose_script,
@@ -174,14 +175,14 @@ def read_blocks(message: dict[str, Any]) -> list[Block]:
 
 
 def read_last_text(request: ModelRequest) -> str:
-    """What the person wrote last: the first text of the last message that has one.
-
-    What follows in the same message was put there for the model, such as the
-    session's state.
-    """
+    """What the person wrote last, in the last message that has a text of theirs."""
     for message in reversed(request.messages):
         if message.get("role") == "user":
-            texts = [block["text"] for block in read_blocks(message) if block["type"] == "text"]
+            texts = [
+                block["text"]
+                for block in read_blocks(message)
+                if block["type"] == "text" and not is_added(block["text"])
+            ]
             if texts:
                 return str(texts[0])
     return ""

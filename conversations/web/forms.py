@@ -13,6 +13,15 @@ from conversations.models import Membership
 _CLIENT_ID = re.compile(r"[A-Za-z0-9_-]{8,64}")
 
 
+_WINDOW_FIELDS = (
+    "window_strategy",
+    "keep_recent",
+    "high_water",
+    "low_water",
+    "reads_instruction_files",
+)
+
+
 class WorkspaceForm(forms.Form):
     name = forms.CharField(max_length=120, required=False, strip=True)
     root = forms.CharField(max_length=1024, label="Folder", strip=True)
@@ -25,9 +34,56 @@ class WorkspaceSettingsForm(forms.Form):
     )
     default_model = forms.CharField(max_length=120, required=False, strip=True)
 
+    window_strategy = forms.ChoiceField(
+        required=False,
+        label="What stands for turns that do not fit",
+        choices=(
+            ("", "As this server does"),
+            ("archive", "The archive, which the model can search"),
+            ("sliding_window", "A one-line note"),
+            ("summarize", "A summary by a cheaper model"),
+        ),
+    )
+    keep_recent = forms.IntegerField(
+        required=False,
+        min_value=1,
+        max_value=1000,
+        label="Exchanges that stay",
+        help_text="A message with all that answers it is one; they stay while they fit.",
+    )
+    high_water = forms.IntegerField(
+        required=False,
+        min_value=1,
+        max_value=100,
+        label="High mark in percent",
+        help_text="When the history fills more of the window, its start moves.",
+    )
+    low_water = forms.IntegerField(
+        required=False,
+        min_value=1,
+        max_value=100,
+        label="Low mark in percent",
+        help_text="What the history fills after that, at most.",
+    )
+    reads_instruction_files = forms.TypedChoiceField(
+        required=False,
+        label="AGENTS.md and CLAUDE.md in the folder",
+        choices=(("", "As this server does"), ("yes", "Read them"), ("no", "Leave them out")),
+        coerce=lambda value: value == "yes",
+        empty_value=None,
+    )
+
     def __init__(self, *args: Any, models: Sequence[str], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._models = models
+
+        for name in ("keep_recent", "high_water", "low_water"):
+            self.fields[name].widget.attrs["placeholder"] = getattr(settings.LOOM, name)
+
+    @property
+    def window_is_set(self) -> bool:
+        """Whether any rule of the window is the workspace's own, or is wrong."""
+        return bool(self.errors) or any(self[name].value() for name in _WINDOW_FIELDS)
 
     def clean_default_model(self) -> str:
         """Empty: the server's default."""
@@ -35,6 +91,17 @@ class WorkspaceSettingsForm(forms.Form):
         if chosen and chosen not in self._models:
             raise forms.ValidationError("This model is not on offer.")
         return chosen
+
+    def clean(self) -> dict[str, Any]:
+        """The marks are checked as they would be in force."""
+        values: dict[str, Any] = super().clean() or self.cleaned_data
+        high = values.get("high_water") or settings.LOOM.high_water
+        low = values.get("low_water") or settings.LOOM.low_water
+        if low >= high:
+            raise forms.ValidationError(
+                f"The low mark ({low} %) has to be below the high mark ({high} %)."
+            )
+        return values
 
 
 class MemberForm(forms.Form):

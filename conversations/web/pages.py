@@ -158,6 +158,13 @@ def _settings_form(found: Workspace, data: Any = None) -> WorkspaceSettingsForm:
         "name": found.name,
         "instructions": found.instructions,
         "default_model": found.default_model,
+        "window_strategy": found.window_strategy,
+        "keep_recent": found.keep_recent,
+        "high_water": found.high_water,
+        "low_water": found.low_water,
+        "reads_instruction_files": {None: "", True: "yes", False: "no"}[
+            found.reads_instruction_files
+        ],
     }
     models = [model.id for model in list_models()]
     return WorkspaceSettingsForm(data, initial=initial, models=[*models, found.default_model])

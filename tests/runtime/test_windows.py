@@ -11,7 +11,7 @@ from benchmarks.script import SAMPLE_TOOL, make_script
 from conversations.context.rebuild import Rebuilt, rebuild_request
 from conversations.domain.jsontext import load_json
 from conversations.domain.stream import ModelInfo
-from conversations.models import ModelCall, Session
+from conversations.models import ModelCall, Session, Workspace
 from conversations.runtime.engine import Runtime
 from conversations.tools.registry import TOOLS
 from tests.wire.rules.prompt import blocks_of, count_tokens
@@ -188,3 +188,41 @@ async def test_an_enormous_message_is_answered(
     assert entry["turn"] == 1
     await ask(small_runtime, garden, "Thanks.")
     assert [exchange.error for exchange in wire.exchanges if exchange.error] == []
+
+
+async def test_a_sliding_window_says_how_many_messages_are_older(
+    small_runtime: Runtime, wire: WireThread, garden: Session
+) -> None:
+    await Workspace.objects.aupdate(window_strategy="sliding_window")
+    await play(small_runtime, wire, garden, 40)
+    last = await ModelCall.objects.order_by("-pk").afirst()
+    assert last is not None
+    left_out = load_json(last.manifest)["left_out"]
+    note = f"[Note: {left_out} older messages truncated to stay within token limit]"
+    assert left_out > 0
+    assert wire.requests[-1]["messages"][0]["content"][0]["text"] == note
+
+
+async def test_the_archives_window_names_what_went_before(
+    small_runtime: Runtime, wire: WireThread, garden: Session
+) -> None:
+    await play(small_runtime, wire, garden, 40)
+    first = wire.requests[-1]["messages"][0]["content"][0]["text"]
+    last = await ModelCall.objects.order_by("-pk").afirst()
+    assert last is not None
+    manifest = load_json(last.manifest)
+    assert f"the window starts at turn {manifest['floor']}" in first
+    assert f"- turn {manifest['lines'][-1]}: Message " in first
+
+
+async def test_the_cache_can_be_left_alone(
+    start_runtime: Any, wire: WireThread, garden: Session
+) -> None:
+    runtime = await start_runtime(prompt_cache="off")
+    await ask(runtime, garden, "hello")
+    assert "cache_control" not in str(wire.requests)
+    runtime = await start_runtime(prompt_cache="1h")
+    await ask(runtime, garden, "and again")
+    assert "'ttl': '1h'" in str(wire.requests[-1])
+    for call in await all_calls():
+        assert (await sync_to_async(rebuild_request)(call.pk)).matches

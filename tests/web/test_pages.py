@@ -22,13 +22,20 @@ from conversations.archive.append import NewEvent, append
 from conversations.archive.messages import accept_message
 from conversations.archive.rewinds import append_rewind
 from conversations.archive.runs import interrupt_run
-from conversations.archive.sessions import create_session, get_session
+from conversations.archive.sessions import (
+    create_session,
+    get_session,
+    open_empty_session,
+    read_window_facts,
+)
 from conversations.archive.turns import read_turns
 from conversations.archive.workspaces import create_workspace, members_of
 from conversations.domain.events import AssistantText, UserMessage
 from conversations.domain.turns import NewTurn
+from conversations.domain.windows import WindowRules
 from conversations.models import Run, Session, Workspace
 from conversations.runtime.current import current_runtime
+from conversations.runtime.windows import rules_of
 
 from .conftest import browser_of, say
 
@@ -150,6 +157,35 @@ def test_settings_are_changed(owner: Client, workspace: Workspace) -> None:
     assert "Saved." in saved.text
 
 
+def test_a_workspace_can_have_rules_of_its_own_for_the_window(
+    owner: Client, workspace: Workspace
+) -> None:
+    page = reverse("workspace_settings", args=["garden"])
+    rules = {
+        "window_strategy": "sliding_window",
+        "keep_recent": "7",
+        "high_water": "80",
+        "low_water": "20",
+        "reads_instruction_files": "no",
+    }
+    owner.post(page, {"name": "Garden"} | rules)
+    assert [owner.get(page).context["form"][name].value() for name in rules] == [
+        "sliding_window",
+        7,
+        80,
+        20,
+        "no",
+    ]
+    facts = read_window_facts(open_empty_session(workspace, owner=workspace.members.get()).pk)
+    found = rules_of(facts, WindowRules())
+    assert (found.strategy, found.keep_recent) == ("sliding_window", 7)
+    assert (found.high_water, found.low_water) == (0.8, 0.2)
+    assert facts.reads_instruction_files is False
+    owner.post(page, {"name": "Garden"})
+    workspace.refresh_from_db()
+    assert (workspace.window_strategy, workspace.keep_recent) == ("", None)
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -160,6 +196,13 @@ def test_settings_are_changed(owner: Client, workspace: Workspace) -> None:
         {"instructions": "x" * 100_001},
         {"instructions": "a\0b"},
         {"default_model": "no-such-model"},
+        {"window_strategy": "forget"},
+        {"keep_recent": "0"},
+        {"high_water": "101"},
+        {"low_water": "60", "high_water": "60"},
+        {"low_water": "95"},
+        {"high_water": "20"},
+        {"reads_instruction_files": "perhaps"},
     ],
 )
 def test_settings_that_cannot_be_are_refused(

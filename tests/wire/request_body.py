@@ -5,6 +5,8 @@ from typing import Any
 from tests.wire.rules.prompt import blocks_of
 
 MAX_ECHO = 200
+ADDED = ("[Session state", "[Archive:", "[System:", "[Summary of turns", "[Note:", "[Skill ")
+"""How texts begin that are no words of the person."""
 
 
 def make_default_text(body: dict[str, Any]) -> str:
@@ -35,7 +37,11 @@ def find_last_texts(body: dict[str, Any]) -> tuple[int, list[str]]:
     """Number and texts of the last message of the person that has some."""
     for number in range(len(body["messages"]) - 1, -1, -1):
         message = body["messages"][number]
-        texts = [block["text"] for block in blocks_of(message) if block["type"] == "text"]
+        texts = [
+            block["text"]
+            for block in blocks_of(message)
+            if block["type"] == "text" and not block["text"].startswith(ADDED)
+        ]
         if message["role"] == "user" and texts:
             return number, texts
     return 0, []
