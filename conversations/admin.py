@@ -37,6 +37,7 @@ from conversations.models import (
     Session,
     SessionSkill,
     SignInLink,
+    StateCheckpoint,
     ToolCall,
     Turn,
     Workspace,
@@ -298,6 +299,11 @@ class TurnAdmin(OfSessionAdmin):
 class ChatEventAdmin(OfSessionAdmin):
     list_display = ("session", "seq", "event_type", "turn_number", "render_version", "created_at")
     list_filter = (choice_filter("event_type", EVENT_TYPES),)
+
+
+@admin.register(StateCheckpoint)
+class StateCheckpointAdmin(OfSessionAdmin):
+    list_display = ("session", "turn", "seq", "rewinds")
 
 
 @admin.register(Rewind)

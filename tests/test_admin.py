@@ -35,6 +35,7 @@ from conversations.models import (
     Session,
     SessionSkill,
     SignInLink,
+    StateCheckpoint,
     ToolCall,
     Turn,
     Workspace,
@@ -94,6 +95,7 @@ def fill(workspace: Workspace, user: User, *, times: int) -> None:
         run = Run.objects.create(
             session=session, client_id="c", state="completed", requested_by=user, created_at=now
         )
+        StateCheckpoint.objects.create(session=session, turn=9, seq=0, rewinds=0, state="{}")
         ModelCall.objects.create(
             run=run, ordinal=0, model="m", manifest="{}", request_digest="", created_at=now
         )

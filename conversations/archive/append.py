@@ -4,8 +4,9 @@ Raw SQL through Django's cursor, because this is the path of every word that is
 kept: about a quarter of the ORM's time, and the lock is held for less.
 
 The session's row is updated first, which takes the write lock (SQLite) or the
-row lock (PostgreSQL); numbers and the previous digests come back from it, so
-numbering is gapless under any number of writers.
+row lock (PostgreSQL); numbers, the previous digests and the session state come back
+from it, so numbering is gapless under any number of writers, and the state is that
+of the last turn the moment the turn is there.
 """
 
 import logging
@@ -22,11 +23,13 @@ from django.utils import timezone
 from conversations.domain.digest import instant, next_digest
 from conversations.domain.errors import NotFound
 from conversations.domain.events import Payload, UserMessage, dump_payload, event_type_of
+from conversations.domain.session_state.marks import StateEdit
 from conversations.domain.text import storable
 from conversations.domain.turns import NewTurn
 from conversations.rendering.rows import Place, render_row
 from conversations.rendering.version import RENDER_VERSION
 
+from .advancing import Advance, advance_state, edit_of, read_facts_of
 from .statements import INSERT_EVENT, INSERT_TURN, moment_value, turn_values, updated_words
 
 logger = logging.getLogger(__name__)
@@ -114,6 +117,7 @@ class _Session:
     journal_turn: int
     title: str
     preview: str
+    advance: Advance
 
 
 def append(
@@ -140,11 +144,16 @@ def append(
         else prepare_event(event, session_uuid=session_uuid, now=now)
         for event in events
     ]
+    facts = [read_facts_of(turn) for turn in turns]
     with transaction.atomic(), connection.cursor() as cursor:
         session = _lock(cursor, session_pk, now)
         had_title = bool(session.title)
         numbers = [_insert_turn(cursor, session, turn, now) for turn in turns]
         rows = _insert_events_or_log(cursor, session, prepared, numbers)
+        edits = _edits(prepared, rows)
+        advance_state(
+            cursor, session.advance, facts=list(zip(numbers, facts, strict=True)), edits=edits
+        )
         _save(cursor, session, counted or Counted())
         if counted is not None and counted.size is not None:
             _save_size(cursor, session_pk, counted.size)
@@ -175,13 +184,14 @@ def _lock(cursor: Any, session_pk: int, now: datetime) -> _Session:
     cursor.execute(
         "UPDATE conversations_session SET last_active_at = %s WHERE id = %s"
         " RETURNING id, uuid, next_turn, next_seq, turn_digest, event_digest, journal_turn,"
-        " title, preview",
+        " title, preview, state, state_turn, rewind_count",
         [moment_value(now), session_pk],
     )
     found = cursor.fetchone()
     if found is None:
         raise NotFound("There is no such session.")
-    pk, uuid, next_turn, next_seq, turn_digest, event_digest, journal_turn, title, preview = found
+    pk, uuid, next_turn, next_seq, turn_digest, event_digest, journal_turn, *found = found
+    title, preview, state, state_turn, rewinds = found
     return _Session(
         pk=pk,
         uuid=uuid if isinstance(uuid, UUID) else UUID(uuid),
@@ -192,6 +202,9 @@ def _lock(cursor: Any, session_pk: int, now: datetime) -> _Session:
         journal_turn=journal_turn,
         title=title,
         preview=preview,
+        advance=Advance(
+            session_pk=pk, turn=next_turn - 1, rewinds=rewinds, state=state, state_turn=state_turn
+        ),
     )
 
 
@@ -276,6 +289,14 @@ def _insert_events_or_log(
         return []
 
 
+def _edits(prepared: list[PreparedEvent], rows: list[Row]) -> list[tuple[int, StateEdit]]:
+    """The person's edits of the session state among the events, with their seqs."""
+    found = [
+        (row.seq, edit_of(item.event.payload)) for item, row in zip(prepared, rows, strict=False)
+    ]
+    return [(seq, edit) for seq, edit in found if edit]
+
+
 def _cover_gap(
     cursor: Any, session: _Session, prepared: list[PreparedEvent], numbers: list[int]
 ) -> None:
@@ -337,8 +358,8 @@ def _save(cursor: Any, session: _Session, counted: Counted) -> None:
         "UPDATE conversations_session SET next_turn = %s, next_seq = %s, turn_digest = %s,"
         " event_digest = %s, journal_turn = %s, title = %s, preview = %s,"
         " input_tokens = input_tokens + %s, output_tokens = output_tokens + %s,"
-        " cached_tokens = cached_tokens + %s, cost_microusd = cost_microusd + %s"
-        " WHERE id = %s",
+        " cached_tokens = cached_tokens + %s, cost_microusd = cost_microusd + %s,"
+        " state = %s, state_turn = %s WHERE id = %s",
         [
             session.next_turn,
             session.next_seq,
@@ -351,6 +372,8 @@ def _save(cursor: Any, session: _Session, counted: Counted) -> None:
             counted.output_tokens,
             counted.cached_tokens,
             counted.cost_microusd,
+            session.advance.state,
+            session.advance.state_turn,
             session.pk,
         ],
     )

@@ -8,6 +8,8 @@ from django.utils import timezone
 from conversations.domain.events import CONTENT_INDICATOR, USER_MESSAGE
 from conversations.models import ChatEvent, JournalGap, Rewind, Session
 
+from .state_history import store_rewound_state
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewound:
@@ -23,7 +25,7 @@ def append_rewind(
     session: Session, *, from_turn: int, from_seq: int | None, reason: str, actor_pk: int | None
 ) -> Rewound:
     """Mark all turns from one on, and all rows from one on (None: no row), as no
-    longer on the active path."""
+    longer on the active path; the session state follows. In the caller's transaction."""
     counters = Session.objects.values("next_turn", "next_seq", "journal_turn").get(pk=session.pk)
     last_turn, last_seq = counters["next_turn"] - 1, counters["next_seq"] - 1
     from_seq = last_seq + 1 if from_seq is None else from_seq
@@ -42,6 +44,7 @@ def append_rewind(
     Session.objects.filter(pk=session.pk).update(rewind_count=F("rewind_count") + 1)
     # What is active now ends below the window: it is chosen anew.
     Session.objects.filter(pk=session.pk, floor_turn__gte=from_turn).update(floor_turn=1)
+    store_rewound_state(session.pk)
     return Rewound(
         from_seq=from_seq,
         to_seq=last_seq,

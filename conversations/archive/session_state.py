@@ -1,6 +1,42 @@
-"""The session state: read for the window."""
+"""The session state: read for the window and the panel, edited by a person."""
 
 from dataclasses import dataclass
+
+from django.contrib.auth.models import User
+from django.db import transaction
+
+from conversations.domain.errors import Rejected, TooLarge, Unavailable
+from conversations.domain.events import Info
+from conversations.domain.session_state.document import write_yaml
+from conversations.domain.session_state.items import BY_MODEL, StateItem, list_items
+from conversations.domain.session_state.marks import (
+    ACTIONS,
+    MAX_PINS,
+    PIN,
+    REWORD,
+    STATE_EDIT,
+    STRIKE,
+    UNPIN,
+    UNSTRIKE,
+    StateEdit,
+    dump_edit,
+)
+from conversations.domain.session_state.stored import load_state
+from conversations.domain.session_state.values import (
+    DECISION,
+    ERROR,
+    FILE,
+    FOCUS,
+    FOCUS_CHARS,
+    ITEM_CHARS,
+    SessionState,
+)
+from conversations.domain.text import one_line, storable
+from conversations.models import Session
+
+from .append import Appended, NewEvent, append
+from .runs import lock_session
+from .state_history import Moment, is_behind, read_state_at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,12 +49,148 @@ class StateText:
     seq: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateView:
+    """The items of the register, by kind (file, decision, error, focus) and turn, and
+    those that were struck. At most some hundred, whatever the session's length."""
+
+    items: tuple[StateItem, ...]
+    struck: tuple[StateItem, ...]
+    turn: int
+    seq: int
+
+
 def read_state_text(session_pk: int) -> StateText:
     """The state as it is now."""
-    return StateText(yaml="", turn=0, seq=0)
+    session = _session(session_pk)
+    return _text(session, _current(session), turn=session.turn_count, seq=session.last_seq)
 
 
 def rebuild_state_text(session_pk: int, *, turn: int, seq: int, rewinds: int) -> StateText:
     """The state as it was after that turn and event, when the session had that many
     rewinds; reads a bounded number of rows."""
-    return StateText(yaml="", turn=turn, seq=seq)
+    state = read_state_at(session_pk, Moment(turn=turn, seq=seq, rewinds=rewinds))
+    return _text(_session(session_pk), state, turn=turn, seq=seq)
+
+
+def read_state_view(session_pk: int) -> StateView:
+    """The state as a person sees and edits it."""
+    session = _session(session_pk)
+    items, struck = list_items(_current(session))
+    return StateView(items=items, struck=struck, turn=session.turn_count, seq=session.last_seq)
+
+
+_FIELDS = (
+    *("uuid", "workspace__root", "next_turn", "next_seq"),
+    *("rewind_count", "state", "state_turn"),
+)
+
+
+def _session(session_pk: int) -> Session:
+    return Session.objects.select_related("workspace").only(*_FIELDS).get(pk=session_pk)
+
+
+def _current(session: Session) -> SessionState:
+    if not is_behind(session):
+        return load_state(session.state)
+    moment = Moment(turn=session.turn_count, seq=session.last_seq, rewinds=session.rewind_count)
+    return read_state_at(session.pk, moment)
+
+
+def _text(session: Session, state: SessionState, *, turn: int, seq: int) -> StateText:
+    yaml = write_yaml(
+        state,
+        session=str(session.uuid),
+        workspace=session.workspace.root,
+        turn_count=turn,
+    )
+    return StateText(yaml=yaml, turn=turn, seq=seq)
+
+
+NAMES = {FILE: "File", DECISION: "Decision", ERROR: "Resolved error", FOCUS: "Focus"}
+DONE = {
+    PIN: "pinned",
+    UNPIN: "unpinned",
+    REWORD: "reworded",
+    STRIKE: "struck",
+    UNSTRIKE: "restored",
+}
+
+
+def edit_state(
+    session: Session, *, actor_pk: int | None, action: str, item: str, text: str = ""
+) -> Appended:
+    """Pin, unpin, edit (reword), strike or unstrike the item with this id, as an event
+    of the journal; what is so already appends nothing. Raises Rejected for an action
+    that is none or not possible for the item, TooLarge for too long a wording."""
+    if action not in ACTIONS:
+        raise Rejected(f"There is no action {action[:40]!r}.", code="state_action_unknown")
+    wording = _wording(text) if action == REWORD else ""
+    with transaction.atomic():
+        lock_session(session.pk)
+        view = read_state_view(session.pk)
+        found = _find(view, item)
+        if _is_done(found, action, wording):
+            return Appended(turns=[], rows=[])
+        _refuse_impossible(view, found, action, wording)
+        appended = append(
+            session.pk,
+            session_uuid=session.uuid,
+            events=[NewEvent(payload=_notice(found, action, wording, actor_pk))],
+        )
+        if not appended.rows:
+            raise Unavailable("The change could not be kept. Try again.", code="not_kept")
+        return appended
+
+
+def _wording(text: str) -> str:
+    wording = one_line(storable(text), limit=ITEM_CHARS + 1)
+    if not wording:
+        raise Rejected("A wording needs at least one character.", code="state_text_empty")
+    if len(wording) > ITEM_CHARS:
+        raise TooLarge(
+            f"A wording has at most {ITEM_CHARS} characters.", code="state_text_too_long"
+        )
+    return wording
+
+
+def _find(view: StateView, item: str) -> StateItem:
+    for found in (*view.items, *view.struck):
+        if found.id == item:
+            return found
+    raise Rejected("This item is not in the session state any more.", code="state_item_unknown")
+
+
+def _is_done(item: StateItem, action: str, wording: str) -> bool:
+    return (
+        (action == PIN and item.is_pinned)
+        or (action == UNPIN and not item.is_pinned)
+        or (action == STRIKE and bool(item.struck_by))
+        or (action == UNSTRIKE and not item.struck_by)
+        or (action == REWORD and item.text == wording)
+    )
+
+
+def _refuse_impossible(view: StateView, item: StateItem, action: str, wording: str) -> None:
+    if action not in item.actions:
+        raise Rejected(
+            "A file has no wording." if item.kind == FILE else "Restore the item first.",
+            code="state_action_impossible",
+        )
+    if item.kind == FOCUS and len(wording) > FOCUS_CHARS:
+        raise TooLarge(f"A focus has at most {FOCUS_CHARS} characters.", code="state_text_too_long")
+    pins = sum(item.is_pinned for item in view.items)
+    if pins >= MAX_PINS and (action == PIN or item.struck_by == BY_MODEL):
+        raise Rejected(
+            f"{MAX_PINS} items are pinned already. Unpin one first.", code="state_pins_full"
+        )
+
+
+def _notice(item: StateItem, action: str, wording: str, actor_pk: int | None) -> Info:
+    """What the model took back and a person restores is pinned: it stays."""
+    told = f"{NAMES[item.kind]} {DONE[action]}: {wording or item.text}"
+    kept = PIN if action == UNSTRIKE and item.struck_by == BY_MODEL else action
+    edit = StateEdit(action=kept, item=item.as_mark(), text=wording)
+    people = User.objects.filter(pk__in=() if actor_pk is None else (actor_pk,))
+    by = people.values_list("username", flat=True).first() or ""
+    return Info(text=told, code=STATE_EDIT, data=dump_edit(edit, by=by))

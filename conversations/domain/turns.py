@@ -60,16 +60,19 @@ class StoredTurn:
     digest: str = ""
 
 
+type AnyTurn = NewTurn | StoredTurn
+
+
 class MalformedTurn(ValueError):
     """A stored turn that cannot be read as what it should be."""
 
 
-def read_blocks(turn: StoredTurn) -> list[dict[str, Any]] | None:
+def read_blocks(turn: AnyTurn) -> list[dict[str, Any]] | None:
     """The provider's content blocks, None if there are none. Raises MalformedTurn."""
     return _read_list(turn.blocks, "blocks")
 
 
-def read_tool_calls(turn: StoredTurn) -> list[dict[str, Any]]:
+def read_tool_calls(turn: AnyTurn) -> list[dict[str, Any]]:
     """Tool calls as ``{"id", "name", "input"}``, whatever shape they came in
     (Messages API, OpenAI, or the older ``args``). Raises MalformedTurn."""
     blocks = read_blocks(turn)
@@ -195,7 +198,7 @@ def _system_rows(turn: StoredTurn) -> Iterator[Payload]:
         yield Info(text=turn.content)
 
 
-def read_metadata(turn: StoredTurn) -> dict[str, Any]:
+def read_metadata(turn: AnyTurn) -> dict[str, Any]:
     """The turn's metadata; empty when damaged, since nothing depends on it."""
     try:
         value = load_json(turn.metadata, default={})

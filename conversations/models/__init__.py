@@ -5,6 +5,7 @@ from .archive import ChatEvent, JournalGap, PromptText, PurgePermit, Rewind, Tur
 from .context import Compaction, SessionSkill
 from .runs import DraftChunk, ModelCall, Run, ToolCall
 from .sessions import Session
+from .states import StateCheckpoint
 from .workspaces import Membership, Workspace
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "Session",
     "SessionSkill",
     "SignInLink",
+    "StateCheckpoint",
     "ToolCall",
     "Turn",
     "Workspace",

@@ -1,0 +1,90 @@
+"""The session state moves on with every append, in its transaction.
+
+What a turn says is read before the lock; under it the stored state is parsed, the
+turns are added and the text goes back with the session's counters. Every hundredth
+turn and every edit leaves a checkpoint.
+
+A session whose state is behind (written before there was one, or by other rules) is
+left alone here, and read by folding, until it is rebuilt.
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from conversations.domain.events import Info, Payload
+from conversations.domain.session_state.facts import Facts, read_facts
+from conversations.domain.session_state.fold import fold_facts
+from conversations.domain.session_state.marks import STATE_EDIT, StateEdit, apply_edit, read_edit
+from conversations.domain.session_state.stored import dump_state, is_current, load_state
+from conversations.domain.session_state.values import SessionState
+from conversations.domain.turns import AnyTurn
+
+logger = logging.getLogger(__name__)
+
+CHECKPOINT_TURNS = 100
+
+_INSERT_CHECKPOINT = (
+    "INSERT INTO conversations_statecheckpoint (session_id, turn, seq, rewinds, state)"
+    " VALUES (%s, %s, %s, %s, %s)"
+)
+
+
+@dataclass(slots=True, kw_only=True)
+class Advance:
+    """A locked session's stored state. ``turn`` is its last turn before the append."""
+
+    session_pk: int
+    turn: int
+    rewinds: int
+    state: str
+    state_turn: int
+
+    @property
+    def is_behind(self) -> bool:
+        return self.state_turn != self.turn or not is_current(self.state)
+
+
+def read_facts_of(turn: AnyTurn) -> Facts:
+    """What the turn says to the register. A rule that stumbles over a text must not
+    lose the turn: it says nothing then, now and whenever the state is rebuilt."""
+    try:
+        return read_facts(turn)
+    except Exception:
+        logger.exception("state_facts_failed", extra={"fields": {"role": turn.role}})
+        return Facts(role=turn.role, tokens=turn.token_count)
+
+
+def edit_of(payload: Payload) -> StateEdit | None:
+    """The edit of the state that an event is, if it is one."""
+    if isinstance(payload, Info) and payload.code == STATE_EDIT:
+        return read_edit(payload.data)
+    return None
+
+
+def advance_state(
+    cursor: Any,
+    advance: Advance,
+    *,
+    facts: Sequence[tuple[int, Facts]],
+    edits: Sequence[tuple[int, StateEdit]] = (),
+) -> None:
+    """Add turns, then edits, by their numbers; ``advance`` holds the text to store."""
+    if advance.is_behind or not (facts or edits):
+        return
+    state = load_state(advance.state)
+    for number, said in facts:
+        state = fold_facts(state, number, said)
+        advance.turn = number
+        if number % CHECKPOINT_TURNS == 0:
+            _insert_checkpoint(cursor, advance, state)
+    for seq, edit in edits:
+        state = apply_edit(state, edit, seq=seq)
+        _insert_checkpoint(cursor, advance, state)
+    advance.state, advance.state_turn = dump_state(state), advance.turn
+
+
+def _insert_checkpoint(cursor: Any, advance: Advance, state: SessionState) -> None:
+    values = (advance.turn, state.edit_seq, advance.rewinds, dump_state(state))
+    cursor.execute(_INSERT_CHECKPOINT, [advance.session_pk, *values])

@@ -1,0 +1,297 @@
+"""What one turn says to the register. Nothing here knows what came before.
+
+Tools are known by what they do, under the names that this product and others give
+them, so that imported histories count too.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from conversations.domain.jsontext import dump_json, load_json
+from conversations.domain.text import one_line, storable
+from conversations.domain.turns import (
+    ASSISTANT,
+    TOOL,
+    USER,
+    AnyTurn,
+    MalformedTurn,
+    read_metadata,
+    read_tool_calls,
+)
+
+from .commands import command_key, commit_message, error_line, exit_code, short_command
+from .statements import find_decisions
+from .values import FOCUS_CHARS, ITEM_CHARS, PATH_CHARS, Call
+
+WRITE, EDIT, DELETE, MOVE, READ = "created", "edited", "deleted", "moved", "read"
+SHELL, GIT, STATE, OTHER = "shell", "git", "state", "other"
+
+FILE_KINDS = (WRITE, EDIT, DELETE, MOVE, READ)
+"""Kinds of calls that touch files; each is named after its action."""
+
+_NAMES = {
+    WRITE: "write_file write create_file create save_file fs_write new_file",
+    EDIT: "edit_file edit multiedit multi_edit str_replace replace_in_file patch_file"
+    " insert_in_file notebookedit notebook_edit search_replace apply_diff",
+    DELETE: "delete_file remove_file delete rm_file",
+    MOVE: "move_file rename_file move",
+    READ: "read_file read view_file view open_file cat_file fs_read read_text_file",
+    SHELL: "shell_execute bash shell run_command execute_command run_shell_command terminal"
+    " run_terminal_cmd run_in_terminal exec_command execute_bash local_shell",
+    GIT: "git_command git",
+    STATE: "session_state",
+}
+KIND_OF = {name: kind for kind, names in _NAMES.items() for name in names.split()}
+
+_EDITOR_KINDS = {"create": WRITE, "str_replace": EDIT, "insert": EDIT, "view": READ}
+_EDITORS = ("str_replace_editor", "str_replace_based_edit_tool", "str_replace_editor_tool")
+
+_PATHS = (
+    *("path", "file_path", "filename", "file", "filepath", "target_file", "notebook_path"),
+    *("relative_path", "paths", "files"),
+)
+_SOURCES = ("source", "from", "src", "old_path", "source_path", "from_path")
+_TARGETS = ("destination", "to", "dst", "dest", "new_path", "destination_path", "to_path", "target")
+_COMMANDS = ("command", "cmd", "script", "commandline", "args", "argv", "arguments")
+
+MAX_CALLS, MAX_PATHS = 50, 10
+JSON_OUTPUT_CHARS = 200_000
+
+_REPLACED = re.compile(
+    r"\b(?:overwr\w+|replaced|updated|has been updated|already existed)\b", re.IGNORECASE
+)
+_LOOKS_FAILED = re.compile(
+    r"\s*(?:<tool_use_error>|(?:tool |fatal )?error\b|traceback \(most|exception\b|failed\b)",
+    re.IGNORECASE,
+)
+_STRUCK = re.compile(r"Struck (d\d+\.\d+):")
+
+_ACKNOWLEDGED = re.compile(
+    r"(?:ok(?:ay)?|yes|yep|yeah|y|no|sure|thanks?|thank you|thx|go on|go ahead|continue|proceed"
+    r"|do it|please|great|good|perfect|nice|next|right|exactly|correct|cool|fine|done|and|it"
+    r"|that|works|lgtm|looks good|keep going|carry on|sounds good|[\W_])+",
+    re.IGNORECASE,
+)
+"""A message that only nods leaves the focus where it was."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What became of a call. ``is_replaced``: a file was there before; ``struck`` is
+    the id of a decision that the model took back."""
+
+    call_id: str
+    name: str
+    ok: bool
+    error: str = ""
+    is_replaced: bool = False
+    struck: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """``calls`` have no turn yet."""
+
+    role: str
+    tokens: int
+    model: str = ""
+    focus: str = ""
+    decisions: tuple[str, ...] = ()
+    calls: tuple[Call, ...] = ()
+    outcome: Outcome | None = None
+
+
+def read_facts(turn: AnyTurn) -> Facts:
+    """Never fails: what cannot be read says nothing."""
+    if turn.role == USER:
+        return _message_facts(turn)
+    if turn.role == ASSISTANT:
+        return Facts(
+            role=ASSISTANT, tokens=turn.token_count, model=_model(turn), calls=_calls(turn)
+        )
+    outcome = _outcome(turn) if turn.role == TOOL else None
+    return Facts(role=turn.role, tokens=turn.token_count, outcome=outcome)
+
+
+def _message_facts(turn: AnyTurn) -> Facts:
+    text = turn.content
+    line = next((line for line in text[:20_000].splitlines() if line.strip()), "")
+    is_said = not _ACKNOWLEDGED.fullmatch(line)
+    return Facts(
+        role=USER,
+        tokens=turn.token_count,
+        focus=one_line(line, limit=FOCUS_CHARS) if is_said else "",
+        decisions=find_decisions(text),
+    )
+
+
+def _model(turn: AnyTurn) -> str:
+    model = read_metadata(turn).get("model") if '"model"' in turn.metadata else ""
+    return storable(model)[:120] if isinstance(model, str) else ""
+
+
+def _calls(turn: AnyTurn) -> tuple[Call, ...]:
+    if not turn.tool_calls and '"tool_use"' not in (turn.blocks or ""):
+        return ()
+    try:
+        calls = read_tool_calls(turn)
+    except MalformedTurn:
+        return ()
+    return tuple(_call(call, place) for place, call in enumerate(calls[:MAX_CALLS]))
+
+
+def _call(call: dict[str, Any], place: int) -> Call:
+    found = call.get("input")
+    arguments: dict[str, Any] = found if isinstance(found, dict) else {}
+    name = storable(str(call.get("name") or "tool"))[:100]
+    kind = _kind(name, arguments)
+    paths = tuple(_paths(kind, arguments))
+    key, detail = _READERS.get(kind, _read_nothing)(arguments)
+    return Call(
+        id=storable(str(call.get("id") or ""))[:255],
+        name=name,
+        kind=kind,
+        turn=0,
+        place=place,
+        paths=paths,
+        key=f"{name} {paths[0]}" if paths else f"{name} {key}" if kind == OTHER else key,
+        detail=detail,
+    )
+
+
+def _kind(name: str, arguments: dict[str, Any]) -> str:
+    plain = name.rsplit("__", 1)[-1].casefold()
+    if plain in _EDITORS:
+        return _EDITOR_KINDS.get(str(arguments.get("command")), OTHER)
+    return KIND_OF.get(plain, OTHER)
+
+
+def _paths(kind: str, arguments: dict[str, Any]) -> Iterator[str]:
+    """The files of a call; of a move the target first, then the source."""
+    if kind == MOVE:
+        ends = (_text(arguments, _TARGETS), _text(arguments, (*_SOURCES, "path")))
+        yield from (_path(end) for end in ends if end)
+    elif kind in FILE_KINDS:
+        value = next((arguments[name] for name in _PATHS if arguments.get(name)), None)
+        for item in value[:MAX_PATHS] if isinstance(value, list) else [value]:
+            if isinstance(item, dict):
+                item = _text(item, _PATHS)
+            if isinstance(item, str) and item.strip():
+                yield _path(item)
+
+
+def _path(text: str) -> str:
+    path = storable(text).strip()
+    path = path.removeprefix("./") or path
+    return path if len(path) <= PATH_CHARS else "…" + path[-(PATH_CHARS - 1) :]
+
+
+def _text(values: dict[str, Any], names: tuple[str, ...]) -> str:
+    """The first of these that is there; a list of words as one command."""
+    for name in names:
+        value = values.get(name)
+        if isinstance(value, str) and value.strip():
+            return value
+        if isinstance(value, list) and value and all(isinstance(word, str) for word in value):
+            return " ".join(_quoted(word) for word in value)
+    return ""
+
+
+def _quoted(word: str) -> str:
+    return word if re.fullmatch(r"[\w./:=@-]+", word) else "'" + word.replace("'", "'\\''") + "'"
+
+
+def _read_shell(arguments: dict[str, Any]) -> tuple[str, str]:
+    command = storable(_text(arguments, _COMMANDS))
+    inner = re.fullmatch(r"(?:/bin/)?(?:ba|z)?sh -l?c (.+)", command, re.DOTALL)
+    if inner and isinstance(next(iter(arguments.values())), list):
+        command = inner[1].strip("'")
+    message = commit_message(command)
+    return command_key(command), message or f"`{short_command(command)}`" if command else ""
+
+
+def _read_git(arguments: dict[str, Any]) -> tuple[str, str]:
+    words = [_text(arguments, (name,)) for name in ("subcommand", "action", *_COMMANDS)]
+    command = " ".join(word for word in words if word).removeprefix("git ")
+    message = arguments.get("message")
+    if isinstance(message, str) and command.startswith("commit") and " -m" not in command:
+        command = f"commit -m {_quoted(message)}"
+    return _read_shell({"command": f"git {command}"})
+
+
+def _read_note(arguments: dict[str, Any]) -> tuple[str, str]:
+    if arguments.get("action") != "note":
+        return "", ""
+    return "", one_line(storable(str(arguments.get("text") or "")), limit=ITEM_CHARS)
+
+
+def _read_other(arguments: dict[str, Any]) -> tuple[str, str]:
+    told = (f"{name}={str(value)[:40]}" for name, value in islice(arguments.items(), 4))
+    return one_line(storable(", ".join(told)), limit=ITEM_CHARS), ""
+
+
+def _read_nothing(arguments: dict[str, Any]) -> tuple[str, str]:
+    return "", ""
+
+
+_READERS: dict[str, Callable[[dict[str, Any]], tuple[str, str]]] = {
+    SHELL: _read_shell,
+    GIT: _read_git,
+    STATE: _read_note,
+    OTHER: _read_other,
+}
+"""Kind → what gives a call's key and detail. A detail in backticks is a command,
+another one of a shell or git call a commit's message."""
+
+
+def _outcome(turn: AnyTurn) -> Outcome:
+    name = storable(turn.tool_name or "")
+    kind = _kind(name, {})
+    ok, output = _result(turn)
+    if kind in (SHELL, GIT, OTHER):
+        code = _exit_code(turn, output)
+        ok = ok and not code
+    struck = _STRUCK.match(output) if kind == STATE else None
+    return Outcome(
+        call_id=turn.tool_call_id or "",
+        name=name,
+        ok=ok,
+        error="" if ok else error_line(storable(output)),
+        is_replaced=kind in (WRITE, OTHER) and _REPLACED.search(output[:200]) is not None,
+        struck=struck[1] if struck else "",
+    )
+
+
+def _result(turn: AnyTurn) -> tuple[bool, str]:
+    """Whether a call went well, and its output: as recorded, else by a result object
+    (``{"success", "output", "error"}``), else by how the text begins."""
+    recorded = read_metadata(turn).get("ok")
+    value = _object(turn.content)
+    success = value.get("success")
+    if isinstance(success, bool):
+        text = value.get("output") if success else value.get("error") or value.get("output")
+        return success, text if isinstance(text, str) else dump_json(text or "")
+    if isinstance(recorded, bool):
+        return recorded, turn.content
+    return not _LOOKS_FAILED.match(turn.content), turn.content
+
+
+def _object(content: str) -> dict[str, Any]:
+    if not content.startswith("{") or len(content) > JSON_OUTPUT_CHARS:
+        return {}
+    try:
+        value = load_json(content)
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _exit_code(turn: AnyTurn, output: str) -> int:
+    for values in (read_metadata(turn), _object(turn.content)):
+        for name in ("exit_code", "exitCode", "returncode", "exit_status"):
+            if isinstance(values.get(name), int):
+                return int(values[name])
+    return exit_code(output) or 0

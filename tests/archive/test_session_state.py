@@ -1,0 +1,130 @@
+"""The session state as it is kept: right at every commit, after edits and rewinds."""
+
+from typing import Any
+
+import pytest
+import yaml
+from django.contrib.auth.models import User
+
+from conversations.archive.rewinds import append_rewind
+from conversations.archive.session_state import (
+    edit_state,
+    read_state_text,
+    read_state_view,
+    rebuild_state_text,
+)
+from conversations.domain.errors import Rejected, TooLarge
+from conversations.models import ChatEvent, Session, StateCheckpoint
+
+from .state_story import answer, message, used, write
+
+pytestmark = pytest.mark.django_db
+
+
+def state_of(session: Session) -> Any:
+    return yaml.safe_load(read_state_text(session.pk).yaml)
+
+
+def ids(session: Session, kind: str) -> list[str]:
+    return [item.id for item in read_state_view(session.pk).items if item.kind == kind]
+
+
+def test_a_new_session_has_nothing_to_say(session: Session) -> None:
+    assert read_state_text(session.pk).yaml == ""
+
+
+def test_the_state_has_the_form_that_models_know(session: Session) -> None:
+    write(session, message("Never use an ORM.\nThanks"))
+    write(session, *used("write_file", {"path": "src/auth.py"}), answer())
+    assert state_of(session) == {
+        "session": {
+            "id": str(session.uuid),
+            "workspace": session.workspace.root,
+            "model": "model-a",
+            "turn_count": 4,
+            "total_tokens": 7,
+        },
+        "files_touched": [{"path": "src/auth.py", "action": "created", "turn": 2}],
+        "key_decisions": ["Never use an ORM (turn 1)"],
+        "current_focus": "Never use an ORM.",
+    }
+
+
+def test_an_edit_is_an_event_and_changes_the_state_at_once(session: Session, user: User) -> None:
+    write(session, message("We use tabs"))
+    [decision] = ids(session, "decision")
+    [row] = edit_state(
+        session, actor_pk=user.pk, action="edit", item=decision, text="We use two spaces"
+    ).rows
+    assert "Decision reworded: We use two spaces" in row.html
+    assert ChatEvent.objects.get(session=session).event_type == "info"
+    assert state_of(session)["key_decisions"] == ["We use two spaces (turn 1)"]
+    edit_state(session, actor_pk=user.pk, action="strike", item=decision)
+    view = read_state_view(session.pk)
+    assert [(item.text, item.struck_by) for item in view.struck] == [
+        ("We use two spaces", "person")
+    ]
+    assert "key_decisions" not in state_of(session)
+    edit_state(session, actor_pk=user.pk, action="unstrike", item=decision)
+    assert state_of(session)["key_decisions"] == ["We use two spaces (turn 1)"]
+
+
+def test_what_is_so_already_appends_nothing(session: Session) -> None:
+    write(session, message("We use tabs"))
+    [decision] = ids(session, "decision")
+    edit_state(session, actor_pk=None, action="pin", item=decision)
+    assert edit_state(session, actor_pk=None, action="pin", item=decision).rows == []
+    assert ChatEvent.objects.filter(session=session).count() == 1
+
+
+def test_a_pinned_decision_outlives_any_number_of_others(session: Session) -> None:
+    write(session, message("We use tabs"))
+    [decision] = ids(session, "decision")
+    edit_state(session, actor_pk=None, action="pin", item=decision)
+    write(session, *(message(f"We decided to plant row {n}") for n in range(30)))
+    assert len(ids(session, "decision")) == 10
+    assert ids(session, "decision")[0] == decision
+    edit_state(session, actor_pk=None, action="unpin", item=decision)
+    assert decision not in ids(session, "decision")
+
+
+@pytest.mark.parametrize(
+    ("action", "item", "text", "code"),
+    [
+        ("burn", "d1.0", "", "state_action_unknown"),
+        ("pin", "d9.9", "", "state_item_unknown"),
+        ("edit", "d1.0", " ", "state_text_empty"),
+        ("edit", "d1.0", "x" * 161, "state_text_too_long"),
+        ("edit", "c1", "x" * 101, "state_text_too_long"),
+    ],
+)
+def test_it_refuses_what_cannot_be(
+    session: Session, action: str, item: str, text: str, code: str
+) -> None:
+    write(session, message("We use tabs"))
+    with pytest.raises((Rejected, TooLarge)) as raised:
+        edit_state(session, actor_pk=None, action=action, item=item, text=text)
+    assert raised.value.code == code
+    assert not ChatEvent.objects.filter(session=session).exists()
+
+
+def test_a_rewind_takes_back_what_its_turns_said(session: Session) -> None:
+    write(session, message("We use tabs"), *used("read_file", {"path": "a.py"}))
+    write(session, message("We decided to use spaces"), *used("edit_file", {"path": "a.py"}))
+    before = read_state_text(session.pk)
+    append_rewind(session, from_turn=4, from_seq=None, reason="reset", actor_pk=None)
+    state = state_of(session)
+    assert state["key_decisions"] == ["We use tabs (turn 1)"]
+    assert state["files_touched"] == [{"path": "a.py", "action": "read", "turn": 2}]
+    assert state["current_focus"] == "We use tabs"
+    assert before == rebuild_state_text(session.pk, turn=before.turn, seq=before.seq, rewinds=0)
+
+
+def test_a_rewind_reaches_back_behind_checkpoints(session: Session) -> None:
+    write(session, *(message(f"We decided to plant row {n}") for n in range(250)))
+    texts = {150: read_state_text(session.pk)}
+    append_rewind(session, from_turn=151, from_seq=None, reason="reset", actor_pk=None)
+    assert state_of(session)["key_decisions"][-1] == "We decided to plant row 149 (turn 150)"
+    assert StateCheckpoint.objects.filter(session=session).count() == 3
+    then = rebuild_state_text(session.pk, turn=250, seq=0, rewinds=0)
+    assert then == texts[150]
