@@ -102,6 +102,9 @@ def _piece(target: Target, asked: _Stretch) -> tuple[list[Said], _Stretch | None
     while _cost([said]) > BUDGET and size > 1:
         size = min(size - 1, size * BUDGET // _cost([said]))
         said = say_whole_turn(turn, offset=asked.offset, size=size)
+    if asked.offset + size < said.length and (line_end := said.text.rfind("\n") + 1) > size // 2:
+        size = line_end
+        said = say_whole_turn(turn, offset=asked.offset, size=size)
     reached = asked.offset + size
     if reached < said.length:
         return [said], _Stretch(start=asked.start, end=asked.end, offset=reached)
