@@ -20,6 +20,7 @@ from conversations.domain.jsontext import dump_json
 from conversations.domain.text import one_line, storable
 
 from .markdown import render_markdown, render_person_text, render_plain
+from .recall import RECALL, link_turns, recall_line
 
 LONG_TEXT = 100_000
 """Characters of one row that a page carries; the rest is one click away."""
@@ -46,7 +47,7 @@ class Place:
 def render_row(payload: Payload | Fallback, *, place: Place) -> str:
     """The row's HTML, wrapper included."""
     name = "fallback" if isinstance(payload, Fallback) else events.event_type_of(payload)
-    return _render(name, payload, place, _EXTRAS[name](payload))
+    return _render(name, payload, place, _EXTRAS[name](payload, place))
 
 
 def render_rewound(*, place: Place, count: int, show_url: str) -> str:
@@ -80,12 +81,12 @@ def _shortened(text: str, limit: int) -> tuple[str, int]:
     return text[:limit], max(0, len(text) - limit)
 
 
-def _user_message(payload: events.UserMessage) -> dict[str, Any]:
+def _user_message(payload: events.UserMessage, _place: Place) -> dict[str, Any]:
     text, left_out = _shortened(payload.text, LONG_TEXT)
     return {"body_html": mark_safe(render_person_text(text)), "left_out": left_out}
 
 
-def _assistant_text(payload: events.AssistantText) -> dict[str, Any]:
+def _assistant_text(payload: events.AssistantText, _place: Place) -> dict[str, Any]:
     text, left_out = _shortened(payload.text, LONG_TEXT)
     thinking, _ = _shortened(payload.thinking, LONG_TEXT)
     return {
@@ -96,15 +97,19 @@ def _assistant_text(payload: events.AssistantText) -> dict[str, Any]:
     }
 
 
-def _tool_call(payload: events.ToolCallStarted | events.ToolCallCompleted) -> dict[str, Any]:
+def _tool_call(
+    payload: events.ToolCallStarted | events.ToolCallCompleted, place: Place
+) -> dict[str, Any]:
     arguments = payload.arguments
     text = arguments if isinstance(arguments, str) else _pretty(arguments)
+    is_recall = payload.name == RECALL
     output = getattr(payload, "output", "")
-    shown, left_out = _shortened(output, LONG_OUTPUT)
+    shown, left_out = _shortened(output, LONG_TEXT if is_recall else LONG_OUTPUT)
+    html = render_plain(shown)
     return {
         "arguments_text": storable(text[:LONG_OUTPUT]),
-        "argument_line": telling_argument(arguments),
-        "output_html": mark_safe(render_plain(shown)),
+        "argument_line": (is_recall and recall_line(arguments)) or telling_argument(arguments),
+        "output_html": mark_safe(link_turns(html, place.session) if is_recall else html),
         "left_out": left_out,
         "duration_text": duration_text(getattr(payload, "duration_ms", None)),
     }
@@ -134,7 +139,7 @@ def telling_argument(arguments: Any) -> str:
     return one_line(storable(first if isinstance(first, str) else dump_json(first)), limit=100)
 
 
-def _turn_separator(payload: events.TurnSeparator) -> dict[str, Any]:
+def _turn_separator(payload: events.TurnSeparator, _place: Place) -> dict[str, Any]:
     return {"footer": footer_parts(payload)}
 
 
@@ -187,16 +192,16 @@ def duration_text(milliseconds: int | None) -> str:
     return f"{int(seconds // 60)} min {int(seconds % 60)} s"
 
 
-def _nothing(_: Any) -> dict[str, Any]:
+def _nothing(_payload: Any, _place: Place) -> dict[str, Any]:
     return {}
 
 
-def _fallback(payload: Fallback) -> dict[str, Any]:
+def _fallback(payload: Fallback, _place: Place) -> dict[str, Any]:
     shown, left_out = _shortened(payload.raw, LONG_OUTPUT)
     return {"output_html": mark_safe(render_plain(shown)), "left_out": left_out}
 
 
-_EXTRAS: dict[str, Callable[[Any], dict[str, Any]]] = {
+_EXTRAS: dict[str, Callable[[Any, Place], dict[str, Any]]] = {
     events.USER_MESSAGE: _user_message,
     events.ASSISTANT_TEXT: _assistant_text,
     events.TOOL_CALL_STARTED: _tool_call,

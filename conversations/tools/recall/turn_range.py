@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from conversations.archive.recall import read_past_range, read_past_turn
+from conversations.archive.recall import PastTurn, read_past_range, read_past_turn
 from conversations.tools.arguments import BadArgument
 
 from .quotation import BUDGET, PREFACE, Group, Said, quote, say_turn, say_whole_turn
@@ -97,18 +97,23 @@ def _piece(target: Target, asked: _Stretch) -> tuple[list[Said], _Stretch | None
     turn = read_past_turn(target.pk, asked.start)
     if turn is None:
         return [], _rest(asked.start + 1, asked.end)
-    said = say_whole_turn(turn, offset=asked.offset)
-    size = len(said.text)
-    while _cost([said]) > BUDGET and size > 1:
-        size = min(size - 1, size * BUDGET // _cost([said]))
-        said = say_whole_turn(turn, offset=asked.offset, size=size)
-    if asked.offset + size < said.length and (line_end := said.text.rfind("\n") + 1) > size // 2:
-        size = line_end
-        said = say_whole_turn(turn, offset=asked.offset, size=size)
-    reached = asked.offset + size
+    said = _fitting(turn, asked.offset)
+    reached = asked.offset + len(said.text)
     if reached < said.length:
         return [said], _Stretch(start=asked.start, end=asked.end, offset=reached)
     return [said], _rest(asked.start + 1, asked.end)
+
+
+def _fitting(turn: PastTurn, offset: int) -> Said:
+    """The longest piece within the budget; it ends with a line where lines are short."""
+    said = say_whole_turn(turn, offset=offset)
+    while (cost := said.cost()) > BUDGET and len(said.text) > 1:
+        size = min(len(said.text) - 1, len(said.text) * BUDGET // cost)
+        said = say_whole_turn(turn, offset=offset, size=size)
+    line_end = said.text.rfind("\n") + 1
+    if offset + len(said.text) >= said.length or line_end < len(said.text) // 2:
+        return said
+    return say_whole_turn(turn, offset=offset, size=line_end)
 
 
 def _rest(start: int, end: int) -> _Stretch | None:

@@ -1,0 +1,84 @@
+"""Rows of the recall tool: the line that says what was looked up, and the links."""
+
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from conversations.domain.events import ToolCallCompleted, ToolCallStarted
+from conversations.rendering.recall import RECALL, recall_line
+from conversations.rendering.rows import Place, render_row
+from conversations.tools.conversation_recall import NAME
+from conversations.tools.recall.quotation import Group, Said, quote
+
+HERE = UUID("11111111-2222-4333-8444-555555555555")
+THERE = UUID("99999999-2222-4333-8444-555555555555")
+PLACE = Place(session=HERE, seq="7", turn="3", created_at=datetime(2026, 3, 1, tzinfo=UTC))
+
+
+def completed(output: str, *, name: str = RECALL) -> str:
+    payload = ToolCallCompleted(
+        call_id="a", name=name, ok=True, output=output, arguments={"action": "summary"}
+    )
+    return render_row(payload, place=PLACE)
+
+
+def test_the_tool_and_its_rows_have_one_name() -> None:
+    assert RECALL == NAME
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ({"action": "search", "query": "auth token"}, 'search "auth token"'),
+        ({"action": "range", "start_turn": 41, "end_turn": 57}, "range 41–57"),
+        ({"action": "range", "start_turn": 41, "end_turn": 41}, "range 41"),
+        ({"action": "range", "cursor": "1.0.9"}, "range"),
+        ({"action": "tool_calls", "tool_name": "bash", "query": "x"}, 'tool_calls bash "x"'),
+        ({"action": "summary", "session": str(THERE)}, "summary in 99999999"),
+        ({"action": ["odd"], "start_turn": {"a": 1}}, ""),
+        ("not an object", ""),
+        (None, ""),
+    ],
+)
+def test_the_line_says_what_was_looked_up(arguments: Any, line: str) -> None:
+    assert recall_line(arguments) == line
+
+
+def test_the_line_is_in_both_rows() -> None:
+    arguments = {"action": "search", "query": "<b>beans"}
+    started = ToolCallStarted(call_id="a", name=RECALL, arguments=arguments)
+    done = ToolCallCompleted(call_id="a", name=RECALL, ok=True, arguments=arguments)
+    for payload in (started, done):
+        html = render_row(payload, place=PLACE)
+        assert "<code>search &quot;&lt;b&gt;beans&quot;</code>" in html
+
+
+def test_each_quoted_turn_is_a_link() -> None:
+    html = completed("[Turn 12] user: (x)\n  [Turn 13] said\n[Turn 14] assistant: (x)\n  [Turn 15]")
+    assert f'<a href="/s/{HERE}/t/12/">[Turn 12]</a> user: (x)\n  [Turn 13] said' in html
+    assert html.count("<a ") == 2
+
+
+def test_turns_of_another_session_lead_there() -> None:
+    said = [Said(turn=4, head="[Turn 4] user: (x)", text="hello", length=5)]
+    html = completed(quote([Group(session=THERE, title="Flowers", said=said)]))
+    assert f'<a href="/s/{THERE}/">[Session {THERE}]</a>' in html
+    assert f'<a href="/s/{THERE}/t/4/">[Turn 4]</a>' in html
+
+
+def test_markup_in_what_was_said_stays_text() -> None:
+    html = completed('[Turn 1] <a href="x">: (x)\n  <script>[Turn 2]</script>\n[Turn 1"><img>]')
+    assert "<script" not in html
+    assert "<img" not in html
+    assert html.count("<a ") == 1
+
+
+def test_a_long_answer_has_all_its_links() -> None:
+    output = "\n".join(f"[Turn {n}] user: (x)\n  {'word ' * 200}" for n in range(1, 33))
+    assert completed(output).count(f'<a href="/s/{HERE}/t/') == 32
+
+
+def test_other_tools_get_no_links() -> None:
+    assert "<a " not in completed("[Turn 12] user: (x)", name="bash")
