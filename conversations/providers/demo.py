@@ -29,6 +29,7 @@ from conversations.providers.demo_script import (
     LABEL,
     choose_script,
     find_keyword,
+    is_keyword,
     make_tool_answer,
 )
 
@@ -41,6 +42,7 @@ DEMO_MODEL = ModelInfo(
     id="demo", name="Demo model", max_input_tokens=200_000, max_output_tokens=8_192
 )
 TOOL_KEYWORDS = {"tool", "recall"}
+RECALL_TOOL = "conversation_recall"
 # Values for the required arguments of a tool, by their type in its schema.
 SAMPLE_VALUES: dict[str, Any] = {
     "integer": 1,
@@ -118,7 +120,7 @@ class DemoAnswer:
             "type": "tool_use",
             "id": f"toolu_demo_{self._digest}",
             "name": tool["name"],
-            "input": make_input(tool.get("input_schema") or {}, text),
+            "input": make_arguments(tool, text),
         }
 
     def _complete(self, usage: Usage) -> MessageCompleted:
@@ -212,6 +214,15 @@ def choose_tool(text: str, tools: list[dict[str, Any]]) -> dict[str, Any] | None
     if keyword == "recall":
         named = [tool for tool in tools if "recall" in tool["name"]]
     return (named or tools)[0]
+
+
+def make_arguments(tool: dict[str, Any], text: str) -> dict[str, Any]:
+    """Arguments that satisfy the tool. Recall looks for the rest of the words, or sums
+    the session up where there are none."""
+    if tool["name"] != RECALL_TOOL:
+        return make_input(tool.get("input_schema") or {}, text)
+    rest = [word for word in text.split() if not is_keyword(word, {*TOOL_KEYWORDS, RECALL_TOOL})]
+    return {"action": "search", "query": " ".join(rest)} if rest else {"action": "summary"}
 
 
 def make_input(schema: dict[str, Any], text: str) -> dict[str, Any]:

@@ -21,7 +21,7 @@ HELP = f"""## What the demo model can do
 - **code**: a block of code
 - **think**: an answer with its thinking
 - **tool**: a call of the first tool on offer; name a tool to call that one
-- **recall**: a look into this session's archive
+- **recall**: a look into this session's archive, or **recall beans** for a word in it
 - **fail**: an overloaded provider
 
 {CONNECT}"""
@@ -123,10 +123,19 @@ SCRIPTS: dict[str, Callable[[], Script]] = {
 
 def find_keyword(text: str, keywords: set[str]) -> str | None:
     """The first of ``keywords`` in a short message; long ones are not commands."""
-    words = [word.strip(".,:;!?\"'`*()").lower() for word in text.split()]
+    words = [bare_word(word) for word in text.split()]
     if len(words) > MAX_KEYWORD_WORDS:
         return None
     return next((word for word in words if word in keywords), None)
+
+
+def is_keyword(word: str, keywords: set[str]) -> bool:
+    return bare_word(word) in keywords
+
+
+def bare_word(word: str) -> str:
+    """A word in lower case, without the punctuation around it."""
+    return word.strip(".,:;!?\"'`*()").lower()
 
 
 def choose_script(text: str) -> Script:

@@ -62,6 +62,14 @@ def test_a_key_finds_its_session_again(workspace: Workspace) -> None:
     assert Session.objects.count() == 2
 
 
+def test_the_demo_model_shows_recall_at_work(session: Session) -> None:
+    send("--session", str(session.uuid), "The zinnia is red.")
+    answer = send("--session", str(session.uuid), "recall zinnia")
+    assert "[Turn 1] user:" in answer
+    assert "The zinnia is red." in answer
+    assert f"session: {session.uuid}" in send("--session", str(session.uuid), "recall")
+
+
 def test_a_run_that_fails_ends_with_code_one(session: Session) -> None:
     with pytest.raises(SystemExit) as ended:
         send("--session", str(session.uuid), "fail")

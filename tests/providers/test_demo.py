@@ -139,6 +139,19 @@ async def test_it_calls_the_tool_that_is_asked_for(text: str) -> None:
 
 
 @pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("text", "arguments"),
+    [
+        ("Recall: the beans!", {"action": "search", "query": "the beans!"}),
+        ("recall", {"action": "summary"}),
+        ("tool conversation_recall", {"action": "summary"}),
+    ],
+)
+async def test_it_recalls_what_is_asked_for(text: str, arguments: dict[str, str]) -> None:
+    assert (await answer(text, tools=TOOLS)).blocks[-1]["input"] == arguments
+
+
+@pytest.mark.asyncio
 @pytest.mark.parametrize("content", ["a\nb", [{"type": "text", "text": "a\nb"}]])
 async def test_it_quotes_what_the_tool_said(content: Any) -> None:
     first = await answer("tool", tools=TOOLS)
