@@ -107,6 +107,7 @@ def _tool_call(
     shown, left_out = _shortened(output, LONG_TEXT if is_recall else LONG_OUTPUT)
     html = render_plain(shown)
     return {
+        "is_recall": is_recall,
         "arguments_text": storable(text[:LONG_OUTPUT]),
         "argument_line": (is_recall and recall_line(arguments)) or telling_argument(arguments),
         "output_html": mark_safe(link_turns(html, place.session) if is_recall else html),

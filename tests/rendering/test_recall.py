@@ -52,6 +52,7 @@ def test_the_line_is_in_both_rows() -> None:
     done = ToolCallCompleted(call_id="a", name=RECALL, ok=True, arguments=arguments)
     for payload in (started, done):
         html = render_row(payload, place=PLACE)
+        assert '<b title="conversation_recall">Recall</b>' in html
         assert "<code>search &quot;&lt;b&gt;beans&quot;</code>" in html
 
 

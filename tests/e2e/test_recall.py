@@ -1,0 +1,39 @@
+"""What the recall tool shows of itself: the line of its row, and links to turns."""
+
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.e2e.conftest import NARROW, WIDE, Chat, Server, take_picture
+from tests.wire.scenario import Scenario, ToolCall
+from tests.wire.server import WireThread
+
+SEARCH = ToolCall(name="conversation_recall", input={"action": "search", "query": "zinnia"})
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", ["wide", "narrow"])
+def test_a_recall_says_what_it_looked_up_and_links_to_the_turns(
+    server: Server, wire: WireThread, open_chat: Callable[..., Chat], width: str, scheme: str
+) -> None:
+    chat = open_chat(viewport=WIDE if width == "wide" else NARROW, color_scheme=scheme).new()
+    wire.enqueue(Scenario(text="Noted."))
+    chat.ask("The zinnia is **red**.")
+    wire.enqueue(Scenario(tools=(SEARCH,), text="Let me look."), Scenario(text="It is red."))
+    chat.ask("Which colour has it?")
+    row = chat.page.locator('#rows [data-event-type="tool_call_completed"]')
+    expect(row.locator("summary code")).to_have_text('search "zinnia"')
+    row.locator("summary").click()
+    link = row.get_by_role("link", name="[Turn 1]")
+    expect(link).to_have_attribute("href", f"/s/{chat.uuid}/t/1/")
+    link.scroll_into_view_if_needed()
+    take_picture(chat.page, f"recall-{width}-{scheme}")
+    row.locator("summary").click()
+    live = chat.rows_html()
+    chat.page.reload()
+    expect(chat.rows.first).to_be_visible()
+    assert chat.rows_html() == live
+    row.locator("summary").click()
+    link.click()
+    expect(chat.page).to_have_url(f"{server.url}/s/{chat.uuid}/t/1/")
