@@ -4,6 +4,7 @@ from .accounts import SignInLink
 from .archive import ChatEvent, JournalGap, PromptText, PurgePermit, Rewind, Turn
 from .context import Compaction, SessionSkill
 from .runs import DraftChunk, ModelCall, Run, ToolCall
+from .search import SearchEntry, SearchProgress
 from .sessions import Session
 from .states import StateCheckpoint
 from .workspaces import Membership, Workspace
@@ -19,6 +20,8 @@ __all__ = [
     "PurgePermit",
     "Rewind",
     "Run",
+    "SearchEntry",
+    "SearchProgress",
     "Session",
     "SessionSkill",
     "SignInLink",

@@ -4,7 +4,11 @@
 them depends on the database.
 """
 
-from .find import search_session, search_sessions
+from conversations.domain.marking import mark_words, snippet
+from conversations.domain.search_query import Query, parse_query
+
+from .find import search_session
+from .find_everywhere import search_sessions
 from .results import Found, Hit
 from .surroundings import Line, Surroundings, read_surroundings
 
@@ -12,8 +16,12 @@ __all__ = [
     "Found",
     "Hit",
     "Line",
+    "Query",
     "Surroundings",
+    "mark_words",
+    "parse_query",
     "read_surroundings",
     "search_session",
     "search_sessions",
+    "snippet",
 ]

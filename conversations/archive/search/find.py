@@ -1,46 +1,172 @@
-"""Finding turns by words."""
+"""Finding turns by words: in one session, or in all that somebody may read."""
 
-from django.db.models import QuerySet
+import struct
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal
 
-from conversations.models import Session, Turn
+from conversations.domain.search_query import Query, parse_query
+from conversations.models import Session
 
-from .results import Found, Hit
+from .best import Ranked, keep_phrases, rank_entries
+from .cursors import SearchCursor, read_cursor
+from .hits import read_hits
+from .indexing import Progress, read_progress
+from .matching import Match, match_filters, session_place
+from .results import NOTHING, Found
+from .source import Source, catch_up
+
+type Order = Literal["best", "newest"]
+
+MAX_HITS = 400
+"""Hits of one page."""
+
+MOST_PAGES = 20
+"""Pages of turns with all words of a phrase in which the phrase itself is looked for."""
+
+COUNTED = 1000
+"""Turns up to which matches are counted exactly in the order of time."""
 
 
 def search_session(
-    session_pk: int, query: str, *, limit: int = 10, cursor: str = "", order: str = "best"
-) -> Found:
-    """Turns of one session that match, best first. Any text is a valid query; an
-    unknown cursor gives the first page."""
-    return search_sessions(Session.objects.filter(pk=session_pk), query, limit=limit)
-
-
-def search_sessions(
-    sessions: QuerySet[Session],
-    query: str,
+    session_pk: int,
+    query: str | Query,
     *,
-    limit: int = 20,
+    limit: int = 10,
     cursor: str = "",
-    order: str = "best",
+    order: Order = "best",
+    before_turn: int | None = None,
 ) -> Found:
-    """Turns of these sessions that match, best first; the caller says which may be
-    read by whom it asks for."""
-    words = query.split()
-    turns = Turn.objects.filter(session__in=sessions).select_related("session")
-    for word in words:
-        turns = turns.filter(content__icontains=word)
-    found = turns.order_by("-id")[:limit] if words else []
-    hits = [
-        Hit(
-            session_pk=turn.session_id,
-            session=turn.session.uuid,
-            turn=turn.number,
-            role=turn.role,
-            tool_name=turn.tool_name,
-            created_at=turn.created_at,
-            text=turn.content,
-            score=1.0,
-        )
-        for turn in found
-    ]
-    return Found(hits=hits, total=len(hits))
+    """Turns of one session that match. Any text is a valid query; a cursor of another
+    search gives the first page. ``best`` ranks turns that have any of the words and,
+    marked ``is_near``, turns around them; ``newest`` has the turns with all of the
+    words, or with any if there are none, the highest number first. ``before_turn``
+    leaves out that turn and what follows."""
+    asked = parse_query(query) if isinstance(query, str) else query
+    progress = read_progress(session_pk)
+    is_asked = asked.has_words or asked.has_filters
+    if progress is None or not is_asked or not _is_in_workspaces(session_pk, asked):
+        return NOTHING
+    source = _session_source(progress, asked, before_turn=before_turn)
+    limit = max(1, min(limit, MAX_HITS))
+    if order == "best" and asked.has_words:
+        return _best_of_session(source, asked, limit, cursor)
+    return _newest_of_session(source, asked, limit, cursor)
+
+
+def _is_in_workspaces(session_pk: int, query: Query) -> bool:
+    sessions = Session.objects.filter(pk=session_pk, workspace__slug__in=query.workspaces)
+    return not query.workspaces or sessions.exists()
+
+
+def _session_source(progress: Progress, query: Query, *, before_turn: int | None) -> Source:
+    progress, tail = catch_up(progress)
+    bounds = (progress.last_turn + 1, before_turn, query.before_turn)
+    end = min(bound for bound in bounds if bound is not None)
+    length = progress.total_length + sum(item.entry.length for item in tail)
+    return Source(
+        places=(
+            session_place(progress.session_pk, from_turn=query.from_turn or 1, before_turn=end),
+        ),
+        tail=tail,
+        turn_count=max(1, end - (query.from_turn or 1)),
+        average=max(1.0, length / max(1, progress.last_turn)),
+    )
+
+
+def _best_of_session(source: Source, query: Query, limit: int, cursor: str) -> Found:
+    """The cursor keeps later turns out, so that ranks stay what they were."""
+    after = read_cursor(cursor, "best", count=3)
+    if after:
+        [place] = source.places
+        source = replace(source, places=(place.below(after[0] + 1),))
+    match = match_filters(query)
+    with_neighbours = not (match.marks or match.scopes or match.has_moments or query.phrases)
+    ranked = rank_entries(source, query, match, with_neighbours=with_neighbours)
+    return found_best(ranked, limit, after[1:] if after else None, kind=("best", source.high))
+
+
+def found_best(
+    ranked: Ranked, limit: int, after: Sequence[int] | None, *, kind: tuple[str, *tuple[int, ...]]
+) -> Found:
+    """A page of what is ranked, after a score and an id."""
+    scores = list(ranked.scores)
+    if after is not None:
+        bound = (_as_score(after[0]), after[1])
+        scores = [item for item in scores if item < bound]
+    page = scores[:limit]
+    name, *numbers = kind
+    going_on = SearchCursor(name, (*numbers, _as_number(page[-1][0]), page[-1][1])) if page else ""
+    return Found(
+        hits=read_hits(page, near=frozenset(pk for _, pk in page) - ranked.matched),
+        total=len(ranked.matched),
+        total_is_bound=ranked.is_bound,
+        missing=ranked.missing,
+        cursor=str(going_on) if len(scores) > limit else "",
+    )
+
+
+def _as_number(score: float) -> int:
+    return int.from_bytes(struct.pack(">d", score))
+
+
+def _as_score(number: int) -> float:
+    return float(struct.unpack(">d", number.to_bytes(8))[0])
+
+
+def _newest_of_session(source: Source, query: Query, limit: int, cursor: str) -> Found:
+    after = read_cursor(cursor, "newest", count=1)
+    match = choose_words(source, query)
+    ids = _newest_ids(source, query, match, limit + 1, below=after[0] if after else None)
+    page = ids[:limit]
+    counted = _newest_ids(source, query, match, COUNTED + 1, below=None)
+    return Found(
+        hits=read_hits([(1.0, pk) for pk in page]),
+        total=min(len(counted), COUNTED),
+        total_is_bound=len(counted) > COUNTED,
+        missing=missing_words(source, query, match),
+        cursor=str(SearchCursor("newest", (page[-1],))) if len(ids) > limit else "",
+    )
+
+
+def choose_words(source: Source, query: Query) -> Match:
+    """All of the words, or any of them where no turn has all."""
+    match = match_filters(query)
+    phrases = tuple(dict.fromkeys(token for p in query.phrases for token in p.tokens))
+    everything = match.having(*dict.fromkeys((*query.tokens, *phrases)))
+    if len(query.tokens) < 2 or source.find(everything, limit=1):
+        return everything
+    return match.having(*phrases).having_any(query.tokens)
+
+
+def missing_words(source: Source, query: Query, match: Match) -> tuple[str, ...]:
+    """Words that no turn has; those of a match of all words are all there."""
+    filters = match_filters(query)
+
+    def is_there(*tokens: str) -> bool:
+        return bool(source.find(filters.having(*tokens), limit=1))
+
+    missing: list[str] = []
+    if match.any_tokens or not source.find(match, limit=1):
+        telling = set(query.tokens)
+        words = [word for word in query.words if telling.intersection(word.tokens)]
+        missing += [w.text for w in words if not any(is_there(token) for token in w.tokens)]
+    for phrase in query.phrases:
+        ids = source.find(filters.having(*dict.fromkeys(phrase.tokens)), limit=COUNTED)
+        if not keep_phrases(source, filters, [phrase], ids):
+            missing.append(f'"{phrase.text}"')
+    return tuple(missing)
+
+
+def _newest_ids(
+    source: Source, query: Query, match: Match, limit: int, *, below: int | None
+) -> list[int]:
+    """The highest ids that match and have the phrases."""
+    found: list[int] = []
+    for _ in range(MOST_PAGES):
+        ids = source.find(match, limit=limit, below=below)
+        found += keep_phrases(source, match, query.phrases, ids)
+        if len(ids) < limit or len(found) >= limit:
+            break
+        below = ids[-1]
+    return found[:limit]

@@ -9,7 +9,8 @@ from uuid import UUID
 class Hit:
     """One turn that matches. ``score`` is above 0 and comparable within one answer;
     ``text`` is the turn's searchable text as it was written, ``tool_name`` is set
-    for turns that call a tool or hold its result."""
+    for turns that call a tool or hold its result. Where ``is_near`` is set, the turn
+    has none of the words itself: those around it do."""
 
     session_pk: int
     session: UUID
@@ -19,6 +20,7 @@ class Hit:
     created_at: datetime
     text: str
     score: float
+    is_near: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,3 +36,6 @@ class Found:
     total_is_bound: bool = False
     missing: tuple[str, ...] = ()
     cursor: str = ""
+
+
+NOTHING = Found(hits=[], total=0)

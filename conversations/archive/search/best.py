@@ -1,0 +1,140 @@
+"""The best matches: words are looked up rarest first within a bounded number of
+occurrences, and what is near them is ranked."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from conversations.domain.ranking import Occurrences, Ranking, window_length, window_of
+from conversations.domain.search_query import Query, Term
+
+from .matching import Match
+from .source import Source
+
+FIRST_OCCURRENCES, MOST_OCCURRENCES = 1000, 6000
+"""Occurrences that are read of each word, and of all words together."""
+
+MOST_PHRASES = 1500
+"""Turns with all words of a phrase in which the phrase itself is looked for."""
+
+RANKED = 400
+"""Turns that are put in order; what comes after them nobody looks at."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranked:
+    """Ids with scores, best first; ``matched`` are those that match themselves."""
+
+    scores: Sequence[tuple[float, int]]
+    matched: frozenset[int]
+    is_bound: bool
+    missing: tuple[str, ...]
+
+
+def rank_entries(source: Source, query: Query, match: Match, *, with_neighbours: bool) -> Ranked:
+    """``with_neighbours``: turns that only lie near a match are ranked too."""
+    words = _read_words(source, match, query.tokens)
+    phrases = {term: _read_phrase(source, match, term) for term in query.phrases}
+    everything = [*words.values(), *phrases.values()]
+    matched = _matched(words, phrases)
+    missing = tuple(_missing(query, words, phrases))
+    ranking = Ranking(everything, turn_count=source.turn_count)
+    candidates = _candidates(source, ranking, matched, with_neighbours=with_neighbours)
+    return Ranked(
+        scores=_scores(source, ranking, candidates),
+        matched=frozenset(matched),
+        is_bound=any(len(found.ids) < found.count for found in everything),
+        missing=missing,
+    )
+
+
+def _read_words(source: Source, match: Match, tokens: Sequence[str]) -> dict[str, Occurrences]:
+    first = {token: source.find(match.having(token), limit=FIRST_OCCURRENCES) for token in tokens}
+    room = MOST_OCCURRENCES - sum(map(len, first.values()))
+    found = {}
+    for token in sorted(tokens, key=lambda token: _estimate(source, first[token])):
+        ids = first[token]
+        if len(ids) == FIRST_OCCURRENCES and room > 0:
+            ids = ids + source.find(match.having(token), limit=room, below=ids[-1])
+            room -= len(ids) - FIRST_OCCURRENCES
+        found[token] = ids
+    return {token: _occurrences(source, ids) for token, ids in found.items()}
+
+
+def _occurrences(source: Source, ids: list[int]) -> Occurrences:
+    return Occurrences(ids=ids, count=_estimate(source, ids))
+
+
+def _estimate(source: Source, ids: list[int]) -> int:
+    """How many there are in all, if they go on as densely as the newest."""
+    if len(ids) < FIRST_OCCURRENCES:
+        return len(ids)
+    covered = source.high - ids[-1] + 1
+    within = source.high - source.low + 1
+    return max(len(ids), min(source.turn_count, len(ids) * within // covered))
+
+
+def _read_phrase(source: Source, match: Match, phrase: Term) -> Occurrences:
+    tokens = tuple(dict.fromkeys(phrase.tokens))
+    ids = source.find(match.having(*tokens), limit=MOST_PHRASES)
+    ids = keep_phrases(source, match, [phrase], ids)
+    return Occurrences(ids=ids, count=len(ids))
+
+
+def keep_phrases(
+    source: Source, match: Match, phrases: Iterable[Term], ids: Sequence[int]
+) -> list[int]:
+    """Those entries in which the words of each phrase follow upon each other."""
+    columns = match.scopes or ("said", "tools")
+    wanted = [f" {' '.join(phrase.tokens)} " for phrase in phrases if len(phrase.tokens) > 1]
+    if not wanted:
+        return list(ids)
+    words = source.read_words(ids, columns)
+    return [
+        pk
+        for pk in ids
+        if all(any(phrase in f" {text} " for text in words.get(pk, ())) for phrase in wanted)
+    ]
+
+
+def _matched(words: dict[str, Occurrences], phrases: dict[Term, Occurrences]) -> set[int]:
+    if phrases:
+        return set.intersection(*(set(found.ids) for found in phrases.values()))
+    return set().union(*(found.ids for found in words.values()))
+
+
+def _missing(
+    query: Query, words: dict[str, Occurrences], phrases: dict[Term, Occurrences]
+) -> list[str]:
+    telling = [word for word in query.words if any(token in words for token in word.tokens)]
+    return [
+        *(word.text for word in telling if not any(_ids(words, t) for t in word.tokens)),
+        *(f'"{phrase.text}"' for phrase, found in phrases.items() if not found.ids),
+    ]
+
+
+def _ids(words: dict[str, Occurrences], token: str) -> Sequence[int]:
+    return words[token].ids if token in words else ()
+
+
+def _candidates(
+    source: Source, ranking: Ranking, matched: set[int], *, with_neighbours: bool
+) -> list[int]:
+    order = ranking.rank()
+    if with_neighbours:
+        order = [turn for turn in order if source.low <= turn <= source.high]
+    else:
+        order = [turn for turn in order if turn in matched]
+    return order[:RANKED]
+
+
+def _scores(source: Source, ranking: Ranking, candidates: Sequence[int]) -> list[tuple[float, int]]:
+    lengths = source.read_lengths(window_of(candidates))
+    scores = [
+        (
+            ranking.score(turn, length=window_length(turn, lengths, average=source.average)),
+            turn,
+        )
+        for turn in candidates
+        if lengths.get(turn)  # what has no words is nothing to look at
+    ]
+    return sorted(scores, reverse=True)

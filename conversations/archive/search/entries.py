@@ -1,0 +1,98 @@
+"""From turns to entries: what the index keeps of each."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from conversations.archive.turns import COLUMNS
+from conversations.domain.searchable import Entry, Searchable, make_entry, read_searchable
+from conversations.domain.turns import (
+    ASSISTANT,
+    TOOL,
+    MalformedTurn,
+    StoredTurn,
+    read_tool_calls,
+)
+from conversations.models import Turn
+from conversations.models.search import entry_id
+
+LOOKED_BACK = 20
+"""Turns before a result among which the call may be that it answers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnEntry:
+    """An entry and the turn that it stands for."""
+
+    session_pk: int
+    turn: StoredTurn
+    searchable: Searchable
+    entry: Entry
+
+    @property
+    def id(self) -> int:
+        return entry_id(self.session_pk, self.turn.number)
+
+    @property
+    def row(self) -> tuple[int, int, int, datetime, str, str, str, str]:
+        entry = self.entry
+        return (
+            self.id,
+            self.session_pk,
+            entry.length,
+            self.turn.created_at,
+            entry.said,
+            entry.tools,
+            entry.paths,
+            entry.marks,
+        )
+
+
+def read_entries(session_pk: int, *, from_turn: int, to_turn: int) -> list[TurnEntry]:
+    """The entries of these turns, made anew."""
+    turns = _read_turns(session_pk, range(from_turn, to_turn + 1))
+    return list(make_entries(session_pk, turns))
+
+
+def make_entries(session_pk: int, turns: Iterable[StoredTurn]) -> Iterator[TurnEntry]:
+    for turn, searchable in read_searchables(session_pk, turns):
+        yield TurnEntry(
+            session_pk=session_pk, turn=turn, searchable=searchable, entry=make_entry(searchable)
+        )
+
+
+def read_searchables(
+    session_pk: int, turns: Iterable[StoredTurn]
+) -> Iterator[tuple[StoredTurn, Searchable]]:
+    for turn in turns:
+        call_name = _name_of_call(session_pk, turn) if _is_nameless(turn) else None
+        yield turn, read_searchable(turn, call_name=call_name)
+
+
+def _is_nameless(turn: StoredTurn) -> bool:
+    return turn.role == TOOL and not turn.tool_name and bool(turn.tool_call_id)
+
+
+def _name_of_call(session_pk: int, result: StoredTurn) -> str | None:
+    """The tool of a result that does not name it, as in some older archives."""
+    before = range(max(1, result.number - LOOKED_BACK), result.number)
+    for turn in reversed(_read_turns(session_pk, before)):
+        if turn.role == ASSISTANT:
+            for call in _calls_of(turn):
+                if call.get("id") == result.tool_call_id:
+                    return str(call.get("name") or "")
+    return None
+
+
+def _calls_of(turn: StoredTurn) -> list[dict[str, object]]:
+    try:
+        return read_tool_calls(turn)
+    except MalformedTurn:
+        return []
+
+
+def _read_turns(session_pk: int, numbers: range) -> list[StoredTurn]:
+    turns = Turn.objects.filter(
+        session=session_pk, number__gte=numbers.start, number__lt=numbers.stop
+    )
+    return [StoredTurn(**row) for row in turns.order_by("number").values(*COLUMNS)]

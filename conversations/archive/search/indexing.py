@@ -1,0 +1,211 @@
+"""Keeping the index: never part of an append, always caught up before it is needed.
+
+A session's watermark says how far its entries reach. Entries are made from turns,
+which never change, without any lock; a short transaction then stores a batch and
+moves the watermark from where it was read, or finds that another process has been
+there and stores nothing. A crash leaves whole batches.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import OperationalError, connection, transaction
+from django.db.models import F, Q, QuerySet
+
+from conversations.domain.words import VERSION
+from conversations.models import SearchEntry, SearchProgress, Session
+from conversations.models.search import entry_id
+from conversations.models.search_schema import ENTRIES, INDEX
+
+from .entries import TurnEntry, read_entries
+
+BATCH = 100
+"""Turns that one transaction indexes."""
+
+PATIENCE_MS = 50
+"""How long somebody who searches waits for the write lock."""
+
+MERGED_PAGES = 16
+"""Pages that one step of merging writes: a few milliseconds."""
+
+_INSERT = (
+    f"INSERT INTO {ENTRIES} (id, session_id, length, created_at, said, tools, paths, marks)"
+    " VALUES (%s, %s, %s, %s, %s, %s, %s, %s)"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a session's index reaches, and how far its turns go."""
+
+    session_pk: int
+    indexed_turn: int
+    last_turn: int
+    total_length: int
+
+    @property
+    def waiting(self) -> int:
+        return self.last_turn - self.indexed_turn
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Entries that are ready to be stored after a session's watermark."""
+
+    progress: Progress
+    entries: Sequence[TurnEntry]
+
+
+def read_progress(session_pk: int) -> Progress | None:
+    """None: there is no such session."""
+    return next(_progresses(Session.objects.filter(pk=session_pk)), None)
+
+
+def sessions_to_index(sessions: QuerySet[Session] | None = None) -> list[Progress]:
+    """The sessions with turns that have no entries yet, the latest active first."""
+    found = Session.objects.all() if sessions is None else sessions
+    behind = Q(search_progress=None, next_turn__gt=1) | Q(
+        next_turn__gt=F("search_progress__indexed_turn") + 1
+    )
+    behind |= ~Q(search_progress__version=VERSION) & Q(next_turn__gt=1)
+    return list(_progresses(found.filter(behind).order_by("-last_active_at", "-pk")))
+
+
+def prepare_batch(progress: Progress, *, size: int = BATCH) -> Batch:
+    """Make the next entries of a session. Takes no lock."""
+    entries = read_entries(
+        progress.session_pk,
+        from_turn=progress.indexed_turn + 1,
+        to_turn=min(progress.last_turn, progress.indexed_turn + size),
+    )
+    return Batch(progress=progress, entries=entries)
+
+
+def store_batch(batch: Batch) -> Progress | None:
+    """Store entries and move the watermark; None, and nothing is stored, where it is
+    no longer where it was."""
+    before = batch.progress
+    with transaction.atomic():
+        if not batch.entries or not _claim(batch):
+            return None
+        rows = [_adapted(item.row) for item in batch.entries]
+        with connection.cursor() as cursor:
+            # What a version before this one left there goes first.
+            ids = (batch.entries[0].id, batch.entries[-1].id)
+            cursor.execute(f"DELETE FROM {ENTRIES} WHERE id BETWEEN %s AND %s", ids)
+            cursor.executemany(_INSERT, rows)
+    return Progress(
+        session_pk=before.session_pk,
+        indexed_turn=batch.entries[-1].turn.number,
+        last_turn=before.last_turn,
+        total_length=before.total_length + sum(item.entry.length for item in batch.entries),
+    )
+
+
+def index_session(session_pk: int) -> None:
+    """Index all that is waiting in one session, batch by batch."""
+    progress = read_progress(session_pk)
+    while progress is not None and progress.waiting > 0:
+        progress = store_batch(prepare_batch(progress)) or read_progress(session_pk)
+
+
+def index_waiting() -> int:
+    """Index what is waiting in all sessions; returns how many had something."""
+    waiting = sessions_to_index()
+    for progress in waiting:
+        index_session(progress.session_pk)
+    return len(waiting)
+
+
+def index_if_free(session_pk: int) -> bool:
+    """Index a session, unless somebody else holds the write lock."""
+    try:
+        with _little_patience():
+            index_session(session_pk)
+    except OperationalError:
+        return False
+    return True
+
+
+def remove_session(session_pk: int) -> int:
+    """Take a session out of the index, as a purge does before its rows go. Returns
+    the number of entries. Call it within the purge's transaction."""
+    SearchProgress.objects.filter(session=session_pk).delete()
+    low, high = entry_id(session_pk, 0), entry_id(session_pk + 1, 0)
+    entries = SearchEntry.objects.filter(pk__gt=low, pk__lt=high)
+    return entries._raw_delete(entries.db)
+
+
+def merge_index(*, pages: int = MERGED_PAGES) -> bool:
+    """Do a small step of merging what many small writes left behind. True while
+    there is more to do. PostgreSQL does this by itself."""
+    if connection.vendor != "sqlite":
+        return False
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SELECT total_changes()")
+        [(before,)] = cursor.fetchall()
+        cursor.execute(f"INSERT INTO {INDEX} ({INDEX}, rank) VALUES ('merge', %s)", [pages])
+        cursor.execute("SELECT total_changes()")
+        [(after,)] = cursor.fetchall()
+    return bool(after - before >= 2)
+
+
+def _progresses(sessions: QuerySet[Session]) -> Iterator[Progress]:
+    columns = (
+        "pk",
+        "next_turn",
+        "search_progress__indexed_turn",
+        "search_progress__total_length",
+        "search_progress__version",
+    )
+    for pk, next_turn, indexed, length, version in sessions.values_list(*columns):
+        is_current = version == VERSION
+        yield Progress(
+            session_pk=pk,
+            indexed_turn=indexed if is_current else 0,
+            last_turn=next_turn - 1,
+            total_length=length if is_current else 0,
+        )
+
+
+def _claim(batch: Batch) -> bool:
+    """Move the watermark past the batch if it is where the batch begins."""
+    before = batch.progress
+    after = {
+        "indexed_turn": batch.entries[-1].turn.number,
+        "total_length": before.total_length + sum(item.entry.length for item in batch.entries),
+        "version": VERSION,
+    }
+    rows = SearchProgress.objects.filter(session=before.session_pk)
+    if before.indexed_turn:
+        return bool(rows.filter(indexed_turn=before.indexed_turn, version=VERSION).update(**after))
+    if rows.exclude(version=VERSION).update(**after):
+        return True
+    _, is_new = SearchProgress.objects.get_or_create(session_id=before.session_pk, defaults=after)
+    return is_new
+
+
+def _adapted(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    moment = connection.ops.adapt_datetimefield_value(row[3])
+    return (*row[:3], moment, *row[4:])
+
+
+@contextmanager
+def _little_patience() -> Iterator[None]:
+    """Give up soon where the lock is held, instead of after many seconds."""
+    if connection.in_atomic_block:
+        yield
+    elif connection.vendor == "sqlite":
+        with connection.cursor() as cursor:
+            cursor.execute("PRAGMA busy_timeout")
+            [(usual,)] = cursor.fetchall()
+            cursor.execute(f"PRAGMA busy_timeout = {PATIENCE_MS}")
+        try:
+            yield
+        finally:
+            with connection.cursor() as cursor:
+                cursor.execute(f"PRAGMA busy_timeout = {int(usual)}")
+    else:
+        yield

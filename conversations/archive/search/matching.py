@@ -1,0 +1,194 @@
+"""Which entries match: one description, asked of SQLite, of PostgreSQL, or of
+entries in memory."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from django.db import connection
+from django.db.models import QuerySet
+
+from conversations.domain.search_query import Query
+from conversations.domain.searchable import role_mark, tool_mark
+from conversations.models import Session
+from conversations.models.search import TURN_BITS, entry_id
+from conversations.models.search_schema import COLUMNS, ENTRIES, INDEX, WORDS
+
+from .entries import TurnEntry
+
+TURN_MASK = (1 << TURN_BITS) - 1
+
+type Sql = tuple[str, list[Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Match:
+    """Entries that have all of the tokens (in one of ``scopes``, if any are named),
+    one of ``any_tokens`` and one mark of each group, and lie within the moments."""
+
+    tokens: tuple[str, ...] = ()
+    any_tokens: tuple[str, ...] = ()
+    scopes: tuple[str, ...] = ()
+    marks: tuple[tuple[str, ...], ...] = ()
+    from_moment: datetime | None = None
+    before_moment: datetime | None = None
+
+    def having(self, *tokens: str) -> "Match":
+        return replace(self, tokens=tokens)
+
+    def having_any(self, tokens: Sequence[str]) -> "Match":
+        return replace(self, any_tokens=tuple(tokens))
+
+    @property
+    def has_words(self) -> bool:
+        return bool(self.tokens or self.any_tokens or self.marks)
+
+    @property
+    def has_moments(self) -> bool:
+        return self.from_moment is not None or self.before_moment is not None
+
+    def fits(self, item: TurnEntry) -> bool:
+        """The same for an entry in memory."""
+        words = {name: set(getattr(item.entry, name).split()) for name in COLUMNS}
+        named = set().union(*(words[scope] for scope in self.scopes or COLUMNS))
+        moment = item.turn.created_at
+        return (
+            named.issuperset(self.tokens)
+            and (not self.any_tokens or not named.isdisjoint(self.any_tokens))
+            and all(not words["marks"].isdisjoint(group) for group in self.marks)
+            and (self.from_moment is None or moment >= self.from_moment)
+            and (self.before_moment is None or moment < self.before_moment)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where to look: entries with ids from ``low`` to ``high``, those of one session
+    or those of a queryset of sessions, for turns from ``from_turn`` on and before
+    ``before_turn``."""
+
+    low: int
+    high: int
+    session_pk: int | None = None
+    sessions: QuerySet[Session] | None = None
+    from_turn: int = 1
+    before_turn: int = 1 << TURN_BITS
+
+    def below(self, entry: int | None) -> "Place":
+        return self if entry is None else replace(self, high=min(self.high, entry - 1))
+
+    def has(self, entry: int) -> bool:
+        return self.low <= entry <= self.high and (
+            self.from_turn <= entry & TURN_MASK < self.before_turn
+        )
+
+
+def match_filters(query: Query) -> Match:
+    """The filters of a query, without its words."""
+    groups = (
+        tuple(role_mark(role) for role in query.roles),
+        tuple(tool_mark(name) for name in query.tools),
+    )
+    return Match(
+        scopes=query.scopes,
+        marks=tuple(group for group in groups if group),
+        from_moment=query.from_moment,
+        before_moment=query.before_moment,
+    )
+
+
+def session_place(session_pk: int, *, from_turn: int, before_turn: int) -> Place:
+    return Place(
+        low=entry_id(session_pk, max(1, min(from_turn, TURN_MASK))),
+        high=entry_id(session_pk, max(0, min(before_turn - 1, TURN_MASK))),
+        session_pk=session_pk,
+    )
+
+
+def find_entries(match: Match, place: Place, *, limit: int) -> list[int]:
+    """Ids of stored entries that match, the highest first."""
+    if place.low > place.high or limit < 1:
+        return []
+    conditions = {"sqlite": _sqlite, "postgresql": _postgresql}[connection.vendor]
+    source, key, clauses = conditions(match)
+    clauses += [(f"{key} BETWEEN %s AND %s", [place.low, place.high]), *_sessions(place, key)]
+    clauses += _moments(match)
+    where = " AND ".join(clause for clause, _ in clauses)
+    parameters = [value for _, values in clauses for value in values]
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT {key} FROM {source} WHERE {where} ORDER BY {key} DESC LIMIT %s",
+            [*parameters, limit],
+        )
+        return [row[0] for row in cursor.fetchall()]
+
+
+def _sqlite(match: Match) -> tuple[str, str, list[Sql]]:
+    if not match.has_words:
+        return ENTRIES, f"{ENTRIES}.id", []
+    source = (
+        f"{INDEX} JOIN {ENTRIES} ON {ENTRIES}.id = {INDEX}.rowid" if match.has_moments else INDEX
+    )
+    return source, f"{INDEX}.rowid", [(f"{INDEX} MATCH %s", [fts5_query(match)])]
+
+
+def fts5_query(match: Match) -> str:
+    """Every word is quoted: none of it can be taken for syntax."""
+    scope = f"{{{' '.join(match.scopes)}}} : " if match.scopes else ""
+    parts = [f'{scope}"{token}"' for token in match.tokens]
+    if match.any_tokens:
+        parts.append(f"{scope}({_either(match.any_tokens)})")
+    parts += [f"marks : ({_either(group)})" for group in match.marks]
+    return " AND ".join(parts)
+
+
+def _either(tokens: Iterable[str]) -> str:
+    return " OR ".join(f'"{token}"' for token in tokens)
+
+
+def _postgresql(match: Match) -> tuple[str, str, list[Sql]]:
+    clauses: list[Sql] = []
+    if match.tokens:
+        clauses.append((f"{WORDS} @> %s::text[]", [list(match.tokens)]))
+    if match.any_tokens:
+        clauses.append((f"{WORDS} && %s::text[]", [list(match.any_tokens)]))
+    clauses += [(f"{WORDS} && %s::text[]", [list(group)]) for group in match.marks]
+    if match.scopes:
+        named = " || ' ' || ".join(match.scopes)
+        array = f"string_to_array({named}, ' ')"
+        clauses += [
+            (f"{array} {operator} %s::text[]", [list(tokens)])
+            for operator, tokens in (("@>", match.tokens), ("&&", match.any_tokens))
+            if tokens
+        ]
+    return ENTRIES, f"{ENTRIES}.id", clauses
+
+
+def _sessions(place: Place, key: str) -> list[Sql]:
+    if place.session_pk is not None:
+        if connection.vendor == "postgresql":
+            return [(f"{ENTRIES}.session_id = %s::bigint", [place.session_pk])]
+        return []
+    if place.sessions is None:
+        return []
+    turn = f"{key} & {TURN_MASK}"
+    bounds: list[Sql] = []
+    if place.from_turn > 1 or place.before_turn <= TURN_MASK:
+        bounds = [(f"{turn} >= %s AND {turn} < %s", [place.from_turn, place.before_turn])]
+    compiler = place.sessions.order_by().values("pk").query.get_compiler(using=connection.alias)
+    statement, parameters = compiler.as_sql()
+    column = (
+        f"{ENTRIES}.session_id" if connection.vendor == "postgresql" else f"{key} >> {TURN_BITS}"
+    )
+    return [(f"{column} IN ({statement})", list(parameters)), *bounds]
+
+
+def _moments(match: Match) -> list[Sql]:
+    adapt = connection.ops.adapt_datetimefield_value
+    bounds = ((">=", match.from_moment), ("<", match.before_moment))
+    return [
+        (f"{ENTRIES}.created_at {operator} %s", [adapt(moment)])
+        for operator, moment in bounds
+        if moment is not None
+    ]

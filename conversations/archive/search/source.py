@@ -1,0 +1,107 @@
+"""What a search looks through: stored entries, and the turns too new to have one."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from django.db.models import QuerySet
+
+from conversations.models import SearchEntry, Session
+
+from .entries import TurnEntry, read_entries
+from .indexing import Progress, index_if_free, read_progress, sessions_to_index
+from .matching import Match, Place, find_entries
+
+SHORT_TAIL = 60
+"""Turns without entries that are rather read than indexed before a search."""
+
+LONGEST_TAIL = 1000
+"""Turns without entries, the newest, that are read where indexing is not possible."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """``tail`` are entries in memory; ``turn_count`` and ``average`` length are of all
+    turns there, whether they match filters or not."""
+
+    places: tuple[Place, ...]
+    tail: Sequence[TurnEntry] = ()
+    turn_count: int = 0
+    average: float = 1.0
+    _tail_by_id: dict[int, TurnEntry] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        self._tail_by_id.update({item.id: item for item in self.tail})
+
+    @property
+    def low(self) -> int:
+        return min((place.low for place in self.places), default=0)
+
+    @property
+    def high(self) -> int:
+        return max((place.high for place in self.places), default=0)
+
+    def find(self, match: Match, *, limit: int, below: int | None = None) -> list[int]:
+        """Ids of entries that match, the highest first."""
+        places = [place.below(below) for place in self.places]
+        found = {pk for place in places for pk in find_entries(match, place, limit=limit)}
+        found.update(
+            item.id
+            for item in self.tail
+            if any(place.has(item.id) for place in places) and match.fits(item)
+        )
+        return sorted(found, reverse=True)[:limit]
+
+    def read_moments(self, ids: Iterable[int]) -> dict[int, datetime]:
+        """When the turns of these entries were written."""
+        wanted = set(ids)
+        rows = SearchEntry.objects.filter(pk__in=wanted).values_list("pk", "created_at")
+        moments = dict(rows.order_by())
+        fresh = self._tail_by_id.keys() & wanted
+        return moments | {pk: self._tail_by_id[pk].turn.created_at for pk in fresh}
+
+    def read_lengths(self, ids: Iterable[int]) -> dict[int, int]:
+        """Lengths of those entries that are there."""
+        wanted = sorted(ids)
+        rows = SearchEntry.objects.filter(pk__in=wanted).values_list("pk", "length")
+        lengths = dict(rows.order_by())
+        fresh = self._tail_by_id.keys() & set(wanted)
+        return lengths | {pk: self._tail_by_id[pk].entry.length for pk in fresh}
+
+    def read_words(self, ids: Sequence[int], columns: Sequence[str]) -> dict[int, list[str]]:
+        """The words of entries, by column."""
+        rows = SearchEntry.objects.filter(pk__in=ids).values_list("pk", *columns).order_by()
+        words = {pk: list(values) for pk, *values in rows}
+        fresh = self._tail_by_id.keys() & set(ids)
+        for pk in fresh:
+            words[pk] = [getattr(self._tail_by_id[pk].entry, column) for column in columns]
+        return words
+
+
+def catch_up(progress: Progress) -> tuple[Progress, list[TurnEntry]]:
+    """A session's watermark, and entries for what lies beyond it: indexed now if that
+    is much and the database can be written to, else made in memory."""
+    if progress.waiting > SHORT_TAIL and index_if_free(progress.session_pk):
+        progress = read_progress(progress.session_pk) or progress
+    if progress.waiting <= 0:
+        return progress, []
+    first = max(progress.indexed_turn, progress.last_turn - LONGEST_TAIL) + 1
+    return progress, read_entries(progress.session_pk, from_turn=first, to_turn=progress.last_turn)
+
+
+def catch_up_all(sessions: QuerySet[Session]) -> list[TurnEntry]:
+    """The same for many sessions, of which few have something waiting."""
+    waiting = sessions_to_index(sessions)
+    if sum(progress.waiting for progress in waiting) > SHORT_TAIL:
+        for progress in waiting:
+            if not index_if_free(progress.session_pk):
+                break
+        waiting = sessions_to_index(sessions)
+    tail: list[TurnEntry] = []
+    for progress in waiting:
+        room = LONGEST_TAIL - len(tail)
+        if room <= 0:
+            break
+        first = max(progress.indexed_turn, progress.last_turn - room) + 1
+        tail += read_entries(progress.session_pk, from_turn=first, to_turn=progress.last_turn)
+    return tail

@@ -1,0 +1,104 @@
+"""Ranking turns of a conversation.
+
+BM25 over windows of turns: a turn counts as having a word, in part, when a turn
+near it has it, since an answer seldom repeats the words of its question and people
+say one thing in several turns. A word counts once in a turn however often it is
+there. How rare a word is is counted within what is searched, because what is common
+differs from one conversation to the next, and rarity is raised to a power, which
+favours the few telling words of a question.
+
+The constants were tuned on three conversations of a public benchmark, each checked
+with those tuned on the other two; ``docs/search.md`` has the figures.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+NEAR = (
+    (0, 1.0),
+    (1, 0.5),
+    (2, 0.25),
+    (3, 0.125),
+    (-1, 0.3),
+    (-2, 0.165),
+    (-3, 0.09),
+)
+"""Distance of a turn from one that has a word, and the share of it that it gets."""
+
+WHOLE = sum(share for _, share in NEAR)
+SATURATION = 0.8
+LENGTH_WEIGHT = 0.6
+RARITY_POWER = 1.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Occurrences:
+    """The turns that have a word, by id. ``count`` is how many there are, which may
+    be more than ``ids`` lists. Ids of neighbouring turns are neighbouring numbers."""
+
+    ids: Sequence[int]
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Spread:
+    """How much of a word each turn has, and what the word is worth."""
+
+    shares: Mapping[int, float]
+    worth: float
+
+
+class Ranking:
+    """Scores the turns near occurrences of words, among ``turn_count`` turns."""
+
+    def __init__(self, words: Iterable[Occurrences], *, turn_count: int) -> None:
+        self._spreads = [
+            _Spread(_spread(word.ids), rarity(word.count, turn_count)) for word in words
+        ]
+
+    def rank(self) -> list[int]:
+        """All these turns, best first, as if all were of the same length; of equals
+        the newest first."""
+        scores: dict[int, float] = {}
+        for spread in self._spreads:
+            worth = spread.worth * (SATURATION + 1)
+            for turn, share in spread.shares.items():
+                scores[turn] = scores.get(turn, 0.0) + worth * share / (share + SATURATION)
+        return [turn for _, turn in sorted(((s, t) for t, s in scores.items()), reverse=True)]
+
+    def score(self, turn: int, *, length: float) -> float:
+        """``length`` is that of the turn's window, where 1 is the average."""
+        norm = SATURATION * (1 - LENGTH_WEIGHT + LENGTH_WEIGHT * length)
+        total = 0.0
+        for spread in self._spreads:
+            share = spread.shares.get(turn)
+            if share:
+                total += spread.worth * (SATURATION + 1) * share / (share + norm)
+        return total
+
+
+def rarity(count: int, turn_count: int) -> float:
+    turn_count = max(turn_count, count)
+    inverse = math.log(1 + (turn_count - count + 0.5) / (count + 0.5))
+    return float(inverse**RARITY_POWER)
+
+
+def window_length(turn: int, lengths: Mapping[int, int], *, average: float) -> float:
+    """The length of the turns that count for one, relative to an average window."""
+    near = sum(share * lengths.get(turn + distance, 0) for distance, share in NEAR)
+    return near / (WHOLE * average) if average else 1.0
+
+
+def window_of(turns: Iterable[int]) -> set[int]:
+    """The turns whose lengths count for these."""
+    return {turn + distance for turn in turns for distance, _ in NEAR}
+
+
+def _spread(ids: Iterable[int]) -> dict[int, float]:
+    shares: dict[int, float] = {}
+    for turn in ids:
+        for distance, share in NEAR:
+            near = turn + distance
+            shares[near] = shares.get(near, 0.0) + share
+    return shares

@@ -1,0 +1,124 @@
+"""What of a turn can be searched: what was said, what tools were given and gave,
+and the paths that occur. Thinking is left out, and so is looking things up, whose
+results would otherwise be found in place of what they quote."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from .turns import TOOL, MalformedTurn, StoredTurn, read_tool_calls
+from .words import read_tokens
+
+RECALL_TOOL = "conversation_recall"
+
+MAX_PATHS = 300
+"""Paths of one turn that ``in:path`` knows."""
+
+_RUN = re.compile(r"[\w.@~+/\\-]+")
+_EXTENSION = re.compile(r"\w\.[A-Za-z]\w{0,7}\Z")
+_ROLE_MARK, _TOOL_MARK, _OTHER = "\ue000", "\ue001", "\ue002"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Searchable:
+    """Texts as written: ``said``; ``tools`` with names, input and output. ``names``
+    are the tools that the turn calls or answers for."""
+
+    role: str
+    said: str = ""
+    tools: str = ""
+    names: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """All of it, for showing where something was found."""
+        return "\n".join(part for part in (self.said, self.tools) if part)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A turn's words, normalised and separated by spaces, as the index keeps them."""
+
+    said: str
+    tools: str
+    paths: str
+    marks: str
+
+    @property
+    def length(self) -> int:
+        return sum(1 + text.count(" ") for text in (self.said, self.tools) if text)
+
+
+def role_mark(role: str) -> str:
+    return _ROLE_MARK + role
+
+
+def tool_mark(name: str) -> str:
+    """One word for any name of a tool, whatever characters it has."""
+    folded = name.strip().casefold()
+    return _TOOL_MARK + "".join(c if c.isalnum() else _OTHER for c in folded)
+
+
+def read_searchable(turn: StoredTurn, *, call_name: str | None = None) -> Searchable:
+    """``call_name`` is the tool that a result without a name of its own answers for."""
+    if turn.role == TOOL:
+        name = turn.tool_name or call_name or ""
+        if name == RECALL_TOOL:
+            return Searchable(role=turn.role)
+        tools = "\n".join(part for part in (name, turn.content) if part)
+        return Searchable(role=turn.role, tools=tools, names=(name,) if name else ())
+    calls = [call for call in _calls_of(turn) if call.get("name") != RECALL_TOOL]
+    return Searchable(
+        role=turn.role,
+        said=turn.content,
+        tools="\n".join(_call_text(call) for call in calls),
+        names=tuple(str(call.get("name") or "tool") for call in calls),
+    )
+
+
+def make_entry(searchable: Searchable) -> Entry:
+    marks = [role_mark(searchable.role), *(tool_mark(name) for name in searchable.names)]
+    return Entry(
+        said=" ".join(read_tokens(searchable.said)),
+        tools=" ".join(read_tokens(searchable.tools)),
+        paths=" ".join(_path_tokens(searchable.text)),
+        marks=" ".join(dict.fromkeys(marks)),
+    )
+
+
+def _calls_of(turn: StoredTurn) -> list[dict[str, Any]]:
+    try:
+        return read_tool_calls(turn)
+    except MalformedTurn:
+        return []
+
+
+def _call_text(call: dict[str, Any]) -> str:
+    return "\n".join([str(call.get("name") or "tool"), *_texts(call.get("input"))])
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """The texts in a tool's input, without the names of its fields."""
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, dict):
+            waiting += reversed(item.values())
+        elif isinstance(item, list):
+            waiting += reversed(item)
+        elif item is not None:
+            yield item if isinstance(item, str) else str(item)
+
+
+def _path_tokens(text: str) -> Iterator[str]:
+    for path in islice(dict.fromkeys(_find_paths(text)), MAX_PATHS):
+        yield from read_tokens(path)
+
+
+def _find_paths(text: str) -> Iterator[str]:
+    for match in _RUN.finditer(text):
+        run = match.group().rstrip(".")
+        if "/" in run or "\\" in run or _EXTENSION.search(run):
+            yield run

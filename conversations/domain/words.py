@@ -1,0 +1,132 @@
+"""Words of a text as the search index knows them.
+
+The same function reads what is stored and what is asked for, so that both meet:
+case and accents fold, English endings and irregular forms go, identifiers and
+paths come apart (``fitToContextWindow`` is ``fit to context window`` and the whole
+of it), and writing without spaces between words becomes pairs of characters. A
+token consists of letters and digits only, so every database takes it as it is.
+"""
+
+import re
+import threading
+import unicodedata
+from collections.abc import Iterator
+from functools import lru_cache
+
+from Stemmer import Stemmer
+
+from .word_lists import IRREGULAR
+
+VERSION = 1
+"""Goes up when the same text gives other tokens: indexes are then made anew."""
+
+MAX_TOKEN, MAX_PIECES = 64, 8
+"""Characters of a token; pieces of a compound whose whole is a token too."""
+
+KEPT_WORDS = 100_000
+
+_MARKS = (
+    "\u0300-\u036f\u0483-\u0487\u0591-\u05bd\u05bf\u05c1\u05c2\u0610-\u061a\u064b-\u065f\u0670"
+    "\u0900-\u0963\u0966-\u0dff\u0e31-\u0e3a\u0e47-\u0e4e\u0eb1-\u0ebc\u0ec8-\u0ecd\u102b-\u103e"
+    "\u17b4-\u17d3\u3099\u309a"
+)
+"""Signs on or between letters, which Python does not count as part of a word."""
+
+_DENSE = (
+    "\u0e00-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u3005-\u3007\u3021-\u3029"
+    "\u3031-\u3035\u3041-\u30ff\u3105-\u312f\u3131-\u318e\u31a0-\u31ff\u3400-\u4dbf"
+    "\u4e00-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\uff66-\uffdc"
+    "\U0001b000-\U0001b16f\U00020000-\U0003ffff"
+)
+"""Scripts that put no space between words, and Korean, whose particles hang on."""
+
+_WORD = re.compile(rf"[\w{_MARKS}]+(?:(?:[.'’‐‑-]|(?<=\d),(?=\d))[\w{_MARKS}]+)*")
+_PLAIN = re.compile(r"[A-Z]?[a-z]+")
+_OPTIONAL = re.compile("[\u0300-\u036f\u0483-\u0487\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0670]")
+_DROPPED = re.compile(r"['’](?:s\b)?|(?<=\d),(?=\d)", re.IGNORECASE)
+_ASCII_PIECE = re.compile(r"[A-Z0-9]+(?=[A-Z][a-z])|[A-Z]?[a-z0-9]+|[A-Z0-9]+")
+_PIECE = re.compile(rf"(?P<dense>[{_DENSE}]+)|[a-z0-9]+|(?:(?![{_DENSE}a-z0-9_])[\w{_MARKS}])+")
+
+_IS_DENSE = re.compile(f"[{_DENSE}]")
+_RUNS = re.compile(rf"(?P<dense>[{_DENSE}]+)|[^{_DENSE}]+")
+
+_local = threading.local()
+
+
+def find_words(text: str) -> Iterator[re.Match[str]]:
+    """What counts as one word of the text as written, with its place."""
+    return _WORD.finditer(text)
+
+
+def find_parts(text: str) -> Iterator[tuple[int, int, tuple[str, ...]]]:
+    """Where each word begins and ends in the text, with its tokens. In writing
+    without spaces each pair of characters is a part of its own."""
+    for word in _WORD.finditer(text):
+        if _IS_DENSE.search(word.group()) is None:
+            yield word.start(), word.end(), tokens_of_word(word.group())
+            continue
+        for run in _RUNS.finditer(word.group()):
+            begin, end = word.start() + run.start(), word.start() + run.end()
+            if run["dense"] is None or end - begin < 2:
+                yield begin, end, tokens_of_word(run.group())
+            else:
+                for at in range(begin, end - 1):
+                    yield at, at + 2, tokens_of_word(text[at : at + 2])
+
+
+def read_tokens(text: str) -> list[str]:
+    """The tokens of a text, in order."""
+    tokens: list[str] = []
+    for word in _WORD.findall(text):
+        tokens += tokens_of_word(word)
+    return tokens
+
+
+@lru_cache(maxsize=KEPT_WORDS)
+def tokens_of_word(word: str) -> tuple[str, ...]:
+    """The tokens of one word: its pieces, then the whole if there are several."""
+    if _PLAIN.fullmatch(word):
+        return (_token(word.lower()),)
+    word = _DROPPED.sub("", word)
+    if not word.isascii():
+        word = _without_accents(word).casefold()
+    if word.isascii():
+        pieces = [piece.lower() for piece in _ASCII_PIECE.findall(word)]
+        return _with_whole(pieces, "".join(pieces))
+    found = [(match.group(), match["dense"] is not None) for match in _PIECE.finditer(word)]
+    pieces = [pair for piece, dense in found for pair in (_pairs(piece) if dense else [piece])]
+    if any(dense for _, dense in found):
+        return tuple(_token(piece) for piece in pieces)
+    return _with_whole(pieces, "".join(pieces))
+
+
+def _with_whole(pieces: list[str], whole: str) -> tuple[str, ...]:
+    if len(pieces) > MAX_PIECES:
+        # Long hexadecimal or Base64 has no pieces that anybody looks for.
+        return tuple(_token(piece) for piece in pieces) if len(whole) < 200 else (_token(whole),)
+    tokens = [_token(piece) for piece in pieces]
+    if len(pieces) > 1:
+        tokens.append(_token(whole))
+    return tuple(tokens)
+
+
+def _pairs(run: str) -> list[str]:
+    return [run[i : i + 2] for i in range(len(run) - 1)] or [run]
+
+
+def _without_accents(word: str) -> str:
+    bare = _OPTIONAL.sub("", unicodedata.normalize("NFKD", word))
+    return unicodedata.normalize("NFKC", bare).replace("ı", "i")
+
+
+def _token(piece: str) -> str:
+    if len(piece) < 3 or not piece.isascii() or not piece.isalpha():
+        return piece[:MAX_TOKEN]
+    return _stem(IRREGULAR.get(piece, piece))[:MAX_TOKEN]
+
+
+def _stem(word: str) -> str:
+    stemmer: Stemmer | None = getattr(_local, "stemmer", None)
+    if stemmer is None:
+        stemmer = _local.stemmer = Stemmer("english", 0)
+    return str(stemmer.stemWord(word))
