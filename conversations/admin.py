@@ -34,6 +34,8 @@ from conversations.models import (
     PurgePermit,
     Rewind,
     Run,
+    SearchEntry,
+    SearchProgress,
     Session,
     SessionSkill,
     SignInLink,
@@ -327,6 +329,16 @@ class CompactionAdmin(OfSessionAdmin):
 @admin.register(JournalGap)
 class JournalGapAdmin(OfSessionAdmin):
     list_display = ("session", "from_turn", "to_turn", "after_seq")
+
+
+@admin.register(SearchEntry)
+class SearchEntryAdmin(OfSessionAdmin):
+    list_display = ("__str__", "session", "length", "created_at")
+
+
+@admin.register(SearchProgress)
+class SearchProgressAdmin(OfSessionAdmin):
+    list_display = ("session", "indexed_turn", "total_length", "version")
 
 
 @admin.register(PurgePermit)

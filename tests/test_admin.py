@@ -20,6 +20,7 @@ from conversations.admin import PAGES, PER_PAGE, SHOWN_CHARS
 from conversations.archive.accounts import create_sign_in_link
 from conversations.archive.append import NewEvent, append
 from conversations.archive.rewinds import append_rewind
+from conversations.archive.search.indexing import index_session
 from conversations.archive.sessions import create_session, get_session
 from conversations.domain.events import UserMessage
 from conversations.domain.turns import NewTurn
@@ -74,6 +75,7 @@ def fill(workspace: Workspace, user: User, *, times: int) -> None:
         append_rewind(
             get_session(session.uuid), from_turn=1, from_seq=1, reason="edit", actor_pk=user.pk
         )
+        index_session(session.pk)
         JournalGap.objects.create(session=session, from_turn=1, to_turn=1, after_seq=0)
         now = timezone.now()
         SessionSkill.objects.create(

@@ -25,12 +25,12 @@ class SearchEntry(models.Model):
 
     id = models.BigIntegerField(primary_key=True)
     session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="+", db_index=False)
+    length = models.IntegerField()
+    created_at = models.DateTimeField()
     said = models.TextField()
     tools = models.TextField()
     paths = models.TextField()
     marks = models.TextField()
-    length = models.IntegerField()
-    created_at = models.DateTimeField()
 
     class Meta:
         ordering = ("id",)

@@ -1,8 +1,13 @@
 """From turns to entries: what the index keeps of each."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from functools import reduce
+from operator import or_
+
+from django.db.models import Q
 
 from conversations.archive.turns import COLUMNS
 from conversations.domain.searchable import Entry, Searchable, make_entry, read_searchable
@@ -48,10 +53,23 @@ class TurnEntry:
         )
 
 
-def read_entries(session_pk: int, *, from_turn: int, to_turn: int) -> list[TurnEntry]:
-    """The entries of these turns, made anew."""
-    turns = _read_turns(session_pk, range(from_turn, to_turn + 1))
-    return list(make_entries(session_pk, turns))
+type Stretch = tuple[int, int, int]
+"""A session's key, and the first and the last of some turns of it."""
+
+
+def read_entries(*stretches: Stretch) -> list[TurnEntry]:
+    """The entries of these turns, made anew. One query, and one for each result of a
+    tool that does not name it."""
+    found: dict[int, list[StoredTurn]] = defaultdict(list)
+    rows = Turn.objects.filter(reduce(or_, map(_within, stretches), Q(pk=None)))
+    for row in rows.order_by("session", "number").values("session_id", *COLUMNS):
+        found[row.pop("session_id")].append(StoredTurn(**row))
+    return [item for pk, turns in found.items() for item in make_entries(pk, turns)]
+
+
+def _within(stretch: Stretch) -> Q:
+    session_pk, first, last = stretch
+    return Q(session=session_pk, number__gte=first, number__lte=last)
 
 
 def make_entries(session_pk: int, turns: Iterable[StoredTurn]) -> Iterator[TurnEntry]:
@@ -75,8 +93,9 @@ def _is_nameless(turn: StoredTurn) -> bool:
 
 def _name_of_call(session_pk: int, result: StoredTurn) -> str | None:
     """The tool of a result that does not name it, as in some older archives."""
-    before = range(max(1, result.number - LOOKED_BACK), result.number)
-    for turn in reversed(_read_turns(session_pk, before)):
+    before = _within((session_pk, result.number - LOOKED_BACK, result.number - 1))
+    for row in Turn.objects.filter(before).order_by("-number").values(*COLUMNS):
+        turn = StoredTurn(**row)
         if turn.role == ASSISTANT:
             for call in _calls_of(turn):
                 if call.get("id") == result.tool_call_id:
@@ -89,10 +108,3 @@ def _calls_of(turn: StoredTurn) -> list[dict[str, object]]:
         return read_tool_calls(turn)
     except MalformedTurn:
         return []
-
-
-def _read_turns(session_pk: int, numbers: range) -> list[StoredTurn]:
-    turns = Turn.objects.filter(
-        session=session_pk, number__gte=numbers.start, number__lt=numbers.stop
-    )
-    return [StoredTurn(**row) for row in turns.order_by("number").values(*COLUMNS)]

@@ -3,7 +3,6 @@
 import struct
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal
 
 from conversations.domain.search_query import Query, parse_query
 from conversations.models import Session
@@ -15,8 +14,6 @@ from .indexing import Progress, read_progress
 from .matching import Match, match_filters, session_place
 from .results import NOTHING, Found
 from .source import Source, catch_up
-
-type Order = Literal["best", "newest"]
 
 MAX_HITS = 400
 """Hits of one page."""
@@ -34,14 +31,16 @@ def search_session(
     *,
     limit: int = 10,
     cursor: str = "",
-    order: Order = "best",
+    order: str = "best",
     before_turn: int | None = None,
+    with_neighbours: bool = False,
 ) -> Found:
     """Turns of one session that match. Any text is a valid query; a cursor of another
-    search gives the first page. ``best`` ranks turns that have any of the words and,
-    marked ``is_near``, turns around them; ``newest`` has the turns with all of the
-    words, or with any if there are none, the highest number first. ``before_turn``
-    leaves out that turn and what follows."""
+    search gives the first page. ``best`` ranks turns that have any of the words;
+    ``newest`` has the turns with all of them, or with any where none has all, the
+    highest number first. ``before_turn`` leaves out that turn and what follows.
+    ``with_neighbours`` ranks turns next to matches too, which are marked ``is_near``;
+    filters and phrases keep them out."""
     asked = parse_query(query) if isinstance(query, str) else query
     progress = read_progress(session_pk)
     is_asked = asked.has_words or asked.has_filters
@@ -50,7 +49,7 @@ def search_session(
     source = _session_source(progress, asked, before_turn=before_turn)
     limit = max(1, min(limit, MAX_HITS))
     if order == "best" and asked.has_words:
-        return _best_of_session(source, asked, limit, cursor)
+        return _best_of_session(source, asked, limit, cursor, with_neighbours=with_neighbours)
     return _newest_of_session(source, asked, limit, cursor)
 
 
@@ -74,15 +73,17 @@ def _session_source(progress: Progress, query: Query, *, before_turn: int | None
     )
 
 
-def _best_of_session(source: Source, query: Query, limit: int, cursor: str) -> Found:
+def _best_of_session(
+    source: Source, query: Query, limit: int, cursor: str, *, with_neighbours: bool
+) -> Found:
     """The cursor keeps later turns out, so that ranks stay what they were."""
     after = read_cursor(cursor, "best", count=3)
     if after:
         [place] = source.places
         source = replace(source, places=(place.below(after[0] + 1),))
     match = match_filters(query)
-    with_neighbours = not (match.marks or match.scopes or match.has_moments or query.phrases)
-    ranked = rank_entries(source, query, match, with_neighbours=with_neighbours)
+    is_plain = not (match.marks or match.scopes or match.has_moments or query.phrases)
+    ranked = rank_entries(source, query, match, with_neighbours=with_neighbours and is_plain)
     return found_best(ranked, limit, after[1:] if after else None, kind=("best", source.high))
 
 

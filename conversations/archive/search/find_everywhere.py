@@ -12,7 +12,7 @@ from conversations.models.search import TURN_BITS
 
 from .best import keep_phrases, rank_entries
 from .cursors import SearchCursor, read_cursor
-from .find import MAX_HITS, Order, choose_words, found_best, missing_words
+from .find import MAX_HITS, choose_words, found_best, missing_words
 from .hits import read_hits
 from .matching import Match, Place, match_filters, session_place
 from .results import NOTHING, Found
@@ -37,7 +37,7 @@ def search_sessions(
     *,
     limit: int = 20,
     cursor: str = "",
-    order: Order = "best",
+    order: str = "best",
 ) -> Found:
     """Turns of these sessions that match themselves; the caller says which may be
     read by whom it asks for. ``best`` has turns with any of the words, ``newest``

@@ -75,11 +75,8 @@ def sessions_to_index(sessions: QuerySet[Session] | None = None) -> list[Progres
 
 def prepare_batch(progress: Progress, *, size: int = BATCH) -> Batch:
     """Make the next entries of a session. Takes no lock."""
-    entries = read_entries(
-        progress.session_pk,
-        from_turn=progress.indexed_turn + 1,
-        to_turn=min(progress.last_turn, progress.indexed_turn + size),
-    )
+    first, last = progress.indexed_turn + 1, progress.indexed_turn + size
+    entries = read_entries((progress.session_pk, first, min(progress.last_turn, last)))
     return Batch(progress=progress, entries=entries)
 
 

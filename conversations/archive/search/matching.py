@@ -106,22 +106,29 @@ def session_place(session_pk: int, *, from_turn: int, before_turn: int) -> Place
     )
 
 
-def find_entries(match: Match, place: Place, *, limit: int) -> list[int]:
-    """Ids of stored entries that match, the highest first."""
-    if place.low > place.high or limit < 1:
+def find_entries(match: Match, places: Iterable[Place], *, limit: int) -> list[int]:
+    """Ids of stored entries that match, the highest first. One query."""
+    selects = [_select(match, place, limit) for place in places if place.low <= place.high]
+    if not selects or limit < 1:
         return []
+    whole = " UNION ALL ".join(f"SELECT id FROM ({select}) AS place" for select, _ in selects)
+    parameters = [value for _, values in selects for value in values]
+    with connection.cursor() as cursor:
+        cursor.execute(f"{whole} ORDER BY id DESC LIMIT %s", [*parameters, limit])
+        return [row[0] for row in cursor.fetchall()]
+
+
+def _select(match: Match, place: Place, limit: int) -> Sql:
     conditions = {"sqlite": _sqlite, "postgresql": _postgresql}[connection.vendor]
     source, key, clauses = conditions(match)
     clauses += [(f"{key} BETWEEN %s AND %s", [place.low, place.high]), *_sessions(place, key)]
     clauses += _moments(match)
     where = " AND ".join(clause for clause, _ in clauses)
     parameters = [value for _, values in clauses for value in values]
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"SELECT {key} FROM {source} WHERE {where} ORDER BY {key} DESC LIMIT %s",
-            [*parameters, limit],
-        )
-        return [row[0] for row in cursor.fetchall()]
+    return (
+        f"SELECT {key} AS id FROM {source} WHERE {where} ORDER BY {key} DESC LIMIT %s",
+        [*parameters, limit],
+    )
 
 
 def _sqlite(match: Match) -> tuple[str, str, list[Sql]]:

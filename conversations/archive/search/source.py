@@ -44,7 +44,7 @@ class Source:
     def find(self, match: Match, *, limit: int, below: int | None = None) -> list[int]:
         """Ids of entries that match, the highest first."""
         places = [place.below(below) for place in self.places]
-        found = {pk for place in places for pk in find_entries(match, place, limit=limit)}
+        found = set(find_entries(match, places, limit=limit))
         found.update(
             item.id
             for item in self.tail
@@ -85,8 +85,7 @@ def catch_up(progress: Progress) -> tuple[Progress, list[TurnEntry]]:
         progress = read_progress(progress.session_pk) or progress
     if progress.waiting <= 0:
         return progress, []
-    first = max(progress.indexed_turn, progress.last_turn - LONGEST_TAIL) + 1
-    return progress, read_entries(progress.session_pk, from_turn=first, to_turn=progress.last_turn)
+    return progress, read_entries(_stretch(progress, LONGEST_TAIL))
 
 
 def catch_up_all(sessions: QuerySet[Session]) -> list[TurnEntry]:
@@ -97,11 +96,14 @@ def catch_up_all(sessions: QuerySet[Session]) -> list[TurnEntry]:
             if not index_if_free(progress.session_pk):
                 break
         waiting = sessions_to_index(sessions)
-    tail: list[TurnEntry] = []
+    stretches, room = [], LONGEST_TAIL
     for progress in waiting:
-        room = LONGEST_TAIL - len(tail)
-        if room <= 0:
-            break
-        first = max(progress.indexed_turn, progress.last_turn - room) + 1
-        tail += read_entries(progress.session_pk, from_turn=first, to_turn=progress.last_turn)
-    return tail
+        if room > 0:
+            stretches.append(_stretch(progress, room))
+            room -= progress.waiting
+    return read_entries(*stretches) if stretches else []
+
+
+def _stretch(progress: Progress, longest: int) -> tuple[int, int, int]:
+    first = max(progress.indexed_turn, progress.last_turn - longest) + 1
+    return progress.session_pk, first, progress.last_turn
