@@ -5,9 +5,9 @@ Written by hand because the shape is fixed and this stands before every first wo
 strings, which are YAML, unless they are plain words in YAML, too.
 """
 
-import json
 import re
 from collections.abc import Iterator, Sequence
+from json import JSONEncoder
 
 from conversations.domain.text import estimate_tokens
 
@@ -19,6 +19,7 @@ MAX_TOKENS = 1_000
 
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*")
 _WORDS = frozenset(("true", "false", "null", "yes", "no", "on", "off", "y", "n"))
+_ENCODER = JSONEncoder(ensure_ascii=False)
 _UNSAFE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff\ud800-\udfff]")
 
 
@@ -105,7 +106,8 @@ def _scalar(text: str) -> str:
 def _quoted(text: str) -> str:
     """A double-quoted scalar. JSON's escapes are YAML's; YAML has more characters that
     may not stand as they are."""
-    return _UNSAFE.sub(_escaped, json.dumps(text, ensure_ascii=False))
+    quoted = _ENCODER.encode(text)
+    return quoted if quoted.isascii() and "\x7f" not in quoted else _UNSAFE.sub(_escaped, quoted)
 
 
 def _escaped(match: re.Match[str]) -> str:

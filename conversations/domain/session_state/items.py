@@ -1,8 +1,8 @@
 """What the state shows: the register's items as a person's marks leave them."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from hashlib import sha256
+from typing import NamedTuple
 
 from .marks import ACTIONS, PIN, REWORD, STRIKE, UNPIN, UNSTRIKE
 from .values import (
@@ -24,8 +24,7 @@ _LIMITS = {FILE: MAX_FILES, DECISION: MAX_DECISIONS, ERROR: MAX_ERRORS, FOCUS: 1
 BY_PERSON, BY_MODEL = "person", "model"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StateItem:
+class StateItem(NamedTuple):
     """One line of the register. ``id`` is stable. ``text`` is a file's path, else a
     sentence; ``action`` is what was done to a file; ``original`` is the text before
     a person reworded it, else empty. ``struck_by``: person, model or nobody."""
@@ -72,7 +71,7 @@ def list_items(state: SessionState) -> tuple[tuple[StateItem, ...], tuple[StateI
     marks = {mark.id: mark for mark in state.marks}
     shown: list[StateItem] = []
     struck = [
-        replace(_decision(d), struck_by=BY_MODEL)
+        _decision(d)._replace(struck_by=BY_MODEL)
         for d in state.struck
         if d.id not in marks or not marks[d.id].is_pinned
     ]
@@ -81,11 +80,11 @@ def list_items(state: SessionState) -> tuple[tuple[StateItem, ...], tuple[StateI
         if mark is None:
             shown.append(item)
         elif mark.is_struck and item.turn <= mark.turn:
-            struck.append(replace(_marked(item, mark), struck_by=BY_PERSON))
+            struck.append(_marked(item, mark)._replace(struck_by=BY_PERSON))
         else:
             shown.append(_marked(item, mark))
     struck += [
-        replace(_marked(_item(mark), mark), struck_by=BY_PERSON)
+        _marked(_item(mark), mark)._replace(struck_by=BY_PERSON)
         for mark in state.marks
         if mark.is_struck and not any(item.id == mark.id for item in (*shown, *struck))
     ]
@@ -133,10 +132,10 @@ def _item(mark: Mark) -> StateItem:
 
 
 def _marked(item: StateItem, mark: Mark) -> StateItem:
-    item = replace(item, is_pinned=mark.is_pinned)
+    item = item._replace(is_pinned=mark.is_pinned)
     if not mark.rewording:
         return item
-    return replace(item, text=mark.rewording, original=item.text)
+    return item._replace(text=mark.rewording, original=item.text)
 
 
 def _limited(items: list[StateItem], kind: str) -> list[StateItem]:

@@ -16,7 +16,7 @@ from .values import ITEM_CHARS
 MOST, LONGEST, SHORTEST_WORDS = 5, 400, 3
 """Decisions of one message; characters and words of one sentence."""
 
-SCANNED_CHARS, LONG_LINES, SHORT_PARAGRAPH = 20_000, 40, 6
+SCANNED_CHARS, LONG_LINES, SHORT_PARAGRAPH = 10_000, 40, 6
 """A message of more lines is mostly pasted: only its first and last paragraph
 count, and only if they are short."""
 
@@ -78,6 +78,34 @@ _RULES = [
         rf"(?:[\w`'’./-]+ ){{1,6}}?(?:must(?: not|n['’]t| never)|should never)(?! {_INFERRED}) \w",
     )
 ]
+_HINTS = (
+    *(
+        "never",
+        "always",
+        "we use",
+        "we'",
+        "we’",
+        "we are",
+        "we will",
+        "we shall",
+        "we do",
+        "we only",
+    ),
+    *(
+        "decided",
+        "agreed",
+        "decision",
+        "rule",
+        "constraint",
+        "convention",
+        "let's",
+        "let’s",
+        "lets",
+    ),
+    *("let us", "must", "ever ", " now on", " here on", "today on", "going forward"),
+)
+"""Some of these is in every sentence that a rule fits: most texts need no closer look."""
+
 _AT_END = re.compile(r"\bfrom (?:now|here) on[.!]*$", re.IGNORECASE)
 
 _DOUBT = re.compile(
@@ -109,14 +137,21 @@ _LEADING = re.compile(_FILLER, re.IGNORECASE)
 def find_decisions(text: str) -> tuple[str, ...]:
     """The decisions that this message states, at most five, each on one line of at
     most 160 characters."""
+    if not _is_hinted(text):
+        return ()
     found: dict[str, str] = {}
     for sentence in _sentences(text[:SCANNED_CHARS]):
-        decision = _decision(sentence)
+        decision = _decision(sentence) if _is_hinted(sentence) else ""
         if decision:
             found.setdefault(decision.casefold(), decision)
         if len(found) == MOST:
             break
     return tuple(found.values())
+
+
+def _is_hinted(text: str) -> bool:
+    lowered = text.lower()
+    return any(hint in lowered for hint in _HINTS)
 
 
 def _sentences(text: str) -> Iterator[str]:
@@ -147,8 +182,8 @@ def _decision(sentence: str) -> str:
         return ""
     said = sentence[_LEADING.match(sentence).end() :].strip()  # type: ignore[union-attr]
     bare = _QUOTED.sub("…", said)
-    if len(bare.split()) < SHORTEST_WORDS or _STORY.match(bare) or _DOUBT.search(bare):
-        return ""
     if not (any(rule.match(bare) for rule in _RULES) or _AT_END.search(bare)):
+        return ""
+    if len(bare.split()) < SHORTEST_WORDS or _STORY.match(bare) or _DOUBT.search(bare):
         return ""
     return one_line(said.strip(" *_").rstrip(".!;,: *_"), limit=ITEM_CHARS)

@@ -1,9 +1,10 @@
 """The state as JSON text. The same state always gives the same text."""
 
 from collections.abc import Iterable
+from json import JSONEncoder
 from typing import Any
 
-from conversations.domain.jsontext import dump_json, load_json
+from conversations.domain.jsontext import load_json
 
 from .values import (
     RULES_VERSION,
@@ -22,6 +23,9 @@ PREFIX = f'{{"v":{RULES_VERSION},'
 
 EMPTY = "{}"
 
+_ENCODER = JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+"""Every text in a state is storable already."""
+
 
 def is_current(text: str) -> bool:
     """Whether the text was written by the rules in force."""
@@ -29,7 +33,7 @@ def is_current(text: str) -> bool:
 
 
 def dump_state(state: SessionState) -> str:
-    return dump_json(
+    return _ENCODER.encode(
         {
             "v": RULES_VERSION,
             "tokens": state.tokens,
