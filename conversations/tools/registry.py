@@ -2,10 +2,12 @@
 
 from typing import Any
 
-from . import conversation_recall, load_skill
+from . import conversation_recall, load_skill, session_state
 from .tool import Tool, ToolContext, ToolResult
 
-TOOLS: dict[str, Tool] = {tool.name: tool for tool in (conversation_recall.TOOL, load_skill.TOOL)}
+TOOLS: dict[str, Tool] = {
+    tool.name: tool for tool in (conversation_recall.TOOL, load_skill.TOOL, session_state.TOOL)
+}
 
 
 def offered_tools() -> list[dict[str, Any]]:

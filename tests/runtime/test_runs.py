@@ -202,7 +202,7 @@ async def test_an_unknown_tool_gets_an_error_result_and_the_run_goes_on(
     assert [(r.name, r.ok) for r in results] == [("look", False), ("dig", False)]
     assert await ToolCall.objects.filter(state="completed", ok=False).acount() == 2
     sent = wire.requests[1]["messages"][-1]["content"]
-    assert [block["is_error"] for block in sent] == [True, True]
+    assert [block["is_error"] for block in sent[:2]] == [True, True]
 
 
 async def test_a_run_without_end_is_ended_at_the_limit(
@@ -306,7 +306,9 @@ async def test_a_retry_replaces_the_failed_rows(
     assert rewound["html"] in [row.html for row in reloaded.rows]
     assert "Whole." in reloaded.rows[-2].html
     [message] = wire.requests[-1]["messages"]
-    assert [block["text"] for block in message["content"]] == ["hello"]
+    said, state = [block["text"] for block in message["content"]]
+    assert said == "hello"
+    assert "current_focus" in state
 
 
 async def test_an_edit_replaces_the_message_and_what_followed(

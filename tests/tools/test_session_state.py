@@ -1,0 +1,91 @@
+"""``session_state``: what the model notes and strikes is in the state of the next call."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+
+from conversations.archive.session_state import StateView, edit_state, read_state_view
+from conversations.models import Session
+from conversations.runtime.engine import Runtime
+from tests.runtime.conftest import ask
+from tests.wire.scenario import Scenario, ToolCall
+from tests.wire.server import WireThread
+
+
+async def view(session: Session) -> StateView:
+    return await sync_to_async(read_state_view)(session.pk)
+
+
+async def decisions(session: Session) -> list[str]:
+    return [item.text for item in (await view(session)).items if item.kind == "decision"]
+
+
+@pytest.fixture
+def call(runtime: Runtime, wire: WireThread, garden: Session) -> Callable[..., Any]:
+    """Let the model call the tool; returns the result as the model reads it."""
+
+    async def call(**arguments: Any) -> dict[str, Any]:
+        tool = ToolCall(name="session_state", input=arguments)
+        wire.enqueue(Scenario(tools=(tool,)), Scenario(text="Done."))
+        count = len(wire.requests)
+        await ask(runtime, garden, f"message {count}")
+        blocks = wire.requests[-1]["messages"][-1]["content"]
+        return next(block for block in blocks if block["type"] == "tool_result")
+
+    return call
+
+
+async def test_the_model_notes_and_strikes_a_decision(
+    call: Callable[..., Any], garden: Session
+) -> None:
+    result = await call(action="note", text="Roses stay\nwhere they are")
+    assert result["content"] == "Noted: Roses stay where they are"
+    assert await decisions(garden) == ["Roses stay where they are"]
+    assert (await view(garden)).items[0].source == "noted"
+    result = await call(action="strike", text="roses stay where they are (turn 2)")
+    assert result["content"] == "Struck d2.0: Roses stay where they are"
+    assert await decisions(garden) == []
+    assert [item.struck_by for item in (await view(garden)).struck] == ["model"]
+
+
+async def test_what_a_person_restores_the_model_cannot_strike_again(
+    call: Callable[..., Any], garden: Session
+) -> None:
+    await call(action="note", text="Roses stay")
+    await call(action="strike", text="d2.0")
+    await sync_to_async(edit_state)(garden, actor_pk=None, action="unstrike", item="d2.0")
+    assert await decisions(garden) == ["Roses stay"]
+    result = await call(action="strike", text="d2.0")
+    assert result["is_error"]
+    assert await decisions(garden) == ["Roses stay"]
+
+
+async def test_it_says_which_decisions_there_are(call: Callable[..., Any], garden: Session) -> None:
+    await call(action="note", text="Roses stay")
+    await call(action="note", text="Roses are watered at dawn")
+    result = await call(action="strike", text="roses")
+    assert result["is_error"]
+    assert "d2.0 decision: Roses stay (turn 2)" in result["content"]
+    assert "Roses are watered at dawn" in (await call(action="show"))["content"]
+    assert len(await decisions(garden)) == 2
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"action": "note"},
+        {"action": "note", "text": "x" * 161},
+        {"action": "note", "text": ["x"]},
+        {"action": "strike", "text": " "},
+        {"action": "strike", "text": "beans"},
+        {"action": "forget"},
+    ],
+)
+async def test_a_call_that_cannot_be_carried_out_says_why_and_changes_nothing(
+    call: Callable[..., Any], garden: Session, arguments: dict[str, Any]
+) -> None:
+    assert (await call(**arguments))["is_error"]
+    assert await decisions(garden) == []
