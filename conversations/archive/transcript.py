@@ -40,10 +40,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageRow:
-    """A row of a page. ``cursor`` is its place."""
+    """A row of a page. ``cursor`` is its place, ``turn`` the turn that it shows."""
 
     cursor: str
     html: str
+    turn: int | None = None
     is_fallback: bool = False
 
 
@@ -223,9 +224,10 @@ def _read_events(reader: _Reader, stretches: list[Stretch]) -> dict[int, PageRow
     rows = ChatEvent.objects.filter(wanted, session=reader.session.pk).order_by("seq")
     found: dict[int, PageRow] = {}
     stale: list[int] = []
-    for pk, seq, html, version in rows.values_list("pk", "seq", "html", "render_version"):
+    columns = ("pk", "seq", "turn_number", "html", "render_version")
+    for pk, seq, turn, html, version in rows.values_list(*columns):
         if version == RENDER_VERSION:
-            found[seq] = PageRow(cursor=f"seq:{seq}", html=html)
+            found[seq] = PageRow(cursor=f"seq:{seq}", html=html, turn=turn)
         else:
             stale.append(pk)
     for event in ChatEvent.objects.filter(pk__in=stale) if stale else ():
@@ -246,7 +248,12 @@ def _render_event(reader: _Reader, event: ChatEvent) -> PageRow:
         _report_malformed(reader.session, place=place, reason=payload.reason)
     else:
         reader.stale_events.append((event.pk, html))
-    return PageRow(cursor=place.cursor, html=html, is_fallback=isinstance(payload, Fallback))
+    return PageRow(
+        cursor=place.cursor,
+        html=html,
+        turn=event.turn_number,
+        is_fallback=isinstance(payload, Fallback),
+    )
 
 
 def _report_malformed(session: Session, *, place: Place, reason: str) -> None:
@@ -314,7 +321,7 @@ def _read_turns(
 def _turn_rows(reader: _Reader, turn: _CachedTurn) -> list[PageRow]:
     if turn.turn is None:
         return [
-            PageRow(cursor=f"turn:{turn.number}.{part}", html=html)
+            PageRow(cursor=f"turn:{turn.number}.{part}", html=html, turn=turn.number)
             for part, html in enumerate(load_json(turn.html, default=[]))
         ]
     rows = render_turn(reader.session, turn.turn)
@@ -337,7 +344,9 @@ def render_turn(session: Session, turn: StoredTurn) -> list[PageRow]:
         if isinstance(event.payload, Fallback):
             _report_malformed(session, place=place, reason=event.payload.reason)
         html = storable(render_row(event.payload, place=place))
-        rows.append(PageRow(cursor=place.cursor, html=html, is_fallback=is_fallback))
+        rows.append(
+            PageRow(cursor=place.cursor, html=html, turn=event.turn, is_fallback=is_fallback)
+        )
     return rows
 
 
@@ -393,10 +402,22 @@ def live_seq_of(session: Session, cursor: Cursor) -> int:
     return session.last_seq if first is None else first
 
 
-def read_session_marks(session_pks: Sequence[int]) -> list[tuple[int, int, int]]:
-    """Of each session its key, last seq and number of rewinds."""
-    rows = Session.objects.filter(pk__in=session_pks).order_by("pk")
-    return [
-        (pk, next_seq - 1, rewinds)
-        for pk, next_seq, rewinds in rows.values_list("pk", "next_seq", "rewind_count")
-    ]
+@dataclass(frozen=True, slots=True)
+class SessionMarks:
+    """What changes in a session when something is written in it. ``window`` is where
+    the window starts, how full it is and what the session has cost."""
+
+    last_seq: int
+    rewinds: int
+    window: tuple[int, int, int]
+
+
+def read_session_marks(session_pks: Sequence[int]) -> dict[int, SessionMarks]:
+    """The marks of these sessions, by key."""
+    rows = Session.objects.filter(pk__in=session_pks).values_list(
+        "pk", "next_seq", "rewind_count", "floor_turn", "context_tokens", "cost_microusd"
+    )
+    return {
+        pk: SessionMarks(last_seq=next_seq - 1, rewinds=rewinds, window=(floor, tokens, cost))
+        for pk, next_seq, rewinds, floor, tokens, cost in rows.order_by("pk")
+    }

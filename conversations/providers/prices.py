@@ -20,19 +20,20 @@ class Price:
 
     input: float
     output: float
-    cache_write: float
+    cache_write: dict[str, float]
     cache_read: float
 
 
-def find_cost(model: str, usage: Usage) -> int | None:
-    """Millionths of a US dollar; None where the price or the usage is not known."""
+def find_cost(model: str, usage: Usage, *, lifetime: str = "5m") -> int | None:
+    """Millionths of a US dollar; None where the price or the usage is not known.
+    ``lifetime`` is how long what is written to the cache stays there."""
     price = _read_prices().get(_SNAPSHOT.sub("", model))
     if price is None or usage.input_tokens is None or usage.output_tokens is None:
         return None
     return round(
         usage.input_tokens * price.input
         + usage.output_tokens * price.output
-        + (usage.cache_write_tokens or 0) * price.cache_write
+        + (usage.cache_write_tokens or 0) * price.cache_write.get(lifetime, 0)
         + (usage.cache_read_tokens or 0) * price.cache_read
     )
 
@@ -44,7 +45,10 @@ def _read_prices() -> dict[str, Price]:
         model: Price(
             input=price["input"],
             output=price["output"],
-            cache_write=price["input"] * table["cache_write"],
+            cache_write={
+                lifetime: price["input"] * factor
+                for lifetime, factor in table["cache_write"].items()
+            },
             cache_read=price["input"] * table["cache_read"],
         )
         for model, price in table["models"].items()

@@ -10,9 +10,10 @@ from conversations.archive.runs import ActiveRun, active_runs
 from conversations.archive.sessions import get_session
 from conversations.archive.transcript import live_seq_of, read_live_rows
 from conversations.archive.turns import MAX_PAGE
+from conversations.archive.window_marks import WindowMark, window_mark_of
 from conversations.domain.cursors import Cursor
 
-from .frames import Frame, active_frame, queue_frame, rows_frame
+from .frames import Frame, active_frame, queue_frame, rows_frame, window_frame
 
 if TYPE_CHECKING:
     from .engine import Runtime
@@ -31,6 +32,7 @@ class CatchUp:
     rewinds: int
     run: ActiveRun | None
     queue: list[QueuedMessage]
+    window: WindowMark
 
     def frames(self, runtime: "Runtime", *, hello: bool) -> list[Frame]:
         """The frames that bring the page up to date, the draft included."""
@@ -51,7 +53,7 @@ class CatchUp:
             return [*frames, {"type": "reload", "reason": self.reload}]
         if self.rows:
             frames.append(rows_frame(self.rows))
-        frames += [queue_frame(self.queue), state]
+        frames += [queue_frame(self.queue), window_frame(self.window), state]
         if execution is not None:
             execution.flush()
             return frames + execution.live.snapshots()
@@ -80,4 +82,5 @@ def read_catch_up(uuid: UUID, *, cursor: Cursor | None, rewinds: int | None = No
         rewinds=session.rewind_count,
         run=running[0] if running else None,
         queue=queued_messages(session.pk),
+        window=window_mark_of(session),
     )

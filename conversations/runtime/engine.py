@@ -21,6 +21,7 @@ from conversations.archive.runs import ActiveRun, Claimed
 from conversations.archive.sessions import get_session
 from conversations.archive.transcript import render_rewound_marker
 from conversations.archive.transcript_plan import rewound_ranges
+from conversations.archive.window_marks import read_window_mark
 from conversations.domain.errors import ProviderError
 from conversations.domain.stream import ModelInfo, Provider
 from conversations.models import Session
@@ -29,7 +30,7 @@ from conversations.providers.registry import make_provider
 
 from .database import Readers, Writer
 from .drafts import DraftKeeper
-from .frames import EVERY_DRAFT, Frame, idle_frame, queue_frame, rows_frame
+from .frames import EVERY_DRAFT, Frame, idle_frame, queue_frame, rows_frame, window_frame
 from .hub import Hub
 from .options import RuntimeOptions
 from .ownership import Owner
@@ -229,6 +230,12 @@ class Runtime:
     async def publish_queue(self, session_pk: int) -> None:
         waiting = await self.readers.read(archive_messages.queued_messages, session_pk)
         self.publish(session_pk, queue_frame(waiting))
+
+    async def publish_window(self, session_pk: int) -> None:
+        """Say where the session's window starts and how full it is."""
+        if self.is_watched(session_pk):
+            mark = await self.readers.read(read_window_mark, session_pk)
+            self.publish(session_pk, window_frame(mark))
 
     async def _restart(self, session: Session, restarted: Restarted) -> Accepted:
         rewound, accepted = restarted.rewound, restarted.accepted

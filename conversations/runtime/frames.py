@@ -6,8 +6,10 @@ from typing import Any
 from conversations.archive.append import Row
 from conversations.archive.messages import QueuedMessage
 from conversations.archive.runs import ActiveRun
+from conversations.archive.window_marks import WindowMark
 from conversations.domain.jsontext import dump_json
 from conversations.domain.runs import IDLE, RUNNING
+from conversations.rendering.window import render_meter, render_window_line
 
 type Frame = dict[str, Any]
 
@@ -59,3 +61,19 @@ def active_frame(run: ActiveRun | None) -> Frame:
 def queue_frame(waiting: Sequence[QueuedMessage]) -> Frame:
     items = [{"run": str(m.run), "text": m.text, "client_id": m.client_id} for m in waiting]
     return {"type": "queue", "items": items}
+
+
+def window_frame(mark: WindowMark) -> Frame:
+    """Where the window starts and how full it is, with the HTML that shows it."""
+    return {
+        "type": "window",
+        "key": mark.key,
+        "floor": mark.floor,
+        "left_out": mark.left_out,
+        "tokens": mark.tokens,
+        "limit": mark.limit,
+        "line": render_window_line(mark.session, left_out=mark.left_out),
+        "meter": render_meter(
+            mark.session, tokens=mark.tokens, limit=mark.limit, cost_microusd=mark.cost_microusd
+        ),
+    }

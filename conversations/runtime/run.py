@@ -76,8 +76,7 @@ class Totals:
     first_token_ms: int | None = None
     model: str = ""
 
-    def add(self, usage: Usage) -> None:
-        cost = find_cost(self.model, usage)
+    def add(self, usage: Usage, *, cost: int | None) -> None:
         if cost is not None:
             self.cost_microusd = (self.cost_microusd or 0) + cost
         if usage.input_tokens is None and usage.output_tokens is None:
@@ -216,10 +215,12 @@ class RunExecution:
         self._calls += 1
         message = await self._stream_with_retries(answer, go_on=go_on)
         self._totals.model = message.model or answer.window.request.model
-        self._totals.add(message.usage)
+        call = self._record(answer, message)
+        self._totals.add(message.usage, cost=call.cost_microusd)
         if self._totals.first_token_ms is None:
             self._totals.first_token_ms = answer.first_token_ms
-        appended = await self._commit_answer(answer, message)
+        appended = await self._commit_answer(answer, message, call)
+        await self._runtime.publish_window(self.claimed.session_pk)
         if appended.turns:
             await self._run_tools(message, call_turn=appended.turns[0])
         return message
@@ -232,8 +233,13 @@ class RunExecution:
         if system != facts.system_prompt:
             keep(save_system_prompt, session_pk, system_prompt=system)
         if window.floor != facts.floor:
-            keep(save_floor, session_pk, floor=window.floor)
+            self._runtime.run_in_background(self._move_floor(window.floor))
         return window
+
+    async def _move_floor(self, floor: int) -> None:
+        session_pk = self.claimed.session_pk
+        await self._runtime.writer.write(save_floor, session_pk, floor=floor)
+        await self._runtime.publish_window(session_pk)
 
     def _read_window(self, go_on: bool) -> tuple[WindowFacts, str, Window]:
         session_pk = self.claimed.session_pk
@@ -351,7 +357,9 @@ class RunExecution:
         for frame in self.live.take_frames():
             self._publish(frame)
 
-    async def _commit_answer(self, answer: _Answer, message: MessageCompleted) -> Appended:
+    async def _commit_answer(
+        self, answer: _Answer, message: MessageCompleted, call: CallRecord
+    ) -> Appended:
         has_turn = bool(message.blocks)
         payloads = make_payloads(message, thinking_ms=answer.thinking_ms) if has_turn else []
         events = await self._prepare(payloads)
@@ -360,7 +368,7 @@ class RunExecution:
             append_answer,
             turn=make_turn(message) if has_turn else None,
             events=events,
-            call=_record(answer, message),
+            call=call,
             tool_calls=tool_calls_of(message.blocks),
             size=size_after(answer.window, message.usage),
         )
@@ -391,9 +399,28 @@ class RunExecution:
 
     async def _record_failure(self, answer: _Answer, error: ProviderError) -> None:
         """A failed call is a record too; the next try has an ordinal of its own."""
-        call = replace(_record(answer, None), error_code=error.code)
+        call = replace(self._record(answer, None), error_code=error.code)
         await self._runtime.writer.write(append_failed_call, self.claimed, call=call)
         answer.ordinal = self._next_ordinal()
+
+    def _record(self, answer: _Answer, message: MessageCompleted | None) -> CallRecord:
+        usage = message.usage if message else Usage()
+        model = (message.model if message else "") or answer.window.request.model
+        return CallRecord(
+            ordinal=answer.ordinal,
+            model=model[:120],
+            manifest=answer.window.manifest,
+            request_digest=answer.window.digest,
+            message_id=(message.message_id if message else "")[:128],
+            stop_reason=(message.stop_reason if message else "")[:64],
+            input_tokens=usage.input_tokens,
+            output_tokens=usage.output_tokens,
+            cache_read_tokens=usage.cache_read_tokens,
+            cache_write_tokens=usage.cache_write_tokens,
+            cost_microusd=find_cost(model, usage, lifetime=self._runtime.options.prompt_cache),
+            first_token_ms=answer.first_token_ms,
+            duration_ms=answer.duration_ms,
+        )
 
     def _next_ordinal(self) -> int:
         self._tries += 1
@@ -492,24 +519,4 @@ def _says_something(blocks: Sequence[Block]) -> bool:
         block.get("type") not in ("text", "thinking", "redacted_thinking")
         or str(block.get("text", "")).strip()
         for block in blocks
-    )
-
-
-def _record(answer: _Answer, message: MessageCompleted | None) -> CallRecord:
-    usage = message.usage if message else Usage()
-    model = (message.model if message else "") or answer.window.request.model
-    return CallRecord(
-        ordinal=answer.ordinal,
-        model=model[:120],
-        manifest=answer.window.manifest,
-        request_digest=answer.window.digest,
-        message_id=(message.message_id if message else "")[:128],
-        stop_reason=(message.stop_reason if message else "")[:64],
-        input_tokens=usage.input_tokens,
-        output_tokens=usage.output_tokens,
-        cache_read_tokens=usage.cache_read_tokens,
-        cache_write_tokens=usage.cache_write_tokens,
-        cost_microusd=find_cost(model, usage),
-        first_token_ms=answer.first_token_ms,
-        duration_ms=answer.duration_ms,
     )

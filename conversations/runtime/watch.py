@@ -12,9 +12,10 @@ from uuid import UUID
 from conversations.archive.drafts import Chunk, read_draft
 from conversations.archive.messages import QueuedMessage, queued_messages_of
 from conversations.archive.runs import ActiveRun, active_runs
-from conversations.archive.transcript import read_live_rows, read_session_marks
+from conversations.archive.transcript import SessionMarks, read_live_rows, read_session_marks
+from conversations.archive.window_marks import read_window_mark
 
-from .frames import Frame, active_frame, idle_frame, queue_frame, rows_frame
+from .frames import Frame, active_frame, idle_frame, queue_frame, rows_frame, window_frame
 from .live import LiveAnswer, Part
 
 if TYPE_CHECKING:
@@ -34,10 +35,13 @@ class _Foreign:
 class _Seen:
     """What one look at the database found."""
 
-    last_seq: dict[int, int]
-    rewinds: dict[int, int]
+    marks: dict[int, SessionMarks]
     runs: dict[int, ActiveRun]
     queues: dict[int, list[QueuedMessage]]
+
+
+_NO_MARKS = SessionMarks(last_seq=0, rewinds=0, window=(0, 0, 0))
+"""Of a session that is gone."""
 
 
 class Watcher:
@@ -45,6 +49,7 @@ class Watcher:
         self._runtime = runtime
         self._foreign: dict[int, _Foreign] = {}
         self._rewinds: dict[int, int] = {}
+        self._windows: dict[int, tuple[int, int, int]] = {}
         self._queues: dict[int, list[QueuedMessage]] = {}
         self._running: dict[int, tuple[UUID, str]] = {}
 
@@ -62,6 +67,7 @@ class Watcher:
         caches: tuple[dict[int, Any], ...] = (
             self._foreign,
             self._rewinds,
+            self._windows,
             self._queues,
             self._running,
         )
@@ -74,17 +80,17 @@ class Watcher:
         for pk in sessions:
             if self._runtime.execution_of(pk) is not None:
                 continue  # it began meanwhile, and announces itself
-            self._publish_rewinds(pk, seen.rewinds.get(pk, 0))
-            await self._publish_rows(pk, seen.last_seq.get(pk, 0))
+            marks = seen.marks.get(pk, _NO_MARKS)
+            self._publish_rewinds(pk, marks.rewinds)
+            await self._publish_rows(pk, marks.last_seq)
+            await self._publish_window(pk, marks.window)
             self._publish_queue(pk, seen.queues.get(pk, []))
             await self._publish_run(pk, seen.runs.get(pk))
 
     def _read(self, sessions: list[int]) -> _Seen:
-        marks = read_session_marks(sessions)
         runs = active_runs(stale_seconds=self._runtime.options.stale_after, session_pks=sessions)
         return _Seen(
-            last_seq={pk: last_seq for pk, last_seq, _ in marks},
-            rewinds={pk: rewinds for pk, _, rewinds in marks},
+            marks=read_session_marks(sessions),
             runs={run.session_pk: run for run in runs},
             queues=queued_messages_of(sessions),
         )
@@ -103,6 +109,12 @@ class Watcher:
         rows = await self._runtime.readers.read(read_live_rows, pk, after_seq=reached, limit=500)
         ended = self._foreign.pop(pk, None)
         self._runtime.hub.publish(pk, rows_frame(rows, ends_draft=ended.live.run if ended else ""))
+
+    async def _publish_window(self, pk: int, window: tuple[int, int, int]) -> None:
+        if window != self._windows.setdefault(pk, window):
+            self._windows[pk] = window
+            mark = await self._runtime.readers.read(read_window_mark, pk)
+            self._runtime.hub.publish(pk, window_frame(mark))
 
     def _publish_queue(self, pk: int, waiting: list[QueuedMessage]) -> None:
         if waiting != self._queues.get(pk, []):

@@ -1,5 +1,6 @@
 """The pages: workspaces, sessions, the chat. Each works by plain GET and POST."""
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -19,12 +20,15 @@ from conversations.archive.messages import queued_messages
 from conversations.archive.rewinds import is_rewound
 from conversations.archive.rights import MANAGE, WRITE
 from conversations.archive.runs import active_runs
+from conversations.archive.transcript import PageRow
 from conversations.archive.turns import source_of_turn
+from conversations.archive.window_marks import window_mark_of
 from conversations.domain.cursors import parse_cursor
 from conversations.domain.errors import LoomError, NotFound, NotPermitted, Rejected
 from conversations.domain.runs import IDLE, QUEUED
 from conversations.domain.text import storable
 from conversations.models import Session, Workspace
+from conversations.rendering.window import render_meter, render_window_line
 from conversations.runtime.choices import list_models, recover_session
 from conversations.runtime.current import current_runtime
 
@@ -280,6 +284,8 @@ def _chat(
     form_text: str = "",
     status: int = 200,
 ) -> HttpResponse:
+    mark = window_mark_of(found)
+    line = render_window_line(found.uuid, left_out=mark.left_out)
     context: dict[str, Any] = {
         "session": {
             "uuid": found.uuid,
@@ -294,20 +300,37 @@ def _chat(
             "turn_count": found.turn_count,
         },
         "page": {
-            "rows": [row.html for row in page.rows],
+            "rows": list(_with_line(page.rows, line, floor=mark.floor)),
             "older": page.older,
             "newer": page.newer,
             "target_turn": target_turn,
             "last_seq": found.last_seq,
             "rewinds": found.rewind_count,
-            "hidden_turns": 0,
             "all": request.GET.get("all") == "1",
         },
+        "window": {"floor": mark.floor if line else 0, "line": line, "key": mark.key},
     }
     if not is_fragment(request):
         context |= _chat_surroundings(request, found)
+        context["window"]["meter"] = render_meter(
+            found.uuid, tokens=mark.tokens, limit=mark.limit, cost_microusd=mark.cost_microusd
+        )
         context |= {"form_error": form_error, "form_text": form_text}
     return render_page(request, "session.html", "rows", context, status=status)
+
+
+def _with_line(rows: Sequence[PageRow], line: str, *, floor: int) -> Iterator[str]:
+    """The rows as HTML, the line before the first one of the window. Where that is not
+    on the page, it has none; ``marks.js`` has the same rule."""
+    is_below = False
+    for row in rows:
+        if line and row.turn is not None:
+            if row.turn >= floor:
+                if is_below or row.turn == floor:
+                    yield line
+                line = ""
+            is_below = True
+        yield row.html
 
 
 def _chat_surroundings(request: HttpRequest, found: Session) -> dict[str, Any]:

@@ -98,6 +98,7 @@ const FRAMES = {
     dataset.rewinds = Number(dataset.rewinds) + 1;
     replaceRows(frame);
   },
+  window: (frame) => frame.key !== dataset.window && import("./window.js").then(({ showWindow }) => showWindow(frame)),
   title: ({ title }) => {
     for (const name of findAll("#title, [aria-current=page] .title")) name.textContent = title;
     document.title = `${title} · Loom Web`;

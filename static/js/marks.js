@@ -5,6 +5,7 @@ import { byId, create, find, findAll, formatDay, fromTemplate, localise } from "
 const LONG = 60; // lines of about 72 characters
 const GROUP = 4;
 const list = byId("rows");
+const log = byId("transcript").dataset;
 const opened = new Set();
 const marked = new WeakSet();
 
@@ -23,7 +24,7 @@ function mark(row) {
   const { eventType, turn } = row.dataset;
   if (byId(`acts-${eventType}`)) {
     const acts = fromTemplate(`acts-${eventType}`);
-    if (turn) find("a", acts).href = `${byId("transcript").dataset.url}t/${turn}/`;
+    if (turn) for (const link of findAll("a", acts)) link.href = `${log.url}${link.dataset.to}/${turn}/`;
     else findAll(":not([data-action=copy])[data-action]", acts).forEach((act) => act.remove());
     find(".foot", row).append(acts);
   }
@@ -53,8 +54,18 @@ export function arrange() {
   const rows = allRows();
   const wanted = new Map(rows.map((row) => [row, []]));
   let last = "";
+  let floor = Number(log.floor);
+  let isBelow = false;
   for (const row of rows) {
     mark(row);
+    const turn = Number(row.dataset.turn);
+    if (floor && turn) {
+      if (turn >= floor) {
+        if (isBelow || turn === floor) wanted.get(row).push(fromTemplate("window-line"));
+        floor = 0;
+      }
+      isBelow = true;
+    }
     const time = find(".foot > time", row);
     const day = time ? formatDay(new Date(time.dateTime)) : last;
     if (day !== last) wanted.get(row).push(create("p", { className: "day", textContent: last = day }));

@@ -113,6 +113,14 @@ export function afterFrames() {
   pin();
 }
 
+/** Put the marks between rows where they belong now. */
+export function arrangeAgain() {
+  const restore = holdPlace();
+  arrange();
+  restore();
+  pin();
+}
+
 /** One row stands for those that left the active path. */
 export function replaceRows({ from_seq: from, to_seq: to, html }) {
   const gone = allRows().filter(({ dataset }) => dataset.seq >= from && dataset.seq <= to);

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from tests.e2e.conftest import NARROW, Chat
 from tests.e2e.test_pages import violations
@@ -11,11 +11,11 @@ from tests.e2e.test_pages import violations
 SHEET = {"width": 900, "height": 800}
 
 
-def opener(page: Page) -> object:
+def opener(page: Page) -> Locator:
     return page.get_by_role("link", name="About this session")
 
 
-def panel(page: Page) -> object:
+def panel(page: Page) -> Locator:
     return page.locator("#panel")
 
 

@@ -12,6 +12,7 @@ def test_each_kind_of_token_has_its_price() -> None:
         input_tokens=1_000, output_tokens=100, cache_read_tokens=50_000, cache_write_tokens=2_000
     )
     assert find_cost("claude-sonnet-5-5", usage) == 2_000 + 1_000 + 10_000 + 5_000
+    assert find_cost("claude-sonnet-5-5", usage, lifetime="1h") == 2_000 + 1_000 + 10_000 + 8_000
 
 
 def test_a_snapshot_costs_what_its_model_costs() -> None:

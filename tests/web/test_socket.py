@@ -99,6 +99,7 @@ async def test_it_greets_with_what_there_is(connect: Connect, session: Session) 
     assert socket.frames[:-1] == [
         {"type": "hello", "session": str(session.uuid), "last_seq": 2, "rewinds": 0, "run": ""},
         {"type": "queue", "items": []},
+        socket.of_type("window")[0],
         {"type": "state", "run_state": "idle", "run": "", "text": "", "elapsed_ms": 0},
     ]
 
@@ -549,7 +550,13 @@ async def test_sync_sends_what_is_missing(socket: Socket, session: Session) -> N
     socket.frames.clear()
     await socket.send({"type": "sync", "after": "seq:1"})
     await socket.settle()
-    assert [frame["type"] for frame in socket.frames] == ["rows", "queue", "state", "pong"]
+    assert [frame["type"] for frame in socket.frames] == [
+        "rows",
+        "queue",
+        "window",
+        "state",
+        "pong",
+    ]
     assert socket.seqs == [2, 3]
     assert (await error_after(socket, {"type": "sync", "after": "x"}))["code"] == "bad_cursor"
     await ask_and_wait(socket, "Still here?")

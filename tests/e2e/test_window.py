@@ -1,0 +1,147 @@
+"""The window in the transcript: its line between the rows and its meter below."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
+
+from tests.e2e.conftest import NARROW, Chat, Server, settle, take_picture
+from tests.e2e.test_pages import violations
+from tests.wire.scenario import Scenario
+from tests.wire.server import WireThread
+
+
+@pytest.fixture(scope="session")
+def small(make_server: Callable[..., Server], provider: WireThread) -> Server:
+    """A server whose model has a small window, and pages that hold few rows."""
+    return make_server(
+        ANTHROPIC_API_KEY=provider.key,
+        ANTHROPIC_BASE_URL=provider.url,
+        LOOM_MAX_INPUT_TOKENS="2500",
+        LOOM_PAGE_SIZE="12",
+        LOOM_OLDER_PAGE_SIZE="6",
+    )
+
+
+@pytest.fixture(scope="session")
+def small_state(browser: Browser, small: Server) -> Any:
+    context = browser.new_context()
+    context.new_page().goto(small.link)
+    state = context.storage_state()
+    context.close()
+    return state
+
+
+@pytest.fixture
+def long_chat(
+    small: Server,
+    small_state: Any,
+    open_context: Callable[..., BrowserContext],
+    wire: WireThread,
+) -> Chat:
+    """A session that has outgrown its window, with the page that was open all along."""
+    page = open_context(storage_state=small_state).new_page()
+    chat = Chat(page, small).new()
+    for number in range(6):
+        wire.enqueue(Scenario(words=240))
+        chat.ask(f"Question {number}")
+    settle()
+    return chat
+
+
+def line(page: Page) -> Locator:
+    return page.locator("#rows > .floor")
+
+
+def floor_of(page: Page) -> int:
+    """The turn of the row that the line stands before."""
+    return int(
+        page.evaluate("document.querySelector('#rows > .floor ~ .row[data-turn]').dataset.turn")
+    )
+
+
+def test_the_line_is_where_the_window_starts_live_and_after_a_reload(
+    long_chat: Chat, wire: WireThread
+) -> None:
+    page = long_chat.page
+    expect(line(page)).to_have_count(1)
+    floor = floor_of(page)
+    expect(line(page)).to_contain_text(f"Window starts here: {floor - 1} earlier turns")
+    take_picture(page, "window-line")
+    rows = long_chat.rows.count()
+    live = long_chat.rows_html()
+    page.reload()
+    settle()
+    while long_chat.rows.count() < rows:
+        page.get_by_role("button", name="Load older").dispatch_event("click")
+        settle(0.4)
+    assert long_chat.rows_html() == live
+
+
+def test_the_line_moves_with_the_floor(long_chat: Chat, wire: WireThread) -> None:
+    page = long_chat.page
+    before = floor_of(page)
+    for number in range(4):
+        wire.enqueue(Scenario(words=240))
+        long_chat.ask(f"More {number}")
+    settle()
+    assert floor_of(page) > before
+    expect(line(page)).to_have_count(1)
+    live = long_chat.rows_html()
+    page.evaluate("sessionStorage.clear()")
+    page.goto(f"{long_chat.server.url}/s/{long_chat.uuid}/?after=seq:0")
+    settle()
+    while page.get_by_role("button", name="Load newer").count():
+        page.get_by_role("button", name="Load newer").dispatch_event("click")
+        settle(0.4)
+    assert long_chat.rows_html() == live
+
+
+def test_a_page_around_a_turn_has_the_line_in_the_same_place(long_chat: Chat) -> None:
+    page = long_chat.page
+    floor = floor_of(page)
+    for turn in (floor, floor - 1, floor + 1):
+        long_chat.open(long_chat.uuid, f"t/{turn}/")
+        settle()
+        assert floor_of(page) == floor
+
+
+def test_the_line_is_there_without_javascript(
+    long_chat: Chat, small_state: Any, open_context: Callable[..., BrowserContext]
+) -> None:
+    floor = floor_of(long_chat.page)
+    page = open_context(storage_state=small_state, java_script_enabled=False).new_page()
+    page.goto(f"{long_chat.server.url}/s/{long_chat.uuid}/t/{floor}/")
+    expect(line(page)).to_have_count(1)
+    line(page).get_by_role("link", name="Window starts here").click()
+    expect(page.get_by_role("heading", name="Window", exact=True)).to_be_visible()
+
+
+def test_the_meter_is_the_same_live_and_after_a_reload_and_opens_the_window(
+    long_chat: Chat,
+) -> None:
+    page = long_chat.page
+    meter = page.locator("#meter")
+    expect(meter).to_contain_text("of the window")
+    live = meter.evaluate("element => element.outerHTML")
+    page.reload()
+    assert meter.evaluate("element => element.outerHTML") == live
+    meter.focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="Window", exact=True)).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(meter).to_be_focused()
+
+
+def test_axe_finds_nothing_with_line_and_meter(long_chat: Chat) -> None:
+    page = long_chat.page
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        assert violations(page) == []
+        take_picture(page, f"window-{scheme}")
+    page.set_viewport_size(NARROW)
+    settle()
+    assert violations(page) == []
+    assert not page.evaluate("document.documentElement.scrollWidth > innerWidth")
+    take_picture(page, "window-narrow")

@@ -1,0 +1,64 @@
+"""The window's line and its meter."""
+
+import re
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from conversations.rendering.window import render_meter, render_window_line, tokens_text
+
+SESSION = UUID("11111111-2222-4333-8444-555555555555")
+
+
+def words(html: str) -> str:
+    return re.sub("<[^>]+>", "", html)
+
+
+def meter(**figures: Any) -> str:
+    return render_meter(SESSION, **{"tokens": 1, "limit": 100, "cost_microusd": 0, **figures})
+
+
+def test_the_line_counts_what_is_left_out() -> None:
+    assert words(render_window_line(SESSION, left_out=1204)) == (
+        "Window starts here: 1\u202f204 earlier turns are in the archive,"
+        " the model can look them up"
+    )
+    assert "1 earlier turn is in the archive, the model can look it up" in words(
+        render_window_line(SESSION, left_out=1)
+    )
+    assert render_window_line(SESSION, left_out=0) == ""
+
+
+def test_the_meter_is_text_too() -> None:
+    html = meter(tokens=76_123, limit=200_000, cost_microusd=421_000)
+    assert words(html) == "38 % of the window · 76k of 200k tokens · $0.42"
+    assert f'href="/s/{SESSION}/window/"' in html
+    assert words(meter(tokens=10, limit=200)) == "5 % of the window · 10 of 200 tokens"
+
+
+@pytest.mark.parametrize(
+    ("tokens", "word"),
+    [
+        (71, ""),
+        (72, "Filling up · "),
+        (81, "Filling up · "),
+        (82, "Nearly full · "),
+        (90, "Full · "),
+        (140, "Full · "),
+    ],
+)
+def test_it_names_its_state(tokens: int, word: str) -> None:
+    assert words(meter(tokens=tokens)).startswith(f"{word}{min(tokens, 100)} %")
+
+
+@pytest.mark.parametrize("unknown", [{"tokens": 0}, {"limit": 0}])
+def test_it_is_hidden_while_nothing_is_known(unknown: dict[str, int]) -> None:
+    assert meter(**unknown) == '<span id="meter" hidden></span>'
+
+
+def test_tokens_are_as_exact_as_is_of_use() -> None:
+    counts = (0, 999, 1_000, 76_499, 999_499, 999_500, 1_000_000, 1_250_000)
+    assert [tokens_text(count) for count in counts] == [
+        *("0", "999", "1k", "76k", "999k", "1M", "1M", "1.2M")
+    ]
