@@ -40,6 +40,9 @@ from .watch import Watcher
 
 logger = logging.getLogger(__name__)
 
+MODELS_SECONDS = 3.0
+"""Seconds that a first answer waits for the list of models at most."""
+
 BUSY_STEP, LONGEST_INTERVAL = 0.001, 0.12
 """Seconds by which each running answer stretches the interval between its frames,
 up to a bound: a hundred answers share one core with everything else."""
@@ -76,7 +79,7 @@ class Runtime:
         self._background: set[asyncio.Task[Any]] = set()
         self._kept_texts: set[str] = set()
         self._stopping = False
-        self._prepared = False
+        self._models_asked: asyncio.Task[Any] | None = None
         self.loop: asyncio.AbstractEventLoop | None = None
 
     async def start(self) -> None:
@@ -286,9 +289,15 @@ class Runtime:
 
     def prepare_provider(self) -> None:
         """Somebody is about to chat: load what the first answer needs, once."""
-        if not self._prepared and not self.provider.is_demo:
-            self._prepared = True
-            self.run_in_background(self.refresh_models())
+        if self._models_asked is None and not self.provider.is_demo:
+            self._models_asked = self.run_in_background(self.refresh_models())
+
+    async def know_models(self) -> None:
+        """Wait until the provider has said which limits its models have, for a while:
+        the first window is made by them."""
+        self.prepare_provider()
+        if self._models_asked is not None and not self._models_asked.done():
+            await asyncio.wait({self._models_asked}, timeout=MODELS_SECONDS)
 
     def write_in_background(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
         """Write what an answer need not wait for."""
@@ -301,11 +310,12 @@ class Runtime:
             self._kept_texts |= new.keys()
             self.write_in_background(keep_prompt_texts, new)
 
-    def run_in_background(self, work: Coroutine[Any, Any, Any]) -> None:
+    def run_in_background(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         task = asyncio.create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
         task.add_done_callback(_log_failure)
+        return task
 
     def _begin(self, session_pk: int, claimed: Claimed | None) -> None:
         if self._stopping:

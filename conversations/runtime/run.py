@@ -226,6 +226,7 @@ class RunExecution:
         return message
 
     async def _assemble(self, *, go_on: bool) -> Window:
+        await self._runtime.know_models()
         facts, system, window = await self._runtime.readers.read(self._read_window, go_on)
         session_pk, keep = self.claimed.session_pk, self._runtime.write_in_background
         self._runtime.keep_prompt_texts(window.texts)

@@ -39,7 +39,7 @@ async def small_runtime(start_runtime: Any, wire: WireThread, sample_tool: None)
     models[SMALL.id] = replace(
         models[SMALL.id], max_input_tokens=SMALL.max_input_tokens, max_tokens=8_000
     )
-    runtime: Runtime = await start_runtime(model=SMALL.id, models=(SMALL,))
+    runtime: Runtime = await start_runtime(model=SMALL.id)
     return runtime
 
 
@@ -226,3 +226,13 @@ async def test_the_cache_can_be_left_alone(
     assert "'ttl': '1h'" in str(wire.requests[-1])
     for call in await all_calls():
         assert (await sync_to_async(rebuild_request)(call.pk)).matches
+
+
+async def test_the_limits_are_those_that_the_provider_names(
+    small_runtime: Runtime, garden: Session
+) -> None:
+    """Known before the first window is made, though nobody has opened a page."""
+    await ask(small_runtime, garden, "hello")
+    call = await ModelCall.objects.aget()
+    manifest = load_json(call.manifest)
+    assert (manifest["limit"], manifest["reserve"]) == (32_000, 4_000)
