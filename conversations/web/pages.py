@@ -258,13 +258,14 @@ def turn(request: HttpRequest, uuid: UUID, number: int) -> HttpResponse:
     found, access = get_session_for(person(request), uuid)
     if not 1 <= number <= found.turn_count:
         raise NotFound("There is no such turn in this session.")
+    replaced = is_rewound(found.pk, number)
     page = hydrate(
         _recovered(found),
         limit=settings.LOOM.page_size,
         around_turn=number,
-        include_rewound=is_rewound(found.pk, number),
+        include_rewound=replaced,
     )
-    return _chat(request, found, access, page, target_turn=number)
+    return _chat(request, found, access, page, target_turn=number, shows_replaced=replaced)
 
 
 def _recovered(session: Session) -> Session:
@@ -280,6 +281,7 @@ def _chat(
     page: Any,
     *,
     target_turn: int | None = None,
+    shows_replaced: bool = False,
     form_error: str = "",
     form_text: str = "",
     status: int = 200,
@@ -306,7 +308,7 @@ def _chat(
             "target_turn": target_turn,
             "last_seq": found.last_seq,
             "rewinds": found.rewind_count,
-            "all": request.GET.get("all") == "1",
+            "all": shows_replaced or request.GET.get("all") == "1",
         },
         "window": {"floor": mark.floor if line else 0, "line": line, "key": mark.key},
     }

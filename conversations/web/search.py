@@ -35,6 +35,8 @@ from .search_marks import mark_words, snippet
 logger = logging.getLogger(__name__)
 
 PAGE = 20
+"""Hits of a page; more where one person walks through one session."""
+FIND_PAGE = 50
 SNIPPET = 320
 
 _SPEAKERS = {"user": "Person", "assistant": "Assistant", "system": "System"}
@@ -107,7 +109,7 @@ def search(request: HttpRequest) -> HttpResponse:
             sessions = sessions.filter(workspace__slug=slug)
         return search_sessions(sessions, query, **page)
 
-    return _answer(request, "search.html", form, find, {})
+    return _answer(request, "search.html", form, find, {}, part="found", limit=PAGE)
 
 
 @login_required
@@ -119,7 +121,9 @@ def session_find(request: HttpRequest, uuid: UUID) -> HttpResponse:
     def find(query: str, **page: Any) -> Found:
         return search_session(session.pk, query, **page)
 
-    return _answer(request, "find.html", FindForm(request.GET.dict()), find, {"session": session})
+    form = FindForm(request.GET.dict(), autofocus=True)
+    context = {"session": session, "tab": "find", "heading": "Find in this session"}
+    return _answer(request, "panel/find.html", form, find, context, part="panel", limit=FIND_PAGE)
 
 
 def _answer(
@@ -128,6 +132,9 @@ def _answer(
     form: FindForm,
     find: Callable[..., Found],
     context: dict[str, Any],
+    *,
+    part: str,
+    limit: int,
 ) -> HttpResponse:
     status = 200
     context |= {"form": form, "results": None, "failed": False}
@@ -135,17 +142,19 @@ def _answer(
         status = 400
     elif form.query:
         try:
-            context["results"] = _search(request, form, find)
+            context["results"] = _search(request, form, find, limit=limit)
         except (DatabaseError, Unavailable):
             logger.exception("search_failed")
             context["failed"], status = True, 503
-    partial = "hits" if request.GET.get("cursor") else "found"
+    partial = "hits" if request.GET.get("cursor") else part
     return render_page(request, template, partial, context, status=status)
 
 
-def _search(request: HttpRequest, form: FindForm, find: Callable[..., Found]) -> Results:
+def _search(
+    request: HttpRequest, form: FindForm, find: Callable[..., Found], *, limit: int
+) -> Results:
     cursor = storable(request.GET.get("cursor", ""))
-    found = find(form.query, limit=PAGE, cursor=cursor, order=form.cleaned_data["order"])
+    found = find(form.query, limit=limit, cursor=cursor, order=form.cleaned_data["order"])
     around = read_surroundings(found.hits)
     user = person(request)
     note_reading(user, around.sessions.values())

@@ -19,21 +19,21 @@ ORDERS = (("best", "Best match"), ("newest", "Newest first"))
 class FindForm(forms.Form):
     """Text and an order: what finding in one session takes."""
 
-    q = forms.CharField(required=False, label="Search for", widget=forms.TextInput)
+    q = forms.CharField(required=False, label="Search for", widget=forms.SearchInput)
     order = forms.ChoiceField(choices=ORDERS, required=False, label="Order")
 
     use_required_attribute = False
 
-    def __init__(self, data: Mapping[str, str], **kwargs: Any) -> None:
+    def __init__(self, data: Mapping[str, str], *, autofocus: bool = False, **kwargs: Any) -> None:
         """Any text is a query: what no database can hold is replaced first."""
         text = {name: storable(value).strip() for name, value in data.items()}
         text["q"] = text.get("q", "")[:LONGEST_QUERY]
         super().__init__(text, **kwargs)
         self.fields["q"].widget.attrs |= {
-            "type": "search",
             "maxlength": LONGEST_QUERY,
             "autocomplete": "off",
             "enterkeyhint": "search",
+            "autofocus": autofocus,
         }
 
     def clean_order(self) -> str:
@@ -43,6 +43,11 @@ class FindForm(forms.Form):
     def query(self) -> str:
         """What is asked for, in the query language."""
         return str(self.cleaned_data["q"])
+
+    @property
+    def asked(self) -> str:
+        """The query string of this search, empty for none."""
+        return self.address() if self.is_valid() else ""
 
     def address(self, **changes: str) -> str:
         """The query string of this search, with changes; empty values stay out."""

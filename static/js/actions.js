@@ -120,6 +120,7 @@ const ACTIONS = {
   },
   group: toggleGroup,
   panel: (link) => import("./panel.js").then(({ show }) => show(link)),
+  find: (link) => import("./find.js").then(({ open }) => open(link)),
   "panel-close": () => import("./panel.js").then(({ close }) => close()),
   "panel-again": () => import("./panel.js").then(({ again }) => again()),
   help: () => import("./keys.js").then(({ showHelp }) => showHelp()),

@@ -31,6 +31,7 @@ function moveSession(step) {
 const KEYS = {
   j: () => moveRow(1),
   k: () => moveRow(-1),
+  f: () => byId("find-open").click(),
   "?": showHelp,
   "alt ArrowUp": () => moveSession(-1),
   "alt ArrowDown": () => moveSession(1),

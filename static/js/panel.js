@@ -29,7 +29,8 @@ function lay() {
 sheet.addEventListener("change", lay);
 matchMedia("(max-width: 759.98px)").addEventListener("change", () => setTimeout(lay));
 
-function load(url, focus) {
+/** Load a part; with ``focus`` it is another one, without it what is there changes. */
+export function load(url, focus) {
   address = url;
   wantsFocus = focus;
   isStale = false;
@@ -57,7 +58,7 @@ export function close() {
 
 function focusTitle() {
   wantsFocus = false;
-  find("h2", body)?.focus();
+  (find("[autofocus]", body) ?? find("h2", body))?.focus();
 }
 
 body.addEventListener("htmx:before:request", () => { body.ariaBusy = "true"; });

@@ -135,11 +135,12 @@ export function replaceRows({ from_seq: from, to_seq: to, html }) {
 export function start(onComplete) {
   arrange();
   noteEnd();
-  const target = log.dataset.target && find(`#rows > [data-turn="${log.dataset.target}"]`);
+  const turn = Number(log.dataset.target);
+  const shown = turn ? allRows().filter((row) => row.offsetParent) : [];
+  const target = shown.find(({ dataset }) => dataset.turn >= turn) ?? shown.at(-1);
   if (target) {
     target.scrollIntoView({ block: "center" });
-    target.classList.add("target");
-    target.onanimationend = () => target.classList.remove("target");
+    import("./reveal.js").then(({ reveal }) => reveal(turn));
   }
   following = !target && !location.search.includes("after=");
   const sizes = new ResizeObserver(pin);

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import connection
 from django.http import HttpResponse
@@ -138,6 +139,22 @@ def test_a_replaced_turn_says_so(owner: Client, session: Session, user: User) ->
         ("", "Replaced"),
         ("1", ""),
     ]
+
+
+def test_a_replaced_turn_is_read_among_those_replaced_with_it(
+    owner: Client, session: Session, user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings.LOOM, "page_size", 20)
+    said = [f"beans {number}" for number in range(1, 101)]
+    say(session, *said)
+    append_rewind(session, from_turn=2, from_seq=2, reason="edit", actor_pk=user.pk)
+    page = owner.get(f"/s/{session.uuid}/t/90/")
+    assert "beans 90" in page.text
+    assert "Replaced rows are shown too" in page.text
+    before = re.search(r'href="([^"]+)"[^>]*>Load older', page.text)
+    assert before
+    older = owner.get(unescape(before.group(1)))
+    assert "beans 60" in older.text
 
 
 def test_a_hit_names_the_tool(owner: Client, session: Session) -> None:

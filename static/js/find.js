@@ -1,0 +1,137 @@
+// Finding in the session: hits in the panel, one after the other in the transcript.
+// Loaded with the first use, and by an address that ends in #find.
+import { byId, create, find, findAll } from "./dom.js";
+import { allHits } from "./hits.js";
+import { close, load, show } from "./panel.js";
+import { reveal } from "./reveal.js";
+
+const body = byId("panel-body");
+const opener = byId("find-open");
+const sheet = matchMedia("(max-width: 1099.98px)");
+const MARK = "#find=";
+const PAGES = 10; // to look through for where one has arrived
+let current = "";
+let arrives = 0;
+let goesOn = false;
+let opens = false;
+
+const form = () => find("[data-find]", body);
+const wordsOf = (hit) => [...new Set(findAll("mark", hit).map((mark) => mark.textContent.toLowerCase()))];
+
+export function open(link) {
+  opens = true;
+  if (byId("panel").hidden || !form()) return show(link);
+  focusText();
+}
+
+function focusText() {
+  opens = false;
+  const text = find("input", form());
+  text.focus();
+  text.select();
+}
+
+function setCurrent(hit) {
+  current = hit.dataset.turn;
+  for (const other of allHits()) other.ariaCurrent = null;
+  hit.ariaCurrent = "true";
+  hit.scrollIntoView({ block: "nearest" });
+  const hits = allHits();
+  find(".at", body)?.remove();
+  find(".count", body)?.append(create("span", { className: "at", textContent: ` · ${hits.indexOf(hit) + 1} of ${hits.length}${byId("more-hits") ? "+" : ""}` }));
+}
+
+/** In the rows at hand, or on the page around the turn. */
+function go(hit) {
+  setCurrent(hit);
+  if (reveal(hit.dataset.turn, wordsOf(hit))) {
+    if (sheet.matches) close();
+    return;
+  }
+  const { search } = new URL(opener.href);
+  location.assign(`${find("a", hit).href}${MARK}${encodeURIComponent(search)}`);
+}
+
+function step(by) {
+  const hits = allHits();
+  const at = hits.findIndex((hit) => hit.ariaCurrent);
+  const next = at < 0 && by < 0 ? hits.length - 1 : at + by;
+  const more = find("#more-hits a", body);
+  if (hits[next]) go(hits[next]);
+  else if (by > 0 && more) {
+    goesOn = true;
+    more.click();
+  } else if (hits.length) go(hits[by > 0 ? 0 : hits.length - 1]);
+}
+
+function submit() {
+  const query = new URLSearchParams(new FormData(form()));
+  const url = new URL(form().action);
+  if (query.get("order") === "best") query.delete("order");
+  url.search = query;
+  if (url.search === new URL(opener.href).search && allHits().length) step(1);
+  else load(url.href, false);
+}
+
+body.addEventListener("submit", (event) => {
+  if (event.target !== form()) return;
+  event.preventDefault();
+  submit();
+});
+body.addEventListener("change", ({ target }) => {
+  if (target.matches("[data-find] select")) submit();
+});
+body.addEventListener("click", (event) => {
+  const hit = event.target.closest(".hit");
+  const button = event.target.closest("[data-step]");
+  if (event.ctrlKey || event.metaKey || event.shiftKey) return;
+  if (button) step(Number(button.dataset.step));
+  if (!hit) return;
+  event.preventDefault();
+  go(hit);
+});
+body.addEventListener("keydown", (event) => {
+  if (!event.target.matches("[data-find] input")) return;
+  if (event.key === "Escape") close();
+  else if (event.key === "Enter" && event.shiftKey) step(-1);
+  else return;
+  event.preventDefault();
+});
+
+body.addEventListener("htmx:after:swap", () => {
+  const part = find("[data-tab=find]", body);
+  if (!part) return;
+  opener.href = part.dataset.url;
+  const style = part.dataset.style;
+  if (!find(`link[href="${style}"]`)) document.head.append(create("link", { rel: "stylesheet", href: style }));
+  if (opens) focusText();
+  const hits = allHits();
+  const at = hits.findIndex(({ dataset }) => dataset.turn === current);
+  if (goesOn) {
+    goesOn = false;
+    if (hits[at + 1]) go(hits[at + 1]);
+  } else if (at >= 0) {
+    setCurrent(hits[at]);
+    if (arrives) reveal(current, wordsOf(hits[at]));
+    arrives = 0;
+  } else if (arrives) {
+    arrives -= 1;
+    find("#more-hits a", body)?.click();
+  }
+});
+
+/** Go on with the search that led to this page. */
+function arrive() {
+  const url = new URL(opener.href);
+  url.search = decodeURIComponent(location.hash.slice(MARK.length));
+  opener.href = url.href;
+  current = byId("transcript").dataset.target;
+  arrives = PAGES;
+  if (!sheet.matches) show(opener);
+}
+
+// The panel needs htmx, which is loaded after the chat.
+if (location.hash.startsWith(MARK)) {
+  if (window.htmx) arrive();
+  else document.addEventListener("DOMContentLoaded", arrive, { once: true });
+}
