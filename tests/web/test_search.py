@@ -154,7 +154,7 @@ def test_a_replaced_turn_is_read_among_those_replaced_with_it(
     before = re.search(r'href="([^"]+)"[^>]*>Load older', page.text)
     assert before
     older = owner.get(unescape(before.group(1)))
-    assert "beans 60" in older.text
+    assert "beans 70" in older.text
 
 
 def test_a_hit_names_the_tool(owner: Client, session: Session) -> None:
