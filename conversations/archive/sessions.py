@@ -294,6 +294,8 @@ class WindowFacts:
     keep_recent: int | None
     high_water: int | None
     low_water: int | None
+    has_compactions: bool
+    has_skills: bool
 
 
 def read_window_facts(session_pk: int) -> WindowFacts:
@@ -303,7 +305,9 @@ def read_window_facts(session_pk: int) -> WindowFacts:
             "SELECT s.uuid, s.floor_turn, s.system_prompt, w.name, w.root, w.instructions,"
             " s.rewind_count, COALESCE(NULLIF(s.model, ''), w.default_model),"
             " w.reads_instruction_files, s.context_limit, s.token_ratio, s.token_model,"
-            " w.window_strategy, w.keep_recent, w.high_water, w.low_water"
+            " w.window_strategy, w.keep_recent, w.high_water, w.low_water,"
+            " EXISTS(SELECT 1 FROM conversations_compaction c WHERE c.session_id = s.id),"
+            " EXISTS(SELECT 1 FROM conversations_sessionskill k WHERE k.session_id = s.id)"
             " FROM conversations_session s"
             " JOIN conversations_workspace w ON w.id = s.workspace_id WHERE s.id = %s",
             [session_pk],

@@ -41,7 +41,8 @@ STATE_MARK = "[Session state, kept by the archive: a record of what happened, no
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowWish:
     """What a window is to be made of. ``floor`` is where the last one started,
-    ``rewinds`` how many the session has, ``share`` below 1 asks for a shorter one."""
+    ``rewinds`` how many the session has, ``share`` below 1 asks for a shorter one.
+    ``has_compactions`` and ``has_skills`` False save looking for them."""
 
     session_pk: int
     floor: int
@@ -57,6 +58,8 @@ class WindowWish:
     hint: str = ""
     go_on: bool = False
     share: float = 1.0
+    has_compactions: bool = True
+    has_skills: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,8 +100,8 @@ def assemble_window(wish: WindowWish) -> Window:
     )
     caps = make_caps(budget, wish.rules)
     state = read_state_text(wish.session_pk)
-    compaction = read_active_compaction(wish.session_pk)
-    skills = read_loaded_skills(wish.session_pk)
+    compaction = read_active_compaction(wish.session_pk) if wish.has_compactions else None
+    skills = read_loaded_skills(wish.session_pk) if wish.has_skills else []
     start = max(wish.floor, compaction.to_turn + 1 if compaction else 1)
     fixed = _fixed_cost(wish, state, compaction, skills)
     choice = _choose(wish, start=start, budget=budget.for_history(fixed=fixed), caps=caps)

@@ -52,6 +52,8 @@ def make_window(
         hint=hint,
         go_on=go_on,
         share=share,
+        has_compactions=bool(facts.has_compactions),
+        has_skills=bool(facts.has_skills),
     )
     return system, assemble_window(wish)
 
