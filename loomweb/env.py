@@ -128,6 +128,7 @@ class Environment:
         )
         self._read_window_settings(env)
         self._read_prompt_settings(env, positive)
+        self._read_compaction_settings(env, positive)
         self.demo_delay: float = env.float("LOOM_DEMO_DELAY", 0.02, validate=Range(min=0, max=10))
 
     def _read_window_settings(self, env: Env) -> None:
@@ -156,6 +157,13 @@ class Environment:
         self.max_skills: int = env.int("LOOM_MAX_SKILLS", 100, validate=Range(min=0))
         self.skill_index_chars: int = env.int("LOOM_SKILL_INDEX_CHARS", 12_000, validate=positive)
         self.max_skill_bytes: int = env.int("LOOM_MAX_SKILL_BYTES", 64_000, validate=positive)
+
+    def _read_compaction_settings(self, env: Env, positive: Range) -> None:
+        self.compact_model: str = env.str("LOOM_COMPACT_MODEL", "")
+        self.compact_at: int = env.int("LOOM_COMPACT_AT", 0, validate=Range(min=0))
+        self.compact_at_end: bool = env.bool("LOOM_COMPACT_AT_END", False)
+        self.compact_tokens: int = env.int("LOOM_COMPACT_TOKENS", 2000, validate=Range(min=100))
+        self.compact_max_calls: int = env.int("LOOM_COMPACT_MAX_CALLS", 8, validate=positive)
 
     def _read_transcript_settings(self, env: Env, positive: Range) -> None:
         page = Range(min=1, max=500)

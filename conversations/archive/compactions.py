@@ -80,6 +80,14 @@ def read_compaction(pk: int) -> StoredCompaction:
     )
 
 
+def require_compaction(session: Session, uuid: UUID) -> Compaction:
+    """The session's summary of that uuid. Raises NotFound."""
+    found = Compaction.objects.filter(session=session.pk, uuid=uuid).first()
+    if found is None:
+        raise NotFound("There is no such summary.")
+    return found
+
+
 def append_compaction(
     claimed: Claimed, *, new: NewCompaction, event: PreparedEvent, call: CallRecord
 ) -> Appended:
@@ -106,9 +114,7 @@ def undo_compaction(session: Session, *, uuid: UUID, user_pk: int | None) -> App
     and Conflict when it is undone already."""
     with transaction.atomic():
         lock_session(session.pk)
-        found = Compaction.objects.filter(session=session.pk, uuid=uuid).first()
-        if found is None:
-            raise NotFound("There is no such summary.")
+        found = require_compaction(session, uuid)
         if found.undone_at is not None:
             raise Conflict("This summary is undone already.", code="compaction_undone")
         Compaction.objects.filter(pk=found.pk).update(undone_at=timezone.now(), undone_by=user_pk)

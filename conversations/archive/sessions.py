@@ -296,6 +296,7 @@ class WindowFacts:
     low_water: int | None
     has_compactions: bool
     has_skills: bool
+    context_tokens: int
 
 
 def read_window_facts(session_pk: int) -> WindowFacts:
@@ -307,7 +308,8 @@ def read_window_facts(session_pk: int) -> WindowFacts:
             " w.reads_instruction_files, s.context_limit, s.token_ratio, s.token_model,"
             " w.window_strategy, w.keep_recent, w.high_water, w.low_water,"
             " EXISTS(SELECT 1 FROM conversations_compaction c WHERE c.session_id = s.id),"
-            " EXISTS(SELECT 1 FROM conversations_sessionskill k WHERE k.session_id = s.id)"
+            " EXISTS(SELECT 1 FROM conversations_sessionskill k WHERE k.session_id = s.id),"
+            " s.context_tokens"
             " FROM conversations_session s"
             " JOIN conversations_workspace w ON w.id = s.workspace_id WHERE s.id = %s",
             [session_pk],

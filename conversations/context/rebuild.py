@@ -1,12 +1,11 @@
 """What the model saw: a request rebuilt from the archive and its manifest."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-from uuid import UUID
 
 from conversations.archive.compactions import read_compaction
-from conversations.archive.model_calls import StoredCall, list_calls, read_call
+from conversations.archive.model_calls import StoredCall, read_call
 from conversations.archive.prompt_texts import read_prompt_texts
 from conversations.archive.session_state import StateText, rebuild_state_text
 from conversations.archive.skills import read_skills
@@ -16,20 +15,19 @@ from conversations.domain.jsontext import load_json
 from conversations.domain.stream import ModelRequest
 
 from .messages import Caps, make_piece
+from .summary import KIND, rebuild_summary_request
 from .window import MANIFEST_VERSION, Texts, make_request, preamble_of, read_lines, request_digest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rebuilt:
     """``matches``: the request has the digest that was stored with the call. Where it
-    cannot be rebuilt, ``request`` is None and ``reason`` a sentence that says why;
-    ``is_damaged``: it should be possible."""
+    cannot be rebuilt, ``request`` is None and ``reason`` a sentence that says why."""
 
     request: ModelRequest | None
     digest: str
     matches: bool
     reason: str = ""
-    is_damaged: bool = False
 
 
 def rebuild_request(call_pk: int) -> Rebuilt:
@@ -40,33 +38,22 @@ def rebuild_request(call_pk: int) -> Rebuilt:
         manifest = load_json(call.manifest, default={})
         if not isinstance(manifest, dict) or manifest.get("v") != MANIFEST_VERSION:
             return _impossible("This call was recorded before requests could be rebuilt.")
-        if "kind" in manifest:
-            return _impossible(f"This call made a {manifest['kind']}, without a window.")
         request = _rebuild(call, manifest)
     except (KeyError, TypeError, ValueError, NotFound) as error:
-        return _impossible(f"The record of this call is damaged: {error!r}.", is_damaged=True)
+        return _impossible(f"The record of this call is damaged: {error}.")
     digest = request_digest(request)
     matches = digest == call.request_digest
     reason = "" if matches else "What is rebuilt differs from what was sent."
-    return Rebuilt(
-        request=request, digest=digest, matches=matches, reason=reason, is_damaged=not matches
-    )
+    return Rebuilt(request=request, digest=digest, matches=matches, reason=reason)
 
 
-def _impossible(reason: str, *, is_damaged: bool = False) -> Rebuilt:
-    return Rebuilt(request=None, digest="", matches=False, reason=reason, is_damaged=is_damaged)
-
-
-def find_damaged_calls(session: UUID | None) -> Iterator[tuple[UUID, int, str]]:
-    """Model calls whose request cannot be made again, oldest first: the session, the
-    call's key and why. Reads one call at a time; ``session`` None: of all."""
-    for call_pk, uuid in list_calls(session):
-        rebuilt = rebuild_request(call_pk)
-        if rebuilt.is_damaged:
-            yield uuid, call_pk, rebuilt.reason
+def _impossible(reason: str) -> Rebuilt:
+    return Rebuilt(request=None, digest="", matches=False, reason=reason)
 
 
 def _rebuild(call: StoredCall, manifest: Mapping[str, Any]) -> ModelRequest:
+    if manifest.get("kind") == KIND:
+        return rebuild_summary_request(call.session_pk, manifest)
     texts = _read_texts(call.session_pk, manifest)
     ranges = [(low, high) for low, high in manifest["turns"]]
     if manifest["head"] is not None:

@@ -22,6 +22,9 @@ CONTENT_INDICATOR = "content_indicator"
 TURN_SEPARATOR = "turn_separator"
 INFO = "info"
 
+COMPACTED = "compacted"
+"""The code of the notice of a summary; its data holds the summary."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserMessage:

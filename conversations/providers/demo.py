@@ -24,12 +24,14 @@ from conversations.domain.stream import (
     StreamItem,
     Usage,
 )
+from conversations.domain.summaries import TASK
 from conversations.domain.windows import is_added
 from conversations.providers.demo_script import (
     LABEL,
     choose_script,
     find_keyword,
     is_keyword,
+    make_summary,
     make_tool_answer,
 )
 
@@ -104,6 +106,8 @@ class DemoAnswer:
         return f"msg_demo_{self._digest}"
 
     def _make_blocks(self) -> list[Block]:
+        if is_summary_request(self._request):
+            return [make_text(make_summary(read_last_text(self._request)))]
         results = read_tool_results(self._request)
         if results:
             return [make_text(make_tool_answer(results))]
@@ -169,6 +173,10 @@ def estimate_tokens(blocks: list[Block]) -> int:
 
 def is_asked_to_fail(request: ModelRequest) -> bool:
     return find_keyword(read_last_text(request), {"fail"}) is not None
+
+
+def is_summary_request(request: ModelRequest) -> bool:
+    return any(str(block.get("text", "")).startswith(TASK) for block in request.system)
 
 
 def read_blocks(message: dict[str, Any]) -> list[Block]:

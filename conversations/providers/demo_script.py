@@ -1,7 +1,10 @@
 """What the demo model says: a table of keywords and the texts that they call up."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
+
+from conversations.domain.summaries import HEADINGS
 
 CONNECT = "To connect a real model, set `ANTHROPIC_API_KEY` and restart the server."
 LONG_ANSWER_WORDS = 2_000
@@ -174,3 +177,17 @@ def quote(text: str) -> str:
 
 def shorten(text: str, limit: int) -> str:
     return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
+
+
+SUMMED_UP = 5
+"""Messages that a summary of the demo model names."""
+
+
+def make_summary(text: str) -> str:
+    """A summary of quoted turns: their first and last messages, under the headings."""
+    quoted = re.findall(r"^\[turn (\d+), person[^\]]*\]\n(.*)", text, re.M)
+    named = [f"- turn {number}: {words[:MAX_ECHO]}" for number, words in quoted]
+    if len(named) > SUMMED_UP:
+        named = [*named[:2], f"- … {len(named) - SUMMED_UP + 1} more", *named[3 - SUMMED_UP :]]
+    said = {"What was done": "\n".join(named) or "None.", "Goal": f"{LABEL} I cannot tell."}
+    return "\n\n".join(f"## {heading}\n{said.get(heading, 'None.')}" for heading in HEADINGS)

@@ -193,6 +193,18 @@ def duration_text(milliseconds: int | None) -> str:
     return f"{int(seconds // 60)} min {int(seconds % 60)} s"
 
 
+def _info(payload: events.Info, place: Place) -> dict[str, Any]:
+    data = payload.data or {}
+    if payload.code != events.COMPACTED or not isinstance(data.get("summary"), str):
+        return {}
+    summary, _ = _shortened(data["summary"], LONG_TEXT)
+    try:
+        undo_url = f"/s/{place.session}/compactions/{UUID(data.get('compaction'))}/undo/"
+    except (ValueError, TypeError, AttributeError):  # not ours: it is shown, not offered
+        undo_url = ""
+    return {"body_html": mark_safe(render_markdown(summary)), "undo_url": undo_url}
+
+
 def _nothing(_payload: Any, _place: Place) -> dict[str, Any]:
     return {}
 
@@ -209,6 +221,6 @@ _EXTRAS: dict[str, Callable[[Any, Place], dict[str, Any]]] = {
     events.TOOL_CALL_COMPLETED: _tool_call,
     events.CONTENT_INDICATOR: _nothing,
     events.TURN_SEPARATOR: _turn_separator,
-    events.INFO: _nothing,
+    events.INFO: _info,
     "fallback": _fallback,
 }

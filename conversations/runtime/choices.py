@@ -1,12 +1,17 @@
-"""What pages ask the runtime from a request's thread: models, and recovery."""
+"""What pages ask the runtime from a request's thread: models, recovery, the end."""
 
 import asyncio
+import contextlib
 import logging
+from uuid import uuid4
 
 from django.conf import settings
 
 from conversations.archive.runs import active_runs
+from conversations.domain.errors import Rejected
 from conversations.domain.stream import ModelInfo
+from conversations.domain.summaries import END
+from conversations.models import Session
 
 from . import current
 from .options import read_options
@@ -41,3 +46,16 @@ def recover_session(session_pk: int) -> bool:
         logger.warning("session_not_recovered", extra={"fields": {"session_pk": session_pk}})
         return False
     return True
+
+
+def compact_at_end(session: Session, *, user_pk: int) -> None:
+    """Have a session summarised that was archived just now. Nobody waits for it."""
+    runtime = current.started_runtime()
+    if runtime is None or runtime.loop is None:
+        return
+
+    async def compact() -> None:
+        with contextlib.suppress(Rejected):  # nothing was said, or an answer is written
+            await runtime.compact(session, client_id=uuid4().hex, user_pk=user_pk, reason=END)
+
+    runtime.loop.call_soon_threadsafe(lambda: runtime.run_in_background(compact()))

@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from conversations.archive import compactions as archive_compactions
 from conversations.archive import messages as archive_messages
 from conversations.archive import rewinds as archive_rewinds
 from conversations.archive import runs as archive_runs
 from conversations.archive.append import Row
+from conversations.archive.compactions import CompactionRequest
 from conversations.archive.messages import Accepted, Restarted
 from conversations.archive.prompt_texts import keep_prompt_texts
 from conversations.archive.runs import ActiveRun, Claimed
@@ -22,12 +24,15 @@ from conversations.archive.sessions import get_session
 from conversations.archive.transcript import render_rewound_marker
 from conversations.archive.transcript_plan import rewound_ranges
 from conversations.archive.window_marks import read_window_mark
-from conversations.domain.errors import ProviderError
+from conversations.domain import runs as states
+from conversations.domain.errors import Conflict, ProviderError
 from conversations.domain.stream import ModelInfo, Provider
+from conversations.domain.summaries import MANUAL
 from conversations.models import Session
 from conversations.providers.model_limits import find_limits
 from conversations.providers.registry import make_provider
 
+from .compaction import CompactionExecution, find_due_compaction
 from .database import Readers, Writer
 from .drafts import DraftKeeper
 from .frames import EVERY_DRAFT, Frame, idle_frame, queue_frame, rows_frame, window_frame
@@ -48,13 +53,16 @@ BUSY_STEP, LONGEST_INTERVAL = 0.001, 0.12
 up to a bound: a hundred answers share one core with everything else."""
 
 
+type Execution = RunExecution | CompactionExecution
+
+
 @dataclass(slots=True)
 class _Worker:
     """Carries out a session's runs, one after the other. ``claimed`` is one that was
     claimed for it already, ``stopped``: the run that it begins next is to be stopped."""
 
     task: asyncio.Task[None] | None = None
-    execution: RunExecution | None = None
+    execution: Execution | None = None
     claimed: Claimed | None = None
     again: bool = False
     stopped: bool = False
@@ -136,6 +144,7 @@ class Runtime:
             owner=self.owner.id,
         )
         self.publish_rows(session.pk, accepted.rows, title=accepted.title)
+        self._make_way(session.pk)
         if accepted.is_new and accepted.claimed is None:
             await self.publish_queue(session.pk)
         self._begin(session.pk, accepted.claimed)
@@ -169,6 +178,27 @@ class Runtime:
         self._begin(session.pk, None)
         return accepted
 
+    async def compact(
+        self, session: Session, *, client_id: str, user_pk: int | None, reason: str = MANUAL
+    ) -> Accepted:
+        """Have older turns summarised for the window (see ``runtime.compaction``)."""
+        accepted = await self.writer.write(
+            archive_compactions.request_compaction,
+            session,
+            client_id=client_id,
+            request=CompactionRequest(reason=reason),
+            user_pk=user_pk,
+        )
+        self._begin(session.pk, None)
+        return accepted
+
+    async def undo_compaction(self, session: Session, *, uuid: UUID, user_pk: int | None) -> None:
+        """See ``archive.compactions``."""
+        appended = await self.writer.write(
+            archive_compactions.undo_compaction, session, uuid=uuid, user_pk=user_pk
+        )
+        self.publish_rows(session.pk, appended.rows)
+
     async def withdraw(self, session: Session, *, run: UUID) -> None:
         await self.writer.write(archive_messages.withdraw_message, session, run=run)
         await self.publish_queue(session.pk)
@@ -183,7 +213,7 @@ class Runtime:
         else:
             worker.stopped = True  # it is about to claim a run
 
-    def execution_of(self, session_pk: int) -> RunExecution | None:
+    def execution_of(self, session_pk: int) -> Execution | None:
         """The run that this process is carrying out in a session."""
         worker = self._workers.get(session_pk)
         return worker.execution if worker else None
@@ -268,6 +298,12 @@ class Runtime:
             return "demo"
         return chosen or self.options.model
 
+    def compact_model_for(self, own: str) -> str:
+        """The model that writes the summary of a session which has that one."""
+        if self.provider.is_demo or self.options.compact_model:
+            return own if self.provider.is_demo else self.options.compact_model
+        return next((info.id for info in self.models if "haiku" in info.id.lower()), own)
+
     def limits_of(self, model: str) -> tuple[int, int]:
         """Tokens that a request may have, and that its answer may have."""
         known = next((info for info in self.models if info.id == model), None)
@@ -351,7 +387,8 @@ class Runtime:
         return claimed
 
     async def _carry_out(self, worker: _Worker, claimed: Claimed) -> None:
-        worker.execution = RunExecution(self, claimed)
+        is_compaction = claimed.kind == states.COMPACT
+        worker.execution = (CompactionExecution if is_compaction else RunExecution)(self, claimed)
         if worker.stopped:
             worker.stopped = False
             worker.execution.stop()
@@ -360,8 +397,38 @@ class Runtime:
         except Exception:
             logger.exception("run_not_finished", extra={"fields": {"run": str(claimed.run)}})
             await self._interrupt(claimed.run_pk, claimed.session_pk)
+        else:
+            await self._compact_if_due(worker.execution)
         finally:
             worker.execution = None
+
+    async def _compact_if_due(self, execution: Execution) -> None:
+        """After an answer to a new message of a person, and only then: neither opening
+        nor continuing a session has anything summarised."""
+        claimed = execution.claimed
+        if claimed.kind != states.MESSAGE or execution.state != states.COMPLETED:
+            return
+        try:
+            request = await self.readers.read(find_due_compaction, claimed.session_pk, self)
+            if request is None or self._stopping:
+                return
+            await self.writer.write(
+                archive_compactions.request_compaction,
+                await self.readers.read(get_session, claimed.session),
+                client_id=f"compact-{claimed.run.hex}",
+                request=request,
+                user_pk=None,
+            )
+        except Conflict:  # somebody has written meanwhile, or archived the session
+            return
+        except Exception:
+            logger.exception("compaction_not_begun", extra={"fields": {"run": str(claimed.run)}})
+
+    def _make_way(self, session_pk: int) -> None:
+        """Nobody waits for a summary that nobody asked for."""
+        execution = self.execution_of(session_pk)
+        if isinstance(execution, CompactionExecution) and not execution.is_asked_for:
+            execution.stop()
 
     async def _beat_for_ever(self) -> None:
         while True:

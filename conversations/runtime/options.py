@@ -33,6 +33,11 @@ class RuntimeOptions:
     max_model_calls: int
     rules: WindowRules
     prompt_cache: str
+    compact_model: str
+    compact_at: int
+    compact_at_end: bool
+    compact_tokens: int
+    compact_max_calls: int
     max_queued: int
     redis_url: str
     supervise: bool
@@ -68,6 +73,11 @@ def read_options(*, supervise: bool) -> RuntimeOptions:
             result_share=loom.result_share / 100,
         ),
         prompt_cache=loom.prompt_cache,
+        compact_model=loom.compact_model,
+        compact_at=loom.compact_at,
+        compact_at_end=loom.compact_at_end,
+        compact_tokens=loom.compact_tokens,
+        compact_max_calls=loom.compact_max_calls,
         max_queued=loom.max_queued,
         redis_url=loom.redis_url,
         supervise=supervise,

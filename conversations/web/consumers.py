@@ -137,6 +137,13 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
             self.runtime.go_on(session, client_id=client_id, user_pk=self._user_pk)
         )
 
+    async def compact(self, frame: Frame) -> None:
+        client_id = check_client_id(frame.get("client_id"))
+        session = await self._authorised(WRITE)
+        await self._acknowledge(
+            self.runtime.compact(session, client_id=client_id, user_pk=self._user_pk)
+        )
+
     async def stop(self, _: Frame) -> None:
         await self.runtime.stop_run(await self._authorised(WRITE))
 
@@ -284,6 +291,7 @@ _REQUESTS: dict[str, Callable[[SessionConsumer, Frame], Awaitable[None]]] = {
     "regenerate": SessionConsumer.answer_again,
     "retry": SessionConsumer.answer_again,
     "continue": SessionConsumer.go_on,
+    "compact": SessionConsumer.compact,
     "stop": SessionConsumer.stop,
     "withdraw": SessionConsumer.withdraw,
     "sync": SessionConsumer.sync,

@@ -16,6 +16,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from conversations.archive import sessions as archive_sessions
 from conversations.archive import workspaces as archive_workspaces
+from conversations.archive.compactions import require_compaction
 from conversations.archive.messages import queued_messages
 from conversations.archive.rewinds import is_rewound
 from conversations.archive.rights import MANAGE, WRITE
@@ -29,7 +30,7 @@ from conversations.domain.runs import IDLE, QUEUED
 from conversations.domain.text import storable
 from conversations.models import Session, Workspace
 from conversations.rendering.window import render_meter, render_window_line
-from conversations.runtime.choices import list_models, recover_session
+from conversations.runtime.choices import compact_at_end, list_models, recover_session
 from conversations.runtime.current import current_runtime
 
 from .access import (
@@ -393,6 +394,40 @@ async def session_send(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
     return redirect("session", uuid=uuid)
 
 
+@require_POST
+async def session_compact(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
+    """Have older turns summarised for the window."""
+    user = await request.auser()
+    if not user.is_authenticated:
+        return sign_in_first(uuid=uuid)
+    found, _ = await sync_to_async(get_session_for)(user, uuid, to=WRITE)
+    try:
+        client_id = check_client_id(request.POST.get("client_id") or uuid4().hex)
+        runtime = await current_runtime()
+        await runtime.compact(found, client_id=client_id, user_pk=user.pk)
+    except Rejected as error:
+        messages.error(request, error.message)
+    return redirect("session", uuid=uuid)
+
+
+@require_POST
+async def session_undo_compaction(
+    request: HttpRequest, uuid: UUID, compaction: UUID
+) -> HttpResponseBase:
+    """Give the model the turns themselves again."""
+    user = await request.auser()
+    if not user.is_authenticated:
+        return sign_in_first(uuid=uuid)
+    found, _ = await sync_to_async(get_session_for)(user, uuid, to=WRITE)
+    await sync_to_async(require_compaction)(found, compaction)
+    try:
+        runtime = await current_runtime()
+        await runtime.undo_compaction(found, uuid=compaction, user_pk=user.pk)
+    except Rejected as error:
+        messages.error(request, error.message)
+    return redirect("session", uuid=uuid)
+
+
 def _refused(
     request: HttpRequest, found: Session, access: Access, text: str, error: LoomError
 ) -> HttpResponse:
@@ -428,7 +463,10 @@ def session_pin(request: HttpRequest, uuid: UUID) -> HttpResponse:
 @post_by_person
 def session_archive(request: HttpRequest, uuid: UUID) -> HttpResponse:
     found, _ = get_session_for(person(request), uuid, to=WRITE)
-    archive_sessions.archive_session(found, archived=found.archived_at is None)
+    archives = found.archived_at is None
+    archive_sessions.archive_session(found, archived=archives)
+    if archives and settings.LOOM.compact_at_end:
+        compact_at_end(found, user_pk=person(request).pk)
     return _back(request, found)
 
 

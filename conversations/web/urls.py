@@ -29,6 +29,12 @@ urlpatterns = [
     path("s/<uuid:uuid>/rename/", pages.session_rename, name="session_rename"),
     path("s/<uuid:uuid>/pin/", pages.session_pin, name="session_pin"),
     path("s/<uuid:uuid>/archive/", pages.session_archive, name="session_archive"),
+    path("s/<uuid:uuid>/compact/", pages.session_compact, name="session_compact"),
+    path(
+        "s/<uuid:uuid>/compactions/<uuid:compaction>/undo/",
+        pages.session_undo_compaction,
+        name="session_undo_compaction",
+    ),
     path("s/<uuid:uuid>/model/", pages.session_model, name="session_model"),
     path("search/", search.search, name="search"),
     path("sign-in/", accounts.SignIn.as_view(), name="sign_in"),

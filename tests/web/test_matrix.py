@@ -83,6 +83,8 @@ TABLE: dict[str, Row] = {
     "session_rename": Row(get=REFUSED, post=writers(302), data={"title": "Beans"}),
     "session_pin": Row(get=REFUSED, post=writers(302)),
     "session_archive": Row(get=REFUSED, post=writers(302)),
+    "session_compact": Row(get=REFUSED, post=writers(302), data={"client_id": "bad"}),
+    "session_undo_compaction": Row(get=REFUSED, post=writers(404)),  # there is none
     "session_model": Row(get=REFUSED, post=writers(302), data={"model": "claude-sonnet-5-5"}),
     "search": Row(get=signed_in(200), post=signed_in(405)),
     "sign_in": Row(
@@ -130,6 +132,7 @@ def addresses(workspace: Workspace, session: Session) -> dict[str, str]:
         "slug": workspace.slug,
         "uuid": session.uuid,
         "number": 1,
+        "compaction": session.uuid,
         "token": "unknown",
     }
     return {
