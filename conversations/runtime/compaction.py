@@ -163,6 +163,7 @@ class CompactionExecution:
                 append_compaction, self.claimed, new=compaction, event=event, call=record
             )
             self._announce(appended, states.COMPLETED)
+            await self._runtime.publish_window(self.claimed.session_pk)
 
     async def _work(self) -> tuple[NewCompaction, PreparedEvent, CallRecord]:
         job = await self._prepare()

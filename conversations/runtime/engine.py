@@ -198,6 +198,7 @@ class Runtime:
             archive_compactions.undo_compaction, session, uuid=uuid, user_pk=user_pk
         )
         self.publish_rows(session.pk, appended.rows)
+        await self.publish_window(session.pk)
 
     async def withdraw(self, session: Session, *, run: UUID) -> None:
         await self.writer.write(archive_messages.withdraw_message, session, run=run)

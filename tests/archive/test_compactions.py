@@ -59,7 +59,7 @@ def talked(session: Session) -> Session:
 
 
 def compact(session: Session, *, to_turn: int, floor: int = 1, tokens: int = 0) -> Compaction:
-    """Let a run write a summary, and move the window's floor as assembling it does."""
+    """Let a run write a summary."""
     request_compaction(
         session,
         client_id=f"client-{uuid4().hex[:20]}",
@@ -88,7 +88,6 @@ def compact(session: Session, *, to_turn: int, floor: int = 1, tokens: int = 0) 
         ordinal=0, model="m", manifest="{}", request_digest="", input_tokens=70, output_tokens=7
     )
     append_compaction(claimed, new=new, event=row, call=call)
-    save_floor(session.pk, floor=to_turn + 1)
     return Compaction.objects.get(uuid=new.uuid)
 
 
