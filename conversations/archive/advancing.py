@@ -25,7 +25,10 @@ logger = logging.getLogger(__name__)
 
 CHECKPOINT_TURNS = 100
 
-_INSERT_CHECKPOINT = (
+LEFT_BEHIND = -1
+"""The turn of a state that is not kept up to date until it is rebuilt."""
+
+INSERT_CHECKPOINT = (
     "INSERT INTO conversations_statecheckpoint (session_id, turn, seq, rewinds, state)"
     " VALUES (%s, %s, %s, %s, %s)"
 )
@@ -87,4 +90,4 @@ def advance_state(
 
 def _insert_checkpoint(cursor: Any, advance: Advance, state: SessionState) -> None:
     values = (advance.turn, state.edit_seq, advance.rewinds, dump_state(state))
-    cursor.execute(_INSERT_CHECKPOINT, [advance.session_pk, *values])
+    cursor.execute(INSERT_CHECKPOINT, [advance.session_pk, *values])

@@ -22,6 +22,7 @@ from conversations.models import (
 )
 from conversations.models.context import COMPACTION_REASONS
 
+from .advancing import LEFT_BEHIND
 from .coverage import advance_journal, cover_session, save_gap
 from .interchange import (
     NAMESPACE,
@@ -40,7 +41,8 @@ from .skills import digest_of
 def store_rewind(
     session: Session, line: RewindLine, *, turns: Numbering, events: Numbering
 ) -> bool:
-    """Keep a rewind; False if it is kept already. Raises Unusable for one that
+    """Keep a rewind; False if it is kept already. The session state stays behind until
+    it is rebuilt. Raises Unusable for one that
     names rows which the session does not have."""
     ranges = {
         "from_turn": _place(line.from_turn, turns),
@@ -60,7 +62,9 @@ def store_rewind(
             return False
         actor = _find_user(line.actor)
         Rewind.objects.create(session=session, actor=actor, **values)
-        Session.objects.filter(pk=session.pk).update(rewind_count=F("rewind_count") + 1)
+        Session.objects.filter(pk=session.pk).update(
+            rewind_count=F("rewind_count") + 1, state_turn=LEFT_BEHIND
+        )
     return True
 
 

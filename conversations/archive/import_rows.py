@@ -4,7 +4,9 @@ Rows are compared by their links in the hash chains: a row that gives the same
 link from the same predecessor is the same in every covered field. Comparing,
 hashing and rendering happen before any lock. The session's counters are then
 moved from the values that were read, in the transaction that inserts the rows;
-if somebody else has appended meanwhile, nothing is written and all is done anew.
+if somebody else has appended meanwhile, nothing is written and all is done anew. The
+session state moves on with them; where a person's edits of it are among the rows, it
+is left behind, to be rebuilt when all rows are there.
 """
 
 from collections.abc import Sequence
@@ -17,13 +19,16 @@ from django.db import connection, transaction
 
 from conversations.domain.digest import first_digest
 from conversations.domain.errors import Conflict
-from conversations.domain.events import Malformed, parse_payload
+from conversations.domain.events import INFO, Malformed, parse_payload
+from conversations.domain.session_state.facts import Facts
+from conversations.domain.session_state.marks import STATE_EDIT
 from conversations.domain.text import storable
 from conversations.domain.turns import NewTurn
 from conversations.models import ChatEvent, Session, Turn
 from conversations.rendering.rows import Place, render_row
 from conversations.rendering.version import RENDER_VERSION
 
+from .advancing import LEFT_BEHIND, Advance, advance_state, read_facts_of
 from .append import event_digest, turn_digest
 from .statements import INSERT_EVENT, INSERT_TURN, moment_value, turn_values, updated_words
 
@@ -81,6 +86,8 @@ class _Batch:
     after: _Counters
     turns: list[tuple[Any, ...]] = field(default_factory=list)
     events: list[tuple[Any, ...]] = field(default_factory=list)
+    facts: list[tuple[int, Facts]] = field(default_factory=list)
+    has_edits: bool = False
     title: str = ""
     preview: str = ""
     latest: datetime | None = None
@@ -203,6 +210,7 @@ def _prepare_turns(batch: _Batch, new: Sequence[tuple[ImportedTurn, str]]) -> No
                 batch.session.pk, turn, number=item.number, created_at=item.created_at, digest=link
             )
         )
+        batch.facts.append((item.number, read_facts_of(turn)))
         batch.title, batch.preview = updated_words(turn, title=batch.title, preview=batch.preview)
         _remember_moment(batch, item.created_at)
     if new:
@@ -233,12 +241,17 @@ def _prepare_events(batch: _Batch, new: Sequence[tuple[ImportedEvent, str]]) -> 
         )
         if item.turn is not None and item.turn < batch.after.next_turn:
             covered = max(covered, item.turn)
+        batch.has_edits = batch.has_edits or _is_edit(item)
         _remember_moment(batch, item.created_at)
     if new:
         last, link = new[-1]
         batch.after = replace(
             batch.after, next_seq=last.seq + 1, event_digest=link, journal_turn=covered
         )
+
+
+def _is_edit(item: ImportedEvent) -> bool:
+    return item.event_type == INFO and STATE_EDIT in item.payload
 
 
 def _render_event(session: UUID, item: ImportedEvent) -> str:
@@ -296,4 +309,25 @@ def _insert(batch: _Batch, before: _Counters, *, moves_activity: bool) -> bool:
             cursor.executemany(INSERT_TURN, batch.turns)
         if batch.events:
             cursor.executemany(INSERT_EVENT, batch.events)
+        _advance(cursor, batch, before)
     return True
+
+
+def _advance(cursor: Any, batch: _Batch, before: _Counters) -> None:
+    session_pk = batch.session.pk
+    columns = ("state", "state_turn", "rewind_count")
+    state, state_turn, rewinds = Session.objects.values_list(*columns).get(pk=session_pk)
+    advance = Advance(
+        session_pk=session_pk,
+        turn=before.next_turn - 1,
+        rewinds=rewinds,
+        state=state,
+        state_turn=state_turn,
+    )
+    advance_state(cursor, advance, facts=batch.facts)
+    if batch.has_edits:
+        advance.state_turn = LEFT_BEHIND
+    cursor.execute(
+        "UPDATE conversations_session SET state = %s, state_turn = %s WHERE id = %s",
+        [advance.state, advance.state_turn, session_pk],
+    )

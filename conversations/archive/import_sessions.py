@@ -55,6 +55,7 @@ from .interchange import (
     read_turn,
 )
 from .numbering import Numbering
+from .state_rebuild import catch_up_state
 
 BATCH_ROWS = 500
 BATCH_CHARS = 4_000_000
@@ -358,6 +359,7 @@ class _Importer:
             self._store_compactions(opened)
             self._settle_coverage(opened)
             render_uncovered_turns(session)
+            catch_up_state(session.pk)
         if opened.is_new:
             self._counts.sessions_added += 1
         elif opened.has_grown:

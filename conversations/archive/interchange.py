@@ -47,8 +47,6 @@ class SessionLine:
     title_is_chosen: bool
     model: str
     system_prompt: str
-    state: str
-    state_turn: int
     floor_turn: int
     journal_turn: int | None
     turns: int | None
@@ -326,7 +324,9 @@ def read_session(value: dict[str, Any]) -> SessionLine:
     if parent_uuid is not None and not _is_uuid(parent):
         keys.odd["parent"] = parent
     title = keys.text("title", limit=200)
-    state = keys.json_text("state", _is_object)
+    keys.take("state_turn")
+    if _is_register(value.get("state")):
+        keys.take("state")
     fields: dict[str, Any] = {
         "uuid": uuid,
         "workspace": keys.text("workspace"),
@@ -337,7 +337,6 @@ def read_session(value: dict[str, Any]) -> SessionLine:
         "title_is_chosen": keys.flag("title_is_chosen", default=bool(title)),
         "model": keys.text("model", limit=120),
         "system_prompt": keys.text("system_prompt"),
-        "state": "{}" if state is None else state,
         "parent": parent_uuid,
         "fork_turn": keys.number("fork_turn"),
         "journal_turn": keys.number("journal_turn"),
@@ -347,13 +346,18 @@ def read_session(value: dict[str, Any]) -> SessionLine:
         "event_digest": keys.text("event_digest", limit=64),
         "floor_turn": keys.number("floor_turn") or 1,
     }
-    for name in ("state_turn", "input_tokens", "output_tokens", "cached_tokens", "cost_microusd"):
+    for name in ("input_tokens", "output_tokens", "cached_tokens", "cost_microusd"):
         fields[name] = keys.number(name) or 0
     for name in ("created_at", "last_active_at", "expires_at", "archived_at", "pinned_at"):
         fields[name] = keys.moment(name)
     keys.take("version")
     metadata = keys.metadata()
     return SessionLine(**fields, metadata=metadata, odd=tuple(keys.odd))
+
+
+def _is_register(state: Any) -> bool:
+    """Whether this is a session state of ours, which the rows will give again."""
+    return isinstance(state, dict) and {"v", "marks"} <= state.keys()
 
 
 def _is_uuid(value: Any) -> bool:

@@ -37,6 +37,7 @@ from conversations.models import Session
 from .append import Appended, NewEvent, append
 from .runs import lock_session
 from .state_history import Moment, is_behind, read_state_at
+from .state_rebuild import catch_up_state
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +127,7 @@ def edit_state(
     if action not in ACTIONS:
         raise Rejected(f"There is no action {action[:40]!r}.", code="state_action_unknown")
     wording = _wording(text) if action == REWORD else ""
+    catch_up_state(session.pk)
     with transaction.atomic():
         lock_session(session.pk)
         view = read_state_view(session.pk)

@@ -127,13 +127,6 @@ def archive_session(session: Session, *, archived: bool) -> None:
     Session.objects.filter(pk=session.pk).update(archived_at=timezone.now() if archived else None)
 
 
-def save_session_state(session_pk: int, *, state: dict[str, Any], through_turn: int) -> None:
-    """Keep the session state and the turn that it is valid through."""
-    Session.objects.filter(pk=session_pk, state_turn__lte=through_turn).update(
-        state=dump_json(state), state_turn=through_turn
-    )
-
-
 def save_system_prompt(session_pk: int, *, system_prompt: str) -> None:
     Session.objects.filter(pk=session_pk).exclude(system_prompt=system_prompt).update(
         system_prompt=system_prompt

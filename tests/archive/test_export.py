@@ -126,7 +126,6 @@ _events = st.tuples(
     turns=st.lists(_turns, max_size=5),
     events=st.lists(_events, max_size=5),
     metadata=_json_text,
-    state=_json_text,
     title=_text,
 )
 @settings(
@@ -138,11 +137,10 @@ def test_export_and_import_give_the_same_digests(
     turns: list[NewTurn],
     events: list[Any],
     metadata: str,
-    state: str,
     title: str,
 ) -> None:
     session = create_session(workspace, owner=user, title=title)
-    Session.objects.filter(pk=session.pk).update(metadata=metadata, state=state)
+    Session.objects.filter(pk=session.pk).update(metadata=metadata)
     store_rows(
         session,
         turns=[
@@ -193,8 +191,6 @@ def a_lived_session(workspace: Workspace, user: User) -> Session:
     Session.objects.filter(pk=session.pk).update(
         parent=parent,
         fork_turn=1,
-        state='{"focus":"roses"}',
-        state_turn=2,
         floor_turn=3,
         system_prompt="Be brief.",
         input_tokens=5,

@@ -18,7 +18,6 @@ from conversations.archive.sessions import (
     pin_session,
     rename_session,
     resume_session,
-    save_session_state,
 )
 from conversations.archive.turns import append_turn
 from conversations.domain.errors import NotFound, Rejected
@@ -67,13 +66,6 @@ def test_resuming_gives_the_latest_turns_in_order(session: Session) -> None:
     for number in range(5):
         append_turn(session, NewTurn(role="user", content=str(number)))
     assert [turn.content for turn in resume_session(session, recent_limit=3)] == ["2", "3", "4"]
-
-
-def test_an_older_state_never_replaces_a_newer_one(session: Session) -> None:
-    save_session_state(session.pk, state={"focus": "beans"}, through_turn=5)
-    save_session_state(session.pk, state={"focus": "old"}, through_turn=3)
-    session.refresh_from_db()
-    assert (session.state, session.state_turn) == ('{"focus":"beans"}', 5)
 
 
 def test_the_list_filters_pins_and_archives(workspace: Workspace, user: User) -> None:

@@ -1,6 +1,7 @@
 """The state as JSON text. The same state always gives the same text."""
 
 from collections.abc import Iterable
+from functools import lru_cache
 from json import JSONEncoder
 from typing import Any
 
@@ -51,8 +52,10 @@ def dump_state(state: SessionState) -> str:
     )
 
 
+@lru_cache(maxsize=128)
 def load_state(text: str) -> SessionState:
-    """Read what :func:`dump_state` wrote; the empty state for anything else."""
+    """Read what :func:`dump_state` wrote; the empty state for anything else. What the
+    window has just read is what the next append starts from."""
     value = load_json(text) if text.startswith(PREFIX) else None
     if value is None:
         return SessionState()

@@ -12,6 +12,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError, connection
 
 from conversations.archive.accounts import create_sign_in_link
+from conversations.archive.state_rebuild import rebuild_behind_states
 from conversations.models.guards import missing_guards
 
 from ._first_run import collect_static_files, make_first_user, make_first_workspace
@@ -45,6 +46,7 @@ class Command(BaseCommand):
         collect_static_files()
         user = make_first_user()
         make_first_workspace(user)
+        rebuild_behind_states()
         address = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
         self._greet(address, create_sign_in_link(user))
         connection.close()

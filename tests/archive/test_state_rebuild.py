@@ -1,0 +1,216 @@
+"""However a session came about, its turns and edits give the state that it has."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from io import BytesIO, StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.management import call_command
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from conversations.archive.append import append
+from conversations.archive.export_sessions import session_lines
+from conversations.archive.import_sessions import ImportCounts, import_file
+from conversations.archive.import_targets import ImportTarget
+from conversations.archive.rewinds import append_rewind
+from conversations.archive.session_state import (
+    StateText,
+    edit_state,
+    read_state_text,
+    read_state_view,
+    rebuild_state_text,
+)
+from conversations.archive.sessions import create_session, get_session
+from conversations.archive.state_rebuild import (
+    behind_sessions,
+    check_state,
+    rebuild_behind_states,
+    rebuild_state,
+)
+from conversations.models import Session, StateCheckpoint, Workspace
+
+from .state_story import answer, calls, message, result, used, write
+
+pytestmark = pytest.mark.django_db
+
+TEXTS = [
+    "We use tabs",
+    "never commit to main",
+    "Hello",
+    "ok",
+    "Let's go with roses: \"red\" # not 'blue'\u2028",
+    "あ" * 40,
+]
+PATHS = ["a.py", "b c.py", "true", "- x: {y}"]
+
+turn = st.one_of(
+    st.sampled_from(TEXTS).map(message),
+    st.just(answer()),
+    st.tuples(
+        st.sampled_from(["write_file", "edit_file", "read_file", "delete_file"]),
+        st.sampled_from(PATHS),
+    ).map(lambda call: calls((call[0], {"path": call[1]}))),
+    st.sampled_from(["pytest", "git commit -m Roses", "make"]).map(
+        lambda command: calls(("shell_execute", {"command": command}))
+    ),
+    st.builds(
+        lambda ok: result("ValueError: no" if not ok else "fine", name="shell_execute", ok=ok),
+        st.booleans(),
+    ),
+)
+step = st.one_of(
+    st.tuples(st.just("turns"), st.lists(turn, min_size=1, max_size=130)),
+    st.tuples(st.just("turn"), turn),
+    st.tuples(
+        st.just("edit"),
+        st.tuples(
+            st.sampled_from(["pin", "unpin", "strike", "unstrike", "edit"]), st.integers(0, 30)
+        ),
+    ),
+    st.tuples(st.just("rewind"), st.integers(0, 60)),
+)
+
+
+@dataclass(slots=True)
+class Life:
+    """A session that is written to, and the states that it was seen to have."""
+
+    session: Session
+    seen: list[tuple[StateText, int]] = field(default_factory=list)
+
+    def live(self, kind: str, value: Any) -> None:
+        if kind == "turns":
+            append(self.session.pk, session_uuid=self.session.uuid, turns=value)
+        elif kind == "turn":
+            write(self.session, value)
+        elif kind == "edit":
+            self.edit(*value)
+        else:
+            count = get_session(self.session.uuid).turn_count
+            append_rewind(
+                self.session,
+                from_turn=max(1, count - value),
+                from_seq=None,
+                reason="reset",
+                actor_pk=None,
+            )
+        rewinds = get_session(self.session.uuid).rewind_count
+        self.seen.append((read_state_text(self.session.pk), rewinds))
+
+    def edit(self, action: str, place: int) -> None:
+        view = read_state_view(self.session.pk)
+        items = [item for item in (*view.items, *view.struck) if action in item.actions]
+        if items:
+            item = items[place % len(items)]
+            edit_state(self.session, actor_pk=None, action=action, item=item.id, text="Other words")
+
+
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(steps=st.lists(step, min_size=1, max_size=14))
+def test_any_life_can_be_rebuilt(
+    workspace: Workspace, user: User, tmp_path: Path, steps: list[Any]
+) -> None:
+    life = Life(create_session(workspace, owner=user))
+    for kind, value in steps:
+        life.live(kind, value)
+    assert check_state(life.session.pk) == ""
+    for text, rewinds in life.seen:
+        then = rebuild_state_text(life.session.pk, turn=text.turn, seq=text.seq, rewinds=rewinds)
+        assert then == text
+    assert_copy_is_the_same(life.session, user, tmp_path)
+    StateCheckpoint.objects.filter(session=life.session).delete()
+    Session.objects.filter(pk=life.session.pk).update(state="{}", state_turn=0)
+    assert read_state_text(life.session.pk).turn == life.seen[-1][0].turn
+    rebuild_state(life.session.pk)
+    assert check_state(life.session.pk) == ""
+    assert read_state_text(life.session.pk) == life.seen[-1][0]
+
+
+def assert_copy_is_the_same(session: Session, user: User, root: Path) -> None:
+    """Exported and imported under another id, whose state differs in nothing else."""
+    session = get_session(session.uuid)
+    copy = create_session(session.workspace, owner=user)
+    lines = [json.loads(line) for line in session_lines(session)]
+    lines[0]["uuid"] = str(copy.uuid)
+    text = "\n".join(json.dumps(line) for line in lines)
+    target = ImportTarget(default_owner=user, root=root)
+    import_file(BytesIO(text.encode()), target=target, counts=ImportCounts(), report=print)
+    copied = get_session(copy.uuid)
+    assert (copied.state, copied.state_turn) == (session.state, session.state_turn)
+    assert check_state(copy.pk) == ""
+
+
+def test_an_early_state_reads_few_rows_of_a_long_session(session: Session) -> None:
+    append(session.pk, session_uuid=session.uuid, turns=[message(f"row {n}") for n in range(990)])
+    with CaptureQueriesContext(
+        connection,
+    ) as queries:
+        text = rebuild_state_text(session.pk, turn=755, seq=0, rewinds=0)
+    assert 'current_focus: "row 754"' in text.yaml
+    reading = [query["sql"] for query in queries if "conversations_turn" in query["sql"]]
+    assert len(reading) <= 4
+    assert all("LIMIT" in sql for sql in reading)
+
+
+def test_a_session_from_before_is_read_and_rebuilt(session: Session) -> None:
+    write(session, message("We use tabs"), *used("read_file", {"path": "a.py"}))
+    before = read_state_text(session.pk)
+    Session.objects.filter(pk=session.pk).update(state="{}", state_turn=0)
+    assert read_state_text(session.pk) == before
+    write(session, message("Water the beans"))
+    assert 'current_focus: "Water the beans"' in read_state_text(session.pk).yaml
+    assert list(behind_sessions()) == [(session.pk, session.uuid)]
+    rebuild_behind_states()
+    assert list(behind_sessions()) == []
+    assert check_state(session.pk) == ""
+
+
+def test_an_edit_of_a_session_from_before_is_kept(session: Session) -> None:
+    write(session, message("We use tabs"))
+    Session.objects.filter(pk=session.pk).update(state="{}", state_turn=0)
+    edit_state(session, actor_pk=None, action="strike", item="d1.0")
+    assert "tabs (" not in read_state_text(session.pk).yaml
+    assert check_state(session.pk) == ""
+
+
+def run(*arguments: str) -> tuple[int, str]:
+    out, code = StringIO(), 0
+    try:
+        call_command("rebuild_state", *arguments, stdout=out)
+    except SystemExit as error:
+        code = int(error.code or 0)
+    return code, out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("damage", "problem"),
+    [
+        (lambda s: s.update(state='{"v":1}'), "the state is not what the turns give"),
+        (lambda s: s.update(state_turn=7), "the state is not what the turns give"),
+        (
+            lambda s: StateCheckpoint.objects.all().delete(),
+            "the checkpoint after turn 2 is not what the turns give",
+        ),
+    ],
+)
+def test_the_command_finds_what_differs_and_mends_it(
+    session: Session, damage: Callable[[Any], object], problem: str
+) -> None:
+    write(session, message("We use tabs"), answer())
+    edit_state(session, actor_pk=None, action="pin", item="d1.0")
+    assert run("--check") == (0, "1 sessions: 1 as they should be\n")
+    damage(Session.objects.filter(pk=session.pk))
+    code, output = run("--check", "--session", str(session.uuid))
+    assert code == 1
+    assert output.splitlines()[0] == f"{session.uuid}: {problem}"
+    assert run() == (0, f"{session.uuid}: rebuilt\n1 sessions: 0 as they should be\n")
+    assert run("--check")[0] == 0
