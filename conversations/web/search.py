@@ -18,10 +18,14 @@ from conversations.archive.rights import readable_sessions, readable_workspaces
 from conversations.archive.search import (
     Found,
     Hit,
+    Query,
     Surroundings,
+    mark_words,
+    parse_query,
     read_surroundings,
     search_session,
     search_sessions,
+    snippet,
 )
 from conversations.domain.errors import Unavailable
 from conversations.domain.text import storable
@@ -30,7 +34,6 @@ from conversations.models import Session
 from .access import get_session_for, note_reading
 from .pages import person, render_page
 from .search_forms import FindForm, SearchForm
-from .search_marks import mark_words, snippet
 
 logger = logging.getLogger(__name__)
 
@@ -103,7 +106,7 @@ def search(request: HttpRequest) -> HttpResponse:
     workspaces = list(readable_workspaces(user).values_list("slug", "name"))
     form = SearchForm(request.GET.dict(), workspaces=workspaces)
 
-    def find(query: str, **page: Any) -> Found:
+    def find(query: Query, **page: Any) -> Found:
         sessions = readable_sessions(user)
         if slug := form.cleaned_data["workspace"]:
             sessions = sessions.filter(workspace__slug=slug)
@@ -118,7 +121,7 @@ def session_find(request: HttpRequest, uuid: UUID) -> HttpResponse:
     """One session, as a page or as the chat's panel."""
     session, _ = get_session_for(person(request), uuid)
 
-    def find(query: str, **page: Any) -> Found:
+    def find(query: Query, **page: Any) -> Found:
         return search_session(session.pk, query, **page)
 
     form = FindForm(request.GET.dict(), autofocus=True)
@@ -154,11 +157,12 @@ def _search(
     request: HttpRequest, form: FindForm, find: Callable[..., Found], *, limit: int
 ) -> Results:
     cursor = storable(request.GET.get("cursor", ""))
-    found = find(form.query, limit=limit, cursor=cursor, order=form.cleaned_data["order"])
+    query = parse_query(form.query)
+    found = find(query, limit=limit, cursor=cursor, order=form.cleaned_data["order"])
     around = read_surroundings(found.hits)
     user = person(request)
     note_reading(user, around.sessions.values())
-    show = _Show(user_pk=user.pk, query=form.query, around=around)
+    show = _Show(user_pk=user.pk, query=query, around=around)
     return Results(
         groups=[
             show.group(around.sessions[pk], list(hits))
@@ -177,7 +181,7 @@ class _Show:
     """Makes what the page shows of what was found."""
 
     user_pk: int
-    query: str
+    query: Query
     around: Surroundings
 
     def group(self, session: Session, hits: list[Hit]) -> FoundGroup:

@@ -72,6 +72,7 @@ class SearchForm(FindForm):
         error_messages={"invalid": "The name of a tool has no space in it."},
     )
     after = forms.DateField(
+        label="From",
         required=False,
         input_formats=["%Y-%m-%d"],
         widget=forms.DateInput(attrs={"type": "date"}, format="%Y-%m-%d"),

@@ -218,6 +218,18 @@ def test_finding_in_a_session_of_others_is_as_in_one_that_is_not_there(
     assert ask(owner, find_address(other_garden), q="beans").status_code == 404
 
 
+def test_a_cursor_of_somebody_elses_search_opens_nothing(
+    owner: Client, session: Session, other_user: User, other_garden: Session
+) -> None:
+    say(session, *["Plant the beans"] * 30)
+    say(other_garden, *["Hide the beans"] * 30)
+    theirs = more(ask(browser_of(other_user), q="beans"))
+    assert theirs
+    page = owner.get(theirs)
+    assert {uuid for uuid, _ in hits(page)} <= {str(session.uuid)}
+    assert "Hide the" not in page.text
+
+
 def test_a_session_of_another_member_names_its_owner(
     session: Session, other_user: User, user: User, workspace: Workspace
 ) -> None:
@@ -264,6 +276,17 @@ def years(session: Session) -> Session:
     return session
 
 
+def test_a_filter_stays_in_the_form_and_in_the_links(owner: Client, session: Session) -> None:
+    say(session, *["Plant the beans"] * 30)
+    query = {"q": "beans", "workspace": "garden", "order": "newest", "after": "2020-01-01"}
+    page = ask(owner, **query)
+    assert 'value="2020-01-01"' in page.text
+    assert '<option value="garden" selected>' in page.text
+    assert '<option value="newest" selected>' in page.text
+    address = more(page)
+    assert all(f"{name}={value}" in address for name, value in query.items())
+
+
 @pytest.mark.parametrize("date", ["yesterday", "2026-02-30", "31.1.2026", "0"])
 @pytest.mark.parametrize("name", ["after", "before"])
 def test_a_date_that_is_none_is_explained(
@@ -283,6 +306,27 @@ def test_dates_that_leave_nothing_are_explained(owner: Client) -> None:
 # --- paging ---
 
 
+def test_hits_are_paged_and_come_once(owner: Client, session: Session) -> None:
+    numbers = say(session, *["Plant the beans"] * 45)
+    for address in both(session):
+        page = ask(owner, address, q="beans", order="newest")
+        assert "45 turns" in page.text
+        seen = turns(page)
+        while more(page):
+            page = owner.get(more(page), headers={"HX-Request": "true"})
+            assert "<form" not in page.text
+            seen += turns(page)
+        assert seen == numbers[::-1]
+
+
+def test_the_next_page_works_without_htmx(owner: Client, session: Session) -> None:
+    say(session, *["Plant the beans"] * 25)
+    page = owner.get(more(ask(owner, q="beans")))
+    assert len(turns(page)) == 5
+    assert "More of 25 turns" in page.text
+    assert "Back to the first results" in page.text
+
+
 @pytest.mark.parametrize("cursor", ["x", "9" * 400, "\0", "{}", "1~2~3", "-1", "🫘"])
 def test_a_cursor_that_is_none_is_no_error(owner: Client, session: Session, cursor: str) -> None:
     say(session, "Plant the beans")
@@ -298,6 +342,14 @@ def test_an_empty_search_explains_the_language(owner: Client, session: Session) 
         page = ask(owner, address)
         assert "role:user" in page.text
         assert "Nothing found" not in page.text
+
+
+def test_no_hit_names_the_words_and_a_way_out(owner: Client, session: Session) -> None:
+    say(session, "Plant the beans")
+    page = ask(owner, q="zeppelin", role="tool")
+    assert "Nothing found" in page.text
+    assert "<b>zeppelin</b>" in page.text
+    assert 'href="/search/?q=zeppelin"' in page.text
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,221 @@
+"""Looking things up in a browser: the search page, and finding in a session."""
+
+import json
+import re
+from collections.abc import Callable
+from uuid import uuid4
+
+import pytest
+from playwright.sync_api import BrowserContext, Locator, Page, expect
+
+from tests.e2e.conftest import NARROW, WIDE, Chat, Server, long_session, take_picture
+from tests.e2e.test_pages import violations
+from tests.wire.scenario import Scenario
+from tests.wire.server import WireThread
+
+
+def import_turns(server: Server, *turns: dict[str, object], title: str) -> str:
+    """A session without a journal; returns its uuid."""
+    uuid = str(uuid4())
+    lines: list[dict[str, object]] = [
+        {"type": "session", "uuid": uuid, "workspace": "example", "title": title}
+    ]
+    lines += [{"type": "turn", "number": n, **turn} for n, turn in enumerate(turns, 1)]
+    server.manage("import_sessions", "-", stdin="\n".join(json.dumps(line) for line in lines))
+    return uuid
+
+
+def reading(name: str, number: int) -> list[dict[str, object]]:
+    """A tool call and its result, as turns."""
+    call = {"id": f"c{number}", "name": "read_file", "arguments": {"path": name}}
+    return [
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {
+            "role": "tool",
+            "content": f"marrow {number} in {name}",
+            "tool_call_id": f"c{number}",
+            "tool_name": "read_file",
+        },
+    ]
+
+
+@pytest.fixture(scope="module")
+def archive(server: Server) -> str:
+    """A session of 120 turns, and one with more tool calls than are shown one by one."""
+    calls = [turn for number in range(1, 7) for turn in reading(f"bed_{number}.txt", number)]
+    import_turns(server, {"role": "user", "content": "Read the beds"}, *calls, title="Reading beds")
+    return long_session(server, turns=120, title="Counting rows")
+
+
+def in_sight(row: Locator) -> None:
+    expect(row).to_be_visible()
+    expect(row).to_be_in_viewport()
+
+
+def search(page: Page, text: str) -> None:
+    page.get_by_role("searchbox", name="Search for").fill(text)
+    page.get_by_role("searchbox", name="Search for").press("Enter")
+
+
+def test_what_was_said_is_searched_filtered_paged_and_opened(
+    server: Server, archive: str, tab: Page
+) -> None:
+    tab.goto(server.url)
+    tab.get_by_role("link", name="Search").click()
+    search(tab, "row number")
+    expect(tab.locator(".hit")).to_have_count(20)
+    expect(tab.locator(".hit mark").first).to_be_visible()
+    tab.get_by_label("Said by").select_option("People")
+    tab.get_by_label("Order").select_option("Newest first")
+    tab.get_by_role("button", name="Search").click()
+    expect(tab).to_have_url(re.compile("role=user"))
+    expect(tab.get_by_text("60 turns")).to_be_visible()
+    expect(tab.locator(".hit").first).to_contain_text("Turn 119")
+    tab.get_by_role("button", name="More results").click()
+    expect(tab.locator(".hit")).to_have_count(40)
+    expect(tab.locator(".hit").nth(20).get_by_role("link")).to_be_focused()
+    take_picture(tab, "search-hits")
+    tab.locator(".hit").nth(39).get_by_role("link").click()
+    expect(tab).to_have_url(re.compile(rf"/s/{archive}/t/41/$"))
+    in_sight(tab.locator("#rows [data-turn='41']"))
+
+
+def test_a_hit_in_a_folded_tool_call_is_unfolded(server: Server, archive: str, tab: Page) -> None:
+    tab.goto(f"{server.url}/search/?q=marrow")
+    tab.locator(".hit").filter(has_text="marrow 3").get_by_role("link").click()
+    in_sight(tab.get_by_text("marrow 3 in bed_3.txt"))
+
+
+def test_a_replaced_turn_is_found_where_it_was(chat: Chat, wire: WireThread) -> None:
+    for answer in ("Leeks then.", "Chard then."):
+        wire.enqueue(Scenario(text=answer))
+    chat.ask("Shall we sow salsify?")
+    chat.rows.first.hover()
+    chat.rows.first.get_by_role("button", name="Edit").click()
+    chat.page.get_by_role("textbox", name="Edited text").fill("Shall we sow celeriac?")
+    chat.page.get_by_role("button", name="Save").click()
+    expect(chat.page.locator("#rows")).to_contain_text("Chard then.")
+    chat.page.goto(f"{chat.server.url}/search/?q=salsify")
+    expect(chat.page.locator(".hit")).to_contain_text("Replaced")
+    chat.page.locator(".hit a").click()
+    in_sight(chat.page.locator("#rows [data-turn='1']").filter(has_text="salsify"))
+
+
+def find_box(page: Page) -> Locator:
+    return page.get_by_role("searchbox", name="Find in this session")
+
+
+def test_finding_reaches_a_row_that_is_not_loaded(server: Server, archive: str, chat: Chat) -> None:
+    page = chat.open(archive).page
+    page.wait_for_load_state("networkidle")
+    expect(page.locator("#rows [data-turn='3']")).to_have_count(0)
+    chat.transcript.focus()
+    page.keyboard.press("f")
+    expect(find_box(page)).to_be_focused()
+    page.keyboard.type('"number 3"')
+    page.keyboard.press("Enter")
+    expect(page.locator(".hit")).to_have_count(1)
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile(r"/t/3/#find="))
+    in_sight(page.locator("#rows [data-turn='3']"))
+    expect(find_box(page)).to_have_value('"number 3"')
+    expect(page.locator(".hit[aria-current]")).to_contain_text("Turn 3")
+    page.keyboard.press("Escape")
+    expect(page.locator("#panel")).to_be_hidden()
+    expect(page.get_by_role("link", name="Find in this session")).to_be_focused()
+
+
+def test_hits_are_walked_through_without_changing_a_row(
+    server: Server, archive: str, chat: Chat
+) -> None:
+    page = chat.open(archive).page
+    page.wait_for_load_state("networkidle")
+    before = chat.rows_html()
+    page.get_by_role("link", name="Find in this session").click()
+    find_box(page).fill("row number")
+    find_box(page).press("Enter")
+    expect(page.locator(".hit")).not_to_have_count(0)
+    page.get_by_label("Order").last.select_option("Newest first")
+    expect(page.locator(".hit").first).to_contain_text("Turn 120")
+    find_box(page).press("Enter")
+    expect(page.locator(".hit").nth(0)).to_have_attribute("aria-current", "true")
+    in_sight(page.locator("#rows [data-turn='120']"))
+    page.get_by_role("button", name="Next hit").click()
+    expect(page.locator(".hit").nth(1)).to_have_attribute("aria-current", "true")
+    find_box(page).press("Shift+Enter")
+    expect(page.locator(".hit").nth(0)).to_have_attribute("aria-current", "true")
+    assert page.evaluate("CSS.highlights.get('found').size") > 0
+    expect(page.locator("#rows .target")).to_have_count(0)
+    assert chat.rows_html() == before
+
+
+def test_the_key_is_a_letter_while_writing(chat: Chat) -> None:
+    chat.message.press("f")
+    expect(chat.message).to_have_value("f")
+    expect(chat.page.locator("#panel")).to_be_hidden()
+
+
+def test_a_chosen_hit_is_not_covered_where_there_is_little_room(
+    server: Server, archive: str, open_chat: Callable[..., Chat]
+) -> None:
+    chat = open_chat(viewport=NARROW).open(archive)
+    page = chat.page
+    page.wait_for_load_state("networkidle")
+    page.get_by_role("link", name="Find in this session").click()
+    find_box(page).fill('"number 119"')
+    find_box(page).press("Enter")
+    page.locator(".hit a").click()
+    expect(page.locator("#panel")).to_be_hidden()
+    in_sight(page.locator("#rows [data-turn='119']"))
+    page.get_by_role("link", name="Find in this session").click()
+    expect(page.locator(".hit[aria-current]")).to_contain_text("Turn 119")
+    expect(find_box(page)).to_be_focused()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("viewport", [WIDE, NARROW], ids=["wide", "narrow"])
+def test_axe_finds_nothing_where_things_are_looked_up(
+    server: Server,
+    archive: str,
+    open_context: Callable[..., BrowserContext],
+    viewport: dict[str, int],
+    scheme: str,
+) -> None:
+    page = open_context(viewport=viewport, color_scheme=scheme).new_page()
+    width = "wide" if viewport is WIDE else "narrow"
+    for name, path in {
+        "search": "/search/",
+        "search-hits": "/search/?q=row+number&role=user",
+        "search-no-hits": "/search/?q=zeppelin&workspace=example",
+        "find": f"/s/{archive}/find/",
+        "find-hits": f"/s/{archive}/find/?q=row+number",
+    }.items():
+        page.goto(server.url + path)
+        take_picture(page, f"{name}-{width}-{scheme}")
+        assert violations(page) == [], name
+        assert not page.evaluate("document.documentElement.scrollWidth > innerWidth"), name
+    page.goto(f"{server.url}/s/{archive}/")
+    page.wait_for_load_state("networkidle")
+    page.get_by_role("link", name="Find in this session").click()
+    find_box(page).fill("row number")
+    find_box(page).press("Enter")
+    expect(page.locator(".hit").first).to_be_visible()
+    assert violations(page) == []
+    take_picture(page, f"find-panel-{width}-{scheme}")
+
+
+def test_looking_things_up_works_without_javascript(
+    server: Server, archive: str, open_context: Callable[..., BrowserContext]
+) -> None:
+    page = open_context(java_script_enabled=False).new_page()
+    page.goto(f"{server.url}/search/")
+    search(page, "row number")
+    expect(page.locator(".hit")).to_have_count(20)
+    page.get_by_role("button", name="More results").click()
+    expect(page.get_by_text("More of")).to_be_visible()
+    page.goto(f"{server.url}/s/{archive}/")
+    page.get_by_role("link", name="Find in this session").click()
+    find_box(page).fill('"number 3"')
+    page.get_by_role("button", name="Find", exact=True).click()
+    page.locator(".hit a").click()
+    expect(page.locator("#rows [data-turn='3']")).to_be_visible()
