@@ -1,5 +1,6 @@
 """Sessions: create, find, list, rename, pin, archive; the window's state."""
 
+import re
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,13 +16,15 @@ from conversations.domain.digest import first_digest
 from conversations.domain.errors import NotFound, Rejected
 from conversations.domain.jsontext import dump_json
 from conversations.domain.runs import ACTIVE_STATES, COMPACT, IDLE, INTERRUPTED, QUEUED
-from conversations.domain.text import one_line, storable
+from conversations.domain.text import is_storable, one_line, storable
 from conversations.domain.turns import StoredTurn
 from conversations.models import Membership, Run, Session, Workspace
 
 from .turns import read_recent_turns
 
 TITLE_LIMIT = 120
+
+_UUID_START = re.compile(r"[0-9a-fA-F]{4}[0-9a-fA-F-]{0,31}")
 
 
 def create_session(
@@ -98,6 +101,24 @@ def get_session(uuid: UUID) -> Session:
     if found is None:
         raise NotFound("There is no such session.")
     return found
+
+
+def find_session(name: str) -> Session:
+    """The session of this uuid, of a uuid that begins so, or of this key. Raises
+    NotFound, and Rejected where it could be several."""
+    try:
+        return get_session(UUID(name))
+    except (ValueError, NotFound):
+        named = Q(key=name)
+    if _UUID_START.fullmatch(name):
+        named |= Q(uuid__istartswith=name)
+    sessions = Session.objects.select_related("workspace", "owner")
+    found = list(sessions.filter(named).order_by("pk")[:2]) if is_storable(name) else []
+    if not found:
+        raise NotFound("There is no such session.")
+    if len(found) > 1:
+        raise Rejected("Several sessions are called that: give the whole uuid.")
+    return found[0]
 
 
 def resume_session(session: Session, *, recent_limit: int = 100) -> list[StoredTurn]:

@@ -1,0 +1,100 @@
+"""Looks things up in a session, as the model does."""
+
+import os
+import sys
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+from django.db import DatabaseError
+
+from conversations.archive.search import Found, Hit, parse_query, search_session, snippet
+from conversations.archive.sessions import find_session
+from conversations.domain.errors import LoomError
+from conversations.domain.jsontext import dump_json
+from conversations.models import Session
+
+SNIPPET = 160
+
+
+class Command(BaseCommand):
+    help = "Look up turns of a session by words, best first."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("session", help="Its uuid, the beginning of it, or its key.")
+        parser.add_argument("query", nargs="?", help="What to look for: see docs/search.md.")
+        parser.add_argument("--limit", type=int, default=10, metavar="N", help="At most 400.")
+        parser.add_argument("--json", action="store_true", help="One JSON object a query.")
+        parser.add_argument("--stdin", action="store_true", help="One query a line.")
+
+    def handle(self, **options: Any) -> None:
+        if (options["query"] is None) != options["stdin"]:
+            raise CommandError("Give one query, or --stdin with one a line.", returncode=2)
+        if options["limit"] < 1:
+            raise CommandError("--limit is at least 1.", returncode=2)
+        try:
+            session = find_session(options["session"])
+            for query in _read_lines() if options["stdin"] else [options["query"]]:
+                self._look_up(session, query, options)
+        except LoomError as error:
+            raise CommandError(error.message, returncode=2) from error
+        except DatabaseError as error:
+            raise CommandError(f"The database cannot be read ({error}). Run migrate.") from error
+        except BrokenPipeError:  # the reader has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        except KeyboardInterrupt:
+            raise CommandError("Stopped.", returncode=130) from None
+
+    def _look_up(self, session: Session, query: str, options: dict[str, Any]) -> None:
+        found = search_session(session.pk, query, limit=options["limit"], with_neighbours=True)
+        if options["json"] or options["stdin"]:
+            self.stdout.write(dump_json(_as_json(found, query)))
+            self.stdout.flush()
+        else:
+            self._print(found, query)
+
+    def _print(self, found: Found, query: str) -> None:
+        for hit in found.hits:
+            about = hit.tool_name or hit.role
+            when = f"{hit.created_at:%Y-%m-%d %H:%M}"
+            self.stdout.write(f"{hit.turn:>7}  {when}  {about:<10}  {_snippet(hit, query)}")
+        least = "at least " if found.total_is_bound else ""
+        self.stdout.write(f"{least}{found.total} turns matched." if found.hits else "Nothing found.")
+        if found.missing:
+            self.stdout.write(f"In no turn: {', '.join(found.missing)}")
+
+
+def _as_json(found: Found, query: str) -> dict[str, Any]:
+    asked = parse_query(query)
+    return {
+        "hits": [
+            {
+                "turn": hit.turn,
+                "score": round(hit.score, 6),
+                "role": hit.role,
+                "tool_name": hit.tool_name,
+                "created_at": hit.created_at.isoformat(),
+                "is_near": hit.is_near,
+                "snippet": snippet(hit.text, asked, limit=SNIPPET),
+            }
+            for hit in found.hits
+        ],
+        "total": found.total,
+        "total_is_bound": found.total_is_bound,
+        "missing": list(found.missing),
+    }
+
+
+def _snippet(hit: Hit, query: str) -> str:
+    return snippet(hit.text, query, limit=SNIPPET)
+
+
+def _read_lines() -> Iterator[str]:
+    """Lines of standard input; what is not UTF-8 in them becomes U+FFFD."""
+    if hasattr(sys.stdin, "buffer"):
+        for line in sys.stdin.buffer:
+            yield line.decode(errors="replace").rstrip("\r\n")
+    else:
+        for text in sys.stdin:
+            yield text.rstrip("\r\n")
