@@ -128,7 +128,8 @@ def _candidates(
 
 
 def _scores(source: Source, ranking: Ranking, candidates: Sequence[int]) -> list[tuple[float, int]]:
-    lengths = source.read_lengths(window_of(candidates))
+    window = (turn for turn in window_of(candidates) if source.low <= turn <= source.high)
+    lengths = source.read_lengths(window)
     scores = [
         (
             ranking.score(turn, length=window_length(turn, lengths, average=source.average)),

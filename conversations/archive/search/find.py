@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from conversations.domain.search_query import Query, parse_query
 from conversations.models import Session
+from conversations.models.search import entry_id
 
 from .best import Ranked, keep_phrases, rank_entries
 from .cursors import SearchCursor, read_cursor
@@ -68,6 +69,7 @@ def _session_source(progress: Progress, query: Query, *, before_turn: int | None
             session_place(progress.session_pk, from_turn=query.from_turn or 1, before_turn=end),
         ),
         tail=tail,
+        stored_to=entry_id(progress.session_pk, progress.indexed_turn),
         turn_count=max(1, end - (query.from_turn or 1)),
         average=max(1.0, length / max(1, progress.last_turn)),
     )
@@ -77,41 +79,56 @@ def _best_of_session(
     source: Source, query: Query, limit: int, cursor: str, *, with_neighbours: bool
 ) -> Found:
     """The cursor keeps later turns out, so that ranks stay what they were."""
-    after = read_cursor(cursor, "best", count=3)
+    after = read_cursor(cursor, "best", count=4)
     if after:
         [place] = source.places
-        source = replace(source, places=(place.below(after[0] + 1),))
+        place = place.below(after[0] + 1)
+        source = replace(
+            source,
+            places=(place,),
+            turn_count=place.high - place.low + 1,
+            average=as_fraction(after[1]),
+        )
     match = match_filters(query)
     is_plain = not (match.marks or match.scopes or match.has_moments or query.phrases)
     ranked = rank_entries(source, query, match, with_neighbours=with_neighbours and is_plain)
-    return found_best(ranked, limit, after[1:] if after else None, kind=("best", source.high))
+    among = (source.high, as_number(source.average))
+    return found_best(ranked, limit, after, kind="best", among=among)
 
 
 def found_best(
-    ranked: Ranked, limit: int, after: Sequence[int] | None, *, kind: tuple[str, *tuple[int, ...]]
+    ranked: Ranked,
+    limit: int,
+    after: Sequence[int] | None,
+    *,
+    kind: str,
+    among: tuple[int, int],
 ) -> Found:
-    """A page of what is ranked, after a score and an id."""
+    """A page of what is ranked: after the score and the id at the end of ``after``.
+    Its cursor begins with ``among``, by which the next page gets the same scores."""
     scores = list(ranked.scores)
     if after is not None:
-        bound = (_as_score(after[0]), after[1])
+        bound = (as_fraction(after[-2]), after[-1])
         scores = [item for item in scores if item < bound]
-    page = scores[:limit]
-    name, *numbers = kind
-    going_on = SearchCursor(name, (*numbers, _as_number(page[-1][0]), page[-1][1])) if page else ""
+    page, cursor = scores[:limit], ""
+    if len(scores) > limit:
+        score, pk = page[-1]
+        cursor = str(SearchCursor(kind, (*among, as_number(score), pk)))
     return Found(
         hits=read_hits(page, near=frozenset(pk for _, pk in page) - ranked.matched),
         total=len(ranked.matched),
         total_is_bound=ranked.is_bound,
         missing=ranked.missing,
-        cursor=str(going_on) if len(scores) > limit else "",
+        cursor=cursor,
     )
 
 
-def _as_number(score: float) -> int:
-    return int.from_bytes(struct.pack(">d", score))
+def as_number(fraction: float) -> int:
+    """A positive fraction as a whole number, exactly."""
+    return int.from_bytes(struct.pack(">d", fraction))
 
 
-def _as_score(number: int) -> float:
+def as_fraction(number: int) -> float:
     return float(struct.unpack(">d", number.to_bytes(8))[0])
 
 

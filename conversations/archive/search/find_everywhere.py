@@ -12,7 +12,14 @@ from conversations.models.search import TURN_BITS
 
 from .best import keep_phrases, rank_entries
 from .cursors import SearchCursor, read_cursor
-from .find import MAX_HITS, choose_words, found_best, missing_words
+from .find import (
+    MAX_HITS,
+    as_fraction,
+    as_number,
+    choose_words,
+    found_best,
+    missing_words,
+)
 from .hits import read_hits
 from .matching import Match, Place, match_filters, session_place
 from .results import NOTHING, Found
@@ -50,9 +57,12 @@ def search_sessions(
     source = _make_source(sessions, asked)
     limit = max(1, min(limit, MAX_HITS))
     if order == "best" and asked.has_words:
-        after = read_cursor(cursor, "all", count=2)
+        after = read_cursor(cursor, "all", count=4)
+        if after:
+            source = replace(source, turn_count=after[0], average=as_fraction(after[1]))
         ranked = rank_entries(source, asked, match_filters(asked), with_neighbours=False)
-        return found_best(ranked, limit, after, kind=("all",))
+        among = (source.turn_count, as_number(source.average))
+        return found_best(ranked, limit, after, kind="all", among=among)
     return _newest(source, asked, sessions, limit, cursor)
 
 

@@ -87,18 +87,22 @@ def store_batch(batch: Batch) -> Progress | None:
     with transaction.atomic():
         if not batch.entries or not _claim(batch):
             return None
-        rows = [_adapted(item.row) for item in batch.entries]
-        with connection.cursor() as cursor:
-            # What a version before this one left there goes first.
-            ids = (batch.entries[0].id, batch.entries[-1].id)
-            cursor.execute(f"DELETE FROM {ENTRIES} WHERE id BETWEEN %s AND %s", ids)
-            cursor.executemany(_INSERT, rows)
+        replace_entries(batch.entries)  # other rules may have left some there
     return Progress(
         session_pk=before.session_pk,
         indexed_turn=batch.entries[-1].turn.number,
         last_turn=before.last_turn,
         total_length=before.total_length + sum(item.entry.length for item in batch.entries),
     )
+
+
+def replace_entries(entries: Sequence[TurnEntry]) -> None:
+    """Store the entries of consecutive turns of one session in place of any there."""
+    ids = (entries[0].id, entries[-1].id)
+    rows = [_adapted(item.row) for item in entries]
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(f"DELETE FROM {ENTRIES} WHERE id BETWEEN %s AND %s", ids)
+        cursor.executemany(_INSERT, rows)
 
 
 def index_session(session_pk: int) -> None:

@@ -21,13 +21,15 @@ LONGEST_TAIL = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """``tail`` are entries in memory; ``turn_count`` and ``average`` length are of all
-    turns there, whether they match filters or not."""
+    """``tail`` are entries in memory, ``stored_to`` the highest id that is not.
+    ``turn_count`` and ``average`` length are of all turns there, whether they match
+    filters or not."""
 
     places: tuple[Place, ...]
     tail: Sequence[TurnEntry] = ()
     turn_count: int = 0
     average: float = 1.0
+    stored_to: int = (1 << 63) - 2
     _tail_by_id: dict[int, TurnEntry] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
@@ -44,7 +46,8 @@ class Source:
     def find(self, match: Match, *, limit: int, below: int | None = None) -> list[int]:
         """Ids of entries that match, the highest first."""
         places = [place.below(below) for place in self.places]
-        found = set(find_entries(match, places, limit=limit))
+        stored = [place.below(self.stored_to + 1) for place in places]
+        found = set(find_entries(match, stored, limit=limit))
         found.update(
             item.id
             for item in self.tail

@@ -60,7 +60,9 @@ class Command(BaseCommand):
             when = f"{hit.created_at:%Y-%m-%d %H:%M}"
             self.stdout.write(f"{hit.turn:>7}  {when}  {about:<10}  {_snippet(hit, query)}")
         least = "at least " if found.total_is_bound else ""
-        self.stdout.write(f"{least}{found.total} turns matched." if found.hits else "Nothing found.")
+        self.stdout.write(
+            f"{least}{found.total} turns matched." if found.hits else "Nothing found."
+        )
         if found.missing:
             self.stdout.write(f"In no turn: {', '.join(found.missing)}")
 

@@ -1,0 +1,172 @@
+"""The index: made from the turns, made again to the same bytes, taken out by a purge."""
+
+import pytest
+from django.db import connection, transaction
+
+from conversations.archive.append import append
+from conversations.archive.search import search_session
+from conversations.archive.search.indexing import (
+    index_session,
+    index_waiting,
+    merge_index,
+    prepare_batch,
+    read_progress,
+    remove_session,
+    sessions_to_index,
+    store_batch,
+)
+from conversations.archive.search.rebuild import (
+    check_index,
+    check_session,
+    digest_entries,
+    rebuild_session,
+)
+from conversations.domain import words
+from conversations.domain.turns import NewTurn
+from conversations.models import SearchEntry, SearchProgress, Session
+
+pytestmark = pytest.mark.django_db
+
+
+def write(session: Session, *texts: str) -> None:
+    turns = [NewTurn(role="user", content=text) for text in texts]
+    append(session.pk, session_uuid=session.uuid, turns=turns)
+
+
+def damage(statement: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(statement)
+
+
+def test_the_watermark_follows_the_turns(session: Session) -> None:
+    assert index_waiting() == 0
+    write(session, "one", "two words")
+    [waiting] = sessions_to_index()
+    assert (waiting.indexed_turn, waiting.last_turn) == (0, 2)
+    assert index_waiting() == 1
+    assert sessions_to_index() == []
+    progress = read_progress(session.pk)
+    assert progress is not None
+    assert (progress.indexed_turn, progress.total_length) == (2, 3)
+
+
+def test_two_indexers_store_a_batch_once(session: Session) -> None:
+    write(session, "one", "two")
+    progress = read_progress(session.pk)
+    assert progress is not None
+    first, second = prepare_batch(progress, size=1), prepare_batch(progress)
+    after = store_batch(first)
+    assert after is not None
+    assert after.indexed_turn == 1
+    assert store_batch(second) is None
+    assert SearchEntry.objects.count() == 1
+    index_session(session.pk)
+    assert check_session(session.pk) == ""
+
+
+def test_a_batch_is_stored_whole_or_not_at_all(session: Session) -> None:
+    write(session, "one", "two")
+    progress = read_progress(session.pk)
+    assert progress is not None
+    with transaction.atomic():
+        store_batch(prepare_batch(progress))
+        transaction.set_rollback(True)
+    assert SearchEntry.objects.count() == 0
+    assert search_session(session.pk, "two").total == 1
+    index_session(session.pk)
+    assert check_session(session.pk) == ""
+
+
+def test_batches_of_any_size_give_the_same_bytes(session: Session) -> None:
+    write(session, *[f"turn {number} of many" for number in range(10)])
+    digests = set()
+    for size in (1, 3, 100):
+        remove_session(session.pk)
+        progress = read_progress(session.pk)
+        while progress and progress.waiting:
+            progress = store_batch(prepare_batch(progress, size=size))
+        digests.add(digest_entries(session.pk))
+    assert len(digests) == 1
+    for _ in rebuild_session(session.pk):
+        pass
+    digests.add(digest_entries(session.pk))
+    assert len(digests) == 1
+    assert check_session(session.pk) == ""
+
+
+@pytest.mark.parametrize(
+    ("statement", "problem"),
+    [
+        ("UPDATE conversations_searchentry SET said = 'forged' WHERE id & 3 = 2", "turn 2"),
+        ("DELETE FROM conversations_searchentry WHERE id & 3 = 2", "turn 2"),
+        ("UPDATE conversations_searchprogress SET total_length = 1", "length"),
+        ("UPDATE conversations_searchprogress SET indexed_turn = 7", "turn 4"),
+        ("UPDATE conversations_searchprogress SET indexed_turn = 2", "turn 3"),
+        ("DELETE FROM conversations_searchprogress", "turn 1"),
+    ],
+)
+def test_damage_is_named_and_mended(session: Session, statement: str, problem: str) -> None:
+    write(session, "one", "two", "three")
+    index_session(session.pk)
+    assert check_session(session.pk) == ""
+    damage(statement)
+    assert problem in check_session(session.pk)
+    for _ in rebuild_session(session.pk):
+        pass
+    assert check_session(session.pk) == ""
+    assert search_session(session.pk, "two").total == 1
+    assert search_session(session.pk, "forged").total == 0
+    assert check_index() == ""
+
+
+def test_other_rules_for_words_make_the_index_anew(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(session, "one", "two")
+    index_session(session.pk)
+    SearchProgress.objects.update(version=words.VERSION - 1)
+    SearchEntry.objects.update(said="old")
+    assert search_session(session.pk, "two").total == 1
+    assert search_session(session.pk, "old").total == 0
+    index_session(session.pk)
+    assert check_session(session.pk) == ""
+    assert check_index() == ""
+
+
+def test_a_purge_takes_a_session_out(session: Session) -> None:
+    write(session, "a secret")
+    index_session(session.pk)
+    assert remove_session(session.pk) == 1
+    assert not SearchEntry.objects.exists()
+    assert not SearchProgress.objects.exists()
+    assert check_index() == ""
+    if connection.vendor == "sqlite":
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT rowid FROM conversations_searchindex"
+                " WHERE conversations_searchindex MATCH 'secret'"
+            )
+            assert cursor.fetchall() == []
+
+
+def test_merging_changes_nothing_that_is_found(session: Session) -> None:
+    for number in range(40):
+        write(session, f"stone {number}")
+        index_session(session.pk)
+    for _ in range(50):
+        if not merge_index():
+            break
+    else:
+        pytest.fail("merging has no end")
+    assert search_session(session.pk, "stone").total == 40
+    assert check_index() == ""
+
+
+def test_an_index_that_lost_its_words_is_found_out(session: Session) -> None:
+    if connection.vendor != "sqlite":
+        pytest.skip("PostgreSQL keeps its index itself")
+    write(session, "a stone")
+    index_session(session.pk)
+    damage("DROP TRIGGER conversations_searchentry_removed")
+    SearchEntry.objects.all()._raw_delete("default")
+    assert check_index() != ""
