@@ -33,7 +33,7 @@ def render_meter(session: UUID, *, tokens: int, limit: int, cost_microusd: int) 
         "session": session,
         "is_known": tokens > 0 and limit > 0,
         "percent": percent,
-        "filled": round(BAR * percent / 100),
+        "filled": max(2, round(BAR * percent / 100)),
         "bar": BAR,
         "level": next((word for least, word in LEVELS if percent >= least), ""),
         "tokens": tokens_text(tokens),

@@ -20,6 +20,7 @@ from conversations.archive.compactions import CompactionRequest
 from conversations.archive.messages import Accepted, Restarted
 from conversations.archive.prompt_texts import keep_prompt_texts
 from conversations.archive.runs import ActiveRun, Claimed
+from conversations.archive.session_state import edit_state
 from conversations.archive.sessions import get_session
 from conversations.archive.transcript import render_rewound_marker
 from conversations.archive.transcript_plan import rewound_ranges
@@ -213,6 +214,15 @@ class Runtime:
             worker.execution.stop()
         else:
             worker.stopped = True  # it is about to claim a run
+
+    async def edit_state(
+        self, session: Session, *, actor_pk: int | None, action: str, item: str, text: str
+    ) -> None:
+        """Change one item of the session state (see ``archive.session_state``)."""
+        appended = await self.writer.write(
+            edit_state, session, actor_pk=actor_pk, action=action, item=item, text=text
+        )
+        self.publish_rows(session.pk, appended.rows)
 
     def execution_of(self, session_pk: int) -> Execution | None:
         """The run that this process is carrying out in a session."""

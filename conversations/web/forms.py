@@ -8,6 +8,7 @@ from django import forms
 from django.conf import settings
 
 from conversations.domain.errors import Rejected, TooLarge
+from conversations.domain.session_state.marks import ACTIONS
 from conversations.models import Membership
 
 _CLIENT_ID = re.compile(r"[A-Za-z0-9_-]{8,64}")
@@ -114,6 +115,12 @@ def check_client_id(value: Any) -> str:
     if not isinstance(value, str) or not _CLIENT_ID.fullmatch(value):
         raise Rejected("client_id is 8 to 64 characters of A-Z a-z 0-9 _ -.", code="bad_client_id")
     return value
+
+
+def check_state_action(value: str) -> None:
+    """Raises Rejected unless it can be done to an item of the session state."""
+    if value not in ACTIONS:
+        raise Rejected("Choose what is to be done.", code="state_action_unknown")
 
 
 def check_message_text(value: Any) -> str:

@@ -4,14 +4,23 @@ what the model was given."""
 from typing import Any
 from uuid import UUID
 
+from asgiref.sync import sync_to_async
 from django.contrib.auth.decorators import login_required
-from django.http import HttpRequest, HttpResponse
-from django.views.decorators.http import require_safe
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import redirect
+from django.views.decorators.http import require_POST, require_safe
 
+from conversations.archive.rights import WRITE
+from conversations.archive.session_state import read_state_view
+from conversations.domain.errors import LoomError, Rejected
+from conversations.domain.text import storable
 from conversations.models import Session
+from conversations.runtime.current import current_runtime
 
-from .access import Access, get_session_for
-from .pages import person, render_page
+from .access import Access, get_session_for, sign_in_first
+from .forms import check_state_action
+from .pages import is_fragment, person, render_page
+from .state_items import DONE, group_items, show_items
 
 
 @login_required
@@ -19,7 +28,50 @@ from .pages import person, render_page
 def session_state(request: HttpRequest, uuid: UUID) -> HttpResponse:
     """The session state, with what a member may do to it."""
     found, access = get_session_for(person(request), uuid)
-    return _panel(request, found, access, "state", heading="Session state")
+    return _state(request, found, access)
+
+
+@require_POST
+async def session_state_edit(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
+    """Pin, unpin, reword, strike or restore one item."""
+    user = await request.auser()
+    if not user.is_authenticated:
+        return sign_in_first(uuid=uuid)
+    found, access = await sync_to_async(get_session_for)(user, uuid, to=WRITE)
+    names = ("item", "action", "text")
+    item, action, text = (storable(request.POST.get(name, "")) for name in names)
+    try:
+        check_state_action(action)
+        runtime = await current_runtime()
+        await runtime.edit_state(found, actor_pk=user.pk, action=action, item=item, text=text)
+    except Rejected as error:
+        drafts = {item: text} if text else {}
+        return await sync_to_async(_state)(request, found, access, error=error, drafts=drafts)
+    if is_fragment(request):
+        said = DONE.get(action, "")
+        return await sync_to_async(_state)(request, found, access, said=said)
+    return redirect("session_state", uuid=uuid)
+
+
+def _state(
+    request: HttpRequest,
+    found: Session,
+    access: Access,
+    *,
+    said: str = "",
+    error: LoomError | None = None,
+    drafts: dict[str, str] | None = None,
+) -> HttpResponse:
+    view = read_state_view(found.pk)
+    context = {
+        "heading": "Session state",
+        "groups": group_items(view, drafts=drafts or {}),
+        "struck": show_items(reversed(view.struck), drafts={}),
+        "said": said,
+        "error": error.message if error else "",
+    }
+    status = error.status if error else 200
+    return _panel(request, found, access, "state", context, status=status)
 
 
 @login_required
@@ -27,11 +79,17 @@ def session_state(request: HttpRequest, uuid: UUID) -> HttpResponse:
 def session_window(request: HttpRequest, uuid: UUID) -> HttpResponse:
     """The window of the newest model call, and the calls before it."""
     found, access = get_session_for(person(request), uuid)
-    return _panel(request, found, access, "window", heading="Window")
+    return _panel(request, found, access, "window", {"heading": "Window"})
 
 
 def _panel(
-    request: HttpRequest, found: Session, access: Access, tab: str, **context: Any
+    request: HttpRequest,
+    found: Session,
+    access: Access,
+    tab: str,
+    context: dict[str, Any],
+    *,
+    status: int = 200,
 ) -> HttpResponse:
     session = {
         "uuid": found.uuid,
@@ -39,4 +97,4 @@ def _panel(
         "can_write": access.can_write and found.archived_at is None,
     }
     context |= {"session": session, "tab": tab}
-    return render_page(request, f"panel/{tab}.html", "panel", context)
+    return render_page(request, f"panel/{tab}.html", "panel", context, status=status)

@@ -24,6 +24,7 @@ urlpatterns = [
     path("s/<uuid:uuid>/t/<int:number>/", pages.turn, name="turn"),
     path("s/<uuid:uuid>/t/<int:number>/source/", pages.turn_source, name="turn_source"),
     path("s/<uuid:uuid>/state/", panel.session_state, name="session_state"),
+    path("s/<uuid:uuid>/state/edit/", panel.session_state_edit, name="session_state_edit"),
     path("s/<uuid:uuid>/window/", panel.session_window, name="session_window"),
     path("s/<uuid:uuid>/send/", pages.session_send, name="session_send"),
     path("s/<uuid:uuid>/rename/", pages.session_rename, name="session_rename"),

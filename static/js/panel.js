@@ -11,6 +11,7 @@ let address = "";
 let opener = button;
 let wantsFocus = false;
 let isStale = false;
+let timer = 0;
 
 const styled = new Promise((resolve) => {
   document.head.append(create("link", { rel: "stylesheet", href: panel.dataset.style, onload: resolve, onerror: resolve }));
@@ -65,6 +66,7 @@ body.addEventListener("htmx:before:request", () => { body.ariaBusy = "true"; });
 body.addEventListener("htmx:finally:request", () => { body.ariaBusy = null; });
 /** What was written is not lost with the page that did not come. */
 function fail({ detail: { ctx } }) {
+  if ([400, 413].includes(ctx?.response?.status)) return; // the form says what is wrong
   const notice = fromTemplate("panel-failed");
   find(":scope > .notice", body)?.remove();
   if (ctx?.request.method === "POST") body.prepend(notice);
@@ -72,10 +74,18 @@ function fail({ detail: { ctx } }) {
 }
 body.addEventListener("htmx:response:error", fail);
 body.addEventListener("htmx:error", fail);
+// What is unfolded stays so when the same part comes again.
+let opened = {};
+body.addEventListener("htmx:before:swap", () => {
+  const ids = findAll("details[open][id]", body).map(({ id }) => id);
+  opened = { url: find("[data-url]", body)?.dataset.url, ids };
+});
+
 body.addEventListener("htmx:after:swap", () => {
   const part = find("[data-url]", body);
   if (!part) return;
   const { url, tab, said } = part.dataset;
+  if (url === opened.url) for (const id of opened.ids) byId(id)?.setAttribute("open", "");
   address = byId("panel-page").href = url;
   for (const link of findAll(".tabs a", panel)) link.ariaCurrent = link.dataset.tab === tab ? "page" : null;
   localise(body);
@@ -87,9 +97,35 @@ body.addEventListener("htmx:after:swap", () => {
 // What is being written stays; what is new is fetched when it is done.
 function refresh() {
   isStale = true;
-  if (panel.hidden || find("details[data-edit][open]", body)) return;
-  load(address, false);
+  clearTimeout(timer);
+  timer = setTimeout(() => {
+    if (isStale && !panel.hidden && !find("[data-edit][open]", body)) load(address, false);
+  }, 250);
 }
+body.addEventListener("click", (event) => {
+  const { target } = event;
+  if (target.matches("[data-close-edit]")) {
+    const edit = target.closest("[data-edit]");
+    edit.open = false;
+    find("form", edit).reset();
+    find("summary", edit).focus();
+  }
+  const turn = target.closest("[data-jump]")?.dataset.jump;
+  const row = turn && !event.ctrlKey && !event.metaKey && find(`#rows > [data-turn="${turn}"]`);
+  if (row) jump(row, event);
+});
+
+/** A turn that is on the page needs no other page. */
+function jump(row, event) {
+  event.preventDefault();
+  if (sheet.matches) close();
+  row.tabIndex = -1;
+  row.focus({ preventScroll: true });
+  row.scrollIntoView({ block: "center" });
+  row.classList.add("target");
+  row.onanimationend = () => row.classList.remove("target");
+}
+
 body.addEventListener("toggle", ({ target }) => {
   if (!target.matches("[data-edit]")) return;
   if (target.open) find("textarea, input:not([type=hidden])", target)?.focus();

@@ -5,8 +5,10 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.e2e.conftest import NARROW, Chat
+from tests.e2e.conftest import NARROW, WIDE, Chat, settle, take_picture
 from tests.e2e.test_pages import violations
+from tests.wire.scenario import Scenario
+from tests.wire.server import WireThread
 
 SHEET = {"width": 900, "height": 800}
 
@@ -75,3 +77,113 @@ def test_what_cannot_be_loaded_can_be_tried_again(chat: Chat) -> None:
     page.unroute("**/state/")
     panel(page).get_by_role("button", name="Try again").click()
     expect(panel(page).get_by_role("heading", name="Session state")).to_be_visible()
+
+
+@pytest.fixture
+def decided(chat: Chat, wire: WireThread) -> Chat:
+    """A session in which something was decided, its state open."""
+    wire.enqueue(Scenario(text="Understood."))
+    chat.ask("We use tabs for indentation.\n\nNever commit to main.")
+    opener(chat.page).click()
+    expect(panel(chat.page).get_by_role("heading", name="Decisions")).to_be_visible()
+    return chat
+
+
+def item(page: Page, text: str) -> Locator:
+    decisions = panel(page).get_by_role("region", name="Decisions")
+    return decisions.get_by_role("listitem").filter(has_text=text)
+
+
+def test_an_item_is_pinned_reworded_struck_and_restored(decided: Chat) -> None:
+    page = decided.page
+    item(page, "tabs").get_by_role("button", name="Pin").first.focus()
+    page.keyboard.press("Enter")
+    unpin = item(page, "tabs").get_by_role("button", name="Unpin").first
+    expect(unpin).to_be_visible()
+    expect(item(page, "tabs").get_by_text("Pinned")).to_be_visible()
+    item(page, "tabs").get_by_label("Edit").first.click()
+    field = item(page, "tabs").get_by_role("textbox", name="Wording")
+    expect(field).to_be_focused()
+    take_picture(page, "state-edit")
+    field.fill("Spaces, two of them")
+    page.get_by_role("button", name="Save").click()
+    expect(item(page, "Spaces, two")).to_contain_text("reworded")
+    item(page, "Spaces, two").get_by_role("button", name="Strike").click()
+    expect(panel(page).get_by_text("Struck", exact=False).first).to_be_visible()
+    expect(page.locator("#rows")).to_contain_text("Decision struck: Spaces, two of them")
+    panel(page).locator("#struck summary").click()
+    settle(0.6)  # the row of the change has come, and the panel has followed it
+    panel(page).get_by_role("button", name="Restore").click()
+    expect(item(page, "Spaces, two").get_by_role("button", name="Strike")).to_be_visible()
+    settle()
+    live = decided.rows_html()
+    page.reload()
+    settle()
+    assert decided.rows_html() == live
+
+
+def test_it_follows_the_session_and_keeps_what_is_being_written(
+    decided: Chat, wire: WireThread
+) -> None:
+    page = decided.page
+    item(page, "tabs").get_by_label("Edit").first.click()
+    field = item(page, "tabs").get_by_role("textbox", name="Wording")
+    field.fill("half a thought")
+    wire.enqueue(Scenario(text="Noted."))
+    decided.ask("We decided to plant beans.")
+    settle(0.6)
+    expect(field).to_have_value("half a thought")
+    field.focus()
+    page.keyboard.press("Escape")
+    expect(item(page, "plant beans").first).to_be_visible()
+    expect(panel(page)).to_be_visible()
+
+
+def test_a_turn_on_the_page_is_shown_without_leaving_it(decided: Chat) -> None:
+    page = decided.page
+    address = page.url
+    item(page, "main").get_by_role("link", name="Turn 1").click()
+    expect(page.locator('#rows > [data-turn="1"]')).to_be_focused()
+    assert page.url == address
+
+
+@pytest.mark.noisy
+def test_a_change_that_fails_loses_nothing(decided: Chat) -> None:
+    page = decided.page
+    item(page, "tabs").get_by_label("Edit").first.click()
+    field = item(page, "tabs").get_by_role("textbox", name="Wording")
+    field.fill("x" * 160)
+    page.route("**/state/edit/", lambda route: route.abort())
+    page.get_by_role("button", name="Save").click()
+    expect(panel(page).get_by_role("alert")).to_be_visible()
+    expect(field).to_have_value("x" * 160)
+    page.unroute("**/state/edit/")
+    field.evaluate("element => element.removeAttribute('maxlength')")
+    field.fill("x" * 161)
+    page.get_by_role("button", name="Save").click()
+    expect(panel(page).get_by_role("alert")).to_contain_text("at most 160 characters")
+    expect(item(page, "tabs").get_by_role("textbox", name="Wording")).to_have_value("x" * 161)
+
+
+@pytest.mark.parametrize("viewport", [WIDE, NARROW], ids=["wide", "narrow"])
+def test_axe_finds_nothing_in_the_state(
+    open_chat: Callable[..., Chat], wire: WireThread, viewport: dict[str, int]
+) -> None:
+    chat = open_chat(viewport=viewport).new()
+    wire.enqueue(Scenario(text="Understood."))
+    chat.ask("We use tabs for indentation.\n\nNever commit to main.")
+    page = chat.page
+    opener(page).click()
+    item(page, "tabs").get_by_role("button", name="Pin").first.click()
+    item(page, "main").get_by_role("button", name="Strike").first.click()
+    panel(page).locator("#struck summary").click()
+    width = "wide" if viewport is WIDE else "narrow"
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        settle()
+        assert violations(page) == []
+        take_picture(page, f"state-{width}-{scheme}")
+    page.goto(f"{chat.server.url}/s/{chat.uuid}/state/")
+    assert violations(page) == []
+    take_picture(page, f"state-page-{width}")
+    assert not page.evaluate("document.documentElement.scrollWidth > innerWidth")

@@ -77,6 +77,7 @@ TABLE: dict[str, Row] = {
     "turn": Row(get=readers(200), post=signed_in(405)),
     "turn_source": Row(get=readers(200), post=signed_in(405)),
     "session_state": Row(get=readers(200), post=signed_in(405)),
+    "session_state_edit": Row(get=REFUSED, post=writers(400)),  # no action
     "session_window": Row(get=readers(200), post=signed_in(405)),
     "session_find": Row(get=readers(200), post=signed_in(405)),
     "session_send": Row(get=REFUSED, post=writers(400)),  # nothing to send
