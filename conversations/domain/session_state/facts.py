@@ -196,8 +196,15 @@ def _text(values: dict[str, Any], names: tuple[str, ...]) -> str:
         if isinstance(value, str) and value.strip():
             return value
         if isinstance(value, list) and value and all(isinstance(word, str) for word in value):
-            return " ".join(_quoted(word) for word in value)
+            return _line(value)
     return ""
+
+
+def _line(words: list[str]) -> str:
+    """Words as one command; what a shell is given to run as it is."""
+    if len(words) == 3 and words[0].endswith("sh") and words[1] in ("-c", "-lc"):
+        return words[2]
+    return " ".join(_quoted(word) for word in words)
 
 
 def _quoted(word: str) -> str:
@@ -206,9 +213,6 @@ def _quoted(word: str) -> str:
 
 def _read_shell(arguments: dict[str, Any]) -> tuple[str, str]:
     command = storable(_text(arguments, _COMMANDS))
-    inner = re.fullmatch(r"(?:/bin/)?(?:ba|z)?sh -l?c (.+)", command, re.DOTALL)
-    if inner and isinstance(next(iter(arguments.values())), list):
-        command = inner[1].strip("'")
     message = commit_message(command)
     return command_key(command), message or f"`{short_command(command)}`" if command else ""
 

@@ -25,25 +25,28 @@ accept access add address allow answer apply ask assign assume avoid back base b
 block break bring build bump cache call catch change charge check cite clean close combine
 commit compare compile compute configure confirm connect convert copy cover create cut debug
 declare deduplicate default define delete deliver depend deploy describe disable disclose
-discuss display document download downgrade drop echo edit email embed emit enable encode
+discuss display document downgrade download drop echo edit email embed emit enable encode
 encrypt enforce ensure escape exclude execute explain export expose extend fall fetch fill
-filter fix flush follow force fork format generate give go group handle hard-code hardcode
-hide hold ignore implement import include indent inject inline insert install interpolate
-interrupt introduce invent invoke keep label leave let limit link lint list load lock log look
-lower make mark match measure mention merge migrate mix mock modify mount mutate name nest
-normalise normalize omit open order output overwrite own paginate parse pass paste patch pay
-persist pick pin place post prefer prefix prepare preserve print process produce profile
-prompt provide publish pull purge push put query quote raise re-run read rebase rebuild record
-redirect refer reference refresh reject release rely remove rename render repeat replace reply
-report require rerun reset resolve respond restart restore retry return reuse revert review
-rewrite rotate round route run sanitise sanitize save schedule scroll seed send separate
-serialise serialize serve set share ship show sign silence skip sort specify split squash
-stage start state stop store stream strip submit suggest summarise summarize suppress swallow
-switch sync tag take talk target test throw touch track translate trim truncate trust try turn
-type uninstall unwrap update upgrade upload use validate vendor verify version wait warn wrap
-write
+filter fix flush follow force fork format generate give go group handle hard-code hardcode hide
+hold ignore implement import include indent inject inline insert install interpolate interrupt
+introduce invent invoke keep label leave let limit link lint list load lock log lower make mark
+match measure mention merge migrate mix mock modify mount mutate name nest normalise normalize
+omit open order output overwrite own paginate parse pass paste patch pay persist pick pin place
+post prefer prefix prepare preserve print process produce profile prompt provide publish pull
+purge push put query quote raise re-run read rebase rebuild record redirect refer reference
+refresh reject release rely remove rename render repeat replace reply report require rerun reset
+resolve respond restart restore retry return reuse revert review rewrite rotate round route run
+sanitise sanitize save schedule scroll seed send separate serialise serialize serve set share
+ship show sign silence skip sort specify split squash stage start state stop store stream strip
+submit suggest summarise summarize support suppress swallow switch sync tag take target test
+throw touch track translate trim truncate trust try turn type uninstall unwrap update upgrade
+upload use validate vendor verify version wait warn wrap write
 """
-_VERB = rf"(?:{'|'.join(sorted(_VERBS.split(), key=lambda verb: (-len(verb), verb)))})\b(?![-'’])"
+_LONGEST_FIRST = sorted(_VERBS.split(), key=lambda verb: (-len(verb), verb))
+_VERB = (
+    r"(?!give up\b|let (?:me|us)\b)"
+    rf"(?:{'|'.join(_LONGEST_FIRST)})\b(?![-'’])"
+)
 
 _FILLER = (
     r"(?:(?:ok(?:ay)?|yes|no|right|so|and|but|also|then|well|alright|great|good|important|note"
@@ -54,13 +57,25 @@ _PLEASE = (
     r"|(?:you|we|everyone|all of us)\s+(?:must|should|shall|need to|have to)\s+"
     r"|i(?:'d like| want| need) you to\s+)*"
 )
-_THING = r"(?!(?:it|this|that|them|these|those|him|her|some|to|up)\b)\S+"
-_INFERRED = r"(?:have|be \w+ing|be (?:a|an|the|that|so|very|true|right|easy)|know|care|mind)\b"
+_THING = (
+    r"(?!(?:it|this|that|them|these|those|him|her|some|to|up|a lot|lots|too|so"
+    r"|more|less)\b)\S+"
+)
+_INFERRED = (
+    r"(?:have|know|care|mind|be (?:\w+ing|a|an|the|that|so|very|true|right|easy|empty|null|blank"
+    r"|zero|negative|none|nil|undefined))\b"
+)
+"""After "must not": a guess about how things are, or an error message."""
+_REPORTED = (
+    r"(?:that|why|how|if|because|says?|said|means?|explain|tell|know|think|check|show|find"
+    r"|whether|when|error|warning)\b"
+)
+_FORBIDS = r"(?:must(?: not|n['’]t| never)|should never)"
 
 _RULES = [
     re.compile(pattern, re.IGNORECASE)
     for pattern in (
-        rf"{_PLEASE}(?:do not |don['’]t |not )?(?:never|always)(?: ever)?,? {_VERB}",
+        rf"{_PLEASE}(?:do not |don['’]t |not )?(?:never|always)(?:,? ever)?,? {_VERB}",
         rf"(?:please )?(?:do not|don['’]t) ever {_VERB}",
         rf"we (?:never|always|only(?: ever)?) {_VERB}",
         rf"we(?:['’]ll| will| do| shall)? (?:use|be using) {_THING}",
@@ -71,39 +86,18 @@ _RULES = [
         r" (?:to|on|that|against|not to|in favou?r of|we|never|always|the)\b",
         r"decided (?:to|on|that|against|not to|in favou?r of)\b",
         r"(?:decision|decided|rule|constraint|convention)(?: made)?: *\S",
-        rf"(?:let['’]?s|let us|we['’]ll|we will|we shall) (?:go|stick|stay) (?:with|to) {_THING}",
+        rf"(?:let['’]?s|let us|we['’]ll|we will|we shall) (?:go with|stick with|stick to) {_THING}",
         rf"let['’]?s use {_THING}",
         r"(?:from now on|from here on|going forward|from today on)\b",
         rf"(?!(?:it|this|that|there|he|she|they|i|which|who|what)\b)"
-        rf"(?:[\w`'’./-]+ ){{1,6}}?(?:must(?: not|n['’]t| never)|should never)(?! {_INFERRED}) \w",
+        rf"(?:(?!{_REPORTED})[\w`'’./-]+ ){{1,6}}?{_FORBIDS}(?! {_INFERRED}) \w",
     )
 ]
-_HINTS = (
-    *(
-        "never",
-        "always",
-        "we use",
-        "we'",
-        "we’",
-        "we are",
-        "we will",
-        "we shall",
-        "we do",
-        "we only",
-    ),
-    *(
-        "decided",
-        "agreed",
-        "decision",
-        "rule",
-        "constraint",
-        "convention",
-        "let's",
-        "let’s",
-        "lets",
-    ),
-    *("let us", "must", "ever ", " now on", " here on", "today on", "going forward"),
-)
+_HINTED = """
+never|always|ever |we use|we'|we’|we are|we will|we shall|we do|we only|must|decided|agreed
+|decision|rule|constraint|convention|let's|let’s|lets|let us|now on|here on|today on|going forward
+"""
+_HINTS = tuple(hint.strip("\n") for hint in _HINTED.split("|"))
 """Some of these is in every sentence that a rule fits: most texts need no closer look."""
 
 _AT_END = re.compile(r"\bfrom (?:now|here) on[.!]*$", re.IGNORECASE)

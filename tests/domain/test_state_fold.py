@@ -1,0 +1,287 @@
+"""What each tool call, message and result adds to the state."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from conversations.domain.jsontext import dump_json
+from conversations.domain.session_state.fold import fold_turn
+from conversations.domain.session_state.items import list_items
+from conversations.domain.session_state.stored import dump_state, load_state
+from conversations.domain.session_state.values import SessionState
+from conversations.domain.turns import NewTurn
+from tests.archive.state_story import answer, calls, message, result, used
+
+
+def fold(*turns: NewTurn) -> SessionState:
+    """The state after these turns; it survives being stored after each."""
+    state = SessionState()
+    for number, turn in enumerate(turns, start=1):
+        state = fold_turn(state, number, turn)
+        assert load_state(dump_state(state)) == state
+    return state
+
+
+def files(*turns: NewTurn) -> list[tuple[str, str, int]]:
+    return [tuple(file) for file in fold(*turns).files]
+
+
+def decisions(*turns: NewTurn) -> list[str]:
+    return [decision.text for decision in fold(*turns).decisions]
+
+
+def errors(*turns: NewTurn) -> list[str]:
+    return [f"{error.text} ({error.turn})" for error in fold(*turns).errors]
+
+
+def shell(command: str, output: str = "", *, ok: bool | None = True) -> list[NewTurn]:
+    return used("shell_execute", {"command": command}, output, ok=ok)
+
+
+def edit(path: str) -> list[NewTurn]:
+    return used("edit_file", {"path": path})
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "touched"),
+    [
+        ("write_file", {"path": "a.py", "content": "x"}, [("a.py", "created", 1)]),
+        ("edit_file", {"path": "./src/a.py"}, [("src/a.py", "edited", 1)]),
+        ("delete_file", {"path": "a.py"}, [("a.py", "deleted", 1)]),
+        ("read_file", {"path": "a.py"}, [("a.py", "read", 1)]),
+        ("move_file", {"source": "a.py", "destination": "b.py"}, [("b.py", "moved", 1)]),
+        ("rename_file", {"old_path": "a.py", "new_path": "b.py"}, [("b.py", "moved", 1)]),
+        ("Write", {"file_path": "a.py"}, [("a.py", "created", 1)]),
+        ("Edit", {"file_path": "a.py"}, [("a.py", "edited", 1)]),
+        ("mcp__files__read_file", {"filename": "a.py"}, [("a.py", "read", 1)]),
+        ("str_replace_editor", {"command": "create", "path": "a.py"}, [("a.py", "created", 1)]),
+        ("str_replace_editor", {"command": "view", "path": "a.py"}, [("a.py", "read", 1)]),
+        ("read_file", {"paths": ["a.py", "b.py"]}, [("a.py", "read", 1), ("b.py", "read", 1)]),
+        ("read_file", {"paths": [{"path": "a.py"}]}, [("a.py", "read", 1)]),
+        ("read_file", {}, []),
+        ("read_file", {"path": ""}, []),
+        ("read_file", {"path": 7}, []),
+        ("list_files", {"path": "src"}, []),
+        ("search_files", {"path": "src", "query": "x"}, []),
+    ],
+)
+def test_a_call_that_went_well_touches_its_file(
+    name: str, arguments: Mapping[str, Any], touched: list[tuple[str, str, int]]
+) -> None:
+    assert files(*used(name, arguments)) == touched
+    assert files(*used(name, arguments, ok=False)) == []
+
+
+def test_calls_of_other_programs_count_too() -> None:
+    openai = NewTurn(
+        role="assistant",
+        content="",
+        tool_calls=dump_json(
+            [{"id": "c0", "function": {"name": "read_file", "arguments": '{"path": "a.py"}'}}]
+        ),
+    )
+    assert files(openai, result(name="read_file", ok=None)) == [("a.py", "read", 1)]
+
+
+def test_each_result_belongs_to_its_call() -> None:
+    made = calls(("edit_file", {"path": "a.py"}), ("edit_file", {"path": "b.py"}))
+    done = [result(name="edit_file", place=1), result(name="edit_file", place=0, ok=False)]
+    assert files(made, *done) == [("b.py", "edited", 1)]
+
+
+@pytest.mark.parametrize(
+    ("output", "ok", "is_touched"),
+    [
+        ("", None, True),
+        ("Error: no such file", None, False),
+        ("Traceback (most recent call last):", None, False),
+        ('{"success": false, "error": "gone"}', None, False),
+        ('{"success": true, "output": "text"}', None, True),
+        ('{"error": "a file may hold this"}', None, True),
+        ("Errors are explained in this text", True, True),
+    ],
+)
+def test_an_outcome_that_was_not_recorded_is_read_off_the_text(
+    output: str, ok: bool | None, is_touched: bool
+) -> None:
+    assert bool(files(*used("read_file", {"path": "a.py"}, output, ok=ok))) is is_touched
+
+
+def test_a_file_is_listed_once_with_what_was_last_changed() -> None:
+    turns = [*used("read_file", {"path": "a.py"}), *used("read_file", {"path": "b.py"})]
+    assert files(*turns, *edit("a.py")) == [("b.py", "read", 3), ("a.py", "edited", 5)]
+    again = used("read_file", {"path": "a.py"})
+    assert files(*turns, *edit("a.py"), *again) == [("b.py", "read", 3), ("a.py", "edited", 5)]
+
+
+def test_writing_a_file_that_was_there_is_an_edit() -> None:
+    wrote = used("write_file", {"path": "a.py"})
+    assert files(*used("read_file", {"path": "a.py"}), *wrote) == [("a.py", "edited", 3)]
+    assert files(*used("write_file", {"path": "a.py"}, "Overwrote a.py")) == [("a.py", "edited", 1)]
+    gone = used("delete_file", {"path": "a.py"})
+    assert files(*wrote, *gone, *wrote) == [("a.py", "created", 5)]
+
+
+def test_a_moved_file_is_known_by_its_new_name() -> None:
+    moved = used("move_file", {"source": "a.py", "destination": "b.py"})
+    assert files(*edit("a.py"), *moved) == [("b.py", "moved", 3)]
+
+
+def test_a_result_without_its_call_and_a_call_without_result_say_nothing() -> None:
+    assert files(result(name="read_file"), calls(("edit_file", {"path": "a"})), message("x")) == []
+    assert files(calls(("edit_file", {"path": "a"})), message("x"), result()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "text"),
+    [
+        ("git_command", {"command": "commit -m 'Plant roses'"}, "Plant roses"),
+        ("git_command", {"args": ["commit", "-m", "Plant it's roses"]}, "Plant it's roses"),
+        ("git_command", {"subcommand": "commit", "args": ["-am", "Plant"]}, "Plant"),
+        ("git_command", {"action": "commit", "message": "Plant roses"}, "Plant roses"),
+        ("git_command", {"command": "git commit --message=Plant"}, "Plant"),
+        ("git_command", {"command": "status"}, None),
+        ("git_command", {"command": "log --grep commit -m x"}, None),
+        ("shell_execute", {"command": 'git add -A && git commit -qm "Plant"'}, "Plant"),
+        ("shell_execute", {"command": "git -C sub commit -m Plant && git push"}, "Plant"),
+        ("Bash", {"command": "git commit -m \"$(cat <<'EOF'\nPlant\n\nMore.\nEOF\n)\""}, "Plant"),
+        ("shell", {"command": ["bash", "-lc", "git commit -m 'Plant'"]}, "Plant"),
+        ("shell_execute", {"command": "git commit --amend --no-edit"}, None),
+        ("shell_execute", {"command": "echo git commit"}, None),
+        ("shell_execute", {"command": "git commit -m 'unclosed"}, None),
+    ],
+)
+def test_a_commit_is_a_decision(name: str, arguments: dict[str, Any], text: str | None) -> None:
+    assert decisions(*used(name, arguments)) == ([text] if text else [])
+    assert decisions(*used(name, arguments, ok=False)) == []
+    assert decisions(*used(name, arguments, "exit code: 1")) == []
+
+
+def test_decisions_are_noted_and_struck_by_the_model() -> None:
+    noted = used("session_state", {"action": "note", "text": "Roses stay"}, "Noted: Roses stay")
+    assert decisions(*noted) == ["Roses stay"]
+    struck = used("session_state", {"action": "strike", "text": "roses"}, "Struck d1.0: Roses stay")
+    state = fold(*noted, *struck)
+    assert (state.decisions, [d.text for d in state.struck]) == ((), ["Roses stay"])
+    assert decisions(*used("session_state", {"action": "note", "text": "x"}, ok=False)) == []
+
+
+def test_ten_decisions_stay_and_commits_go_first() -> None:
+    rules = [message(f"We decided to plant row {n}") for n in range(9)]
+    commits = [used("git_command", {"command": f"commit -m 'Step {n}'"}) for n in range(5)]
+    found = decisions(*rules, *(turn for pair in commits for turn in pair))
+    assert found == [*(f"We decided to plant row {n}" for n in range(9)), "Step 4"]
+    more = [message(f"We decided to plant row {n}") for n in range(14)]
+    assert decisions(*more)[0] == "We decided to plant row 4"
+
+
+def test_what_is_said_again_is_new_again() -> None:
+    rules = [message(f"We decided to plant row {n}") for n in range(10)]
+    found = decisions(*rules, message("we decided to plant row 0"), message("We use tabs"))
+    assert found[-2:] == ["We decided to plant row 0", "We use tabs"]
+    assert "We decided to plant row 1" not in found
+
+
+def test_twenty_files_and_five_errors_stay() -> None:
+    assert [path for path, _, _ in files(*(t for n in range(25) for t in edit(f"{n}.py")))] == [
+        f"{n}.py" for n in range(5, 25)
+    ]
+    turns = [
+        turn
+        for n in range(7)
+        for turn in (*shell(f"make {n}", f"Error {n}", ok=False), *shell(f"make {n}"))
+    ]
+    assert [error.split(" ")[1] for error in errors(*turns)] == ["2", "3", "4", "5", "6"]
+
+
+OUTPUT = """\
+tests/test_auth.py:1: in <module>
+    import jwt
+E   ImportError: No module named 'jwt'
+exit code: 2"""
+
+
+@pytest.mark.parametrize("ok", [True, False, None])
+def test_an_error_is_resolved_by_what_was_done_before_it_went_away(ok: bool | None) -> None:
+    turns = [
+        *shell("pytest tests/test_auth.py -x", OUTPUT, ok=ok),
+        *used("read_file", {"path": "setup.py"}),
+        *edit("requirements.txt"),
+        *shell("pip install -r requirements.txt", "fine"),
+        *shell("pytest tests/test_auth.py", "3 passed"),
+    ]
+    assert errors(*turns) == [
+        "ImportError: No module named 'jwt' — fixed by editing requirements.txt"
+        " and running `pip install -r requirements.txt` (9)"
+    ]
+
+
+def test_what_did_not_help_is_not_said_to_have_helped() -> None:
+    turns = [*shell("make", "Error 1", ok=False), *edit("a.c"), *shell("make", "Error 2", ok=False)]
+    assert errors(*turns, *edit("b.c"), *shell("make")) == ["Error 2 — fixed by editing b.c (9)"]
+
+
+def test_a_run_over_everything_settles_a_part() -> None:
+    failed = shell("cd app && pytest tests/a.py", "AssertionError: 1", ok=False)
+    assert errors(*failed, *shell("pytest tests/b.py")) == []
+    assert errors(*failed, *shell("FOO=1 uv run pytest -q 2>&1 | tail -3")) == [
+        "AssertionError: 1 — gone when run again (3)"
+    ]
+
+
+@pytest.mark.parametrize("command", ["grep x a.py", "ls gone", "git diff --exit-code", "cat x"])
+def test_looking_and_finding_nothing_is_no_error(command: str) -> None:
+    assert errors(*shell(command, "exit code: 1", ok=False), *shell(command)) == []
+
+
+def test_other_tools_fail_and_are_made_good_too() -> None:
+    failed = used("fetch_url", {"url": "x"}, "ConnectionError: refused", ok=False)
+    assert errors(*failed, *used("fetch_url", {"url": "x"})) == []
+    assert errors(*failed, *edit("hosts"), *used("fetch_url", {"url": "x"})) == [
+        "fetch_url url=x: ConnectionError: refused — fixed by editing hosts (5)"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "focus"),
+    [
+        ("Add refresh tokens", "Add refresh tokens"),
+        ("\n  First line  \nsecond", "First line"),
+        ("x" * 300, "x" * 99 + "…"),
+        ("ok", "before"),
+        ("Yes, go ahead!", "before"),
+        ("thanks", "before"),
+        ("👍", "before"),
+        ("", "before"),
+        ("ok, now the tests", "ok, now the tests"),
+    ],
+)
+def test_the_focus_is_the_first_line_of_the_newest_message(text: str, focus: str) -> None:
+    state = fold(message("before"), message(text), answer())
+    assert state.focus
+    assert state.focus.text == focus
+
+
+@pytest.mark.parametrize(
+    "turn",
+    [
+        NewTurn(role="assistant", content="", tool_calls="[broken"),
+        NewTurn(role="assistant", content="", blocks='[{"type":"tool_use"}]'),
+        NewTurn(role="assistant", content="", tool_calls='[{"name": 7, "input": [1]}]'),
+        NewTurn(role="assistant", content="", metadata="no"),
+        NewTurn(role="tool", content="{" * 5000, tool_name="write_file"),
+        NewTurn(role="tool", content="", metadata="[]"),
+        NewTurn(role="tool", content='{"success": true, "output": {"a": 1}}'),
+        NewTurn(role="system", content="x", metadata='{"ok": 1}'),
+        NewTurn(role="user", content="\x85\u2028 \ufeff"),
+    ],
+)
+def test_whatever_a_turn_holds_it_can_be_folded(turn: NewTurn) -> None:
+    fold(turn, *used("edit_file", {"path": "a\ud800\x00.py"}), turn)
+
+
+def test_items_have_ids_that_stay() -> None:
+    items, struck = list_items(fold(message("We use tabs. Never use eval."), *edit("a.py")))
+    assert struck == ()
+    assert [item.id for item in items] == ["ff0de093a8c24f6a3", "d1.0", "d1.1", "c1"]
