@@ -52,6 +52,7 @@ from conversations.domain.summaries import (
 from conversations.domain.text import estimate_tokens, storable
 from conversations.domain.windows import SUMMARIZE
 from conversations.providers.prices import find_cost
+from conversations.rendering.rows import number_text
 
 from .frames import rows_frame, state_frame
 from .live import LiveAnswer
@@ -315,7 +316,7 @@ class CompactionExecution:
         }
         text = f"Turns {compaction.from_turn}–{compaction.to_turn} are summarised for the model"
         if before > after:
-            text += f" ({before:,} → {after:,} tokens)"
+            text += f" ({number_text(before)} → {number_text(after)} tokens)"
         payload = Info(text=f"{text}.", code=COMPACTED, run=self.run, data=data)
         return prepare_event(NewEvent(payload=payload), session_uuid=self.claimed.session)
 

@@ -1,0 +1,118 @@
+"""Summarising older turns, and undoing it, as a person does."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.wire.scenario import Scenario
+from tests.wire.server import WireThread
+
+from .conftest import NARROW, WIDE, Chat, Server, long_session, take_picture
+
+SUMMARY = """\
+## Goal
+A shed of 3 × 4 m in the corner behind the apple tree (turn 2).
+
+## Instructions from the person
+- "Never use plywood" (turn 11).
+
+## Decisions
+- Larch for the walls, since it needs no paint (turn 14).
+
+## What was done
+- The list of timber was worked out; `plan.md` holds it.
+
+## Files
+- `plan.md`: written at turn 16, changed at turn 20.
+
+## Open points
+- Whether the door opens to the south."""
+
+
+def summarise(page: Page) -> None:
+    page.get_by_label("Actions for this session").click()
+    page.get_by_role("button", name="Summarise older turns").click()
+
+
+def row_of(page: Page) -> Any:
+    return page.locator('#rows [data-code="compacted"]')
+
+
+def test_a_summary_is_shown_and_undone_with_one_click(
+    open_chat: Callable[..., Chat], server: Server, wire: WireThread
+) -> None:
+    uuid = long_session(server, turns=60, title="The shed")
+    chat = open_chat().open(uuid)
+    watching = open_chat().open(uuid)
+    wire.enqueue(Scenario(text=SUMMARY))
+    summarise(chat.page)
+    expect(row_of(chat.page)).to_contain_text("Turns 1–52 are summarised for the model")
+    expect(row_of(watching.page)).to_be_visible()
+    chat.wait_idle()
+    chat.page.get_by_text("Summary by").click()
+    expect(chat.page.get_by_role("heading", name="Instructions from the person")).to_be_visible()
+    wire.enqueue(Scenario(text="South, as you said."))
+    chat.ask("Which way does the door open?")
+    sent = json.dumps(wire.requests[-1]["messages"])
+    assert "Never use plywood" in sent
+    assert "Row number 50" not in sent
+    row_of(chat.page).get_by_role("button", name="Undo the summary").click()
+    expect(chat.page.get_by_text("The summary of turns 1–52 is undone.")).to_be_visible()
+    expect(watching.page.get_by_text("The summary of turns 1–52 is undone.")).to_be_visible()
+    wire.enqueue(Scenario(text="As before."))
+    chat.ask("And now?")
+    sent = json.dumps(wire.requests[-1]["messages"])
+    assert "Never use plywood" not in sent
+    assert "Row number 50" in sent
+
+
+def test_it_works_without_javascript(
+    open_chat: Callable[..., Chat], server: Server, wire: WireThread
+) -> None:
+    uuid = long_session(server, turns=60, title="The shed")
+    chat = open_chat(java_script_enabled=False).open(uuid)
+    wire.enqueue(Scenario(text=SUMMARY))
+    summarise(chat.page)
+    for _ in range(40):
+        if row_of(chat.page).count():
+            break
+        chat.page.wait_for_timeout(100)
+        chat.page.reload()
+    row_of(chat.page).get_by_role("button", name="Undo the summary").click()
+    expect(chat.page.get_by_text("The summary of turns 1–52 is undone.")).to_be_visible()
+    row_of(chat.page).get_by_role("button", name="Undo the summary").click()
+    expect(chat.page.get_by_text("This summary is undone already.")).to_be_visible()
+
+
+def test_with_too_little_it_says_so(chat: Chat, wire: WireThread) -> None:
+    wire.enqueue(Scenario(text="Hello."))
+    chat.ask("hi")
+    summarise(chat.page)
+    expect(chat.page.get_by_text("There is nothing to summarise yet.")).to_be_visible()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("name", "size"), [("wide", WIDE), ("narrow", NARROW)])
+def test_its_row_has_a_picture(
+    open_chat: Callable[..., Chat],
+    server: Server,
+    wire: WireThread,
+    scheme: str,
+    name: str,
+    size: dict[str, int],
+) -> None:
+    uuid = long_session(server, turns=60, title="The shed")
+    chat = open_chat(viewport=size, color_scheme=scheme).open(uuid)
+    wire.enqueue(Scenario(text=SUMMARY))
+    chat.page.get_by_label("Actions for this session").click()
+    take_picture(chat.page, f"compaction-menu-{name}-{scheme}")
+    chat.page.get_by_role("button", name="Summarise older turns").click()
+    expect(row_of(chat.page)).to_be_visible()
+    chat.wait_idle()
+    take_picture(chat.page, f"compaction-{name}-{scheme}")
+    chat.page.get_by_text("Summary by").click()
+    chat.page.get_by_role("heading", name="Open points").scroll_into_view_if_needed()
+    take_picture(chat.page, f"compaction-open-{name}-{scheme}")
