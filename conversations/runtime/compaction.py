@@ -54,6 +54,7 @@ from conversations.domain.windows import SUMMARIZE
 from conversations.providers.prices import find_cost
 from conversations.rendering.rows import number_text
 
+from .failures import sentence
 from .frames import rows_frame, state_frame
 from .live import LiveAnswer
 from .windows import rules_of
@@ -155,7 +156,9 @@ class CompactionExecution:
         except NotWorthIt as reason:
             await self._end(states.COMPLETED, NOTHING, str(reason))
         except ProviderError as error:
-            await self._end(states.FAILED, error.code, f"The summary failed: {error.message}")
+            await self._end(
+                states.FAILED, error.code, f"The summary failed: {sentence(error.message)}"
+            )
         except Exception:
             logger.exception("run_failed", extra={"fields": {"run": self.run}})
             await self._end(states.FAILED, "internal_error", "The summary failed.")

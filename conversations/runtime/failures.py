@@ -34,7 +34,7 @@ def describe_provider_error(error: ProviderError, *, run: str) -> Info:
     if error.request_id:
         facts.append(f"request: {error.request_id}")
     return Info(
-        text=f"{_sentence(error.message)} {KEPT} {NEXT_STEP.get(error.code, 'Retry.')}",
+        text=f"{sentence(error.message)} {KEPT} {NEXT_STEP.get(error.code, 'Retry.')}",
         kind="error",
         code=error.code,
         detail="\n".join(facts),
@@ -61,7 +61,7 @@ def describe_stop(stop_reason: str, *, explanation: str, run: str) -> Info | Non
         return None
     text, next_step, action = known
     return Info(
-        text=" ".join(_sentence(part) for part in (text, explanation, next_step) if part),
+        text=" ".join(sentence(part) for part in (text, explanation, next_step) if part),
         kind="error" if action == "retry" else "notice",
         code=stop_reason,
         action=action,
@@ -69,7 +69,7 @@ def describe_stop(stop_reason: str, *, explanation: str, run: str) -> Info | Non
     )
 
 
-def _sentence(text: str) -> str:
+def sentence(text: str) -> str:
     """What a provider says does not always end like one."""
     return text if text.endswith((".", "!", "?", "…")) else f"{text}."
 

@@ -1,5 +1,6 @@
 """The pages: workspaces, the session list, the chat; by plain GET and POST."""
 
+import asyncio
 import re
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -9,6 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import connection
@@ -33,8 +35,9 @@ from conversations.archive.workspaces import create_workspace, members_of
 from conversations.domain.events import AssistantText, UserMessage
 from conversations.domain.turns import NewTurn
 from conversations.domain.windows import WindowRules
-from conversations.models import Run, Session, Workspace
+from conversations.models import Compaction, Run, Session, Workspace
 from conversations.runtime.current import current_runtime
+from conversations.runtime.engine import Runtime
 from conversations.runtime.windows import rules_of
 
 from .conftest import browser_of, say
@@ -713,6 +716,75 @@ async def test_a_message_to_an_archived_session_is_kept_in_the_answer(
     response = await async_browser.post(chat(session, "send/"), {"text": "Hello"})
     assert response.status_code == 409
     assert await session.turns.acount() == 0
+
+
+async def talk(browser: AsyncClient, session: Session, *, times: int) -> Runtime:
+    runtime = await current_runtime()
+    for number in range(times):
+        data = {"text": f"Tell me of bean {number}. " * 30}
+        await browser.post(chat(session, "send/"), data)
+        await runtime.wait_idle(session.pk)
+    return runtime
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_older_turns_are_summarised_and_that_is_undone_by_forms(
+    async_browser: AsyncClient, session: Session
+) -> None:
+    runtime = await talk(async_browser, session, times=6)
+    response = await async_browser.post(chat(session, "compact/"))
+    assert (response.status_code, response["Location"]) == (302, chat(session))
+    await runtime.wait_idle(session.pk)
+    kept = await Compaction.objects.aget()
+    assert (kept.to_turn, kept.reason) == (4, "manual")
+    undo = chat(session, f"compactions/{kept.uuid}/undo/")
+    page = await async_browser.get(chat(session))
+    assert f'formaction="{undo}"' in page.text
+    assert (await async_browser.post(undo)).status_code == 302
+    page = await async_browser.get(chat(session))
+    assert "The summary of turns 1–4 is undone." in page.text
+    await async_browser.post(undo)
+    assert "This summary is undone already." in (await async_browser.get(chat(session))).text
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_without_a_message_there_is_nothing_to_summarise(
+    async_browser: AsyncClient, session: Session
+) -> None:
+    await async_browser.post(chat(session, "compact/"))
+    page = await async_browser.get(chat(session))
+    assert "There is nothing to summarise yet." in page.text
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_a_summary_of_another_session_is_not_undone_here(
+    async_browser: AsyncClient, session: Session
+) -> None:
+    runtime = await talk(async_browser, session, times=6)
+    await async_browser.post(chat(session, "compact/"))
+    await runtime.wait_idle(session.pk)
+    kept = await Compaction.objects.aget()
+    other = await sync_to_async(create_session)(session.workspace, owner=session.owner)
+    undo = chat(other, f"compactions/{kept.uuid}/undo/")
+    assert (await async_browser.post(undo)).status_code == 404
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("is_on", [True, False])
+async def test_archiving_a_session_has_it_summarised_where_that_is_wanted(
+    async_browser: AsyncClient, session: Session, monkeypatch: pytest.MonkeyPatch, is_on: bool
+) -> None:
+    monkeypatch.setattr(settings.LOOM, "compact_at_end", is_on)
+    runtime = await talk(async_browser, session, times=6)
+    await async_browser.post(chat(session, "archive/"))
+    await async_browser.get(chat(session))
+    while runtime._background:
+        await asyncio.gather(*runtime._background)
+    await runtime.wait_idle(session.pk)
+    found = [kept.reason async for kept in Compaction.objects.all()]
+    assert found == (["end"] if is_on else [])
+    await async_browser.post(chat(session, "archive/"))
+    assert await Compaction.objects.acount() == len(found)
 
 
 @pytest.mark.parametrize(

@@ -485,6 +485,18 @@ async def test_there_is_nothing_to_answer_in_a_new_session(socket: Socket, kind:
     assert (error["code"], error["client_id"]) == ("nothing_to_answer", "client-0001")
 
 
+async def test_there_is_nothing_to_summarise_in_a_new_session(socket: Socket) -> None:
+    error = await error_after(socket, {"type": "compact", "client_id": "client-0001"})
+    assert (error["code"], error["client_id"]) == ("nothing_to_compact", "client-0001")
+
+
+async def test_a_summary_is_acknowledged(socket: Socket) -> None:
+    await ask_and_wait(socket, "Hello")
+    await socket.send({"type": "compact", "client_id": "compact-0001"})
+    await socket.until_idle()
+    assert socket.of_type("ack")[-1]["client_id"] == "compact-0001"
+
+
 @pytest.mark.parametrize("turn", [2, 3, 99, 2**52])
 async def test_only_a_message_of_the_person_is_edited(socket: Socket, turn: int) -> None:
     await ask_and_wait(socket, "Hello")
