@@ -267,7 +267,7 @@ class RunExecution:
         turn = read_turn(self.claimed.session_pk, self.claimed.user_turn)
         if turn is None:
             return ""
-        return find_hint(self.claimed.session_pk, turn.content, floor=facts.floor)
+        return find_hint(self.claimed.session_pk, turn.content, floor=facts.floor, turn=turn.number)
 
     async def _stream_with_retries(self, answer: _Answer, *, go_on: bool) -> MessageCompleted:
         tries, cuts = 0, 0

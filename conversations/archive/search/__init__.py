@@ -9,6 +9,7 @@ from conversations.domain.search_query import Query, parse_query
 
 from .find import search_session
 from .find_everywhere import search_sessions
+from .occurrences import read_occurrences
 from .results import Found, Hit
 from .surroundings import Line, Surroundings, read_surroundings
 
@@ -20,6 +21,7 @@ __all__ = [
     "Surroundings",
     "mark_words",
     "parse_query",
+    "read_occurrences",
     "read_surroundings",
     "search_session",
     "search_sessions",

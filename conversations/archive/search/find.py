@@ -47,7 +47,7 @@ def search_session(
     is_asked = asked.has_words or asked.has_filters
     if progress is None or not is_asked or not _is_in_workspaces(session_pk, asked):
         return NOTHING
-    source = _session_source(progress, asked, before_turn=before_turn)
+    source = session_source(progress, asked, before_turn=before_turn)
     limit = max(1, min(limit, MAX_HITS))
     if order == "best" and asked.has_words:
         return _best_of_session(source, asked, limit, cursor, with_neighbours=with_neighbours)
@@ -59,7 +59,7 @@ def _is_in_workspaces(session_pk: int, query: Query) -> bool:
     return not query.workspaces or sessions.exists()
 
 
-def _session_source(progress: Progress, query: Query, *, before_turn: int | None) -> Source:
+def session_source(progress: Progress, query: Query, *, before_turn: int | None) -> Source:
     progress, tail = catch_up(progress)
     bounds = (progress.last_turn + 1, before_turn, query.before_turn)
     end = min(bound for bound in bounds if bound is not None)

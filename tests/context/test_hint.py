@@ -1,0 +1,152 @@
+"""The recall hint: when it names which turns, and when it says nothing."""
+
+import random
+from collections.abc import Iterable
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from conversations.archive.append import append
+from conversations.archive.rewinds import append_rewind
+from conversations.context.hint import PHRASE_HINT, PHRASES, find_hint, name_turns
+from conversations.context.related_turns import MAX_WORDS, find_related_turns
+from conversations.domain.text import estimate_tokens
+from conversations.domain.turns import NewTurn
+from conversations.models import Session
+
+from .conversation_samples import HELD_OUT, REPLIES, TUNING, Fact, Half
+
+pytestmark = pytest.mark.django_db
+
+
+def keep(session: Session, *texts: str) -> int:
+    """Append turns of the person and of the assistant by turns; returns the last."""
+    turns = [
+        NewTurn(role="assistant" if place % 2 else "user", content=text)
+        for place, text in enumerate(texts)
+    ]
+    append(session.pk, session_uuid=session.uuid, turns=turns)
+    session.refresh_from_db()
+    return session.turn_count
+
+
+def hint_for(session: Session, text: str, *, floor: int) -> str:
+    """What the model is told of a message that comes now; the message stays away."""
+    return find_hint(session.pk, text, floor=floor, turn=session.next_turn)
+
+
+def chat(exchanges: Iterable[tuple[str, str]]) -> list[str]:
+    return [text for exchange in exchanges for text in exchange]
+
+
+class Story:
+    """A session with facts among everyday talk; only the end of it is in the window."""
+
+    def __init__(self, session: Session, facts: Iterable[Fact], talk: Half, seed: int) -> None:
+        self._random = random.Random(seed)
+        self._talk = talk
+        self.session = session
+        self.turn_of: dict[Fact, int] = {}
+        for fact in facts:
+            keep(session, *self._filler(5))
+            self.turn_of[fact] = keep(session, fact.said, "Noted.") - 1
+        self.floor = keep(session, *self._filler(10)) + 1
+        keep(session, *self._filler(12))
+
+    def _filler(self, count: int) -> list[str]:
+        pick = self._random.choice
+        return chat((pick(self._talk.ordinary), pick(REPLIES)) for _ in range(count))
+
+    def named(self, text: str) -> list[int]:
+        return find_related_turns(
+            self.session.pk, text, floor=self.floor, turn=self.session.next_turn
+        )
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize(("half", "other"), [(TUNING, HELD_OUT), (HELD_OUT, TUNING)])
+def test_it_names_the_right_turn_and_seldom_a_wrong_one(
+    session: Session, half: Half, other: Half, seed: int
+) -> None:
+    story = Story(session, half.facts, other, seed)
+    right = [fact for fact in half.facts if story.turn_of[fact] in story.named(fact.asked)]
+    false = [text for text in half.ordinary if hint_for(session, text, floor=story.floor)]
+    assert len(right) >= 27, set(half.facts) - set(right)
+    assert len(false) <= 4, false
+
+
+def test_the_hint_is_a_short_line(session: Session) -> None:
+    keep(session, "The aquarium pump is from Tartu.", "Noted.", "thanks", "You are welcome.")
+    hint = hint_for(session, "Where is the aquarium pump from?", floor=3)
+    assert hint == (
+        "[Archive: turn 1 (outside this window) seems related; conversation_recall range shows it.]"
+    )
+    assert estimate_tokens(name_turns([10**6, 10**6 + 1, 10**6 + 2])) <= 60
+    assert estimate_tokens(PHRASE_HINT) <= 60
+
+
+def test_it_says_nothing_while_all_is_in_the_window(session: Session) -> None:
+    keep(session, "The aquarium pump is from Tartu.", "Noted.")
+    for text in ("Where is the aquarium pump from?", "as before"):
+        assert hint_for(session, text, floor=1) == ""
+
+
+def test_what_the_window_knows_needs_no_hint(session: Session) -> None:
+    keep(session, "The aquarium pump is from Tartu.", "Noted.", *["thanks", "ok"] * 5)
+    keep(session, "The aquarium pump, from Tartu, is broken.", "I see.")
+    assert hint_for(session, "Where is the aquarium pump from?", floor=9) == ""
+
+
+def test_the_message_itself_is_no_evidence(session: Session) -> None:
+    keep(session, "The aquarium pump is from Tartu.", "Noted.", "thanks", "ok")
+    turn = keep(session, "Where is the aquarium pump from?")
+    named = find_related_turns(session.pk, "Where is the aquarium pump from?", floor=3, turn=turn)
+    assert named == [1]
+
+
+def test_replaced_turns_are_not_named(session: Session) -> None:
+    keep(session, "The aquarium pump is from Tartu.", "Noted.")
+    append_rewind(session, from_turn=1, from_seq=None, reason="edit", actor_pk=None)
+    keep(session, "Hello.", "Hello.", "thanks", "ok")
+    assert hint_for(session, "Where is the aquarium pump from?", floor=5) == ""
+
+
+def test_a_word_that_is_everywhere_is_no_evidence(session: Session) -> None:
+    keep(session, *["The aquarium is fine.", "Good."] * 70)
+    assert hint_for(session, "How is the aquarium?", floor=100) == ""
+
+
+@pytest.mark.parametrize("text", ["", "?!", "the of and", "thanks", "\x00\ud800", '"' * 999])
+def test_messages_without_telling_words_cost_nothing(session: Session, text: str) -> None:
+    keep(session, "The aquarium pump is from Tartu.", "Noted.", "thanks", "ok")
+    with CaptureQueriesContext(connection) as captured:
+        assert hint_for(session, text, floor=3) == ""
+    assert len(captured) == 0
+
+
+def test_a_huge_message_costs_no_more_than_a_long_one(session: Session) -> None:
+    keep(session, "The aquarium pump is from Tartu.", "Noted.", "thanks", "ok")
+    words = " ".join(f"zw{number}q" for number in range(50_000))
+    with CaptureQueriesContext(connection) as captured:
+        hint_for(session, words, floor=3)
+    assert len(captured) <= MAX_WORDS * 4 + 6
+
+
+@pytest.mark.parametrize("phrase", PHRASES)
+def test_a_phrase_of_the_seed_gives_its_sentence_in_any_case(session: Session, phrase: str) -> None:
+    keep(session, "Hello.", "Hello.", "thanks", "ok")
+    for text in (f"Well, {phrase}.", phrase.upper(), f"{phrase.title()}, please"):
+        assert hint_for(session, text, floor=3) == PHRASE_HINT
+
+
+@pytest.mark.parametrize("text", ["Use that filename.", "The pearlier one", "was before"])
+def test_a_part_of_a_word_is_no_phrase(session: Session, text: str) -> None:
+    keep(session, "Hello.", "Hello.", "thanks", "ok")
+    assert hint_for(session, text, floor=3) == ""
+
+
+def test_what_a_phrase_points_at_may_be_in_the_window(session: Session) -> None:
+    keep(session, "An error occurred.", "I see.", "There is an error in line 3.", "I see.")
+    assert hint_for(session, "Fix that error.", floor=3) == ""
+    assert hint_for(session, "Open that file.", floor=3) == PHRASE_HINT
