@@ -275,6 +275,26 @@ def test_a_match_in_the_arguments_of_a_call_is_shown(session: Session, look: Loo
     assert "zinnia y" in look(action="range", start_turn=2, end_turn=2).output.replace("\n", " ")
 
 
+def test_a_cursor_leads_through_all_hits(session: Session, look: Look) -> None:
+    for number in range(35):
+        say(session, f"zinnia {number}", "a", "b", "c")
+    say(session, "thanks")
+    pages = all_pages(look, action="search", query="zinnia", limit=20)
+    hits = [hit for page in pages for hit in hits_in(page)]
+    assert len(hits) == len(set(hits)) == 35
+
+
+def test_a_cursor_goes_with_its_own_call_only(session: Session, look: Look) -> None:
+    for _ in range(12):
+        say(session, "zinnia and dahlia", "a", "b", "c")
+    say(session, "thanks")
+    cursor = cursor_in(look(action="search", query="zinnia", limit=5).output)
+    assert cursor
+    for changed in ({"query": "dahlia"}, {"action": "sessions"}):
+        arguments = {"action": "search", "query": "zinnia", "cursor": cursor} | changed
+        assert not look(**arguments).ok
+
+
 # Range
 
 

@@ -1,29 +1,30 @@
 """Where in a text the words of a query stand closest together."""
 
-import re
 from collections import Counter
 from collections.abc import Callable
 
+from conversations.domain.search_query import parse_query
+from conversations.domain.words import find_parts
+
 PASSAGE = 160
 """Characters of a matching passage, which is shown whatever else is left out."""
-
-MAX_WORDS, MAX_PLACES = 32, 2_000
-"""Words of the query, and their places in a text, that are looked at."""
-
-_WORD = re.compile(r"\w+")
 
 
 def make_finder(query: str) -> Callable[[str], tuple[int, int]]:
     """A function that says of a text how many different words of the query the best
     passage has, and where it begins; the beginning if there is none."""
-    words = list(dict.fromkeys(_WORD.findall(query.casefold())))[:MAX_WORDS]
-    pattern = re.compile("|".join(map(re.escape, words)), re.IGNORECASE) if words else None
+    asked = parse_query(query)
+    wanted = {*asked.tokens, *(token for phrase in asked.phrases for token in phrase.tokens)}
 
     def find(text: str) -> tuple[int, int]:
-        if pattern is None:
-            return 0, 0
-        found = [(m.start(), m[0].casefold()) for m in pattern.finditer(text)]
-        return _densest(found[:MAX_PLACES])
+        return _densest(
+            [
+                (low, token)
+                for low, _, tokens in find_parts(text)
+                for token in tokens
+                if token in wanted
+            ]
+        )
 
     return find
 

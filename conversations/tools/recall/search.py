@@ -27,13 +27,18 @@ def search(request: Request) -> str:
             " turns by number use action 'range'."
         )
     about = ("search", target.facts.uuid, query)
-    found = search_session(target.pk, query, limit=limit, cursor=request.sealed_cursor(*about))
-    hits = [hit for hit in found.hits if hit.turn < target.before]
-    if not hits:
+    found = search_session(
+        target.pk,
+        query,
+        limit=limit,
+        cursor=request.sealed_cursor(*about),
+        before_turn=target.before,
+    )
+    if not found.hits:
         return nothing_found(found)
-    groups = group_hits(target, hits, make_finder(query))
+    groups = group_hits(target, found.hits, make_finder(query))
     cursor = seal_cursor(found.cursor, *about) if found.cursor else ""
-    return say_found(found, len(hits), groups, cursor=cursor)
+    return say_found(found, len(found.hits), groups, cursor=cursor)
 
 
 def say_found(found: Found, shown: int, groups: list[Group], *, cursor: str) -> str:
