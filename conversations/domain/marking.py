@@ -7,6 +7,9 @@ from .search_query import Query, parse_query
 from .text import one_line
 from .words import find_parts
 
+READ = 8000
+"""Characters of a long text that are looked at; a tool may have returned a megabyte."""
+
 type Span = tuple[int, int]
 
 LEAD = 0.25
@@ -27,7 +30,9 @@ def mark_words(text: str, query: Query | str) -> list[tuple[str, bool]]:
 def snippet(text: str, query: Query | str, *, limit: int) -> str:
     """The part of the text with the most different matches, on one line, at most
     ``limit`` characters; its beginning if nothing matches."""
-    spans = sorted(_find_spans(text, query))
+    asked = parse_query(query) if isinstance(query, str) else query
+    low, high = _telling_part(text, asked)
+    spans = [(low + begin, low + end) for begin, end in sorted(_find_spans(text[low:high], asked))]
     if not spans or len(text) <= limit:
         return one_line(text, limit=limit)
     begin = max(0, _densest(text, spans, limit) - int(limit * LEAD))
@@ -35,6 +40,20 @@ def snippet(text: str, query: Query | str, *, limit: int) -> str:
         begin = _word_start(text, begin)
     lead = "…" if begin > 0 else ""
     return lead + one_line(text[begin:], limit=max(1, limit - len(lead)))
+
+
+def _telling_part(text: str, query: Query) -> Span:
+    """Where to look for the best part of a text: all of it, but in a long one around
+    the longest word of the query that stands there as the index writes it."""
+    if len(text) > READ:
+        folded = text.lower()
+        phrased = [token for phrase in query.phrases for token in phrase.tokens]
+        for token in sorted({*query.tokens, *phrased}, key=lambda token: (-len(token), token)):
+            at = folded.find(token)
+            if at >= 0:
+                low = max(0, at - READ // 4)
+                return low, low + READ
+    return 0, len(text)
 
 
 def _find_spans(text: str, query: Query | str) -> list[Span]:

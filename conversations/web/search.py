@@ -104,7 +104,7 @@ def search(request: HttpRequest) -> HttpResponse:
     """All that the person may read."""
     user = person(request)
     workspaces = list(readable_workspaces(user).values_list("slug", "name"))
-    form = SearchForm(request.GET.dict(), workspaces=workspaces)
+    form = SearchForm(request.GET.dict(), workspaces=workspaces, autofocus=not request.GET.get("q"))
 
     def find(query: Query, **page: Any) -> Found:
         sessions = readable_sessions(user)
@@ -112,7 +112,7 @@ def search(request: HttpRequest) -> HttpResponse:
             sessions = sessions.filter(workspace__slug=slug)
         return search_sessions(sessions, query, **page)
 
-    return _answer(request, "search.html", form, find, {}, part="found", limit=PAGE)
+    return _answer(request, "search.html", form, find, {}, part="hits", limit=PAGE)
 
 
 @login_required

@@ -1,7 +1,7 @@
 // Finding in the session: hits in the panel, one after the other in the transcript.
 // Loaded with the first use, and by an address that ends in #find.
-import { byId, create, find, findAll } from "./dom.js";
-import { allHits } from "./hits.js";
+import { byId, create, find } from "./dom.js";
+import { allHits, leaveWords, wordsOf } from "./hits.js";
 import { close, load, show } from "./panel.js";
 import { reveal } from "./reveal.js";
 
@@ -16,7 +16,6 @@ let goesOn = false;
 let opens = false;
 
 const form = () => find("[data-find]", body);
-const wordsOf = (hit) => [...new Set(findAll("mark", hit).map((mark) => mark.textContent.toLowerCase()))];
 
 export function open(link) {
   opens = true;
@@ -48,6 +47,7 @@ function go(hit) {
     if (sheet.matches) close();
     return;
   }
+  leaveWords(hit);
   const { search } = new URL(opener.href);
   location.assign(`${find("a", hit).href}${MARK}${encodeURIComponent(search)}`);
 }

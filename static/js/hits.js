@@ -1,7 +1,16 @@
 // Hits that are loaded later: their times, and the focus on the first of them.
-import { byId, find, findAll, localise } from "./dom.js";
+import { byId, find, findAll, keep, localise } from "./dom.js";
 
 export const allHits = () => findAll("#found .hit");
+export const wordsOf = (hit) => [...new Set(findAll("mark", hit).map((mark) => mark.textContent.toLowerCase()))];
+
+/** What the page that a hit leads to has to mark. */
+export function leaveWords(hit) {
+  keep("loom:words", { path: find("a", hit).pathname, words: wordsOf(hit) });
+}
+document.addEventListener("click", ({ target }) => {
+  if (target.closest(".hit a")) leaveWords(target.closest(".hit"));
+});
 let loaded = 0;
 
 document.addEventListener("htmx:before:swap", ({ detail: { tasks } }) => {

@@ -1,6 +1,6 @@
 // Bring a turn into sight, whatever folds it away, and mark words in it. The marks are
 // the browser's own: the rows stay as they are. Loaded with the first use.
-import { byId, find, findAll } from "./dom.js";
+import { byId, find, findAll, recall } from "./dom.js";
 import { allRows } from "./marks.js";
 
 const isShown = (row) => Boolean(row.offsetParent);
@@ -42,8 +42,14 @@ function rangesOf(row, words) {
   return ranges;
 }
 
+/** What the search that led here found. */
+function leftWords() {
+  const left = recall("loom:words");
+  return left?.path === location.pathname ? left.words : [];
+}
+
 /** False when the turn is not among the rows. `words` are in lower case. */
-export function reveal(turn, words = []) {
+export function reveal(turn, words = leftWords()) {
   const row = rowOf(turn, words);
   CSS.highlights?.delete("found");
   if (!row) return false;
