@@ -24,6 +24,7 @@ from conversations.archive.compactions import (
     read_last_attempt,
     read_request,
 )
+from conversations.archive.messages import queued_messages
 from conversations.archive.runs import Claimed, finish_run
 from conversations.archive.sessions import WindowFacts, read_window_facts
 from conversations.context.budget import make_budget
@@ -85,6 +86,10 @@ REPLACED_BY_OWN = ("unknown_model", "permission")
 
 class NotWorthIt(Exception):
     """There is nothing to summarise, or the summary would save too little."""
+
+
+class MadeWay(Exception):
+    """Nobody asked for the summary, and a message of a person waits."""
 
 
 @dataclass(slots=True)
@@ -153,6 +158,8 @@ class CompactionExecution:
             compaction, event, record = await work
         except asyncio.CancelledError:
             await self._end(states.STOPPED, "stopped", "")
+        except MadeWay:
+            await self._end(states.STOPPED, "stopped", "")
         except NotWorthIt as reason:
             await self._end(states.COMPLETED, NOTHING, str(reason))
         except ProviderError as error:
@@ -200,6 +207,8 @@ class CompactionExecution:
         runtime, session_pk = self._runtime, self.claimed.session_pk
         request, facts = read_request(self.claimed.run_pk), read_window_facts(session_pk)
         self.is_asked_for = request.reason == MANUAL
+        if not self.is_asked_for and queued_messages(session_pk):
+            raise MadeWay
         own_model = runtime.model_for(facts.model)
         model = runtime.compact_model_for(own_model)
         limit, _ = runtime.limits_of(model)

@@ -9,7 +9,11 @@ from typing import Any
 import pytest
 from asgiref.sync import sync_to_async
 
-from conversations.archive.compactions import read_active_compaction
+from conversations.archive.compactions import (
+    CompactionRequest,
+    read_active_compaction,
+    request_compaction,
+)
 from conversations.archive.runs import interrupt_run
 from conversations.archive.sessions import archive_session, list_sessions
 from conversations.archive.skills import append_loaded_skill
@@ -453,6 +457,26 @@ async def test_it_makes_way_for_the_next_message(
     assert [run.kind for run in runs[3:]] == ["message", "compact", "message"]
     assert [run.state for run in runs[3:]] == ["completed", "stopped", "completed"]
     assert await notices(garden) == []
+
+
+async def test_a_message_that_came_first_is_answered_first(
+    compacting: Runtime, wire: WireThread, garden: Session
+) -> None:
+    await fill(compacting, wire, garden, at=0)
+    await sync_to_async(request_compaction)(
+        garden,
+        client_id="compact-1",
+        request=CompactionRequest(reason="threshold"),
+        user_pk=None,
+    )
+    wire.enqueue(Scenario(text="Answered."))
+    await ask(compacting, garden, "one more")
+    runs = [run async for run in Run.objects.filter(session=garden.pk).order_by("pk")]
+    assert [(run.kind, run.state) for run in runs[3:]] == [
+        ("compact", "stopped"),
+        ("message", "completed"),
+    ]
+    assert len(wire.requests) == 4
 
 
 async def test_the_strategy_summarises_before_the_floor_moves(
