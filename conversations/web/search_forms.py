@@ -65,12 +65,7 @@ class SearchForm(FindForm):
         error_messages={"invalid_choice": "There is no such workspace, or it is not yours."},
     )
     role = forms.ChoiceField(choices=SAID_BY, required=False, label="Said by")
-    tool = forms.RegexField(
-        r"^[\w.:-]+$",
-        required=False,
-        max_length=128,
-        error_messages={"invalid": "The name of a tool has no space in it."},
-    )
+    tool = forms.CharField(required=False, max_length=128)
     after = forms.DateField(
         label="From",
         required=False,
@@ -103,10 +98,15 @@ class SearchForm(FindForm):
             self.add_error("before", "This lies before the other date, so nothing can match.")
         return found
 
+    def clean_tool(self) -> str:
+        return str(self.cleaned_data["tool"]).replace('"', "")
+
     @property
     def query(self) -> str:
         """The text with the filters as words of the query language."""
-        filters = [f"{name}:{self.cleaned_data[name]}" for name in self._FILTERS if self._has(name)]
+        filters = [
+            f'{name}:"{self.cleaned_data[name]}"' for name in self._FILTERS if self._has(name)
+        ]
         return " ".join([*filter(None, [super().query]), *filters])
 
     @property

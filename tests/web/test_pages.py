@@ -962,7 +962,8 @@ def test_a_host_that_is_not_ours_is_refused(client: Client, host: str) -> None:
     ],
 )
 def test_any_query_string_is_answered(owner: Client, session: Session, query: str) -> None:
-    for page in ("/w/garden/", "/", chat(session), chat(session, "t/1/"), "/sign-in/"):
+    session_pages = (chat(session), chat(session, "t/1/"), chat(session, "find/"))
+    for page in ("/w/garden/", "/", *session_pages, "/search/", "/sign-in/"):
         assert owner.get(f"{page}?{query}").status_code in (200, 302, 404)
 
 
@@ -1016,6 +1017,15 @@ def pages(owner: Client, session: Session, user: User) -> dict[str, HttpResponse
         "rows": owner.get(chat(session, "?after=seq:0"), headers={"HX-Request": "true"}),
         "turn": owner.get(chat(session, "t/1/")),
         "refused": owner.post(chat(session, "send/"), {"text": ""}),
+        "search": owner.get("/search/", {"q": "onerror alert"}),
+        "search, wrong": owner.get("/search/", {"q": hostile, "after": hostile, "tool": hostile}),
+        "more hits": owner.get(
+            "/search/", {"q": "onerror", "cursor": hostile}, headers={"HX-Request": "true"}
+        ),
+        "find": owner.get(chat(session, "find/"), {"q": "onerror"}),
+        "find, in the panel": owner.get(
+            chat(session, "find/"), {"q": hostile}, headers={"HX-Request": "true"}
+        ),
         "password": owner.get("/password/"),
         "password done": owner.get("/password/done/"),
         "bad cursor": owner.get(chat(session, "?before=<script>")),
@@ -1054,7 +1064,7 @@ def test_no_page_holds_inline_script_or_style(pages: dict[str, HttpResponse]) ->
 
 def test_the_pages_were_what_they_are_called(pages: dict[str, HttpResponse]) -> None:
     expected = {"link": 410, "not found": 404, "not allowed": 403}
-    bad = ("home, wrong", "settings, wrong", "refused", "bad cursor")
+    bad = ("home, wrong", "settings, wrong", "refused", "bad cursor", "search, wrong")
     expected |= dict.fromkeys(bad, 400)
     assert {name: response.status_code for name, response in pages.items()} == {
         name: expected.get(name, 200) for name in pages
