@@ -349,6 +349,27 @@ async def test_loaded_skills_stay_in_the_window(
     assert "Cut above the leaf." in first_text(wire.requests[-1])
 
 
+async def test_both_outlive_a_restart_and_a_further_summary(
+    start_runtime: Callable[..., Any], compacting: Runtime, wire: WireThread, garden: Session
+) -> None:
+    await talk(compacting, wire, garden, times=4)
+    await sync_to_async(append_loaded_skill)(
+        garden.pk, name="roses", path="p", content="Cut above the leaf.", turn=2
+    )
+    wire.enqueue(Scenario(text=SUMMARY))
+    await compact(compacting, garden)
+    await compacting.stop()
+    resumed = await start_runtime(rules=RULES)
+    assert await kinds(garden) == ["message"] * 4 + ["compact"]
+    await talk(resumed, wire, garden, times=3)
+    wire.enqueue(Scenario(text="The second summary."), Scenario(text="Yes."))
+    await compact(resumed, garden)
+    await ask(resumed, garden, "go on")
+    first = first_text(wire.requests[-1])
+    assert "The second summary." in first
+    assert "Cut above the leaf." in first
+
+
 # Unasked
 
 
