@@ -8,7 +8,7 @@ the checkpoint does not know decide how far back to go.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from conversations.domain.session_state.fold import fold_facts
 from conversations.domain.session_state.marks import drop_marks
@@ -43,7 +43,7 @@ def read_state_at(session_pk: int, moment: Moment) -> SessionState:
     state = load_state(base.state)
     for turn in active_turns(session_pk, base.turn, moment.turn, gone):
         state = fold_facts(state, turn.number, read_facts_of(turn))
-    return replace(state, marks=marked.marks, edit_seq=marked.edit_seq)
+    return state._replace(marks=marked.marks, edit_seq=marked.edit_seq)
 
 
 def _checkpoint(session_pk: int, moment: Moment, *, through: int) -> StateCheckpoint:

@@ -7,7 +7,7 @@ it lived, and all readings of earlier moments stay cheap.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count
 from uuid import UUID
 
@@ -110,7 +110,7 @@ def _rewind(session_pk: int, rebuilt: Rebuilt, rewound: tuple[int, int]) -> None
     for turn in active_turns(session_pk, after, rebuilt.turn, rebuilt.gone):
         state = fold_facts(state, turn.number, read_facts_of(turn))
     marked = drop_marks(rebuilt.state, [rewound])
-    rebuilt.state = replace(state, marks=marked.marks, edit_seq=marked.edit_seq)
+    rebuilt.state = state._replace(marks=marked.marks, edit_seq=marked.edit_seq)
 
 
 def _happenings(session_pk: int, moment: Moment) -> Iterator[_Happening]:

@@ -1,6 +1,5 @@
 """The state as YAML: any content, at most 1,000 tokens, the same bytes each time."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -79,8 +78,7 @@ def test_it_never_costs_more_than_it_may(text: str) -> None:
 
 def test_what_does_not_fit_is_left_out_oldest_first_and_pinned_last() -> None:
     state = full("word " * 50)
-    state = replace(
-        state,
+    state = state._replace(
         files=(*state.files[:19], File("read.py", "read", 50)),
         decisions=(*state.decisions[:9], Decision("d9.0", "word " * 30, 9, COMMIT)),
     )

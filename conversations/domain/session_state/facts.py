@@ -254,10 +254,10 @@ another one of a shell or git call a commit's message."""
 def _outcome(turn: AnyTurn) -> Outcome:
     name = storable(turn.tool_name or "")
     kind = _kind(name, {})
-    ok, output = _result(turn)
-    if kind in (SHELL, GIT, OTHER):
-        code = _exit_code(turn, output)
-        ok = ok and not code
+    metadata, value = read_metadata(turn), _object(turn.content)
+    ok, output = _result(turn, metadata, value)
+    if ok and kind in (SHELL, GIT, OTHER):
+        ok = not _exit_code(metadata, value, output)
     struck = _STRUCK.match(output) if kind == STATE else None
     return Outcome(
         call_id=turn.tool_call_id or "",
@@ -269,12 +269,10 @@ def _outcome(turn: AnyTurn) -> Outcome:
     )
 
 
-def _result(turn: AnyTurn) -> tuple[bool, str]:
-    """Whether a call went well, and its output: as recorded, else by a result object
-    (``{"success", "output", "error"}``), else by how the text begins."""
-    recorded = read_metadata(turn).get("ok")
-    value = _object(turn.content)
-    success = value.get("success")
+def _result(turn: AnyTurn, metadata: dict[str, Any], value: dict[str, Any]) -> tuple[bool, str]:
+    """Whether a call went well, and its output: by a result object (``{"success",
+    "output", "error"}``), else as recorded, else by how the text begins."""
+    success, recorded = value.get("success"), metadata.get("ok")
     if isinstance(success, bool):
         text = value.get("output") if success else value.get("error") or value.get("output")
         return success, text if isinstance(text, str) else dump_json(text or "")
@@ -293,8 +291,9 @@ def _object(content: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _exit_code(turn: AnyTurn, output: str) -> int:
-    for values in (read_metadata(turn), _object(turn.content)):
+def _exit_code(metadata: dict[str, Any], value: dict[str, Any], output: str) -> int:
+    """Not 0 for a command that failed, however that was told."""
+    for values in (metadata, value):
         for name in ("exit_code", "exitCode", "returncode", "exit_status"):
             if isinstance(values.get(name), int):
                 return int(values[name])

@@ -1,7 +1,6 @@
 """Adding a turn to the state."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from conversations.domain.turns import ASSISTANT, TOOL, USER, AnyTurn
 
@@ -35,7 +34,7 @@ def fold_turn(state: SessionState, number: int, turn: AnyTurn) -> SessionState:
 
 
 def fold_facts(state: SessionState, number: int, facts: Facts) -> SessionState:
-    state = replace(state, tokens=state.tokens + facts.tokens)
+    state = state._replace(tokens=state.tokens + facts.tokens)
     fold = _FOLDS.get(facts.role)
     return fold(state, number, facts) if fold else state
 
@@ -45,12 +44,12 @@ def _fold_message(state: SessionState, number: int, facts: Facts) -> SessionStat
     for index, text in enumerate(facts.decisions):
         decisions = _decided(decisions, Decision(f"d{number}.{index}", text, number, SAID))
     focus = Focus(facts.focus, number) if facts.focus else state.focus
-    return replace(state, focus=focus, decisions=decisions, calls=())
+    return state._replace(focus=focus, decisions=decisions, calls=())
 
 
 def _fold_answer(state: SessionState, number: int, facts: Facts) -> SessionState:
     calls = tuple(call._replace(turn=number) for call in facts.calls)
-    return replace(state, model=facts.model or state.model, calls=calls)
+    return state._replace(model=facts.model or state.model, calls=calls)
 
 
 def _fold_result(state: SessionState, number: int, facts: Facts) -> SessionState:
@@ -58,16 +57,16 @@ def _fold_result(state: SessionState, number: int, facts: Facts) -> SessionState
     call = _call_of(state, facts)
     if outcome is None or call is None:
         return state
-    state = replace(state, calls=tuple(other for other in state.calls if other is not call))
+    state = state._replace(calls=tuple(other for other in state.calls if other is not call))
     if not outcome.ok:
-        return replace(state, failures=_failed(state.failures, call, outcome.error))
+        return state._replace(failures=_failed(state.failures, call, outcome.error))
     state = _settled(state, call)
     if call.kind in FILE_KINDS:
-        return replace(state, files=_touched(state.files, call, is_old=outcome.is_replaced))
+        return state._replace(files=_touched(state.files, call, is_old=outcome.is_replaced))
     if call.kind == STATE:
         return _noted(state, call, outcome.struck)
     if call.kind in (SHELL, GIT) and call.detail and not call.detail.startswith("`"):
-        return replace(state, decisions=_decided(state.decisions, _decision(call, COMMIT)))
+        return state._replace(decisions=_decided(state.decisions, _decision(call, COMMIT)))
     return state
 
 
@@ -119,12 +118,11 @@ def _touched(files: tuple[File, ...], call: Call, *, is_old: bool) -> tuple[File
 
 def _noted(state: SessionState, call: Call, struck: str) -> SessionState:
     if call.detail:
-        return replace(state, decisions=_decided(state.decisions, _decision(call, NOTED)))
+        return state._replace(decisions=_decided(state.decisions, _decision(call, NOTED)))
     gone = tuple(d for d in state.decisions if d.id == struck)
     if not gone:
         return state
-    return replace(
-        state,
+    return state._replace(
         decisions=tuple(d for d in state.decisions if d.id != struck),
         struck=(*state.struck, *gone)[-MAX_STRUCK:],
     )
@@ -154,7 +152,7 @@ def _settled(state: SessionState, call: Call) -> SessionState:
             failures.append(failure._replace(fixes=fixes))
         else:
             failures.append(failure)
-    return replace(state, errors=errors[-MAX_ERRORS:], failures=tuple(failures))
+    return state._replace(errors=errors[-MAX_ERRORS:], failures=tuple(failures))
 
 
 def _resolved(failure: Failure, call: Call, place: int) -> tuple[Resolved, ...]:

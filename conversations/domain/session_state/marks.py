@@ -5,7 +5,7 @@ with the code ``state_edit`` and the item as it was in its data.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from conversations.domain.text import one_line, storable
@@ -102,7 +102,7 @@ def apply_edit(state: SessionState, edit: StateEdit, *, seq: int) -> SessionStat
     marks = [other for other in state.marks if other.id != mark.id]
     if mark.is_pinned or mark.is_struck or mark.rewording:
         marks.append(mark)
-    return replace(state, marks=_limited(marks), edit_seq=seq)
+    return state._replace(marks=_limited(marks), edit_seq=seq)
 
 
 def _limited(marks: list[Mark]) -> tuple[Mark, ...]:
@@ -119,4 +119,4 @@ def drop_marks(state: SessionState, ranges: Iterable[tuple[int, int]]) -> Sessio
     marks = tuple(
         mark for mark in state.marks if not any(low <= mark.turn <= high for low, high in gone)
     )
-    return state if marks == state.marks else replace(state, marks=marks)
+    return state if marks == state.marks else state._replace(marks=marks)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from functools import lru_cache
 from json import JSONEncoder
+from threading import Lock
 from typing import Any
 
 from conversations.domain.jsontext import load_json
@@ -34,28 +35,47 @@ def is_current(text: str) -> bool:
 
 
 def dump_state(state: SessionState) -> str:
-    return _ENCODER.encode(
-        {
-            "v": RULES_VERSION,
-            "tokens": state.tokens,
-            "model": state.model,
-            "focus": state.focus,
-            "files": state.files,
-            "decisions": state.decisions,
-            "errors": state.errors,
-            "struck": state.struck,
-            "calls": state.calls,
-            "failures": state.failures,
-            "marks": state.marks,
-            "edit_seq": state.edit_seq,
-        }
-    )
+    parts = (f'"{name}":{_dump(getattr(state, name))}' for name in SessionState._fields)
+    text = f"{PREFIX}{','.join(parts)}}}"
+    _RECENT.add(text, state)
+    return text
 
 
-@lru_cache(maxsize=128)
+@lru_cache(maxsize=1_000)
+def _dump(part: Any) -> str:
+    """One field. Most are what they were in the state before."""
+    return _ENCODER.encode(part)
+
+
 def load_state(text: str) -> SessionState:
-    """Read what :func:`dump_state` wrote; the empty state for anything else. What the
-    window has just read is what the next append starts from."""
+    """Read what :func:`dump_state` wrote; the empty state for anything else."""
+    return _RECENT.find(text) or _parse(text)
+
+
+class _Recent:
+    """The newest states by their text: what one append writes the next one starts
+    from, and the window reads in between."""
+
+    MOST = 200
+
+    def __init__(self) -> None:
+        self._states: dict[str, SessionState] = {}
+        self._lock = Lock()
+
+    def add(self, text: str, state: SessionState) -> None:
+        with self._lock:
+            self._states[text] = state
+            if len(self._states) > self.MOST:
+                del self._states[next(iter(self._states))]
+
+    def find(self, text: str) -> SessionState | None:
+        return self._states.get(text)
+
+
+_RECENT = _Recent()
+
+
+def _parse(text: str) -> SessionState:
     value = load_json(text) if text.startswith(PREFIX) else None
     if value is None:
         return SessionState()

@@ -1,6 +1,5 @@
 """The state as values. Tuples throughout: they are their own JSON."""
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 RULES_VERSION = 1
@@ -83,8 +82,7 @@ class Mark(NamedTuple):
     rewording: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionState:
+class SessionState(NamedTuple):
     """``tokens`` and ``model`` are of the active turns, ``struck`` are decisions that
     the model took back, ``calls`` and ``failures`` are open; ``edit_seq`` is the event
     of the last edit that ``marks`` hold."""
