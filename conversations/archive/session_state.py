@@ -36,7 +36,7 @@ from conversations.models import Session
 
 from .append import Appended, NewEvent, append
 from .runs import lock_session
-from .state_history import Moment, is_behind, read_state_at
+from .state_history import Moment, StoredState, read_state_at, read_stored_state
 from .state_rebuild import catch_up_state
 
 
@@ -63,49 +63,35 @@ class StateView:
 
 def read_state_text(session_pk: int) -> StateText:
     """The state as it is now."""
-    session = _session(session_pk)
-    return _text(session, _current(session), turn=session.turn_count, seq=session.last_seq)
+    stored = read_stored_state(session_pk)
+    return _text(stored, _current(stored), stored.moment)
 
 
 def rebuild_state_text(session_pk: int, *, turn: int, seq: int, rewinds: int) -> StateText:
     """The state as it was after that turn and event, when the session had that many
     rewinds; reads a bounded number of rows."""
-    state = read_state_at(session_pk, Moment(turn=turn, seq=seq, rewinds=rewinds))
-    return _text(_session(session_pk), state, turn=turn, seq=seq)
+    moment = Moment(turn=turn, seq=seq, rewinds=rewinds)
+    return _text(read_stored_state(session_pk), read_state_at(session_pk, moment), moment)
 
 
 def read_state_view(session_pk: int) -> StateView:
     """The state as a person sees and edits it."""
-    session = _session(session_pk)
-    items, struck = list_items(_current(session))
-    return StateView(items=items, struck=struck, turn=session.turn_count, seq=session.last_seq)
+    stored = read_stored_state(session_pk)
+    items, struck = list_items(_current(stored))
+    return StateView(items=items, struck=struck, turn=stored.moment.turn, seq=stored.moment.seq)
 
 
-_FIELDS = (
-    *("uuid", "workspace__root", "next_turn", "next_seq"),
-    *("rewind_count", "state", "state_turn"),
-)
+def _current(stored: StoredState) -> SessionState:
+    if stored.is_behind:
+        return read_state_at(stored.session_pk, stored.moment)
+    return load_state(stored.text)
 
 
-def _session(session_pk: int) -> Session:
-    return Session.objects.select_related("workspace").only(*_FIELDS).get(pk=session_pk)
-
-
-def _current(session: Session) -> SessionState:
-    if not is_behind(session):
-        return load_state(session.state)
-    moment = Moment(turn=session.turn_count, seq=session.last_seq, rewinds=session.rewind_count)
-    return read_state_at(session.pk, moment)
-
-
-def _text(session: Session, state: SessionState, *, turn: int, seq: int) -> StateText:
+def _text(stored: StoredState, state: SessionState, moment: Moment) -> StateText:
     yaml = write_yaml(
-        state,
-        session=str(session.uuid),
-        workspace=session.workspace.root,
-        turn_count=turn,
+        state, session=str(stored.uuid), workspace=stored.root, turn_count=moment.turn
     )
-    return StateText(yaml=yaml, turn=turn, seq=seq)
+    return StateText(yaml=yaml, turn=moment.turn, seq=moment.seq)
 
 
 NAMES = {FILE: "File", DECISION: "Decision", ERROR: "Resolved error", FOCUS: "Focus"}

@@ -9,7 +9,11 @@ the checkpoint does not know decide how far back to go.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from uuid import UUID
 
+from django.db import connection
+
+from conversations.domain.errors import NotFound
 from conversations.domain.session_state.fold import fold_facts
 from conversations.domain.session_state.marks import drop_marks
 from conversations.domain.session_state.stored import PREFIX, dump_state, is_current, load_state
@@ -29,6 +33,49 @@ class Moment:
     turn: int
     seq: int
     rewinds: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredState:
+    """What the session's row says. ``state_turn`` is the turn that ``text`` is of,
+    ``root`` the folder of the workspace."""
+
+    session_pk: int
+    uuid: UUID
+    root: str
+    moment: Moment
+    text: str
+    state_turn: int
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the text is not the state of the last turn by the rules in force."""
+        return self.state_turn != self.moment.turn or not is_current(self.text)
+
+
+_SELECT = (
+    "SELECT s.uuid, w.root, s.next_turn, s.next_seq, s.rewind_count, s.state, s.state_turn"
+    " FROM conversations_session s JOIN conversations_workspace w ON w.id = s.workspace_id"
+    " WHERE s.id = %s"
+)
+
+
+def read_stored_state(session_pk: int) -> StoredState:
+    """Raises NotFound. Raw SQL, since a first word waits for it."""
+    with connection.cursor() as cursor:
+        cursor.execute(_SELECT, [session_pk])
+        row = cursor.fetchone()
+    if row is None:
+        raise NotFound("There is no such session.")
+    uuid, root, next_turn, next_seq, rewinds, text, state_turn = row
+    return StoredState(
+        session_pk=session_pk,
+        uuid=uuid if isinstance(uuid, UUID) else UUID(uuid),
+        root=root,
+        moment=Moment(turn=next_turn - 1, seq=next_seq - 1, rewinds=rewinds),
+        text=text,
+        state_turn=state_turn,
+    )
 
 
 _START = StateCheckpoint(turn=0, seq=0, rewinds=0, state="")
@@ -104,24 +151,16 @@ def _stretches(low: int, high: int, gone: Ranges) -> Ranges:
 def store_rewound_state(session_pk: int) -> None:
     """Bring the state in line with a rewind that was just recorded and counted, in its
     transaction. A state that is behind stays so."""
-    session = Session.objects.only(
-        "next_turn", "next_seq", "rewind_count", "state", "state_turn"
-    ).get(pk=session_pk)
-    if is_behind(session):
+    stored = read_stored_state(session_pk)
+    if stored.is_behind:
         return
-    moment = Moment(turn=session.turn_count, seq=session.last_seq, rewinds=session.rewind_count)
-    state = read_state_at(session_pk, moment)
+    state = read_state_at(session_pk, stored.moment)
     text = dump_state(state)
     Session.objects.filter(pk=session_pk).update(state=text)
     StateCheckpoint.objects.create(
         session_id=session_pk,
-        turn=moment.turn,
+        turn=stored.moment.turn,
         seq=state.edit_seq,
-        rewinds=moment.rewinds,
+        rewinds=stored.moment.rewinds,
         state=text,
     )
-
-
-def is_behind(session: Session) -> bool:
-    """Whether the stored state is not that of the session's last turn by these rules."""
-    return session.state_turn != session.turn_count or not is_current(session.state)

@@ -23,7 +23,7 @@ from conversations.models import ChatEvent, Rewind, Session, StateCheckpoint
 
 from .advancing import CHECKPOINT_TURNS, INSERT_CHECKPOINT, edit_of, read_facts_of
 from .runs import lock_session
-from .state_history import Moment, Ranges, active_turns, is_behind
+from .state_history import Moment, Ranges, StoredState, active_turns, read_stored_state
 from .walking import walk_rows
 
 ATTEMPTS = 4
@@ -61,17 +61,15 @@ class Rebuilt:
         return dump_state(self.state) if self.turn or self.checkpoints else EMPTY
 
 
-def fold_session(session: Session) -> Rebuilt:
-    """Everything up to the session's counters, which have to be fresh. Memory grows by
-    one state for a hundred turns."""
-    moment = Moment(turn=session.turn_count, seq=session.last_seq, rewinds=session.rewind_count)
+def fold_session(session_pk: int, moment: Moment) -> Rebuilt:
+    """Everything up to a moment. Memory grows by one state for a hundred turns."""
     rebuilt = Rebuilt(moment=moment)
-    happenings = _happenings(session.pk, moment)
+    happenings = _happenings(session_pk, moment)
     following = next(happenings, None)
-    turns = active_turns(session.pk, 0, moment.turn, [])
+    turns = active_turns(session_pk, 0, moment.turn, [])
     for number in count():
         while following is not None and following.turn <= number:
-            _apply(session.pk, rebuilt, following)
+            _apply(session_pk, rebuilt, following)
             following = next(happenings, None)
         turn = next(turns, None)
         if turn is None:
@@ -160,19 +158,21 @@ def rebuild_state(session_pk: int) -> bool:
     """Make the state and its checkpoints anew; whether anything was different. Folding
     takes its time and is done without the lock, again if the session moved on."""
     for _ in range(ATTEMPTS):
-        rebuilt = fold_session(_fresh(session_pk))
+        rebuilt = fold_session(session_pk, read_stored_state(session_pk).moment)
         with transaction.atomic():
             lock_session(session_pk)
-            if _moment(_fresh(session_pk)) == rebuilt.moment:
-                return _store(session_pk, rebuilt)
+            stored = read_stored_state(session_pk)
+            if stored.moment == rebuilt.moment:
+                return _store(stored, rebuilt)
     with transaction.atomic():
         lock_session(session_pk)
-        return _store(session_pk, fold_session(_fresh(session_pk)))
+        stored = read_stored_state(session_pk)
+        return _store(stored, fold_session(session_pk, stored.moment))
 
 
 def catch_up_state(session_pk: int) -> None:
     """Rebuild the state if it is behind."""
-    if is_behind(_fresh(session_pk)):
+    if read_stored_state(session_pk).is_behind:
         rebuild_state(session_pk)
 
 
@@ -180,17 +180,18 @@ def check_state(session_pk: int) -> str:
     """What of the stored state and checkpoints differs first from what the archive
     gives; empty if nothing does."""
     for _ in range(ATTEMPTS):
-        session = _fresh(session_pk)
-        stored = _stored_checkpoints(session_pk)
-        rebuilt = fold_session(session)
-        if _moment(_fresh(session_pk)) == rebuilt.moment:
+        stored, checkpoints = read_stored_state(session_pk), _stored_checkpoints(session_pk)
+        rebuilt = fold_session(session_pk, stored.moment)
+        if read_stored_state(session_pk).moment == rebuilt.moment:
             break
-    for key in sorted(rebuilt.checkpoints.keys() | stored.keys()):
-        if rebuilt.checkpoints.get(key) != stored.get(key):
+    for key in sorted(rebuilt.checkpoints.keys() | checkpoints.keys()):
+        if rebuilt.checkpoints.get(key) != checkpoints.get(key):
             return f"the checkpoint after turn {key[0]} is not what the turns give"
-    if (session.state, session.state_turn) != (rebuilt.text, rebuilt.turn):
-        return "the state is not what the turns give"
-    return ""
+    return "" if _is_same(stored, rebuilt) else "the state is not what the turns give"
+
+
+def _is_same(stored: StoredState, rebuilt: Rebuilt) -> bool:
+    return (stored.text, stored.state_turn) == (rebuilt.text, rebuilt.turn)
 
 
 def behind_sessions() -> Iterator[tuple[int, UUID]]:
@@ -214,26 +215,15 @@ def _named(sessions: QuerySet[Session]) -> Iterator[tuple[int, UUID]]:
         yield row["pk"], row["uuid"]
 
 
-def _fresh(session_pk: int) -> Session:
-    columns = ("next_turn", "next_seq", "rewind_count", "state", "state_turn")
-    return Session.objects.only(*columns).get(pk=session_pk)
-
-
-def _moment(session: Session) -> Moment:
-    return Moment(turn=session.turn_count, seq=session.last_seq, rewinds=session.rewind_count)
-
-
 def _stored_checkpoints(session_pk: int) -> dict[Key, str]:
     rows = StateCheckpoint.objects.filter(session=session_pk).order_by("turn", "seq", "rewinds")
     columns = rows.values_list("turn", "seq", "rewinds", "state")
     return {(turn, seq, rewinds): state for turn, seq, rewinds, state in columns}
 
 
-def _store(session_pk: int, rebuilt: Rebuilt) -> bool:
-    session = _fresh(session_pk)
-    stored = _stored_checkpoints(session_pk)
-    is_same = (session.state, session.state_turn) == (rebuilt.text, rebuilt.turn)
-    if is_same and stored == rebuilt.checkpoints:
+def _store(stored: StoredState, rebuilt: Rebuilt) -> bool:
+    session_pk = stored.session_pk
+    if _is_same(stored, rebuilt) and _stored_checkpoints(session_pk) == rebuilt.checkpoints:
         return False
     StateCheckpoint.objects.filter(session=session_pk).delete()
     with connection.cursor() as cursor:
