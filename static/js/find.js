@@ -19,6 +19,7 @@ const form = () => find("[data-find]", body);
 
 export function open(link) {
   opens = true;
+  link.href = opener.href;
   if (byId("panel").hidden || !form()) return show(link);
   focusText();
 }
@@ -76,6 +77,7 @@ function submit() {
 body.addEventListener("submit", (event) => {
   if (event.target !== form()) return;
   event.preventDefault();
+  goesOn = false;
   submit();
 });
 body.addEventListener("change", ({ target }) => {

@@ -12,13 +12,17 @@ document.addEventListener("click", ({ target }) => {
   if (target.closest(".hit a")) leaveWords(target.closest(".hit"));
 });
 let loaded = 0;
+let isAsked = false;
 
 document.addEventListener("htmx:before:swap", ({ detail: { tasks } }) => {
-  loaded = tasks.some(({ target }) => target === byId("more-hits")) ? allHits().length : 0;
+  const more = byId("more-hits");
+  loaded = tasks.some(({ target }) => target === more) ? allHits().length : 0;
+  isAsked = loaded > 0 && more.contains(document.activeElement);
 });
 document.addEventListener("htmx:after:swap", () => {
   if (!loaded) return;
   localise(byId("found"));
-  find("a", allHits()[loaded] ?? document)?.focus({ preventScroll: true });
+  const first = allHits()[loaded];
+  if (isAsked && first) find("a", first).focus({ preventScroll: true });
   loaded = 0;
 });

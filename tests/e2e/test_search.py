@@ -150,6 +150,45 @@ def test_hits_are_walked_through_without_changing_a_row(
     assert chat.rows_html() == before
 
 
+def test_walking_goes_on_beyond_the_hits_that_are_loaded(
+    server: Server, archive: str, chat: Chat
+) -> None:
+    page = chat.open(archive, "find/?q=row+number&order=newest").page
+    page.get_by_role("link", name="Back to the chat").click()
+    page.wait_for_load_state("networkidle")
+    page.get_by_role("link", name="Find in this session").click()
+    find_box(page).fill("row number")
+    page.get_by_label("Order").last.select_option("Newest first")
+    expect(page.locator(".hit").first).to_contain_text("Turn 120")
+    page.locator(".hit").nth(48).get_by_role("link").click()
+    in_sight(page.locator("#rows [data-turn='72']"))
+    find_box(page).press("Enter")
+    in_sight(page.locator("#rows [data-turn='71']"))
+    find_box(page).press("Enter")
+    expect(page.locator(".hit[aria-current]")).to_contain_text("Turn 70")
+    in_sight(page.locator("#rows [data-turn='70']"))
+    expect(find_box(page)).to_be_focused()
+    page.locator(".hit").nth(99).get_by_role("link").click()
+    expect(page).to_have_url(re.compile(r"/t/21/#find"))
+    in_sight(page.locator("#rows [data-turn='21']"))
+    expect(page.locator(".hit[aria-current]")).to_contain_text("Turn 21")
+    expect(find_box(page)).to_be_focused()
+    page.get_by_role("navigation", name="Panel").get_by_role("link", name="Window").click()
+    expect(find_box(page)).to_have_count(0)
+    page.get_by_role("navigation", name="Panel").get_by_role("link", name="Find").click()
+    expect(find_box(page)).to_have_value("row number")
+
+
+def test_no_hit_in_a_session_leads_to_all_of_them(server: Server, archive: str, chat: Chat) -> None:
+    page = chat.open(archive).page
+    page.wait_for_load_state("networkidle")
+    page.get_by_role("link", name="Find in this session").click()
+    find_box(page).fill("marrow")
+    find_box(page).press("Enter")
+    page.locator("#found").get_by_role("link", name="Search all sessions").click()
+    expect(page.locator(".hit")).to_have_count(6)
+
+
 def test_the_key_is_a_letter_while_writing(chat: Chat) -> None:
     chat.message.press("f")
     expect(chat.message).to_have_value("f")
