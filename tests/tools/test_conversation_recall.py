@@ -107,7 +107,8 @@ def turns_in(output: str) -> list[int]:
 
 
 def hits_in(output: str) -> list[int]:
-    return [int(n) for n in re.findall(r"^\[Turn (\d+)\].*\bmatch\)", output, re.M)]
+    found = re.findall(r"^\[Turn (\d+)\].*\bmatch\)", output, re.M)
+    return list(dict.fromkeys(int(number) for number in found))
 
 
 def cursor_in(output: str) -> str:
@@ -225,6 +226,36 @@ def test_nothing_found_says_so(session: Session, look: Look) -> None:
     answer = look(action="search", query="zinnia")
     assert answer.ok
     assert answer.output.startswith("Nothing found.")
+
+
+def test_words_without_a_match_are_named(session: Session, look: Look) -> None:
+    say(session, "The zinnia is red.", "Noted.", "thanks", "ok", "and?")
+    nothing = look(action="search", query="dahlia zeppelin").output
+    assert nothing.startswith('Nothing found. No turn matches "dahlia", "zeppelin".')
+    some = look(action="search", query="zinnia zeppelin").output
+    assert some.startswith('1 turn matched; 1 quoted, best first.\nNo turn matches "zeppelin".\n')
+
+
+def test_a_word_in_another_form_is_found_and_shown(session: Session, look: Look) -> None:
+    say(session, "x " * 9_000 + "fitToContextWindow" + " y" * 9_000, "Noted.", "thanks")
+    found = look(action="search", query="context windows").output
+    assert "fitToContextWindow y" in found
+
+
+def test_filters_narrow_a_search(session: Session, look: Look) -> None:
+    say(session, "The zinnia is red.", "A zinnia, I see.")
+    call_tool(session, "bash", {"command": "grep zinnia"}, "zinnia")
+    say(session, "thanks")
+    assert hits_in(look(action="search", query="zinnia role:assistant").output) == [2, 3]
+    assert hits_in(look(action="search", query="zinnia tool:bash").output) == [3, 4]
+    assert hits_in(look(action="search", query="zinnia before:2").output) == [1]
+
+
+@pytest.mark.parametrize("query", ['"', "AND", "a-b*c", "near/2", "%_\\", "\x00", "role:", "🌻"])
+def test_any_text_is_a_query(session: Session, look: Look, query: str) -> None:
+    say(session, "The zinnia is red.", "Noted.", "thanks")
+    assert look(action="search", query=query).ok
+    assert look(action="sessions", query=query).ok
 
 
 def test_the_running_exchange_is_no_answer_to_its_own_question(

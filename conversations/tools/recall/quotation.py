@@ -152,7 +152,8 @@ def _with_passage(
     _, at, place, arguments = best
     if place < 0:
         return replace(text, at=at), made
-    hit = replace(made[place], text=arguments, length=len(arguments), at=at)
+    head = _head_of_call(turn, turn.calls[place], is_hit=True)
+    hit = Said(turn=turn.number, head=head, text=arguments, length=len(arguments), at=at)
     return text, [*made[:place], hit, *made[place + 1 :]]
 
 
@@ -171,9 +172,10 @@ def _head_of(turn: PastTurn, call: PastCall | None, *, is_hit: bool) -> str:
     return f"[Turn {turn.number}] {clean(who)}: ({', '.join(facts)}){replaced}"
 
 
-def _head_of_call(turn: PastTurn, call: PastCall) -> str:
+def _head_of_call(turn: PastTurn, call: PastCall, *, is_hit: bool = False) -> str:
+    facts = f": ({moment_text(turn.created_at)}, match)" if is_hit else ""
     replaced = " (replaced)" if turn.is_replaced else ""
-    return f"[Turn {turn.number}] {line_of_call(call)}{replaced}"
+    return f"[Turn {turn.number}] {line_of_call(call)}{facts}{replaced}"
 
 
 def line_of_call(call: PastCall) -> str:
