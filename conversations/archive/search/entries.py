@@ -1,11 +1,8 @@
 """From turns to entries: what the index keeps of each."""
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from functools import reduce
-from operator import or_
 
 from django.db.models import Q
 
@@ -58,13 +55,15 @@ type Stretch = tuple[int, int, int]
 
 
 def read_entries(*stretches: Stretch) -> list[TurnEntry]:
-    """The entries of these turns, made anew. One query, and one for each result of a
+    """The entries of these turns, made anew. One query for each stretch (SQLite reads
+    the whole table for stretches that are joined by OR), and one for each result of a
     tool that does not name it."""
-    found: dict[int, list[StoredTurn]] = defaultdict(list)
-    rows = Turn.objects.filter(reduce(or_, map(_within, stretches), Q(pk=None)))
-    for row in rows.order_by("session", "number").values("session_id", *COLUMNS):
-        found[row.pop("session_id")].append(StoredTurn(**row))
-    return [item for pk, turns in found.items() for item in make_entries(pk, turns)]
+    return [item for stretch in stretches for item in make_entries(stretch[0], _read(stretch))]
+
+
+def _read(stretch: Stretch) -> Iterator[StoredTurn]:
+    rows = Turn.objects.filter(_within(stretch)).order_by("number").values(*COLUMNS)
+    return (StoredTurn(**row) for row in rows)
 
 
 def _within(stretch: Stretch) -> Q:
