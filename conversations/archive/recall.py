@@ -98,8 +98,8 @@ class SessionFacts:
 
 def read_past_turns(session_pk: int, numbers: Iterable[int]) -> list[PastTurn]:
     """These turns, in order; those that do not exist are left out."""
-    condition = _in_ranges((number, number) for number in numbers)
-    return _past_turns(session_pk, _turns(session_pk).filter(condition).order_by("number"))
+    turns = _turns(session_pk).filter(number__in=set(numbers)).order_by("number")
+    return _past_turns(session_pk, turns)
 
 
 def read_past_range(session_pk: int, *, start: int, end: int, limit: int) -> list[PastTurn]:
@@ -125,11 +125,10 @@ def read_past_results(
 def read_calls_of(session_pk: int, results: Sequence[PastTurn]) -> dict[int, PastCall]:
     """For each result whose call is found, by the result's number: the call."""
     reach = [(max(1, turn.number - CALL_DISTANCE), turn.number - 1) for turn in results]
-    callers = _past_turns(
-        session_pk,
-        _turns(session_pk).filter(_in_ranges(reach), role=ASSISTANT).order_by("-number"),
-        piece=1,
-    )
+    # By number: SQLite reads the whole session for ranges that are joined by OR.
+    numbers = {number for low, high in reach for number in range(low, high + 1)}
+    turns = _turns(session_pk).filter(number__in=numbers, role=ASSISTANT).order_by("-number")
+    callers = _past_turns(session_pk, turns, piece=1)
     calls = [call for caller in callers for call in caller.calls]
     return {
         result.number: call
@@ -225,13 +224,6 @@ def list_siblings(
 
 def _turns(session_pk: int) -> QuerySet[Turn]:
     return Turn.objects.filter(session=session_pk)
-
-
-def _in_ranges(ranges: Iterable[tuple[int, int]]) -> Q:
-    condition = Q(pk__in=[])
-    for low, high in merge_ranges(ranges):
-        condition |= Q(number__range=(low, high))
-    return condition
 
 
 def _past_turns(

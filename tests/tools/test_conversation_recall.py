@@ -583,6 +583,31 @@ def test_every_action_costs_the_same_in_a_long_session(
     assert queries() == few
 
 
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="SQLite's plans need no statistics")
+@pytest.mark.parametrize("action", ACTIONS)
+def test_no_action_reads_a_whole_session(
+    session: Session, look: Look, sibling: Session, action: str
+) -> None:
+    for _ in range(10):
+        call_tool(session, "bash", {"command": "ls"}, "zinnia")
+        say(session, "zinnia", "zinnia", "a", "b", "c")
+    with CaptureQueriesContext(connection) as captured:
+        assert look(action=action, query="zinnia", tool_name="bash", start_turn=3).ok
+    for query in captured.captured_queries:
+        for step in plan_of(query["sql"]):
+            if "conversations_turn" in step and "TEMP" not in step:
+                assert re.search(r"SEARCH .*(number|tool_name|rowid)[<>=]", step), step
+
+
+def plan_of(statement: str) -> list[str]:
+    """What SQLite does for a SELECT, step by step."""
+    if not statement.startswith("SELECT"):
+        return []
+    with connection.cursor() as cursor:
+        cursor.execute(f"EXPLAIN QUERY PLAN {statement}")
+        return [row[3] for row in cursor.fetchall()]
+
+
 def test_the_uses_of_a_tool_are_not_counted_to_the_end(
     session: Session, look: Look, monkeypatch: pytest.MonkeyPatch
 ) -> None:
