@@ -7,7 +7,7 @@ belongs to this object and not to a socket, so it goes on when every page closes
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
@@ -60,13 +60,15 @@ type Execution = RunExecution | CompactionExecution
 @dataclass(slots=True)
 class _Worker:
     """Carries out a session's runs, one after the other. ``claimed`` is one that was
-    claimed for it already, ``stopped``: the run that it begins next is to be stopped."""
+    claimed for it already, ``stopped``: the run that it begins next is to be stopped.
+    ``ended`` is set when the next run has ended."""
 
     task: asyncio.Task[None] | None = None
     execution: Execution | None = None
     claimed: Claimed | None = None
     again: bool = False
     stopped: bool = False
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Runtime:
@@ -243,6 +245,16 @@ class Runtime:
         if worker is not None and worker.task is not None:
             await asyncio.wait({worker.task})
 
+    async def wait_run_ended(self, session_pk: int) -> None:
+        """Return when this process has ended a run of the session, or works on it no
+        more. A summary may follow."""
+        worker = self._workers.get(session_pk)
+        if worker is None or worker.task is None:
+            return
+        ended = asyncio.create_task(worker.ended.wait())
+        await asyncio.wait({worker.task, ended}, return_when=asyncio.FIRST_COMPLETED)
+        ended.cancel()
+
     @property
     def delta_interval(self) -> float:
         """Seconds between two frames of one answer."""
@@ -405,13 +417,15 @@ class Runtime:
             worker.execution.stop()
         try:
             await worker.execution.carry_out()
+            worker.ended.set()
         except Exception:
             logger.exception("run_not_finished", extra={"fields": {"run": str(claimed.run)}})
             await self._interrupt(claimed.run_pk, claimed.session_pk)
         else:
             await self._compact_if_due(worker.execution)
         finally:
-            worker.execution = None
+            worker.ended.set()  # in case it failed
+            worker.execution, worker.ended = None, asyncio.Event()
 
     async def _compact_if_due(self, execution: Execution) -> None:
         """After an answer to a new message of a person, and only then: neither opening

@@ -5,12 +5,13 @@ import json
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.core.management import CommandError, call_command
 
 from conversations.archive.sessions import archive_session, get_session
 from conversations.archive.turns import read_turns
 from conversations.archive.verify import verify_session
-from conversations.models import Run, Session, Workspace
+from conversations.models import Compaction, Run, Session, Workspace
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -51,6 +52,20 @@ def test_from_standard_input_each_line_is_a_message(
     send(*arguments, stdin="table\n\ncode\n", monkeypatch=monkeypatch)
     asked = [turn.content for turn in read_turns(session.pk) if turn.role == "user"]
     assert asked == ["table", "code"]
+
+
+def test_a_summary_is_finished_after_the_answer_is_printed(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings.LOOM, "keep_recent", 1)
+    send("--session", str(session.uuid), "long")
+    monkeypatch.setattr(settings.LOOM, "compact_at", 1)
+    printed = send("--session", str(session.uuid), "table")
+    assert printed.strip().endswith("restart the server.")
+    run = Run.objects.order_by("pk").last()
+    assert run is not None
+    assert (run.kind, run.state) == ("compact", "completed")
+    assert Compaction.objects.get().to_turn == 2
 
 
 def test_a_key_finds_its_session_again(workspace: Workspace) -> None:

@@ -84,6 +84,7 @@ class Command(BaseCommand):
                 all_completed &= state == COMPLETED
                 events = await runtime.readers.read(read_run_events, accepted.run_pk)
                 self._print(session, events, as_json=options["json"])
+            await runtime.wait_idle(session.pk)
         finally:
             await runtime.stop()
         return all_completed
@@ -129,7 +130,7 @@ def _messages(options: dict[str, Any]) -> Iterator[str]:
 async def _wait_for_end(runtime: Runtime, session_pk: int, run_pk: int) -> str:
     """The run's last state; whichever process carries it out."""
     while True:
-        await runtime.wait_idle(session_pk)
+        await runtime.wait_run_ended(session_pk)
         state = await runtime.readers.read(read_run_state, run_pk)
         if state in FINAL_STATES:
             return state
