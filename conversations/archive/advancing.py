@@ -17,7 +17,7 @@ from conversations.domain.events import Info, Payload
 from conversations.domain.session_state.facts import Facts, read_facts
 from conversations.domain.session_state.fold import fold_facts
 from conversations.domain.session_state.marks import STATE_EDIT, StateEdit, apply_edit, read_edit
-from conversations.domain.session_state.stored import dump_state, is_current, load_state
+from conversations.domain.session_state.stored import dump_state, load_state
 from conversations.domain.session_state.values import SessionState
 from conversations.domain.turns import AnyTurn
 
@@ -44,9 +44,9 @@ class Advance:
     state: str
     state_turn: int
 
-    @property
-    def is_behind(self) -> bool:
-        return self.state_turn != self.turn or not is_current(self.state)
+    def load(self) -> SessionState | None:
+        """None for a state that is behind."""
+        return load_state(self.state) if self.state_turn == self.turn else None
 
 
 def read_facts_of(turn: AnyTurn) -> Facts:
@@ -74,9 +74,9 @@ def advance_state(
     edits: Sequence[tuple[int, StateEdit]] = (),
 ) -> None:
     """Add turns, then edits, by their numbers; ``advance`` holds the text to store."""
-    if advance.is_behind or not (facts or edits):
+    state = advance.load() if facts or edits else None
+    if state is None:
         return
-    state = load_state(advance.state)
     for number, said in facts:
         state = fold_facts(state, number, said)
         advance.turn = number

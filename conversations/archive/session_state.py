@@ -21,7 +21,6 @@ from conversations.domain.session_state.marks import (
     StateEdit,
     dump_edit,
 )
-from conversations.domain.session_state.stored import load_state
 from conversations.domain.session_state.values import (
     DECISION,
     ERROR,
@@ -82,9 +81,7 @@ def read_state_view(session_pk: int) -> StateView:
 
 
 def _current(stored: StoredState) -> SessionState:
-    if stored.is_behind:
-        return read_state_at(stored.session_pk, stored.moment)
-    return load_state(stored.text)
+    return stored.load() or read_state_at(stored.session_pk, stored.moment)
 
 
 def _text(stored: StoredState, state: SessionState, moment: Moment) -> StateText:

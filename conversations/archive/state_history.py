@@ -13,10 +13,10 @@ from uuid import UUID
 
 from django.db import connection
 
-from conversations.domain.errors import NotFound
+from conversations.domain.errors import NotFound, Unavailable
 from conversations.domain.session_state.fold import fold_facts
 from conversations.domain.session_state.marks import drop_marks
-from conversations.domain.session_state.stored import PREFIX, dump_state, is_current, load_state
+from conversations.domain.session_state.stored import EMPTY, PREFIX, dump_state, load_state
 from conversations.domain.session_state.values import SessionState
 from conversations.domain.turns import StoredTurn
 from conversations.models import Rewind, Session, StateCheckpoint, Turn
@@ -47,10 +47,9 @@ class StoredState:
     text: str
     state_turn: int
 
-    @property
-    def is_behind(self) -> bool:
-        """Whether the text is not the state of the last turn by the rules in force."""
-        return self.state_turn != self.moment.turn or not is_current(self.text)
+    def load(self) -> SessionState | None:
+        """The state of the last turn, None if the text is not that: it is behind."""
+        return load_state(self.text) if self.state_turn == self.moment.turn else None
 
 
 _SELECT = (
@@ -78,19 +77,29 @@ def read_stored_state(session_pk: int) -> StoredState:
     )
 
 
-_START = StateCheckpoint(turn=0, seq=0, rewinds=0, state="")
+_START = StateCheckpoint(turn=0, seq=0, rewinds=0, state=EMPTY)
 
 
 def read_state_at(session_pk: int, moment: Moment) -> SessionState:
     """The state as it was then."""
     newest = _checkpoint(session_pk, moment, through=moment.turn)
     later = _rewinds(session_pk, after=newest.rewinds, through=moment.rewinds)
-    marked = drop_marks(load_state(newest.state), later)
+    marked = drop_marks(_load(newest), later)
     base, gone = _valid(session_pk, moment, newest, later)
-    state = load_state(base.state)
+    state = _load(base)
     for turn in active_turns(session_pk, base.turn, moment.turn, gone):
         state = fold_facts(state, turn.number, read_facts_of(turn))
     return state._replace(marks=marked.marks, edit_seq=marked.edit_seq)
+
+
+def _load(checkpoint: StateCheckpoint) -> SessionState:
+    state = load_state(checkpoint.state)
+    if state is None:
+        raise Unavailable(
+            "A checkpoint of the session state is damaged; rebuild_state makes it anew.",
+            code="state_damaged",
+        )
+    return state
 
 
 def _checkpoint(session_pk: int, moment: Moment, *, through: int) -> StateCheckpoint:
@@ -152,7 +161,7 @@ def store_rewound_state(session_pk: int) -> None:
     """Bring the state in line with a rewind that was just recorded and counted, in its
     transaction. A state that is behind stays so."""
     stored = read_stored_state(session_pk)
-    if stored.is_behind:
+    if stored.load() is None:
         return
     state = read_state_at(session_pk, stored.moment)
     text = dump_state(state)

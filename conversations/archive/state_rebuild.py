@@ -172,7 +172,7 @@ def rebuild_state(session_pk: int) -> bool:
 
 def catch_up_state(session_pk: int) -> None:
     """Rebuild the state if it is behind."""
-    if read_stored_state(session_pk).is_behind:
+    if read_stored_state(session_pk).load() is None:
         rebuild_state(session_pk)
 
 

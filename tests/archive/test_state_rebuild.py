@@ -182,6 +182,17 @@ def test_an_edit_of_a_session_from_before_is_kept(session: Session) -> None:
     assert check_state(session.pk) == ""
 
 
+def test_a_damaged_state_stops_nothing(session: Session) -> None:
+    write(session, message("We use tabs"))
+    before = read_state_text(session.pk)
+    Session.objects.filter(pk=session.pk).update(state='{"v":1,"tokens"')
+    assert read_state_text(session.pk) == before
+    write(session, message("Water the beans"))
+    assert 'current_focus: "Water the beans"' in read_state_text(session.pk).yaml
+    rebuild_state(session.pk)
+    assert check_state(session.pk) == ""
+
+
 def run(*arguments: str) -> tuple[int, str]:
     out, code = StringIO(), 0
     try:

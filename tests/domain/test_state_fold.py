@@ -4,14 +4,22 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from conversations.domain.jsontext import dump_json
 from conversations.domain.session_state.fold import fold_turn
 from conversations.domain.session_state.items import list_items
-from conversations.domain.session_state.stored import dump_state, load_state
+from conversations.domain.session_state.stored import dump_state, parse_state
 from conversations.domain.session_state.values import SessionState
 from conversations.domain.turns import NewTurn
 from tests.archive.state_story import answer, calls, message, result, used
+
+_NAMES = """
+id name input arguments args path paths command action text from to type tool_use model ok success
+exit_code read_file move_file shell_execute git session_state
+"""
+_names = st.text(max_size=5) | st.sampled_from(_NAMES.split())
 
 
 def fold(*turns: NewTurn) -> SessionState:
@@ -19,7 +27,7 @@ def fold(*turns: NewTurn) -> SessionState:
     state = SessionState()
     for number, turn in enumerate(turns, start=1):
         state = fold_turn(state, number, turn)
-        assert load_state(dump_state(state)) == state
+        assert parse_state(dump_state(state)) == state
     return state
 
 
@@ -249,6 +257,8 @@ def test_other_tools_fail_and_are_made_good_too() -> None:
         ("Add refresh tokens", "Add refresh tokens"),
         ("\n  First line  \nsecond", "First line"),
         ("x" * 300, "x" * 99 + "…"),
+        ("```python\nprint(1)\n```", "print(1)"),
+        ("<context>\nFirst line", "First line"),
         ("ok", "before"),
         ("Yes, go ahead!", "before"),
         ("thanks", "before"),
@@ -279,6 +289,48 @@ def test_the_focus_is_the_first_line_of_the_newest_message(text: str, focus: str
 )
 def test_whatever_a_turn_holds_it_can_be_folded(turn: NewTurn) -> None:
     fold(turn, *used("edit_file", {"path": "a\ud800\x00.py"}), turn)
+
+
+_json = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(_names, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(
+    calls=st.lists(st.dictionaries(_names, _json, max_size=5), max_size=4) | _json,
+    content=st.text() | _json.map(dump_json),
+    name=_names | st.none(),
+    metadata=_json,
+    role=st.sampled_from(["user", "assistant", "tool", "system", "ghost"]),
+)
+def test_any_json_can_be_folded(
+    calls: Any, content: str, name: str | None, metadata: Any, role: str
+) -> None:
+    told = {"tool_calls": dump_json(calls), "metadata": dump_json(metadata)}
+    turn = NewTurn(role=role, content=content, tool_name=name, **told)
+    fold(turn, NewTurn(role="assistant", content="", **told), turn, *edit("a.py"))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "exit code: 3",
+        "[exit code 3]",
+        "(exit 3)",
+        "Exit status 3",
+        "Process exited with code 3",
+        "Command failed with exit code 3",
+        "returncode=3",
+        "exit_code: 3",
+    ],
+)
+def test_a_command_that_says_its_exit_code_failed(line: str) -> None:
+    failed = shell("make", f"Error here\n{line}\n")
+    assert errors(*failed, *edit("a.c"), *shell("make", f"fine\n{line.replace('3', '0')}")) == [
+        "Error here — fixed by editing a.c (5)"
+    ]
 
 
 def test_items_have_ids_that_stay() -> None:

@@ -153,6 +153,12 @@ def test_what_is_pasted_is_not_said() -> None:
     assert find_decisions(text) == ()
 
 
+def test_what_a_program_put_into_a_message_is_not_said() -> None:
+    text = "<system-reminder>\nAlways use tabs.\n</system-reminder>\nNever use eval."
+    assert find_decisions(text) == ("Never use eval",)
+    assert find_decisions("<note>Always use tabs</note>\nNever use eval.") == ("Never use eval",)
+
+
 def test_of_a_long_paste_only_the_person_s_words_count() -> None:
     paste = "\n".join(f"Always write line {n}" for n in range(60))
     text = f"Never change this file.\n\n{paste}\n\nFrom now on read it first."

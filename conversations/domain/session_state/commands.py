@@ -43,7 +43,7 @@ _ERROR_WORD = re.compile(
     r"\b(?:error|fatal|failed|failure|panic|cannot|not found|no such)\b", re.IGNORECASE
 )
 _EXIT = re.compile(
-    r"^\W*(?:the |process |command )*(?:exit(?:ed|_code)?|return(?:ed)?[ _]?code)"
+    r"^\W*(?:the |process |command |failed |with )*(?:exit(?:ed|_code)?|return(?:ed)?[ _]?code)"
     r"(?: with| by)?(?: non-zero)?(?: (?:code|status))?\W*[:= ]\s*(-?\d+)\W*$",
     re.IGNORECASE,
 )

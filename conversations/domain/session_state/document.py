@@ -13,7 +13,7 @@ from conversations.domain.text import estimate_tokens
 
 from .facts import READ
 from .items import StateItem, list_items
-from .values import COMMIT, DECISION, ERROR, FILE, FOCUS, SessionState
+from .values import COMMIT, DECISION, ERROR, FILE, FOCUS, PATH_CHARS, SessionState
 
 MAX_TOKENS = 1_000
 
@@ -32,7 +32,7 @@ def write_yaml(state: SessionState, *, session: str, workspace: str, turn_count:
     head = [
         "session:",
         f"  id: {_scalar(session)}",
-        f"  workspace: {_scalar(workspace)}",
+        f"  workspace: {_scalar(workspace[-PATH_CHARS:])}",
         *([f"  model: {_scalar(state.model)}"] if state.model else []),
         f"  turn_count: {turn_count}",
         f"  total_tokens: {state.tokens}",

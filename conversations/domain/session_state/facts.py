@@ -69,6 +69,10 @@ _LOOKS_FAILED = re.compile(
 )
 _STRUCK = re.compile(r"Struck (d\d+\.\d+):")
 
+FOCUS_SCANNED = 4_000
+_MARKER = re.compile(r"\s*(?:```.*|~~~.*|</?[A-Za-z][\w-]*>)?\s*")
+"""A line that says nothing: blank, a fence, a tag by itself."""
+
 _ACKNOWLEDGED = re.compile(
     r"(?:ok(?:ay)?|yes|yep|yeah|y|no|sure|thanks?|thank you|thx|go on|go ahead|continue|proceed"
     r"|do it|please|great|good|perfect|nice|next|right|exactly|correct|cool|fine|done|and|it"
@@ -118,7 +122,8 @@ def read_facts(turn: AnyTurn) -> Facts:
 
 def _message_facts(turn: AnyTurn) -> Facts:
     text = turn.content
-    line = next((line for line in text[:20_000].splitlines() if line.strip()), "")
+    lines = text[:FOCUS_SCANNED].splitlines()
+    line = next((line for line in lines if not _MARKER.fullmatch(line)), "")
     is_said = not _ACKNOWLEDGED.fullmatch(line)
     return Facts(
         role=USER,

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from conversations.domain.text import one_line
 from conversations.domain.turns import ASSISTANT, TOOL, USER, AnyTurn
 
 from .commands import covers
@@ -161,7 +162,8 @@ def _resolved(failure: Failure, call: Call, place: int) -> tuple[Resolved, ...]:
         return ()
     how = " and ".join(failure.fixes)
     text = f"{failure.text} — fixed by {how}" if how else f"{failure.text} — gone when run again"
-    return (Resolved(f"e{call.turn}.{call.place}.{place}", text[:ITEM_CHARS], call.turn),)
+    text = one_line(text, limit=ITEM_CHARS)
+    return (Resolved(f"e{call.turn}.{call.place}.{place}", text, call.turn),)
 
 
 _DOING = {WRITE: "creating", EDIT: "editing", DELETE: "deleting", MOVE: "moving"}

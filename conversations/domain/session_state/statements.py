@@ -123,6 +123,7 @@ _PASTED = re.compile(
     r"|(?:ERROR|WARN(?:ING)?|INFO|DEBUG|FATAL|TRACE|Traceback|File \"|at \S+\()"
     r"|\w+(?:Error|Exception|Warning)\b|[\w.-]+@[\w.-]+[:$#]|--?\w+\s*$|\w+:\s*\{)"
 )
+_TAG = re.compile(r"\s*<([A-Za-z][\w-]*)>")
 _BULLET = re.compile(r"^\s{0,3}(?:[-*+•]|\d{1,2}[.)])\s+(?:\[[ xX]\]\s+)?")
 _ENDS = re.compile(r"(?<=[.!?…])[\"')\]]*\s+(?=[\w`\"'“(])|;\s+")
 _LEADING = re.compile(_FILLER, re.IGNORECASE)
@@ -131,10 +132,11 @@ _LEADING = re.compile(_FILLER, re.IGNORECASE)
 def find_decisions(text: str) -> tuple[str, ...]:
     """The decisions that this message states, at most five, each on one line of at
     most 160 characters."""
+    text = text[:SCANNED_CHARS]
     if not _is_hinted(text):
         return ()
     found: dict[str, str] = {}
-    for sentence in _sentences(text[:SCANNED_CHARS]):
+    for sentence in _sentences(text):
         decision = _decision(sentence) if _is_hinted(sentence) else ""
         if decision:
             found.setdefault(decision.casefold(), decision)
@@ -158,7 +160,7 @@ def _own_paragraphs(text: str) -> list[list[str]]:
     """The lines that the person wrote, by paragraph."""
     paragraphs: list[list[str]] = [[]]
     count = 0
-    for line in text.splitlines():
+    for line in _outside_tags(text.splitlines()):
         if line.strip():
             count += 1
             paragraphs[-1].append(line)
@@ -169,6 +171,18 @@ def _own_paragraphs(text: str) -> list[list[str]]:
         ends = paragraphs[:1] + paragraphs[1:][-1:]
         paragraphs = [lines for lines in ends if len(lines) <= SHORT_PARAGRAPH]
     return [[line for line in lines if not _PASTED.match(line)] for lines in paragraphs]
+
+
+def _outside_tags(lines: list[str]) -> Iterator[str]:
+    """Without what programs put between tags that stand on lines of their own."""
+    end = ""
+    for line in lines:
+        if end:
+            end = "" if end in line else end
+        elif (tag := _TAG.match(line)) and f"</{tag[1]}>" not in line:
+            end = f"</{tag[1]}>"
+        else:
+            yield line
 
 
 def _decision(sentence: str) -> str:

@@ -29,11 +29,6 @@ _ENCODER = JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 """Every text in a state is storable already."""
 
 
-def is_current(text: str) -> bool:
-    """Whether the text was written by the rules in force."""
-    return text == EMPTY or text.startswith(PREFIX)
-
-
 def dump_state(state: SessionState) -> str:
     parts = (f'"{name}":{_dump(getattr(state, name))}' for name in SessionState._fields)
     text = f"{PREFIX}{','.join(parts)}}}"
@@ -47,9 +42,19 @@ def _dump(part: Any) -> str:
     return _ENCODER.encode(part)
 
 
-def load_state(text: str) -> SessionState:
-    """Read what :func:`dump_state` wrote; the empty state for anything else."""
-    return _RECENT.find(text) or _parse(text)
+def load_state(text: str) -> SessionState | None:
+    """Read what :func:`dump_state` wrote, None for what these rules did not write or
+    what was damaged: the archive gives it again."""
+    if text == EMPTY:
+        return SessionState()
+    state = _RECENT.find(text)
+    if state is None and text.startswith(PREFIX):
+        try:
+            state = parse_state(text)
+        except (ValueError, KeyError, TypeError):
+            return None
+        _RECENT.add(text, state)
+    return state
 
 
 class _Recent:
@@ -75,10 +80,9 @@ class _Recent:
 _RECENT = _Recent()
 
 
-def _parse(text: str) -> SessionState:
-    value = load_json(text) if text.startswith(PREFIX) else None
-    if value is None:
-        return SessionState()
+def parse_state(text: str) -> SessionState:
+    """Raises ValueError, KeyError or TypeError for anything else."""
+    value = load_json(text)
     return SessionState(
         tokens=value["tokens"],
         model=value["model"],
