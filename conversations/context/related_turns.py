@@ -23,10 +23,11 @@ from conversations.domain.words import find_words, tokens_of_word
 
 from .common_words import COMMON
 
-MAX_CHARS, MAX_WORDS = 600, 16
-"""The part of a message that is looked at: what it is about is said in its beginning."""
+MAX_CHARS, MAX_WORDS = 600, 10
+"""The part of a message that is looked at, in which it is said what it is about, and the
+words of it that are looked up: first those that are not common."""
 
-OFTEN, OFTEN_IN_LONG_SESSIONS = 64, 500
+OFTEN, OFTEN_IN_LONG_SESSIONS = 64, 200
 """Turns with a word, from which on it tells nothing; in long sessions up to one in a
 hundred."""
 
@@ -87,7 +88,7 @@ def read_telling_words(text: str) -> list[Word]:
         tokens = [token for token in tokens_of_word(match[0]) if token not in STOP_TOKENS]
         if tokens:
             words[tuple(dict.fromkeys(tokens))] = None
-    return list(words)[:MAX_WORDS]
+    return sorted(words, key=COMMON.issuperset)[:MAX_WORDS]
 
 
 def choose_turns(evidence: "Evidence", *, asks: bool) -> list[int]:
