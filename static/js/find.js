@@ -88,6 +88,11 @@ body.addEventListener("click", (event) => {
   const button = event.target.closest("[data-step]");
   if (event.ctrlKey || event.metaKey || event.shiftKey) return;
   if (button) step(Number(button.dataset.step));
+  const again = event.target.closest(".count a");
+  if (again) {
+    event.preventDefault();
+    load(again.href, false);
+  }
   if (!hit) return;
   event.preventDefault();
   go(hit);

@@ -244,8 +244,8 @@ def test_a_session_of_another_member_names_its_owner(
 ) -> None:
     say(session, "Plant the beans")
     add_member(workspace, user_pk=other_user.pk, role="viewer")
-    assert "<span>ann</span>" in ask(browser_of(other_user), q="beans").text
-    assert "<span>ann</span>" not in ask(browser_of(user), q="beans").text
+    assert "<span>of ann</span>" in ask(browser_of(other_user), q="beans").text
+    assert "<span>of ann</span>" not in ask(browser_of(user), q="beans").text
 
 
 def test_what_staff_find_without_membership_is_logged(
@@ -347,6 +347,18 @@ def test_the_next_page_works_without_htmx(owner: Client, session: Session) -> No
     assert len(turns(page)) == 5
     assert "More of 25 turns" in page.text
     assert "Back to the first results" in page.text
+
+
+def test_the_end_of_the_best_is_not_taken_for_all(owner: Client, session: Session) -> None:
+    tell(session, *[NewTurn(role="user", content="Plant the beans")] * 450)
+    page = ask(owner, q="beans")
+    seen = len(turns(page))
+    while more(page):
+        assert "The best matches end here" not in page.text
+        page = owner.get(more(page))
+        seen += len(turns(page))
+    assert seen == 450 or "The best matches end here" in page.text
+    assert "The best matches end here" not in ask(owner, q="beans", order="newest").text
 
 
 @pytest.mark.parametrize("cursor", ["x", "9" * 400, "\0", "{}", "1~2~3", "-1", "🫘"])

@@ -42,12 +42,12 @@ class Surroundings:
     replaced: set[Place]
 
 
-def read_surroundings(hits: Sequence[Hit], *, neighbours: bool = True) -> Surroundings:
+def read_surroundings(hits: Sequence[Hit]) -> Surroundings:
     places = {(hit.session_pk, hit.turn) for hit in hits}
     wanted = {(pk, turn + step) for pk, turn in places for step in (-1, 1)} - places
     return Surroundings(
         sessions=_read_sessions({pk for pk, _ in places}),
-        lines=_read_lines(wanted) if neighbours else {},
+        lines=_read_lines(wanted),
         replaced=_find_replaced(places),
     )
 

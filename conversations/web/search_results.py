@@ -1,0 +1,131 @@
+"""What a search found, as its pages show it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import groupby
+
+from django.urls import reverse
+
+from conversations.archive.search import Hit, Query, Surroundings, mark_words, snippet
+from conversations.models import Session
+
+SNIPPET = 320
+"""Characters of a hit that are shown."""
+
+BEST = 200
+"""From so many matches on, not all may be among the best that are put in order."""
+
+_SPEAKERS = {"user": "Person", "assistant": "Assistant", "system": "System"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NeighbourLine:
+    speaker: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundTurn:
+    """A hit as the page shows it. ``pieces`` is its text, cut up where it matches."""
+
+    turn: int
+    url: str
+    speaker: str
+    created_at: datetime
+    pieces: list[tuple[str, bool]]
+    before: NeighbourLine | None
+    after: NeighbourLine | None
+    replaced: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundGroup:
+    """Hits of one session that follow each other. ``owner`` is empty for one's own."""
+
+    title: str
+    url: str
+    workspace: str
+    owner: str
+    archived: bool
+    hits: list[FoundTurn]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Results:
+    """A page of hits. ``more`` is the query string of the next one, if there is one;
+    ``missing`` are words that match nothing. ``newest`` is the query string of the
+    same in the order of time, if this is not."""
+
+    groups: list[FoundGroup]
+    total: int
+    total_is_bound: bool
+    missing: tuple[str, ...]
+    more: str
+    is_first: bool
+    newest: str
+
+    @property
+    def is_cut(self) -> bool:
+        """It ends here, but there may be more: only the best are put in order."""
+        return not self.more and bool(self.newest) and self.total >= BEST
+
+    @property
+    def counted(self) -> str:
+        """How many turns matched, and no more than is known."""
+        words = f"{self.total:,} turn{'' if self.total == 1 else 's'}"
+        words = f"at least {words}" if self.total_is_bound else words
+        words = words if self.is_first else f"more of {words}"
+        return words[0].upper() + words[1:]
+
+
+def group_hits(
+    hits: Sequence[Hit], *, query: Query, around: Surroundings, user_pk: int
+) -> list[FoundGroup]:
+    """What this person is shown of hits, in their order."""
+    show = _Show(user_pk=user_pk, query=query, around=around)
+    return [
+        show.group(around.sessions[pk], list(group))
+        for pk, group in groupby(hits, key=lambda hit: hit.session_pk)
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Show:
+    user_pk: int
+    query: Query
+    around: Surroundings
+
+    def group(self, session: Session, hits: list[Hit]) -> FoundGroup:
+        return FoundGroup(
+            title=session.title,
+            url=reverse("session", args=[session.uuid]),
+            workspace=session.workspace.name,
+            owner="" if session.owner_id == self.user_pk else session.owner.get_username(),
+            archived=session.archived_at is not None,
+            hits=[self.hit(hit) for hit in hits],
+        )
+
+    def hit(self, hit: Hit) -> FoundTurn:
+        return FoundTurn(
+            turn=hit.turn,
+            url=reverse("turn", args=[hit.session, hit.turn]),
+            speaker=_speaker(hit.role, hit.tool_name),
+            created_at=hit.created_at,
+            pieces=mark_words(snippet(hit.text, self.query, limit=SNIPPET), self.query),
+            before=self.line(hit.session_pk, hit.turn - 1),
+            after=self.line(hit.session_pk, hit.turn + 1),
+            replaced=(hit.session_pk, hit.turn) in self.around.replaced,
+        )
+
+    def line(self, session_pk: int, turn: int) -> NeighbourLine | None:
+        found = self.around.lines.get((session_pk, turn))
+        if found is None:
+            return None
+        return NeighbourLine(speaker=_speaker(found.role, found.tool_name), text=found.text)
+
+
+def _speaker(role: str, tool_name: str | None) -> str:
+    if role == "tool":
+        return tool_name or "Tool"
+    return _SPEAKERS.get(role, role)
