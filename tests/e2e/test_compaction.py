@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import BrowserContext, Page, expect
 
 from tests.wire.scenario import Scenario
 from tests.wire.server import WireThread
@@ -85,6 +85,32 @@ def test_it_works_without_javascript(
     expect(chat.page.get_by_text("The summary of turns 1–52 is undone.")).to_be_visible()
     row_of(chat.page).get_by_role("button", name="Undo the summary").click()
     expect(chat.page.get_by_text("This summary is undone already.")).to_be_visible()
+
+
+@pytest.mark.noisy
+def test_a_killed_server_leaves_all_as_it_was(
+    open_context: Callable[..., BrowserContext],
+    make_server: Callable[..., Server],
+    provider: WireThread,
+    wire: WireThread,
+) -> None:
+    server = make_server(ANTHROPIC_API_KEY=provider.key, ANTHROPIC_BASE_URL=provider.url)
+    page = open_context(storage_state=None).new_page()
+    page.goto(server.link)
+    chat = Chat(page, server).open(long_session(server, turns=60, title="The shed"))
+    wire.enqueue(Scenario(words=4000, rate=20))
+    summarise(page)
+    expect(chat.transcript).to_have_attribute("data-run-state", "running")
+    expect(page.get_by_text("Summarising turns 1–52")).to_be_visible()
+    server.kill()
+    server.start()
+    page.reload()
+    expect(page.get_by_text("while a summary was being written. Nothing")).to_be_visible()
+    expect(chat.transcript).to_have_attribute("data-run-state", "idle")
+    assert row_of(page).count() == 0
+    wire.enqueue(Scenario(text="As before."))
+    chat.ask("And now?")
+    assert "Row number 50" in json.dumps(wire.requests[-1]["messages"])
 
 
 def test_with_too_little_it_says_so(chat: Chat, wire: WireThread) -> None:
