@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 import yaml
 from django.contrib.auth.models import User
+from django.db import connection
 
+from conversations.archive.advancing import read_facts_of
 from conversations.archive.rewinds import append_rewind
 from conversations.archive.session_state import (
     edit_state,
@@ -13,7 +15,8 @@ from conversations.archive.session_state import (
     read_state_view,
     rebuild_state_text,
 )
-from conversations.domain.errors import Rejected, TooLarge
+from conversations.domain.errors import NotFound, Rejected, TooLarge, Unavailable
+from conversations.domain.turns import NewTurn
 from conversations.models import ChatEvent, Session, StateCheckpoint
 
 from .state_story import answer, message, used, write
@@ -106,6 +109,69 @@ def test_it_refuses_what_cannot_be(
         edit_state(session, actor_pk=None, action=action, item=item, text=text)
     assert raised.value.code == code
     assert not ChatEvent.objects.filter(session=session).exists()
+
+
+def test_a_file_can_be_struck_but_not_reworded(session: Session) -> None:
+    write(session, *used("read_file", {"path": "a.py"}))
+    [file] = ids(session, "file")
+    with pytest.raises(Rejected) as raised:
+        edit_state(session, actor_pk=None, action="edit", item=file, text="b.py")
+    assert raised.value.code == "state_action_impossible"
+    edit_state(session, actor_pk=None, action="strike", item=file)
+    assert ids(session, "file") == []
+
+
+def test_only_so_many_items_are_pinned(session: Session) -> None:
+    for number in range(21):
+        write(session, *used("read_file", {"path": f"{number}.py"}))
+        last = read_state_view(session.pk).items[-1].id
+        if number < 20:
+            edit_state(session, actor_pk=None, action="pin", item=last)
+    write(session, message("We use tabs"))
+    with pytest.raises(Rejected) as raised:
+        edit_state(session, actor_pk=None, action="pin", item="d43.0")
+    assert raised.value.code == "state_pins_full"
+
+
+def test_an_edit_whose_row_cannot_be_written_is_refused(session: Session) -> None:
+    write(session, message("We use tabs"))
+    before = read_state_text(session.pk)
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE conversations_chatevent RENAME TO elsewhere")
+    with pytest.raises(Unavailable):
+        edit_state(session, actor_pk=None, action="strike", item="d1.0")
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE elsewhere RENAME TO conversations_chatevent")
+    assert read_state_text(session.pk) == before
+
+
+def test_a_session_that_is_not_there_has_no_state() -> None:
+    with pytest.raises(NotFound):
+        read_state_text(7)
+
+
+def test_a_turn_is_kept_whatever_the_rules_make_of_it(caplog: pytest.LogCaptureFixture) -> None:
+    odd: Any = None
+    facts = read_facts_of(NewTurn(role="user", content=odd, token_count=3))
+    assert (facts.tokens, facts.focus) == (3, "")
+    assert "state_facts_failed" in caplog.text
+
+
+def test_a_rewind_of_a_state_that_is_behind_is_read_right(session: Session) -> None:
+    write(session, message("We use tabs"), message("Never use eval"))
+    Session.objects.filter(pk=session.pk).update(state_turn=0)
+    append_rewind(session, from_turn=2, from_seq=None, reason="reset", actor_pk=None)
+    assert state_of(session)["key_decisions"] == ["We use tabs (turn 1)"]
+
+
+def test_reading_the_state_is_one_query_however_long_the_session(
+    session: Session, django_assert_num_queries: Any
+) -> None:
+    write(session, *(message(f"We decided to plant row {n}") for n in range(120)))
+    with django_assert_num_queries(1):
+        read_state_text(session.pk)
+    with django_assert_num_queries(1):
+        read_state_view(session.pk)
 
 
 def test_a_rewind_takes_back_what_its_turns_said(session: Session) -> None:

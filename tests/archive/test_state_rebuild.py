@@ -5,12 +5,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from io import BytesIO, StringIO
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
 from django.core.management import call_command
-from django.db import connection
+from django.db import connection, connections
 from django.test.utils import CaptureQueriesContext
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -19,6 +20,7 @@ from conversations.archive.append import append
 from conversations.archive.export_sessions import session_lines
 from conversations.archive.import_sessions import ImportCounts, import_file
 from conversations.archive.import_targets import ImportTarget
+from conversations.archive.journal import append_chat_event
 from conversations.archive.rewinds import append_rewind
 from conversations.archive.session_state import (
     StateText,
@@ -34,6 +36,8 @@ from conversations.archive.state_rebuild import (
     rebuild_behind_states,
     rebuild_state,
 )
+from conversations.domain.errors import Unavailable
+from conversations.domain.events import Info
 from conversations.models import Session, StateCheckpoint, Workspace
 
 from .state_story import answer, calls, message, result, used, write
@@ -179,6 +183,70 @@ def test_an_edit_of_a_session_from_before_is_kept(session: Session) -> None:
     Session.objects.filter(pk=session.pk).update(state="{}", state_turn=0)
     edit_state(session, actor_pk=None, action="strike", item="d1.0")
     assert "tabs (" not in read_state_text(session.pk).yaml
+    assert check_state(session.pk) == ""
+
+
+def test_a_damaged_checkpoint_is_said_and_mended(session: Session) -> None:
+    write(session, message("We use tabs"))
+    edit_state(session, actor_pk=None, action="pin", item="d1.0")
+    StateCheckpoint.objects.filter(session=session).update(state='{"v":1,')
+    with pytest.raises(Unavailable, match="rebuild_state"):
+        rebuild_state_text(session.pk, turn=1, seq=1, rewinds=0)
+    rebuild_state(session.pk)
+    assert "tabs" in rebuild_state_text(session.pk, turn=1, seq=1, rewinds=0).yaml
+
+
+def test_events_that_only_look_like_edits_change_nothing(session: Session) -> None:
+    write(session, message("We use tabs"))
+    notices = [Info(text="state_edit"), Info(text="x", code="state_edit", data={"action": "pin"})]
+    for notice in notices:
+        append_chat_event(session, notice)
+    assert check_state(session.pk) == ""
+    assert not StateCheckpoint.objects.filter(session=session).exists()
+
+
+def test_rewinds_of_foreign_files_may_lie_anywhere(
+    session: Session, user: User, tmp_path: Path
+) -> None:
+    write(session, *(message(f"We decided to plant row {n}") for n in range(1, 250)))
+    lines = [*session_lines(session)]
+    for low, high in ((240, 245), (3, 120), (200, 201)):
+        rewind = {"from_turn": low, "to_turn": high, "from_seq": 1, "to_seq": 0}
+        lines.append(json.dumps({"type": "rewind", "reason": "edit", **rewind}))
+    copy = create_session(session.workspace, owner=user)
+    lines[0] = json.dumps(json.loads(lines[0]) | {"uuid": str(copy.uuid)})
+    target = ImportTarget(default_owner=user, root=tmp_path)
+    import_file(
+        BytesIO("\n".join(lines).encode()), target=target, counts=ImportCounts(), report=print
+    )
+    assert check_state(copy.pk) == ""
+    found = [item.turn for item in read_state_view(copy.pk).items if item.kind == "decision"]
+    assert found == [234, 235, 236, 237, 238, 239, 246, 247, 248, 249]
+    now = read_state_text(copy.pk)
+    assert rebuild_state_text(copy.pk, turn=now.turn, seq=now.seq, rewinds=3) == now
+    half = rebuild_state_text(copy.pk, turn=150, seq=now.seq, rewinds=2)
+    assert 'row 150"' in half.yaml
+    assert "(turn 121)" not in half.yaml
+    assert "(turn 2)" not in half.yaml
+    early = rebuild_state_text(copy.pk, turn=122, seq=now.seq, rewinds=2)
+    assert early.yaml.count("(turn ") == 4
+
+
+@pytest.mark.django_db(transaction=True)
+def test_many_writers_leave_the_state_that_their_turns_give(session: Session) -> None:
+    def work(number: int) -> None:
+        try:
+            for step in range(8):
+                write(session, message(f"We decided to plant row {number}.{step}"), answer())
+        finally:
+            connections.close_all()
+
+    threads = [Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert get_session(session.uuid).turn_count == 64
     assert check_state(session.pk) == ""
 
 

@@ -67,7 +67,8 @@ assert {PIN, UNPIN, REWORD, STRIKE, UNSTRIKE} == set(ACTIONS)
 
 def list_items(state: SessionState) -> tuple[tuple[StateItem, ...], tuple[StateItem, ...]]:
     """The items in force and those that were struck: each kind in the order of its
-    turns. Pinned ones stay beyond the limit of their kind, and count within it."""
+    turns. Pinned ones always stay and count within the limit of their kind, but half of
+    it is the newest's."""
     marks = {mark.id: mark for mark in state.marks}
     shown: list[StateItem] = []
     struck = [
@@ -139,12 +140,12 @@ def _marked(item: StateItem, mark: Mark) -> StateItem:
 
 
 def _limited(items: list[StateItem], kind: str) -> list[StateItem]:
-    """The newest of a kind, pinned ones first in line."""
+    """The pinned ones of a kind, and the newest of the others."""
     found = [item for item in items if item.kind == kind]
     pinned = [item for item in found if item.is_pinned]
     if kind == FOCUS:
         return (pinned or found)[-1:]
     others = [item for item in found if not item.is_pinned]
-    room = max(0, _LIMITS[kind] - len(pinned))
-    kept = {item.id for item in (*pinned, *(others[-room:] if room else ()))}
+    room = max(_LIMITS[kind] // 2, _LIMITS[kind] - len(pinned))
+    kept = {item.id for item in (*pinned, *others[-room:])}
     return [item for item in found if item.id in kept]
