@@ -364,7 +364,6 @@ class RunAdmin(OfSessionAdmin):
 
 @admin.register(ModelCall)
 class ModelCallAdmin(OfSessionAdmin):
-    session_path = "run__session"
     list_display = (
         "session",
         "run",
@@ -377,11 +376,7 @@ class ModelCallAdmin(OfSessionAdmin):
         "duration_ms",
         "created_at",
     )
-    list_select_related = ("run__session",)
-
-    @admin.display(description="session")
-    def session(self, call: ModelCall) -> str:
-        return str(call.run.session)
+    list_select_related = ("session", "run")
 
 
 @admin.register(ToolCall)

@@ -99,7 +99,13 @@ def fill(workspace: Workspace, user: User, *, times: int) -> None:
         )
         StateCheckpoint.objects.create(session=session, turn=9, seq=0, rewinds=0, state="{}")
         ModelCall.objects.create(
-            run=run, ordinal=0, model="m", manifest="{}", request_digest="", created_at=now
+            session=session,
+            run=run,
+            ordinal=0,
+            model="m",
+            manifest="{}",
+            request_digest="",
+            created_at=now,
         )
         ToolCall.objects.create(
             run=run, call_id="c", name="ls", state="completed", turn_number=1, created_at=now

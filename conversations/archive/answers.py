@@ -83,7 +83,11 @@ def append_failed_call(claimed: Claimed, *, call: CallRecord) -> None:
 
 def _insert_call(claimed: Claimed, call: CallRecord, *, turn_number: int | None) -> None:
     ModelCall.objects.create(
-        run_id=claimed.run_pk, created_at=timezone.now(), turn_number=turn_number, **asdict(call)
+        session_id=claimed.session_pk,
+        run_id=claimed.run_pk,
+        created_at=timezone.now(),
+        turn_number=turn_number,
+        **asdict(call),
     )
 
 

@@ -71,8 +71,12 @@ class Run(models.Model):
 
 class ModelCall(models.Model):
     """One request to the provider, with what it was given. Times in milliseconds,
-    cost in millionths of a US dollar; null: not reported."""
+    cost in millionths of a US dollar; null: not reported. ``session`` is the run's:
+    with it a turn's call is found at any age."""
 
+    session = models.ForeignKey(
+        Session, on_delete=models.PROTECT, related_name="model_calls", db_index=False
+    )
     run = models.ForeignKey(Run, on_delete=models.PROTECT, related_name="model_calls")
     ordinal = models.PositiveIntegerField()
     model = models.CharField(max_length=120)
@@ -95,6 +99,14 @@ class ModelCall(models.Model):
         ordering = ("run", "ordinal")
         constraints = (
             models.UniqueConstraint(fields=("run", "ordinal"), name="model_call_unique"),
+        )
+        indexes = (
+            models.Index(fields=("session", "id"), name="model_call_of_session"),
+            models.Index(
+                fields=("session", "turn_number", "id"),
+                condition=models.Q(turn_number__isnull=False),
+                name="model_call_of_turn",
+            ),
         )
 
     def __str__(self) -> str:

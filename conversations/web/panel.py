@@ -1,5 +1,4 @@
-"""What the chat's panel shows, each part a page of its own too: the session state and
-what the model was given."""
+"""The chat's panel, each part a page of its own too: the session state."""
 
 from typing import Any
 from uuid import UUID
@@ -71,18 +70,10 @@ def _state(
         "error": error.message if error else "",
     }
     status = error.status if error else 200
-    return _panel(request, found, access, "state", context, status=status)
+    return render_panel(request, found, access, "state", context, status=status)
 
 
-@login_required
-@require_safe
-def session_window(request: HttpRequest, uuid: UUID) -> HttpResponse:
-    """The window of the newest model call, and the calls before it."""
-    found, access = get_session_for(person(request), uuid)
-    return _panel(request, found, access, "window", {"heading": "Window"})
-
-
-def _panel(
+def render_panel(
     request: HttpRequest,
     found: Session,
     access: Access,
@@ -91,6 +82,7 @@ def _panel(
     *,
     status: int = 200,
 ) -> HttpResponse:
+    """A part of the panel: alone for the panel, with a frame as a page."""
     session = {
         "uuid": found.uuid,
         "title": found.title,

@@ -3,7 +3,7 @@
 from django.contrib.auth.views import LogoutView
 from django.urls import path, re_path
 
-from . import accounts, health, pages, panel, search, start
+from . import accounts, calls, health, pages, panel, search, start
 from .consumers import NoSessionConsumer, SessionConsumer
 
 urlpatterns = [
@@ -25,7 +25,23 @@ urlpatterns = [
     path("s/<uuid:uuid>/t/<int:number>/source/", pages.turn_source, name="turn_source"),
     path("s/<uuid:uuid>/state/", panel.session_state, name="session_state"),
     path("s/<uuid:uuid>/state/edit/", panel.session_state_edit, name="session_state_edit"),
-    path("s/<uuid:uuid>/window/", panel.session_window, name="session_window"),
+    path("s/<uuid:uuid>/window/", calls.session_window, name="session_window"),
+    path("s/<uuid:uuid>/calls/<int:number>/", calls.turn_call, name="turn_call"),
+    path(
+        "s/<uuid:uuid>/runs/<uuid:run>/<int:ordinal>/",
+        calls.model_call,
+        name="model_call",
+    ),
+    path(
+        "s/<uuid:uuid>/runs/<uuid:run>/<int:ordinal>/text/",
+        calls.model_call_text,
+        name="model_call_text",
+    ),
+    path(
+        "s/<uuid:uuid>/runs/<uuid:run>/<int:ordinal>/request.json",
+        calls.model_call_request,
+        name="model_call_request",
+    ),
     path("s/<uuid:uuid>/send/", pages.session_send, name="session_send"),
     path("s/<uuid:uuid>/rename/", pages.session_rename, name="session_rename"),
     path("s/<uuid:uuid>/pin/", pages.session_pin, name="session_pin"),

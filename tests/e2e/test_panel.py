@@ -7,7 +7,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from tests.e2e.conftest import NARROW, WIDE, Chat, settle, take_picture
 from tests.e2e.test_pages import violations
-from tests.wire.scenario import Scenario
+from tests.wire.scenario import Scenario, ToolCall
 from tests.wire.server import WireThread
 
 SHEET = {"width": 900, "height": 800}
@@ -187,3 +187,83 @@ def test_axe_finds_nothing_in_the_state(
     assert violations(page) == []
     take_picture(page, f"state-page-{width}")
     assert not page.evaluate("document.documentElement.scrollWidth > innerWidth")
+
+
+@pytest.fixture
+def looked(chat: Chat, wire: WireThread) -> Chat:
+    """A session with an answer of several calls, one of which failed."""
+    wire.enqueue(
+        Scenario(text="I look.", tools=(ToolCall(name="look", input={"path": "a.py"}),)),
+        Scenario(status=529, retry_after="0", times=1, text="A **bean** field."),
+    )
+    chat.ask("What is in a.py?")
+    return chat
+
+
+def test_what_the_model_saw_opens_from_an_answer(looked: Chat) -> None:
+    page = looked.page
+    link = page.get_by_role("link", name="What the model saw").last
+    link.focus()
+    page.keyboard.press("Enter")
+    shown = panel(page)
+    expect(shown.get_by_role("heading", name="What the model saw")).to_be_focused()
+    expect(shown.get_by_text("it is what was sent, to the byte")).to_be_visible()
+    expect(shown.get_by_role("listitem")).to_have_count(3)
+    expect(shown.get_by_text("failed: overloaded")).to_be_visible()
+    take_picture(page, "call-wide")
+    shown.get_by_role("link", name="Read it").click()
+    expect(shown.get_by_role("heading", name="The very text")).to_be_focused()
+    first = shown.locator("#text-1")
+    first.locator("summary").click()
+    expect(first).to_contain_text("What is in a.py?")
+    take_picture(page, "text-wide")
+    page.keyboard.press("Escape")
+    expect(shown).to_be_hidden()
+    expect(link).to_be_focused()
+
+
+def test_the_window_follows_the_calls(looked: Chat, wire: WireThread) -> None:
+    page = looked.page
+    page.locator("#meter").click()
+    shown = panel(page)
+    expect(shown.get_by_text("The newest call")).to_be_visible()
+    calls = shown.get_by_role("region", name="Calls", exact=True).get_by_role("listitem")
+    expect(calls).to_have_count(3)
+    wire.enqueue(Scenario(text="Yes."))
+    looked.ask("And beans?")
+    expect(calls).to_have_count(4)
+
+
+@pytest.mark.parametrize("viewport", [WIDE, NARROW], ids=["wide", "narrow"])
+def test_axe_finds_nothing_in_what_the_model_saw(
+    open_chat: Callable[..., Chat], wire: WireThread, viewport: dict[str, int]
+) -> None:
+    chat = open_chat(viewport=viewport).new()
+    wire.enqueue(Scenario(text="Yes."))
+    chat.ask("We use tabs. Do you?")
+    page, uuid = chat.page, chat.uuid
+    width = "wide" if viewport is WIDE else "narrow"
+    for name, path in {
+        "window": f"/s/{uuid}/window/",
+        "call": f"/s/{uuid}/calls/2/",
+        "no-call": f"/s/{uuid}/calls/1/",
+    }.items():
+        page.goto(chat.server.url + path)
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme)
+            assert violations(page) == [], name
+            take_picture(page, f"page-{name}-{width}-{scheme}")
+        assert not page.evaluate("document.documentElement.scrollWidth > innerWidth")
+    page.goto(f"{chat.server.url}/s/{uuid}/calls/2/")
+    page.get_by_role("link", name="Read it").click()
+    for summary in page.locator("details.text summary").all():
+        summary.click()
+    assert violations(page) == []
+    take_picture(page, f"page-text-{width}")
+    chat.open(uuid)
+    page.locator("#meter").click()
+    expect(panel(page).get_by_text("it is what was sent")).to_be_visible()
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        assert violations(page) == []
+        take_picture(page, f"panel-window-{width}-{scheme}")

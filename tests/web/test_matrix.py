@@ -13,10 +13,11 @@ from django.contrib import admin
 from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
+from django.utils import timezone
 
 from conversations.archive.accounts import create_sign_in_link
 from conversations.archive.messages import accept_message
-from conversations.models import Session, Workspace
+from conversations.models import ModelCall, Run, Session, Workspace
 
 from .conftest import ROLES, MakePerson, browser_of, say
 from .sockets import open_socket
@@ -78,6 +79,10 @@ TABLE: dict[str, Row] = {
     "turn_source": Row(get=readers(200), post=signed_in(405)),
     "session_state": Row(get=readers(200), post=signed_in(405)),
     "session_state_edit": Row(get=REFUSED, post=writers(400)),  # no action
+    "turn_call": Row(get=readers(200), post=signed_in(405)),
+    "model_call": Row(get=readers(200), post=signed_in(405)),
+    "model_call_text": Row(get=readers(200), post=signed_in(405)),
+    "model_call_request": Row(get=readers(200), post=signed_in(405)),
     "session_window": Row(get=readers(200), post=signed_in(405)),
     "session_find": Row(get=readers(200), post=signed_in(405)),
     "session_send": Row(get=REFUSED, post=writers(400)),  # nothing to send
@@ -129,7 +134,22 @@ def test_every_url_has_a_row() -> None:
 def addresses(workspace: Workspace, session: Session) -> dict[str, str]:
     """The address of every URL, with things that exist in its place."""
     say(session, "Plant the beans", "In May")
+    run = Run.objects.create(
+        session=session, client_id="client-0000", state="completed", created_at=timezone.now()
+    )
+    ModelCall.objects.create(
+        session=session,
+        run=run,
+        ordinal=0,
+        model="m",
+        manifest="{}",
+        request_digest="",
+        turn_number=2,
+        created_at=timezone.now(),
+    )
     values = {
+        "run": run.uuid,
+        "ordinal": 0,
         "slug": workspace.slug,
         "uuid": session.uuid,
         "number": 1,

@@ -1,0 +1,218 @@
+"""What one model call was given and what came of it, in words for its page."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from conversations.archive.model_calls import CallDetail, CallLine
+from conversations.domain.manifest import COMPACTION, Manifest
+from conversations.domain.text import cost_text
+from conversations.rendering.rows import STOP_WORDS, duration_text, number_text
+
+MOST_RANGES = 12
+"""Ranges of turns that are named; a session with many rewinds has more."""
+
+STRATEGIES = {
+    "archive": "What is left out can be looked up",
+    "sliding_window": "The newest turns, with a note of how many are left out",
+    "summarize": "A summary stands for what is left out",
+}
+PARTS = {
+    "system": "System prompt",
+    "tools": "Tools",
+    "history": "History",
+    "tail": "State and hint",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A piece of a fact; ``turn`` where it links to one."""
+
+    text: str
+    turn: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fact:
+    label: str
+    parts: list[Part]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    name: str
+    facts: list[Fact]
+
+
+def make_sections(
+    call: CallDetail,
+    manifest: Manifest | None,
+    *,
+    skills: list[str],
+    summarised: tuple[int, int] | None,
+) -> list[Section]:
+    """Without a manifest that can be read, what came of the call is left."""
+    sections = []
+    if manifest is not None:
+        sections = [
+            Section(name="Turns", facts=list(_turns(manifest))),
+            Section(name="Beside the turns", facts=list(_beside(manifest, skills, summarised))),
+            Section(name="Shortened", facts=list(_shortened(manifest))),
+            Section(name="Size in tokens", facts=list(_size(manifest, call.line))),
+        ]
+    sections.append(Section(name="What came of it", facts=list(_outcome(manifest, call.line))))
+    return [section for section in sections if section.facts]
+
+
+def _fact(label: str, *texts: Any) -> Fact:
+    return Fact(label=label, parts=[Part(text=str(text)) for text in texts])
+
+
+def _turns(manifest: Manifest) -> Iterator[Fact]:
+    ranges = [
+        Part(text=range_text(low, high), turn=low) for low, high in manifest.turns[:MOST_RANGES]
+    ]
+    more = len(manifest.turns) - MOST_RANGES
+    if more > 0:
+        ranges.append(Part(text=f"and {more} more"))
+    yield Fact(label="Given", parts=ranges or [Part(text="none")])
+    if manifest.head is not None:
+        head = Part(text=f"Turn {number_text(manifest.head)}, whose answer begins further down")
+        yield Fact(label="And", parts=[Part(text=head.text, turn=manifest.head)])
+    if manifest.floor is not None:
+        floor = Part(text=f"turn {number_text(manifest.floor)}", turn=manifest.floor)
+        yield Fact(label="Starts at", parts=[floor])
+    if manifest.left_out is not None:
+        yield _fact("Left out", _left_out(manifest.left_out))
+    if manifest.kind == COMPACTION:
+        yield _fact("For", "writing a summary of them")
+    elif manifest.strategy:
+        yield _fact("Rule", STRATEGIES.get(manifest.strategy, manifest.strategy))
+    if manifest.go_on:
+        yield _fact("Asked to", "go on where the answer ended")
+
+
+def _left_out(count: int) -> str:
+    if count == 0:
+        return "nothing"
+    return f"{number_text(count)} earlier turn{'' if count == 1 else 's'}, in the archive"
+
+
+def range_text(low: int, high: int) -> str:
+    return number_text(low) if low == high else f"{number_text(low)}\u2013{number_text(high)}"
+
+
+def _beside(
+    manifest: Manifest, skills: list[str], summarised: tuple[int, int] | None
+) -> Iterator[Fact]:
+    state = manifest.state
+    if state is not None:
+        yield _fact("Session state", f"after turn {number_text(state.turn)}", state.digest[:12])
+    elif manifest.version > 1 and manifest.kind != COMPACTION:
+        yield _fact("Session state", "empty")
+    if manifest.hint:
+        yield _fact("Hint", manifest.hint)
+    if summarised is not None:
+        yield _fact("Summary", f"of turns {range_text(*summarised)}")
+    if manifest.skills:
+        yield _fact("Skills", ", ".join(skills) or f"{len(manifest.skills)}, no longer kept")
+    if manifest.tools:
+        yield _fact("Tools", ", ".join(manifest.tools))
+
+
+def _shortened(manifest: Manifest) -> Iterator[Fact]:
+    for one in manifest.shortened:
+        sizes = f"{number_text(one.before)} → {number_text(one.after)} tokens"
+        label = f"Turn {number_text(one.turn)}"
+        yield Fact(label=label, parts=[Part(text=sizes, turn=one.turn)])
+
+
+def _size(manifest: Manifest, line: CallLine) -> Iterator[Fact]:
+    estimated = dict(manifest.estimated)
+    total = estimated.pop("total", None)
+    for name, tokens in estimated.items():
+        if tokens:
+            yield _fact(PARTS.get(name, name), f"about {number_text(tokens)}")
+    if total is not None:
+        yield _fact("In all", f"about {number_text(total)}")
+    if line.input_tokens is not None:
+        yield _fact("By the provider", number_text(line.input_tokens), *_error(total, line))
+    if manifest.ratio is not None:
+        yield _fact("Correction", f"estimates times {manifest.ratio:.2f}")
+    if manifest.limit is not None:
+        kept = f", {number_text(manifest.reserve)} kept for the answer" if manifest.reserve else ""
+        yield _fact("Limit", f"{number_text(manifest.limit)}{kept}")
+    if manifest.budget is not None:
+        yield _fact("Budget", number_text(manifest.budget))
+
+
+def _error(total: int | None, line: CallLine) -> list[str]:
+    """How far the estimate was off."""
+    if not total or not line.input_tokens:
+        return []
+    percent = round(100 * (1 - line.input_tokens / total))
+    if percent == 0:
+        return ["as estimated"]
+    return [f"{abs(percent)} % {'less' if percent > 0 else 'more'} than estimated"]
+
+
+def _outcome(manifest: Manifest | None, line: CallLine) -> Iterator[Fact]:
+    yield _fact("Model", line.model)
+    if line.error_code:
+        yield _fact("Failed", line.error_code.replace("_", " "))
+    elif line.stop_reason:
+        reason = line.stop_reason
+        yield _fact("Ended", STOP_WORDS.get(reason, reason.replace("_", " ")))
+    if manifest is not None and manifest.max_tokens is not None:
+        yield _fact("At most", f"{number_text(manifest.max_tokens)} tokens of answer")
+    yield from _usage(line)
+    if line.first_token_ms is not None:
+        yield _fact("First token after", duration_text(line.first_token_ms))
+    if line.duration_ms is not None:
+        yield _fact("Took", duration_text(line.duration_ms))
+    if manifest is not None and manifest.breakpoints:
+        yield _fact("Cache breakpoints", ", ".join(map(place_text, manifest.breakpoints)))
+
+
+def _usage(line: CallLine) -> Iterator[Fact]:
+    if line.input_tokens is not None:
+        yield _fact("Input", f"{number_text(line.input_tokens)} tokens")
+    for label, tokens in (
+        ("Read from cache", line.cache_read_tokens),
+        ("Written to cache", line.cache_write_tokens),
+    ):
+        if tokens is not None:
+            yield _fact(label, f"{number_text(tokens)} tokens", *_share(tokens, line))
+    if line.output_tokens is not None:
+        yield _fact("Output", f"{number_text(line.output_tokens)} tokens")
+    if cost := cost_text(line.cost_microusd):
+        yield _fact("Cost", f"${cost}", "list price")
+
+
+def _share(tokens: int, line: CallLine) -> list[str]:
+    return [f"{100 * tokens // line.input_tokens} %"] if line.input_tokens else []
+
+
+def place_text(place: tuple[str, int | None]) -> str:
+    """Where a breakpoint is: behind the tools, the system prompt or a message."""
+    name, number = place
+    if name == "messages" and number is not None:
+        return f"after message {number + 1}"
+    return f"after the {'system prompt' if name == 'system' else name}"
+
+
+def summary_of(line: CallLine) -> str:
+    """One line for a list."""
+    if line.error_code:
+        return f"failed: {line.error_code.replace('_', ' ')}"
+    parts = []
+    if line.input_tokens is not None:
+        parts.append(f"{number_text(line.input_tokens)} tokens in")
+        if line.input_tokens and line.cache_read_tokens:
+            parts.append(f"{100 * line.cache_read_tokens // line.input_tokens} % cached")
+    if line.output_tokens is not None:
+        parts.append(f"{number_text(line.output_tokens)} out")
+    if cost := cost_text(line.cost_microusd):
+        parts.append(f"${cost}")
+    return " · ".join(parts) or "no figures"

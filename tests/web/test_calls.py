@@ -1,0 +1,322 @@
+"""What the model saw: the pages of the records of model calls."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.contrib.auth.models import User
+from django.db import connection
+from django.http import HttpResponse
+from django.test import AsyncClient, Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+from django.utils import timezone
+
+from conversations.archive.sessions import create_session
+from conversations.models import ModelCall, Run, Session
+from conversations.runtime.current import current_runtime
+
+from .conftest import say
+
+pytestmark = pytest.mark.django_db
+
+HTMX = {"HX-Request": "true"}
+
+V1 = {
+    "v": 1,
+    "turns": [[3, 5], [9, 9]],
+    "floor": 3,
+    "estimated_tokens": 120,
+    "budget": 9000,
+    "go_on": False,
+    "system_tokens": 40,
+    "system_digest": "0" * 64,
+    "tools": ["read_file"],
+}
+V2 = {
+    "v": 2,
+    "model": "m",
+    "max_tokens": 8000,
+    "go_on": True,
+    "strategy": "archive",
+    "turns": [[1205, 1230]],
+    "floor": 1205,
+    "head": 1190,
+    "left_out": 1204,
+    "rewinds": 0,
+    "state": {"turn": 1230, "seq": 1400, "digest": "abcdef0123456789"},
+    "hint": "Turns 12 and 40 speak of beans.",
+    "skills": [999],
+    "compaction": 999,
+    "shortened": [{"turn": 1210, "from": 9000, "to": 3000}],
+    "limit": 200_000,
+    "reserve": 16_000,
+    "budget": 165_000,
+    "ratio": 1.13,
+    "estimated": {"system": 900, "tools": 700, "history": 30_000, "tail": 400, "total": 32_000},
+    "breakpoints": [["system", 0], ["messages", 41, 0]],
+    "tools": ["conversation_recall"],
+}
+
+
+def make_call(session: Session, manifest: Any, **fields: Any) -> ModelCall:
+    """A call of a run of its own, as an older version or a damaged disk left it."""
+    run = fields.pop("run", None) or Run.objects.create(
+        session=session,
+        client_id=f"client-{Run.objects.count():04}",
+        state="completed",
+        created_at=timezone.now(),
+    )
+    text = manifest if isinstance(manifest, str) else json.dumps(manifest)
+    values = {"ordinal": 0, "model": "claude-m", "request_digest": "f" * 64, "turn_number": 2}
+    return ModelCall.objects.create(
+        session=session, run=run, manifest=text, created_at=timezone.now(), **{**values, **fields}
+    )
+
+
+@pytest.fixture
+def answered(session: Session) -> Session:
+    say(session, "Plant the beans", "In May")
+    return session
+
+
+def of_turn(session: Session, turn: int = 2) -> str:
+    return reverse("turn_call", args=[session.uuid, turn])
+
+
+def words(response: HttpResponse) -> str:
+    return re.sub("[ \n]+", " ", re.sub("<[^>]+>", " ", response.text.partition("panel-part")[2]))
+
+
+def test_it_shows_what_the_model_was_given_and_what_came_of_it(
+    owner: Client, answered: Session
+) -> None:
+    make_call(
+        answered,
+        V2,
+        input_tokens=100,
+        cache_read_tokens=29_900,
+        cache_write_tokens=0,
+        output_tokens=55,
+        cost_microusd=12_345,
+        first_token_ms=800,
+        duration_ms=4_200,
+        stop_reason="max_tokens",
+    )
+    page = words(owner.get(of_turn(answered)))
+    for said in (
+        "1\u202f205\u20131\u202f230",
+        "1\u202f204 earlier turns, in the archive",
+        "Turn 1\u202f190, whose answer begins further down",
+        "after turn 1\u202f230 , abcdef012345",
+        "Turns 12 and 40 speak of beans.",
+        "9\u202f000 → 3\u202f000 tokens",
+        "estimates times 1.13",
+        "6 % less than estimated",
+        "about 32\u202f000",
+        "29\u202f900 tokens , 99 %",
+        "$0.01",
+        "800 ms",
+        "cut at the output limit",
+        "after the system prompt, after message 42",
+        "go on where the answer ended",
+        "conversation_recall",
+    ):
+        assert said in page, said
+    assert f'href="/s/{answered.uuid}/t/1210/"' in owner.get(of_turn(answered)).text
+
+
+def test_a_record_of_the_first_version_is_shown_with_what_it_has(
+    owner: Client, answered: Session
+) -> None:
+    make_call(answered, V1)
+    page = words(owner.get(of_turn(answered)))
+    assert "3\u20135 , 9" in page
+    assert "about 160" in page
+    assert "9\u202f000" in page
+    assert "recorded before requests could be rebuilt" in page
+    assert "Session state" not in page
+
+
+DAMAGED = [
+    "",
+    "{",
+    "[]",
+    "null",
+    "[" * 5000,
+    '{"turns": 3}',
+    '{"turns": [[1]]}',
+    '{"turns": [["a", "b"]]}',
+    '{"estimated": [1]}',
+    '{"hint": {}}',
+    '{"state": {"turn": null}}',
+    '{"shortened": [{}]}',
+    '{"breakpoints": [7]}',
+    '{"v": 2}',
+    '{"v": 2, "breakpoints": [["messages", "x"]]}',
+    '{"v": 2, "breakpoints": [[]]}',
+    '{"ratio": "x"}',
+    '{"floor": 1e999}',
+]
+
+
+@pytest.mark.parametrize("manifest", DAMAGED)
+def test_a_damaged_record_is_a_notice_and_no_error(
+    owner: Client, answered: Session, manifest: str
+) -> None:
+    call = make_call(answered, manifest)
+    where = [answered.uuid, call.run.uuid, 0]
+    for name in ("model_call", "model_call_text", "model_call_request"):
+        assert owner.get(reverse(name, args=where)).status_code == 200
+    page = owner.get(of_turn(answered))
+    assert "claude-m" in page.text
+    assert owner.get(reverse("session_window", args=[answered.uuid])).status_code == 200
+
+
+@pytest.mark.parametrize("manifest", DAMAGED[1:10])
+def test_the_notice_says_that_nothing_else_is_lost(
+    owner: Client, answered: Session, manifest: str
+) -> None:
+    make_call(answered, manifest)
+    assert "cannot be read" in owner.get(of_turn(answered)).text
+    assert "The turns themselves are whole." in owner.get(of_turn(answered)).text
+
+
+def test_a_turn_without_a_call_says_so(owner: Client, answered: Session) -> None:
+    page = owner.get(of_turn(answered, 1))
+    assert (page.status_code, "No model call is recorded" in page.text) == (200, True)
+    assert owner.get(of_turn(answered, 3)).status_code == 404
+
+
+def test_failed_calls_of_the_answer_are_listed(owner: Client, answered: Session) -> None:
+    failed = make_call(answered, V2, turn_number=None, error_code="rate_limited")
+    make_call(answered, V2, run=failed.run, ordinal=1)
+    page = owner.get(of_turn(answered)).text
+    address = reverse("model_call", args=[answered.uuid, failed.run.uuid, 0])
+    assert f'href="{address}"' in page
+    assert "failed: rate limited" in page
+    assert "A call that gave no turn" in owner.get(address).text
+
+
+def test_a_call_of_another_session_is_not_found(
+    owner: Client, answered: Session, user: User
+) -> None:
+    other = create_session(answered.workspace, owner=user)
+    call = make_call(other, V2)
+    for name in ("model_call", "model_call_text", "model_call_request"):
+        address = reverse(name, args=[answered.uuid, call.run.uuid, 0])
+        assert owner.get(address).status_code == 404, name
+    assert "No model call is recorded" in owner.get(of_turn(answered)).text
+
+
+def test_the_window_lists_the_calls_by_pages(owner: Client, answered: Session) -> None:
+    for _ in range(40):
+        make_call(answered, V2)
+    address = reverse("session_window", args=[answered.uuid])
+    seen: list[str] = []
+    for _ in range(4):
+        page = owner.get(address, headers=HTMX)
+        seen += re.findall(r'<li><a href="([^"]+)"', page.text)
+        more = re.search(r'href="([^"]+before=\d+)"', page.text)
+        if more is None:
+            break
+        address = more[1]
+    assert len(seen) == len(set(seen)) == 40
+    assert owner.get(address.split("?")[0] + "?before=x").status_code == 400
+
+
+def test_neither_age_nor_calls_cost_a_query(owner: Client, answered: Session) -> None:
+    costs = []
+    for count in (1, 30):
+        for _ in range(count):
+            make_call(answered, V2)
+        for address in (of_turn(answered), reverse("session_window", args=[answered.uuid])):
+            owner.get(address, headers=HTMX)
+            with CaptureQueriesContext(connection) as queries:
+                assert owner.get(address, headers=HTMX).status_code == 200
+            costs.append(len(queries))
+    assert costs[:2] == costs[2:]
+
+
+def test_the_number_of_turns_is_found_by_an_index(answered: Session) -> None:
+    calls = ModelCall.objects.filter(session=answered.pk, turn_number=2).order_by("-pk")
+    plan = calls.explain()
+    assert "model_call_of_turn" in plan
+
+
+@pytest.fixture
+async def browser(transactional_db: None, runtime_ends: None, user: User) -> AsyncClient:
+    client = AsyncClient()
+    await client.aforce_login(user, backend="django.contrib.auth.backends.ModelBackend")
+    return client
+
+
+@pytest.fixture
+async def call(browser: AsyncClient, session: Session) -> ModelCall:
+    """A real call: a message by a form, answered by the demo model."""
+    data = {"text": "We use tabs, never spaces. <b>Bold</b>", "client_id": "client-0001"}
+    await browser.post(reverse("session_send", args=[session.uuid]), data)
+    await (await current_runtime()).wait_idle(session.pk)
+    return await ModelCall.objects.select_related("run").aget()
+
+
+def text_of(session: Session, call: ModelCall, query: str = "") -> str:
+    where = [session.uuid, call.run.uuid, call.ordinal]
+    return reverse("model_call_text", args=where) + query
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_the_very_text_is_rebuilt_and_checked(
+    browser: AsyncClient, session: Session, call: ModelCall
+) -> None:
+    page = await browser.get(text_of(session, call))
+    assert "it is what was sent, to the byte" in page.text
+    assert "System prompt" in page.text
+    assert "We use tabs, never spaces. &lt;b&gt;Bold&lt;/b&gt;" in page.text
+    verdict = await browser.get(text_of(session, call, "?check=1"), headers=HTMX)
+    assert verdict.text.startswith('<p class="verdict" data-matches="yes">')
+    assert "to the byte" in (await browser.get(of_turn(session))).text
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_what_does_not_match_is_said(
+    browser: AsyncClient, session: Session, call: ModelCall
+) -> None:
+    await ModelCall.objects.aupdate(request_digest="0" * 64)
+    assert "the digests differ" in (await browser.get(text_of(session, call))).text
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_the_request_can_be_kept(
+    browser: AsyncClient, session: Session, call: ModelCall
+) -> None:
+    where = [session.uuid, call.run.uuid, call.ordinal]
+    response = await browser.get(reverse("model_call_request", args=where))
+    assert response["Content-Disposition"] == 'attachment; filename="request-2.json"'
+    kept = json.loads(response.text)
+    assert (kept["matches"], kept["digest"]) == (True, call.request_digest)
+    assert "We use tabs" in kept["request"]["messages"][0]["content"][0]["text"]
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_one_part_can_be_read_alone(
+    browser: AsyncClient, session: Session, call: ModelCall
+) -> None:
+    alone = (await browser.get(text_of(session, call, "?part=system"))).text
+    assert "You" in alone
+    assert "We use tabs" not in alone.partition("<pre")[2]
+    for odd in ("?part=99", "?part=x", "?from=999999", "?from=1"):
+        assert (await browser.get(text_of(session, call, odd))).status_code == 200
+    assert (await browser.get(text_of(session, call, "?from=x"))).status_code == 400
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_the_window_shows_the_newest_call(
+    browser: AsyncClient, session: Session, call: ModelCall
+) -> None:
+    page = await browser.get(reverse("session_window", args=[session.uuid]))
+    assert "The newest call, for turn 2" in page.text
+    await sync_to_async(session.refresh_from_db)()
+    assert f"{session.context_tokens}" in page.text.replace("\u202f", "")

@@ -1,0 +1,68 @@
+"""A request of any size is shown a part at a time."""
+
+from typing import Any
+
+from conversations.domain.stream import ModelRequest
+from conversations.web.request_text import MESSAGES, SHOWN, make_page, make_single
+
+
+def request(*texts: str, **fields: Any) -> ModelRequest:
+    messages = [
+        {"role": "assistant" if n % 2 else "user", "content": [{"type": "text", "text": text}]}
+        for n, text in enumerate(texts)
+    ]
+    return ModelRequest(model="m", messages=messages, **fields)
+
+
+def test_the_newest_messages_come_first_and_all_can_be_reached() -> None:
+    long = request(*(f"message {n}" for n in range(1, 96)))
+    page = make_page(long, start=None)
+    assert (page.first, page.last, page.count, page.later) == (76, 95, 95, None)
+    seen = {text.key for text in page.messages}
+    while page.earlier is not None:
+        page = make_page(long, start=page.earlier)
+        seen |= {text.key for text in page.messages}
+    assert len(seen) == 95
+    assert make_page(long, start=1).later == MESSAGES + 1
+
+
+def test_a_page_is_bounded_whatever_the_window_holds() -> None:
+    page = make_page(request(*["x" * 500_000] * 60), start=None)
+    assert sum(len(text.text) for text in page.messages) == MESSAGES * SHOWN
+    assert page.messages[0].left_out == 500_000 - SHOWN
+
+
+def test_one_text_can_be_had_alone() -> None:
+    one = request("a" * 9000, system=[{"type": "text", "text": "Be brief."}], tools=[{"name": "t"}])
+    single = make_single(one, "1")
+    assert single is not None
+    assert (len(single.messages[0].text), single.messages[0].left_out) == (9000, 0)
+    for key, text in (("system", "Be brief."), ("tools", '{"name":"t"}')):
+        found = make_single(one, key)
+        assert found is not None
+        assert found.head[0].text == text
+    for key in ("2", "0", "", "x", "-1", "²", "9" * 40):
+        assert make_single(one, key) is None
+
+
+def test_blocks_that_are_no_text_are_shown_as_sent() -> None:
+    blocks: list[dict[str, Any]] = [
+        {"type": "thinking", "thinking": "hm", "signature": "s"},
+        {"type": "tool_use", "id": "1", "name": "look", "input": {"path": "a"}},
+    ]
+    results = [{"type": "tool_result", "tool_use_id": "1", "content": "\ud800 broken"}]
+    sent = ModelRequest(
+        model="m",
+        messages=[
+            {"role": "user", "content": "plain"},
+            {"role": "assistant", "content": blocks},
+            {"role": "user", "content": results},
+        ],
+    )
+    page = make_page(sent, start=None)
+    assert [text.name for text in page.messages] == [
+        *("1 · Person", "2 · Assistant", "3 · Tool result")
+    ]
+    assert '"name":"look"' in page.messages[1].text
+    assert page.messages[2].text == "[tool_result 1]\n\ufffd broken"
+    assert page.head == []
