@@ -128,7 +128,7 @@ document.addEventListener("visibilitychange", () => {
 });
 
 start(sync);
-if (location.hash.startsWith("#find")) import("./find.js");
+if (location.hash) import("./find.js");
 const socket = new Socket({
   address: () => `${dataset.socket}?after=${cursor()}&rewinds=${dataset.rewinds}`,
   onFrame: take,

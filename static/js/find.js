@@ -1,5 +1,5 @@
 // Finding in the session: hits in the panel, one after the other in the transcript.
-// Loaded with the first use, and by an address that ends in #find.
+// Loaded with the first use, and with a page that such a hit has led to.
 import { byId, create, find } from "./dom.js";
 import { allHits, leaveWords, wordsOf } from "./hits.js";
 import { close, load, show } from "./panel.js";

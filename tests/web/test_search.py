@@ -19,7 +19,7 @@ from django.urls import reverse
 from conversations.archive.append import append
 from conversations.archive.rewinds import append_rewind
 from conversations.archive.sessions import archive_session, create_session
-from conversations.archive.workspaces import add_member, create_workspace
+from conversations.archive.workspaces import add_member, create_workspace, remove_member
 from conversations.domain.turns import NewTurn
 from conversations.models import Session, Workspace
 
@@ -237,6 +237,18 @@ def test_a_cursor_of_somebody_elses_search_opens_nothing(
     page = owner.get(theirs)
     assert {uuid for uuid, _ in hits(page)} <= {str(session.uuid)}
     assert "Hide the" not in page.text
+
+
+def test_who_leaves_a_workspace_finds_nothing_there_any_more(
+    session: Session, viewer: User, workspace: Workspace
+) -> None:
+    say(session, *["Plant the beans"] * 30)
+    browser = browser_of(viewer)
+    page = ask(browser, q="beans")
+    assert turns(page)
+    remove_member(workspace, user_pk=viewer.pk)
+    assert turns(browser.get(more(page))) == turns(ask(browser, q="beans")) == []
+    assert ask(browser, q="beans", workspace="garden").status_code == 400
 
 
 def test_a_session_of_another_member_names_its_owner(
