@@ -34,7 +34,7 @@ RESERVE = 500
 
 BUDGET = OUTPUT_TOKENS - RESERVE
 
-ARGUMENT_CHARS, CALL_CHARS = 120, 400
+ARGUMENT_CHARS, CALL_CHARS = 120, 200
 """Characters of one argument, and of a call's line, where a call is not quoted whole."""
 
 MAX_PIECE = 4 * BUDGET
@@ -167,7 +167,7 @@ def _head_of(turn: PastTurn, call: PastCall | None, *, is_hit: bool) -> str:
         facts.append("match")
     who = turn.role
     if turn.role == TOOL:
-        who = line_of_call(call) if call else f"tool:{one_line(turn.tool_name, limit=80)}"
+        who = line_of_call(call) if call else f"tool:{one_line(turn.tool_name, limit=60)}"
     replaced = " (replaced)" if turn.is_replaced else ""
     return f"[Turn {turn.number}] {clean(who)}: ({', '.join(facts)}){replaced}"
 
@@ -184,7 +184,7 @@ def line_of_call(call: PastCall) -> str:
         f"{one_line(str(name), limit=40)}={_argument(value)}"
         for name, value in call.arguments.items()
     )
-    return clean(f"tool:{one_line(call.name, limit=80)}({one_line(shown, limit=CALL_CHARS)})")
+    return clean(f"tool:{one_line(call.name, limit=60)}({one_line(shown, limit=CALL_CHARS)})")
 
 
 def whole_arguments(call: PastCall) -> str:

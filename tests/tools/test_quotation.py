@@ -1,0 +1,71 @@
+"""Quotations stay within their size, whatever is quoted."""
+
+from datetime import UTC, datetime
+from uuid import UUID
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from conversations.archive.recall import PastCall, PastTurn
+from conversations.domain.text import estimate_tokens
+from conversations.tools.recall.passages import make_finder
+from conversations.tools.recall.quotation import BEGIN, BUDGET, END, Group, fit, quote, say_turn
+from conversations.tools.recall.request import MAX_LIMIT
+
+OTHER = UUID("99999999-2222-4333-8444-555555555555")
+
+TEXTS = st.builds(
+    lambda unit, count, word: unit * count + word + unit * count,
+    st.sampled_from(["word ", "漢字", "🌻", "\n", "{}[];", "x" * 400 + " "]),
+    st.integers(0, 3_000),
+    st.sampled_from(["", " zinnia "]),
+)
+CALLS = st.lists(st.dictionaries(st.sampled_from(["path", "text", "漢" * 50]), TEXTS), max_size=8)
+
+
+def past_turn(number: int, role: str, text: str, calls: list[dict[str, str]]) -> PastTurn:
+    made = [PastCall(turn=number, call_id="a", name="漢" * 90, arguments=call) for call in calls]
+    return PastTurn(
+        number=number,
+        role=role,
+        text=text,
+        length=len(text),
+        created_at=datetime(2026, 3, 1, tzinfo=UTC),
+        tool_name="bash" if role == "tool" else "",
+        call_id="a",
+        calls=made if role == "assistant" else [],
+        ok=None,
+        is_complete=True,
+        is_replaced=False,
+    )
+
+
+TURNS = st.tuples(st.sampled_from(["user", "assistant", "tool"]), TEXTS, CALLS)
+
+
+@settings(deadline=None, max_examples=40)
+@given(groups=st.lists(st.lists(TURNS, min_size=1, max_size=3), min_size=1, max_size=MAX_LIMIT))
+def test_any_hits_with_their_neighbours_fit(
+    groups: list[list[tuple[str, str, list[dict[str, str]]]]],
+) -> None:
+    find = make_finder("zinnia")
+    quoted = []
+    for place, turns in enumerate(groups):
+        said = [
+            message
+            for offset, (role, text, calls) in enumerate(turns)
+            for message in say_turn(
+                past_turn(place * 10 + offset + 1, role, text, calls),
+                find=find if offset == len(turns) // 2 else None,
+            )
+        ]
+        quoted.append(Group(said=said, session=OTHER))
+    fitted = fit(quoted, budget=BUDGET)
+    output = quote(fitted)
+    hits = [message for group in fitted for message in group.said if message.is_hit]
+    assert estimate_tokens(output) <= BUDGET + 300
+    assert len(hits) == len(groups)
+    for message in hits:
+        assert ("zinnia" in message.render()) == ("zinnia" in message.text)
+    assert output.startswith(BEGIN)
+    assert output.endswith(END)
