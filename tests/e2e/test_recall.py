@@ -9,7 +9,10 @@ from tests.e2e.conftest import NARROW, WIDE, Chat, Server, take_picture
 from tests.wire.scenario import Scenario, ToolCall
 from tests.wire.server import WireThread
 
-SEARCH = ToolCall(name="conversation_recall", input={"action": "search", "query": "zinnia"})
+SEARCH = ToolCall(
+    name="conversation_recall",
+    input={"action": "search", "query": "Which colour has it, the zinnia?"},
+)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -23,7 +26,7 @@ def test_a_recall_says_what_it_looked_up_and_links_to_the_turns(
     wire.enqueue(Scenario(tools=(SEARCH,), text="Let me look."), Scenario(text="It is red."))
     chat.ask("Which colour has it?")
     row = chat.page.locator('#rows [data-event-type="tool_call_completed"]')
-    expect(row.locator("summary code")).to_have_text('search "zinnia"')
+    expect(row.locator("summary code")).to_have_text('search "Which colour has it, the zinnia?"')
     row.locator("summary").click()
     link = row.get_by_role("link", name="[Turn 1]")
     expect(link).to_have_attribute("href", f"/s/{chat.uuid}/t/1/")
