@@ -26,6 +26,7 @@ from benchmarks.history import (
 from benchmarks.pages import PageReader, PageSocket
 from benchmarks.processes import Server, Wire, running_server, running_wire
 from conversations.archive.append import NewEvent, append, prepare_event
+from conversations.archive.session_state import read_state_text, rebuild_state_text
 from conversations.archive.sessions import get_session
 from conversations.archive.transcript import read_page
 from conversations.domain.cursors import parse_cursor
@@ -120,7 +121,7 @@ def _compared(name: str, work: Callable[[int], object], rounds: int) -> list[Fig
 
 
 def _reading(pair: Pair, rounds: int) -> list[Figure]:
-    uuids = (pair.old.uuid, pair.young.uuid)
+    uuids, pks = (pair.old.uuid, pair.young.uuid), (pair.old.pk, pair.young.pk)
 
     def read_opening(which: int) -> object:
         return read_page(get_session(uuids[which]), limit=OPENING)
@@ -129,7 +130,14 @@ def _reading(pair: Pair, rounds: int) -> list[Figure]:
         before = parse_cursor(pair.older[which])
         return read_page(get_session(uuids[which]), limit=OLDER, before=before)
 
+    def read_early_state(which: int) -> object:
+        session = (pair.old, pair.young)[which]
+        turn = session.turn_count - YOUNG_TURNS // 2 - 1
+        return rebuild_state_text(session.pk, turn=turn, seq=session.last_seq, rewinds=0)
+
     return [
+        *_compared("session state", lambda which: read_state_text(pks[which]), rounds),
+        *_compared("session state of an earlier turn", read_early_state, rounds),
         *_compared(f"opening page, {OPENING} rows, archive", read_opening, rounds),
         *_compared(f"older page, {OLDER} rows, archive", read_older, rounds),
     ]

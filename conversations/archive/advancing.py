@@ -1,7 +1,7 @@
 """The session state moves on with every append, in its transaction.
 
 What a turn says is read before the lock; under it the stored state is parsed, the
-turns are added and the text goes back with the session's counters. Every hundredth
+turns are added and the text goes back with the session's counters. Every fiftieth
 turn and every edit leaves a checkpoint.
 
 A session whose state is behind (written before there was one, or by other rules) is
@@ -23,7 +23,7 @@ from conversations.domain.turns import AnyTurn
 
 logger = logging.getLogger(__name__)
 
-CHECKPOINT_TURNS = 100
+CHECKPOINT_TURNS = 50
 
 LEFT_BEHIND = -1
 """The turn of a state that is not kept up to date until it is rebuilt."""

@@ -2,7 +2,7 @@
 
 A moment is a turn, an event and a number of rewinds. In the life of a session all
 three only grow, and every rewind and every edit leaves a checkpoint; so between a
-moment and the newest checkpoint before it lie fewer than a hundred turns, all of them
+moment and the newest checkpoint before it lie fewer than fifty turns, all of them
 active, and no edit. Where history was imported, or the moment never was, rewinds that
 the checkpoint does not know decide how far back to go.
 """

@@ -62,7 +62,7 @@ class Rebuilt:
 
 
 def fold_session(session_pk: int, moment: Moment) -> Rebuilt:
-    """Everything up to a moment. Memory grows by one state for a hundred turns."""
+    """Everything up to a moment. Memory grows by one state for fifty turns."""
     rebuilt = Rebuilt(moment=moment)
     happenings = _happenings(session_pk, moment)
     following = next(happenings, None)

@@ -8,7 +8,7 @@ from .sessions import Session
 
 class StateCheckpoint(models.Model):
     """The state after turn ``turn`` and the edit that is event ``seq`` (0: none yet),
-    when the session had ``rewinds`` rewinds. One every hundred turns, one after each
+    when the session had ``rewinds`` rewinds. One every fifty turns, one after each
     rewind and one after each edit. Derived: ``rebuild_state`` makes it anew."""
 
     session = models.ForeignKey(

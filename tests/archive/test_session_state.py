@@ -191,6 +191,6 @@ def test_a_rewind_reaches_back_behind_checkpoints(session: Session) -> None:
     texts = {150: read_state_text(session.pk)}
     append_rewind(session, from_turn=151, from_seq=None, reason="reset", actor_pk=None)
     assert state_of(session)["key_decisions"][-1] == "We decided to plant row 149 (turn 150)"
-    assert StateCheckpoint.objects.filter(session=session).count() == 3
+    assert StateCheckpoint.objects.filter(session=session).count() == 6
     then = rebuild_state_text(session.pk, turn=250, seq=0, rewinds=0)
     assert then == texts[150]
