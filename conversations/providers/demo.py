@@ -12,6 +12,7 @@ from itertools import count
 from typing import Any
 
 from conversations.domain.errors import ProviderError
+from conversations.domain.searchable import RECALL_TOOL
 from conversations.domain.stream import (
     Block,
     BlockCompleted,
@@ -44,7 +45,6 @@ DEMO_MODEL = ModelInfo(
     id="demo", name="Demo model", max_input_tokens=200_000, max_output_tokens=8_192
 )
 TOOL_KEYWORDS = {"tool", "recall"}
-RECALL_TOOL = "conversation_recall"
 # Values for the required arguments of a tool, by their type in its schema.
 SAMPLE_VALUES: dict[str, Any] = {
     "integer": 1,

@@ -6,9 +6,6 @@ from uuid import UUID
 
 from conversations.domain.text import one_line, storable
 
-RECALL = "conversation_recall"
-"""The tool whose rows these are."""
-
 LINE_CHARS = 100
 
 _HEAD = re.compile(r"^\[(?:Turn (?P<turn>\d{1,15})|Session (?P<session>[0-9a-f-]{36}))\]", re.M)

@@ -17,10 +17,11 @@ from django.utils.safestring import mark_safe
 from conversations.domain import events
 from conversations.domain.events import Fallback, Payload
 from conversations.domain.jsontext import dump_json
+from conversations.domain.searchable import RECALL_TOOL
 from conversations.domain.text import one_line, storable
 
 from .markdown import render_markdown, render_person_text, render_plain
-from .recall import RECALL, link_turns, recall_line
+from .recall import link_turns, recall_line
 
 LONG_TEXT = 100_000
 """Characters of one row that a page carries; the rest is one click away."""
@@ -102,7 +103,7 @@ def _tool_call(
 ) -> dict[str, Any]:
     arguments = payload.arguments
     text = arguments if isinstance(arguments, str) else _pretty(arguments)
-    is_recall = payload.name == RECALL
+    is_recall = payload.name == RECALL_TOOL
     output = getattr(payload, "output", "")
     shown, left_out = _shortened(output, LONG_TEXT if is_recall else LONG_OUTPUT)
     html = render_plain(shown)

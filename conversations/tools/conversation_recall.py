@@ -8,6 +8,8 @@ quotation, and hand out a cursor where there is more.
 from collections.abc import Callable
 from typing import Any
 
+from conversations.domain.searchable import RECALL_TOOL
+
 from .arguments import Arguments, BadArgument
 from .recall.past_calls import past_calls
 from .recall.request import DEFAULT_LIMIT, MAX_LIMIT, Request
@@ -16,8 +18,6 @@ from .recall.siblings import siblings
 from .recall.summary import summary
 from .recall.turn_range import turn_range
 from .tool import Tool, ToolContext, ToolResult
-
-NAME = "conversation_recall"
 
 ACTIONS: dict[str, Callable[[Request], str]] = {
     "search": search,
@@ -105,4 +105,4 @@ def _read_action(arguments: Arguments) -> Callable[[Request], str]:
     return ACTIONS[name]
 
 
-TOOL = Tool(name=NAME, description=DESCRIPTION, input_schema=SCHEMA, run=run)
+TOOL = Tool(name=RECALL_TOOL, description=DESCRIPTION, input_schema=SCHEMA, run=run)

@@ -7,9 +7,9 @@ from uuid import UUID
 import pytest
 
 from conversations.domain.events import ToolCallCompleted, ToolCallStarted
-from conversations.rendering.recall import RECALL, recall_line
+from conversations.domain.searchable import RECALL_TOOL
+from conversations.rendering.recall import recall_line
 from conversations.rendering.rows import Place, render_row
-from conversations.tools.conversation_recall import NAME
 from conversations.tools.recall.quotation import Group, Said, quote
 
 HERE = UUID("11111111-2222-4333-8444-555555555555")
@@ -17,15 +17,11 @@ THERE = UUID("99999999-2222-4333-8444-555555555555")
 PLACE = Place(session=HERE, seq="7", turn="3", created_at=datetime(2026, 3, 1, tzinfo=UTC))
 
 
-def completed(output: str, *, name: str = RECALL) -> str:
+def completed(output: str, *, name: str = RECALL_TOOL) -> str:
     payload = ToolCallCompleted(
         call_id="a", name=name, ok=True, output=output, arguments={"action": "summary"}
     )
     return render_row(payload, place=PLACE)
-
-
-def test_the_tool_and_its_rows_have_one_name() -> None:
-    assert RECALL == NAME
 
 
 @pytest.mark.parametrize(
@@ -48,8 +44,8 @@ def test_the_line_says_what_was_looked_up(arguments: Any, line: str) -> None:
 
 def test_the_line_is_in_both_rows() -> None:
     arguments = {"action": "search", "query": "<b>beans"}
-    started = ToolCallStarted(call_id="a", name=RECALL, arguments=arguments)
-    done = ToolCallCompleted(call_id="a", name=RECALL, ok=True, arguments=arguments)
+    started = ToolCallStarted(call_id="a", name=RECALL_TOOL, arguments=arguments)
+    done = ToolCallCompleted(call_id="a", name=RECALL_TOOL, ok=True, arguments=arguments)
     for payload in (started, done):
         html = render_row(payload, place=PLACE)
         assert '<b title="conversation_recall">Recall</b>' in html

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from conversations.archive.recall import PastCall, PastTurn
 from conversations.domain.text import estimate_tokens
+from conversations.tools.recall.fitting import fit
 from conversations.tools.recall.passages import make_finder
-from conversations.tools.recall.quotation import BEGIN, BUDGET, END, Group, fit, quote, say_turn
+from conversations.tools.recall.quotation import BEGIN, BUDGET, END, Group, quote, say_turn
 from conversations.tools.recall.request import MAX_LIMIT
 
 OTHER = UUID("99999999-2222-4333-8444-555555555555")

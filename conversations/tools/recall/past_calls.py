@@ -12,8 +12,9 @@ from conversations.archive.recall import (
 )
 from conversations.tools.arguments import BadArgument
 
+from .fitting import fit
 from .passages import make_finder
-from .quotation import BUDGET, PREFACE, Group, fit, quote, say_turn, whole_arguments
+from .quotation import BUDGET, PREFACE, Group, quote, say_turn, whole_arguments
 from .request import Request, Target, matched_cursor, more_line
 
 SCANNED, STEP = 400, 50

@@ -8,8 +8,9 @@ from conversations.archive.search import Found, Hit, search_session
 from conversations.domain.text import one_line
 from conversations.tools.arguments import BadArgument
 
+from .fitting import fit
 from .passages import make_finder
-from .quotation import BUDGET, PREFACE, FindPassage, Group, fit, quote, say_turn
+from .quotation import BUDGET, PREFACE, FindPassage, Group, quote, say_turn
 from .request import Request, Target, more_line, seal_cursor
 
 NEIGHBOURS = 1
