@@ -37,6 +37,9 @@ The API must not return HTML.
 Handlers must never block the event loop
 Migrations must not be edited after release
 Tests should never hit the network
+must not touch the vendor folder
+We must not use floats for money
+You must not delete the logs
 don't ever force push
 Ok, never touch the vendor folder
 And also: always use UTC.
@@ -123,6 +126,8 @@ Nevertheless, go on
 Was it always like this?
 Never mind the tests, just commit
 The rules: read the file
+must not be null
+Should never happen
 We use a lot of memory there
 We use too many threads
 Let's go to lunch

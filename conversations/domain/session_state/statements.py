@@ -62,8 +62,8 @@ _THING = (
     r"|more|less)\b)\S+"
 )
 _INFERRED = (
-    r"(?:have|know|care|mind|be (?:\w+ing|a|an|the|that|so|very|true|right|easy|empty|null|blank"
-    r"|zero|negative|none|nil|undefined))\b"
+    r"(?:have|know|care|mind|happen|occur|matter|be (?:\w+ing|a|an|the|that|so|very"
+    r"|true|right|easy|empty|null|blank|zero|negative|none|nil|undefined))\b"
 )
 """After "must not": a guess about how things are, or an error message."""
 _REPORTED = (
@@ -90,7 +90,7 @@ _RULES = [
         rf"let['’]?s use {_THING}",
         r"(?:from now on|from here on|going forward|from today on)\b",
         rf"(?!(?:it|this|that|there|he|she|they|i|which|who|what)\b)"
-        rf"(?:(?!{_REPORTED})[\w`'’./-]+ ){{1,6}}?{_FORBIDS}(?! {_INFERRED}) \w",
+        rf"(?:(?!{_REPORTED})[\w`'’./-]+ ){{0,6}}?{_FORBIDS}(?! {_INFERRED}) \w",
     )
 ]
 _HINTED = """
