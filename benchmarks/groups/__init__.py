@@ -5,7 +5,7 @@ from collections.abc import Callable
 from benchmarks.bench import Bench
 from benchmarks.figures import Figure
 
-from . import age, burst, first_token, start, streams, window, writers
+from . import age, burst, first_token, search, start, streams, window, writers
 
 GROUPS: dict[str, Callable[[Bench], list[Figure]]] = {
     "start": start.measure,
@@ -15,4 +15,5 @@ GROUPS: dict[str, Callable[[Bench], list[Figure]]] = {
     "writers": writers.measure,
     "age": age.measure,
     "window": window.measure,
+    "search": search.measure,
 }

@@ -38,6 +38,7 @@ from .database import Readers, Writer
 from .drafts import DraftKeeper
 from .frames import EVERY_DRAFT, Frame, idle_frame, queue_frame, rows_frame, window_frame
 from .hub import Hub
+from .indexer import Indexer
 from .options import RuntimeOptions
 from .ownership import Owner
 from .relay import Relay
@@ -108,6 +109,8 @@ class Runtime:
         ]
         if self.relay.is_used:
             loops.append(self.relay.listen)
+        if self.options.supervise:
+            loops.append(Indexer(self).keep)
         self._tasks = [asyncio.create_task(_for_ever(loop)) for loop in loops]
         if self.options.supervise:
             await self._claim_waiting()

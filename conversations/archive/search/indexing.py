@@ -9,6 +9,7 @@ there and stores nothing. A crash leaves whole batches.
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from time import monotonic
 from typing import Any
 
 from django.db import OperationalError, connection, transaction
@@ -27,8 +28,9 @@ BATCH = 100
 PATIENCE_MS = 50
 """How long somebody who searches waits for the write lock."""
 
-MERGED_PAGES = 16
-"""Pages that one step of merging writes: a few milliseconds."""
+MERGED_PAGES, MERGED_EVERY = 16, 8
+"""Pages that one step of merging writes, which takes a few milliseconds; batches
+after which a long indexing merges."""
 
 _INSERT = (
     f"INSERT INTO {ENTRIES} (id, session_id, length, created_at, said, tools, paths, marks)"
@@ -105,11 +107,17 @@ def replace_entries(entries: Sequence[TurnEntry]) -> None:
         cursor.executemany(_INSERT, rows)
 
 
-def index_session(session_pk: int) -> None:
-    """Index all that is waiting in one session, batch by batch."""
+def index_session(session_pk: int, *, seconds: float = float("inf")) -> None:
+    """Index all that is waiting in one session, batch by batch, or what can be done
+    in that time."""
+    end = monotonic() + seconds
     progress = read_progress(session_pk)
-    while progress is not None and progress.waiting > 0:
+    batches = 0
+    while progress is not None and progress.waiting > 0 and monotonic() < end:
         progress = store_batch(prepare_batch(progress)) or read_progress(session_pk)
+        batches += 1
+        if batches % MERGED_EVERY == 0:
+            merge_index(pages=MERGED_PAGES * MERGED_EVERY)
 
 
 def index_waiting() -> int:
@@ -120,11 +128,11 @@ def index_waiting() -> int:
     return len(waiting)
 
 
-def index_if_free(session_pk: int) -> bool:
+def index_if_free(session_pk: int, *, seconds: float) -> bool:
     """Index a session, unless somebody else holds the write lock."""
     try:
         with _little_patience():
-            index_session(session_pk)
+            index_session(session_pk, seconds=seconds)
     except OperationalError:
         return False
     return True

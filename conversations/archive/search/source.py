@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from time import monotonic
 
 from django.db.models import QuerySet
 
@@ -17,6 +18,9 @@ SHORT_TAIL = 60
 
 LONGEST_TAIL = 1000
 """Turns without entries, the newest, that are read where indexing is not possible."""
+
+INDEXING_SECONDS = 5.0
+"""How long a search may index: after a large import that was not waited for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +88,9 @@ class Source:
 def catch_up(progress: Progress) -> tuple[Progress, list[TurnEntry]]:
     """A session's watermark, and entries for what lies beyond it: indexed now if that
     is much and the database can be written to, else made in memory."""
-    if progress.waiting > SHORT_TAIL and index_if_free(progress.session_pk):
+    if progress.waiting > SHORT_TAIL and index_if_free(
+        progress.session_pk, seconds=INDEXING_SECONDS
+    ):
         progress = read_progress(progress.session_pk) or progress
     if progress.waiting <= 0:
         return progress, []
@@ -95,8 +101,10 @@ def catch_up_all(sessions: QuerySet[Session]) -> list[TurnEntry]:
     """The same for many sessions, of which few have something waiting."""
     waiting = sessions_to_index(sessions)
     if sum(progress.waiting for progress in waiting) > SHORT_TAIL:
+        end = monotonic() + INDEXING_SECONDS
         for progress in waiting:
-            if not index_if_free(progress.session_pk):
+            left = end - monotonic()
+            if left < 0 or not index_if_free(progress.session_pk, seconds=left):
                 break
         waiting = sessions_to_index(sessions)
     stretches, room = [], LONGEST_TAIL

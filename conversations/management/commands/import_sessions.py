@@ -2,7 +2,7 @@
 
 import sys
 from argparse import ArgumentParser
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any, BinaryIO
 
 from django.conf import settings
@@ -11,6 +11,7 @@ from django.db import DatabaseError
 
 from conversations.archive.import_sessions import ImportCounts, import_file
 from conversations.archive.import_targets import ImportTarget
+from conversations.archive.search.indexing import index_waiting
 from conversations.archive.workspaces import find_user, get_workspace
 from conversations.domain.errors import LoomError
 
@@ -51,6 +52,9 @@ class Command(BaseCommand):
                     " the same command goes on."
                 ) from error
         self._summarise(counts)
+        if counts.turns_added:
+            with suppress(DatabaseError):  # then the first search does it
+                index_waiting()
         if not counts.is_clean:
             sys.exit(1)
 

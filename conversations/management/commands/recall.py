@@ -4,12 +4,14 @@ import os
 import sys
 from argparse import ArgumentParser
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
-from django.db import DatabaseError
+from django.db import DatabaseError, OperationalError
 
 from conversations.archive.search import Found, Hit, parse_query, search_session, snippet
+from conversations.archive.search.indexing import index_session
 from conversations.archive.sessions import find_session
 from conversations.domain.errors import LoomError
 from conversations.domain.jsontext import dump_json
@@ -35,6 +37,7 @@ class Command(BaseCommand):
             raise CommandError("--limit is at least 1.", returncode=2)
         try:
             session = find_session(options["session"])
+            _index(session)
             for query in _read_lines() if options["stdin"] else [options["query"]]:
                 self._look_up(session, query, options)
         except LoomError as error:
@@ -65,6 +68,12 @@ class Command(BaseCommand):
         )
         if found.missing:
             self.stdout.write(f"In no turn: {', '.join(found.missing)}")
+
+
+def _index(session: Session) -> None:
+    """All of it, however long that takes, unless the database is only to be read."""
+    with suppress(OperationalError):
+        index_session(session.pk)
 
 
 def _as_json(found: Found, query: str) -> dict[str, Any]:

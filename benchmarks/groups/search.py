@@ -1,0 +1,214 @@
+"""Searching in one long session of a very large archive, and what the index costs.
+
+Words follow Zipf's law, so that there are rare, middling and very common ones. Each
+search has words of its own; the first ones, which find nothing cached, count too.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from itertools import accumulate, batched
+from random import Random
+from time import perf_counter
+
+from django.db import connection
+
+from benchmarks.bench import Bench
+from benchmarks.figures import Figure, median, percentile
+from conversations.archive.append import NewEvent, append, prepare_event
+from conversations.archive.search import search_session, search_sessions
+from conversations.archive.search.indexing import (
+    index_session,
+    merge_index,
+    prepare_batch,
+    read_progress,
+    store_batch,
+)
+from conversations.domain.events import AssistantText
+from conversations.domain.turns import NewTurn
+from conversations.models import Session
+from conversations.runtime.database import Readers, Writer
+from conversations.runtime.indexer import PAUSE_SECONDS, TURNS_AT_ONCE
+
+SESSIONS, TURNS = 20, 50_000
+QUICK_SESSIONS, QUICK_TURNS = 4, 5_000
+SEARCHES, QUICK_SEARCHES = 200, 60
+APPENDS, QUICK_APPENDS = 1500, 300
+APPEND_PAUSE = 0.01
+
+VOCABULARY, WORDS_EACH, AT_ONCE = 60_000, (20, 140), 500
+MOST_MS, MOST_APPEND_MS = 50, 20
+
+SYLLABLES = "ba ce di fo gu la me ni po ru sa te vi zo".split()  # noqa: SIM905
+ZIPF = list(accumulate(1 / rank for rank in range(1, VOCABULARY + 1)))
+
+
+def measure(bench: Bench) -> list[Figure]:
+    logging.getLogger("conversations").setLevel(logging.WARNING)
+    count, turns = (QUICK_SESSIONS, QUICK_TURNS) if bench.is_quick else (SESSIONS, TURNS)
+    searches = QUICK_SEARCHES if bench.is_quick else SEARCHES
+    sessions = [bench.new_session() for _ in range(count)]
+    began = perf_counter()
+    for number, session in enumerate(sessions):
+        _write(session, turns=turns, seed=number)
+    written = perf_counter()
+    for session in sessions:
+        index_session(session.pk)
+    while merge_index(pages=1000):
+        pass
+    indexed = perf_counter()
+    return [
+        Figure(name="turns in the archive", value=count * turns),
+        Figure(name="turns in the session", value=turns),
+        Figure(name="time to write them", value=written - began, unit="s"),
+        Figure(name="time to index them", value=indexed - written, unit="s"),
+        Figure(name="size of the database", value=_megabytes(), unit="MB"),
+        *_searching(sessions[count // 2], searches),
+        *_searching_everywhere(sessions, searches // 4),
+        *asyncio.run(_appending(sessions, QUICK_APPENDS if bench.is_quick else APPENDS)),
+    ]
+
+
+def _word(rank: int) -> str:
+    """Every rank has a word of its own."""
+    parts, rank = [], rank + len(SYLLABLES) ** 2
+    while rank:
+        rank, place = divmod(rank, len(SYLLABLES))
+        parts.append(SYLLABLES[place])
+    return "".join(parts)
+
+
+def _texts(random: Random) -> Iterator[str]:
+    words = [_word(rank) for rank in range(VOCABULARY)]
+    while True:
+        yield " ".join(random.choices(words, cum_weights=ZIPF, k=random.randint(*WORDS_EACH)))
+
+
+def _write(session: Session, *, turns: int, seed: int) -> None:
+    start, texts = datetime(2026, 1, 1, tzinfo=UTC), _texts(Random(seed))
+    for numbers in batched(range(turns), AT_ONCE, strict=False):
+        new = [
+            NewTurn(
+                role=("user", "assistant")[number % 2],
+                content=next(texts),
+                created_at=start + timedelta(minutes=number),
+            )
+            for number in numbers
+        ]
+        append(session.pk, session_uuid=session.uuid, turns=new)
+
+
+def _megabytes() -> float:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size")
+        [(size,)] = cursor.fetchall()
+    return float(size / 1_000_000)
+
+
+def _queries(random: Random) -> dict[str, Callable[[], str]]:
+    def one(low: int, high: int) -> str:
+        return _word(random.randint(low, high))
+
+    return {
+        "a rare word": lambda: one(20_000, 59_000),
+        "a middling word": lambda: one(100, 1000),
+        "a very common word": lambda: one(0, 5),
+        "three common words": lambda: f"{one(0, 3)} {one(4, 8)} {one(9, 20)}",
+        "a question": lambda: " ".join(
+            (one(0, 5), one(5, 50), one(50, 500), one(500, 5000), one(5000, 50_000), one(0, 90))
+        ),
+        "a phrase": lambda: f'"{one(0, 9)} {one(0, 20)}"',
+    }
+
+
+def _searching(session: Session, searches: int) -> list[Figure]:
+    figures = []
+    for name, make in _queries(Random(5)).items():
+        queries = [make() for _ in range(searches)]
+        times = [_timed(lambda q: search_session(session.pk, q, limit=20), q) for q in queries]
+        figures += [
+            Figure(name=f"{name}, median", value=median(times), unit="ms"),
+            Figure(name=f"{name}, p95", value=percentile(times, 0.95), unit="ms", at_most=MOST_MS),
+        ]
+    make = _queries(Random(6))["three common words"]
+    queries = [make() for _ in range(searches)]
+    times = [_timed(lambda q: search_session(session.pk, q, order="newest"), q) for q in queries]
+    return [
+        *figures,
+        Figure(name="in order of time, p95", value=percentile(times, 0.95), unit="ms"),
+    ]
+
+
+def _searching_everywhere(sessions: list[Session], searches: int) -> list[Figure]:
+    figures = []
+    few = Session.objects.filter(pk__in=[session.pk for session in sessions[::7]])
+    for place, found in (("everywhere", Session.objects.all()), ("a few sessions", few)):
+        for order in ("best", "newest"):
+            make = _queries(Random(7))["a question" if order == "best" else "a middling word"]
+            find = partial(search_sessions, found, order=order)
+            times = [_timed(find, make()) for _ in range(searches)]
+            name = f"{place}, {order} first, p95"
+            figures.append(Figure(name=name, value=percentile(times, 0.95), unit="ms"))
+    return figures
+
+
+def _timed(work: Callable[[str], object], query: str) -> float:
+    began = perf_counter()
+    work(query)
+    return 1000 * (perf_counter() - began)
+
+
+async def _appending(sessions: list[Session], appends: int) -> list[Figure]:
+    """Appends as a server does them, alone, and while its indexer keeps up."""
+    writer, readers = Writer(), Readers()
+    try:
+        alone = await _append_all(writer, sessions[0], appends)
+        indexing = asyncio.create_task(_keep_indexed(writer, readers, sessions[0]))
+        with_index = await _append_all(writer, sessions[0], appends)
+        indexing.cancel()
+        await asyncio.gather(indexing, return_exceptions=True)
+    finally:
+        await asyncio.to_thread(writer.close)
+        await asyncio.to_thread(readers.close)
+    return [
+        Figure(name="append, p99, nothing indexed", value=percentile(alone, 0.99), unit="ms"),
+        Figure(name="append, median, while indexing", value=median(with_index), unit="ms"),
+        Figure(
+            name="append, p99, while indexing",
+            value=percentile(with_index, 0.99),
+            unit="ms",
+            at_most=MOST_APPEND_MS,
+        ),
+    ]
+
+
+async def _append_all(writer: Writer, session: Session, appends: int) -> list[float]:
+    texts, times = _texts(Random(8)), []
+    for _ in range(appends):
+        text = next(texts)
+        event = prepare_event(
+            NewEvent(payload=AssistantText(text=text), new=0), session_uuid=session.uuid
+        )
+        turn = NewTurn(role="assistant", content=text)
+        began = perf_counter()
+        await writer.write(
+            append, session.pk, session_uuid=session.uuid, turns=[turn], events=[event]
+        )
+        times.append(1000 * (perf_counter() - began))
+        await asyncio.sleep(APPEND_PAUSE)
+    return times
+
+
+async def _keep_indexed(writer: Writer, readers: Readers, session: Session) -> None:
+    """The server's indexer without its rests: it never has nothing to do."""
+    while True:
+        progress = await readers.read(read_progress, session.pk)
+        assert progress is not None
+        if progress.waiting:
+            batch = await readers.read(prepare_batch, progress, size=TURNS_AT_ONCE)
+            await writer.write(store_batch, batch)
+        else:
+            await writer.write(merge_index)
+        await asyncio.sleep(PAUSE_SECONDS)

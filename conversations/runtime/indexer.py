@@ -1,0 +1,59 @@
+"""Keeping the search index warm, when there is nothing better to do.
+
+Entries are made on a reader's thread; storing a few at a time takes the writer's
+thread for milliseconds, so no append waits for more than that. Processes that
+share a database may do the same work twice, never wrongly.
+"""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from conversations.archive.search.indexing import (
+    Progress,
+    merge_index,
+    prepare_batch,
+    sessions_to_index,
+    store_batch,
+)
+
+if TYPE_CHECKING:
+    from .engine import Runtime
+
+LOOK_SECONDS = 2.0
+"""Between two looks for turns without entries. A search does not wait for it."""
+
+TURNS_AT_ONCE, PAUSE_SECONDS = 10, 0.02
+"""What one transaction stores, and how long others then have the database."""
+
+MERGES_AT_ONCE = 50
+
+
+class Indexer:
+    def __init__(self, runtime: "Runtime") -> None:
+        self._runtime = runtime
+
+    async def keep(self) -> None:
+        """Index what comes in, for ever; to be run as a task."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            await self.catch_up()
+
+    async def catch_up(self) -> None:
+        waiting = await self._runtime.readers.read(sessions_to_index)
+        for progress in waiting:
+            await self._index(progress)
+        if waiting:
+            await self._merge()
+
+    async def _index(self, progress: Progress) -> None:
+        at: Progress | None = progress
+        while at is not None and at.waiting > 0:
+            batch = await self._runtime.readers.read(prepare_batch, at, size=TURNS_AT_ONCE)
+            at = await self._runtime.writer.write(store_batch, batch)
+            await asyncio.sleep(PAUSE_SECONDS)
+
+    async def _merge(self) -> None:
+        for _ in range(MERGES_AT_ONCE):
+            if not await self._runtime.writer.write(merge_index):
+                return
+            await asyncio.sleep(PAUSE_SECONDS)
