@@ -11,8 +11,9 @@ The constants were tuned on three conversations of a public benchmark, each chec
 with those tuned on the other two; ``docs/search.md`` has the figures.
 """
 
+import heapq
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 NEAR = (
@@ -35,10 +36,12 @@ RARITY_POWER = 1.5
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Occurrences:
     """The turns that have a word, by id. ``count`` is how many there are, which may
-    be more than ``ids`` lists. Ids of neighbouring turns are neighbouring numbers."""
+    be more than ``ids`` lists. Ids of neighbouring turns are neighbouring numbers. A
+    word that is everywhere says nothing by being near: ``is_common``."""
 
     ids: Sequence[int]
     count: int
+    is_common: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,18 +57,23 @@ class Ranking:
 
     def __init__(self, words: Iterable[Occurrences], *, turn_count: int) -> None:
         self._spreads = [
-            _Spread(_spread(word.ids), rarity(word.count, turn_count)) for word in words
+            _Spread(
+                dict.fromkeys(word.ids, 1.0) if word.is_common else _spread(word.ids),
+                rarity(word.count, turn_count),
+            )
+            for word in words
         ]
 
-    def rank(self) -> list[int]:
-        """All these turns, best first, as if all were of the same length; of equals
-        the newest first."""
+    def best(self, count: int, *, among: Callable[[int], bool]) -> list[int]:
+        """So many turns, best first, as if all were of the same length; of equals the
+        newest first."""
         scores: dict[int, float] = {}
         for spread in self._spreads:
             worth = spread.worth * (SATURATION + 1)
             for turn, share in spread.shares.items():
                 scores[turn] = scores.get(turn, 0.0) + worth * share / (share + SATURATION)
-        return [turn for _, turn in sorted(((s, t) for t, s in scores.items()), reverse=True)]
+        found = ((score, turn) for turn, score in scores.items() if among(turn))
+        return [turn for _, turn in heapq.nlargest(count, found)]
 
     def score(self, turn: int, *, length: float) -> float:
         """``length`` is that of the turn's window, where 1 is the average."""
@@ -95,10 +103,10 @@ def window_of(turns: Iterable[int]) -> set[int]:
     return {turn + distance for turn in turns for distance, _ in NEAR}
 
 
-def _spread(ids: Iterable[int]) -> dict[int, float]:
-    shares: dict[int, float] = {}
-    for turn in ids:
-        for distance, share in NEAR:
+def _spread(ids: Sequence[int]) -> dict[int, float]:
+    shares = dict.fromkeys(ids, 1.0)
+    for distance, share in NEAR[1:]:
+        for turn in ids:
             near = turn + distance
             shares[near] = shares.get(near, 0.0) + share
     return shares

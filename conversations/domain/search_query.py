@@ -67,10 +67,13 @@ class Query:
 
     @cached_property
     def tokens(self) -> tuple[str, ...]:
-        """The distinct tokens to look for: those that say something, if any do."""
-        distinct = dict.fromkeys(token for word in self.words for token in word.tokens)
-        telling = [token for token in distinct if token not in STOP_TOKENS]
-        return tuple((telling or list(distinct))[:MAX_TOKENS])
+        """The distinct tokens of the words: those that say something, if any do."""
+        return _telling(self.words)
+
+    @cached_property
+    def all_tokens(self) -> tuple[str, ...]:
+        """The same of words and phrases."""
+        return _telling((*self.words, *self.phrases))
 
     @property
     def has_words(self) -> bool:
@@ -81,6 +84,12 @@ class Query:
         bounds = (self.from_turn, self.before_turn, self.from_moment, self.before_moment)
         filters = self.roles or self.tools or self.scopes or self.workspaces
         return bool(filters) or any(bound is not None for bound in bounds)
+
+
+def _telling(terms: Iterable[Term]) -> tuple[str, ...]:
+    distinct = dict.fromkeys(token for term in terms for token in term.tokens)
+    telling = [token for token in distinct if token not in STOP_TOKENS]
+    return tuple((telling or list(distinct))[:MAX_TOKENS])
 
 
 @dataclass(slots=True)

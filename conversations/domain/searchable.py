@@ -118,7 +118,6 @@ def _path_tokens(text: str) -> Iterator[str]:
 
 
 def _find_paths(text: str) -> Iterator[str]:
-    for match in _RUN.finditer(text):
-        run = match.group().rstrip(".")
-        if "/" in run or "\\" in run or _EXTENSION.search(run):
-            yield run
+    for run in _RUN.findall(text):
+        if "/" in run or "\\" in run or ("." in run and _EXTENSION.search(run.rstrip("."))):
+            yield run.rstrip(".")

@@ -10,13 +10,14 @@ from conversations.domain.search_query import Query, Term
 from .matching import Match
 from .source import Source
 
-FIRST_OCCURRENCES, MOST_OCCURRENCES = 1000, 6000
-"""Occurrences that are read of each word, and of all words together."""
+FIRST_OCCURRENCES, MOST_OCCURRENCES = 1000, 5000
+"""Occurrences that are read of each word, and of all words together. A word with
+more than the first counts in the turns that have it, not in those near them."""
 
-MOST_PHRASES = 1500
+MOST_PHRASES = 1000
 """Turns with all words of a phrase in which the phrase itself is looked for."""
 
-RANKED = 400
+RANKED = 200
 """Turns that are put in order; what comes after them nobody looks at."""
 
 
@@ -31,8 +32,9 @@ class Ranked:
 
 
 def rank_entries(source: Source, query: Query, match: Match, *, with_neighbours: bool) -> Ranked:
-    """``with_neighbours``: turns that only lie near a match are ranked too."""
-    words = _read_words(source, match, query.tokens)
+    """``with_neighbours``: turns that only lie near a match are ranked too, and those
+    that have words of a phrase, but not the phrase."""
+    words = _read_words(source, match, query.all_tokens if with_neighbours else query.tokens)
     phrases = {term: _read_phrase(source, match, term) for term in query.phrases}
     everything = [*words.values(), *phrases.values()]
     matched = _matched(words, phrases)
@@ -61,7 +63,8 @@ def _read_words(source: Source, match: Match, tokens: Sequence[str]) -> dict[str
 
 
 def _occurrences(source: Source, ids: list[int]) -> Occurrences:
-    return Occurrences(ids=ids, count=_estimate(source, ids))
+    is_common = len(ids) >= FIRST_OCCURRENCES
+    return Occurrences(ids=ids, count=_estimate(source, ids), is_common=is_common)
 
 
 def _estimate(source: Source, ids: list[int]) -> int:
@@ -119,17 +122,17 @@ def _ids(words: dict[str, Occurrences], token: str) -> Sequence[int]:
 def _candidates(
     source: Source, ranking: Ranking, matched: set[int], *, with_neighbours: bool
 ) -> list[int]:
-    order = ranking.rank()
-    if with_neighbours:
-        order = [turn for turn in order if source.low <= turn <= source.high]
-    else:
-        order = [turn for turn in order if turn in matched]
-    return order[:RANKED]
+    low, high = source.low, source.high
+
+    def is_there(turn: int) -> bool:
+        return low <= turn <= high
+
+    return ranking.best(RANKED, among=is_there if with_neighbours else matched.__contains__)
 
 
 def _scores(source: Source, ranking: Ranking, candidates: Sequence[int]) -> list[tuple[float, int]]:
-    window = (turn for turn in window_of(candidates) if source.low <= turn <= source.high)
-    lengths = source.read_lengths(window)
+    low, high = source.low, source.high
+    lengths = source.read_lengths(turn for turn in window_of(candidates) if low <= turn <= high)
     scores = [
         (
             ranking.score(turn, length=window_length(turn, lengths, average=source.average)),

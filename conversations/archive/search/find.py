@@ -16,7 +16,7 @@ from .matching import Match, match_filters, session_place
 from .results import NOTHING, Found
 from .source import Source, catch_up
 
-MAX_HITS = 400
+MAX_HITS = 200
 """Hits of one page."""
 
 MOST_PAGES = 20
@@ -40,8 +40,9 @@ def search_session(
     search gives the first page. ``best`` ranks turns that have any of the words;
     ``newest`` has the turns with all of them, or with any where none has all, the
     highest number first. ``before_turn`` leaves out that turn and what follows.
-    ``with_neighbours`` ranks turns next to matches too, which are marked ``is_near``;
-    filters and phrases keep them out."""
+    ``with_neighbours`` ranks turns next to matches too, which are marked ``is_near``, as
+    are those without the phrases of a query that has words as well; filters keep such
+    turns out, and so does a query of nothing but phrases."""
     asked = parse_query(query) if isinstance(query, str) else query
     progress = read_progress(session_pk)
     is_asked = asked.has_words or asked.has_filters
@@ -90,7 +91,7 @@ def _best_of_session(
             average=as_fraction(after[1]),
         )
     match = match_filters(query)
-    is_plain = not (match.marks or match.scopes or match.has_moments or query.phrases)
+    is_plain = not (match.marks or match.scopes or match.has_moments) and bool(query.words)
     ranked = rank_entries(source, query, match, with_neighbours=with_neighbours and is_plain)
     among = (source.high, as_number(source.average))
     return found_best(ranked, limit, after, kind="best", among=among)

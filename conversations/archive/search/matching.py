@@ -118,6 +118,27 @@ def find_entries(match: Match, places: Iterable[Place], *, limit: int) -> list[i
         return [row[0] for row in cursor.fetchall()]
 
 
+def read_lengths(ids: Iterable[int]) -> dict[int, int]:
+    """Lengths of those entries that are there. The ids are numbers of ours, and too
+    many to be parameters."""
+    named = ",".join(map(str, sorted(ids)))
+    if not named:
+        return {}
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT id, length FROM {ENTRIES} WHERE id IN ({named})")
+        return dict(cursor.fetchall())
+
+
+def read_words(ids: Iterable[int], columns: Sequence[str]) -> dict[int, list[str]]:
+    """The words of those entries that are there, by column."""
+    named = ",".join(map(str, ids))
+    if not named:
+        return {}
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT id, {', '.join(columns)} FROM {ENTRIES} WHERE id IN ({named})")
+        return {pk: list(words) for pk, *words in cursor.fetchall()}
+
+
 def _select(match: Match, place: Place, limit: int) -> Sql:
     conditions = {"sqlite": _sqlite, "postgresql": _postgresql}[connection.vendor]
     source, key, clauses = conditions(match)

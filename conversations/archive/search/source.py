@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from time import monotonic
 
 from django.db.models import QuerySet
@@ -11,7 +12,7 @@ from conversations.models import SearchEntry, Session
 
 from .entries import TurnEntry, read_entries
 from .indexing import Progress, index_if_free, read_progress, sessions_to_index
-from .matching import Match, Place, find_entries
+from .matching import Match, Place, find_entries, read_lengths, read_words
 
 SHORT_TAIL = 60
 """Turns without entries that are rather read than indexed before a search."""
@@ -39,11 +40,11 @@ class Source:
     def __post_init__(self) -> None:
         self._tail_by_id.update({item.id: item for item in self.tail})
 
-    @property
+    @cached_property
     def low(self) -> int:
         return min((place.low for place in self.places), default=0)
 
-    @property
+    @cached_property
     def high(self) -> int:
         return max((place.high for place in self.places), default=0)
 
@@ -69,16 +70,14 @@ class Source:
 
     def read_lengths(self, ids: Iterable[int]) -> dict[int, int]:
         """Lengths of those entries that are there."""
-        wanted = sorted(ids)
-        rows = SearchEntry.objects.filter(pk__in=wanted).values_list("pk", "length")
-        lengths = dict(rows.order_by())
-        fresh = self._tail_by_id.keys() & set(wanted)
+        wanted = set(ids)
+        lengths = read_lengths(wanted)
+        fresh = self._tail_by_id.keys() & wanted
         return lengths | {pk: self._tail_by_id[pk].entry.length for pk in fresh}
 
     def read_words(self, ids: Sequence[int], columns: Sequence[str]) -> dict[int, list[str]]:
         """The words of entries, by column."""
-        rows = SearchEntry.objects.filter(pk__in=ids).values_list("pk", *columns).order_by()
-        words = {pk: list(values) for pk, *values in rows}
+        words = read_words(ids, columns)
         fresh = self._tail_by_id.keys() & set(ids)
         for pk in fresh:
             words[pk] = [getattr(self._tail_by_id[pk].entry, column) for column in columns]

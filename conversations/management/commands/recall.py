@@ -26,7 +26,7 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("session", help="Its uuid, the beginning of it, or its key.")
         parser.add_argument("query", nargs="?", help="What to look for: see docs/search.md.")
-        parser.add_argument("--limit", type=int, default=10, metavar="N", help="At most 400.")
+        parser.add_argument("--limit", type=int, default=10, metavar="N", help="At most 200.")
         parser.add_argument("--json", action="store_true", help="One JSON object a query.")
         parser.add_argument("--stdin", action="store_true", help="One query a line.")
 
