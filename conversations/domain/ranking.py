@@ -31,17 +31,21 @@ WHOLE = sum(share for _, share in NEAR)
 SATURATION = 0.8
 LENGTH_WEIGHT = 0.6
 RARITY_POWER = 1.5
+LIGHT_WEIGHT = 0.25
+"""What a word without a subject of its own counts beside those that have one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Occurrences:
     """The turns that have a word, by id. ``count`` is how many there are, which may
     be more than ``ids`` lists. Ids of neighbouring turns are neighbouring numbers. A
-    word that is everywhere says nothing by being near: ``is_common``."""
+    word that is everywhere says nothing by being near: ``is_common``. ``weight`` is
+    what the word counts beside the others."""
 
     ids: Sequence[int]
     count: int
     is_common: bool = False
+    weight: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +63,7 @@ class Ranking:
         self._spreads = [
             _Spread(
                 dict.fromkeys(word.ids, 1.0) if word.is_common else _spread(word.ids),
-                rarity(word.count, turn_count),
+                word.weight * rarity(word.count, turn_count),
             )
             for word in words
         ]

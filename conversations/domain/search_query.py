@@ -13,7 +13,7 @@ from functools import cached_property
 from .word_lists import STOP_WORDS
 from .words import find_words, read_tokens, tokens_of_word
 
-MAX_CHARS, MAX_TOKENS, MAX_PHRASES = 20_000, 40, 8
+MAX_CHARS, MAX_TOKENS, MAX_LIGHT_TOKENS, MAX_PHRASES = 20_000, 40, 12, 8
 """Beyond these a query goes on unread; a question has a handful of words."""
 
 ROLES = ("user", "assistant", "tool", "system")
@@ -74,6 +74,12 @@ class Query:
     def all_tokens(self) -> tuple[str, ...]:
         """The same of words and phrases."""
         return _telling((*self.words, *self.phrases))
+
+    @cached_property
+    def light_tokens(self) -> tuple[str, ...]:
+        """The tokens that are left out of these because they say little."""
+        distinct = dict.fromkeys(token for term in self.words for token in term.tokens)
+        return tuple(t for t in distinct if t not in self.all_tokens)[:MAX_LIGHT_TOKENS]
 
     @property
     def has_words(self) -> bool:

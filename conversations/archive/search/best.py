@@ -1,10 +1,16 @@
 """The best matches: words are looked up rarest first within a bounded number of
 occurrences, and what is near them is ranked."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from conversations.domain.ranking import Occurrences, Ranking, window_length, window_of
+from conversations.domain.ranking import (
+    LIGHT_WEIGHT,
+    Occurrences,
+    Ranking,
+    window_length,
+    window_of,
+)
 from conversations.domain.search_query import Query, Term
 
 from .matching import Match
@@ -13,6 +19,9 @@ from .source import Source
 FIRST_OCCURRENCES, MOST_OCCURRENCES = 1000, 5000
 """Occurrences that are read of each word, and of all words together. A word with
 more than the first counts in the turns that have it, not in those near them."""
+
+LIGHT_TURNS = 5000
+"""Turns beyond which words without a subject are everywhere, and not looked up."""
 
 MOST_PHRASES = 1000
 """Turns with all words of a phrase in which the phrase itself is looked for."""
@@ -37,9 +46,10 @@ def rank_entries(source: Source, query: Query, match: Match, *, with_neighbours:
     words = _read_words(source, match, query.all_tokens if with_neighbours else query.tokens)
     phrases = {term: _read_phrase(source, match, term) for term in query.phrases}
     everything = [*words.values(), *phrases.values()]
+    light = _read_light_words(source, match, query.light_tokens)
     matched = _matched(words, phrases)
     missing = tuple(_missing(query, words, phrases))
-    ranking = Ranking(everything, turn_count=source.turn_count)
+    ranking = Ranking([*everything, *light], turn_count=source.turn_count)
     candidates = _candidates(source, ranking, matched, with_neighbours=with_neighbours)
     return Ranked(
         scores=_scores(source, ranking, candidates),
@@ -60,6 +70,14 @@ def _read_words(source: Source, match: Match, tokens: Sequence[str]) -> dict[str
             room -= len(ids) - FIRST_OCCURRENCES
         found[token] = ids
     return {token: _occurrences(source, ids) for token, ids in found.items()}
+
+
+def _read_light_words(source: Source, match: Match, tokens: Sequence[str]) -> Iterator[Occurrences]:
+    """Words without a subject help to rank where they are rare enough to read."""
+    for token in tokens if source.turn_count <= LIGHT_TURNS else ():
+        ids = source.find(match.having(token), limit=FIRST_OCCURRENCES)
+        if len(ids) < FIRST_OCCURRENCES:
+            yield Occurrences(ids=ids, count=len(ids), weight=LIGHT_WEIGHT)
 
 
 def _occurrences(source: Source, ids: list[int]) -> Occurrences:

@@ -1,0 +1,21 @@
+"""The indexer: what comes in is indexed when there is time, whoever wrote it."""
+
+import pytest
+
+from conversations.archive.append import append
+from conversations.archive.search.indexing import sessions_to_index
+from conversations.archive.search.rebuild import check_session
+from conversations.domain.turns import NewTurn
+from conversations.models import Session
+from conversations.runtime.engine import Runtime
+from conversations.runtime.indexer import TURNS_AT_ONCE, Indexer
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.django_db(transaction=True)]
+
+
+async def test_it_indexes_what_waits_in_small_steps(runtime: Runtime, garden: Session) -> None:
+    turns = [NewTurn(role="user", content=f"turn {n}") for n in range(2 * TURNS_AT_ONCE + 1)]
+    await runtime.writer.write(append, garden.pk, session_uuid=garden.uuid, turns=turns)
+    await Indexer(runtime).catch_up()
+    assert await runtime.readers.read(sessions_to_index) == []
+    assert await runtime.readers.read(check_session, garden.pk) == ""
