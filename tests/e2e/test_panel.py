@@ -232,6 +232,8 @@ def test_the_window_follows_the_calls(looked: Chat, wire: WireThread) -> None:
     wire.enqueue(Scenario(text="Yes."))
     looked.ask("And beans?")
     expect(calls).to_have_count(4)
+    expect(shown.get_by_text("The newest call, for turn 6")).to_be_visible()
+    expect(shown.get_by_text("it is what was sent, to the byte")).to_be_visible()
 
 
 @pytest.mark.parametrize("viewport", [WIDE, NARROW], ids=["wide", "narrow"])

@@ -138,6 +138,7 @@ def test_axe_finds_nothing_with_line_and_meter(long_chat: Chat) -> None:
     page = long_chat.page
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)
+        line(page).scroll_into_view_if_needed()
         assert violations(page) == []
         take_picture(page, f"window-{scheme}")
     page.set_viewport_size(NARROW)
