@@ -49,6 +49,7 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "conversations.web.signed_out.SignedOutMiddleware",
     "conversations.web.errors.LoomErrorMiddleware",
     "axes.middleware.AxesMiddleware",
 ]

@@ -174,7 +174,10 @@ def test_a_page_answers_as_the_role_allows(
         name: browser_of(person).get(address, headers=headers).status_code
         for name, address in addresses.items()
     }
-    assert got == {name: row.get[role] for name, row in TABLE.items()}
+    expected = {name: row.get[role] for name, row in TABLE.items()}
+    if role == "stranger" and headers:  # a part of a page never becomes the sign-in page
+        expected = {name: 204 if code == 302 else code for name, code in expected.items()}
+    assert got == expected
 
 
 @pytest.mark.parametrize("headers", [{}, {"HX-Request": "true"}], ids=["plain", "htmx"])

@@ -1,0 +1,35 @@
+"""A part of a page, asked for when the person is signed out."""
+
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from conversations.models import Session
+
+
+def ask(client: Client, path: str, page: str) -> Any:
+    headers = {"HX-Request": "true", "HX-Current-URL": f"http://testserver{page}"}
+    return client.get(path, headers=headers)
+
+
+@pytest.mark.django_db
+def test_the_sign_in_page_never_stands_in_the_midst_of_another() -> None:
+    response = ask(Client(), "/search/?q=bean", "/search/")
+    assert (response.status_code, response.content) == (204, b"")
+    assert response["HX-Redirect"] == "/sign-in/?next=%2Fsearch%2F"
+
+
+@pytest.mark.django_db
+def test_a_chat_stays_with_what_is_written_in_it(session: Session) -> None:
+    page = f"/s/{session.uuid}/"
+    response = ask(Client(), f"{page}?before=seq:9", page)
+    assert response.status_code == 204
+    assert "HX-Redirect" not in response
+
+
+@pytest.mark.django_db
+def test_a_whole_page_is_redirected_as_ever() -> None:
+    response = Client().get("/search/")
+    assert response.status_code == 302
+    assert response["Location"].startswith("/sign-in/")
