@@ -7,8 +7,8 @@ there. How rare a word is is counted within what is searched, because what is co
 differs from one conversation to the next, and rarity is raised to a power, which
 favours the few telling words of a question.
 
-The constants were tuned on three conversations of a public benchmark, each checked
-with those tuned on the other two; ``docs/search.md`` has the figures.
+The constants were tuned on three conversations of a public benchmark; ``docs/search.md``
+has the figures.
 """
 
 import heapq
@@ -18,12 +18,11 @@ from dataclasses import dataclass
 
 NEAR = (
     (0, 1.0),
-    (1, 0.5),
-    (2, 0.25),
-    (3, 0.125),
-    (-1, 0.3),
-    (-2, 0.165),
-    (-3, 0.09),
+    *enumerate((0.5, 0.25, 0.125, 0.06, 0.03, 0.02), start=1),
+    *(
+        (-distance, share)
+        for distance, share in enumerate((0.3, 0.165, 0.09, 0.05, 0.025, 0.015), 1)
+    ),
 )
 """Distance of a turn from one that has a word, and the share of it that it gets."""
 
