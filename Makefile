@@ -12,7 +12,7 @@ run: $(ENVIRONMENT)
 
 # The whole suite on SQLite; what touches the database again on PostgreSQL; then in
 # a browser.
-ON_POSTGRES = tests/archive tests/runtime tests/web tests/context tests/test_admin.py
+ON_POSTGRES = tests/archive tests/runtime tests/web tests/context tests/tools tests/test_admin.py tests/test_recall_command.py
 test: $(ENVIRONMENT) browser
 	$(PYTHON) -m pytest -q -n auto --ignore=tests/e2e
 	$(PYTHON) -m scripts.with_postgres $(PYTHON) -m pytest -q -n auto $(ON_POSTGRES)

@@ -471,8 +471,12 @@ async def test_it_makes_way_for_the_next_message(
     await fill(compacting, wire, garden)
     page = open_page(compacting)
     wire.enqueue(Scenario(text="Answered."), Scenario(words=4000, rate=50), Scenario(text="Next."))
+    asked = len(wire.requests)
     await compacting.send(garden, client_id="client-full", text="one more", user_pk=None)
     await page.until(lambda: any("turns" in f["text"] for f in page.of_type("state")))
+    async with asyncio.timeout(20):
+        while len(wire.requests) < asked + 2:  # the summary has been asked for
+            await asyncio.sleep(0.01)
     await ask(compacting, garden, "next")
     runs = [run async for run in Run.objects.filter(session=garden.pk).order_by("pk")]
     assert [run.kind for run in runs[3:]] == ["message", "compact", "message"]
