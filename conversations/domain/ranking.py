@@ -26,7 +26,12 @@ NEAR = (
 )
 """Distance of a turn from one that has a word, and the share of it that it gets."""
 
-WHOLE = sum(share for _, share in NEAR)
+NEAREST = tuple((distance, share) for distance, share in NEAR if abs(distance) <= 3)
+"""What is counted where all would cost much: for the lengths of windows, and for words
+with more than :data:`FEW` occurrences."""
+
+FEW = 400
+WHOLE = sum(share for _, share in NEAREST)
 SATURATION = 0.8
 LENGTH_WEIGHT = 0.6
 RARITY_POWER = 1.5
@@ -97,18 +102,19 @@ def rarity(count: int, turn_count: int) -> float:
 
 def window_length(turn: int, lengths: Mapping[int, int], *, average: float) -> float:
     """The length of the turns that count for one, relative to an average window."""
-    near = sum(share * lengths.get(turn + distance, 0) for distance, share in NEAR)
+    near = sum(share * lengths.get(turn + distance, 0) for distance, share in NEAREST)
     return near / (WHOLE * average) if average else 1.0
 
 
 def window_of(turns: Iterable[int]) -> set[int]:
     """The turns whose lengths count for these."""
-    return {turn + distance for turn in turns for distance, _ in NEAR}
+    return {turn + distance for turn in turns for distance, _ in NEAREST}
 
 
 def _spread(ids: Sequence[int]) -> dict[int, float]:
     shares = dict.fromkeys(ids, 1.0)
-    for distance, share in NEAR[1:]:
+    near_ones = NEAR if len(ids) <= FEW else NEAREST
+    for distance, share in near_ones[1:]:
         for turn in ids:
             near = turn + distance
             shares[near] = shares.get(near, 0.0) + share
