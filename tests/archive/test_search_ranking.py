@@ -89,3 +89,26 @@ def test_a_question_with_a_phrase_leads_with_it(talk: Session) -> None:
     assert len(found.hits) > 1
     found = search_session(talk.pk, '"pottery class"', with_neighbours=True)
     assert [hit.turn for hit in found.hits] == [11]
+
+
+def test_a_question_about_a_person_prefers_what_they_say(session: Session) -> None:
+    """The user is Ann, as the assistant addresses her; both speak of beans."""
+    said = [("user", "Beans need a pole."), ("assistant", "Beans need a net.")]
+    for greeting in ("Hi, Ann!", "Thanks, Ann.", "Oh, Ann!", "Well, Ann, yes.", "Sure, Ann!"):
+        said += [("assistant", f"{greeting} Rain is near."), ("user", "So it is.")]
+    turns = [NewTurn(role=role, content=text) for role, text in said]
+    append(session.pk, session_uuid=session.uuid, turns=turns)
+    assert ranked(session, "what do beans need", with_neighbours=False) == [2, 1]
+    assert ranked(session, "what does Ann say beans need", with_neighbours=False)[0] == 1
+
+
+def test_words_of_the_best_turns_lead_to_more(session: Session) -> None:
+    """Turn 40 shares no word with the question and is near none that does."""
+    filler = [f"Number {number} of nothing in particular." for number in range(60)]
+    filler[4] = "The espalier wants pruning: pears along the wires."
+    filler[39] = "Pears along the wires again, with a ladder."
+    turns = [NewTurn(role="user", content=text) for text in filler]
+    append(session.pk, session_uuid=session.uuid, turns=turns)
+    assert ranked(session, "espalier pruning")[0] == 5
+    assert 40 in ranked(session, "espalier pruning")
+    assert 40 not in ranked(session, "espalier pruning", with_neighbours=False)

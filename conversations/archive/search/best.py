@@ -2,8 +2,9 @@
 occurrences, and what is near them is ranked."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from conversations.domain.feedback import find_shared_tokens, weigh_feedback
 from conversations.domain.ranking import (
     LIGHT_WEIGHT,
     Occurrences,
@@ -14,6 +15,7 @@ from conversations.domain.ranking import (
 from conversations.domain.search_query import Query, Term
 
 from .matching import Match
+from .people import Meant
 from .source import Source
 
 FIRST_OCCURRENCES, MOST_OCCURRENCES = 1000, 5000
@@ -25,6 +27,17 @@ LIGHT_TURNS = 5000
 
 MOST_PHRASES = 1000
 """Turns with all words of a phrase in which the phrase itself is looked for."""
+
+SPEAKER_BONUS = 1.3
+"""What a turn of the person counts whom the question names, against one of another."""
+
+NAME_WEIGHT = 0.4
+"""What that name itself counts, against the other words."""
+
+FEEDBACK_TURNS, FEEDBACK_LONGEST = 20, 2000
+"""The best turns whose words are looked at, and the longest session in which they are."""
+
+NOBODY = Meant()
 
 RANKED = 200
 """Turns that are put in order; what comes after them nobody looks at."""
@@ -40,19 +53,33 @@ class Ranked:
     missing: tuple[str, ...]
 
 
-def rank_entries(source: Source, query: Query, match: Match, *, with_neighbours: bool) -> Ranked:
+def rank_entries(
+    source: Source,
+    query: Query,
+    match: Match,
+    *,
+    with_neighbours: bool,
+    meant: Meant = NOBODY,
+) -> Ranked:
     """``with_neighbours``: turns that only lie near a match are ranked too, and those
-    that have words of a phrase, but not the phrase."""
+    that have words of a phrase, but not the phrase. ``meant``: whose turns count more."""
     words = _read_words(source, match, query.all_tokens if with_neighbours else query.tokens)
     phrases = {term: _read_phrase(source, match, term) for term in query.phrases}
     everything = [*words.values(), *phrases.values()]
     light = _read_light_words(source, match, query.light_tokens)
     matched = _matched(words, phrases)
     missing = tuple(_missing(query, words, phrases))
-    ranking = Ranking([*everything, *light], turn_count=source.turn_count)
+    weighed = [*_weigh(words, meant), *phrases.values(), *light]
+    ranking = Ranking(weighed, turn_count=source.turn_count)
     candidates = _candidates(source, ranking, matched, with_neighbours=with_neighbours)
+    scores = _scores(source, ranking, candidates, meant)
+    if with_neighbours and source.turn_count <= FEEDBACK_LONGEST:
+        feedback = _read_feedback(source, [*words, *query.light_tokens], scores)
+        ranking = Ranking([*weighed, *feedback], turn_count=source.turn_count)
+        candidates = _candidates(source, ranking, matched, with_neighbours=True)
+        scores = _scores(source, ranking, candidates, meant)
     return Ranked(
-        scores=_scores(source, ranking, candidates),
+        scores=scores,
         matched=frozenset(matched),
         is_bound=any(len(found.ids) < found.count for found in everything),
         missing=missing,
@@ -78,6 +105,33 @@ def _read_light_words(source: Source, match: Match, tokens: Sequence[str]) -> It
         ids = source.find(match.having(token), limit=FIRST_OCCURRENCES)
         if len(ids) < FIRST_OCCURRENCES:
             yield Occurrences(ids=ids, count=len(ids), weight=LIGHT_WEIGHT)
+
+
+def _weigh(words: dict[str, Occurrences], meant: Meant) -> Iterator[Occurrences]:
+    """The name of somebody whose turns are known says less than the other words."""
+    names = meant.tokens if words.keys() - meant.tokens else frozenset[str]()
+    for token, found in words.items():
+        yield replace(found, weight=NAME_WEIGHT) if token in names else found
+
+
+def _read_feedback(
+    source: Source, known: Iterable[str], scores: Sequence[tuple[float, int]]
+) -> list[Occurrences]:
+    """Words that the best turns have in common, as further words of the query. Reads
+    the words of all turns, which is less than looking up each word that may be one."""
+    texts = source.read_words(range(source.low, source.high + 1), ("said", "tools"))
+    words = {pk: " ".join(columns).split() for pk, columns in texts.items()}
+    best = [(score, words[pk]) for score, pk in scores[:FEEDBACK_TURNS] if pk in words]
+    wanted = find_shared_tokens(best, known=frozenset(known))
+    ids: dict[str, list[int]] = {token: [] for token in wanted}
+    for pk in sorted(words, reverse=True):
+        for token in wanted.intersection(words[pk]):
+            ids[token].append(pk)
+    found = {token: Occurrences(ids=having, count=len(having)) for token, having in ids.items()}
+    return [
+        replace(found[token], weight=weight)
+        for token, weight in weigh_feedback(best, found, turn_count=source.turn_count)
+    ]
 
 
 def _occurrences(source: Source, ids: list[int]) -> Occurrences:
@@ -148,15 +202,26 @@ def _candidates(
     return ranking.best(RANKED, among=is_there if with_neighbours else matched.__contains__)
 
 
-def _scores(source: Source, ranking: Ranking, candidates: Sequence[int]) -> list[tuple[float, int]]:
+def _scores(
+    source: Source, ranking: Ranking, candidates: Sequence[int], meant: Meant
+) -> list[tuple[float, int]]:
     low, high = source.low, source.high
     lengths = source.read_lengths(turn for turn in window_of(candidates) if low <= turn <= high)
+    theirs = _turns_of(source, candidates, meant)
     scores = [
         (
-            ranking.score(turn, length=window_length(turn, lengths, average=source.average)),
+            ranking.score(turn, length=window_length(turn, lengths, average=source.average))
+            * (SPEAKER_BONUS if turn in theirs else 1.0),
             turn,
         )
         for turn in candidates
         if lengths.get(turn)  # what has no words is nothing to look at
     ]
     return sorted(scores, reverse=True)
+
+
+def _turns_of(source: Source, candidates: Sequence[int], meant: Meant) -> set[int]:
+    if not meant.mark:
+        return set()
+    marks = source.read_words(candidates, ("marks",))
+    return {pk for pk, [text] in marks.items() if meant.mark in text.split()}

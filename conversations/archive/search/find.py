@@ -6,13 +6,14 @@ from dataclasses import replace
 
 from conversations.domain.search_query import Query, parse_query
 from conversations.models import Session
-from conversations.models.search import entry_id
+from conversations.models.search import TURN_BITS, entry_id
 
 from .best import Ranked, keep_phrases, rank_entries
 from .cursors import SearchCursor, read_cursor
 from .hits import read_hits
 from .indexing import Progress, read_progress
 from .matching import Match, match_filters, session_place
+from .people import find_meant
 from .results import NOTHING, Found
 from .source import Source, catch_up
 
@@ -92,7 +93,13 @@ def _best_of_session(
         )
     match = match_filters(query)
     is_plain = not (match.marks or match.scopes or match.has_moments) and bool(query.words)
-    ranked = rank_entries(source, query, match, with_neighbours=with_neighbours and is_plain)
+    ranked = rank_entries(
+        source,
+        query,
+        match,
+        with_neighbours=with_neighbours and is_plain,
+        meant=find_meant(source.places[0].low >> TURN_BITS, source, query),
+    )
     among = (source.high, as_number(source.average))
     return found_best(ranked, limit, after, kind="best", among=among)
 
