@@ -16,7 +16,7 @@ ON_POSTGRES = tests/archive tests/runtime tests/web tests/context tests/tools te
 test: $(ENVIRONMENT) browser
 	$(PYTHON) -m pytest -q -n auto --ignore=tests/e2e
 	$(PYTHON) -m scripts.with_postgres $(PYTHON) -m pytest -q -n auto $(ON_POSTGRES)
-	$(PYTHON) -m pytest -q tests/e2e
+	$(PYTHON) -m pytest -q -n auto --dist loadfile tests/e2e
 
 bench: $(ENVIRONMENT)
 	$(PYTHON) manage.py bench

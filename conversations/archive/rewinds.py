@@ -14,11 +14,13 @@ from .state_history import store_rewound_state
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewound:
     """Rows that left the active path; an empty range when the journal has none.
-    ``has_synthesised``: rows that stand for turns without events left it too."""
+    ``has_synthesised``: rows that stand for turns without events left it too.
+    ``count`` is how many rewinds the session has then; 0: nothing was rewound."""
 
     from_seq: int
     to_seq: int
     has_synthesised: bool = False
+    count: int = 0
 
 
 def append_rewind(
@@ -26,7 +28,9 @@ def append_rewind(
 ) -> Rewound:
     """Mark all turns from one on, and all rows from one on (None: no row), as no
     longer on the active path; the session state follows. In the caller's transaction."""
-    counters = Session.objects.values("next_turn", "next_seq", "journal_turn").get(pk=session.pk)
+    counters = Session.objects.values("next_turn", "next_seq", "journal_turn", "rewind_count").get(
+        pk=session.pk
+    )
     last_turn, last_seq = counters["next_turn"] - 1, counters["next_seq"] - 1
     from_seq = last_seq + 1 if from_seq is None else from_seq
     if last_turn < from_turn and last_seq < from_seq:
@@ -50,6 +54,7 @@ def append_rewind(
         to_seq=last_seq,
         has_synthesised=counters["journal_turn"] < last_turn
         or JournalGap.objects.filter(session=session.pk, to_turn__gte=from_turn).exists(),
+        count=counters["rewind_count"] + 1,
     )
 
 

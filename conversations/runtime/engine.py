@@ -298,6 +298,7 @@ class Runtime:
 
     async def _restart(self, session: Session, restarted: Restarted) -> Accepted:
         rewound, accepted = restarted.rewound, restarted.accepted
+        self.watcher.note_rewinds(session.pk, rewound.count)
         if rewound.has_synthesised:
             self.publish(session.pk, {"type": "reload", "reason": "rewound"})
         elif rewound.from_seq <= rewound.to_seq:

@@ -95,6 +95,10 @@ class Watcher:
             queues=queued_messages_of(sessions),
         )
 
+    def note_rewinds(self, pk: int, count: int) -> None:
+        """This process rewound, and tells the pages itself."""
+        self._rewinds[pk] = max(count, self._rewinds.get(pk, 0))
+
     def _publish_rewinds(self, pk: int, count: int) -> None:
         """Another process rewound: which rows is for the page itself to show."""
         known = self._rewinds.setdefault(pk, count)

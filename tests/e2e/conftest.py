@@ -122,6 +122,10 @@ def make_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[.
 @pytest.fixture(scope="session")
 def server(make_server: Callable[..., Server], provider: WireThread) -> Server:
     """A server with a provider, small pages and a small render cap."""
+    return start_ordinary(make_server, provider)
+
+
+def start_ordinary(make_server: Callable[..., Server], provider: WireThread) -> Server:
     return make_server(
         ANTHROPIC_API_KEY=provider.key,
         ANTHROPIC_BASE_URL=provider.url,
@@ -157,6 +161,11 @@ def browser_type_launch_args(browser_type_launch_args: dict[str, Any]) -> dict[s
 
 @pytest.fixture(scope="session")
 def signed_in_state(browser: Browser, server: Server) -> Any:
+    return sign_in(browser, server)
+
+
+def sign_in(browser: Browser, server: Server) -> Any:
+    """The state of a browser that has followed the server's link."""
     context = browser.new_context()
     page = context.new_page()
     page.goto(server.link)
@@ -290,6 +299,14 @@ def take_picture(page: Page, name: str) -> None:
     """Keep a picture of this state among the tests' artefacts."""
     ARTEFACTS.mkdir(exist_ok=True)
     page.screenshot(path=ARTEFACTS / f"{name}.png")
+
+
+def wait_until(condition: Callable[[], bool], *, seconds: float = 20.0) -> None:
+    """For what happens outside the browser."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.02)
 
 
 def settle(seconds: float = 0.3) -> None:

@@ -10,7 +10,7 @@ from playwright.sync_api import BrowserContext, Page, expect
 from tests.wire.scenario import Scenario
 from tests.wire.server import WireThread
 
-from .conftest import NARROW, WIDE, Chat, Server, long_session, take_picture
+from .conftest import NARROW, WIDE, Chat, Server, long_session, take_picture, wait_until
 
 SUMMARY = """\
 ## Goal
@@ -102,6 +102,7 @@ def test_a_killed_server_leaves_all_as_it_was(
     summarise(page)
     expect(chat.transcript).to_have_attribute("data-run-state", "running")
     expect(page.get_by_text("Summarising turns 1–52")).to_be_visible()
+    wait_until(lambda: len(wire.requests) == 1)  # or the next call would get its answer
     server.kill()
     server.start()
     page.reload()

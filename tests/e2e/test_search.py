@@ -3,12 +3,22 @@
 import json
 import re
 from collections.abc import Callable
+from typing import Any
 from uuid import uuid4
 
 import pytest
-from playwright.sync_api import BrowserContext, Locator, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 
-from tests.e2e.conftest import NARROW, WIDE, Chat, Server, long_session, take_picture
+from tests.e2e.conftest import (
+    NARROW,
+    WIDE,
+    Chat,
+    Server,
+    long_session,
+    sign_in,
+    start_ordinary,
+    take_picture,
+)
 from tests.e2e.test_pages import violations
 from tests.wire.scenario import Scenario
 from tests.wire.server import WireThread
@@ -37,6 +47,17 @@ def reading(name: str, number: int) -> list[dict[str, object]]:
             "tool_name": "read_file",
         },
     ]
+
+
+@pytest.fixture(scope="module")
+def server(make_server: Callable[..., Server], provider: WireThread) -> Server:
+    """One of its own: what other tests said would be found too."""
+    return start_ordinary(make_server, provider)
+
+
+@pytest.fixture(scope="module")
+def signed_in_state(browser: Browser, server: Server) -> Any:
+    return sign_in(browser, server)
 
 
 @pytest.fixture(scope="module")

@@ -1,13 +1,18 @@
 """Looking at what other processes write costs the same for any number of pages."""
 
+from collections.abc import Callable
+
 import pytest
 from asgiref.sync import sync_to_async
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from conversations.archive.rewinds import append_rewind
 from conversations.archive.sessions import create_session
 from conversations.models import Session
 from conversations.runtime.engine import Runtime
+
+from .conftest import Page, ask, fresh
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -33,3 +38,30 @@ async def test_what_is_not_watched_any_more_is_forgotten(runtime: Runtime, garde
     runtime.watcher._rewinds[garden.pk] = 1
     runtime.watcher._forget_unwatched()
     assert runtime.watcher._rewinds == {}
+
+
+async def test_a_rewind_of_this_process_does_not_load_the_page_again(
+    runtime: Runtime, garden: Session, open_page: Callable[[Runtime], Page]
+) -> None:
+    """The page was told which rows it replaces; it would lose its place."""
+    await ask(runtime, garden, "hello")
+    page = open_page(runtime)
+    await runtime.watcher._look([garden.pk])
+    await runtime.answer_again(garden, client_id="retry-01", turn=None, user_pk=None)
+    await runtime.wait_idle(garden.pk)
+    await runtime.watcher._look([garden.pk])
+    assert page.of_type("rewound")
+    assert page.of_type("reload") == []
+
+
+async def test_a_rewind_of_another_process_does(
+    runtime: Runtime, garden: Session, open_page: Callable[[Runtime], Page]
+) -> None:
+    await ask(runtime, garden, "hello")
+    page = open_page(runtime)
+    await runtime.watcher._look([garden.pk])
+    rewind = sync_to_async(append_rewind)
+    await rewind(await fresh(garden), from_turn=2, from_seq=2, reason="reset", actor_pk=None)
+    await runtime.watcher._look([garden.pk])
+    await runtime.watcher._look([garden.pk])
+    assert len(page.of_type("reload")) == 1

@@ -70,11 +70,11 @@ async def test_a_long_session_fits_and_is_read_from_the_cache(
 ) -> None:
     """Every request is accepted, within the limit, with the newest message; and nine
     of ten tokens come from the cache. ``make bench`` plays 2,000 exchanges."""
-    await play(small_runtime, wire, garden, 150)
+    await play(small_runtime, wire, garden, 100)
     calls = await all_calls()
     assert [exchange.error for exchange in wire.exchanges if exchange.error] == []
     assert len(wire.requests) == len(calls)
-    messages = [exchange.text for exchange in make_script(150)]
+    messages = [exchange.text for exchange in make_script(100)]
     seen = iter(messages)
     expected = next(seen)
     for body in wire.requests:
@@ -86,7 +86,7 @@ async def test_a_long_session_fits_and_is_read_from_the_cache(
     whole = read + sum((c.input_tokens or 0) + (c.cache_write_tokens or 0) for c in calls)
     assert read / whole >= 0.9
     floors = {load_json(call.manifest)["floor"] for call in calls}
-    assert len(floors) > 5, "the floor did move"
+    assert len(floors) > 3, "the floor did move"
 
 
 async def test_what_the_model_saw_is_rebuilt_to_the_same_bytes(
@@ -130,7 +130,7 @@ async def test_an_edit_below_the_window_brings_back_what_is_active(
     small_runtime: Runtime, wire: WireThread, garden: Session
 ) -> None:
     """The floor stood above the edited message: the window would hold nothing else."""
-    await play(small_runtime, wire, garden, 60)
+    await play(small_runtime, wire, garden, 40)
     floor = (await fresh(garden)).floor_turn
     turns = [t async for t in garden.turns.filter(role="user", number__lt=floor).order_by("number")]
     edited = turns[3]
@@ -146,7 +146,7 @@ async def test_an_edit_below_the_window_brings_back_what_is_active(
 async def test_a_larger_model_is_given_more_of_the_session(
     small_runtime: Runtime, wire: WireThread, garden: Session
 ) -> None:
-    await play(small_runtime, wire, garden, 60)
+    await play(small_runtime, wire, garden, 40)
     before = await fresh(garden)
     assert before.floor_turn > 1
     assert before.context_limit == SMALL.max_input_tokens
@@ -167,7 +167,7 @@ async def test_the_estimate_follows_what_the_provider_counts(
     """A server that counts twice as many tokens a character; nothing is refused."""
     monkeypatch.setattr("tests.wire.rules.prompt.CHARACTERS_PER_TOKEN", 2)
     monkeypatch.setattr("tests.wire.prompt_cache.CHARACTERS_PER_TOKEN", 2)
-    await play(small_runtime, wire, garden, 60)
+    await play(small_runtime, wire, garden, 40)
     assert [exchange.error for exchange in wire.exchanges if exchange.error] == []
     assert (await fresh(garden)).token_ratio > 1.4
 
