@@ -15,7 +15,7 @@ run: $(ENVIRONMENT)
 ON_POSTGRES = tests/archive tests/runtime tests/web tests/context tests/tools tests/test_admin.py tests/test_recall_command.py
 test: $(ENVIRONMENT) browser
 	$(PYTHON) -m pytest -q -n auto --ignore=tests/e2e
-	$(PYTHON) -m scripts.with_postgres $(PYTHON) -m pytest -q -n auto $(ON_POSTGRES)
+	$(PYTHON) -m scripts.with_postgres $(PYTHON) -m pytest -q -n auto $(ON_POSTGRES) --ignore=tests/runtime/test_windows.py
 	$(PYTHON) -m pytest -q -n auto --dist loadfile tests/e2e
 
 bench: $(ENVIRONMENT)
