@@ -1,5 +1,6 @@
 """Reading the records of model calls: of a turn, of a run, of a session."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -134,3 +135,20 @@ def _line(row: dict[str, Any]) -> CallLine:
         turn=row.pop("turn_number"),
         **row | {"input_tokens": None if uncached is None else uncached + cached},
     )
+
+
+CHUNK = 500
+
+
+def walk_calls(session: UUID | None = None) -> Iterator[tuple[int, UUID]]:
+    """Keys of model calls with their session, oldest first: of one session or of all."""
+    last = 0
+    while True:
+        rows = ModelCall.objects.filter(pk__gt=last).order_by("pk")
+        if session is not None:
+            rows = rows.filter(session__uuid=session)
+        found = list(rows.values_list("pk", "session__uuid")[:CHUNK])
+        yield from found
+        if len(found) < CHUNK:
+            return
+        last = found[-1][0]

@@ -1,11 +1,12 @@
 """What the model saw: a request rebuilt from the archive and its manifest."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 from conversations.archive.compactions import read_compaction
-from conversations.archive.model_calls import StoredCall, read_call
+from conversations.archive.model_calls import StoredCall, read_call, walk_calls
 from conversations.archive.prompt_texts import read_prompt_texts
 from conversations.archive.session_state import StateText, rebuild_state_text
 from conversations.archive.skills import read_skills
@@ -22,12 +23,14 @@ from .window import MANIFEST_VERSION, Texts, make_request, preamble_of, read_lin
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rebuilt:
     """``matches``: the request has the digest that was stored with the call. Where it
-    cannot be rebuilt, ``request`` is None and ``reason`` a sentence that says why."""
+    cannot be rebuilt, ``request`` is None and ``reason`` a sentence that says why;
+    ``is_damaged``: it should be possible."""
 
     request: ModelRequest | None
     digest: str
     matches: bool
     reason: str = ""
+    is_damaged: bool = False
 
 
 def rebuild_request(call_pk: int) -> Rebuilt:
@@ -40,15 +43,26 @@ def rebuild_request(call_pk: int) -> Rebuilt:
             return _impossible("This call was recorded before requests could be rebuilt.")
         request = _rebuild(call, manifest)
     except (KeyError, TypeError, ValueError, NotFound) as error:
-        return _impossible(f"The record of this call is damaged: {error}.")
+        return _impossible(f"The record of this call is damaged: {error}.", is_damaged=True)
     digest = request_digest(request)
     matches = digest == call.request_digest
     reason = "" if matches else "What is rebuilt differs from what was sent."
-    return Rebuilt(request=request, digest=digest, matches=matches, reason=reason)
+    return Rebuilt(
+        request=request, digest=digest, matches=matches, reason=reason, is_damaged=not matches
+    )
 
 
-def _impossible(reason: str) -> Rebuilt:
-    return Rebuilt(request=None, digest="", matches=False, reason=reason)
+def _impossible(reason: str, *, is_damaged: bool = False) -> Rebuilt:
+    return Rebuilt(request=None, digest="", matches=False, reason=reason, is_damaged=is_damaged)
+
+
+def find_damaged_calls(session: UUID | None) -> Iterator[tuple[UUID, int, str]]:
+    """Model calls whose request cannot be made again, oldest first: the session, the
+    call's key and why. Reads one call at a time; ``session`` None: of all."""
+    for call_pk, uuid in walk_calls(session):
+        rebuilt = rebuild_request(call_pk)
+        if rebuilt.is_damaged:
+            yield uuid, call_pk, rebuilt.reason
 
 
 def _rebuild(call: StoredCall, manifest: Mapping[str, Any]) -> ModelRequest:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
+from django.core.management import call_command
 
 from benchmarks.script import SAMPLE_TOOL, make_script
 from conversations.context.rebuild import Rebuilt, rebuild_request
@@ -236,3 +237,21 @@ async def test_the_limits_are_those_that_the_provider_names(
     call = await ModelCall.objects.aget()
     manifest = load_json(call.manifest)
     assert (manifest["limit"], manifest["reserve"]) == (32_000, 4_000)
+
+
+async def test_the_command_rebuilds_every_request(
+    small_runtime: Runtime, garden: Session, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await ask(small_runtime, garden, "hello")
+    await ask(small_runtime, garden, "and then?")
+    verify = sync_to_async(call_command)
+    await verify("verify_archive", windows=True)
+    assert "all rebuilt to the same bytes" in capsys.readouterr().out
+    call = await ModelCall.objects.order_by("pk").afirst()
+    assert call is not None
+    changed = call.manifest.replace('"go_on":false', '"go_on":true')
+    assert changed != call.manifest
+    await ModelCall.objects.filter(pk=call.pk).aupdate(manifest=changed)
+    with pytest.raises(SystemExit):
+        await verify("verify_archive", windows=True)
+    assert f"{garden.uuid}: model call {call.pk}: " in capsys.readouterr().out

@@ -10,6 +10,7 @@ from django.db import DatabaseError, connection
 
 from conversations.archive.sessions import get_session
 from conversations.archive.verify import check_database_file, verify_sessions
+from conversations.context.rebuild import find_damaged_calls
 from conversations.domain.errors import LoomError
 from conversations.models.guards import missing_guards
 
@@ -26,13 +27,19 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--session", type=UUID, metavar="UUID", help="Only this one.")
+        parser.add_argument(
+            "--windows",
+            action="store_true",
+            help="Also make every request to the model again and compare its digest.",
+        )
 
-    def handle(self, *, session: UUID | None, **_: Any) -> None:
+    def handle(self, *, session: UUID | None, windows: bool, **_: Any) -> None:
         try:
             problems = self._check_database(check_file=session is None)
             if session is not None:
                 get_session(session)
             problems += self._check_sessions(session)
+            problems += self._check_windows(session) if windows else 0
         except LoomError as error:
             raise CommandError(error.message, returncode=2) from error
         except DatabaseError as error:
@@ -68,5 +75,17 @@ class Command(BaseCommand):
         self.stdout.write(
             f"{sessions} sessions, {turns} turns, {events} events: "
             + (f"{damaged} damaged" if damaged else "all whole")
+        )
+        return damaged
+
+    def _check_windows(self, session: UUID | None) -> int:
+        damaged = 0
+        for uuid, call_pk, reason in find_damaged_calls(session):
+            damaged += 1
+            self.stdout.write(f"{uuid}: model call {call_pk}: {reason}")
+        self.stdout.write(
+            f"requests to the model: {damaged} damaged"
+            if damaged
+            else "requests to the model: all rebuilt to the same bytes"
         )
         return damaged
