@@ -75,6 +75,26 @@ def make_piece(turn: StoredTurn, *, model: str, caps: Caps) -> Piece:
     )
 
 
+KNOWN_PIECES, KNOWN_COST = 4000, 2000
+"""Pieces that are remembered, and the estimated tokens that one of them has at most."""
+
+_known: dict[tuple[str, str, Caps], Piece] = {}
+
+
+def recall_piece(turn: StoredTurn, *, model: str, caps: Caps) -> Piece:
+    """The same as :func:`make_piece`, remembered: a turn never changes, and the next
+    call needs nearly all of them again. Nobody changes a piece's blocks."""
+    key = (turn.digest, model, caps)
+    piece = _known.get(key)
+    if piece is None:
+        piece = make_piece(turn, model=model, caps=caps)
+        if turn.digest and piece.cost <= KNOWN_COST:
+            if len(_known) >= KNOWN_PIECES:
+                _known.clear()
+            _known[key] = piece
+    return piece
+
+
 def join_pieces(pieces: Iterable[Piece]) -> list[Message]:
     """Messages of these pieces, oldest first; the first is a person's. Empty when
     no piece says anything."""

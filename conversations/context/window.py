@@ -30,7 +30,7 @@ from conversations.domain.windows import WindowRules
 from .budget import Budget, make_budget, make_caps
 from .cache_marks import Place, mark_cache
 from .choose import Choice, choose_turns
-from .messages import CONTINUE_TEXT, Block, Caps, Message, Piece, join_pieces, make_piece
+from .messages import CONTINUE_TEXT, Block, Caps, Message, Piece, join_pieces, recall_piece
 from .preamble import LINE_CHARS, LINES, make_preamble
 
 MANIFEST_VERSION = 2
@@ -121,7 +121,7 @@ def _choose(wish: WindowWish, *, start: int, budget: int, caps: Caps) -> Choice:
     has_rewinds = wish.rewinds > 0
 
     def make(turn: StoredTurn, caps: Caps) -> Piece:
-        return make_piece(turn, model=wish.model, caps=caps)
+        return recall_piece(turn, model=wish.model, caps=caps)
 
     def find_head(before: int) -> StoredTurn | None:
         return read_user_turn_before(wish.session_pk, before, has_rewinds=has_rewinds)
