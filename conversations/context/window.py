@@ -167,6 +167,7 @@ def _describe(wish: WindowWish, budget: Budget, caps: Caps, choice: Choice, text
     """The request and its manifest."""
     session, rewinds = wish.session_pk, wish.rewinds
     left_out = count_active_before(session, choice.floor, has_rewinds=rewinds > 0)
+    tools_json = dump_json(texts.tools)
     preamble = preamble_of(
         texts, strategy=wish.rules.strategy, floor=choice.floor, left_out=left_out
     )
@@ -174,7 +175,7 @@ def _describe(wish: WindowWish, budget: Budget, caps: Caps, choice: Choice, text
     history = sum(piece.cost for piece in pieces) + estimate_tokens(preamble)
     estimated = {
         "system": estimate_tokens(texts.system),
-        "tools": estimate_tokens(dump_json(texts.tools)),
+        "tools": estimate_tokens(tools_json),
         "history": history,
         "tail": estimate_tokens(make_tail(texts)),
     }
@@ -189,7 +190,7 @@ def _describe(wish: WindowWish, budget: Budget, caps: Caps, choice: Choice, text
         go_on=wish.go_on,
         cache=wish.cache,
     )
-    system_digest, tools_digest = digest_of(texts.system), digest_of(dump_json(texts.tools))
+    system_digest, tools_digest = digest_of(texts.system), digest_of(tools_json)
     manifest = {
         "v": MANIFEST_VERSION,
         "model": wish.model,
@@ -229,7 +230,7 @@ def _describe(wish: WindowWish, budget: Budget, caps: Caps, choice: Choice, text
         left_out=left_out,
         manifest=dump_json(manifest),
         digest=request_digest(request),
-        texts={system_digest: texts.system, tools_digest: dump_json(texts.tools)},
+        texts={system_digest: texts.system, tools_digest: tools_json},
         estimated=total,
         limit=budget.limit,
     )
