@@ -8,7 +8,7 @@ and one between when those two are far apart.
 from typing import Any
 
 LOOK_BACK = 20
-SPACING = 18
+SPACING = LOOK_BACK - 2
 """Blocks from the end of the history to the breakpoint between, below the look-back."""
 
 type Block = dict[str, Any]
