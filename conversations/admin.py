@@ -23,15 +23,19 @@ from django.utils.safestring import SafeString
 from conversations.domain.events import EVENT_TYPES
 from conversations.domain.runs import RUN_STATES
 from conversations.domain.text import one_line
+from conversations.domain.tool_calls import TOOL_CALL_STATES
 from conversations.models import (
+    Attachment,
     ChatEvent,
     Compaction,
     DraftChunk,
+    FileChange,
     JournalGap,
     Membership,
     ModelCall,
     PromptText,
     PurgePermit,
+    Revert,
     Rewind,
     Run,
     SearchEntry,
@@ -41,6 +45,7 @@ from conversations.models import (
     SignInLink,
     StateCheckpoint,
     ToolCall,
+    ToolPermission,
     Turn,
     Workspace,
 )
@@ -62,7 +67,6 @@ PAGES = 100
 SHOWN_CHARS = 20_000
 SHOWN_IN_LIST = 80
 FOUND_SESSIONS = 500
-TOOL_CALL_STATES = ("started", "waiting_approval", "completed", "denied", "interrupted")
 
 admin.site.site_header = admin.site.site_title = "Loom Web"
 
@@ -381,14 +385,33 @@ class ModelCallAdmin(OfSessionAdmin):
 
 @admin.register(ToolCall)
 class ToolCallAdmin(OfSessionAdmin):
-    session_path = "run__session"
     list_display = ("name", "session", "state", "ok", "turn_number", "duration_ms", "created_at")
     list_filter = (choice_filter("state", TOOL_CALL_STATES),)
-    list_select_related = ("run__session",)
+    list_select_related = ("session",)
 
-    @admin.display(description="session")
-    def session(self, call: ToolCall) -> str:
-        return str(call.run.session)
+
+@admin.register(ToolPermission)
+class ToolPermissionAdmin(WindowAdmin):
+    list_display = ("label", "workspace", "granted_by", "granted_at", "revoked_at")
+    list_select_related = ("workspace", "granted_by")
+
+
+@admin.register(FileChange)
+class FileChangeAdmin(OfSessionAdmin):
+    list_display = ("path", "session", "call", "created_at", "done_at")
+    list_select_related = ("session", "call")
+
+
+@admin.register(Revert)
+class RevertAdmin(OfSessionAdmin):
+    list_display = ("uuid", "session", "actor", "created_at")
+    list_select_related = ("session", "actor")
+
+
+@admin.register(Attachment)
+class AttachmentAdmin(OfSessionAdmin):
+    list_display = ("name", "session", "kind", "media_type", "size", "turn_number", "created_at")
+    list_select_related = ("session",)
 
 
 @admin.register(DraftChunk)

@@ -25,19 +25,23 @@ from conversations.archive.sessions import create_session, get_session
 from conversations.domain.events import UserMessage
 from conversations.domain.turns import NewTurn
 from conversations.models import (
+    Attachment,
     ChatEvent,
     Compaction,
     DraftChunk,
+    FileChange,
     JournalGap,
     ModelCall,
     PromptText,
     PurgePermit,
+    Revert,
     Run,
     Session,
     SessionSkill,
     SignInLink,
     StateCheckpoint,
     ToolCall,
+    ToolPermission,
     Turn,
     Workspace,
 )
@@ -108,7 +112,27 @@ def fill(workspace: Workspace, user: User, *, times: int) -> None:
             created_at=now,
         )
         ToolCall.objects.create(
-            run=run, call_id="c", name="ls", state="completed", turn_number=1, created_at=now
+            session=session,
+            run=run,
+            call_id="c",
+            name="ls",
+            state="completed",
+            turn_number=1,
+            created_at=now,
+        )
+        ToolPermission.objects.create(
+            workspace=workspace, kind=f"shell:{session.pk}", label="x", granted_at=now
+        )
+        FileChange.objects.create(session=session, path="a.txt", created_at=now)
+        Revert.objects.create(session=session, created_at=now)
+        Attachment.objects.create(
+            session=session,
+            name="a.png",
+            kind="image",
+            media_type="image/png",
+            digest="0" * 64,
+            size=1,
+            created_at=now,
         )
         DraftChunk.objects.create(run=run, ordinal=0, part=0, kind="text", text="x")
         PromptText.objects.create(digest=f"{session.pk:064}", text="{}")

@@ -8,6 +8,8 @@ from django.db import transaction
 from django.utils import timezone
 
 from conversations.domain.jsontext import dump_json
+from conversations.domain.text import storable
+from conversations.domain.tool_calls import COMPLETED, STARTED
 from conversations.domain.turns import NewTurn
 from conversations.models import DraftChunk, ModelCall, ToolCall
 
@@ -104,11 +106,12 @@ def _counted(call: CallRecord, size: ContextSize | None) -> Counted:
 
 def _record_tool_call(claimed: Claimed, call: dict[str, Any], turn: int) -> None:
     ToolCall.objects.create(
+        session_id=claimed.session_pk,
         run_id=claimed.run_pk,
-        call_id=str(call.get("id", ""))[:255],
-        name=str(call.get("name", ""))[:255],
+        call_id=storable(str(call.get("id", "")))[:255],
+        name=storable(str(call.get("name", "")))[:255],
         arguments=dump_json(call.get("input", {})),
-        state="started",
+        state=STARTED,
         turn_number=turn,
         created_at=timezone.now(),
     )
@@ -134,7 +137,7 @@ def append_tool_result(
         ToolCall.objects.filter(
             run=claimed.run_pk, turn_number=call_turn, call_id=turn.tool_call_id
         ).update(
-            state="completed",
+            state=COMPLETED,
             ok=ok,
             result_turn=appended.turns[0],
             duration_ms=duration_ms,

@@ -19,6 +19,7 @@ from conversations.domain.events import AssistantText, Info, Payload, TurnSepara
 from conversations.domain.jsontext import dump_json, load_json
 from conversations.domain.runs import ACTIVE_STATES, QUEUED, RUNNING
 from conversations.domain.text import estimate_tokens, is_storable, storable
+from conversations.domain.tool_calls import INTERRUPTED, OPEN_STATES
 from conversations.domain.turns import NewTurn
 from conversations.models import DraftChunk, Run, Session, ToolCall
 
@@ -239,7 +240,7 @@ def interrupt_run(run_pk: int) -> list[Row]:
             session_uuid=run.session.uuid,
             events=[NewEvent(payload=payload) for payload in _interrupted_rows(run)],
         )
-        ToolCall.objects.filter(run=run_pk, state="started").update(state="interrupted")
+        ToolCall.objects.filter(run=run_pk, state__in=OPEN_STATES).update(state=INTERRUPTED)
     return rows + appended.rows
 
 

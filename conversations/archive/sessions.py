@@ -17,6 +17,7 @@ from conversations.domain.errors import NotFound, Rejected
 from conversations.domain.jsontext import dump_json
 from conversations.domain.runs import ACTIVE_STATES, COMPACT, IDLE, INTERRUPTED, QUEUED
 from conversations.domain.text import is_storable, one_line, storable
+from conversations.domain.tool_policy import ToolScope
 from conversations.domain.turns import StoredTurn
 from conversations.models import Membership, Run, Session, Workspace
 
@@ -311,10 +312,25 @@ class WindowFacts:
     has_compactions: bool
     has_skills: bool
     context_tokens: int
+    workspace_slug: str
+    tool_policy: str
+    allows_network: bool
+    may_change: bool
+
+    @property
+    def scope(self) -> ToolScope:
+        """Which tools are on offer to the person whose message is answered."""
+        return ToolScope(
+            workspace=self.workspace_slug,
+            policy=self.tool_policy,
+            may_change=bool(self.may_change),
+            allows_network=bool(self.allows_network),
+        )
 
 
-def read_window_facts(session_pk: int) -> WindowFacts:
-    """Raw SQL, because every first word waits for it."""
+def read_window_facts(session_pk: int, *, user_pk: int | None = None) -> WindowFacts:
+    """Raw SQL, because every first word waits for it. ``user_pk`` is the person whose
+    message is answered; None: a program of the server, which may what members may."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT s.uuid, s.floor_turn, s.system_prompt, w.name, w.root, w.instructions,"
@@ -323,10 +339,12 @@ def read_window_facts(session_pk: int) -> WindowFacts:
             " w.window_strategy, w.keep_recent, w.high_water, w.low_water,"
             " EXISTS(SELECT 1 FROM conversations_compaction c WHERE c.session_id = s.id),"
             " EXISTS(SELECT 1 FROM conversations_sessionskill k WHERE k.session_id = s.id),"
-            " s.context_tokens"
+            " s.context_tokens, w.slug, w.tool_policy, w.allows_network,"
+            " CAST(%s AS bigint) IS NULL OR EXISTS(SELECT 1 FROM conversations_membership m"
+            " WHERE m.workspace_id = w.id AND m.user_id = %s AND m.role <> 'viewer')"
             " FROM conversations_session s"
             " JOIN conversations_workspace w ON w.id = s.workspace_id WHERE s.id = %s",
-            [session_pk],
+            [user_pk, user_pk, session_pk],
         )
         uuid, floor, system, name, root, instructions, rewinds, model, reads, *rules = (
             cursor.fetchone()

@@ -22,6 +22,13 @@ CONTENT_INDICATOR = "content_indicator"
 TURN_SEPARATOR = "turn_separator"
 INFO = "info"
 
+APPROVAL = "approval"
+"""The kind of a notice about a call that waits for a person. Its codes:"""
+
+APPROVAL_ASKED, APPROVAL_DECIDED = "approval_asked", "approval_decided"
+"""The data of the first is a ``domain.approvals.Asked``; of the second ``{"call",
+"call_id", "decision", "by", "reason"}``."""
+
 COMPACTED = "compacted"
 """The code of the notice of a summary; its data holds the summary."""
 
@@ -46,14 +53,20 @@ class AssistantText:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCallStarted:
+    """``call`` is the uuid of the call's record, empty where there is none."""
+
     call_id: str
     name: str
     arguments: Any = None
+    call: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCallCompleted:
-    """``ok`` None: the outcome was not recorded."""
+    """``ok`` None: the outcome was not recorded. ``output`` is the beginning of what
+    came out where ``output_chars`` says that it is longer; the turn has all of it.
+    ``state`` is given where it is not ``completed``. ``diff`` is a unified diff of what
+    was changed, ``decided_by`` the person who allowed or denied the call."""
 
     call_id: str
     name: str
@@ -62,17 +75,27 @@ class ToolCallCompleted:
     error: str = ""
     arguments: Any = None
     duration_ms: int | None = None
+    call: str = ""
+    state: str = ""
+    output_chars: int | None = None
+    exit_code: int | None = None
+    diff: str = ""
+    decision: str = ""
+    decided_by: str = ""
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContentIndicator:
-    """``kind``: image, document or file. ``size`` in bytes."""
+    """``kind``: image, document or file. ``size`` in bytes. ``attachment`` is the uuid of
+    the attachment that it shows, empty where there is none."""
 
     label: str
     kind: str = "file"
     media_type: str = ""
     size: int | None = None
     call_id: str = ""
+    attachment: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,6 +240,7 @@ def _read_tool_call_started(value: Mapping[str, Any]) -> ToolCallStarted:
         call_id=_text(value, "call_id", "tool_call_id", "id"),
         name=_required_text(value, "name", "tool_name"),
         arguments=_first(value, "arguments", "args", "input"),
+        call=_text(value, "call"),
     )
 
 
@@ -230,6 +254,14 @@ def _read_tool_call_completed(value: Mapping[str, Any]) -> ToolCallCompleted:
         error=_text(value, "error"),
         arguments=_first(value, "arguments", "args", "input"),
         duration_ms=_number(value, "duration_ms", "elapsed_ms"),
+        call=_text(value, "call"),
+        state=_text(value, "state"),
+        output_chars=_number(value, "output_chars"),
+        exit_code=_number(value, "exit_code"),
+        diff=_text(value, "diff"),
+        decision=_text(value, "decision"),
+        decided_by=_text(value, "decided_by"),
+        reason=_text(value, "reason"),
     )
 
 
@@ -240,6 +272,7 @@ def _read_content_indicator(value: Mapping[str, Any]) -> ContentIndicator:
         media_type=_text(value, "media_type"),
         size=_number(value, "size"),
         call_id=_text(value, "call_id", "tool_call_id"),
+        attachment=_text(value, "attachment"),
     )
 
 

@@ -7,7 +7,6 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
     dependencies = [
@@ -16,354 +15,632 @@ class Migration(migrations.Migration):
 
     operations = [
         migrations.CreateModel(
-            name='PurgePermit',
+            name="PurgePermit",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('session_pk', models.BigIntegerField(unique=True)),
-                ('reason', models.TextField()),
-                ('created_at', models.DateTimeField()),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("session_pk", models.BigIntegerField(unique=True)),
+                ("reason", models.TextField()),
+                ("created_at", models.DateTimeField()),
             ],
         ),
         migrations.CreateModel(
-            name='Membership',
+            name="Membership",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('role', models.CharField(choices=[('viewer', 'viewer'), ('member', 'member'), ('owner', 'owner')], default='member', max_length=8)),
-                ('created_at', models.DateTimeField()),
-                ('user', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='memberships', to=settings.AUTH_USER_MODEL)),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "role",
+                    models.CharField(
+                        choices=[("viewer", "viewer"), ("member", "member"), ("owner", "owner")],
+                        default="member",
+                        max_length=8,
+                    ),
+                ),
+                ("created_at", models.DateTimeField()),
+                (
+                    "user",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="memberships",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
             ],
             options={
-                'ordering': ('id',),
+                "ordering": ("id",),
             },
         ),
         migrations.CreateModel(
-            name='Session',
+            name="Session",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('uuid', models.UUIDField(default=uuid.uuid4, editable=False, unique=True)),
-                ('key', models.CharField(blank=True, max_length=255, null=True)),
-                ('channel', models.CharField(db_default='web', default='web', max_length=32)),
-                ('title', models.CharField(blank=True, db_default='', default='', max_length=200)),
-                ('title_is_chosen', models.BooleanField(db_default=False, default=False)),
-                ('preview', models.CharField(blank=True, db_default='', default='', max_length=200)),
-                ('model', models.CharField(blank=True, db_default='', default='', max_length=120)),
-                ('system_prompt', models.TextField(blank=True, db_default='', default='')),
-                ('state', models.TextField(db_default='{}', default='{}')),
-                ('state_turn', models.BigIntegerField(db_default=0, default=0)),
-                ('next_turn', models.BigIntegerField(db_default=1, default=1)),
-                ('next_seq', models.BigIntegerField(db_default=1, default=1)),
-                ('turn_digest', models.CharField(max_length=64)),
-                ('event_digest', models.CharField(max_length=64)),
-                ('journal_turn', models.BigIntegerField(db_default=0, default=0)),
-                ('floor_turn', models.BigIntegerField(db_default=1, default=1)),
-                ('rewind_count', models.BigIntegerField(db_default=0, default=0)),
-                ('input_tokens', models.BigIntegerField(db_default=0, default=0)),
-                ('output_tokens', models.BigIntegerField(db_default=0, default=0)),
-                ('cached_tokens', models.BigIntegerField(db_default=0, default=0)),
-                ('cost_microusd', models.BigIntegerField(db_default=0, default=0)),
-                ('fork_turn', models.BigIntegerField(blank=True, null=True)),
-                ('created_at', models.DateTimeField()),
-                ('last_active_at', models.DateTimeField()),
-                ('expires_at', models.DateTimeField(blank=True, null=True)),
-                ('archived_at', models.DateTimeField(blank=True, null=True)),
-                ('pinned_at', models.DateTimeField(blank=True, null=True)),
-                ('metadata', models.TextField(db_default='{}', default='{}')),
-                ('owner', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='sessions', to=settings.AUTH_USER_MODEL)),
-                ('parent', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='forks', to='conversations.session')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("uuid", models.UUIDField(default=uuid.uuid4, editable=False, unique=True)),
+                ("key", models.CharField(blank=True, max_length=255, null=True)),
+                ("channel", models.CharField(db_default="web", default="web", max_length=32)),
+                ("title", models.CharField(blank=True, db_default="", default="", max_length=200)),
+                ("title_is_chosen", models.BooleanField(db_default=False, default=False)),
+                (
+                    "preview",
+                    models.CharField(blank=True, db_default="", default="", max_length=200),
+                ),
+                ("model", models.CharField(blank=True, db_default="", default="", max_length=120)),
+                ("system_prompt", models.TextField(blank=True, db_default="", default="")),
+                ("state", models.TextField(db_default="{}", default="{}")),
+                ("state_turn", models.BigIntegerField(db_default=0, default=0)),
+                ("next_turn", models.BigIntegerField(db_default=1, default=1)),
+                ("next_seq", models.BigIntegerField(db_default=1, default=1)),
+                ("turn_digest", models.CharField(max_length=64)),
+                ("event_digest", models.CharField(max_length=64)),
+                ("journal_turn", models.BigIntegerField(db_default=0, default=0)),
+                ("floor_turn", models.BigIntegerField(db_default=1, default=1)),
+                ("rewind_count", models.BigIntegerField(db_default=0, default=0)),
+                ("input_tokens", models.BigIntegerField(db_default=0, default=0)),
+                ("output_tokens", models.BigIntegerField(db_default=0, default=0)),
+                ("cached_tokens", models.BigIntegerField(db_default=0, default=0)),
+                ("cost_microusd", models.BigIntegerField(db_default=0, default=0)),
+                ("fork_turn", models.BigIntegerField(blank=True, null=True)),
+                ("created_at", models.DateTimeField()),
+                ("last_active_at", models.DateTimeField()),
+                ("expires_at", models.DateTimeField(blank=True, null=True)),
+                ("archived_at", models.DateTimeField(blank=True, null=True)),
+                ("pinned_at", models.DateTimeField(blank=True, null=True)),
+                ("metadata", models.TextField(db_default="{}", default="{}")),
+                (
+                    "owner",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="sessions",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+                (
+                    "parent",
+                    models.ForeignKey(
+                        blank=True,
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="forks",
+                        to="conversations.session",
+                    ),
+                ),
             ],
             options={
-                'ordering': ('-last_active_at', '-id'),
+                "ordering": ("-last_active_at", "-id"),
             },
         ),
         migrations.CreateModel(
-            name='Run',
+            name="Run",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('uuid', models.UUIDField(default=uuid.uuid4, editable=False, unique=True)),
-                ('client_id', models.CharField(max_length=64)),
-                ('kind', models.CharField(db_default='message', default='message', max_length=12)),
-                ('state', models.CharField(max_length=20)),
-                ('text', models.TextField(db_default='', default='')),
-                ('attachments', models.TextField(db_default='[]', default='[]')),
-                ('user_turn', models.BigIntegerField(null=True)),
-                ('user_seq', models.BigIntegerField(null=True)),
-                ('created_at', models.DateTimeField()),
-                ('started_at', models.DateTimeField(null=True)),
-                ('finished_at', models.DateTimeField(null=True)),
-                ('owner', models.CharField(db_default='', default='', max_length=64)),
-                ('heartbeat_at', models.DateTimeField(null=True)),
-                ('stop_requested_at', models.DateTimeField(null=True)),
-                ('error_code', models.CharField(db_default='', default='', max_length=64)),
-                ('note', models.CharField(db_default='', default='', max_length=255)),
-                ('requested_by', models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, related_name='+', to=settings.AUTH_USER_MODEL)),
-                ('session', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='runs', to='conversations.session')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("uuid", models.UUIDField(default=uuid.uuid4, editable=False, unique=True)),
+                ("client_id", models.CharField(max_length=64)),
+                ("kind", models.CharField(db_default="message", default="message", max_length=12)),
+                ("state", models.CharField(max_length=20)),
+                ("text", models.TextField(db_default="", default="")),
+                ("attachments", models.TextField(db_default="[]", default="[]")),
+                ("user_turn", models.BigIntegerField(null=True)),
+                ("user_seq", models.BigIntegerField(null=True)),
+                ("created_at", models.DateTimeField()),
+                ("started_at", models.DateTimeField(null=True)),
+                ("finished_at", models.DateTimeField(null=True)),
+                ("owner", models.CharField(db_default="", default="", max_length=64)),
+                ("heartbeat_at", models.DateTimeField(null=True)),
+                ("stop_requested_at", models.DateTimeField(null=True)),
+                ("error_code", models.CharField(db_default="", default="", max_length=64)),
+                ("note", models.CharField(db_default="", default="", max_length=255)),
+                (
+                    "requested_by",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+                (
+                    "session",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="runs",
+                        to="conversations.session",
+                    ),
+                ),
             ],
             options={
-                'ordering': ('id',),
+                "ordering": ("id",),
             },
         ),
         migrations.CreateModel(
-            name='Rewind',
+            name="Rewind",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('from_turn', models.BigIntegerField()),
-                ('to_turn', models.BigIntegerField()),
-                ('from_seq', models.BigIntegerField()),
-                ('to_seq', models.BigIntegerField()),
-                ('reason', models.CharField(choices=[('edit', 'edited'), ('regenerate', 'answered again'), ('reset', 'reset'), ('undo', 'undone')], max_length=16)),
-                ('created_at', models.DateTimeField()),
-                ('actor', models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, related_name='+', to=settings.AUTH_USER_MODEL)),
-                ('session', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='rewinds', to='conversations.session')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("from_turn", models.BigIntegerField()),
+                ("to_turn", models.BigIntegerField()),
+                ("from_seq", models.BigIntegerField()),
+                ("to_seq", models.BigIntegerField()),
+                (
+                    "reason",
+                    models.CharField(
+                        choices=[
+                            ("edit", "edited"),
+                            ("regenerate", "answered again"),
+                            ("reset", "reset"),
+                            ("undo", "undone"),
+                        ],
+                        max_length=16,
+                    ),
+                ),
+                ("created_at", models.DateTimeField()),
+                (
+                    "actor",
+                    models.ForeignKey(
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+                (
+                    "session",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="rewinds",
+                        to="conversations.session",
+                    ),
+                ),
             ],
             options={
-                'ordering': ('id',),
+                "ordering": ("id",),
             },
         ),
         migrations.CreateModel(
-            name='JournalGap',
+            name="JournalGap",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('from_turn', models.BigIntegerField()),
-                ('to_turn', models.BigIntegerField()),
-                ('after_seq', models.BigIntegerField()),
-                ('session', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='journal_gaps', to='conversations.session')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("from_turn", models.BigIntegerField()),
+                ("to_turn", models.BigIntegerField()),
+                ("after_seq", models.BigIntegerField()),
+                (
+                    "session",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="journal_gaps",
+                        to="conversations.session",
+                    ),
+                ),
             ],
             options={
-                'ordering': ('session', 'from_turn'),
+                "ordering": ("session", "from_turn"),
             },
         ),
         migrations.CreateModel(
-            name='ChatEvent',
+            name="ChatEvent",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('seq', models.BigIntegerField()),
-                ('event_type', models.CharField(max_length=32)),
-                ('payload', models.TextField()),
-                ('turn_number', models.BigIntegerField(null=True)),
-                ('created_at', models.DateTimeField()),
-                ('digest', models.CharField(max_length=64)),
-                ('html', models.TextField(db_default='', default='')),
-                ('render_version', models.IntegerField(db_default=0, default=0)),
-                ('session', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='events', to='conversations.session')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("seq", models.BigIntegerField()),
+                ("event_type", models.CharField(max_length=32)),
+                ("payload", models.TextField()),
+                ("turn_number", models.BigIntegerField(null=True)),
+                ("created_at", models.DateTimeField()),
+                ("digest", models.CharField(max_length=64)),
+                ("html", models.TextField(db_default="", default="")),
+                ("render_version", models.IntegerField(db_default=0, default=0)),
+                (
+                    "session",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="events",
+                        to="conversations.session",
+                    ),
+                ),
             ],
             options={
-                'ordering': ('session', 'seq'),
+                "ordering": ("session", "seq"),
             },
         ),
         migrations.CreateModel(
-            name='SignInLink',
+            name="SignInLink",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('digest', models.CharField(max_length=64, unique=True)),
-                ('created_at', models.DateTimeField()),
-                ('expires_at', models.DateTimeField()),
-                ('used_at', models.DateTimeField(blank=True, null=True)),
-                ('user', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, to=settings.AUTH_USER_MODEL)),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("digest", models.CharField(max_length=64, unique=True)),
+                ("created_at", models.DateTimeField()),
+                ("expires_at", models.DateTimeField()),
+                ("used_at", models.DateTimeField(blank=True, null=True)),
+                (
+                    "user",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, to=settings.AUTH_USER_MODEL
+                    ),
+                ),
             ],
             options={
-                'ordering': ('-id',),
+                "ordering": ("-id",),
             },
         ),
         migrations.CreateModel(
-            name='ToolCall',
+            name="ToolCall",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('call_id', models.CharField(max_length=255)),
-                ('name', models.CharField(max_length=255)),
-                ('arguments', models.TextField(db_default='{}', default='{}')),
-                ('state', models.CharField(max_length=20)),
-                ('ok', models.BooleanField(null=True)),
-                ('turn_number', models.BigIntegerField()),
-                ('result_turn', models.BigIntegerField(null=True)),
-                ('duration_ms', models.IntegerField(null=True)),
-                ('created_at', models.DateTimeField()),
-                ('run', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='tool_calls', to='conversations.run')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("call_id", models.CharField(max_length=255)),
+                ("name", models.CharField(max_length=255)),
+                ("arguments", models.TextField(db_default="{}", default="{}")),
+                ("state", models.CharField(max_length=20)),
+                ("ok", models.BooleanField(null=True)),
+                ("turn_number", models.BigIntegerField()),
+                ("result_turn", models.BigIntegerField(null=True)),
+                ("duration_ms", models.IntegerField(null=True)),
+                ("created_at", models.DateTimeField()),
+                (
+                    "run",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="tool_calls",
+                        to="conversations.run",
+                    ),
+                ),
             ],
             options={
-                'ordering': ('id',),
+                "ordering": ("id",),
             },
         ),
         migrations.CreateModel(
-            name='Turn',
+            name="Turn",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('number', models.BigIntegerField()),
-                ('role', models.CharField(max_length=9)),
-                ('content', models.TextField()),
-                ('blocks', models.TextField(null=True)),
-                ('tool_calls', models.TextField(null=True)),
-                ('tool_call_id', models.CharField(max_length=255, null=True)),
-                ('tool_name', models.CharField(max_length=255, null=True)),
-                ('token_count', models.BigIntegerField(db_default=0, default=0)),
-                ('stop_reason', models.CharField(db_default='', default='', max_length=64)),
-                ('complete', models.BooleanField(db_default=True, default=True)),
-                ('metadata', models.TextField(db_default='{}', default='{}')),
-                ('created_at', models.DateTimeField()),
-                ('digest', models.CharField(max_length=64)),
-                ('html', models.TextField(db_default='', default='')),
-                ('render_version', models.IntegerField(db_default=0, default=0)),
-                ('session', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='turns', to='conversations.session')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("number", models.BigIntegerField()),
+                ("role", models.CharField(max_length=9)),
+                ("content", models.TextField()),
+                ("blocks", models.TextField(null=True)),
+                ("tool_calls", models.TextField(null=True)),
+                ("tool_call_id", models.CharField(max_length=255, null=True)),
+                ("tool_name", models.CharField(max_length=255, null=True)),
+                ("token_count", models.BigIntegerField(db_default=0, default=0)),
+                ("stop_reason", models.CharField(db_default="", default="", max_length=64)),
+                ("complete", models.BooleanField(db_default=True, default=True)),
+                ("metadata", models.TextField(db_default="{}", default="{}")),
+                ("created_at", models.DateTimeField()),
+                ("digest", models.CharField(max_length=64)),
+                ("html", models.TextField(db_default="", default="")),
+                ("render_version", models.IntegerField(db_default=0, default=0)),
+                (
+                    "session",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="turns",
+                        to="conversations.session",
+                    ),
+                ),
             ],
             options={
-                'ordering': ('session', 'number'),
+                "ordering": ("session", "number"),
             },
         ),
         migrations.CreateModel(
-            name='Workspace',
+            name="Workspace",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('name', models.CharField(max_length=120)),
-                ('slug', models.SlugField(max_length=60, unique=True)),
-                ('root', models.CharField(max_length=1024)),
-                ('instructions', models.TextField(blank=True, default='')),
-                ('default_model', models.CharField(blank=True, default='', max_length=120)),
-                ('tool_policy', models.CharField(choices=[('read_only', 'read only'), ('ask', 'ask'), ('auto', 'automatic')], db_default='ask', default='ask', max_length=12)),
-                ('retention_days', models.PositiveIntegerField(blank=True, null=True)),
-                ('created_at', models.DateTimeField()),
-                ('members', models.ManyToManyField(related_name='workspaces', through='conversations.Membership', to=settings.AUTH_USER_MODEL)),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("name", models.CharField(max_length=120)),
+                ("slug", models.SlugField(max_length=60, unique=True)),
+                ("root", models.CharField(max_length=1024)),
+                ("instructions", models.TextField(blank=True, default="")),
+                ("default_model", models.CharField(blank=True, default="", max_length=120)),
+                (
+                    "tool_policy",
+                    models.CharField(
+                        choices=[("read_only", "read only"), ("ask", "ask"), ("auto", "automatic")],
+                        db_default="ask",
+                        default="ask",
+                        max_length=12,
+                    ),
+                ),
+                ("retention_days", models.PositiveIntegerField(blank=True, null=True)),
+                ("created_at", models.DateTimeField()),
+                (
+                    "members",
+                    models.ManyToManyField(
+                        related_name="workspaces",
+                        through="conversations.Membership",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
             ],
             options={
-                'ordering': ('name', 'id'),
+                "ordering": ("name", "id"),
             },
         ),
         migrations.AddField(
-            model_name='session',
-            name='workspace',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='sessions', to='conversations.workspace'),
+            model_name="session",
+            name="workspace",
+            field=models.ForeignKey(
+                on_delete=django.db.models.deletion.PROTECT,
+                related_name="sessions",
+                to="conversations.workspace",
+            ),
         ),
         migrations.AddField(
-            model_name='membership',
-            name='workspace',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='memberships', to='conversations.workspace'),
+            model_name="membership",
+            name="workspace",
+            field=models.ForeignKey(
+                on_delete=django.db.models.deletion.CASCADE,
+                related_name="memberships",
+                to="conversations.workspace",
+            ),
         ),
         migrations.CreateModel(
-            name='ModelCall',
+            name="ModelCall",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('ordinal', models.PositiveIntegerField()),
-                ('model', models.CharField(max_length=120)),
-                ('manifest', models.TextField()),
-                ('request_digest', models.CharField(max_length=64)),
-                ('turn_number', models.BigIntegerField(null=True)),
-                ('message_id', models.CharField(db_default='', default='', max_length=128)),
-                ('stop_reason', models.CharField(db_default='', default='', max_length=64)),
-                ('error_code', models.CharField(db_default='', default='', max_length=64)),
-                ('input_tokens', models.BigIntegerField(null=True)),
-                ('output_tokens', models.BigIntegerField(null=True)),
-                ('cache_read_tokens', models.BigIntegerField(null=True)),
-                ('cache_write_tokens', models.BigIntegerField(null=True)),
-                ('cost_microusd', models.BigIntegerField(null=True)),
-                ('first_token_ms', models.IntegerField(null=True)),
-                ('duration_ms', models.IntegerField(null=True)),
-                ('created_at', models.DateTimeField()),
-                ('run', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='model_calls', to='conversations.run')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("ordinal", models.PositiveIntegerField()),
+                ("model", models.CharField(max_length=120)),
+                ("manifest", models.TextField()),
+                ("request_digest", models.CharField(max_length=64)),
+                ("turn_number", models.BigIntegerField(null=True)),
+                ("message_id", models.CharField(db_default="", default="", max_length=128)),
+                ("stop_reason", models.CharField(db_default="", default="", max_length=64)),
+                ("error_code", models.CharField(db_default="", default="", max_length=64)),
+                ("input_tokens", models.BigIntegerField(null=True)),
+                ("output_tokens", models.BigIntegerField(null=True)),
+                ("cache_read_tokens", models.BigIntegerField(null=True)),
+                ("cache_write_tokens", models.BigIntegerField(null=True)),
+                ("cost_microusd", models.BigIntegerField(null=True)),
+                ("first_token_ms", models.IntegerField(null=True)),
+                ("duration_ms", models.IntegerField(null=True)),
+                ("created_at", models.DateTimeField()),
+                (
+                    "run",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="model_calls",
+                        to="conversations.run",
+                    ),
+                ),
             ],
             options={
-                'ordering': ('run', 'ordinal'),
-                'constraints': [models.UniqueConstraint(fields=('run', 'ordinal'), name='model_call_unique')],
+                "ordering": ("run", "ordinal"),
+                "constraints": [
+                    models.UniqueConstraint(fields=("run", "ordinal"), name="model_call_unique")
+                ],
             },
         ),
         migrations.CreateModel(
-            name='DraftChunk',
+            name="DraftChunk",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('ordinal', models.BigIntegerField()),
-                ('part', models.IntegerField()),
-                ('kind', models.CharField(max_length=32)),
-                ('text', models.TextField()),
-                ('run', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='draft_chunks', to='conversations.run')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("ordinal", models.BigIntegerField()),
+                ("part", models.IntegerField()),
+                ("kind", models.CharField(max_length=32)),
+                ("text", models.TextField()),
+                (
+                    "run",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="draft_chunks",
+                        to="conversations.run",
+                    ),
+                ),
             ],
             options={
-                'ordering': ('run', 'ordinal'),
-                'constraints': [models.UniqueConstraint(fields=('run', 'ordinal'), name='draft_chunk_unique')],
+                "ordering": ("run", "ordinal"),
+                "constraints": [
+                    models.UniqueConstraint(fields=("run", "ordinal"), name="draft_chunk_unique")
+                ],
             },
         ),
         migrations.AddIndex(
-            model_name='run',
-            index=models.Index(condition=models.Q(('state', 'queued')), fields=['session', 'id'], name='run_queued'),
+            model_name="run",
+            index=models.Index(
+                condition=models.Q(("state", "queued")), fields=["session", "id"], name="run_queued"
+            ),
         ),
         migrations.AddIndex(
-            model_name='run',
-            index=models.Index(condition=models.Q(('state__in', ('running', 'waiting_approval'))), fields=['owner'], name='run_active_by_owner'),
+            model_name="run",
+            index=models.Index(
+                condition=models.Q(("state__in", ("running", "waiting_approval"))),
+                fields=["owner"],
+                name="run_active_by_owner",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='run',
-            constraint=models.UniqueConstraint(fields=('session', 'client_id'), name='run_client_id_unique'),
+            model_name="run",
+            constraint=models.UniqueConstraint(
+                fields=("session", "client_id"), name="run_client_id_unique"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='run',
-            constraint=models.UniqueConstraint(condition=models.Q(('state__in', ('running', 'waiting_approval'))), fields=('session',), name='run_one_active_per_session'),
+            model_name="run",
+            constraint=models.UniqueConstraint(
+                condition=models.Q(("state__in", ("running", "waiting_approval"))),
+                fields=("session",),
+                name="run_one_active_per_session",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='run',
-            constraint=models.CheckConstraint(condition=models.Q(('state__in', ('queued', 'running', 'waiting_approval', 'completed', 'stopped', 'failed', 'interrupted'))), name='run_state_known'),
+            model_name="run",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    (
+                        "state__in",
+                        (
+                            "queued",
+                            "running",
+                            "waiting_approval",
+                            "completed",
+                            "stopped",
+                            "failed",
+                            "interrupted",
+                        ),
+                    )
+                ),
+                name="run_state_known",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='run',
-            constraint=models.CheckConstraint(condition=models.Q(('kind__in', ('message', 'regenerate', 'continue'))), name='run_kind_known'),
+            model_name="run",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("kind__in", ("message", "regenerate", "continue"))),
+                name="run_kind_known",
+            ),
         ),
         migrations.AddIndex(
-            model_name='rewind',
-            index=models.Index(fields=['session', 'to_seq'], name='rewind_by_seq'),
+            model_name="rewind",
+            index=models.Index(fields=["session", "to_seq"], name="rewind_by_seq"),
         ),
         migrations.AddConstraint(
-            model_name='journalgap',
-            constraint=models.UniqueConstraint(fields=('session', 'from_turn'), name='journal_gap_unique'),
+            model_name="journalgap",
+            constraint=models.UniqueConstraint(
+                fields=("session", "from_turn"), name="journal_gap_unique"
+            ),
         ),
         migrations.AddIndex(
-            model_name='chatevent',
-            index=models.Index(fields=['session', 'turn_number', 'seq'], name='event_by_turn'),
+            model_name="chatevent",
+            index=models.Index(fields=["session", "turn_number", "seq"], name="event_by_turn"),
         ),
         migrations.AddConstraint(
-            model_name='chatevent',
-            constraint=models.UniqueConstraint(fields=('session', 'seq'), name='event_seq_unique'),
+            model_name="chatevent",
+            constraint=models.UniqueConstraint(fields=("session", "seq"), name="event_seq_unique"),
         ),
         migrations.AddConstraint(
-            model_name='chatevent',
-            constraint=models.CheckConstraint(condition=models.Q(('seq__gte', 1)), name='event_seq_positive'),
+            model_name="chatevent",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("seq__gte", 1)), name="event_seq_positive"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='toolcall',
-            constraint=models.UniqueConstraint(fields=('run', 'turn_number', 'call_id'), name='tool_call_unique'),
+            model_name="toolcall",
+            constraint=models.UniqueConstraint(
+                fields=("run", "turn_number", "call_id"), name="tool_call_unique"
+            ),
         ),
         migrations.AddIndex(
-            model_name='turn',
-            index=models.Index(condition=models.Q(('tool_name__isnull', False)), fields=['session', 'tool_name', 'number'], name='turn_by_tool'),
+            model_name="turn",
+            index=models.Index(
+                condition=models.Q(("tool_name__isnull", False)),
+                fields=["session", "tool_name", "number"],
+                name="turn_by_tool",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='turn',
-            constraint=models.UniqueConstraint(fields=('session', 'number'), name='turn_number_unique'),
+            model_name="turn",
+            constraint=models.UniqueConstraint(
+                fields=("session", "number"), name="turn_number_unique"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='turn',
-            constraint=models.CheckConstraint(condition=models.Q(('number__gte', 1)), name='turn_number_positive'),
+            model_name="turn",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("number__gte", 1)), name="turn_number_positive"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='turn',
-            constraint=models.CheckConstraint(condition=models.Q(('role__in', ('user', 'assistant', 'tool', 'system'))), name='turn_role_known'),
+            model_name="turn",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("role__in", ("user", "assistant", "tool", "system"))),
+                name="turn_role_known",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='workspace',
-            constraint=models.CheckConstraint(condition=models.Q(('tool_policy__in', ('read_only', 'ask', 'auto'))), name='workspace_tool_policy_known'),
+            model_name="workspace",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("tool_policy__in", ("read_only", "ask", "auto"))),
+                name="workspace_tool_policy_known",
+            ),
         ),
         migrations.AddIndex(
-            model_name='session',
-            index=models.Index(fields=['workspace', '-last_active_at', '-id'], name='session_by_activity'),
+            model_name="session",
+            index=models.Index(
+                fields=["workspace", "-last_active_at", "-id"], name="session_by_activity"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='session',
-            constraint=models.UniqueConstraint(condition=models.Q(('key__isnull', False)), fields=('workspace', 'key'), name='session_key_unique'),
+            model_name="session",
+            constraint=models.UniqueConstraint(
+                condition=models.Q(("key__isnull", False)),
+                fields=("workspace", "key"),
+                name="session_key_unique",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='session',
-            constraint=models.CheckConstraint(condition=models.Q(('next_seq__gte', 1), ('next_turn__gte', 1)), name='session_counters'),
+            model_name="session",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("next_seq__gte", 1), ("next_turn__gte", 1)),
+                name="session_counters",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='membership',
-            constraint=models.UniqueConstraint(fields=('workspace', 'user'), name='membership_unique'),
+            model_name="membership",
+            constraint=models.UniqueConstraint(
+                fields=("workspace", "user"), name="membership_unique"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='membership',
-            constraint=models.CheckConstraint(condition=models.Q(('role__in', ('viewer', 'member', 'owner'))), name='membership_role_known'),
+            model_name="membership",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("role__in", ("viewer", "member", "owner"))),
+                name="membership_role_known",
+            ),
         ),
     ]

@@ -5,63 +5,72 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('conversations', '0001_initial'),
+        ("conversations", "0001_initial"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='PromptText',
+            name="PromptText",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('digest', models.CharField(max_length=64, unique=True)),
-                ('text', models.TextField()),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("digest", models.CharField(max_length=64, unique=True)),
+                ("text", models.TextField()),
             ],
         ),
         migrations.AddField(
-            model_name='session',
-            name='context_limit',
+            model_name="session",
+            name="context_limit",
             field=models.BigIntegerField(db_default=0, default=0),
         ),
         migrations.AddField(
-            model_name='session',
-            name='context_tokens',
+            model_name="session",
+            name="context_tokens",
             field=models.BigIntegerField(db_default=0, default=0),
         ),
         migrations.AddField(
-            model_name='session',
-            name='token_model',
-            field=models.CharField(blank=True, db_default='', default='', max_length=120),
+            model_name="session",
+            name="token_model",
+            field=models.CharField(blank=True, db_default="", default="", max_length=120),
         ),
         migrations.AddField(
-            model_name='session',
-            name='token_ratio',
+            model_name="session",
+            name="token_ratio",
             field=models.FloatField(db_default=0.0, default=0.0),
         ),
         migrations.AddField(
-            model_name='workspace',
-            name='high_water',
+            model_name="workspace",
+            name="high_water",
             field=models.PositiveSmallIntegerField(blank=True, null=True),
         ),
         migrations.AddField(
-            model_name='workspace',
-            name='keep_recent',
+            model_name="workspace",
+            name="keep_recent",
             field=models.PositiveSmallIntegerField(blank=True, null=True),
         ),
         migrations.AddField(
-            model_name='workspace',
-            name='low_water',
+            model_name="workspace",
+            name="low_water",
             field=models.PositiveSmallIntegerField(blank=True, null=True),
         ),
         migrations.AddField(
-            model_name='workspace',
-            name='window_strategy',
-            field=models.CharField(blank=True, db_default='', default='', max_length=16),
+            model_name="workspace",
+            name="window_strategy",
+            field=models.CharField(blank=True, db_default="", default="", max_length=16),
         ),
         migrations.AddConstraint(
-            model_name='workspace',
-            constraint=models.CheckConstraint(condition=models.Q(('window_strategy__in', ('', 'archive', 'sliding_window', 'summarize'))), name='workspace_strategy_known'),
+            model_name="workspace",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    ("window_strategy__in", ("", "archive", "sliding_window", "summarize"))
+                ),
+                name="workspace_strategy_known",
+            ),
         ),
     ]

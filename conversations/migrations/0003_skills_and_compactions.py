@@ -7,94 +7,133 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('conversations', '0002_window'),
+        ("conversations", "0002_window"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='Compaction',
+            name="Compaction",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('uuid', models.UUIDField(default=uuid.uuid4, editable=False, unique=True)),
-                ('from_turn', models.BigIntegerField()),
-                ('to_turn', models.BigIntegerField()),
-                ('summary', models.TextField()),
-                ('model', models.CharField(max_length=120)),
-                ('reason', models.CharField(max_length=12)),
-                ('before_turns', models.BigIntegerField()),
-                ('after_turns', models.BigIntegerField()),
-                ('before_tokens', models.BigIntegerField()),
-                ('after_tokens', models.BigIntegerField()),
-                ('created_at', models.DateTimeField()),
-                ('metadata', models.TextField(db_default='{}', default='{}')),
-                ('undone_at', models.DateTimeField(blank=True, null=True)),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("uuid", models.UUIDField(default=uuid.uuid4, editable=False, unique=True)),
+                ("from_turn", models.BigIntegerField()),
+                ("to_turn", models.BigIntegerField()),
+                ("summary", models.TextField()),
+                ("model", models.CharField(max_length=120)),
+                ("reason", models.CharField(max_length=12)),
+                ("before_turns", models.BigIntegerField()),
+                ("after_turns", models.BigIntegerField()),
+                ("before_tokens", models.BigIntegerField()),
+                ("after_tokens", models.BigIntegerField()),
+                ("created_at", models.DateTimeField()),
+                ("metadata", models.TextField(db_default="{}", default="{}")),
+                ("undone_at", models.DateTimeField(blank=True, null=True)),
             ],
             options={
-                'ordering': ('id',),
+                "ordering": ("id",),
             },
         ),
         migrations.CreateModel(
-            name='SessionSkill',
+            name="SessionSkill",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('name', models.CharField(max_length=120)),
-                ('path', models.CharField(db_default='', default='', max_length=1024)),
-                ('content', models.TextField()),
-                ('digest', models.CharField(max_length=64)),
-                ('turn_number', models.BigIntegerField()),
-                ('loaded_at', models.DateTimeField()),
-                ('metadata', models.TextField(db_default='{}', default='{}')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("name", models.CharField(max_length=120)),
+                ("path", models.CharField(db_default="", default="", max_length=1024)),
+                ("content", models.TextField()),
+                ("digest", models.CharField(max_length=64)),
+                ("turn_number", models.BigIntegerField()),
+                ("loaded_at", models.DateTimeField()),
+                ("metadata", models.TextField(db_default="{}", default="{}")),
             ],
             options={
-                'ordering': ('id',),
+                "ordering": ("id",),
             },
         ),
         migrations.RemoveConstraint(
-            model_name='run',
-            name='run_kind_known',
+            model_name="run",
+            name="run_kind_known",
         ),
         migrations.AddField(
-            model_name='workspace',
-            name='reads_instruction_files',
+            model_name="workspace",
+            name="reads_instruction_files",
             field=models.BooleanField(blank=True, null=True),
         ),
         migrations.AddConstraint(
-            model_name='run',
-            constraint=models.CheckConstraint(condition=models.Q(('kind__in', ('message', 'regenerate', 'continue', 'compact'))), name='run_kind_known'),
+            model_name="run",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("kind__in", ("message", "regenerate", "continue", "compact"))),
+                name="run_kind_known",
+            ),
         ),
         migrations.AddField(
-            model_name='compaction',
-            name='actor',
-            field=models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, related_name='+', to=settings.AUTH_USER_MODEL),
+            model_name="compaction",
+            name="actor",
+            field=models.ForeignKey(
+                null=True,
+                on_delete=django.db.models.deletion.PROTECT,
+                related_name="+",
+                to=settings.AUTH_USER_MODEL,
+            ),
         ),
         migrations.AddField(
-            model_name='compaction',
-            name='session',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='compactions', to='conversations.session'),
+            model_name="compaction",
+            name="session",
+            field=models.ForeignKey(
+                on_delete=django.db.models.deletion.PROTECT,
+                related_name="compactions",
+                to="conversations.session",
+            ),
         ),
         migrations.AddField(
-            model_name='compaction',
-            name='undone_by',
-            field=models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='+', to=settings.AUTH_USER_MODEL),
+            model_name="compaction",
+            name="undone_by",
+            field=models.ForeignKey(
+                blank=True,
+                null=True,
+                on_delete=django.db.models.deletion.PROTECT,
+                related_name="+",
+                to=settings.AUTH_USER_MODEL,
+            ),
         ),
         migrations.AddField(
-            model_name='sessionskill',
-            name='session',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='skills', to='conversations.session'),
+            model_name="sessionskill",
+            name="session",
+            field=models.ForeignKey(
+                on_delete=django.db.models.deletion.PROTECT,
+                related_name="skills",
+                to="conversations.session",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='compaction',
-            constraint=models.CheckConstraint(condition=models.Q(('from_turn__gte', 1), ('to_turn__gte', models.F('from_turn'))), name='compaction_turns_in_order'),
+            model_name="compaction",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("from_turn__gte", 1), ("to_turn__gte", models.F("from_turn"))),
+                name="compaction_turns_in_order",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='compaction',
-            constraint=models.CheckConstraint(condition=models.Q(('reason__in', ('manual', 'threshold', 'end'))), name='compaction_reason_known'),
+            model_name="compaction",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("reason__in", ("manual", "threshold", "end"))),
+                name="compaction_reason_known",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='sessionskill',
-            constraint=models.CheckConstraint(condition=models.Q(('turn_number__gte', 1)), name='skill_turn_positive'),
+            model_name="sessionskill",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("turn_number__gte", 1)), name="skill_turn_positive"
+            ),
         ),
     ]

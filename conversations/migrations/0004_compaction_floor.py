@@ -4,15 +4,14 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('conversations', '0003_skills_and_compactions'),
+        ("conversations", "0003_skills_and_compactions"),
     ]
 
     operations = [
         migrations.AddField(
-            model_name='compaction',
-            name='floor_before',
+            model_name="compaction",
+            name="floor_before",
             field=models.BigIntegerField(db_default=1, default=1),
         ),
     ]

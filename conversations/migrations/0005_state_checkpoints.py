@@ -5,25 +5,41 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('conversations', '0004_compaction_floor'),
+        ("conversations", "0004_compaction_floor"),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='StateCheckpoint',
+            name="StateCheckpoint",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('turn', models.BigIntegerField()),
-                ('seq', models.BigIntegerField()),
-                ('rewinds', models.BigIntegerField()),
-                ('state', models.TextField()),
-                ('session', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name="state_checkpoints", to='conversations.session')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("turn", models.BigIntegerField()),
+                ("seq", models.BigIntegerField()),
+                ("rewinds", models.BigIntegerField()),
+                ("state", models.TextField()),
+                (
+                    "session",
+                    models.ForeignKey(
+                        db_index=False,
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="state_checkpoints",
+                        to="conversations.session",
+                    ),
+                ),
             ],
             options={
-                'ordering': ('session', 'turn', 'seq', 'rewinds'),
-                'constraints': [models.UniqueConstraint(fields=('session', 'turn', 'seq', 'rewinds'), name='state_checkpoint_unique')],
+                "ordering": ("session", "turn", "seq", "rewinds"),
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("session", "turn", "seq", "rewinds"), name="state_checkpoint_unique"
+                    )
+                ],
             },
         ),
     ]

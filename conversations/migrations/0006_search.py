@@ -5,38 +5,54 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('conversations', '0005_state_checkpoints'),
+        ("conversations", "0005_state_checkpoints"),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='SearchProgress',
+            name="SearchProgress",
             fields=[
-                ('session', models.OneToOneField(on_delete=django.db.models.deletion.PROTECT, primary_key=True, related_name='search_progress', serialize=False, to='conversations.session')),
-                ('indexed_turn', models.BigIntegerField(db_default=0, default=0)),
-                ('total_length', models.BigIntegerField(db_default=0, default=0)),
-                ('version', models.IntegerField()),
+                (
+                    "session",
+                    models.OneToOneField(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        primary_key=True,
+                        related_name="search_progress",
+                        serialize=False,
+                        to="conversations.session",
+                    ),
+                ),
+                ("indexed_turn", models.BigIntegerField(db_default=0, default=0)),
+                ("total_length", models.BigIntegerField(db_default=0, default=0)),
+                ("version", models.IntegerField()),
             ],
             options={
-                'ordering': ('session',),
+                "ordering": ("session",),
             },
         ),
         migrations.CreateModel(
-            name='SearchEntry',
+            name="SearchEntry",
             fields=[
-                ('id', models.BigIntegerField(primary_key=True, serialize=False)),
-                ('length', models.IntegerField()),
-                ('created_at', models.DateTimeField()),
-                ('said', models.TextField()),
-                ('tools', models.TextField()),
-                ('paths', models.TextField()),
-                ('marks', models.TextField()),
-                ('session', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.PROTECT, related_name='+', to='conversations.session')),
+                ("id", models.BigIntegerField(primary_key=True, serialize=False)),
+                ("length", models.IntegerField()),
+                ("created_at", models.DateTimeField()),
+                ("said", models.TextField()),
+                ("tools", models.TextField()),
+                ("paths", models.TextField()),
+                ("marks", models.TextField()),
+                (
+                    "session",
+                    models.ForeignKey(
+                        db_index=False,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to="conversations.session",
+                    ),
+                ),
             ],
             options={
-                'ordering': ('id',),
+                "ordering": ("id",),
             },
         ),
     ]

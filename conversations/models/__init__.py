@@ -7,17 +7,21 @@ from .runs import DraftChunk, ModelCall, Run, ToolCall
 from .search import SearchEntry, SearchProgress
 from .sessions import Session
 from .states import StateCheckpoint
+from .tools import Attachment, FileChange, Revert, ToolPermission
 from .workspaces import Membership, Workspace
 
 __all__ = [
+    "Attachment",
     "ChatEvent",
     "Compaction",
     "DraftChunk",
+    "FileChange",
     "JournalGap",
     "Membership",
     "ModelCall",
     "PromptText",
     "PurgePermit",
+    "Revert",
     "Rewind",
     "Run",
     "SearchEntry",
@@ -27,6 +31,7 @@ __all__ = [
     "SignInLink",
     "StateCheckpoint",
     "ToolCall",
+    "ToolPermission",
     "Turn",
     "Workspace",
 ]

@@ -6,6 +6,7 @@ from django.conf import settings
 from django.db import models
 
 from conversations.domain.runs import ACTIVE_STATES, RUN_KINDS, RUN_STATES
+from conversations.domain.tool_calls import DECISIONS, OPEN_STATES, TOOL_CALL_STATES
 
 from .sessions import Session
 
@@ -114,8 +115,16 @@ class ModelCall(models.Model):
 
 
 class ToolCall(models.Model):
-    """One call of a tool by the model, and what became of it."""
+    """One call of a tool by the model, and what became of it.
 
+    ``asked`` is what a person was shown when the policy asked (JSON, see
+    ``domain.approvals``), ``decision`` and ``reason`` what was answered. ``tree`` names
+    the blob that lists the folder's files as they were before a command ran."""
+
+    uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
+    session = models.ForeignKey(
+        Session, on_delete=models.PROTECT, related_name="tool_calls", db_index=False
+    )
     run = models.ForeignKey(Run, on_delete=models.PROTECT, related_name="tool_calls")
     call_id = models.CharField(max_length=255)
     name = models.CharField(max_length=255)
@@ -126,12 +135,37 @@ class ToolCall(models.Model):
     result_turn = models.BigIntegerField(null=True)
     duration_ms = models.IntegerField(null=True)
     created_at = models.DateTimeField()
+    asked = models.TextField(default="", db_default="")
+    asked_at = models.DateTimeField(null=True)
+    decision = models.CharField(max_length=8, default="", db_default="")
+    decided_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+"
+    )
+    decided_at = models.DateTimeField(null=True)
+    reason = models.TextField(default="", db_default="")
+    started_at = models.DateTimeField(null=True)
+    stop_requested_at = models.DateTimeField(null=True)
+    tree = models.CharField(max_length=64, default="", db_default="")
 
     class Meta:
         ordering = ("id",)
         constraints = (
             models.UniqueConstraint(
                 fields=("run", "turn_number", "call_id"), name="tool_call_unique"
+            ),
+            models.CheckConstraint(
+                condition=models.Q(state__in=TOOL_CALL_STATES), name="tool_call_state_known"
+            ),
+            models.CheckConstraint(
+                condition=models.Q(decision__in=("", *DECISIONS)), name="tool_call_decision_known"
+            ),
+        )
+        indexes = (
+            models.Index(fields=("session", "id"), name="tool_call_of_session"),
+            models.Index(
+                fields=("run", "id"),
+                condition=models.Q(state__in=OPEN_STATES),
+                name="tool_call_open",
             ),
         )
 

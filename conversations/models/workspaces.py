@@ -25,6 +25,7 @@ class Workspace(models.Model):
     tool_policy = models.CharField(
         max_length=12, choices=ToolPolicy, default=ToolPolicy.ASK, db_default=ToolPolicy.ASK
     )
+    allows_network = models.BooleanField(default=False, db_default=False)
     window_strategy = models.CharField(max_length=16, blank=True, default="", db_default="")
     keep_recent = models.PositiveSmallIntegerField(null=True, blank=True)
     high_water = models.PositiveSmallIntegerField(null=True, blank=True)

@@ -24,6 +24,7 @@ from conversations.archive.sessions import (
     save_floor,
     save_system_prompt,
 )
+from conversations.archive.tool_calls import find_call
 from conversations.archive.turns import read_turn
 from conversations.context.hint import find_hint
 from conversations.context.window import Window
@@ -41,6 +42,7 @@ from conversations.domain.stream import (
     Usage,
 )
 from conversations.domain.text import cost_text, estimate_tokens, storable
+from conversations.domain.tool_policy import ToolScope
 from conversations.domain.turns import NewTurn
 from conversations.providers.prices import find_cost
 from conversations.tools.registry import run_tool
@@ -138,6 +140,7 @@ class RunExecution:
         self._window_share = 1.0
         self._hint: str | None = None
         self._root = Path()
+        self._scope: ToolScope | None = None
         self._calls = 0
         self._tries = 0
 
@@ -230,7 +233,7 @@ class RunExecution:
         facts, system, window = await self._runtime.readers.read(self._read_window, go_on)
         session_pk, keep = self.claimed.session_pk, self._runtime.write_in_background
         self._runtime.keep_prompt_texts(window.texts)
-        self._root = facts.root
+        self._root, self._scope = facts.root, facts.scope
         if system != facts.system_prompt:
             keep(save_system_prompt, session_pk, system_prompt=system)
         if window.floor != facts.floor:
@@ -244,7 +247,7 @@ class RunExecution:
 
     def _read_window(self, go_on: bool) -> tuple[WindowFacts, str, Window]:
         session_pk = self.claimed.session_pk
-        facts = read_window_facts(session_pk)
+        facts = read_window_facts(session_pk, user_pk=self.claimed.user_pk)
         if self._hint is None:
             self._hint = self._find_hint(facts)
         model = self._runtime.model_for(facts.model)
@@ -433,7 +436,7 @@ class RunExecution:
         for call in tool_calls_of(message.blocks):
             began = monotonic()
             if message.stop_reason == "tool_use":
-                context = self._tool_context(call_turn)
+                context = await self._tool_context(call, call_turn)
                 result = await run_tool(context, str(call.get("name", "")), call.get("input"))
                 ok, output = result.ok, result.output
             else:
@@ -442,15 +445,21 @@ class RunExecution:
                 call, ok, storable(output), call_turn, int((monotonic() - began) * 1000)
             )
 
-    def _tool_context(self, call_turn: int) -> ToolContext:
+    async def _tool_context(self, call: Block, call_turn: int) -> ToolContext:
+        assert self._scope is not None
+        run_pk, read = self.claimed.run_pk, self._runtime.readers.read
+        call_id = storable(str(call.get("id", "")))
         return ToolContext(
             session_pk=self.claimed.session_pk,
             session=self.claimed.session,
             user_pk=self.claimed.user_pk,
             call_turn=call_turn,
             root=self._root,
-            read=self._runtime.readers.read,
+            read=read,
             write=self._runtime.writer.write,
+            scope=self._scope,
+            run_pk=run_pk,
+            call_pk=await read(find_call, run_pk, turn=call_turn, call_id=call_id),
         )
 
     async def _commit_result(

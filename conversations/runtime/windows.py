@@ -43,7 +43,7 @@ def make_window(
         rewinds=facts.rewinds,
         model=model,
         system=system,
-        tools=offered_tools(),
+        tools=offered_tools(facts.scope),
         limit=limit,
         max_output=output,
         ratio=facts.token_ratio if facts.token_model == model else 0.0,

@@ -1,6 +1,9 @@
-"""The tools on offer, by name, and how a call of one is carried out."""
+"""The tools of this product, by name, and which of them are on offer where."""
 
 from typing import Any
+
+from conversations.domain.tool_calls import CHANGES
+from conversations.domain.tool_policy import ToolScope
 
 from . import conversation_recall, load_skill, session_state
 from .tool import Tool, ToolContext, ToolResult
@@ -10,18 +13,33 @@ TOOLS: dict[str, Tool] = {
 }
 
 
-def offered_tools() -> list[dict[str, Any]]:
+def is_offered(tool: Tool, scope: ToolScope) -> bool:
+    """Whether the model is told of the tool. A tool that also reads (its effect depends
+    on the call) says so itself."""
+    if tool.is_offered is not None:
+        return tool.is_offered(scope)
+    return tool.effect != CHANGES or scope.offers_changes
+
+
+def offered_tools(scope: ToolScope) -> list[dict[str, Any]]:
     """The tools as the provider is told of them, in a stable order."""
     return [
         {"name": tool.name, "description": tool.description, "input_schema": tool.input_schema}
         for tool in TOOLS.values()
+        if is_offered(tool, scope)
     ]
+
+
+def find_tool(name: str, scope: ToolScope) -> Tool | None:
+    """The tool, if it is on offer."""
+    tool = TOOLS.get(name)
+    return tool if tool is not None and is_offered(tool, scope) else None
 
 
 async def run_tool(context: ToolContext, name: str, arguments: Any) -> ToolResult:
     """Carry out a call. A tool that does not exist is an error result, which the
     model reads, and never the end of the run."""
-    tool = TOOLS.get(name)
+    tool = find_tool(name, context.scope)
     if tool is None:
         return ToolResult(ok=False, output=f"There is no tool named {name!r} here.")
     if not isinstance(arguments, dict):

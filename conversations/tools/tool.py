@@ -1,26 +1,29 @@
 """What a tool is, and what a call of one is given and gives."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from uuid import UUID
 
+from conversations.domain.approvals import Plan
+from conversations.domain.crossing import Crossing
+from conversations.domain.tool_calls import READS
+from conversations.domain.tool_policy import ToolScope
 
-class Crossing(Protocol):
-    """Runs a function of the archive on a thread that may use the database."""
 
-    async def __call__[**P, T](
-        self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
-    ) -> T: ...
+def _say_nothing(text: str) -> None:
+    """Nobody watches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolContext:
     """For whom a call is carried out, and its ways to the archive. ``user_pk`` is
     the person whose message is being answered; None: a program of the server.
-    ``call_turn`` is the turn that holds the call, ``root`` the workspace's folder.
-    ``write`` is one transaction."""
+    ``call_turn`` is the turn that holds the call, ``call_pk`` the call's record, ``root``
+    the workspace's folder. ``basis`` is that of the plan which was approved, empty where
+    nobody was asked. ``report`` shows output while the call runs: text to add to what
+    was shown. ``write`` is one transaction."""
 
     session_pk: int
     session: UUID
@@ -29,22 +32,48 @@ class ToolContext:
     root: Path
     read: Crossing
     write: Crossing
+    scope: ToolScope
+    run_pk: int
+    call_pk: int
+    basis: str = ""
+    report: Callable[[str], None] = _say_nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResult:
-    """What a call gave: text for the model and the row; ``ok`` False: it failed."""
+    """What a call gave: text for the model and the row; ``ok`` False: it failed.
+
+    ``blocks`` are content blocks that the model gets behind the text (images and PDFs
+    by reference, see ``archive.attachments``), ``diff`` what was changed, as unified
+    diff, for the row."""
 
     ok: bool
     output: str
+    blocks: list[dict[str, Any]] = field(default_factory=list)
+    diff: str = ""
+    exit_code: int | None = None
+
+
+type Run = Callable[[ToolContext, dict[str, Any]], Awaitable[ToolResult]]
+type Planning = Callable[[ToolContext, dict[str, Any]], Awaitable[Plan | ToolResult]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
     """``run`` gets the arguments as the model sent them: it checks them itself and
-    answers with ``ok=False`` and a sentence that says what to do instead."""
+    answers with ``ok=False`` and a sentence that says what to do instead. It may be
+    cancelled at any await, and leaves nothing running then.
+
+    ``effect`` is the most that a call of it can do. A tool that can change something
+    has a ``plan``, which says what this call would do, without doing it; or why it
+    cannot be carried out, as a result. ``is_offered`` says where the tool is on offer,
+    beyond the rule that one which always changes something is not where nothing may be
+    changed."""
 
     name: str
     description: str
     input_schema: dict[str, Any]
-    run: Callable[[ToolContext, dict[str, Any]], Awaitable[ToolResult]]
+    run: Run
+    effect: str = READS
+    plan: Planning | None = None
+    is_offered: Callable[[ToolScope], bool] | None = None

@@ -19,6 +19,7 @@ from conversations.archive.sessions import create_session
 from conversations.archive.workspaces import add_member, create_workspace, remove_member
 from conversations.domain.jsontext import dump_json
 from conversations.domain.text import estimate_tokens
+from conversations.domain.tool_policy import ToolScope
 from conversations.domain.turns import NewTurn
 from conversations.models import Session
 from conversations.tools.conversation_recall import ACTIONS, TOOL
@@ -89,6 +90,9 @@ def look_for(session: Session, user_pk: int | None) -> Look:
             root=Path(session.workspace.root),
             read=read,
             write=read,
+            scope=ToolScope(workspace="garden", policy="ask"),
+            run_pk=0,
+            call_pk=0,
         )
         return async_to_sync(TOOL.run)(context, arguments)
 

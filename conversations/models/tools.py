@@ -1,0 +1,142 @@
+"""What tools leave behind: permissions, changed files, attachments."""
+
+import uuid
+
+from django.conf import settings
+from django.db import models
+
+from .runs import Run, ToolCall
+from .sessions import Session
+from .workspaces import Workspace
+
+
+class ToolPermission(models.Model):
+    """A kind of call that a person has always allowed in a workspace, until somebody
+    takes it back. ``kind`` is the key of a ``domain.tool_policy.Kind``."""
+
+    workspace = models.ForeignKey(
+        Workspace, on_delete=models.CASCADE, related_name="tool_permissions"
+    )
+    kind = models.CharField(max_length=255)
+    label = models.CharField(max_length=255)
+    granted_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+"
+    )
+    granted_at = models.DateTimeField()
+    revoked_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+"
+    )
+    revoked_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ("id",)
+        constraints = (
+            models.UniqueConstraint(
+                fields=("workspace", "kind"),
+                condition=models.Q(revoked_at=None),
+                name="tool_permission_unique",
+            ),
+        )
+
+    def __str__(self) -> str:
+        return self.label
+
+
+class Revert(models.Model):
+    """A person put files back as they were before a call, a run or the session."""
+
+    uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
+    session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="reverts")
+    run = models.ForeignKey(Run, null=True, on_delete=models.PROTECT, related_name="+")
+    call = models.ForeignKey(ToolCall, null=True, on_delete=models.PROTECT, related_name="+")
+    actor = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+"
+    )
+    created_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ("id",)
+
+    def __str__(self) -> str:
+        return f"revert {self.uuid}"
+
+
+class FileChange(models.Model):
+    """One file that a call (or a revert) changed. ``before`` and ``after`` are SHA-256
+    digests of the content, empty: there was, or is, no such file. It is recorded before
+    the file is touched; ``done_at`` is null until that is known to have happened.
+    ``path`` is relative to the workspace's folder. ``has_copy``: a blob holds what was
+    replaced."""
+
+    session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="file_changes")
+    run = models.ForeignKey(Run, null=True, on_delete=models.PROTECT, related_name="+")
+    call = models.ForeignKey(
+        ToolCall, null=True, on_delete=models.PROTECT, related_name="file_changes"
+    )
+    revert = models.ForeignKey(
+        Revert, null=True, on_delete=models.PROTECT, related_name="file_changes"
+    )
+    path = models.CharField(max_length=4096)
+    before = models.CharField(max_length=64, default="", db_default="")
+    before_mode = models.IntegerField(null=True)
+    before_size = models.BigIntegerField(null=True)
+    after = models.CharField(max_length=64, default="", db_default="")
+    after_mode = models.IntegerField(null=True)
+    after_size = models.BigIntegerField(null=True)
+    has_copy = models.BooleanField(default=True, db_default=True)
+    created_at = models.DateTimeField()
+    done_at = models.DateTimeField(null=True)
+    reverted_by = models.ForeignKey(
+        Revert, null=True, on_delete=models.PROTECT, related_name="reverted"
+    )
+
+    class Meta:
+        ordering = ("id",)
+        indexes = (models.Index(fields=("session", "id"), name="file_change_of_session"),)
+
+    def __str__(self) -> str:
+        return self.path
+
+
+class Attachment(models.Model):
+    """An image, a PDF or a text that a person sent or a tool read. The content is a blob
+    (``archive.blobs``), stored once. ``tokens`` is what it costs in the window,
+    estimated; ``turn_number`` the turn that it belongs to, null until it is sent."""
+
+    uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
+    session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="attachments")
+    turn_number = models.BigIntegerField(null=True)
+    name = models.CharField(max_length=255)
+    kind = models.CharField(max_length=12)
+    media_type = models.CharField(max_length=127)
+    digest = models.CharField(max_length=64)
+    size = models.BigIntegerField()
+    width = models.IntegerField(null=True)
+    height = models.IntegerField(null=True)
+    pages = models.IntegerField(null=True)
+    tokens = models.IntegerField(default=0, db_default=0)
+    thumbnail = models.CharField(max_length=64, default="", db_default="")
+    added_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+"
+    )
+    created_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ("id",)
+        constraints = (
+            models.CheckConstraint(
+                condition=models.Q(kind__in=("image", "document", "text")),
+                name="attachment_kind_known",
+            ),
+        )
+        indexes = (
+            models.Index(fields=("session", "turn_number", "id"), name="attachment_of_turn"),
+            models.Index(
+                fields=("created_at",),
+                condition=models.Q(turn_number__isnull=True),
+                name="attachment_unsent",
+            ),
+        )
+
+    def __str__(self) -> str:
+        return self.name
