@@ -8,6 +8,7 @@ from asgiref.sync import SyncToAsync
 from django.contrib.auth.models import User
 from django.db import connections, transaction
 from django.utils import timezone
+from hypothesis import settings
 
 from conversations.archive.sessions import create_session
 from conversations.archive.workspaces import add_member, create_workspace
@@ -23,6 +24,8 @@ from conversations.models import (
 )
 
 pytest_plugins = ["tests.wire.fixtures"]
+
+settings.register_profile("thorough", max_examples=1000)
 
 
 @pytest.fixture(autouse=True)

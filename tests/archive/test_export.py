@@ -16,7 +16,7 @@ from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from conversations.archive.append import NewEvent, append
@@ -37,6 +37,7 @@ from conversations.domain.text import storable
 from conversations.domain.turns import NewTurn
 from conversations.models import JournalGap, Rewind, Session, Workspace
 from tests.conftest import purge_everything
+from tests.properties import costly
 
 pytestmark = pytest.mark.django_db
 
@@ -128,9 +129,7 @@ _events = st.tuples(
     metadata=_json_text,
     title=_text,
 )
-@settings(
-    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@costly
 def test_export_and_import_give_the_same_digests(
     workspace: Workspace,
     user: User,

@@ -16,7 +16,7 @@ from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.db import OperationalError, connection
 from django.test.utils import CaptureQueriesContext
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from conversations.archive.append import NewEvent, append
@@ -38,6 +38,7 @@ from conversations.domain.events import UserMessage
 from conversations.domain.turns import NewTurn
 from conversations.models import ChatEvent, JournalGap, Rewind, Run, Session, Turn, Workspace
 from conversations.rendering.version import RENDER_VERSION
+from tests.properties import costly
 
 pytestmark = pytest.mark.django_db
 
@@ -650,9 +651,7 @@ def _odd_lines(draw: st.DrawFn) -> list[Any]:
 
 
 @given(lines=_odd_lines())
-@settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@costly
 def test_no_file_can_break_the_import_or_the_archive(
     importing: Importing, lines: list[Any]
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from conversations.archive.append import append
@@ -19,6 +19,7 @@ from conversations.archive.sessions import get_session
 from conversations.domain.jsontext import dump_json
 from conversations.domain.turns import NewTurn
 from conversations.models import SearchEntry, Session
+from tests.properties import costly
 
 pytestmark = pytest.mark.django_db
 
@@ -287,9 +288,7 @@ def test_any_cursor_will_do(session: Session, cursor: str) -> None:
     assert search(session, "stone", cursor=cursor) == [1]
 
 
-@settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@costly
 @given(
     query=st.one_of(
         st.text(max_size=60),

@@ -13,7 +13,7 @@ from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.db import connection, connections
 from django.test.utils import CaptureQueriesContext
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from conversations.archive.append import append
@@ -39,6 +39,7 @@ from conversations.archive.state_rebuild import (
 from conversations.domain.errors import Unavailable
 from conversations.domain.events import Info
 from conversations.models import Session, StateCheckpoint, Workspace
+from tests.properties import costly
 
 from .state_story import answer, calls, message, result, used, write
 
@@ -116,9 +117,7 @@ class Life:
             edit_state(self.session, actor_pk=None, action=action, item=item.id, text="Other words")
 
 
-@settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@costly
 @given(steps=st.lists(step, min_size=1, max_size=14))
 def test_any_life_can_be_rebuilt(
     workspace: Workspace, user: User, tmp_path: Path, steps: list[Any]

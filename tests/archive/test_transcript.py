@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from django.db import connection
 from django.utils import timezone
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from conversations.archive.append import NewEvent, append
@@ -24,6 +24,7 @@ from conversations.domain.errors import Rejected
 from conversations.domain.events import Fallback, Info, ToolCallCompleted, UserMessage
 from conversations.domain.turns import NewTurn
 from conversations.models import ChatEvent, Session, Turn, Workspace
+from tests.properties import costly
 
 pytestmark = pytest.mark.django_db
 
@@ -104,11 +105,7 @@ def test_a_journal_that_stops_early_never_hides_newer_turns(session: Session) ->
     assert walk_on(reload(session), limit=3) == [str(n) for n in range(8)]
 
 
-@settings(
-    max_examples=60,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+@costly
 @given(
     steps=st.lists(
         st.one_of(st.booleans(), st.tuples(st.integers(0, 30), st.just("rewind"))), max_size=25

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from uuid import UUID
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from conversations.archive.recall import PastCall, PastTurn
@@ -12,6 +12,7 @@ from conversations.tools.recall.fitting import fit
 from conversations.tools.recall.passages import make_finder
 from conversations.tools.recall.quotation import BEGIN, BUDGET, END, Group, quote, say_turn
 from conversations.tools.recall.request import MAX_LIMIT
+from tests.properties import costly
 
 OTHER = UUID("99999999-2222-4333-8444-555555555555")
 
@@ -44,7 +45,7 @@ def past_turn(number: int, role: str, text: str, calls: list[dict[str, str]]) ->
 TURNS = st.tuples(st.sampled_from(["user", "assistant", "tool"]), TEXTS, CALLS)
 
 
-@settings(deadline=None, max_examples=40)
+@costly
 @given(groups=st.lists(st.lists(TURNS, min_size=1, max_size=3), min_size=1, max_size=MAX_LIMIT))
 def test_any_hits_with_their_neighbours_fit(
     groups: list[list[tuple[str, str, list[dict[str, str]]]]],

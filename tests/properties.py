@@ -1,0 +1,16 @@
+"""How many examples a property test tries: hypothesis's own number, or a quarter of it
+where examples are costly.
+
+Each run draws examples of its own, so that runs add up. ``pytest
+--hypothesis-profile=thorough`` (see ``tests/conftest.py``) tries ten times as many.
+"""
+
+from hypothesis import HealthCheck, settings
+
+costly = settings(
+    max_examples=settings.default.max_examples // 4,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+"""For examples that write to a database or take tens of milliseconds each. Those that
+write tidy up, or do not mind the rows of the examples before them."""
