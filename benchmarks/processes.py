@@ -126,8 +126,9 @@ class Server:
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:
-        """End it as Ctrl-C does."""
-        self._end(signal.SIGINT)
+        """End it as a service manager does. (SIGINT is ignored by what a shell runs in
+        its background, and by all that this starts.)"""
+        self._end(signal.SIGTERM)
 
     def _end(self, how: signal.Signals) -> None:
         if self.process is None:

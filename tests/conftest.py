@@ -5,8 +5,11 @@ from pathlib import Path
 
 import pytest
 from asgiref.sync import SyncToAsync
-from django.contrib.auth.models import User
-from django.db import connections, transaction
+from django.contrib.auth.models import Permission, User
+from django.contrib.contenttypes.models import ContentType
+from django.core.management.color import no_style
+from django.db import connection, connections, transaction
+from django.test import TransactionTestCase
 from django.utils import timezone
 from hypothesis import settings
 
@@ -26,6 +29,18 @@ from conversations.models import (
 pytest_plugins = ["tests.wire.fixtures"]
 
 settings.register_profile("thorough", max_examples=1000)
+
+
+def empty_tables(_: TransactionTestCase) -> None:
+    """In the place of Django's ``flush``, which empties the tables of content types and
+    permissions as well and then fills them anew, at more than the cost of most tests."""
+    tables = set(connection.introspection.django_table_names(only_existing=True))
+    tables -= {ContentType._meta.db_table, Permission._meta.db_table}
+    statements = connection.ops.sql_flush(no_style(), sorted(tables))
+    connection.ops.execute_sql_flush(statements)
+
+
+TransactionTestCase._fixture_teardown = empty_tables  # type: ignore[attr-defined]
 
 
 @pytest.fixture(autouse=True)

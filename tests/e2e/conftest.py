@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -21,6 +20,10 @@ from tests.wire.server import WireThread
 ROOT = Path(__file__).resolve().parents[2]
 ARTEFACTS = ROOT / "test-artefacts"
 WIDE, NARROW = {"width": 1360, "height": 900}, {"width": 360, "height": 740}
+
+NOTE_THE_CONNECTION = """
+document.addEventListener("loom:frame", () => { document.documentElement.dataset.connected = "" });
+"""
 
 expect.set_options(timeout=10_000)
 
@@ -69,8 +72,10 @@ class Server:
         self._process.stdout.close()
 
     def stop(self) -> None:
+        """End it in order. Where the tests run in a shell's background, SIGINT is
+        ignored by all that they start."""
         if self._process is not None and self._process.poll() is None:
-            self._process.send_signal(signal.SIGINT)
+            self._process.terminate()
             self._process.wait(20)
         if self._process is not None and self._process.stdout is not None:
             self._process.stdout.close()
@@ -186,6 +191,7 @@ def open_context(
     def open_one(**options: Any) -> BrowserContext:
         options = {"viewport": WIDE, "storage_state": signed_in_state, **options}
         context = browser.new_context(**options)
+        context.add_init_script(NOTE_THE_CONNECTION)
         context.on("weberror", lambda error: complaints.append(str(error.error)))
         context.on(
             "console",
@@ -228,10 +234,17 @@ class Chat:
         return self.page.locator("#rows [data-seq]")
 
     def new(self) -> "Chat":
-        self.page.goto(f"{self.server.url}/w/example/")
-        self.page.get_by_role("button", name="New session").first.click()
-        expect(self.message).to_be_visible()
-        self.page.wait_for_load_state("networkidle")
+        """Make a session as the button does, and open it."""
+        url = f"{self.server.url}/w/example/new/"
+        [token] = [c["value"] for c in self.page.context.cookies(url) if "csrf" in c["name"]]
+        form = {"csrfmiddlewaretoken": token}
+        made = self.page.request.post(url, form=form, max_redirects=0)
+        self.page.goto(self.server.url + made.headers["location"])
+        return self.wait_connected()
+
+    def wait_connected(self) -> "Chat":
+        """Wait for the first frame from the server."""
+        self.page.locator("html[data-connected]").wait_for(state="attached")
         return self
 
     def open(self, uuid: str, path: str = "") -> "Chat":

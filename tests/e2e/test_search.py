@@ -128,8 +128,7 @@ def find_box(page: Page) -> Locator:
 
 
 def test_finding_reaches_a_row_that_is_not_loaded(server: Server, archive: str, chat: Chat) -> None:
-    page = chat.open(archive).page
-    page.wait_for_load_state("networkidle")
+    page = chat.open(archive).wait_connected().page
     expect(page.locator("#rows [data-turn='3']")).to_have_count(0)
     chat.transcript.focus()
     page.keyboard.press("f")
@@ -150,8 +149,7 @@ def test_finding_reaches_a_row_that_is_not_loaded(server: Server, archive: str, 
 def test_hits_are_walked_through_without_changing_a_row(
     server: Server, archive: str, chat: Chat
 ) -> None:
-    page = chat.open(archive).page
-    page.wait_for_load_state("networkidle")
+    page = chat.open(archive).wait_connected().page
     before = chat.rows_html()
     page.get_by_role("link", name="Find in this session").click()
     find_box(page).fill("row number")
@@ -176,7 +174,7 @@ def test_walking_goes_on_beyond_the_hits_that_are_loaded(
 ) -> None:
     page = chat.open(archive, "find/?q=row+number&order=newest").page
     page.get_by_role("link", name="Back to the chat").click()
-    page.wait_for_load_state("networkidle")
+    chat.wait_connected()
     page.get_by_role("link", name="Find in this session").click()
     find_box(page).fill("row number")
     page.get_by_label("Order").last.select_option("Newest first")
@@ -201,8 +199,7 @@ def test_walking_goes_on_beyond_the_hits_that_are_loaded(
 
 
 def test_no_hit_in_a_session_leads_to_all_of_them(server: Server, archive: str, chat: Chat) -> None:
-    page = chat.open(archive).page
-    page.wait_for_load_state("networkidle")
+    page = chat.open(archive).wait_connected().page
     page.get_by_role("link", name="Find in this session").click()
     find_box(page).fill("marrow")
     find_box(page).press("Enter")
@@ -220,8 +217,7 @@ def test_a_chosen_hit_is_not_covered_where_there_is_little_room(
     server: Server, archive: str, open_chat: Callable[..., Chat]
 ) -> None:
     chat = open_chat(viewport=NARROW).open(archive)
-    page = chat.page
-    page.wait_for_load_state("networkidle")
+    page = chat.wait_connected().page
     page.get_by_role("link", name="Find in this session").click()
     find_box(page).fill('"number 119"')
     find_box(page).press("Enter")
@@ -255,8 +251,7 @@ def test_axe_finds_nothing_where_things_are_looked_up(
         take_picture(page, f"{name}-{width}-{scheme}")
         assert violations(page) == [], name
         assert not page.evaluate("document.documentElement.scrollWidth > innerWidth"), name
-    page.goto(f"{server.url}/s/{archive}/")
-    page.wait_for_load_state("networkidle")
+    Chat(page, server).open(archive).wait_connected()
     page.get_by_role("link", name="Find in this session").click()
     find_box(page).fill("row number")
     find_box(page).press("Enter")
