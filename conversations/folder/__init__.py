@@ -1,1 +1,1 @@
-"""Reading what the product itself wants of a workspace's folder: confined, bounded."""
+"""A workspace's folder: reading, listing and changing what lies in it, confined and bounded."""

@@ -1,21 +1,21 @@
 """Reading a small text file of a workspace, wherever its links lead.
 
 A workspace's folder belongs to people and programs that are not ours, and a run must
-neither fail nor hang because of what lies in it. So a path is resolved first, has to
-stay below the folder, and is then opened step by step without following any link (one
-may have been put there meanwhile); only regular files are opened, only their beginning
-is read, and a file that has not changed since the last time is not read again.
+neither fail nor hang because of what lies in it. So files are opened as :mod:`confined`
+does it, only their beginning is read, and a file that has not changed since the last
+time is not read again.
 """
 
 import os
-import stat
 from collections import OrderedDict
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 
+from conversations.domain.errors import Rejected
 from conversations.domain.text import storable
+
+from .confined import read_bytes
 
 CACHED_FILES = 500
 """How many files are remembered; most of them by the head that an index needs."""
@@ -91,53 +91,23 @@ def read_file(root: Path, path: str, *, limit: int) -> FileText | None:
         return None
     try:
         found = _read(root, path, limit)
-    except (OSError, ValueError):
+    except Rejected:
         return None
     _cache.put((str(root), path, limit), stamp, found)
     return found
 
 
-def is_within(real: str, real_root: str) -> bool:
-    """Whether a resolved path lies below a resolved folder."""
-    return real != real_root and os.path.commonpath((real, real_root)) == real_root
-
-
 def _read(root: Path, path: str, limit: int) -> FileText | None:
-    real_root = os.path.realpath(root, strict=True)
-    real = os.path.realpath(os.path.join(real_root, path), strict=True)
-    if not is_within(real, real_root) or not stat.S_ISREG(os.lstat(real).st_mode):
-        return None
-    with ExitStack() as opened:
-        folder = os.open(real_root, os.O_RDONLY | os.O_DIRECTORY)
-        opened.callback(os.close, folder)
-        *folders, name = os.path.relpath(real, real_root).split(os.sep)
-        for part in folders:
-            folder = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
-            opened.callback(os.close, folder)
-        # A pipe in the file's place would be waited for without O_NONBLOCK.
-        file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
-        opened.callback(os.close, file)
-        found = os.fstat(file)
-        if not stat.S_ISREG(found.st_mode):
-            return None
-        data = _read_bytes(file, limit)
-    text = _decoded(data)
+    content = read_bytes(root, path, limit=limit)
+    text = _decoded(content.data)
     if text is None:
         return None
     return FileText(
         text=text,
-        size=found.st_size,
-        is_cut=found.st_size > len(data),
-        identity=(found.st_dev, found.st_ino),
+        size=content.found.size,
+        is_cut=content.is_cut,
+        identity=content.found.identity,
     )
-
-
-def _read_bytes(file: int, limit: int) -> bytes:
-    pieces, left = [], limit
-    while left > 0 and (piece := os.read(file, left)):
-        pieces.append(piece)
-        left -= len(piece)
-    return b"".join(pieces)
 
 
 def _decoded(data: bytes) -> str | None:

@@ -19,7 +19,8 @@ import yaml
 
 from conversations.domain.text import one_line
 
-from .reading import FileText, is_within, read_file
+from .paths import is_within
+from .reading import FileText, read_file
 
 FOLDERS = (".claude/skills", "skills")
 """Where skills lie. Of two with the same name the one in the earlier folder counts."""

@@ -1,0 +1,230 @@
+"""Below the folder and nowhere else: reading, replacing, removing, moving."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+
+from conversations.domain.errors import Rejected
+from conversations.folder import confined
+from conversations.folder.confined import content_digest
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    folder = tmp_path / "root"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    file = tmp_path / "outside/secret.txt"
+    file.parent.mkdir()
+    file.write_text("secret")
+    return file
+
+
+def read(root: Path, path: str) -> bytes:
+    return confined.read_bytes(root, path, limit=1000).data
+
+
+def test_it_reads_by_relative_and_absolute_paths_and_through_links_that_stay_inside(
+    root: Path,
+) -> None:
+    (root / "a/b").mkdir(parents=True)
+    (root / "a/b/c.txt").write_text("words")
+    (root / "link").symlink_to("a/b")
+    (root / "other").symlink_to(root / "link/c.txt")
+    for path in ("a/b/c.txt", "./a//b/../b/c.txt", str(root / "a/b/c.txt"), "link/c.txt", "other"):
+        assert read(root, path) == b"words", path
+    found = confined.stat_file(root, "other")
+    assert found is not None
+    assert (found.path, found.kind, found.size) == ("a/b/c.txt", "file", 5)
+    assert confined.stat_file(root, "a/none/c.txt") is None
+    assert [(entry.path, entry.kind) for entry in confined.list_folder(root)] == [
+        ("a", "folder"),
+        ("link", "link"),
+        ("other", "link"),
+    ]
+
+
+def test_only_the_beginning_is_read(root: Path) -> None:
+    (root / "long").write_bytes(b"x" * 5000)
+    content = confined.read_bytes(root, "long", limit=10)
+    assert (content.data, content.found.size, content.is_cut) == (b"x" * 10, 5000, True)
+
+
+def test_a_new_file_gets_its_folders_and_the_usual_permissions(root: Path) -> None:
+    confined.replace_file(root, "a/b/c.txt", b"words")
+    assert (root / "a/b/c.txt").read_bytes() == b"words"
+    usual = root / "usual"
+    usual.touch()
+    assert (root / "a/b/c.txt").stat().st_mode == usual.stat().st_mode
+    assert os.listdir(root / "a/b") == ["c.txt"]
+
+
+def test_a_replaced_file_keeps_its_permissions_but_no_powers(root: Path) -> None:
+    file = root / "run.sh"
+    file.write_text("old")
+    file.chmod(0o4750)
+    confined.replace_file(root, "run.sh", b"new")
+    assert (file.read_bytes(), stat.S_IMODE(file.stat().st_mode)) == (b"new", 0o750)
+    confined.replace_file(root, "run.sh", b"new", mode=0o600)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def test_writing_through_a_link_changes_what_it_leads_to(root: Path) -> None:
+    (root / "real.txt").write_text("old")
+    (root / "link").symlink_to("real.txt")
+    confined.replace_file(root, "link", b"new")
+    assert (root / "link").is_symlink()
+    assert (root / "real.txt").read_bytes() == b"new"
+
+
+def test_another_name_of_a_file_keeps_what_it_had(root: Path, outside: Path) -> None:
+    os.link(outside, root / "inside.txt")
+    confined.replace_file(root, "inside.txt", b"changed")
+    assert outside.read_text() == "secret"
+    assert read(root, "inside.txt") == b"changed"
+
+
+def test_the_content_has_to_be_the_expected_one(root: Path) -> None:
+    file = root / "a.txt"
+    file.write_text("old")
+    for expect in ("", content_digest(b"other")):
+        with pytest.raises(confined.Differs):
+            confined.replace_file(root, "a.txt", b"new", expect=expect)
+        with pytest.raises(confined.Differs):
+            confined.remove(root, "a.txt", expect=expect)
+    assert file.read_text() == "old"
+    with pytest.raises(confined.Differs, match="gone"):
+        confined.replace_file(root, "none.txt", b"new", expect=content_digest(b"old"))
+    confined.replace_file(root, "a.txt", b"new", expect=content_digest(b"old"))
+    confined.replace_file(root, "b.txt", b"new", expect=confined.NO_FILE)
+    confined.remove(root, "a.txt", expect=content_digest(b"new"))
+    assert os.listdir(root) == ["b.txt"]
+
+
+def test_links_and_empty_folders_are_removed_themselves(root: Path, outside: Path) -> None:
+    (root / "link").symlink_to(outside)
+    (root / "empty").mkdir()
+    (root / "full/of").mkdir(parents=True)
+    confined.remove(root, "link")
+    confined.remove(root, "empty")
+    with pytest.raises(Rejected, match="not empty"):
+        confined.remove(root, "full")
+    with pytest.raises(confined.Missing, match="There is no none"):
+        confined.remove(root, "none")
+    assert os.listdir(root) == ["full"]
+    assert outside.read_text() == "secret"
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_nothing_is_overwritten_by_moving(
+    root: Path, monkeypatch: pytest.MonkeyPatch, is_known: bool
+) -> None:
+    if not is_known:  # a kernel or file system without renameat2
+        monkeypatch.setattr("conversations.folder.renaming._renameat2", lambda: None)
+    (root / "a.txt").write_text("a")
+    (root / "b.txt").write_text("b")
+    (root / "folder/full").mkdir(parents=True)
+    (root / "other").mkdir()
+    for source, target in (("a.txt", "b.txt"), ("a.txt", "other"), ("folder", "other")):
+        with pytest.raises(Rejected, match="nothing is overwritten"):
+            confined.rename(root, source, target)
+    with pytest.raises(Rejected, match="into itself"):
+        confined.rename(root, "folder", "folder/full/er")
+    with pytest.raises(confined.Missing):
+        confined.rename(root, "none", "new/none")
+    assert not (root / "new").exists()
+    confined.rename(root, "a.txt", "new/place/c.txt")
+    confined.rename(root, "folder", "new/folder")
+    assert (root / "new/place/c.txt").read_text() == "a"
+    assert sorted(os.listdir(root)) == ["b.txt", "new", "other"]
+    assert os.listdir(root / "new/folder") == ["full"]
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("", "is empty"),
+        ("a\0b", "NUL"),
+        ("~/x", "not expanded"),
+        ("x" * 256, "too long"),
+        ("é" * 128, "too long"),
+        ("x/" * 3000, "too long"),
+        ("a\ud800", "no file name can have"),
+        ("../outside/secret.txt", "outside of the workspace"),
+        ("/etc/passwd", "outside of the workspace"),
+        (".", "a folder"),
+        ("loop", "leads nowhere"),
+        ("pipe", "a pipe"),
+        ("file/below", "no folder"),
+    ],
+)
+def test_what_cannot_be_read_is_said_in_a_sentence(root: Path, path: str, said: str) -> None:
+    (root / "loop").symlink_to("loop")
+    (root / "file").touch()
+    os.mkfifo(root / "pipe")
+    with pytest.raises(Rejected, match=said):
+        confined.read_bytes(root, path, limit=10)
+    with pytest.raises(Rejected):
+        confined.replace_file(root, path, b"x")
+
+
+def test_names_are_shown_without_what_hides_or_turns_text(root: Path) -> None:
+    name = "a\n\u202eb\udcff.txt"
+    (root / name).write_text("words")
+    assert read(root, name) == b"words"
+    confined.remove(root, name)
+    with pytest.raises(Rejected) as error:
+        read(root, name)
+    assert error.value.message == r"There is no a\n\u202eb\udcff.txt."
+
+
+@pytest.mark.parametrize("path", [".git/config", ".GIT/hooks/x", "sub/.git/HEAD", ".git", "gate/x"])
+def test_git_s_own_data_is_read_but_not_changed(root: Path, path: str) -> None:
+    (root / ".git/hooks").mkdir(parents=True)
+    (root / ".git/config").write_text("[core]")
+    (root / "gate").symlink_to(".git/hooks")
+    (root / "plain.txt").touch()
+    assert read(root, ".git/config") == b"[core]"
+    for change in (
+        lambda: confined.replace_file(root, path, b"x"),
+        lambda: confined.remove(root, path),
+        lambda: confined.rename(root, path, "elsewhere"),
+        lambda: confined.rename(root, "plain.txt", path),
+    ):
+        with pytest.raises(Rejected, match="use git_command"):
+            change()
+    confined.replace_file(root, ".git/config", b"[user]", may_enter_git=True)
+    assert read(root, ".git/config") == b"[user]"
+
+
+def test_the_server_s_data_is_not_touched(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = root / "var/loom"
+    data.mkdir(parents=True)
+    (data / "secret_key").write_text("secret")
+    (root / "gate").symlink_to("var/loom")
+    os.link(data / "secret_key", root / "innocent.txt")
+    monkeypatch.setattr(settings.LOOM, "data_dir", data)
+    for path in ("var/loom/secret_key", "gate/secret_key", "innocent.txt", "gate/new"):
+        with pytest.raises(confined.OutsideFolder):
+            confined.read_bytes(root, path, limit=10)
+    for change in (
+        lambda: confined.replace_file(root, "var/loom/x", b""),
+        lambda: confined.remove(root, "var/loom/secret_key"),
+        lambda: confined.list_folder(root, "gate"),
+        lambda: confined.rename(root, "var", "other"),
+        lambda: confined.rename(root, "var/loom", "other"),
+    ):
+        with pytest.raises(confined.OutsideFolder):
+            change()
+    assert confined.list_folder(root, "var") == []
+    # A workspace inside the data folder is the usual place, and not part of it.
+    (data / "workspaces/garden").mkdir(parents=True)
+    confined.replace_file(data / "workspaces/garden", "a.txt", b"words")
+    assert read(data / "workspaces/garden", "a.txt") == b"words"
