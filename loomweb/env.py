@@ -175,6 +175,12 @@ class Environment:
         self.session_list_size: int = env.int("LOOM_SESSION_LIST_SIZE", 50, validate=page)
         self.max_message_chars: int = env.int("LOOM_MAX_MESSAGE_CHARS", 400_000, validate=positive)
         self.max_queued: int = env.int("LOOM_MAX_QUEUED", 20, validate=positive)
+        self.max_attachments: int = env.int(
+            "LOOM_MAX_ATTACHMENTS", 10, validate=Range(min=0, max=100)
+        )
+        self.max_attachment_bytes: int = env.int(
+            "LOOM_MAX_ATTACHMENT_BYTES", 10_000_000, validate=Range(min=1, max=20_000_000)
+        )
 
     def _read_runtime_settings(self, env: Env, positive: Range) -> None:
         self.delta_interval_ms: int = env.int(

@@ -100,8 +100,10 @@ class FileChange(models.Model):
 
 class Attachment(models.Model):
     """An image, a PDF or a text that a person sent or a tool read. The content is a blob
-    (``archive.blobs``), stored once. ``tokens`` is what it costs in the window,
-    estimated; ``turn_number`` the turn that it belongs to, null until it is sent."""
+    (``archive.blobs``), stored once. ``sent`` is the blob that the model gets, of the
+    type ``sent_type``: a smaller copy of a large image, else the content itself.
+    ``tokens`` is what that costs in the window, estimated; ``turn_number`` the turn that
+    it belongs to, null until it is sent."""
 
     uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
     session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="attachments")
@@ -115,6 +117,8 @@ class Attachment(models.Model):
     height = models.IntegerField(null=True)
     pages = models.IntegerField(null=True)
     tokens = models.IntegerField(default=0, db_default=0)
+    sent = models.CharField(max_length=64, default="", db_default="")
+    sent_type = models.CharField(max_length=127, default="", db_default="")
     thumbnail = models.CharField(max_length=64, default="", db_default="")
     added_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+"

@@ -1,0 +1,177 @@
+"""Attachments: what a person adds to a message, and what a tool reads.
+
+A file is examined, its content kept as a blob, and only then is there a record of it.
+Until it is sent it is its sender's alone; sent, it belongs to a turn for good.
+"""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.utils import timezone
+
+from conversations.domain.attachments import IMAGE, clean_name
+from conversations.domain.errors import Conflict, NotFound, Rejected
+from conversations.domain.jsontext import load_json
+from conversations.domain.runs import QUEUED
+from conversations.models import Attachment, Run
+
+from .blobs import put_blob
+from .contents import Content as Content
+from .contents import examine as examine
+
+KEPT_UNSENT = timedelta(days=1)
+"""How long a file waits to be sent. Its blob goes when unused blobs are removed."""
+
+MAX_UNSENT = 100
+"""Files of one person that wait in one session."""
+
+HIDDEN = "There is no such file, or it is not yours."
+
+
+def keep_attachment(
+    session_pk: int,
+    *,
+    data: bytes,
+    name: str,
+    user_pk: int | None,
+    turn: int | None = None,
+    content: Content | None = None,
+) -> Attachment:
+    """Keep a file; it is on disk when this returns. ``content`` is what :func:`examine`
+    said, which takes long: on the writer's thread it has to be given.
+
+    Raises Rejected for what cannot be attached, Conflict when too many wait unsent.
+    """
+    name = clean_name(name)
+    content = content or examine(data, name)
+    digest = put_blob(data)
+    return Attachment.objects.create(
+        session_id=session_pk,
+        turn_number=turn,
+        name=name,
+        kind=content.kind,
+        media_type=content.media_type,
+        digest=digest,
+        size=len(data),
+        width=content.width,
+        height=content.height,
+        pages=content.pages,
+        tokens=content.tokens,
+        sent=digest if content.sent is None else put_blob(content.sent),
+        sent_type=content.sent_type or content.media_type,
+        thumbnail=put_blob(content.thumbnail) if content.thumbnail else "",
+        added_by_id=user_pk,
+        created_at=timezone.now(),
+    )
+
+
+def upload_attachment(session_pk: int, *, data: bytes, name: str, user_pk: int) -> Attachment:
+    """Keep a file that a person is about to send. Raises as :func:`keep_attachment`."""
+    remove_unsent()
+    waiting = Attachment.objects.filter(
+        session=session_pk, turn_number=None, added_by=user_pk
+    ).count()
+    if waiting >= MAX_UNSENT:
+        raise Conflict(
+            f"{waiting} files wait to be sent already. Remove some.", code="too_many_attachments"
+        )
+    return keep_attachment(session_pk, data=data, name=name, user_pk=user_pk)
+
+
+def attachment_block(attachment: Attachment) -> dict[str, Any]:
+    """The content block by which a turn refers to it (see ``domain.attachments``)."""
+    block: dict[str, Any] = {
+        "type": "image" if attachment.kind == IMAGE else "document",
+        "source": {
+            "type": "attachment",
+            "digest": attachment.sent,
+            "media_type": attachment.sent_type,
+            "tokens": attachment.tokens,
+        },
+        "title": attachment.name,
+        "attachment": str(attachment.uuid),
+        "size": attachment.size,
+    }
+    if attachment.sent_type != attachment.media_type:
+        block["media_type"] = attachment.media_type
+    shape = {"width": attachment.width, "height": attachment.height, "pages": attachment.pages}
+    return block | {name: value for name, value in shape.items() if value is not None}
+
+
+def get_attachment(session_pk: int, uuid: UUID, *, user_pk: int | None) -> Attachment:
+    """A file of the session, for this person. Raises NotFound; what is not sent yet is
+    nobody else's to see."""
+    found = Attachment.objects.filter(session=session_pk, uuid=uuid).first()
+    if found is None or (found.turn_number is None and found.added_by_id != user_pk):
+        raise NotFound(HIDDEN)
+    return found
+
+
+def remove_attachment(session_pk: int, uuid: UUID, *, user_pk: int) -> None:
+    """Take back a file that is not sent. Raises NotFound, Conflict."""
+    found = get_attachment(session_pk, uuid, user_pk=user_pk)
+    if found.turn_number is not None or str(uuid) in _queued_uuids([session_pk]):
+        raise Conflict("This file is part of a message already.", code="attachment_sent")
+    found.delete()
+
+
+def check_attachments(session_pk: int, uuids: Sequence[str], *, user_pk: int | None) -> None:
+    """Raises Rejected unless the person can send all of these with one message."""
+    if len(uuids) > settings.LOOM.max_attachments:
+        raise Rejected(
+            f"At most {settings.LOOM.max_attachments} files go with one message.",
+            code="too_many_attachments",
+        )
+    found = Attachment.objects.filter(session=session_pk, uuid__in=uuids).order_by("pk")
+    known = {
+        str(uuid)
+        for uuid, turn, added_by in found.values_list("uuid", "turn_number", "added_by")
+        if turn is not None or added_by == user_pk
+    }
+    if len(known) < len(set(uuids)):
+        raise Rejected(
+            "A file of this message is not there any more. Attach it again.",
+            code="attachment_unknown",
+        )
+
+
+def list_attachments(session_pk: int, uuids: Sequence[str]) -> list[Attachment]:
+    """These files of the session, in this order, each once; unknown ones left out."""
+    found = Attachment.objects.filter(session=session_pk, uuid__in=uuids).order_by("pk")
+    by_uuid = {str(attachment.uuid): attachment for attachment in found}
+    return [by_uuid[uuid] for uuid in dict.fromkeys(uuids) if uuid in by_uuid]
+
+
+def note_sent(attachments: Sequence[Attachment], *, turn: int) -> None:
+    """They belong to that turn from now on; those that belong to one stay with it."""
+    pks = [attachment.pk for attachment in attachments]
+    Attachment.objects.filter(pk__in=pks, turn_number=None).update(turn_number=turn)
+
+
+def remove_unsent() -> int:
+    """Forget files that were never sent, after a day; returns how many."""
+    old = Attachment.objects.filter(
+        turn_number=None, created_at__lt=timezone.now() - KEPT_UNSENT
+    ).order_by("pk")
+    rows = list(old.values_list("pk", "session_id", "uuid"))
+    if not rows:
+        return 0
+    waiting = _queued_uuids({session_pk for _, session_pk, _ in rows})
+    gone = [pk for pk, _, uuid in rows if str(uuid) not in waiting]
+    Attachment.objects.filter(pk__in=gone, turn_number=None).delete()
+    return len(gone)
+
+
+def read_uuids(run: Run) -> list[str]:
+    """The attachments of a run's message, as they were sent."""
+    value = load_json(run.attachments, default=[])
+    return [str(uuid) for uuid in value] if isinstance(value, list) else []
+
+
+def _queued_uuids(session_pks: Any) -> set[str]:
+    """Files of messages that wait."""
+    runs = Run.objects.filter(session__in=session_pks, state=QUEUED).exclude(attachments="[]")
+    return {uuid for run in runs for uuid in read_uuids(run)}

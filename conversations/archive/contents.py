@@ -1,0 +1,279 @@
+"""What a file is, by its content: never by its name or by what the sender says.
+
+Everything here reads what strangers send. An image is decoded whole, once, and what is
+shown of it is made anew, so that nothing of the file itself reaches a page. One image
+at a time: the largest takes some 200 MB while it is decoded.
+"""
+
+import codecs
+import logging
+from dataclasses import dataclass
+from io import BytesIO
+from threading import Lock
+from typing import Any
+
+from django.conf import settings
+from PIL import Image, ImageOps, UnidentifiedImageError
+from pypdf import PdfReader
+from pypdf.generic import IndirectObject
+
+from conversations.domain.attachments import (
+    ACCEPTED,
+    DOCUMENT,
+    IMAGE,
+    PDF_TYPE,
+    TEXT,
+    TEXT_TYPE,
+)
+from conversations.domain.errors import Rejected, TooLarge
+from conversations.domain.text import estimate_tokens
+
+logger = logging.getLogger(__name__)
+
+FORMATS = {
+    "PNG": "image/png",
+    "JPEG": "image/jpeg",
+    "MPO": "image/jpeg",
+    "GIF": "image/gif",
+    "WEBP": "image/webp",
+}
+
+MAX_PIXELS = 50_000_000
+
+LONG_EDGE = 1568
+"""Pixels to which the provider scales an image down (its pages on vision); what is sent
+is no larger. It refuses what has more than 8,000 on an edge."""
+
+MAX_SENT_BYTES = 3_700_000
+"""The provider takes 5 MB of an image as base64, which is a third longer."""
+
+THUMBNAIL_EDGE = 320
+
+PIXELS_PER_TOKEN = 750
+
+TOKENS_PER_PAGE = 2_500
+"""A page costs 1,500 to 3,000 tokens: its text and a picture of it."""
+
+MAX_PAGES = 100
+"""Pages of all PDFs of one request, for the provider."""
+
+MAX_NODES = 5_000
+
+_decoding = Lock()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Content:
+    """What a file is. ``sent`` is what the model gets in its place, None: the file
+    itself; ``sent_type`` says what that is. ``thumbnail`` is a WebP, empty: none.
+    ``tokens`` is what it costs in the window, estimated."""
+
+    kind: str
+    media_type: str
+    tokens: int
+    width: int | None = None
+    height: int | None = None
+    pages: int | None = None
+    sent: bytes | None = None
+    sent_type: str = ""
+    thumbnail: bytes = b""
+
+
+def examine(data: bytes, name: str) -> Content:
+    """Say what the content is. Raises Rejected (TooLarge for what is) with a sentence
+    for a person. Takes up to some seconds of CPU: not on the writer's thread."""
+    limit = settings.LOOM.max_attachment_bytes
+    if not data:
+        raise Rejected(f"{name} is empty.", code="attachment_empty")
+    if len(data) > limit:
+        raise TooLarge(
+            f"{name} has {_megabytes(len(data))}; at most {_megabytes(limit)} can be attached.",
+            code="attachment_too_large",
+        )
+    if data.startswith(b"%PDF-"):
+        return _examine_pdf(data, name)
+    if _looks_like_image(data):
+        return _examine_image(data, name)
+    return _examine_text(data, name)
+
+
+def decode_text(data: bytes) -> str | None:
+    """The text of a content; None for what is no text."""
+    encoding = "utf-8-sig"
+    for mark, name in _MARKS:
+        if data.startswith(mark):
+            encoding = name
+            break
+    try:
+        text = data.decode(encoding)
+    except UnicodeDecodeError:
+        return None
+    return None if "\x00" in text else text
+
+
+_MARKS = (
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1_000_000:.1f} MB" if size >= 100_000 else f"{size:,} bytes"
+
+
+def _looks_like_image(data: bytes) -> bool:
+    starts = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a")
+    return data.startswith(starts) or (data[:4] == b"RIFF" and data[8:12] == b"WEBP")
+
+
+def _examine_text(data: bytes, name: str) -> Content:
+    text = decode_text(data)
+    if text is None:
+        raise Rejected(f"{name} is none of what can be sent. {ACCEPTED}", code="attachment_type")
+    if not text.strip():
+        raise Rejected(f"{name} has no text in it.", code="attachment_empty")
+    limit = settings.LOOM.max_message_chars
+    if len(text) > limit:
+        raise TooLarge(
+            f"{name} has {len(text):,} characters; at most {limit:,} can be attached. "
+            "Put it into the workspace's folder, where the model can read it in parts.",
+            code="attachment_too_large",
+        )
+    return Content(kind=TEXT, media_type=TEXT_TYPE, tokens=estimate_tokens(text))
+
+
+def _examine_pdf(data: bytes, name: str) -> Content:
+    try:
+        reader = PdfReader(BytesIO(data))
+        is_encrypted = reader.is_encrypted
+        pages = 0 if is_encrypted else _count_pages(reader)
+    except Exception as error:  # whatever a damaged file makes the parser stumble over
+        logger.info("attachment_unreadable", extra={"fields": {"error": type(error).__name__}})
+        raise _damaged(name, "PDF") from error
+    if is_encrypted:
+        raise Rejected(
+            f"{name} is protected; the model cannot read it. Save it without protection.",
+            code="attachment_encrypted",
+        )
+    if not pages:
+        raise _damaged(name, "PDF")
+    if pages > MAX_PAGES:
+        raise TooLarge(
+            f"{name} has more than {MAX_PAGES} pages, which is all that can be sent. "
+            "Send the part that matters.",
+            code="attachment_too_large",
+        )
+    return Content(kind=DOCUMENT, media_type=PDF_TYPE, pages=pages, tokens=pages * TOKENS_PER_PAGE)
+
+
+def _damaged(name: str, what: str) -> Rejected:
+    return Rejected(f"{name} is a damaged {what}; it cannot be read.", code="attachment_damaged")
+
+
+def _count_pages(reader: PdfReader) -> int:
+    """Pages, counted up to one more than can be sent. A tree that names a page twice
+    could stand for any number: what was seen is not entered again."""
+    root: Any = reader.trailer["/Root"]
+    waiting, pages = [root["/Pages"]], 0
+    seen: set[int] = set()
+    while waiting and pages <= MAX_PAGES and len(seen) < MAX_NODES:
+        node = waiting.pop()
+        for kid in node.get("/Kids", ()):
+            if not isinstance(kid, IndirectObject) or kid.idnum in seen:
+                continue
+            seen.add(kid.idnum)
+            child: Any = kid.get_object()
+            if "/Kids" in child:
+                waiting.append(child)
+            else:
+                pages += 1
+    return pages
+
+
+def _examine_image(data: bytes, name: str) -> Content:
+    with _decoding:
+        try:
+            return _read_image(data, name)
+        except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+            raise _too_many_pixels(name) from error
+        except Rejected:
+            raise
+        except (UnidentifiedImageError, OSError, ValueError, SyntaxError, EOFError) as error:
+            raise _damaged(name, "image") from error
+        except Exception as error:  # plug-ins stumble over damaged files in many ways
+            logger.info("attachment_unreadable", extra={"fields": {"error": type(error).__name__}})
+            raise _damaged(name, "image") from error
+
+
+def _too_many_pixels(name: str) -> TooLarge:
+    return TooLarge(
+        f"{name} has too many pixels; at most {MAX_PIXELS // 1_000_000} million can be sent.",
+        code="attachment_too_large",
+    )
+
+
+def _read_image(data: bytes, name: str) -> Content:
+    with Image.open(BytesIO(data), formats=("PNG", "JPEG", "GIF", "WEBP")) as image:
+        width, height = image.size
+        if width * height > MAX_PIXELS:
+            raise _too_many_pixels(name)
+        media_type = FORMATS[image.format or ""]
+        is_plain = _is_plain(image)
+        turned = image.getexif().get(0x0112, 1)
+        image.draft("RGB", (LONG_EDGE, LONG_EDGE))  # a JPEG is decoded no larger than needed
+        whole = _flat(image)
+    if turned in (5, 6, 7, 8):
+        width, height = height, width
+    whole.thumbnail((LONG_EDGE, LONG_EDGE))
+    is_as_sent = (
+        is_plain
+        and turned in (0, 1)
+        and max(width, height) <= LONG_EDGE
+        and len(data) <= MAX_SENT_BYTES
+    )
+    sent, sent_type = (None, media_type) if is_as_sent else _encode(whole, media_type)
+    tokens = max(1, whole.width * whole.height // PIXELS_PER_TOKEN)
+    whole.thumbnail((THUMBNAIL_EDGE, THUMBNAIL_EDGE))
+    return Content(
+        kind=IMAGE,
+        media_type=media_type,
+        tokens=tokens,
+        width=width,
+        height=height,
+        sent=sent,
+        sent_type=sent_type,
+        thumbnail=_save(whole, "WEBP", quality=80),
+    )
+
+
+def _is_plain(image: Image.Image) -> bool:
+    """Of a kind that every reader takes: one picture, in usual colours."""
+    return (
+        image.mode != "CMYK" and image.format != "MPO" and not getattr(image, "is_animated", False)
+    )
+
+
+def _flat(image: Image.Image) -> Image.Image:
+    """The first picture, upright, in RGB or RGBA, with nothing but its pixels."""
+    upright = ImageOps.exif_transpose(image)
+    has_alpha = "A" in upright.getbands() or "transparency" in upright.info
+    flat = upright.convert("RGBA" if has_alpha else "RGB")
+    flat.info = {}
+    return flat
+
+
+def _encode(image: Image.Image, media_type: str) -> tuple[bytes, str]:
+    """A copy for the model: drawings without loss while they are small enough."""
+    if media_type != "image/jpeg":
+        data = _save(image, "PNG", optimize=True)
+        if len(data) <= MAX_SENT_BYTES:
+            return data, "image/png"
+    return _save(image, "WEBP", quality=85), "image/webp"
+
+
+def _save(image: Image.Image, kind: str, **options: Any) -> bytes:
+    file = BytesIO()
+    image.save(file, kind, **options)
+    return file.getvalue()

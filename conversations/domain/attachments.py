@@ -1,0 +1,91 @@
+"""Attachments as values: their kinds and names, and how a turn refers to one.
+
+A turn holds no content: its block names the blob by digest, with what a row and an
+estimate need, so that both are the same whether the content is there or not::
+
+    {"type": "image", "source": {"type": "attachment", "digest", "media_type", "tokens"},
+     "title": name, "attachment": uuid, "size", "width", "height"}
+
+``type`` is ``image`` or ``document``; a text is a document of the type text/plain.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+type Block = dict[str, Any]
+
+IMAGE, DOCUMENT, TEXT = "image", "document", "text"
+
+PDF_TYPE, TEXT_TYPE = "application/pdf", "text/plain"
+
+IMAGE_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+
+ACCEPTED = "Images (PNG, JPEG, GIF, WebP), PDF and text can be attached."
+
+MAX_NAME = 255
+
+_UNSHOWABLE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
+)
+
+
+def clean_name(name: str) -> str:
+    """A file's name as it can be shown and saved: no folders, no control characters,
+    nothing that turns the direction of writing, at most 255 bytes; never empty."""
+    last = re.split(r"[/\\]", name)[-1]
+    shown = " ".join(_UNSHOWABLE.sub("", last).split()).strip(". ")
+    return _shortened(shown) or "file"
+
+
+def _shortened(name: str) -> str:
+    """The end stays, which says what it is."""
+    if len(name.encode()) <= MAX_NAME:
+        return name
+    stem, dot, ending = name.rpartition(".")
+    if not dot or len(ending) > 16:
+        stem, ending = name, ""
+    room = MAX_NAME - len((dot + ending).encode())
+    return stem.encode()[:room].decode(errors="ignore").rstrip() + (dot + ending if ending else "")
+
+
+def is_reference(block: Any) -> bool:
+    """The block names an attachment in place of its content."""
+    if not isinstance(block, dict) or block.get("type") not in (IMAGE, DOCUMENT):
+        return False
+    source = block.get("source")
+    return isinstance(source, dict) and source.get("type") == "attachment"
+
+
+def list_references(blocks: Iterable[Any]) -> list[Block]:
+    """The references among these blocks, and inside results of tools, in order."""
+    found: list[Block] = []
+    for block in blocks:
+        if is_reference(block):
+            found.append(block)
+        elif isinstance(block, dict) and block.get("type") == "tool_result":
+            content = block.get("content")
+            found += list_references(content) if isinstance(content, list) else []
+    return found
+
+
+def kind_of(block: Block) -> str:
+    """The kind of the attachment that a block refers to."""
+    is_text = block["source"].get("media_type") == TEXT_TYPE
+    return TEXT if is_text else str(block["type"])
+
+
+def shown_attachment(block: Block) -> dict[str, Any]:
+    """What a person's row says about an attachment; the same from a block as from the
+    attachment itself."""
+    source = block["source"]
+    shown = {
+        "uuid": block.get("attachment", ""),
+        "name": block.get("title", ""),
+        "kind": kind_of(block),
+        "media_type": block.get("media_type") or source.get("media_type", ""),
+        "size": block.get("size"),
+        "width": block.get("width"),
+        "height": block.get("height"),
+    }
+    return {name: value for name, value in shown.items() if value is not None}
