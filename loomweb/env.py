@@ -108,6 +108,7 @@ class Environment:
         self._read_model_settings(env, positive)
         self._read_transcript_settings(env, positive)
         self._read_runtime_settings(env, positive)
+        self._read_snapshot_settings(env, positive)
 
     def _read_model_settings(self, env: Env, positive: Range) -> None:
         self.api_key: str = env.str("ANTHROPIC_API_KEY", "")
@@ -164,6 +165,15 @@ class Environment:
         self.compact_at_end: bool = env.bool("LOOM_COMPACT_AT_END", False)
         self.compact_tokens: int = env.int("LOOM_COMPACT_TOKENS", 2000, validate=Range(min=100))
         self.compact_max_calls: int = env.int("LOOM_COMPACT_MAX_CALLS", 8, validate=positive)
+
+    def _read_snapshot_settings(self, env: Env, positive: Range) -> None:
+        self.snapshot_max_file_bytes: int = env.int(
+            "LOOM_SNAPSHOT_MAX_FILE_BYTES", 20_000_000, validate=positive
+        )
+        self.snapshot_max_bytes: int = env.int(
+            "LOOM_SNAPSHOT_MAX_BYTES", 1_000_000_000, validate=positive
+        )
+        self.snapshot_max_files: int = env.int("LOOM_SNAPSHOT_MAX_FILES", 50_000, validate=positive)
 
     def _read_transcript_settings(self, env: Env, positive: Range) -> None:
         page = Range(min=1, max=500)

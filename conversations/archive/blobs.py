@@ -6,28 +6,27 @@ A blob is written once, whole and durably, and never changes. It lies in
 
 import hashlib
 import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from tempfile import NamedTemporaryFile
+from typing import BinaryIO
 
 from django.conf import settings
 
 from conversations.domain.errors import NotFound
 
+PIECE = 1 << 20
+
+ONE_BY_ONE = 16
+"""Up to so many new blobs of a batch are flushed each by itself, more of them by one
+flush of everything that the system has to write: a disk takes milliseconds for each."""
+
 
 def put_blob(data: bytes) -> str:
     """Keep the content; returns its digest. It is on disk when this returns."""
-    digest = hashlib.sha256(data).hexdigest()
-    path = blob_path(digest)
-    if path.exists():
-        return digest
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with NamedTemporaryFile(dir=path.parent, prefix=".", delete=False) as draft:
-        draft.write(data)
-        draft.flush()
-        os.fsync(draft.fileno())
-    os.replace(draft.name, path)
-    _sync_folder(path.parent)
-    return digest
+    with batch() as kept:
+        return kept.put(data)
 
 
 def read_blob(digest: str) -> bytes:
@@ -43,14 +42,97 @@ def has_blob(digest: str) -> bool:
 
 
 def blob_path(digest: str) -> Path:
-    folder = Path(settings.LOOM.data_dir) / "blobs"
     if len(digest) != 64 or not set(digest) <= set("0123456789abcdef"):
         raise NotFound("This is not the name of a content.")
-    return folder / digest[:2] / digest[2:]
+    return blobs_folder() / digest[:2] / digest[2:]
 
 
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+def blobs_folder() -> Path:
+    return Path(settings.LOOM.data_dir) / "blobs"
+
+
+class Batch:
+    """Contents that become blobs together, when the batch ends. See :func:`batch`."""
+
+    def __init__(self) -> None:
+        self._drafts: dict[str, Path] = {}
+
+    def put(self, data: bytes) -> str:
+        digest = hashlib.sha256(data).hexdigest()
+        if not self.has(digest):
+            with self._draft() as draft:
+                draft.write(data)
+            self._drafts[digest] = Path(draft.name)
+        return digest
+
+    def copy(self, source: BinaryIO) -> tuple[str, int]:
+        """Keep what an open file has from here on, of any size; returns the digest and
+        how many bytes it was."""
+        digest, size = hashlib.sha256(), 0
+        with self._draft() as draft:
+            while piece := source.read(PIECE):
+                digest.update(piece)
+                draft.write(piece)
+                size += len(piece)
+        name = digest.hexdigest()
+        if self.has(name):
+            os.unlink(draft.name)
+        else:
+            self._drafts[name] = Path(draft.name)
+        return name, size
+
+    def has(self, digest: str) -> bool:
+        return digest in self._drafts or has_blob(digest)
+
+    @contextmanager
+    def _draft(self) -> Iterator[BinaryIO]:
+        folder = blobs_folder()
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        draft = tempfile.NamedTemporaryFile(dir=folder, prefix=".", delete=False)
+        try:
+            with draft:
+                yield draft  # type: ignore[misc]  # it has all that is used of a file
+        except BaseException:
+            os.unlink(draft.name)
+            raise
+
+    def keep(self) -> None:
+        """Flush the drafts, then give them their names."""
+        if len(self._drafts) > ONE_BY_ONE:
+            os.sync()
+        else:
+            for draft in self._drafts.values():
+                _sync(draft)
+        folders = set()
+        for digest, draft in self._drafts.items():
+            path = blob_path(digest)
+            path.parent.mkdir(mode=0o700, exist_ok=True)
+            os.replace(draft, path)
+            folders.add(path.parent)
+        for folder in folders:
+            _sync(folder)
+        if folders:
+            _sync(blobs_folder())
+        self._drafts.clear()
+
+    def drop(self) -> None:
+        for draft in self._drafts.values():
+            draft.unlink(missing_ok=True)
+
+
+@contextmanager
+def batch() -> Iterator[Batch]:
+    """Many contents at once: they are on disk when the block has ended."""
+    kept = Batch()
+    try:
+        yield kept
+        kept.keep()
+    finally:
+        kept.drop()
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

@@ -1,0 +1,99 @@
+"""The records of changed files: written before a file is touched, and read to undo."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from django.db import transaction
+from django.utils import timezone
+
+from conversations.domain.file_changes import Author, Change, FileState, real_path, stored_path
+from conversations.models import FileChange, ToolCall
+
+ROWS = 400
+"""Rows that one statement writes."""
+
+
+def record_changes(
+    *, author: Author, changes: Sequence[Change], is_done: bool = False
+) -> list[int]:
+    """Put the changes on record; returns their keys. With ``is_done`` they have happened
+    already, else they are about to."""
+    now = timezone.now()
+    rows = [
+        FileChange(
+            session_id=author.session_pk,
+            run_id=author.run_pk,
+            call_id=author.call_pk,
+            revert_id=author.revert_pk,
+            path=stored_path(change.path),
+            has_copy=change.before is None or change.before.has_copy,
+            created_at=now,
+            done_at=now if is_done else None,
+            **_columns("before", change.before),
+            **_columns("after", change.after),
+        )
+        for change in changes
+    ]
+    with transaction.atomic():
+        created = FileChange.objects.bulk_create(rows, batch_size=ROWS)
+    return [row.pk for row in created]
+
+
+def _columns(name: str, state: FileState | None) -> dict[str, str | int | None]:
+    return {
+        name: state.digest if state else "",
+        f"{name}_mode": state.mode if state else None,
+        f"{name}_size": state.size if state else None,
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What became of a recorded change: what is there now."""
+
+    pk: int
+    after: FileState | None
+
+
+def settle_changes(*, done: Iterable[Outcome], dropped: Sequence[int] = ()) -> None:
+    """Say that these have happened, and that ``dropped`` have not."""
+    now = timezone.now()
+    with transaction.atomic():
+        for outcome in done:
+            FileChange.objects.filter(pk=outcome.pk).update(
+                done_at=now, **_columns("after", outcome.after)
+            )
+        if dropped:
+            FileChange.objects.filter(pk__in=dropped, done_at=None).delete()
+
+
+def note_tree(call_pk: int, *, digest: str) -> None:
+    """Say which blob lists the folder as it is right before a command of the call."""
+    ToolCall.objects.filter(pk=call_pk).update(tree=digest)
+
+
+def state_before(row: FileChange) -> FileState | None:
+    return _state(row.before, row.before_mode, row.before_size, has_copy=row.has_copy)
+
+
+def state_after(row: FileChange) -> FileState | None:
+    return _state(row.after, row.after_mode, row.after_size)
+
+
+def _state(
+    digest: str, mode: int | None, size: int | None, *, has_copy: bool = True
+) -> FileState | None:
+    if mode is None:
+        return None
+    return FileState(mode=mode, digest=digest, size=size or 0, has_copy=has_copy)
+
+
+__all__ = [
+    "Outcome",
+    "note_tree",
+    "real_path",
+    "record_changes",
+    "settle_changes",
+    "state_after",
+    "state_before",
+]

@@ -1,0 +1,196 @@
+"""Reading and touching one entry of a workspace's folder, step by step from its root.
+
+No link is followed on the way: each folder is opened below the one before, so nothing
+that is swapped meanwhile leads outside. An entry is what its name stands for: of a
+link the link itself.
+"""
+
+import errno
+import hashlib
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from conversations.archive.blobs import batch, put_blob
+from conversations.domain.errors import NotFound, Rejected, TooLarge
+from conversations.domain.file_changes import NOTHING, FileState
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class NoFolder(NotFound):
+    """A folder on the way to an entry is not there, or is none (any more)."""
+
+
+@contextmanager
+def folder_of(root: Path, path: str) -> Iterator[tuple[int, str]]:
+    """The open folder that holds the entry, and the entry's name in it. Raises
+    NoFolder, and Rejected for a path that leads out."""
+    parts = path.split("/")
+    if not path or any(part in ("", ".", "..") for part in parts) or "\0" in path:
+        raise Rejected("This path does not lie in the workspace's folder.", code="outside")
+    *folders, name = parts
+    folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for part in folders:
+            inner = _open_folder(folder, part)
+            os.close(folder)
+            folder = inner
+        yield folder, name
+    finally:
+        os.close(folder)
+
+
+def _open_folder(folder: int, name: str) -> int:
+    try:
+        return os.open(name, _FOLDER, dir_fd=folder)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+            raise NoFolder(f"There is no folder {name!r} on the way.") from error
+        raise
+
+
+def read_state(root: Path, path: str, *, limit: int | None, keep: bool) -> FileState | None:
+    """What is there now; None: nothing. ``keep``: its content becomes a blob. What has
+    more than ``limit`` bytes is not read."""
+    try:
+        with folder_of(root, path) as (folder, name):
+            return entry_state(folder, name, limit=limit, keep=keep)
+    except NoFolder:
+        return None
+
+
+def entry_state(folder: int, name: str, *, limit: int | None, keep: bool) -> FileState | None:
+    """See :func:`read_state`."""
+    try:
+        found = os.lstat(name, dir_fd=folder)
+    except FileNotFoundError:
+        return None
+    if stat.S_ISDIR(found.st_mode):
+        return FileState(mode=found.st_mode, digest=NOTHING, size=0)
+    if stat.S_ISLNK(found.st_mode):
+        return _link_state(folder, name, found, keep=keep)
+    if stat.S_ISREG(found.st_mode) and (limit is None or found.st_size <= limit):
+        with suppress(PermissionError):
+            return _file_state(folder, name, keep=keep)
+    return unread_state(found)
+
+
+def unread_state(found: os.stat_result) -> FileState:
+    """The state of what is not read: told from another by size and times."""
+    told = (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_rdev)
+    if not stat.S_ISREG(found.st_mode):
+        told = (found.st_ino, found.st_rdev, 0, 0, 0)
+    digest = hashlib.sha256(repr(told).encode()).hexdigest()
+    size = found.st_size if stat.S_ISREG(found.st_mode) else 0
+    return FileState(mode=found.st_mode, digest=digest, size=size, has_copy=False, is_read=False)
+
+
+def _link_state(folder: int, name: str, found: os.stat_result, *, keep: bool) -> FileState:
+    text = os.fsencode(os.readlink(name, dir_fd=folder))
+    digest = put_blob(text) if keep else hashlib.sha256(text).hexdigest()
+    return FileState(mode=found.st_mode, digest=digest, size=len(text))
+
+
+def _file_state(folder: int, name: str, *, keep: bool) -> FileState | None:
+    file = os.open(name, _FILE, dir_fd=folder)
+    with os.fdopen(file, "rb") as opened:
+        mode = os.fstat(file).st_mode
+        if not stat.S_ISREG(mode):
+            return unread_state(os.fstat(file))
+        if keep:
+            with batch() as kept:
+                digest, size = kept.copy(opened)
+            return FileState(mode=mode, digest=digest, size=size)
+        digest = hashlib.file_digest(opened, "sha256").hexdigest()
+        return FileState(mode=mode, digest=digest, size=opened.tell())
+
+
+def put_file(root: Path, path: str, data: bytes, *, mode: int | None) -> None:
+    """Write a file in the place of whatever file or link is there, whole or not at all."""
+    with folder_of(root, path) as (folder, name):
+        draft = f".loom-{secrets.token_hex(8)}"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        file = os.open(draft, flags, 0o666, dir_fd=folder)
+        try:
+            with os.fdopen(file, "wb") as opened:
+                opened.write(data)
+                opened.flush()
+                if mode is not None:
+                    os.fchmod(file, stat.S_IMODE(mode))
+                os.fsync(file)
+            os.rename(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
+        except BaseException:
+            with suppress(FileNotFoundError):
+                os.unlink(draft, dir_fd=folder)
+            raise
+
+
+def put_link(root: Path, path: str, text: bytes) -> None:
+    """Make a link in the place of whatever file or link is there."""
+    with folder_of(root, path) as (folder, name):
+        draft = f".loom-{secrets.token_hex(8)}"
+        os.symlink(os.fsdecode(text), draft, dir_fd=folder)
+        os.rename(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
+
+
+def make_folder(root: Path, path: str, *, mode: int | None = None) -> None:
+    with folder_of(root, path) as (folder, name):
+        os.mkdir(name, 0o777, dir_fd=folder)
+        if mode is not None:
+            _change_mode(folder, name, mode)
+
+
+def change_mode(root: Path, path: str, mode: int) -> None:
+    """Set the permission bits of a file or folder; a link has none."""
+    with folder_of(root, path) as (folder, name):
+        _change_mode(folder, name, mode)
+
+
+def _change_mode(folder: int, name: str, mode: int) -> None:
+    opened = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
+    try:
+        os.fchmod(opened, stat.S_IMODE(mode))
+    finally:
+        os.close(opened)
+
+
+def remove_entry(root: Path, path: str) -> None:
+    """Remove a file, a link, or a folder that is empty."""
+    with folder_of(root, path) as (folder, name):
+        if stat.S_ISDIR(os.lstat(name, dir_fd=folder).st_mode):
+            os.rmdir(name, dir_fd=folder)
+        else:
+            os.unlink(name, dir_fd=folder)
+
+
+def rename_entry(root: Path, source: str, target: str) -> None:
+    """Rename a file, link or folder."""
+    with (
+        folder_of(root, source) as (source_folder, source_name),
+        folder_of(root, target) as (target_folder, target_name),
+    ):
+        os.rename(source_name, target_name, src_dir_fd=source_folder, dst_dir_fd=target_folder)
+
+
+def list_below(root: Path, path: str, *, limit: int) -> list[str]:
+    """The paths of all that lies in a folder, itself first. Raises TooLarge."""
+    found = [path]
+    at = 0
+    while at < len(found):
+        entry, at = found[at], at + 1
+        with folder_of(root, entry) as (folder, name):
+            if not stat.S_ISDIR(os.lstat(name, dir_fd=folder).st_mode):
+                continue
+            opened = _open_folder(folder, name)
+            try:
+                found += [f"{entry}/{inner}" for inner in sorted(os.listdir(opened))]
+            finally:
+                os.close(opened)
+        if len(found) > limit:
+            raise TooLarge(f"There are more than {limit:,} files in this folder.")
+    return found

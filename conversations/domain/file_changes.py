@@ -1,0 +1,120 @@
+"""What a file was and is: the plain values behind every record of a change."""
+
+import hashlib
+import stat
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+NOTHING = hashlib.sha256(b"").hexdigest()
+"""The content of a folder, as far as records go: it has none of its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileState:
+    """One entry of a folder as it was at one moment; where there is none, None stands.
+
+    ``mode`` is all of ``st_mode``: the type and the permission bits. ``digest`` is the
+    SHA-256 of the content; of a link: of its text; of a folder: NOTHING; of what is not
+    read (too large, forbidden, a device): of its size and times, and then ``is_read`` is
+    False. ``has_copy``: the content can be put back."""
+
+    mode: int
+    digest: str
+    size: int
+    has_copy: bool = True
+    is_read: bool = True
+
+    @property
+    def is_folder(self) -> bool:
+        return stat.S_ISDIR(self.mode)
+
+    @property
+    def is_link(self) -> bool:
+        return stat.S_ISLNK(self.mode)
+
+    @property
+    def is_file(self) -> bool:
+        return stat.S_ISREG(self.mode)
+
+    @property
+    def permissions(self) -> int:
+        return stat.S_IMODE(self.mode)
+
+
+def same_state(one: FileState | None, other: FileState | None) -> bool:
+    """Whether type, permissions and content are the same, or there is nothing both times."""
+    if one is None or other is None:
+        return one is other
+    return (one.mode, one.digest) == (other.mode, other.digest)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One entry that became another. ``path`` is relative to the workspace's folder, as
+    the operating system gave it (it need not be UTF-8)."""
+
+    path: str
+    before: FileState | None
+    after: FileState | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredChange:
+    """A change as it is on record. ``is_done`` False: it was about to happen when its
+    process ended. ``started_at``: the entry was ``before`` at the latest then."""
+
+    pk: int
+    path: str
+    before: FileState | None
+    after: FileState | None
+    started_at: datetime
+    is_done: bool
+    session_pk: int
+    run: UUID | None = None
+    call: UUID | None = None
+    call_name: str = ""
+    revert: UUID | None = None
+    reverted_by: UUID | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Author:
+    """In whose name files are changed: a call of a run, or a revert."""
+
+    session_pk: int
+    run_pk: int | None = None
+    call_pk: int | None = None
+    revert_pk: int | None = None
+
+
+def stored_path(path: str) -> str:
+    """A path as every database can hold it: one that is not UTF-8 is quoted the way git
+    does it."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        pass
+    else:
+        if not path.startswith('"'):
+            return path
+    quoted = path.replace("\\", "\\\\").encode(errors="surrogateescape")
+    return '"' + "".join(chr(b) if b < 128 else f"\\{b:03o}" for b in quoted) + '"'
+
+
+def real_path(stored: str) -> str:
+    """The path that ``stored_path`` made this of."""
+    if not stored.startswith('"'):
+        return stored
+    data, at, text = bytearray(), 0, stored[1:-1]
+    while at < len(text):
+        if text[at] != "\\":
+            data += text[at].encode()
+            at += 1
+        elif text[at + 1] == "\\":
+            data += b"\\"
+            at += 2
+        else:
+            data.append(int(text[at + 1 : at + 4], 8))
+            at += 4
+    return data.decode(errors="surrogateescape")

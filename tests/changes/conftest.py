@@ -1,0 +1,90 @@
+"""A call of a tool in a workspace's folder, and what a folder holds, byte for byte."""
+
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.utils import timezone
+
+from conversations.archive.sessions import create_session
+from conversations.domain.file_changes import Author
+from conversations.models import Run, Session, ToolCall, Workspace
+
+
+async def crossing[T](function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    """Calls the archive on the test's own thread, in its transaction."""
+    return function(*args, **kwargs)
+
+
+@pytest.fixture
+def allow_queries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Django refuses queries on a thread with a running loop; here it is the test's."""
+    monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
+
+
+class Calls:
+    """Makes the records that a change belongs to."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+
+    def make_run(self) -> Run:
+        number = Run.objects.count() + 1
+        return Run.objects.create(
+            session=self.session,
+            client_id=f"c{number}",
+            state="completed",
+            created_at=timezone.now(),
+        )
+
+    def make_call(self, *, run: Run | None = None, state: str = "completed") -> ToolCall:
+        number = ToolCall.objects.count() + 1
+        return ToolCall.objects.create(
+            session=self.session,
+            run=run or self.make_run(),
+            call_id=f"t{number}",
+            name="shell_execute",
+            state=state,
+            turn_number=number,
+            created_at=timezone.now(),
+            started_at=timezone.now(),
+        )
+
+    def author(self, call: ToolCall | None = None) -> Author:
+        call = call or self.make_call()
+        return Author(session_pk=call.session_id, run_pk=call.run_id, call_pk=call.pk)
+
+
+@pytest.fixture
+def calls(session: Session, allow_queries: None) -> Calls:
+    return Calls(session)
+
+
+@pytest.fixture
+def other_session(workspace: Workspace, user: User) -> Session:
+    return create_session(workspace, owner=user)
+
+
+@pytest.fixture
+def root(workspace: Workspace) -> Path:
+    return Path(workspace.root)
+
+
+def picture(root: Path) -> dict[str, tuple[int, bytes]]:
+    """Every entry of the folder: mode, and content, text of the link or nothing."""
+    found: dict[str, tuple[int, bytes]] = {}
+    for folder, folders, files in os.walk(os.fsencode(root)):
+        for name in (*folders, *files):
+            path = os.path.join(folder, name)
+            mode = os.lstat(path).st_mode
+            content = b""
+            if stat.S_ISLNK(mode):
+                content = os.readlink(path)
+            elif stat.S_ISREG(mode):
+                content = Path(os.fsdecode(path)).read_bytes()
+            found[os.fsdecode(os.path.relpath(path, os.fsencode(root)))] = (mode, content)
+    return found
