@@ -60,40 +60,40 @@ class Batch:
     def put(self, data: bytes) -> str:
         digest = hashlib.sha256(data).hexdigest()
         if not self.has(digest):
-            with self._draft() as draft:
+            with self._draft() as (draft, path):
                 draft.write(data)
-            self._drafts[digest] = Path(draft.name)
+            self._drafts[digest] = path
         return digest
 
     def copy(self, source: BinaryIO) -> tuple[str, int]:
         """Keep what an open file has from here on, of any size; returns the digest and
         how many bytes it was."""
         digest, size = hashlib.sha256(), 0
-        with self._draft() as draft:
+        with self._draft() as (draft, path):
             while piece := source.read(PIECE):
                 digest.update(piece)
                 draft.write(piece)
                 size += len(piece)
         name = digest.hexdigest()
         if self.has(name):
-            os.unlink(draft.name)
+            path.unlink()
         else:
-            self._drafts[name] = Path(draft.name)
+            self._drafts[name] = path
         return name, size
 
     def has(self, digest: str) -> bool:
         return digest in self._drafts or has_blob(digest)
 
     @contextmanager
-    def _draft(self) -> Iterator[BinaryIO]:
+    def _draft(self) -> Iterator[tuple[BinaryIO, Path]]:
         folder = blobs_folder()
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        draft = tempfile.NamedTemporaryFile(dir=folder, prefix=".", delete=False)
+        file, name = tempfile.mkstemp(dir=folder, prefix=".")
         try:
-            with draft:
-                yield draft  # type: ignore[misc]  # it has all that is used of a file
+            with os.fdopen(file, "wb") as draft:
+                yield draft, Path(name)
         except BaseException:
-            os.unlink(draft.name)
+            os.unlink(name)
             raise
 
     def keep(self) -> None:

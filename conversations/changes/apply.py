@@ -95,8 +95,10 @@ async def _carry_out(root: Path, action: FileAction, author: Author, write: Cros
         if not step.changes:
             return
         pks = await write(record_changes, author=author, changes=step.changes)
+        has_touched = False
         try:
             await asyncio.to_thread(step.touch)
+            has_touched = True
         except confined.Differs as error:
             if _is_particular(action) or attempt == ATTEMPTS - 1:
                 raise FileChanged(error.message) from error
@@ -104,7 +106,8 @@ async def _carry_out(root: Path, action: FileAction, author: Author, write: Cros
             return
         finally:
             now = await asyncio.to_thread(_look, root, step.changes)
-            await write(settle_changes, **_outcomes(pks, step.changes, now))
+            done, dropped = _judge(pks, step.changes, now, has_touched=has_touched)
+            await write(settle_changes, done=done, dropped=dropped)
 
 
 def _is_particular(action: FileAction) -> bool:
@@ -116,19 +119,27 @@ def _look(root: Path, changes: Sequence[Change]) -> list[FileState | None]:
     return [read_state(root, change.path, limit=None, keep=False) for change in changes]
 
 
-def _outcomes(
-    pks: Sequence[int], changes: Sequence[Change], now: Sequence[FileState | None]
-) -> dict[str, list[Outcome] | list[int]]:
-    """A change whose file is as before has not happened."""
-    found = list(zip(pks, changes, now, strict=True))
-    return {
-        "done": [
-            Outcome(pk=pk, after=state)
-            for pk, change, state in found
-            if not same_state(change.before, state)
-        ],
-        "dropped": [pk for pk, change, state in found if same_state(change.before, state)],
-    }
+def _judge(
+    pks: Sequence[int],
+    changes: Sequence[Change],
+    now: Sequence[FileState | None],
+    *,
+    has_touched: bool,
+) -> tuple[list[Outcome], list[int]]:
+    """Which of the changes have happened, with the permissions that files got, and which
+    have not. What somebody else wrote right afterwards is not theirs."""
+    done, dropped = [], []
+    for pk, change, state in zip(pks, changes, now, strict=True):
+        is_as_meant = _digest_of(state) == _digest_of(change.after)
+        if has_touched or (is_as_meant and not same_state(change.before, state)):
+            done.append(Outcome(pk=pk, after=state if is_as_meant else change.after))
+        else:
+            dropped.append(pk)
+    return done, dropped
+
+
+def _digest_of(state: FileState | None) -> str:
+    return state.digest if state else ""
 
 
 def _prepare(root: Path, action: FileAction) -> _Step:
@@ -178,6 +189,8 @@ def _prepare_remove(root: Path, action: Remove) -> _Step:
 def _prepare_move(root: Path, action: Move) -> _Step:
     source = _path_of(root, action.source, follow_last=False)
     target = _path_of(root, action.target, follow_last=False)
+    if read_state(root, target, limit=0, keep=False) is not None:
+        raise Rejected(f"There is something at {shown(target)} already.")
     changes = _missing_folders(root, target)
     total = 0
     for path in list_below(root, source, limit=MOST_MOVED):
@@ -210,7 +223,7 @@ def _kept(root: Path, path: str) -> FileState | None:
 
 
 def _check_expected(path: str, before: FileState | None, expect: str | None) -> None:
-    if expect is None or (before.digest if before else "") == expect:
+    if expect is None or _digest_of(before) == expect:
         return
     what = "exists meanwhile" if not expect else "was changed meanwhile"
     raise FileChanged(f"{shown(path)} {what if before else 'is gone meanwhile'}.")

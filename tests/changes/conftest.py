@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
 from django.utils import timezone
 
@@ -16,14 +17,9 @@ from conversations.models import Run, Session, ToolCall, Workspace
 
 
 async def crossing[T](function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-    """Calls the archive on the test's own thread, in its transaction."""
-    return function(*args, **kwargs)
-
-
-@pytest.fixture
-def allow_queries(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Django refuses queries on a thread with a running loop; here it is the test's."""
-    monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
+    """Calls the archive on the test's own thread, in its transaction. Only for what is
+    called by ``async_to_sync``."""
+    return await sync_to_async(function)(*args, **kwargs)
 
 
 class Calls:
@@ -60,7 +56,7 @@ class Calls:
 
 
 @pytest.fixture
-def calls(session: Session, allow_queries: None) -> Calls:
+def calls(session: Session) -> Calls:
     return Calls(session)
 
 

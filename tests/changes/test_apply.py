@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from asgiref.sync import async_to_sync
 
 from conversations.archive.blobs import has_blob, read_blob
 from conversations.changes.apply import FileChanged, Move, Put, Remove, apply_changes
@@ -26,14 +27,14 @@ def rows() -> list[tuple[str, str, str, bool]]:
     ]
 
 
-async def apply(root: Path, calls: Calls, *actions: Any) -> None:
-    await apply_changes(root, actions, author=calls.author(), write=crossing)
+def apply(root: Path, calls: Calls, *actions: Any) -> None:
+    async_to_sync(apply_changes)(root, actions, author=calls.author(), write=crossing)
 
 
-async def test_it_keeps_what_it_replaces(root: Path, calls: Calls) -> None:
+def test_it_keeps_what_it_replaces(root: Path, calls: Calls) -> None:
     (root / "a.txt").write_bytes(b"old")
     (root / "a.txt").chmod(0o750)
-    await apply(root, calls, Put(path="a.txt", data=b"new", expect=digest(b"old")))
+    apply(root, calls, Put(path="a.txt", data=b"new", expect=digest(b"old")))
     assert (root / "a.txt").read_bytes() == b"new"
     assert (root / "a.txt").stat().st_mode & 0o777 == 0o750
     assert rows() == [("a.txt", digest(b"old"), digest(b"new"), True)]
@@ -41,13 +42,13 @@ async def test_it_keeps_what_it_replaces(root: Path, calls: Calls) -> None:
     assert has_blob(digest(b"new"))
 
 
-async def test_it_records_the_folders_that_it_makes(root: Path, calls: Calls) -> None:
-    await apply(root, calls, Put(path="one/two/a.txt", data=b"new", expect=""))
+def test_it_records_the_folders_that_it_makes(root: Path, calls: Calls) -> None:
+    apply(root, calls, Put(path="one/two/a.txt", data=b"new", expect=""))
     assert [row[0] for row in rows()] == ["one", "one/two", "one/two/a.txt"]
     assert all(row[3] for row in rows())
 
 
-async def test_it_leaves_a_file_that_somebody_else_changed(root: Path, calls: Calls) -> None:
+def test_it_leaves_a_file_that_somebody_else_changed(root: Path, calls: Calls) -> None:
     (root / "a.txt").write_bytes(b"theirs")
     for action in (
         Put(path="a.txt", data=b"new", expect=digest(b"old")),
@@ -57,20 +58,20 @@ async def test_it_leaves_a_file_that_somebody_else_changed(root: Path, calls: Ca
         Remove(path="gone.txt", expect=digest(b"old")),
     ):
         with pytest.raises(FileChanged):
-            await apply(root, calls, action)
+            apply(root, calls, action)
     assert (root / "a.txt").read_bytes() == b"theirs"
     assert not rows()
 
 
-async def test_what_is_as_it_should_be_is_no_change(root: Path, calls: Calls) -> None:
+def test_what_is_as_it_should_be_is_no_change(root: Path, calls: Calls) -> None:
     (root / "a.txt").write_bytes(b"same")
-    await apply(root, calls, Put(path="a.txt", data=b"same"))
+    apply(root, calls, Put(path="a.txt", data=b"same"))
     assert not rows()
 
 
-async def test_a_move_is_a_removal_and_a_new_file(root: Path, calls: Calls) -> None:
+def test_a_move_is_a_removal_and_a_new_file(root: Path, calls: Calls) -> None:
     (root / "a.txt").write_bytes(b"old")
-    await apply(root, calls, Move(source="a.txt", target="below/b.txt"))
+    apply(root, calls, Move(source="a.txt", target="below/b.txt"))
     assert (root / "below/b.txt").read_bytes() == b"old"
     assert rows() == [
         ("below", "", digest(b""), True),
@@ -79,11 +80,11 @@ async def test_a_move_is_a_removal_and_a_new_file(root: Path, calls: Calls) -> N
     ]
 
 
-async def test_a_folder_is_moved_with_all_that_is_in_it(root: Path, calls: Calls) -> None:
+def test_a_folder_is_moved_with_all_that_is_in_it(root: Path, calls: Calls) -> None:
     (root / "from/in").mkdir(parents=True)
     (root / "from/in/a.txt").write_bytes(b"a")
     os.symlink("a.txt", root / "from/in/link")
-    await apply(root, calls, Move(source="from", target="to"))
+    apply(root, calls, Move(source="from", target="to"))
     assert os.readlink(root / "to/in/link") == "a.txt"
     assert [row[0] for row in rows()] == [
         "from", "to", "from/in", "to/in", "from/in/a.txt", "to/in/a.txt",
@@ -91,42 +92,42 @@ async def test_a_folder_is_moved_with_all_that_is_in_it(root: Path, calls: Calls
     ]  # fmt: skip
 
 
-async def test_nothing_is_overwritten_by_a_move(root: Path, calls: Calls) -> None:
+def test_nothing_is_overwritten_by_a_move(root: Path, calls: Calls) -> None:
     (root / "a.txt").write_bytes(b"a")
     (root / "b.txt").write_bytes(b"b")
     with pytest.raises(Rejected):
-        await apply(root, calls, Move(source="a.txt", target="b.txt"))
+        apply(root, calls, Move(source="a.txt", target="b.txt"))
     assert (root / "a.txt").read_bytes() == b"a"
     assert (root / "b.txt").read_bytes() == b"b"
     assert not rows()
 
 
-async def test_an_empty_folder_is_removed_a_full_one_is_not(root: Path, calls: Calls) -> None:
+def test_an_empty_folder_is_removed_a_full_one_is_not(root: Path, calls: Calls) -> None:
     (root / "empty").mkdir()
     (root / "full/in").mkdir(parents=True)
-    await apply(root, calls, Remove(path="empty"))
+    apply(root, calls, Remove(path="empty"))
     with pytest.raises(Rejected):
-        await apply(root, calls, Remove(path="full"))
+        apply(root, calls, Remove(path="full"))
     assert rows() == [("empty", digest(b""), "", True)]
 
 
-async def test_what_was_done_before_a_refusal_stays_done(root: Path, calls: Calls) -> None:
+def test_what_was_done_before_a_refusal_stays_done(root: Path, calls: Calls) -> None:
     with pytest.raises(Rejected):
-        await apply(root, calls, Put(path="a", data=b"1"), Put(path="../out", data=b"2"))
+        apply(root, calls, Put(path="a", data=b"1"), Put(path="../out", data=b"2"))
     assert [row[0] for row in rows()] == ["a"]
 
 
-async def test_names_that_are_no_text_are_kept_exactly(root: Path, calls: Calls) -> None:
+def test_names_that_are_no_text_are_kept_exactly(root: Path, calls: Calls) -> None:
     name = os.fsdecode(b'caf\xe9 "\\x" \n')
     (root / name).write_bytes(b"old")
-    await apply(root, calls, Move(source=name, target='"quoted"'))
+    apply(root, calls, Move(source=name, target='"quoted"'))
     assert [row[0] for row in rows()] == [
         '"caf\\351 "\\\\x" \n"',
         '""quoted""',
     ]
 
 
-async def test_a_file_too_large_to_be_kept_is_not_touched(
+def test_a_file_too_large_to_be_kept_is_not_touched(
     root: Path, calls: Calls, settings: Any
 ) -> None:
     settings.LOOM.snapshot_max_bytes, was = 10, settings.LOOM.snapshot_max_bytes
@@ -138,7 +139,7 @@ async def test_a_file_too_large_to_be_kept_is_not_touched(
             Move(source="big", target="b"),
         ):
             with pytest.raises(Rejected):
-                await apply(root, calls, action)
+                apply(root, calls, action)
     finally:
         settings.LOOM.snapshot_max_bytes = was
     assert (root / "big").stat().st_size == 11
