@@ -5,7 +5,7 @@ UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 PYTHON := .venv/bin/python
 ENVIRONMENT := .venv/.made
 
-.PHONY: run test bench lint format browser clean
+.PHONY: run test bench lint format browser sandbox clean
 
 run: $(ENVIRONMENT)
 	@exec $(PYTHON) manage.py serve
@@ -13,7 +13,7 @@ run: $(ENVIRONMENT)
 # The whole suite on SQLite; what touches the database again on PostgreSQL; then in
 # a browser.
 ON_POSTGRES = tests/archive tests/runtime tests/web tests/context tests/tools tests/test_admin.py tests/test_recall_command.py
-test: $(ENVIRONMENT) browser
+test: $(ENVIRONMENT) browser sandbox
 	$(PYTHON) -m pytest -q -n auto --ignore=tests/e2e
 	$(PYTHON) -m scripts.with_postgres $(PYTHON) -m pytest -q -n auto $(ON_POSTGRES) --ignore=tests/runtime/test_windows.py
 	$(PYTHON) -m pytest -q -n auto --dist loadfile tests/e2e
@@ -33,6 +33,9 @@ format: $(ENVIRONMENT)
 
 browser: $(ENVIRONMENT)
 	@$(PYTHON) -m scripts.find_browser
+
+sandbox: $(ENVIRONMENT)
+	@$(PYTHON) -m scripts.find_sandbox
 
 clean:
 	rm -rf .venv .uv

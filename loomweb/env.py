@@ -48,12 +48,12 @@ def _write_once(path: Path, text: str) -> None:
     draft.unlink()
 
 
-def _resolve_roots(texts: list[str]) -> list[Path]:
-    folders = [Path(text).expanduser() for text in texts]
-    for folder in folders:
-        if not folder.is_absolute():
-            raise SettingsError(f"LOOM_WORKSPACE_ROOTS holds {folder}, which is no absolute path.")
-    return [folder.resolve() for folder in folders]
+def _read_paths(setting: str, texts: list[str]) -> list[Path]:
+    paths = [Path(text).expanduser() for text in texts]
+    for path in paths:
+        if not path.is_absolute():
+            raise SettingsError(f"{setting} holds {path}, which is no absolute path.")
+    return paths
 
 
 def _prepare_data_dir(path: Path) -> Path:
@@ -100,7 +100,10 @@ class Environment:
         )
         self.redis_url: str = env.str("REDIS_URL", "")
         roots: list[str] = env.list("LOOM_WORKSPACE_ROOTS", [])
-        self.workspace_roots = _resolve_roots(roots) or [self.data_dir / "workspaces"]
+        folders = _read_paths("LOOM_WORKSPACE_ROOTS", roots)
+        self.workspace_roots = [folder.resolve() for folder in folders] or [
+            self.data_dir / "workspaces"
+        ]
         self.log_level: str = env.str(
             "LOOM_LOG_LEVEL", "INFO", validate=OneOf(("DEBUG", "INFO", "WARNING", "ERROR"))
         )
@@ -109,6 +112,7 @@ class Environment:
         self._read_transcript_settings(env, positive)
         self._read_runtime_settings(env, positive)
         self._read_snapshot_settings(env, positive)
+        self._read_command_settings(env, positive)
 
     def _read_model_settings(self, env: Env, positive: Range) -> None:
         self.api_key: str = env.str("ANTHROPIC_API_KEY", "")
@@ -210,3 +214,21 @@ class Environment:
         self.sign_in_attempts: int = env.int("LOOM_SIGN_IN_ATTEMPTS", 5, validate=positive)
         self.sign_in_lock_minutes: int = env.int("LOOM_SIGN_IN_LOCK_MINUTES", 15, validate=positive)
         self.max_frame_bytes: int = env.int("LOOM_MAX_FRAME_BYTES", 4_000_000, validate=positive)
+
+    def _read_command_settings(self, env: Env, positive: Range) -> None:
+        self.command_seconds: int = env.int("LOOM_COMMAND_SECONDS", 120, validate=positive)
+        self.command_max_seconds: int = env.int("LOOM_COMMAND_MAX_SECONDS", 600, validate=positive)
+        self.max_output_bytes: int = env.int(
+            "LOOM_MAX_OUTPUT_BYTES", 2_000_000, validate=Range(min=1000)
+        )
+        self.command_max_processes: int = env.int(
+            "LOOM_COMMAND_MAX_PROCESSES", 256, validate=positive
+        )
+        self.command_max_memory_mb: int = env.int(
+            "LOOM_COMMAND_MAX_MEMORY_MB", 4096, validate=Range(min=64)
+        )
+        self.command_max_file_mb: int = env.int("LOOM_COMMAND_MAX_FILE_MB", 1024, validate=positive)
+        paths: list[str] = env.list("LOOM_SANDBOX_PATHS", [])
+        self.sandbox_paths = _read_paths("LOOM_SANDBOX_PATHS", paths)
+        self.unsandboxed_shell: bool = env.bool("LOOM_UNSANDBOXED_SHELL", False)
+        self.shell_network: bool = env.bool("LOOM_SHELL_NETWORK", False)

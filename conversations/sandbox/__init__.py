@@ -1,0 +1,24 @@
+"""Running commands that somebody else thought of.
+
+A command runs in a bubblewrap sandbox: the workspace's folder at its own path, the
+system's programs read-only, nothing else of the machine, no network unless it is allowed.
+``bubblewrap`` says what a sandbox holds, ``support`` finds out whether this server can
+make one, ``supervise`` (a program of its own) keeps a command's limits and ends everything
+that it started, ``running`` is what tools call.
+"""
+
+from .running import Finished, Limits, run_command
+from .support import NO_COMMANDS, SANDBOXED, UNSANDBOXED, can_run, describe, find_mode, has_network
+
+__all__ = [
+    "NO_COMMANDS",
+    "SANDBOXED",
+    "UNSANDBOXED",
+    "Finished",
+    "Limits",
+    "can_run",
+    "describe",
+    "find_mode",
+    "has_network",
+    "run_command",
+]

@@ -1,0 +1,294 @@
+"""Running one command for a tool, from the event loop's side.
+
+The command hangs on a supervisor (``supervise``), which alone decides when it is over.
+Its output pipe is closed when the supervisor and everything below it is gone, so reading
+to the end of the pipe is waiting for the end: no signal handler, no thread, the same on
+every event loop.
+"""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+
+from conversations.domain.errors import Rejected
+
+from . import supervise
+from .bubblewrap import Inside, interpreter_paths, wrap
+from .environment import plain_environment, sandboxed_environment
+from .output import REPORT_SECONDS, Output
+from .support import SANDBOXED, UNSANDBOXED, describe, find_mode, find_support
+
+READ_BYTES = 256 * 1024
+FLOOD_PAUSE = 0.005
+"""Seconds between two reads of what is not kept any more: a flood costs little."""
+LATEST = supervise.GRACE + 8
+"""Seconds that a supervisor may take beyond its time before it is killed itself."""
+BWRAP_LEVELS = 2
+"""Processes of bwrap's own above the command."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What one command may take. ``seconds`` of time; ``output_bytes`` are kept of its
+    output, which is read on beyond them; the others are of all its processes together,
+    but for ``file_bytes``, the size of one file."""
+
+    seconds: float
+    output_bytes: int
+    processes: int
+    memory_bytes: int
+    file_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """How a command ended. ``exit_code`` is that of a shell (128 + n: by signal n), None:
+    it was ended. ``reason`` is then ``time``, ``processes``, ``memory`` or ``stopped``.
+    ``left_out`` counts bytes of the output that were not kept."""
+
+    exit_code: int | None
+    output: str
+    seconds: float
+    reason: str = ""
+    left_out: int = 0
+
+    @property
+    def timed_out(self) -> bool:
+        return self.reason == "time"
+
+
+@dataclass(slots=True)
+class _Running:
+    process: "subprocess.Popen[bytes]"
+    status: int
+    output: Output
+    has_ended: bool = False
+    since: float = field(default_factory=time.monotonic)
+
+
+def default_limits(*, seconds: float | None = None) -> Limits:
+    """Those of the settings; more time only up to what they allow."""
+    loom = settings.LOOM
+    wanted = loom.command_seconds if seconds is None else seconds
+    return Limits(
+        seconds=min(wanted, loom.command_max_seconds),
+        output_bytes=loom.max_output_bytes,
+        processes=loom.command_max_processes,
+        memory_bytes=loom.command_max_memory_mb * 2**20,
+        file_bytes=loom.command_max_file_mb * 2**20,
+    )
+
+
+async def run_command(
+    command: Sequence[str],
+    *,
+    root: Path,
+    folder: Path | None = None,
+    limits: Limits | None = None,
+    allows_network: bool = False,
+    environment: dict[str, str] | None = None,
+    report: Callable[[str], None] | None = None,
+    stdin: bytes = b"",
+) -> Finished:
+    """Run a command (words, no shell) in a workspace's folder, and wait until nothing of
+    it is left, also when this is cancelled.
+
+    ``environment`` is added to a clean one. ``report`` is handed new output, a few times
+    a second at most. Raises Rejected where commands cannot be run."""
+    limits = limits or default_limits()
+    words, variables, skipped = _prepare(command, root, folder or root, allows_network)
+    running = _start(
+        words,
+        folder=folder or root,
+        options=_options(limits, variables | (environment or {}), skipped),
+        output=Output(limits.output_bytes, report),
+        stdin=stdin,
+    )
+    attending = asyncio.create_task(_attend(running, limits))
+    try:
+        return await asyncio.shield(attending)
+    except asyncio.CancelledError:
+        running.process.terminate()
+        await _outlast(attending, running)
+        raise
+
+
+def _prepare(
+    command: Sequence[str], root: Path, folder: Path, allows_network: bool
+) -> tuple[list[str], dict[str, str], int]:
+    """The words to execute, the environment, and how many levels of processes are not
+    the command's own."""
+    if root == Path(root.anchor) or root.resolve() != root or not root.is_dir():
+        raise Rejected(f"Commands cannot be run in {root}: it is no folder of its own.")
+    mode = find_mode()
+    if mode == UNSANDBOXED:
+        return list(command), plain_environment(), 0
+    if mode != SANDBOXED:
+        raise Rejected(f"{describe()} See LOOM_UNSANDBOXED_SHELL.", code="no_sandbox")
+    support = find_support()
+    readable = [*interpreter_paths(), *settings.LOOM.sandbox_paths]
+    inside = Inside(
+        root=root,
+        folder=folder,
+        readable=readable,
+        hidden=settings.LOOM.data_dir,
+        allows_network=allows_network,
+        options=support.options,
+    )
+    return (
+        wrap(command, inside, bwrap=support.bwrap),
+        sandboxed_environment(readable),
+        BWRAP_LEVELS,
+    )
+
+
+def _options(limits: Limits, environment: dict[str, str], skipped: int) -> dict[str, Any]:
+    """For the supervisor. The limit of memory is each process's own and, counted now and
+    then, that of all; a process that has no room left is told so."""
+    return {
+        "parent": os.getpid(),
+        "seconds": limits.seconds,
+        "processes": limits.processes,
+        "bytes": limits.memory_bytes,
+        "skipped": skipped,
+        "environment": environment,
+        "limits": {
+            "RLIMIT_CORE": 0,
+            "RLIMIT_DATA": limits.memory_bytes,
+            "RLIMIT_FSIZE": limits.file_bytes,
+        },
+    }
+
+
+def _start(
+    words: list[str], *, folder: Path, options: dict[str, Any], output: Output, stdin: bytes
+) -> _Running:
+    status, writable = os.pipe()
+    given = _as_file(stdin)
+    supervisor = [sys.executable, "-I", "-S", supervise.__file__]
+    try:
+        process = subprocess.Popen(  # noqa: S603 (running commands is what this is for)
+            [*supervisor, json.dumps(options | {"status": writable}), *words],
+            cwd=folder,
+            env={},
+            stdin=given,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            pass_fds=[writable],
+            start_new_session=True,
+            bufsize=0,
+        )
+    except (OSError, ValueError) as error:
+        os.close(status)
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise Rejected(f"The command cannot be started: {reason}.") from error
+    finally:
+        os.close(writable)
+        if given != subprocess.DEVNULL:
+            os.close(given)
+    return _Running(process=process, status=status, output=output)
+
+
+def _as_file(data: bytes) -> int:
+    """Something to read from that never makes a writer wait."""
+    if not data:
+        return subprocess.DEVNULL
+    file = os.memfd_create("stdin")
+    with os.fdopen(os.dup(file), "wb") as writer:
+        writer.write(data)
+    os.lseek(file, 0, os.SEEK_SET)
+    return file
+
+
+async def _attend(running: _Running, limits: Limits) -> Finished:
+    reader = asyncio.StreamReader(limit=READ_BYTES)
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), running.process.stdout
+    )
+    try:
+        await _read_in_time(reader, running, limits.seconds + LATEST)
+    finally:
+        transport.close()
+        status = _bury(running)
+    return _finished(running, status)
+
+
+async def _read_in_time(reader: asyncio.StreamReader, running: _Running, seconds: float) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await _read(reader, running)
+    if running.has_ended:
+        return
+    running.process.kill()  # with it goes the sandbox
+    with suppress(TimeoutError):
+        async with asyncio.timeout(supervise.GRACE):
+            await _read(reader, running)
+
+
+async def _read(reader: asyncio.StreamReader, running: _Running) -> None:
+    """To the end of the pipe, which is the end of the supervisor."""
+    output = running.output
+    while data := await _next(reader, output):
+        output.add(data, now=time.monotonic())
+        if output.left_out:
+            await asyncio.sleep(FLOOD_PAUSE)
+    running.has_ended = True
+    output.say(now=time.monotonic(), at_once=True)
+
+
+async def _next(reader: asyncio.StreamReader, output: Output) -> bytes:
+    """More output. If none comes, what has not been reported yet is, after a moment."""
+    reading = asyncio.ensure_future(reader.read(READ_BYTES))
+    try:
+        done, _ = await asyncio.wait({reading}, timeout=REPORT_SECONDS)
+        if not done:
+            output.say(now=time.monotonic(), at_once=True)
+        return await reading
+    finally:
+        reading.cancel()
+
+
+def _bury(running: _Running) -> dict[str, Any]:
+    """Wait for the supervisor, which has closed its output and is as good as gone, and
+    read what it says. One that has not (this loop is being torn down) is killed."""
+    if not running.has_ended:
+        running.process.kill()
+    running.process.wait()
+    with os.fdopen(running.status, "rb") as pipe:
+        text = pipe.read(1000)
+    return json.loads(text) if text else {"exit": None, "reason": "lost"}
+
+
+async def _outlast(attending: "asyncio.Task[Finished]", running: _Running) -> None:
+    """Wait for the end of what was told to end, however often this is cancelled; from
+    the second time on without patience."""
+    while not attending.done():
+        try:
+            await asyncio.wait({attending})
+        except asyncio.CancelledError:
+            running.process.kill()
+    if not attending.cancelled():
+        attending.exception()
+
+
+def _finished(running: _Running, status: dict[str, Any]) -> Finished:
+    code, reason = status["exit"], status["reason"]
+    if code is not None and code < 0:
+        code = 128 - code
+    return Finished(
+        exit_code=None if reason else code,
+        output=running.output.text(),
+        seconds=time.monotonic() - running.since,
+        reason=reason,
+        left_out=running.output.left_out,
+    )

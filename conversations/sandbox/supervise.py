@@ -1,0 +1,203 @@
+"""Runs one command, keeps its limits, and ends everything that it started.
+
+A program of its own (``python -I -S supervise.py OPTIONS COMMAND …``), since it has to
+live on when the server is killed, and because what a command leaves behind has to find a
+parent that reaps it: as a "subreaper" it becomes the parent of every orphan below it.
+When it has ended, nothing of the command is left.
+
+It ends the command when the time is up, on SIGTERM, and when its own parent dies (the
+kernel sends SIGTERM then): SIGTERM to every process, SIGKILL after a grace. Too many
+processes or too much memory are ended at once. It writes one JSON object to the status
+pipe: ``exit`` (negative: the signal) and ``reason``.
+"""
+
+import contextlib
+import ctypes
+import json
+import os
+import resource
+import signal
+import sys
+import time
+from collections import deque
+from typing import Any, NoReturn
+
+TICK = 0.1
+GRACE = 2.0
+"""Seconds between SIGTERM and SIGKILL."""
+NICE = 5
+OOM_SCORE = b"500"
+"""When memory is short the kernel ends commands before the server."""
+
+SET_PDEATHSIG, SET_SUBREAPER = 1, 36
+WATCHED = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+PAGE = os.sysconf("SC_PAGESIZE")
+
+
+def main() -> int:
+    options: dict[str, Any] = json.loads(sys.argv[1])
+    status = options["status"]
+    os.set_inheritable(status, False)
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(SET_PDEATHSIG, signal.SIGTERM)
+    libc.prctl(SET_SUBREAPER, 1)
+    if os.getppid() != options["parent"]:
+        return 1
+    signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
+    child = os.fork()
+    if child == 0:
+        _become(sys.argv[2:], options, libc)
+    supervisor = Supervisor(child, options)
+    supervisor.watch()
+    supervisor.end_all()
+    said = {"exit": supervisor.exit, "reason": supervisor.reason}
+    with contextlib.suppress(OSError):
+        os.write(status, json.dumps(said).encode())
+    return 0
+
+
+def _become(command: list[str], options: dict[str, Any], libc: ctypes.CDLL) -> NoReturn:
+    """The child: with limits, in a session of its own, then the command."""
+    try:
+        os.setsid()
+        libc.prctl(SET_PDEATHSIG, signal.SIGKILL)
+        os.nice(NICE)
+        with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "wb") as file:
+            file.write(OOM_SCORE)
+        for name, value in options["limits"].items():
+            _limit(getattr(resource, name), value)
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, WATCHED)
+        os.umask(0o022)
+        os.execvpe(command[0], command, options["environment"])  # noqa: S606 (that is its purpose)
+    except OSError as error:
+        os.write(2, f"{command[0]}: {error.strerror}\n".encode())
+    finally:
+        os._exit(127)
+
+
+def _limit(kind: int, value: int) -> None:
+    """Lower a limit; one that is lower already stays."""
+    _, most = resource.getrlimit(kind)
+    value = value if most == resource.RLIM_INFINITY else min(value, most)
+    resource.setrlimit(kind, (value, value))
+
+
+class Supervisor:
+    def __init__(self, child: int, options: dict[str, Any]) -> None:
+        self.child = child
+        self.exit: int | None = None
+        self.reason = ""
+        self._skipped: int = options["skipped"]
+        self._most_processes: int = options["processes"]
+        self._most_bytes: int = options["bytes"]
+        self._deadline: float = time.monotonic() + options["seconds"]
+        self._kill_at: float | None = None
+
+    def watch(self) -> None:
+        """Return when the command has ended by itself or has to be ended by force."""
+        while not self._reap():
+            received = signal.sigtimedwait(WATCHED, TICK)
+            now = time.monotonic()
+            if received and received.si_signo != signal.SIGCHLD:
+                self._stop("stopped")
+            elif now >= self._deadline:
+                self._stop("time")
+            if self._kill_at and now >= self._kill_at:
+                return
+            if not self.reason:
+                self.reason = self._exceeded()
+                if self.reason:
+                    return
+
+    def _stop(self, reason: str) -> None:
+        """Ask all processes to end, once."""
+        if self._kill_at is not None:
+            return
+        self.reason = reason
+        self._kill_at = time.monotonic() + GRACE
+        for pid in descendants(os.getpid(), skipped=self._skipped):
+            _send(pid, signal.SIGTERM)
+
+    def _exceeded(self) -> str:
+        most = self._most_processes
+        pids = descendants(os.getpid(), skipped=self._skipped, most=most)
+        if len(pids) > most:
+            return "processes"
+        if sum(map(private_bytes, pids)) > self._most_bytes:
+            return "memory"
+        return ""
+
+    def _reap(self) -> bool:
+        """Bury the dead; whether the command itself is among them."""
+        with contextlib.suppress(ChildProcessError):
+            while (found := os.waitpid(-1, os.WNOHANG))[0]:
+                if found[0] == self.child:
+                    self.exit = os.waitstatus_to_exitcode(found[1])
+        return self.exit is not None
+
+    def end_all(self) -> None:
+        """Kill whatever is left until nothing is. A sandbox dies with its first process.
+        Elsewhere all are stopped before they are killed, or they could multiply faster."""
+        if self.exit is None:
+            _send(self.child, signal.SIGKILL)
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            known: set[int] = set()
+            while new := set(descendants(os.getpid())) - known:
+                known |= new
+                for pid in new:
+                    _send(pid, number)
+        while True:
+            try:
+                found, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if found == self.child:
+                self.exit = os.waitstatus_to_exitcode(status)
+            elif not found:
+                for pid in descendants(os.getpid()):
+                    _send(pid, signal.SIGKILL)
+                signal.sigtimedwait(WATCHED, TICK / 10)
+
+
+def _send(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)
+
+
+def descendants(pid: int, *, skipped: int = 0, most: int = 10_000) -> list[int]:
+    """The processes below one, the first ``skipped`` levels left out. When more than
+    ``most`` are found it is not looked further."""
+    found: list[int] = []
+    waiting = deque([(pid, -skipped)])
+    while waiting and len(found) <= most:
+        parent, level = waiting.popleft()
+        below = children(parent)
+        if level >= 0:
+            found += below
+        waiting += [(child, level + 1) for child in below]
+    return found
+
+
+def children(pid: int) -> list[int]:
+    found: list[int] = []
+    with contextlib.suppress(OSError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{thread}/children") as file:
+                found += map(int, file.read().split())
+    return found
+
+
+def private_bytes(pid: int) -> int:
+    """What a process holds for itself in memory; 0 if it is gone."""
+    try:
+        with open(f"/proc/{pid}/statm") as file:
+            fields = file.read().split()
+    except OSError:
+        return 0
+    return (int(fields[1]) - int(fields[2])) * PAGE if len(fields) > 2 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,109 @@
+"""Whether this server can run commands, and how: tried once, not guessed.
+
+That ``bwrap`` is installed says little: containers and hardened kernels forbid the
+namespaces that it needs. So a command is run in a sandbox when the question first comes.
+"""
+
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from django.conf import settings
+
+from .bubblewrap import NO_NESTING, Inside, wrap
+
+SANDBOXED, UNSANDBOXED, NO_COMMANDS = "sandboxed", "unsandboxed", "off"
+PROBE_SECONDS = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Support:
+    """``bwrap`` is empty where there can be no sandbox; ``reason`` then says why.
+    ``options`` are those that work here."""
+
+    bwrap: str = ""
+    options: tuple[str, ...] = ()
+    reason: str = ""
+
+
+@cache
+def find_support() -> Support:
+    """What this machine can do. Runs ``bwrap`` the first time, some milliseconds."""
+    if sys.platform != "linux":
+        return Support(reason="sandboxes need Linux")
+    bwrap = shutil.which("bwrap")
+    if bwrap is None:
+        return Support(reason="bubblewrap is not installed on this server")
+    complaint = ""
+    for options in (NO_NESTING, ()):
+        complaint = _try_sandbox(bwrap, options)
+        if not complaint:
+            return Support(bwrap=bwrap, options=options)
+    return Support(reason=f"bubblewrap does not work on this server ({complaint})")
+
+
+def _try_sandbox(bwrap: str, options: tuple[str, ...]) -> str:
+    """Run something in a sandbox; what is wrong, or nothing."""
+    with TemporaryDirectory(prefix="loom-probe-") as name:
+        folder = Path(name).resolve()
+        inside = Inside(
+            root=folder,
+            folder=folder,
+            readable=(),
+            hidden=settings.LOOM.data_dir,
+            allows_network=False,
+            options=options,
+        )
+        try:
+            done = subprocess.run(  # noqa: S603 (our own words)
+                wrap(["/bin/sh", "-c", "echo made > here && test -d /proc/1"], inside, bwrap=bwrap),
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=PROBE_SECONDS,
+                env={},
+                check=False,
+                stdin=subprocess.DEVNULL,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return type(error).__name__
+        if done.returncode == 0 and (folder / "here").exists():
+            return ""
+        return (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1][:200]
+
+
+def find_mode() -> str:
+    """``sandboxed``, ``unsandboxed`` (an administrator wants that) or ``off``."""
+    if find_support().bwrap:
+        return SANDBOXED
+    return UNSANDBOXED if settings.LOOM.unsandboxed_shell else NO_COMMANDS
+
+
+def can_run() -> bool:
+    return find_mode() != NO_COMMANDS
+
+
+def has_network(*, workspace_allows: bool) -> bool:
+    """Whether commands of such a workspace reach other machines. Without a sandbox
+    nothing keeps them from it."""
+    if find_mode() == UNSANDBOXED:
+        return True
+    return workspace_allows and settings.LOOM.shell_network
+
+
+def describe() -> str:
+    """One sentence for people: whether commands can be run here, and how."""
+    mode = find_mode()
+    if mode == SANDBOXED:
+        network = "as the workspace says" if settings.LOOM.shell_network else "none"
+        return f"Shell: in a sandbox (bubblewrap); network: {network}."
+    if mode == UNSANDBOXED:
+        return (
+            "Shell: without a sandbox, with all rights of the server "
+            f"(LOOM_UNSANDBOXED_SHELL is set; {find_support().reason})."
+        )
+    return f"Shell: off; {find_support().reason}."

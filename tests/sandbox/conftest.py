@@ -1,0 +1,38 @@
+"""A folder that stands for a workspace, and a way to run commands in it."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conversations.sandbox import Finished, run_command
+from conversations.sandbox.running import default_limits
+from conversations.sandbox.support import find_support
+
+
+@pytest.fixture(autouse=True)
+def _needs_bubblewrap(request: pytest.FixtureRequest) -> None:
+    if not find_support().bwrap and not request.node.get_closest_marker("anywhere"):
+        pytest.skip(f"NO SANDBOX HERE, so commands are not tested: {find_support().reason}")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    folder = tmp_path / "workspace"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def sh(root: Path) -> Callable[..., Any]:
+    """Run a shell command in the sandbox; limits by their names."""
+
+    async def sh(text: str, **given: Any) -> Finished:
+        names = ("seconds", "output_bytes", "processes", "memory_bytes", "file_bytes")
+        changed = {name: given.pop(name) for name in names if name in given}
+        limits = replace(default_limits(seconds=20), **changed)
+        return await run_command(["/bin/sh", "-c", text], root=root, limits=limits, **given)
+
+    return sh

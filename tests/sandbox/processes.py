@@ -1,0 +1,15 @@
+"""Looking for processes that should be gone."""
+
+from pathlib import Path
+
+
+def find_processes(words: str) -> list[Path]:
+    """Those with these words in their command line."""
+    return [path for path in Path("/proc").glob("[0-9]*/cmdline") if words in _read(path)]
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:  # gone meanwhile
+        return ""

@@ -1,0 +1,179 @@
+"""Running a command: its output, its limits, and that nothing of it outlives it."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+
+from conversations.domain.errors import Rejected
+from conversations.sandbox import run_command
+from conversations.sandbox.output import Output
+from conversations.sandbox.supervise import descendants
+from loomweb.env import BASE_DIR
+
+from .processes import find_processes
+
+
+async def test_output_and_errors_come_in_order_with_the_exit_code(
+    sh: Callable[..., Any], root: Path
+) -> None:
+    done = await sh("echo one; echo two >&2; printf 'thr\\303\\251\\0e'; touch made; exit 3")
+    assert done.output == "one\ntwo\nthré\ufffde"
+    assert (done.exit_code, done.reason, done.left_out) == (3, "", 0)
+    assert (root / "made").exists()
+
+
+async def test_a_signal_is_an_exit_code_as_in_a_shell(sh: Callable[..., Any]) -> None:
+    assert (await sh("kill -9 $$")).exit_code == 137
+
+
+async def test_it_reads_what_it_is_given_and_else_the_end_of_input(sh: Callable[..., Any]) -> None:
+    assert (await sh("cat")).output == ""
+    text = "é" * 100_000
+    assert (await sh("cat", stdin=text.encode())).output == text
+
+
+async def test_it_runs_in_the_folder_and_finds_python(sh: Callable[..., Any], root: Path) -> None:
+    (root / "sub").mkdir()
+    done = await sh("pwd; python3 -c 'print(6 * 7)'", folder=root / "sub")
+    assert done.output == f"{root}/sub\n42\n"
+
+
+async def test_output_is_reported_while_it_comes(sh: Callable[..., Any], root: Path) -> None:
+    said: list[str] = []
+
+    def report(text: str) -> None:
+        said.append(text)
+        (root / "heard").touch()
+
+    script = "echo first; until [ -e heard ]; do sleep 0.01; done; echo second"
+    done = await sh(script, report=report)
+    assert done.exit_code == 0
+    assert said[0] == "first\n"
+    assert "".join(said) == done.output == "first\nsecond\n"
+
+
+async def test_a_flood_keeps_its_beginning_and_its_end(sh: Callable[..., Any]) -> None:
+    said: list[str] = []
+    done = await sh("seq 400000", output_bytes=1000, report=said.append)
+    assert done.exit_code == 0
+    assert done.output.startswith("1\n2\n3\n")
+    assert done.output.endswith("399999\n400000\n")
+    assert f"[… {done.left_out:,} bytes left out …]" in done.output
+    assert len(done.output) < 1100
+    assert sum(map(len, said)) < 600_000
+
+
+def test_a_cut_character_is_left_out_and_every_byte_counted() -> None:
+    output = Output(11, None)
+    for byte in "ééééé·ééééé".encode():
+        output.add(bytes([byte]), now=0.0)
+    assert output.text() == "éé\n[… 12 bytes left out …]\néé"
+    assert output.left_out == 12
+
+
+async def test_time_is_up_also_for_who_does_not_listen(sh: Callable[..., Any]) -> None:
+    done = await sh("echo begun; trap '' TERM; while :; do sleep 7391; done", seconds=0.5)
+    assert (done.exit_code, done.reason, done.output) == (None, "time", "begun\n")
+    assert done.timed_out
+    assert not find_processes("sleep 7391")
+
+
+async def test_who_listens_may_tidy_up(sh: Callable[..., Any]) -> None:
+    script = "trap 'echo tidied; exit 0' TERM; echo begun; sleep 7392 & wait"
+    assert (await sh(script, seconds=0.5)).output == "begun\ntidied\n"
+
+
+async def test_what_it_leaves_behind_is_ended(sh: Callable[..., Any], root: Path) -> None:
+    done = await sh("(setsid nohup sh -c 'sleep 7393; touch late' >/dev/null 2>&1 &); echo done")
+    assert (done.output, done.exit_code) == ("done\n", 0)
+    assert not find_processes("sleep 7393")
+
+
+async def test_cancelling_ends_it_all_before_it_returns(sh: Callable[..., Any]) -> None:
+    said = asyncio.Event()
+    script = "setsid sleep 7394 & trap '' TERM; echo begun; while :; do sleep 7394; done"
+    running = asyncio.create_task(sh(script, report=lambda text: said.set()))
+    await asyncio.wait_for(said.wait(), 20)
+    running.cancel()
+    await asyncio.sleep(0.01)
+    running.cancel()  # who is impatient does not leave anything either
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert not find_processes("sleep 7394")
+    assert not descendants(os.getpid())
+
+
+async def test_too_many_processes(sh: Callable[..., Any]) -> None:
+    done = await sh(
+        "i=0; while [ $i -lt 60 ]; do sleep 7395 & i=$((i+1)); done; wait", processes=40
+    )
+    assert done.reason == "processes"
+    assert not find_processes("sleep 7395")
+
+
+async def test_too_much_memory_in_one_process_and_in_all(sh: Callable[..., Any]) -> None:
+    limit = 96 * 2**20
+    alone = await sh("python3 -c 'bytearray(200 * 2**20)'", memory_bytes=limit)
+    assert "MemoryError" in alone.output
+    hog = "python3 -c 'import time; x = bytearray(60 * 2**20); time.sleep(7396)'"
+    together = await sh(f"{hog} & {hog} & {hog} & wait", memory_bytes=limit)
+    assert together.reason == "memory"
+
+
+async def test_a_file_has_a_limit(sh: Callable[..., Any], root: Path) -> None:
+    await sh("head -c 3000000 /dev/zero > big", file_bytes=10**6)
+    assert (root / "big").stat().st_size == 10**6
+
+
+async def test_a_folder_that_is_a_link_or_missing_is_refused(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("/etc")
+    for folder in (tmp_path / "link", tmp_path / "none", Path("/")):
+        with pytest.raises(Rejected):
+            await run_command(["true"], root=folder)
+    with pytest.raises(Rejected, match="cannot be started"):
+        await run_command(["x" * 300_000], root=root)
+
+
+def test_it_works_on_the_servers_event_loop(root: Path) -> None:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        done = runner.run(run_command(["/bin/echo", "hello"], root=root))
+    assert (done.output, done.exit_code) == ("hello\n", 0)
+
+
+KILLED = """
+import asyncio, os, pathlib, django
+django.setup()
+from conversations.sandbox import run_command
+def report(text): print(text, end="", flush=True)
+asyncio.run(run_command({command!r}, root=pathlib.Path({root!r}), report=report))
+"""
+
+
+def test_a_killed_server_leaves_nothing(root: Path, tmp_path: Path) -> None:
+    command = ["/bin/sh", "-c", "trap '' TERM; (setsid sleep 7397 &); echo begun; sleep 7397"]
+    server = subprocess.Popen(
+        [sys.executable, "-c", KILLED.format(command=command, root=str(root))],
+        cwd=BASE_DIR,
+        env={"DJANGO_SETTINGS_MODULE": "tests.settings", "LOOM_DATA_DIR": str(tmp_path / "data")},
+        stdout=subprocess.PIPE,
+    )
+    assert server.stdout is not None
+    with server.stdout:
+        assert server.stdout.readline() == b"begun\n"
+        server.send_signal(signal.SIGKILL)
+        server.wait()
+    asyncio.run(_until_gone("sleep 7397"))
+
+
+async def _until_gone(marker: str) -> None:
+    async with asyncio.timeout(20):
+        while find_processes(marker):
+            await asyncio.sleep(0.05)

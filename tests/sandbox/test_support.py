@@ -1,0 +1,71 @@
+"""What is said, and done, where a sandbox can or cannot be made."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from django.conf import settings
+
+from conversations import sandbox
+from conversations.domain.errors import Rejected
+from conversations.sandbox import run_command, support
+
+from .processes import find_processes
+
+pytestmark = pytest.mark.anywhere
+
+
+@pytest.fixture
+def no_bubblewrap(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """A machine on which ``bwrap`` is installed but may not make namespaces."""
+    broken = tmp_path / "bin/bwrap"
+    broken.parent.mkdir()
+    broken.write_text("#!/bin/sh\necho 'bwrap: No permissions to create a namespace' >&2\nexit 1\n")
+    broken.chmod(0o755)
+    monkeypatch.setenv("PATH", str(broken.parent), prepend=":")
+    support.find_support.cache_clear()
+    yield
+    support.find_support.cache_clear()
+
+
+def set_loom(monkeypatch: pytest.MonkeyPatch, **changes: object) -> None:
+    monkeypatch.setattr(settings, "LOOM", SimpleNamespace(**(vars(settings.LOOM) | changes)))
+
+
+@pytest.mark.usefixtures("no_bubblewrap")
+async def test_without_a_sandbox_commands_are_off(root: Path) -> None:
+    assert not sandbox.can_run()
+    assert sandbox.describe() == (
+        "Shell: off; bubblewrap does not work on this server"
+        " (bwrap: No permissions to create a namespace)."
+    )
+    with pytest.raises(Rejected, match="Shell: off"):
+        await run_command(["true"], root=root)
+
+
+@pytest.mark.usefixtures("no_bubblewrap")
+async def test_an_administrator_can_turn_them_on_knowingly(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "the key")
+    set_loom(monkeypatch, unsandboxed_shell=True)
+    assert sandbox.describe().startswith("Shell: without a sandbox, with all rights of the server")
+    assert sandbox.has_network(workspace_allows=False)
+    script = "(setsid nohup sleep 7398 >/dev/null 2>&1 &); env; pwd; exit 2"
+    done = await run_command(["/bin/sh", "-c", script], root=root)
+    assert done.exit_code == 2
+    assert done.output.endswith(f"{root}\n")
+    assert "the key" not in done.output
+    assert not find_processes("sleep 7398")
+
+
+def test_the_network_takes_both_the_workspace_and_the_installation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if not support.find_support().bwrap:
+        pytest.skip("NO SANDBOX HERE")
+    assert not sandbox.has_network(workspace_allows=True)
+    set_loom(monkeypatch, shell_network=True)
+    assert sandbox.has_network(workspace_allows=True)
+    assert not sandbox.has_network(workspace_allows=False)
