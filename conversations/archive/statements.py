@@ -50,6 +50,11 @@ def moment_value(moment: datetime) -> Any:
     return connection.ops.adapt_datetimefield_value(moment.astimezone(UTC))
 
 
+def read_moment(value: datetime) -> datetime:
+    """An instant as the database gives it; SQLite's are UTC and do not say so."""
+    return value if value.tzinfo else value.replace(tzinfo=UTC)
+
+
 def updated_words(turn: NewTurn, *, title: str, preview: str) -> tuple[str, str]:
     """The session's title and preview after this turn: a list shows the first
     message of the person and the last message."""

@@ -1,9 +1,11 @@
 """Reading turns, always by number and never by offset."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 from uuid import UUID
 
+from django.db import connection
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Left
 
@@ -11,6 +13,7 @@ from conversations.domain.turns import USER, NewTurn, StoredTurn
 from conversations.models import Rewind, Session, Turn
 
 from .append import append
+from .statements import read_moment
 
 MAX_PAGE = 500
 """Rows or turns that one read returns at most."""
@@ -29,6 +32,14 @@ COLUMNS = (
     "metadata",
     "created_at",
     "digest",
+)
+
+
+_BEYOND_ALL = 2**63 - 1
+
+_WALK_BACK = (
+    f"SELECT {', '.join(COLUMNS)} FROM conversations_turn"  # noqa: S608 (constants)
+    " WHERE session_id = %s AND number >= %s AND number < %s{} ORDER BY number DESC LIMIT %s"
 )
 
 
@@ -61,18 +72,25 @@ def read_turn(session_pk: int, number: int) -> StoredTurn | None:
 def walk_active_turns_back(
     session_pk: int, *, has_rewinds: bool = True, down_to: int = 1, page: int = 100
 ) -> Iterator[StoredTurn]:
-    """Turns on the active path, newest first, read a page at a time as needed."""
-    active = Turn.objects.filter(session=session_pk, number__gte=down_to)
-    if has_rewinds:
-        active = active.exclude(_rewound_turns(session_pk))
-    before: int | None = None
+    """Turns on the active path, newest first, read a page at a time as needed. Raw SQL,
+    because every first word waits for it."""
+    gone = _rewound_ranges(session_pk) if has_rewinds else []
+    statement = _WALK_BACK.format(" AND number NOT BETWEEN %s AND %s" * len(gone))
+    before = _BEYOND_ALL
     while True:
-        turns = active if before is None else active.filter(number__lt=before)
-        found = stored_turns(turns.order_by("-number")[:page])
+        values = [session_pk, down_to, before, *chain.from_iterable(gone), page]
+        found = _select_turns(statement, values)
         yield from found
         if len(found) < page:
             return
         before = found[-1].number
+
+
+def _select_turns(statement: str, values: Sequence[int]) -> list[StoredTurn]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, values)
+        rows = [dict(zip(COLUMNS, row, strict=True)) for row in cursor.fetchall()]
+    return [StoredTurn(**row | {"created_at": read_moment(row["created_at"])}) for row in rows]
 
 
 def read_turns_in(session_pk: int, ranges: Iterable[tuple[int, int]]) -> list[StoredTurn]:
@@ -122,21 +140,21 @@ def count_active_before(session_pk: int, number: int, *, has_rewinds: bool = Tru
     """Active turns below that number."""
     if not has_rewinds:
         return number - 1
-    ranges = Rewind.objects.filter(session=session_pk).values_list("from_turn", "to_turn")
-    gone = sum(
-        min(high, number - 1) - low + 1 for low, high in merge_ranges(ranges) if low < number
-    )
+    ranges = _rewound_ranges(session_pk)
+    gone = sum(min(high, number - 1) - low + 1 for low, high in ranges if low < number)
     return number - 1 - gone
 
 
 def _rewound_turns(session_pk: int) -> Q:
-    ranges = merge_ranges(
-        Rewind.objects.filter(session=session_pk).values_list("from_turn", "to_turn")
-    )
     condition = Q(pk__in=[])
-    for low, high in ranges:
+    for low, high in _rewound_ranges(session_pk):
         condition |= Q(number__range=(low, high))
     return condition
+
+
+def _rewound_ranges(session_pk: int) -> list[tuple[int, int]]:
+    rewinds = Rewind.objects.filter(session=session_pk)
+    return merge_ranges(rewinds.values_list("from_turn", "to_turn"))
 
 
 def merge_ranges(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -8,7 +8,13 @@ from django.db import DatabaseError, IntegrityError, connection, transaction
 
 from conversations.archive.append import NewEvent, append
 from conversations.archive.journal import append_chat_event, get_chat_events
-from conversations.archive.turns import append_turn, read_recent_turns, read_turns
+from conversations.archive.rewinds import append_rewind
+from conversations.archive.turns import (
+    append_turn,
+    read_recent_turns,
+    read_turns,
+    walk_active_turns_back,
+)
 from conversations.archive.verify import verify_session
 from conversations.domain.events import AssistantText, Info, UserMessage
 from conversations.domain.turns import NewTurn
@@ -36,6 +42,23 @@ def test_it_keeps_text_verbatim(session: Session) -> None:
     text = "  tabs\tand\r\nlines \u2028 emoji 👩‍🚀 and an astral 𝒳  "
     say(session, text)
     assert read_turns(session.pk)[0].content == text
+
+
+@pytest.mark.parametrize("page", [2, 100])
+def test_walking_back_passes_over_what_was_rewound(session: Session, page: int) -> None:
+    say(session, "a")
+    for turns, gone in ((5, 3), (4, 6)):  # 3 to 6, then 6 to 10
+        append(
+            session.pk,
+            session_uuid=session.uuid,
+            turns=[NewTurn(role="user", content=f"{n}", complete=n != 1) for n in range(turns)],
+        )
+        append_rewind(session, from_turn=gone, from_seq=None, reason="edit", actor_pk=None)
+    say(session, "z")
+    stored = {turn.number: turn for turn in read_turns(session.pk)}
+    walked = list(walk_active_turns_back(session.pk, page=page))
+    assert walked == [stored[number] for number in (11, 2, 1)]
+    assert list(walk_active_turns_back(session.pk, page=page, down_to=2)) == walked[:2]
 
 
 def test_turn_and_events_commit_together_or_not_at_all(session: Session) -> None:
