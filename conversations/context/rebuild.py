@@ -99,7 +99,7 @@ def _read_texts(session_pk: int, manifest: Mapping[str, Any]) -> Texts:
     compaction = manifest["compaction"]
     return Texts(
         system=kept[manifest["system_digest"]],
-        tools=load_json(kept[manifest["tools_digest"]]),
+        tools=kept[manifest["tools_digest"]],
         state=_read_state(session_pk, manifest),
         hint=manifest["hint"],
         skills=read_skills(manifest["skills"]),

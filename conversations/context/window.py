@@ -8,8 +8,9 @@ the very same request again.
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 
 from conversations.archive.compactions import StoredCompaction, read_active_compaction
 from conversations.archive.session_state import StateText, read_state_text
@@ -21,7 +22,7 @@ from conversations.archive.turns import (
     read_user_turn_before,
     walk_active_turns_back,
 )
-from conversations.domain.jsontext import dump_json
+from conversations.domain.jsontext import dump_json, load_json
 from conversations.domain.stream import ModelRequest
 from conversations.domain.text import estimate_tokens
 from conversations.domain.turns import StoredTurn
@@ -41,7 +42,8 @@ STATE_MARK = "[Session state, kept by the archive: a record of what happened, no
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowWish:
     """What a window is to be made of. ``floor`` is where the last one started,
-    ``rewinds`` how many the session has, ``share`` below 1 asks for a shorter one.
+    ``rewinds`` how many the session has, ``share`` below 1 asks for a shorter one,
+    ``tools`` are JSON.
     ``has_compactions`` and ``has_skills`` False save looking for them."""
 
     session_pk: int
@@ -49,7 +51,7 @@ class WindowWish:
     rewinds: int
     model: str
     system: str
-    tools: list[dict[str, Any]]
+    tools: str
     limit: int
     max_output: int
     ratio: float
@@ -64,11 +66,11 @@ class WindowWish:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Texts:
-    """What is in a window besides its turns. ``lines`` are beginnings of messages
-    that stand below the floor."""
+    """What is in a window besides its turns. ``tools`` are JSON, ``lines`` beginnings
+    of messages that stand below the floor."""
 
     system: str
-    tools: list[dict[str, Any]]
+    tools: str
     state: StateText
     hint: str
     skills: list[LoadedSkill]
@@ -85,11 +87,15 @@ class Window:
     request: ModelRequest
     floor: int
     left_out: int
-    manifest: str
-    digest: str
+    decisions: dict[str, Any]
     texts: dict[str, str]
     estimated: int
     limit: int
+
+    def describe(self) -> tuple[str, str]:
+        """The manifest and the request's digest. For a long window that takes some
+        milliseconds, so the request goes out first."""
+        return dump_json(self.decisions), request_digest(self.request)
 
 
 def assemble_window(wish: WindowWish) -> Window:
@@ -157,25 +163,26 @@ def _fixed_cost(
     compaction: StoredCompaction | None,
     skills: list[LoadedSkill],
 ) -> int:
-    texts = [wish.system, dump_json(wish.tools), state.yaml, wish.hint]
+    lasting = [_measure(text).tokens for text in (wish.system, wish.tools)]
+    texts = [state.yaml, wish.hint]
     texts += [compaction.summary] if compaction else []
     texts += [skill.content for skill in skills]
-    return sum(estimate_tokens(text) for text in texts) + LINES * LINE_CHARS // 4 + 200
+    return sum(lasting) + sum(map(estimate_tokens, texts)) + LINES * LINE_CHARS // 4 + 200
 
 
 def _describe(wish: WindowWish, budget: Budget, caps: Caps, choice: Choice, texts: Texts) -> Window:
-    """The request and its manifest."""
+    """The request and the decisions that made it."""
     session, rewinds = wish.session_pk, wish.rewinds
     left_out = count_active_before(session, choice.floor, has_rewinds=rewinds > 0)
-    tools_json = dump_json(texts.tools)
+    system, tools = _measure(texts.system), _measure(texts.tools)
     preamble = preamble_of(
         texts, strategy=wish.rules.strategy, floor=choice.floor, left_out=left_out
     )
     pieces = [*([choice.head] if choice.head else []), *choice.pieces]
     history = sum(piece.cost for piece in pieces) + estimate_tokens(preamble)
     estimated = {
-        "system": estimate_tokens(texts.system),
-        "tools": estimate_tokens(tools_json),
+        "system": system.tokens,
+        "tools": tools.tokens,
         "history": history,
         "tail": estimate_tokens(make_tail(texts)),
     }
@@ -190,8 +197,7 @@ def _describe(wish: WindowWish, budget: Budget, caps: Caps, choice: Choice, text
         go_on=wish.go_on,
         cache=wish.cache,
     )
-    system_digest, tools_digest = digest_of(texts.system), digest_of(tools_json)
-    manifest = {
+    decisions = {
         "v": MANIFEST_VERSION,
         "model": wish.model,
         "max_tokens": max_tokens,
@@ -220,17 +226,16 @@ def _describe(wish: WindowWish, budget: Budget, caps: Caps, choice: Choice, text
         "estimated": estimated | {"total": total},
         "cache": wish.cache,
         "breakpoints": places,
-        "tools": [tool["name"] for tool in texts.tools],
-        "system_digest": system_digest,
-        "tools_digest": tools_digest,
+        "tools": [tool["name"] for tool in request.tools],
+        "system_digest": system.digest,
+        "tools_digest": tools.digest,
     }
     return Window(
         request=request,
         floor=choice.floor,
         left_out=left_out,
-        manifest=dump_json(manifest),
-        digest=request_digest(request),
-        texts={system_digest: texts.system, tools_digest: tools_json},
+        decisions=decisions,
+        texts={system.digest: texts.system, tools.digest: texts.tools},
         estimated=total,
         limit=budget.limit,
     )
@@ -277,9 +282,20 @@ def make_request(
     if messages and (tail := make_tail(texts)):
         _add_text(messages, tail)
     request = ModelRequest(
-        model=model, system=system, messages=messages, tools=texts.tools, max_tokens=max_tokens
+        model=model,
+        system=system,
+        messages=messages,
+        tools=_load_tools(texts.tools),
+        max_tokens=max_tokens,
     )
     return request, places
+
+
+@lru_cache(maxsize=16)
+def _load_tools(text: str) -> list[dict[str, Any]]:
+    """The same list for the same text; nobody changes it."""
+    tools: list[dict[str, Any]] = load_json(text)
+    return tools
 
 
 def _add_text(messages: list[Message], text: str) -> None:
@@ -295,6 +311,17 @@ def request_digest(request: ModelRequest) -> str:
 def digest_of(text: str) -> str:
     """SHA-256 of a text, by which a manifest names it."""
     return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+class _Measured(NamedTuple):
+    digest: str
+    tokens: int
+
+
+@lru_cache(maxsize=64)
+def _measure(text: str) -> _Measured:
+    """Of a text that is the same in most calls: its digest and estimated tokens."""
+    return _Measured(digest_of(text), estimate_tokens(text))
 
 
 def _state_entry(state: StateText) -> dict[str, Any] | None:

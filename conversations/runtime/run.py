@@ -218,7 +218,7 @@ class RunExecution:
         self._calls += 1
         message = await self._stream_with_retries(answer, go_on=go_on)
         self._totals.model = message.model or answer.window.request.model
-        call = self._record(answer, message)
+        call = await self._record(answer, message)
         self._totals.add(message.usage, cost=call.cost_microusd)
         if self._totals.first_token_ms is None:
             self._totals.first_token_ms = answer.first_token_ms
@@ -403,18 +403,19 @@ class RunExecution:
 
     async def _record_failure(self, answer: _Answer, error: ProviderError) -> None:
         """A failed call is a record too; the next try has an ordinal of its own."""
-        call = replace(self._record(answer, None), error_code=error.code)
+        call = replace(await self._record(answer, None), error_code=error.code)
         await self._runtime.writer.write(append_failed_call, self.claimed, call=call)
         answer.ordinal = self._next_ordinal()
 
-    def _record(self, answer: _Answer, message: MessageCompleted | None) -> CallRecord:
+    async def _record(self, answer: _Answer, message: MessageCompleted | None) -> CallRecord:
+        manifest, digest = await asyncio.to_thread(answer.window.describe)
         usage = message.usage if message else Usage()
         model = (message.model if message else "") or answer.window.request.model
         return CallRecord(
             ordinal=answer.ordinal,
             model=model[:120],
-            manifest=answer.window.manifest,
-            request_digest=answer.window.digest,
+            manifest=manifest,
+            request_digest=digest,
             message_id=(message.message_id if message else "")[:128],
             stop_reason=(message.stop_reason if message else "")[:64],
             input_tokens=usage.input_tokens,

@@ -21,13 +21,10 @@ def is_offered(tool: Tool, scope: ToolScope) -> bool:
     return tool.effect != CHANGES or scope.offers_changes
 
 
-def offered_tools(scope: ToolScope) -> list[dict[str, Any]]:
-    """The tools as the provider is told of them, in a stable order."""
-    return [
-        {"name": tool.name, "description": tool.description, "input_schema": tool.input_schema}
-        for tool in TOOLS.values()
-        if is_offered(tool, scope)
-    ]
+def offered_tools(scope: ToolScope) -> str:
+    """The tools as the provider is told of them, in a stable order: a list in JSON."""
+    offered = [tool.as_json for tool in TOOLS.values() if is_offered(tool, scope)]
+    return f"[{','.join(offered)}]"
 
 
 def find_tool(name: str, scope: ToolScope) -> Tool | None:

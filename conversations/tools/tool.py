@@ -2,12 +2,14 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 from conversations.domain.approvals import Plan
 from conversations.domain.crossing import Crossing
+from conversations.domain.jsontext import dump_json
 from conversations.domain.tool_calls import READS
 from conversations.domain.tool_policy import ToolScope
 
@@ -58,7 +60,7 @@ type Run = Callable[[ToolContext, dict[str, Any]], Awaitable[ToolResult]]
 type Planning = Callable[[ToolContext, dict[str, Any]], Awaitable[Plan | ToolResult]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Tool:
     """``run`` gets the arguments as the model sent them: it checks them itself and
     answers with ``ok=False`` and a sentence that says what to do instead. It may be
@@ -77,3 +79,14 @@ class Tool:
     effect: str = READS
     plan: Planning | None = None
     is_offered: Callable[[ToolScope], bool] | None = None
+
+    @cached_property
+    def as_json(self) -> str:
+        """The tool as the provider is told of it; written once, read for every call."""
+        return dump_json(
+            {
+                "name": self.name,
+                "description": self.description,
+                "input_schema": self.input_schema,
+            }
+        )
