@@ -41,6 +41,7 @@ async def small_runtime(start_runtime: Any, wire: WireThread, sample_tool: None)
         models[SMALL.id], max_input_tokens=SMALL.max_input_tokens, max_tokens=8_000
     )
     runtime: Runtime = await start_runtime(model=SMALL.id)
+    await runtime.refresh_models()  # a first answer waits for the list, but not for ever
     return runtime
 
 
