@@ -38,7 +38,19 @@ def read_blob(digest: str) -> bytes:
 
 
 def has_blob(digest: str) -> bool:
-    return blob_path(digest).exists()
+    """False too for what is no digest."""
+    try:
+        return blob_path(digest).exists()
+    except NotFound:
+        return False
+
+
+def size_of_blob(digest: str) -> int:
+    """Bytes. Raises NotFound where there is none."""
+    try:
+        return blob_path(digest).stat().st_size
+    except FileNotFoundError as error:
+        raise NotFound("This content is not kept any more.") from error
 
 
 def blob_path(digest: str) -> Path:

@@ -7,6 +7,7 @@ processes.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 from uuid import UUID
 
 from django.db import IntegrityError, connection, transaction
@@ -14,6 +15,7 @@ from django.db.models import Count
 from django.utils import timezone
 
 from conversations.domain import runs as states
+from conversations.domain.attachments import shown_attachment
 from conversations.domain.errors import Conflict, NotFound
 from conversations.domain.events import AssistantText, Info, Payload, TurnSeparator, UserMessage
 from conversations.domain.jsontext import dump_json, load_json
@@ -24,6 +26,7 @@ from conversations.domain.turns import NewTurn
 from conversations.models import DraftChunk, Run, Session, ToolCall
 
 from .append import Appended, NewEvent, Row, append
+from .attachments import attachment_block, list_attachments, note_sent, read_uuids
 from .drafts import Chunk, append_draft_chunks
 from .journal import StoredEvent, get_chat_events
 from .turns import MAX_PAGE
@@ -108,22 +111,41 @@ def lock_session(session_pk: int) -> bool:
 
 def append_user_turn(run: Run, session: Session, text: str) -> Appended:
     """Make the run's message a turn and a row; the run notes which, unsaved. What
-    no database can hold in a text column is kept exactly in the turn's blocks."""
+    no database can hold in a text column is kept exactly in the turn's blocks, and
+    there, before the text, stands what is attached."""
     content = storable(text)
-    blocks = None if is_storable(text) else dump_json([{"type": "text", "text": text}])
+    attachments = list_attachments(session.pk, uuids) if (uuids := read_uuids(run)) else []
+    references = [attachment_block(attachment) for attachment in attachments]
+    message = UserMessage(
+        text=content,
+        client_id=run.client_id,
+        attachments=[shown_attachment(block) for block in references],
+    )
     appended = append(
         session.pk,
         session_uuid=session.uuid,
         turns=[
             NewTurn(
-                role="user", content=content, blocks=blocks, token_count=estimate_tokens(content)
+                role="user",
+                content=content,
+                blocks=_user_blocks(references, text),
+                token_count=estimate_tokens(content) + sum(a.tokens for a in attachments),
             )
         ],
-        events=[NewEvent(payload=UserMessage(text=content, client_id=run.client_id), new=0)],
+        events=[NewEvent(payload=message, new=0)],
     )
     run.user_turn = appended.turns[0]
     run.user_seq = appended.rows[0].seq if appended.rows else None
+    if attachments:
+        note_sent(attachments, turn=run.user_turn)
     return appended
+
+
+def _user_blocks(references: list[dict[str, Any]], text: str) -> str | None:
+    if not references and is_storable(text):
+        return None
+    said = [{"type": "text", "text": text}] if text.strip() or not references else []
+    return dump_json([*references, *said])
 
 
 def message_text(run: Run) -> str:

@@ -136,7 +136,13 @@ class Runtime:
         self.owner.close()
 
     async def send(
-        self, session: Session, *, client_id: str, text: str, user_pk: int | None
+        self,
+        session: Session,
+        *,
+        client_id: str,
+        text: str,
+        user_pk: int | None,
+        attachments: Sequence[str] = (),
     ) -> Accepted:
         """Accept a person's message (see ``archive.runs.accept_message``) and see
         that it is answered. Returns when it is on disk."""
@@ -148,6 +154,7 @@ class Runtime:
             user_pk=user_pk,
             max_queued=self.options.max_queued,
             owner=self.owner.id,
+            attachments=attachments,
         )
         self.publish_rows(session.pk, accepted.rows, title=accepted.title)
         self._make_way(session.pk)
