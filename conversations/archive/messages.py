@@ -22,6 +22,7 @@ from conversations.models import Rewind, Run, Session, Turn
 
 from .append import Appended, Row
 from .attachments import attachment_block, check_attachments, list_attachments, read_uuids
+from .locks import lock_session
 from .rewinds import (
     Rewound,
     append_rewind,
@@ -29,7 +30,7 @@ from .rewinds import (
     first_seq_of_answer,
     is_rewound,
 )
-from .runs import Claimed, append_user_turn, lock_session, make_claimed, message_text
+from .runs import Claimed, append_user_turn, make_claimed, message_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -325,8 +326,15 @@ def continue_run(session: Session, *, client_id: str, user_pk: int | None) -> Ac
 
 def refuse_busy(session_pk: int) -> None:
     """Raises Conflict while a run is active or waits."""
-    if Run.objects.filter(session=session_pk, state__in=(*ACTIVE_STATES, QUEUED)).exists():
-        raise Conflict("An answer is being written. Stop it first.", code="session_busy")
+    runs = Run.objects.filter(session=session_pk, state__in=(*ACTIVE_STATES, QUEUED))
+    found = runs.order_by("pk").values_list("state", flat=True)[:1]
+    for state in found:
+        raise Conflict(
+            "A call of a tool waits for your approval. Answer it, or stop the run first."
+            if state == states.WAITING_APPROVAL
+            else "An answer is being written. Stop it first.",
+            code="session_busy",
+        )
 
 
 def _require_active_user_turn(session: Session, number: int) -> None:
