@@ -177,6 +177,9 @@ class Environment:
         self.snapshot_max_bytes: int = env.int(
             "LOOM_SNAPSHOT_MAX_BYTES", 1_000_000_000, validate=positive
         )
+        self.max_read_bytes: int = env.int(
+            "LOOM_MAX_READ_BYTES", 10_000_000, validate=Range(min=1000)
+        )
         self.snapshot_max_files: int = env.int("LOOM_SNAPSHOT_MAX_FILES", 50_000, validate=positive)
 
     def _read_transcript_settings(self, env: Env, positive: Range) -> None:

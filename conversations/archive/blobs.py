@@ -38,28 +38,7 @@ def read_blob(digest: str) -> bytes:
 
 
 def has_blob(digest: str) -> bool:
-    """False too for what is no digest."""
-    try:
-        return blob_path(digest).exists()
-    except NotFound:
-        return False
-
-
-def size_of_blob(digest: str) -> int:
-    """Bytes. Raises NotFound where there is none."""
-    try:
-        return blob_path(digest).stat().st_size
-    except FileNotFoundError as error:
-        raise NotFound("This content is not kept any more.") from error
-
-
-def touch_blob(digest: str) -> bool:
-    """Say that the blob is in use, so that it is not removed soon; whether there is one."""
-    try:
-        os.utime(blob_path(digest))
-    except FileNotFoundError:
-        return False
-    return True
+    return blob_path(digest).exists()
 
 
 def blob_path(digest: str) -> Path:
@@ -80,7 +59,7 @@ class Batch:
 
     def put(self, data: bytes) -> str:
         digest = hashlib.sha256(data).hexdigest()
-        if not self._has(digest):
+        if not self.has(digest):
             with self._draft() as (draft, path):
                 draft.write(data)
             self._drafts[digest] = path
@@ -89,25 +68,21 @@ class Batch:
     def copy(self, source: BinaryIO) -> tuple[str, int]:
         """Keep what an open file has from here on, of any size; returns the digest and
         how many bytes it was."""
-        first = source.read(PIECE)
-        if len(first) < PIECE:
-            return self.put(first), len(first)
-        digest, size = hashlib.sha256(first), len(first)
+        digest, size = hashlib.sha256(), 0
         with self._draft() as (draft, path):
-            draft.write(first)
             while piece := source.read(PIECE):
                 digest.update(piece)
                 draft.write(piece)
                 size += len(piece)
         name = digest.hexdigest()
-        if self._has(name):
+        if self.has(name):
             path.unlink()
         else:
             self._drafts[name] = path
         return name, size
 
-    def _has(self, digest: str) -> bool:
-        return digest in self._drafts or touch_blob(digest)
+    def has(self, digest: str) -> bool:
+        return digest in self._drafts or has_blob(digest)
 
     @contextmanager
     def _draft(self) -> Iterator[tuple[BinaryIO, Path]]:
@@ -131,8 +106,7 @@ class Batch:
         folders = set()
         for digest, draft in self._drafts.items():
             path = blob_path(digest)
-            if path.parent not in folders:
-                path.parent.mkdir(mode=0o700, exist_ok=True)
+            path.parent.mkdir(mode=0o700, exist_ok=True)
             os.replace(draft, path)
             folders.add(path.parent)
         for folder in folders:
@@ -155,11 +129,6 @@ def batch() -> Iterator[Batch]:
         kept.keep()
     finally:
         kept.drop()
-
-
-def remove_blob(digest: str) -> None:
-    """Remove a content that nothing refers to."""
-    blob_path(digest).unlink(missing_ok=True)
 
 
 def _sync(path: Path) -> None:

@@ -16,7 +16,6 @@ from conversations.models import Compaction, Run, Session
 
 from .answers import CallRecord, append_call
 from .append import Appended, NewEvent, PreparedEvent, append
-from .locks import lock_session
 from .messages import (
     Accepted,
     create_run,
@@ -26,7 +25,7 @@ from .messages import (
     refuse_busy,
 )
 from .rewinds import is_rewound
-from .runs import Claimed
+from .runs import Claimed, lock_session
 
 UNDONE = "compaction_undone"
 

@@ -236,10 +236,8 @@ def _check_content(
 
 
 def _file_digest(file: int) -> str:
-    digest = hashlib.sha256()
-    while piece := os.read(file, _PIECE):
-        digest.update(piece)
-    return digest.hexdigest()
+    with open(file, "rb", closefd=False) as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _check_stamp(folder: int, place: Place, path: str, before: os.stat_result | None) -> None:

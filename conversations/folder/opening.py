@@ -56,7 +56,7 @@ def open_folder(place: Place, *, create: bool = False) -> Iterator[int]:
     folder = os.open(place.root, _FOLDER)
     try:
         for name in place.parts:
-            below = _enter(folder, name, create=create)
+            below = enter(folder, name, create=create)
             os.close(folder)
             folder = below
             _check_not_data(folder, place)
@@ -72,7 +72,8 @@ def _check_not_data(folder: int, place: Place) -> None:
             raise OutsideFolder(f"{shown(place.path)} belongs to this server.")
 
 
-def _enter(folder: int, name: str, *, create: bool) -> int:
+def enter(folder: int, name: str, *, create: bool = False) -> int:
+    """The descriptor of a folder's folder."""
     try:
         return os.open(name, _FOLDER, dir_fd=folder)
     except FileNotFoundError:

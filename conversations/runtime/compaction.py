@@ -134,15 +134,8 @@ class CompactionExecution:
     def stop(self) -> None:
         self._stop.set()
 
-    def leave(self) -> None:
-        self.stop()
-
-    async def notice_decisions(self) -> None:
-        """A summary asks nobody."""
-
-    def snapshots(self) -> list[dict[str, Any]]:
+    def flush(self) -> None:
         """There is no draft of a summary."""
-        return []
 
     @property
     def elapsed_ms(self) -> int:

@@ -35,3 +35,31 @@ class Arguments:
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise BadArgument(f"'{name}' must be a whole number from 1 on.")
         return min(value, 10**15)
+
+    def exact(self, *names: str) -> str | None:
+        """The text as it was sent, under the first of these names that is there."""
+        name = next((name for name in names if self.values.get(name) is not None), None)
+        if name is None:
+            return None
+        value = self.values[name]
+        if not isinstance(value, str):
+            raise BadArgument(f"'{name}' must be a text.")
+        return value
+
+    def path(self, name: str, *others: str, default: str | None = None) -> str:
+        """A path as it was sent; names of files may begin or end with a space."""
+        value = self.exact(name, *others)
+        if value is None or not value.strip():
+            value = default
+        if value is None:
+            raise BadArgument(f"'{name}' must be a path inside the workspace's folder.")
+        return value
+
+    def flag(self, name: str) -> bool:
+        """Whether it is given and true."""
+        value = self.values.get(name)
+        if isinstance(value, str) and value.strip().lower() in ("true", "false", ""):
+            return value.strip().lower() == "true"
+        if value is not None and not isinstance(value, bool):
+            raise BadArgument(f"'{name}' must be true or false.")
+        return bool(value)

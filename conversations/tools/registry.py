@@ -1,13 +1,40 @@
 """The tools of this product, by name, and which of them are on offer where."""
 
+from typing import Any
+
 from conversations.domain.tool_calls import CHANGES
 from conversations.domain.tool_policy import ToolScope
 
-from . import conversation_recall, load_skill, session_state
-from .tool import Tool
+from . import (
+    conversation_recall,
+    delete_file,
+    edit_file,
+    glob_files,
+    list_files,
+    load_skill,
+    move_file,
+    read_file,
+    search_files,
+    session_state,
+    write_file,
+)
+from .tool import Tool, ToolContext, ToolResult
 
 TOOLS: dict[str, Tool] = {
-    tool.name: tool for tool in (conversation_recall.TOOL, load_skill.TOOL, session_state.TOOL)
+    tool.name: tool
+    for tool in (
+        conversation_recall.TOOL,
+        delete_file.TOOL,
+        edit_file.TOOL,
+        glob_files.TOOL,
+        list_files.TOOL,
+        load_skill.TOOL,
+        move_file.TOOL,
+        read_file.TOOL,
+        search_files.TOOL,
+        session_state.TOOL,
+        write_file.TOOL,
+    )
 }
 
 
@@ -29,3 +56,14 @@ def find_tool(name: str, scope: ToolScope) -> Tool | None:
     """The tool, if it is on offer."""
     tool = TOOLS.get(name)
     return tool if tool is not None and is_offered(tool, scope) else None
+
+
+async def run_tool(context: ToolContext, name: str, arguments: Any) -> ToolResult:
+    """Carry out a call. A tool that does not exist is an error result, which the
+    model reads, and never the end of the run."""
+    tool = find_tool(name, context.scope)
+    if tool is None:
+        return ToolResult(ok=False, output=f"There is no tool named {name!r} here.")
+    if not isinstance(arguments, dict):
+        return ToolResult(ok=False, output="The arguments of the call are not an object.")
+    return await tool.run(context, arguments)

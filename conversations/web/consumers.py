@@ -30,7 +30,7 @@ from conversations.runtime.frames import Frame, dump_frame
 from conversations.runtime.hub import Subscriber
 
 from .access import SignedOut, get_session_for, recheck_access
-from .forms import check_attachment_ids, check_client_id, check_message_text
+from .forms import check_client_id, check_message_text
 
 logger = logging.getLogger(__name__)
 
@@ -106,22 +106,15 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
 
     async def send_message(self, frame: Frame) -> None:
         client_id = check_client_id(frame.get("client_id"))
-        attachments = check_attachment_ids(frame.get("attachments") or [])
-        text = check_message_text(frame.get("text"), may_be_empty=bool(attachments))
+        text = check_message_text(frame.get("text"))
         session = await self._authorised(WRITE)
         await self._acknowledge(
-            self.runtime.send(
-                session,
-                client_id=client_id,
-                text=text,
-                user_pk=self._user_pk,
-                attachments=attachments,
-            )
+            self.runtime.send(session, client_id=client_id, text=text, user_pk=self._user_pk)
         )
 
     async def edit_message(self, frame: Frame) -> None:
         client_id = check_client_id(frame.get("client_id"))
-        text = check_message_text(frame.get("text"), may_be_empty=True)
+        text = check_message_text(frame.get("text"))
         session = await self._authorised(WRITE)
         await self._acknowledge(
             self.runtime.edit(

@@ -91,7 +91,6 @@ const FRAMES = {
     if (!addRows(rows)) sync();
   },
   draft: writeDraft,
-  call: () => {},
   state: showState,
   queue: ({ items }) => showQueue(items),
   rewound: (frame) => {

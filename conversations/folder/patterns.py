@@ -1,0 +1,97 @@
+"""Patterns for paths: ``*.py``, ``src/**/test_*.py``, ``*.{js,css}``.
+
+A path is matched name by name, and a name never in more than about the square of its
+length: patterns come from models and from files that anybody wrote, and one that would
+keep the server busy must not exist.
+"""
+
+import fnmatch
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from conversations.domain.errors import Rejected
+
+PATTERN_CHARS = 1000
+ALTERNATIVES = 64
+"""Into which the braces of one pattern may unfold."""
+
+type Segment = re.Pattern[str] | None
+"""What one name has to match; None: any number of names (``**``)."""
+
+_BRACES = re.compile(r"\{([^{}]*)\}")
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """``matches`` takes the names of a path. A pattern without a slash is for names in
+    every folder."""
+
+    alternatives: tuple[tuple[Segment, ...], ...]
+
+    def matches(self, parts: Sequence[str]) -> bool:
+        return any(match_segments(segments, parts) for segments in self.alternatives)
+
+
+def read_pattern(text: str) -> Pattern:
+    """Raises Rejected for what cannot be a pattern here."""
+    if not text.strip() or len(text) > PATTERN_CHARS:
+        raise Rejected(f"A pattern has 1 to {PATTERN_CHARS} characters, such as '**/*.py'.")
+    if ".." in text.split("/"):
+        raise Rejected("A pattern cannot lead upwards with '..'; give the folder as 'path'.")
+    return Pattern(tuple(map(_read_alternative, _unfold(text.removeprefix("./")))))
+
+
+def read_segments(text: str) -> tuple[Segment, ...]:
+    """The names of a pattern between its slashes."""
+    return tuple(None if name == "**" else _read_name(name) for name in text.split("/") if name)
+
+
+def match_segments(segments: Sequence[Segment], parts: Sequence[str]) -> bool:
+    """``**`` at the end stands for something below, not for the folder itself."""
+    places = {0}
+    for segment in segments:
+        if segment is None:
+            places = set(range(min(places), len(parts) + 1))
+        else:
+            places = {at + 1 for at in places if at < len(parts) and segment.match(parts[at])}
+        if not places:
+            return False
+    if segments and segments[-1] is None:
+        return len(parts) in places and (len(parts) - 1 in places)
+    return len(parts) in places
+
+
+def _read_alternative(text: str) -> tuple[Segment, ...]:
+    segments = read_segments(text)
+    return segments if "/" in text else (None, *segments)
+
+
+def _unfold(text: str) -> Iterator[str]:
+    """The pattern with each choice in braces made."""
+    waiting, count = [text], 0
+    while waiting:
+        text = waiting.pop()
+        found = _BRACES.search(text)
+        if found is None:
+            yield text
+            continue
+        choices = found[1].split(",")
+        count += len(choices)
+        if count > ALTERNATIVES:
+            raise Rejected(f"The braces of a pattern stand for at most {ALTERNATIVES} choices.")
+        waiting += [text[: found.start()] + choice + text[found.end() :] for choice in choices]
+
+
+@lru_cache(maxsize=1024)
+def _read_name(text: str) -> re.Pattern[str]:
+    """A ``*`` takes the shortest run that fits and is never tried again: that is how
+    ``fnmatch`` writes it, with atomic groups."""
+    plain = text.replace("[^", "[!")
+    return re.compile(fnmatch.translate(_ESCAPED.sub(_in_brackets, plain)))
+
+
+def _in_brackets(found: re.Match[str]) -> str:
+    return f"[{found[1]}]" if found[1] in "*?[" else found[1]

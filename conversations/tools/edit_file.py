@@ -1,0 +1,148 @@
+"""``edit_file``: one text in a file of the workspace is replaced by another."""
+
+from pathlib import Path
+
+from conversations.changes.apply import Put
+from conversations.domain.errors import Rejected
+from conversations.domain.tool_calls import CHANGES
+from conversations.folder.paths import shown
+from conversations.folder.text_files import NotEncodable, TextFile, split_lines, to_bytes
+
+from .arguments import Arguments, BadArgument
+from .files.calls import Prepared, changing, planning
+from .files.diffs import unified_diff
+from .files.edits import Match, describe_nearest, find_match, line_of, replace_spans
+from .files.texts import check_writable, count_text, numbered, read_whole
+from .tool import Tool
+
+AROUND, SNIPPET_LINES = 3, 40
+NAMED = 20
+"""Places whose lines are named."""
+
+SHOWN = 4
+"""Places that are shown with the lines around them, when it is not clear which is meant."""
+
+
+def prepare(root: Path, arguments: Arguments) -> Prepared:
+    path = arguments.path("path", "file_path")
+    old = arguments.exact("old_text", "old_string")
+    new = arguments.exact("new_text", "new_string")
+    if not old or new is None:
+        raise BadArgument(
+            "'old_text' must be the text to replace and 'new_text' what to put there."
+            " To write a whole file use write_file."
+        )
+    if old == new:
+        raise BadArgument("'old_text' and 'new_text' are the same: there is nothing to change.")
+    there = read_whole(root, path)
+    if there.text is None:
+        raise Rejected(f"{shown(path)} is binary and cannot be edited as text.")
+    check_writable(there.found)
+    match = _choose(path, there.text, old, new, every=arguments.flag("replace_all"))
+    text = replace_spans(there.text.text, match.spans)
+    return Prepared(
+        actions=(Put(path=path, data=_encode(path, text, there.text), expect=there.digest),),
+        summary=f"Edit {shown(path)}",
+        output=_describe(path, match, text),
+        diff=unified_diff(path, there.text.text, text),
+        note=f"Found apart from {match.drift}." if match.drift else "",
+        basis=there.digest,
+    )
+
+
+def _choose(path: str, file: TextFile, old: str, new: str, *, every: bool) -> Match:
+    """The places to replace. Raises BadArgument with what to send instead."""
+    match = find_match(file, old, new)
+    if not match.spans:
+        raise BadArgument(_say_missing(path, file, old))
+    if len(match.spans) == 1 or (every and not match.drift):
+        return match
+    raise BadArgument(_say_several(path, file, match, every=every))
+
+
+def _say_missing(path: str, file: TextFile, old: str) -> str:
+    if not file.text:
+        return f"{shown(path)} is empty. Use write_file."
+    nearest = describe_nearest(file, old)
+    hint = nearest or "Nothing in it is like that text; read the file again."
+    return f"'old_text' is not in {shown(path)}.\n{hint}"
+
+
+def _say_several(path: str, file: TextFile, match: Match, *, every: bool) -> str:
+    numbers = [line_of(file.text, span.start) for span in match.spans]
+    if match.drift:
+        ask = "Send it exactly as the file has it"
+        how = f"'old_text' is not in {shown(path)}; apart from {match.drift}, it"
+    else:
+        ask = "Send more of the lines around the one that is meant, or replace_all"
+        how = "'old_text'"
+    where = f"{how} is there {len(numbers)} times, in lines {_list(numbers)}. {ask}."
+    lines = file.lines
+    shown_places = [
+        numbered(lines[max(0, number - 2) : number + 1], max(1, number - 1))
+        for number in numbers[:SHOWN]
+    ]
+    return "\n--\n".join([where, *shown_places])
+
+
+def _encode(path: str, text: str, like: TextFile) -> bytes:
+    try:
+        return to_bytes(text, like)
+    except NotEncodable as error:
+        raise Rejected(
+            f"{shown(path)} cannot hold the new text: {error}. To change its encoding, write"
+            " the whole file as UTF-8 with write_file."
+        ) from error
+
+
+def _describe(path: str, match: Match, text: str) -> str:
+    """What was done, and the lines around the first place as they are now."""
+    starts, grown = [], 0
+    for span in match.spans:
+        starts.append(span.start + grown)
+        grown += len(span.text) - (span.end - span.start)
+    numbers = [line_of(text, start) for start in starts]
+    at = f"line {numbers[0]}" if len(numbers) == 1 else f"lines {_list(numbers)}"
+    drift = f" It was found apart from {match.drift}." if match.drift else ""
+    head = f"Edited {shown(path)}: {count_text(len(numbers), 'place')} ({at}).{drift}"
+    lines = split_lines(text)
+    first = max(1, numbers[0] - AROUND)
+    height = match.spans[0].text.count("\n") + 1 + AROUND
+    last = min(numbers[0] - 1 + height, first - 1 + SNIPPET_LINES)
+    return "\n".join([head, numbered(lines[first - 1 : last], first)]).rstrip("\n")
+
+
+def _list(numbers: list[int]) -> str:
+    more = f" and {len(numbers) - NAMED} more" if len(numbers) > NAMED else ""
+    return ", ".join(map(str, numbers[:NAMED])) + more
+
+
+TOOL = Tool(
+    name="edit_file",
+    description=(
+        "Replace a text in a file of the workspace. 'old_text' has to be in the file exactly"
+        " once, spaces and line breaks included, without the line numbers of read_file; give"
+        " enough of the lines around it to be unique, or 'replace_all'. Where nothing matches"
+        " exactly, one place that differs only in spacing, typographic quotes or newlines is"
+        " taken, and the result says so. The file keeps its encoding and newlines."
+    ),
+    input_schema={
+        "type": "object",
+        "properties": {
+            "path": {
+                "type": "string",
+                "description": "Relative to the workspace's folder, or absolute inside it.",
+            },
+            "old_text": {"type": "string", "description": "What is there now."},
+            "new_text": {"type": "string", "description": "What is to be there; may be empty."},
+            "replace_all": {
+                "type": "boolean",
+                "description": "Replace every occurrence. Default false.",
+            },
+        },
+        "required": ["path", "old_text", "new_text"],
+    },
+    run=changing(prepare),
+    plan=planning(prepare),
+    effect=CHANGES,
+)

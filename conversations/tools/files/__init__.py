@@ -1,0 +1,1 @@
+"""What the tools for files have in common."""

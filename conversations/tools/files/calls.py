@@ -1,0 +1,92 @@
+"""How a call of a file tool is carried out: off the event loop, with sentences for what
+cannot be done; and if it changes something, prepared first, and only then applied."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from conversations.changes.apply import Author, FileAction, apply_changes
+from conversations.domain.approvals import Plan
+from conversations.domain.errors import Rejected
+from conversations.domain.tool_calls import CHANGES, READS
+from conversations.tools.arguments import Arguments, BadArgument
+from conversations.tools.tool import Planning, Run, ToolContext, ToolResult
+
+KIND, KIND_LABEL = "files", "changes of files"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """What a call would do. ``basis`` stands for the files that this was made from.
+    Without ``actions`` there is nothing to do."""
+
+    actions: tuple[FileAction, ...]
+    summary: str
+    output: str
+    basis: str
+    diff: str = ""
+    note: str = ""
+
+
+type Prepare = Callable[[Path, Arguments], Prepared]
+"""Looks at the folder and changes nothing. Raises BadArgument or Rejected."""
+
+
+def reading(look: Callable[[Path, Arguments], str]) -> Run:
+    """A tool that gives text about the folder."""
+
+    async def run(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
+        try:
+            output = await asyncio.to_thread(look, context.root, Arguments(arguments))
+        except (BadArgument, Rejected) as error:
+            return ToolResult(ok=False, output=str(error))
+        return ToolResult(ok=True, output=output)
+
+    return run
+
+
+def planning(prepare: Prepare) -> Planning:
+    async def plan(context: ToolContext, arguments: dict[str, Any]) -> Plan | ToolResult:
+        try:
+            prepared = await asyncio.to_thread(prepare, context.root, Arguments(arguments))
+        except (BadArgument, Rejected) as error:
+            return ToolResult(ok=False, output=str(error))
+        return Plan(
+            effect=CHANGES if prepared.actions else READS,
+            summary=prepared.summary,
+            diff=prepared.diff,
+            note=prepared.note,
+            kind_key=KIND,
+            kind_label=KIND_LABEL,
+            basis=prepared.basis,
+        )
+
+    return plan
+
+
+def changing(prepare: Prepare) -> Run:
+    async def run(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
+        try:
+            prepared = await asyncio.to_thread(prepare, context.root, Arguments(arguments))
+            if context.basis and context.basis != prepared.basis:
+                return ToolResult(ok=False, output=CHANGED_SINCE)
+            await _apply(context, prepared)
+        except (BadArgument, Rejected) as error:
+            return ToolResult(ok=False, output=str(error))
+        return ToolResult(ok=True, output=prepared.output, diff=prepared.diff)
+
+    return run
+
+
+CHANGED_SINCE = (
+    "Nothing was done: the file was changed after this call was shown to a person for"
+    " approval. Read it again, and repeat the call if it is still right."
+)
+
+
+async def _apply(context: ToolContext, prepared: Prepared) -> None:
+    author = Author(session_pk=context.session_pk, run_pk=context.run_pk, call_pk=context.call_pk)
+    if prepared.actions:
+        await apply_changes(context.root, prepared.actions, author=author, write=context.write)

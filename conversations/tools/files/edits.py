@@ -1,0 +1,202 @@
+"""Finding the place of a text that is to be replaced: as it stands, or nearly so.
+
+Models copy text imperfectly: with other newlines, with typographic quotes made plain,
+without the space at the end of lines, with other indentation. Each of these is looked
+for in that order, and taken only if it leads to exactly one place.
+"""
+
+import difflib
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from conversations.folder.text_files import CRLF, LF, TextFile
+
+from .texts import cut
+
+NEAREST, NEAR_LINES = 2, 12
+"""Places that a failed search shows, and lines of each."""
+
+MOST_SCANNED = 3000
+"""Lines that are compared letter by letter."""
+
+_TYPOGRAPHIC = str.maketrans(
+    "‘’‚‛“”„‟′″‐‑‒–—−\u00a0\u2002\u2003\u2009\u202f", "''''\"\"\"\"'\"------     "
+)
+_SPACE = re.compile(r"\s+")
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Characters of the file's text, and what to put there."""
+
+    start: int
+    end: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Match:
+    """``drift`` says how the file differs from what was looked for, empty: not at all
+    (or by newlines only)."""
+
+    spans: list[Span]
+    drift: str = ""
+
+
+def find_match(file: TextFile, old: str, new: str) -> Match:
+    """All places of ``old``, each with the text that replaces it."""
+    new = new.replace(CRLF, LF).replace(LF, file.newline)
+    text = file.text
+    if starts := list(_find_all(text, old)):
+        return Match(spans=[Span(at, at + len(old), new) for at in starts])
+    plain, wanted = text.replace(CRLF, LF), old.replace(CRLF, LF)
+    to_file = _offsets(text)
+    if starts := list(_find_all(plain, wanted)):
+        return Match(spans=[Span(to_file(at), to_file(at + len(wanted)), new) for at in starts])
+    starts = list(_find_all(plain.translate(_TYPOGRAPHIC), wanted.translate(_TYPOGRAPHIC)))
+    if starts:
+        spans = [Span(to_file(at), to_file(at + len(wanted)), new) for at in starts]
+        return Match(spans=spans, drift="typographic quotes, dashes or spaces")
+    for drift, plain_line in _DRIFTS:
+        if spans := list(_find_lines(file, wanted, new, plain_line)):
+            return Match(spans=spans, drift=drift)
+    return Match(spans=[])
+
+
+def replace_spans(text: str, spans: list[Span]) -> str:
+    pieces, at = [], 0
+    for span in spans:
+        pieces += [text[at : span.start], span.text]
+        at = span.end
+    return "".join([*pieces, text[at:]])
+
+
+def line_of(text: str, offset: int) -> int:
+    """The number, from 1, of the line that the character is in."""
+    return text.count(LF, 0, offset) + 1
+
+
+def describe_nearest(file: TextFile, old: str) -> str:
+    """What in the file is most like the text, line by line; empty if nothing is."""
+    wanted = old.replace(CRLF, LF).strip(LF).split(LF)[:NEAR_LINES]
+    lines = file.lines
+    return "\n".join(
+        _describe(lines[start : start + len(wanted)], wanted, start)
+        for start in _nearest(lines, wanted)
+    )
+
+
+def _find_all(text: str, wanted: str) -> Iterator[int]:
+    at = text.find(wanted)
+    while at >= 0:
+        yield at
+        at = text.find(wanted, at + len(wanted))
+
+
+def _offsets(text: str) -> Callable[[int], int]:
+    """From places in the text with plain newlines to places in the text."""
+    ends = [found.start() - count for count, found in enumerate(re.finditer(CRLF, text))]
+    return lambda at: at + bisect_left(ends, at)
+
+
+def _line_end(line: str) -> str:
+    return line.rstrip()
+
+
+def _line_words(line: str) -> str:
+    return _SPACE.sub(" ", line.translate(_TYPOGRAPHIC)).strip()
+
+
+_DRIFTS: tuple[tuple[str, Callable[[str], str]], ...] = (
+    ("space at the end of lines", _line_end),
+    ("indentation or spacing", _line_words),
+)
+
+
+def _find_lines(file: TextFile, old: str, new: str, plain: Callable[[str], str]) -> Iterator[Span]:
+    """Whole lines that are the same once they are made plain."""
+    old, new = _without_ends(old, new.replace(CRLF, LF))
+    wanted = old.split(LF)
+    keys = [plain(line) for line in wanted]
+    if not any(keys):
+        return
+    lines = file.text.split(LF)
+    plain_lines = [plain(line) for line in lines]
+    starts = [0]
+    for line in lines:
+        starts.append(starts[-1] + len(line) + 1)
+    at = 0
+    while at + len(keys) <= len(lines):
+        if plain_lines[at] == keys[0] and plain_lines[at : at + len(keys)] == keys:
+            found = lines[at : at + len(keys)]
+            end = starts[at + len(keys)] - 1
+            end -= found[-1].endswith("\r")
+            yield Span(starts[at], end, _reindent(new, wanted, found, file.newline))
+            at += len(keys)
+        else:
+            at += 1
+
+
+def _without_ends(old: str, new: str) -> tuple[str, str]:
+    """Without the blank lines that both have at an end; the old one without any."""
+    while old.startswith(LF) and new.startswith(LF):
+        old, new = old[1:], new[1:]
+    while old.endswith(LF) and new.endswith(LF):
+        old, new = old[:-1], new[:-1]
+    return old.strip(LF), new
+
+
+def _reindent(new: str, wanted: list[str], found: list[str], newline: str) -> str:
+    """The new lines with the indentation that the file has where the old ones had theirs."""
+    known: dict[str, str] = {}
+    for asked, there in zip(wanted, found, strict=True):
+        if asked.strip():
+            known.setdefault(_indent(asked), _indent(there))
+    return newline.join(_indented(line, known) for line in new.split(LF))
+
+
+def _indented(line: str, known: dict[str, str]) -> str:
+    own = _indent(line)
+    if not line.strip() or own in known:
+        return known.get(own, own) + line[len(own) :]
+    outer = max((indent for indent in known if own.startswith(indent)), key=len, default=None)
+    if outer is None:
+        return line
+    deeper = own[len(outer) :]
+    if "\t" in known[outer] and set(deeper) <= {" "}:
+        deeper = "\t" * max(1, round(len(deeper) / 4))
+    return known[outer] + deeper + line[len(own) :]
+
+
+def _indent(line: str) -> str:
+    return line[: len(line) - len(line.lstrip(" \t"))]
+
+
+def _nearest(lines: list[str], wanted: list[str]) -> list[int]:
+    """Where the windows begin that share the most lines; else that hold the line most
+    like the longest one."""
+    keys = [_line_words(line) for line in wanted]
+    known = {key: place for place, key in reversed(list(enumerate(keys))) if len(key) > 2}
+    scores: dict[int, int] = {}
+    for number, line in enumerate(lines):
+        place = known.get(_line_words(line))
+        if place is not None:
+            start = max(0, number - place)
+            scores[start] = scores.get(start, 0) + 1
+    best = sorted(scores, key=lambda start: (-scores[start], start))[:NEAREST]
+    return sorted(best) or _most_alike(lines[:MOST_SCANNED], keys)
+
+
+def _most_alike(lines: list[str], keys: list[str]) -> list[int]:
+    longest = max(range(len(keys)), key=lambda place: len(keys[place]))
+    plain = [_line_words(line)[:200] for line in lines]
+    found = difflib.get_close_matches(keys[longest][:200], plain, n=1, cutoff=0.6)
+    return [max(0, plain.index(text) - longest) for text in found]
+
+
+def _describe(found: list[str], wanted: list[str], start: int) -> str:
+    head = f"Lines {start + 1}–{start + len(found)} are like it (- your text, + the file):"
+    asked, there = ([cut(line.rstrip(), 300) for line in side] for side in (wanted, found))
+    return "\n".join([head, *(line for line in difflib.ndiff(asked, there) if line[0] != "?")])

@@ -1,0 +1,75 @@
+"""``glob_files``: files of the workspace whose path matches a pattern, newest first."""
+
+import time
+from heapq import nlargest
+from pathlib import Path
+
+from conversations.folder.confined import FOLDER, LINK, stat_file
+from conversations.folder.paths import shown
+from conversations.folder.patterns import read_pattern
+from conversations.folder.walking import Walk
+
+from .arguments import Arguments, BadArgument
+from .files.calls import reading
+from .files.texts import count_text, size_text
+from .files.walks import describe_walk
+from .tool import Tool
+
+MAX_FILES = 200
+SECONDS = 15
+
+
+def look(root: Path, arguments: Arguments) -> str:
+    path = arguments.path("path", default=".")
+    pattern = read_pattern(arguments.path("pattern"))
+    start = stat_file(root, path)
+    if start is not None and start.kind != FOLDER:
+        raise BadArgument("'path' must be a folder.")
+    depth = 0 if start is None or start.path == "." else start.path.count("/") + 1
+    walk = Walk(
+        root=root,
+        path=path,
+        with_ignored=arguments.flag("include_ignored"),
+        deadline=time.monotonic() + SECONDS,
+    )
+    found = [
+        entry
+        for entry in walk.entries()
+        if entry.kind not in (FOLDER, LINK) and pattern.matches(entry.path.split("/")[depth:])
+    ]
+    newest = nlargest(MAX_FILES, found, key=lambda entry: (entry.mtime_ns, entry.path))
+    lines = [f"{shown(entry.path)}  {size_text(entry.size)}" for entry in newest]
+    if not found:
+        lines.append("No file matches.")
+    elif len(found) > MAX_FILES:
+        rest = count_text(len(found) - MAX_FILES, "older file")
+        lines.append(f"[And {rest}; choose a folder or a narrower pattern.]")
+    return "\n".join([*lines, *describe_walk(walk)])
+
+
+TOOL = Tool(
+    name="glob_files",
+    description=(
+        "Find files of the workspace by a pattern for their path, newest first, at most"
+        f" {MAX_FILES}. '*' and '?' stay within a name, '**' stands for any folders, {{a,b}} for"
+        " one of several: '**/*.py', 'src/**/test_*.{js,ts}'. A pattern without '/' is for"
+        " names in every folder. What git ignores and folders such as node_modules are left"
+        " out and named, and links are not followed."
+    ),
+    input_schema={
+        "type": "object",
+        "properties": {
+            "pattern": {"type": "string", "description": "The pattern, relative to 'path'."},
+            "path": {
+                "type": "string",
+                "description": "The folder to look in. Default: the workspace's folder.",
+            },
+            "include_ignored": {
+                "type": "boolean",
+                "description": "Also what git ignores, and heavy folders. Default false.",
+            },
+        },
+        "required": ["pattern"],
+    },
+    run=reading(look),
+)

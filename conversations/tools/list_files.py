@@ -1,0 +1,93 @@
+"""``list_files``: what lies in a folder of the workspace."""
+
+import time
+from itertools import dropwhile, islice
+from pathlib import Path
+
+from conversations.domain.errors import Rejected
+from conversations.folder.confined import FILE, FOLDER, LINK, Found, stat_file
+from conversations.folder.paths import find_place, shown
+from conversations.folder.searching import path_order
+from conversations.folder.walking import Walk
+
+from .arguments import Arguments
+from .files.calls import reading
+from .files.texts import size_text
+from .files.walks import describe_walk, make_cursor, read_cursor
+from .tool import Tool
+
+MAX_ENTRIES = 500
+MAX_DEPTH = 10
+SECONDS = 10
+
+
+def look(root: Path, arguments: Arguments) -> str:
+    path = arguments.path("path", default=".")
+    depth = min(arguments.number("depth") or 1, MAX_DEPTH)
+    found = stat_file(root, path)
+    if found is not None and found.kind != FOLDER:
+        raise Rejected(f"{shown(path)} is no folder: {_describe(root, found)}.")
+    # One folder is shown as it is; in a tree, what git ignores would be in the way.
+    walk = Walk(
+        root=root,
+        path=path,
+        with_ignored=depth == 1,
+        max_depth=depth,
+        deadline=time.monotonic() + SECONDS,
+    )
+    after = path_order(read_cursor(arguments.text("cursor")))
+    entries = dropwhile(lambda entry: path_order(entry.path) <= after, walk.entries())
+    page = list(islice(entries, MAX_ENTRIES + 1))
+    lines = [_describe(root, entry) for entry in page[:MAX_ENTRIES]]
+    if not page:
+        lines.append("There is nothing more." if after != [b""] else f"{shown(path)} is empty.")
+    if len(page) > MAX_ENTRIES:
+        cursor = make_cursor(page[MAX_ENTRIES - 1].path)
+        lines.append(f'More: call again with the same arguments and cursor="{cursor}".')
+    return "\n".join([*lines, *describe_walk(walk)])
+
+
+def _describe(root: Path, entry: Found) -> str:
+    name = shown(entry.path)
+    if entry.kind == FOLDER:
+        return f"{name}/"
+    if entry.kind == FILE:
+        return f"{name}  {size_text(entry.size)}"
+    return f"{name}  {_describe_link(root, entry.path) if entry.kind == LINK else '(special file)'}"
+
+
+def _describe_link(root: Path, path: str) -> str:
+    try:
+        target = find_place(root, path).path
+        return f"-> {shown(target)}" if stat_file(root, path) else f"-> {shown(target)} (missing)"
+    except Rejected:
+        return "-> (outside of the workspace)"
+
+
+TOOL = Tool(
+    name="list_files",
+    description=(
+        "List what lies in a folder of the workspace, sorted by name: folders end in '/', files"
+        f" have their size, links show where they lead. At most {MAX_ENTRIES} entries at once."
+        " With 'depth' above 1 also what lies below, without what git ignores and folders such"
+        " as node_modules. To find files by name use glob_files."
+    ),
+    input_schema={
+        "type": "object",
+        "properties": {
+            "path": {
+                "type": "string",
+                "description": "The folder. Default: the workspace's folder.",
+            },
+            "depth": {
+                "type": "integer",
+                "description": f"Levels of folders, 1 to {MAX_DEPTH}. Default 1.",
+            },
+            "cursor": {
+                "type": "string",
+                "description": "Goes on where an earlier result ended, as it said.",
+            },
+        },
+    },
+    run=reading(look),
+)

@@ -1,0 +1,64 @@
+"""``move_file``: a file or folder of the workspace gets another name or place."""
+
+from pathlib import Path
+
+from conversations.changes.apply import Move
+from conversations.domain.errors import Rejected
+from conversations.domain.tool_calls import CHANGES
+from conversations.folder.confined import FOLDER, Found, stat_file
+from conversations.folder.paths import find_place, is_within, shown
+
+from .arguments import Arguments
+from .files.calls import Prepared, changing, planning
+from .tool import Tool
+
+
+def prepare(root: Path, arguments: Arguments) -> Prepared:
+    source = arguments.path("source", "path", "from")
+    target = arguments.path("destination", "target", "to")
+    found = stat_file(root, source, follow_last=False)
+    if found is None:
+        raise Rejected(f"There is no {shown(source)}.")
+    there = stat_file(root, target, follow_last=False)
+    if there is not None and there.identity != found.identity:
+        raise Rejected(_say_taken(target, there))
+    end = find_place(root, target, follow_last=False)
+    start = find_place(root, source, follow_last=False)
+    if start == end:
+        raise Rejected(f"{shown(source)} is there already.")
+    if is_within(end.real, start.real):
+        raise Rejected(f"{shown(source)} cannot be moved into itself.")
+    what = "the folder " if found.kind == FOLDER else ""
+    return Prepared(
+        actions=(Move(source=source, target=target),),
+        summary=f"Move {what}{shown(start.path)} to {shown(end.path)}",
+        output=f"Moved {what}{shown(start.path)} to {shown(end.path)}.",
+        basis=f"{found.identity} {found.size} {found.mtime_ns}",
+    )
+
+
+def _say_taken(target: str, there: Found) -> str:
+    name = shown(target.rstrip("/"))
+    if there.kind == FOLDER:
+        return f"{name} is a folder; give the whole new path, such as {name}/name."
+    return f"There is a {name} already, and nothing is overwritten."
+
+
+TOOL = Tool(
+    name="move_file",
+    description=(
+        "Move or rename a file or a folder of the workspace; folders that are missing are made."
+        " 'destination' is the whole new path, and nothing may be there."
+    ),
+    input_schema={
+        "type": "object",
+        "properties": {
+            "source": {"type": "string", "description": "What to move."},
+            "destination": {"type": "string", "description": "Its new path."},
+        },
+        "required": ["source", "destination"],
+    },
+    run=changing(prepare),
+    plan=planning(prepare),
+    effect=CHANGES,
+)

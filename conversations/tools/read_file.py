@@ -1,0 +1,158 @@
+"""``read_file``: lines of a text file with their numbers; images and PDFs as content."""
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+
+from conversations.archive.attachments import Content, attachment_block, examine, keep_attachment
+from conversations.domain.errors import Rejected
+from conversations.folder.confined import read_bytes
+from conversations.folder.paths import shown
+from conversations.folder.text_files import TextFile, read_text
+
+from .arguments import Arguments, BadArgument
+from .files.texts import count_text, cut, numbered, size_text
+from .tool import Tool, ToolContext, ToolResult
+
+NAME = "read_file"
+MAX_LINES = 2000
+MAX_CHARS = 60_000
+
+_SIGNATURES = (
+    (b"\x89PNG\r\n\x1a\n", "PNG image"),
+    (b"\xff\xd8\xff", "JPEG image"),
+    (b"GIF8", "GIF image"),
+    (b"%PDF-", "PDF"),
+    (b"PK\x03\x04", "zip archive or office document"),
+    (b"\x1f\x8b", "gzip archive"),
+    (b"\x7fELF", "program"),
+    (b"SQLite format 3\0", "SQLite database"),
+)
+_SHOWABLE = ("PNG image", "JPEG image", "GIF image", "WebP image", "PDF")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Picture:
+    """A file that the model gets as content."""
+
+    data: bytes
+    name: str
+    content: Content
+
+
+async def run(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
+    """Carry out a call; see :class:`Tool`."""
+    try:
+        read = await asyncio.to_thread(_read, context.root, Arguments(arguments))
+        if isinstance(read, str):
+            return ToolResult(ok=True, output=read)
+        return await _give(context, read)
+    except (BadArgument, Rejected) as error:
+        return ToolResult(ok=False, output=str(error))
+
+
+async def _give(context: ToolContext, picture: _Picture) -> ToolResult:
+    attachment = await context.write(
+        keep_attachment,
+        context.session_pk,
+        data=picture.data,
+        name=picture.name,
+        user_pk=None,
+        turn=context.call_turn,
+        content=picture.content,
+    )
+    output = f"{shown(picture.name)} is shown below ({size_text(len(picture.data))})."
+    return ToolResult(ok=True, output=output, blocks=[attachment_block(attachment)])
+
+
+def _read(root: Path, arguments: Arguments) -> str | _Picture:
+    path = arguments.path("path", "file_path")
+    offset, limit = arguments.number("offset") or 1, arguments.number("limit") or MAX_LINES
+    content = read_bytes(root, path, limit=settings.LOOM.max_read_bytes)
+    kind = _kind(content.data)
+    if kind in _SHOWABLE:
+        return _examine(path, content.data, is_cut=content.is_cut, kind=kind)
+    file = read_text(content.data, is_cut=content.is_cut)
+    if file is None:
+        what = kind or "binary data"
+        return f"{shown(path)} is no text: {what}, {size_text(content.found.size)}."
+    size = content.found.size if content.is_cut else 0
+    return _show(path, file, offset=offset, limit=min(limit, MAX_LINES), cut_from=size)
+
+
+def _examine(path: str, data: bytes, *, is_cut: bool, kind: str) -> _Picture:
+    if is_cut:
+        limit = size_text(settings.LOOM.max_read_bytes)
+        raise Rejected(f"{shown(path)} is a {kind} of more than {limit}, too large to be shown.")
+    name = path.rpartition("/")[2]
+    return _Picture(data=data, name=name, content=examine(data, name))
+
+
+def _kind(data: bytes) -> str:
+    """What the content is by its first bytes, empty if they say nothing."""
+    if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
+        return "WebP image"
+    return next((kind for start, kind in _SIGNATURES if data.startswith(start)), "")
+
+
+def _show(path: str, file: TextFile, *, offset: int, limit: int, cut_from: int) -> str:
+    lines = file.lines
+    if not lines:
+        return f"{shown(path)} is empty."
+    if offset > len(lines):
+        raise BadArgument(f"{shown(path)} has only {count_text(len(lines), 'line')}.")
+    chosen = _fitting(lines[offset - 1 : offset - 1 + limit])
+    end = offset - 1 + len(chosen)
+    notes = [numbered(chosen, offset)]
+    if end < len(lines):
+        notes.append(f"[Lines {offset}–{end} of {len(lines):,}. Go on with offset={end + 1}.]")
+    if cut_from:
+        read = size_text(settings.LOOM.max_read_bytes)
+        notes.append(
+            f"[The file has {size_text(cut_from)}; only its first {read} are read here."
+            " search_files or a command reaches the rest.]"
+        )
+    if file.encoding != "utf-8":
+        notes.append(f"[Encoding: {file.encoding}.]")
+    return "\n".join(notes)
+
+
+def _fitting(lines: list[str]) -> list[str]:
+    """As many as the answer has room for, one at least."""
+    room = MAX_CHARS
+    for count, line in enumerate(lines):
+        room -= len(cut(line)) + 8
+        if room < 0 and count:
+            return lines[:count]
+    return lines
+
+
+TOOL = Tool(
+    name=NAME,
+    description=(
+        "Read a file of the workspace. Text comes as lines with their numbers (a number and a"
+        f" tab, which are not part of the file), at most {MAX_LINES} lines or"
+        f" {MAX_CHARS:,} characters at once; what is left out is said, with the offset to go on"
+        " with. Images (PNG, JPEG, GIF, WebP) and PDFs are shown to you. Of other binary files"
+        " you get type and size."
+    ),
+    input_schema={
+        "type": "object",
+        "properties": {
+            "path": {
+                "type": "string",
+                "description": "Relative to the workspace's folder, or absolute inside it.",
+            },
+            "offset": {"type": "integer", "description": "First line, from 1. Default 1."},
+            "limit": {
+                "type": "integer",
+                "description": f"How many lines. Default, and at most, {MAX_LINES}.",
+            },
+        },
+        "required": ["path"],
+    },
+    run=run,
+)

@@ -1,0 +1,88 @@
+"""``read_file``: lines with numbers, where to go on, and what is no text."""
+
+from pathlib import Path
+
+import pytest
+
+from conversations.models import Attachment
+from tests.archive.files import image_bytes
+from tests.tools.using import Use, root, use
+
+__all__ = ["root", "use"]
+
+pytestmark = pytest.mark.django_db
+
+
+def test_lines_come_with_their_numbers(use: Use, root: Path) -> None:
+    (root / "a.txt").write_bytes("one\r\n\ntwo\u2028half\nlast".encode())
+    result = use("read_file", path="a.txt")
+    assert result.ok
+    assert result.output == "     1\tone\n     2\t\n     3\ttwo\u2028half\n     4\tlast"
+
+
+def test_a_part_says_where_the_rest_is(use: Use, root: Path) -> None:
+    (root / "a.txt").write_text("".join(f"line {n}\n" for n in range(1, 5001)))
+    first = use("read_file", path="a.txt").output.split("\n")
+    assert first[1999:] == [
+        "  2000\tline 2000",
+        "[Lines 1–2000 of 5,000. Go on with offset=2001.]",
+    ]
+    part = use("read_file", path="a.txt", offset=4999, limit=50).output
+    assert part == "  4999\tline 4999\n  5000\tline 5000"
+    beyond = use("read_file", path="a.txt", offset=6000)
+    assert (beyond.ok, beyond.output) == (False, "a.txt has only 5,000 lines.")
+
+
+def test_an_answer_is_bounded_however_long_the_lines_are(use: Use, root: Path) -> None:
+    (root / "long.js").write_text("x" * 1_000_000 + "\nend\n")
+    result = use("read_file", path="long.js").output
+    assert "… [998,000 more characters in this line]\n     2\tend" in result
+    (root / "wide.txt").write_text(("y" * 1900 + "\n") * 100)
+    wide = use("read_file", path="wide.txt").output
+    assert len(wide) < 61_000
+    assert "Go on with offset=32.]" in wide
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"", "file is empty."),
+        (b"\0\1\2" * 1000, "file is no text: binary data, 3.0 kB."),
+        (b"PK\x03\x04\0\0", "zip archive or office document, 6 bytes"),
+        ("grün".encode("latin-1"), "     1\tgrün\n[Encoding: latin-1.]"),
+        ("\ufeffgrün".encode("utf-16-le"), "     1\tgrün\n[Encoding: utf-16-le.]"),
+        ("\ufeffgrün\n".encode(), "     1\tgrün"),
+        (b"x" * 9_999_999 + "é€".encode(), "only its first 10.0 MB are read here"),
+    ],
+)
+def test_what_a_file_holds_is_told(use: Use, root: Path, data: bytes, said: str) -> None:
+    (root / "file").write_bytes(data)
+    result = use("read_file", path="file")
+    assert result.ok
+    assert said in result.output
+
+
+def test_an_image_is_given_as_content(use: Use, root: Path) -> None:
+    (root / "rose.png").write_bytes(image_bytes())
+    result = use("read_file", path="rose.png")
+    assert result.ok, result.output
+    assert result.output.startswith("rose.png is shown below (")
+    [block] = result.blocks
+    kept = Attachment.objects.get()
+    assert (block["type"], block["attachment"]) == ("image", str(kept.uuid))
+    assert (kept.name, kept.width, kept.height) == ("rose.png", 40, 30)
+    assert kept.turn_number is not None
+
+
+def test_a_damaged_image_is_an_error(use: Use, root: Path) -> None:
+    (root / "rose.png").write_bytes(b"\x89PNG\r\n\x1a\n" + b"\0" * 100)
+    result = use("read_file", path="rose.png")
+    assert not result.ok
+    assert Attachment.objects.count() == 0
+
+
+@pytest.mark.parametrize("arguments", [{}, {"path": 3}, {"path": " "}, {"path": "a", "offset": -1}])
+def test_bad_arguments_are_told(use: Use, arguments: dict[str, object]) -> None:
+    result = use("read_file", **arguments)
+    assert not result.ok
+    assert "must be a" in result.output

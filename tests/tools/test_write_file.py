@@ -1,0 +1,133 @@
+"""``write_file``, ``delete_file`` and ``move_file``: whole files come, go and move."""
+
+from pathlib import Path
+
+import pytest
+
+from conversations.domain.approvals import Plan
+from conversations.models import FileChange
+from tests.tools.using import Use, root, use
+
+__all__ = ["root", "use"]
+
+pytestmark = pytest.mark.django_db
+
+
+def test_a_new_file_is_written_with_its_folders(use: Use, root: Path) -> None:
+    plan = use.plan("write_file", path="src/app/main.py", content="a\nb\n")
+    assert isinstance(plan, Plan)
+    assert (plan.summary, plan.note) == ("Create src/app/main.py", "A new file of 2 lines.")
+    assert plan.diff == "--- /dev/null\n+++ b/src/app/main.py\n@@ -0,0 +1,2 @@\n+a\n+b\n"
+    assert not (root / "src").exists()
+    use.basis = plan.basis
+    result = use("write_file", path="src/app/main.py", content="a\nb\n")
+    assert (result.ok, result.output) == (True, "Created src/app/main.py: 2 lines.")
+    assert result.diff == plan.diff
+    assert (root / "src/app/main.py").read_bytes() == b"a\nb\n"
+
+
+def test_a_file_that_came_meanwhile_is_not_overwritten_by_an_approved_creation(
+    use: Use, root: Path
+) -> None:
+    plan = use.plan("write_file", path="a.txt", content="mine")
+    assert isinstance(plan, Plan)
+    use.basis = plan.basis
+    (root / "a.txt").write_text("theirs")
+    assert "changed after" in use("write_file", path="a.txt", content="mine").output
+    assert (root / "a.txt").read_text() == "theirs"
+
+
+def test_overwriting_is_said(use: Use, root: Path) -> None:
+    (root / "a.txt").write_text("old\nold\n")
+    result = use("write_file", path="./a.txt", content="new")
+    assert result.output == "Overwrote ./a.txt: 1 line; it had 2 lines."
+    assert "\\ No newline at end of file" in result.diff
+    (root / "b.bin").write_bytes(b"\0" * 2500)
+    plan = use.plan("write_file", path="b.bin", content="new")
+    assert isinstance(plan, Plan)
+    assert (plan.diff, plan.note) == ("", "It replaces a binary file of 2.5 kB.")
+
+
+def test_the_same_content_is_nothing_to_ask_for(use: Use, root: Path) -> None:
+    (root / "a.txt").write_text("same")
+    plan = use.plan("write_file", path="a.txt", content="same")
+    assert isinstance(plan, Plan)
+    assert plan.effect == "reads"
+    assert "already" in use("write_file", path="a.txt", content="same").output
+    assert FileChange.objects.count() == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"path": "a.txt"}, "'content'"),
+        ({"content": "x"}, "'path'"),
+        ({"path": "a.txt", "content": "\ud800"}, "surrogate"),
+        ({"path": "a.txt", "content": "x" * 10_000_001}, "more than"),
+        ({"path": "folder", "content": "x"}, "is a folder"),
+        ({"path": "fixed", "content": "x"}, "read-only"),
+    ],
+)
+def test_what_cannot_be_written_is_said(
+    use: Use, root: Path, arguments: dict[str, object], said: str
+) -> None:
+    (root / "folder").mkdir()
+    (root / "fixed").touch()
+    (root / "fixed").chmod(0o444)
+    result = use("write_file", **arguments)
+    assert not result.ok
+    assert said in result.output
+
+
+def test_a_file_a_link_and_an_empty_folder_are_deleted(use: Use, root: Path) -> None:
+    (root / "a.txt").write_text("one\n")
+    (root / "b.txt").write_text("two\n")
+    (root / "link").symlink_to("b.txt")
+    (root / "empty").mkdir()
+    (root / "full").mkdir()
+    (root / "full/c.txt").touch()
+    plan = use.plan("delete_file", path="a.txt")
+    assert isinstance(plan, Plan)
+    assert plan.diff == "--- a/a.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-one\n"
+    assert use("delete_file", path="a.txt").output == "Deleted a.txt (4 bytes)."
+    assert use("delete_file", path="link").output == "Deleted the link link."
+    assert use("delete_file", path="empty/").output == "Deleted the empty folder empty/."
+    refused = use("delete_file", path="full")
+    assert "holds 1 entry; only empty folders" in refused.output
+    assert "There is no a.txt" in use("delete_file", path="a.txt").output
+    assert sorted(entry.name for entry in root.iterdir()) == ["b.txt", "full"]
+
+
+def test_what_is_too_large_to_be_shown_can_be_deleted(use: Use, root: Path) -> None:
+    (root / "log").write_bytes(b"x" * 10_000_001)
+    plan = use.plan("delete_file", path="log")
+    assert isinstance(plan, Plan)
+    assert plan.summary == "Delete the file of 10.0 MB log"
+    assert use("delete_file", path="log").ok
+    assert not (root / "log").exists()
+
+
+def test_files_and_folders_are_moved_to_where_nothing_is(use: Use, root: Path) -> None:
+    (root / "a.txt").write_text("a")
+    (root / "b.txt").write_text("b")
+    (root / "folder").mkdir()
+    (root / "folder/c.txt").write_text("c")
+    for target, said in (
+        ("b.txt", "There is a b.txt already"),
+        ("folder", "give the whole new path, such as folder/name"),
+        ("./a.txt", "there already"),
+    ):
+        result = use("move_file", source="a.txt", destination=target)
+        assert not result.ok
+        assert said in result.output
+    assert "into itself" in use("move_file", source="folder", destination="folder/x").output
+    plan = use.plan("move_file", source="a.txt", destination="new/d.txt")
+    assert isinstance(plan, Plan)
+    assert plan.summary == "Move a.txt to new/d.txt"
+    use.basis = plan.basis
+    assert use("move_file", source="a.txt", destination="new/d.txt").ok
+    use.basis = ""
+    moved = use("move_file", source="folder", destination="new/folder")
+    assert moved.output == "Moved the folder folder to new/folder."
+    assert (root / "new/d.txt").read_text() == "a"
+    assert (root / "new/folder/c.txt").read_text() == "c"

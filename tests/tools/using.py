@@ -1,0 +1,63 @@
+"""Using a tool by hand: a call with its record, in a workspace's folder."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from asgiref.sync import async_to_sync
+
+from conversations.domain.approvals import Plan
+from conversations.domain.tool_policy import ToolScope
+from conversations.models import Session
+from conversations.tools.registry import TOOLS
+from conversations.tools.tool import ToolContext, ToolResult
+from tests.changes.conftest import Calls, crossing
+
+
+@dataclass
+class Use:
+    """``use("read_file", path="a.txt")``. ``basis`` is that of an approved plan."""
+
+    session: Session
+    basis: str = ""
+    reported: list[str] = field(default_factory=list)
+
+    @property
+    def root(self) -> Path:
+        return Path(self.session.workspace.root)
+
+    def __call__(self, tool: str, **arguments: Any) -> ToolResult:
+        return async_to_sync(TOOLS[tool].run)(self.context(), arguments)
+
+    def plan(self, tool: str, **arguments: Any) -> Plan | ToolResult:
+        plan = TOOLS[tool].plan
+        assert plan is not None
+        return async_to_sync(plan)(self.context(), arguments)
+
+    def context(self) -> ToolContext:
+        call = Calls(self.session).make_call(state="running")
+        return ToolContext(
+            session_pk=self.session.pk,
+            session=self.session.uuid,
+            user_pk=None,
+            call_turn=call.turn_number,
+            root=self.root,
+            read=crossing,
+            write=crossing,
+            scope=ToolScope(workspace="garden", policy="auto"),
+            run_pk=call.run_id,
+            call_pk=call.pk,
+            basis=self.basis,
+            report=self.reported.append,
+        )
+
+
+@pytest.fixture
+def use(session: Session) -> Use:
+    return Use(session)
+
+
+@pytest.fixture
+def root(use: Use) -> Path:
+    return use.root
