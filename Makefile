@@ -5,6 +5,9 @@ UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 PYTHON := .venv/bin/python
 ENVIRONMENT := .venv/.made
 
+# Else every process that a test starts compiles all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: run test bench lint format browser sandbox clean
 
 run: $(ENVIRONMENT)
@@ -12,11 +15,11 @@ run: $(ENVIRONMENT)
 
 # The whole suite on SQLite; what touches the database again on PostgreSQL; then in
 # a browser.
-ON_POSTGRES = tests/archive tests/runtime tests/web tests/context tests/tools tests/test_admin.py tests/test_recall_command.py
+ON_POSTGRES = tests/archive tests/runtime tests/web tests/context/test_hint.py tests/tools tests/test_admin.py tests/test_recall_command.py
 test: $(ENVIRONMENT) browser sandbox
 	$(PYTHON) -m pytest -q -n auto --ignore=tests/e2e
 	$(PYTHON) -m scripts.with_postgres $(PYTHON) -m pytest -q -n auto $(ON_POSTGRES) --ignore=tests/runtime/test_windows.py
-	$(PYTHON) -m pytest -q -n auto --dist loadfile tests/e2e
+	$(PYTHON) -m pytest -q -n auto --dist worksteal tests/e2e
 
 bench: $(ENVIRONMENT)
 	$(PYTHON) manage.py bench

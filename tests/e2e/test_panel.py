@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.e2e.conftest import NARROW, WIDE, Chat, settle, take_picture
-from tests.e2e.test_pages import violations
+from tests.e2e.test_pages import violations, violations_light_and_dark
 from tests.wire.scenario import Scenario, ToolCall
 from tests.wire.server import WireThread
 
@@ -178,11 +178,8 @@ def test_axe_finds_nothing_in_the_state(
     item(page, "main").get_by_role("button", name="Strike").first.click()
     panel(page).locator("#struck summary").click()
     width = "wide" if viewport is WIDE else "narrow"
-    for scheme in ("light", "dark"):
-        page.emulate_media(color_scheme=scheme)
-        settle()
-        assert violations(page) == []
-        take_picture(page, f"state-{width}-{scheme}")
+    settle()
+    assert violations_light_and_dark(page, f"state-{width}") == []
     page.goto(f"{chat.server.url}/s/{chat.uuid}/state/")
     assert violations(page) == []
     take_picture(page, f"state-page-{width}")
@@ -251,10 +248,7 @@ def test_axe_finds_nothing_in_what_the_model_saw(
         "no-call": f"/s/{uuid}/calls/1/",
     }.items():
         page.goto(chat.server.url + path)
-        for scheme in ("light", "dark"):
-            page.emulate_media(color_scheme=scheme)
-            assert violations(page) == [], name
-            take_picture(page, f"page-{name}-{width}-{scheme}")
+        assert violations_light_and_dark(page, f"page-{name}-{width}") == [], name
         assert not page.evaluate("document.documentElement.scrollWidth > innerWidth")
     page.goto(f"{chat.server.url}/s/{uuid}/calls/2/")
     page.get_by_role("link", name="Read it").click()
@@ -265,7 +259,4 @@ def test_axe_finds_nothing_in_what_the_model_saw(
     chat.open(uuid)
     page.locator("#meter").click()
     expect(panel(page).get_by_text("it is what was sent")).to_be_visible()
-    for scheme in ("light", "dark"):
-        page.emulate_media(color_scheme=scheme)
-        assert violations(page) == []
-        take_picture(page, f"panel-window-{width}-{scheme}")
+    assert violations_light_and_dark(page, f"panel-window-{width}") == []

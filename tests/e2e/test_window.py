@@ -6,8 +6,15 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 
-from tests.e2e.conftest import NARROW, Chat, Server, settle, take_picture
-from tests.e2e.test_pages import violations
+from tests.e2e.conftest import (
+    NARROW,
+    NOTE_THE_CONNECTION,
+    Chat,
+    Server,
+    settle,
+    take_picture,
+)
+from tests.e2e.test_pages import violations, violations_light_and_dark
 from tests.wire.scenario import Scenario
 from tests.wire.server import WireThread
 
@@ -42,12 +49,38 @@ def long_chat(
 ) -> Chat:
     """A session that has outgrown its window, with the page that was open all along."""
     page = open_context(storage_state=small_state).new_page()
-    chat = Chat(page, small).new()
+    return outgrow(Chat(page, small).new(), wire)
+
+
+def outgrow(chat: Chat, wire: WireThread) -> Chat:
     for number in range(6):
         wire.enqueue(Scenario(words=240))
         chat.ask(f"Question {number}")
     settle()
     return chat
+
+
+@pytest.fixture(scope="session")
+def long_session(browser: Browser, small: Server, small_state: Any, provider: WireThread) -> str:
+    """Such a session, which is only looked at; its uuid."""
+    provider.server.forget()
+    context = browser.new_context(storage_state=small_state)
+    context.add_init_script(NOTE_THE_CONNECTION)
+    uuid = outgrow(Chat(context.new_page(), small).new(), provider).uuid
+    context.close()
+    return uuid
+
+
+@pytest.fixture
+def reader(
+    small: Server,
+    small_state: Any,
+    long_session: str,
+    open_context: Callable[..., BrowserContext],
+) -> Chat:
+    """That session, opened."""
+    page = open_context(storage_state=small_state).new_page()
+    return Chat(page, small).open(long_session).wait_connected()
 
 
 def line(page: Page) -> Locator:
@@ -98,21 +131,21 @@ def test_the_line_moves_with_the_floor(long_chat: Chat, wire: WireThread) -> Non
     assert long_chat.rows_html() == live
 
 
-def test_a_page_around_a_turn_has_the_line_in_the_same_place(long_chat: Chat) -> None:
-    page = long_chat.page
+def test_a_page_around_a_turn_has_the_line_in_the_same_place(reader: Chat) -> None:
+    page = reader.page
     floor = floor_of(page)
     for turn in (floor, floor - 1, floor + 1):
-        long_chat.open(long_chat.uuid, f"t/{turn}/")
+        reader.open(reader.uuid, f"t/{turn}/")
         settle()
         assert floor_of(page) == floor
 
 
 def test_the_line_is_there_without_javascript(
-    long_chat: Chat, small_state: Any, open_context: Callable[..., BrowserContext]
+    reader: Chat, small_state: Any, open_context: Callable[..., BrowserContext]
 ) -> None:
-    floor = floor_of(long_chat.page)
+    floor = floor_of(reader.page)
     page = open_context(storage_state=small_state, java_script_enabled=False).new_page()
-    page.goto(f"{long_chat.server.url}/s/{long_chat.uuid}/t/{floor}/")
+    page.goto(f"{reader.server.url}/s/{reader.uuid}/t/{floor}/")
     expect(line(page)).to_have_count(1)
     line(page).get_by_role("link", name="Window starts here").click()
     expect(page.get_by_role("heading", name="Window", exact=True)).to_be_visible()
@@ -134,13 +167,10 @@ def test_the_meter_is_the_same_live_and_after_a_reload_and_opens_the_window(
     expect(meter).to_be_focused()
 
 
-def test_axe_finds_nothing_with_line_and_meter(long_chat: Chat) -> None:
-    page = long_chat.page
-    for scheme in ("light", "dark"):
-        page.emulate_media(color_scheme=scheme)
-        line(page).scroll_into_view_if_needed()
-        assert violations(page) == []
-        take_picture(page, f"window-{scheme}")
+def test_axe_finds_nothing_with_line_and_meter(reader: Chat) -> None:
+    page = reader.page
+    line(page).scroll_into_view_if_needed()
+    assert violations_light_and_dark(page, "window") == []
     page.set_viewport_size(NARROW)
     settle()
     assert violations(page) == []

@@ -85,7 +85,10 @@ def test_the_demo_model_shows_recall_at_work(session: Session) -> None:
     assert f"session: {session.uuid}" in send("--session", str(session.uuid), "recall")
 
 
-def test_a_run_that_fails_ends_with_code_one(session: Session) -> None:
+def test_a_run_that_fails_ends_with_code_one(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings.LOOM, "provider_retries", 0)
     with pytest.raises(SystemExit) as ended:
         send("--session", str(session.uuid), "fail")
     assert ended.value.code == 1
