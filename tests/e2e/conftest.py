@@ -1,5 +1,6 @@
 """A real server in a process of its own, a real provider over HTTP, a real Chromium."""
 
+import fcntl
 import json
 import os
 import re
@@ -8,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from shutil import copy
 from typing import Any
 from uuid import uuid4
 
@@ -110,12 +112,32 @@ def wire(provider: WireThread) -> WireThread:
 
 
 @pytest.fixture(scope="session")
-def make_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Server]]:
+def migrated(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """A database that is migrated, made once for all workers: most of a first start."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base if worker_id == "master" else base.parent) / "migrated"
+    folder.mkdir(exist_ok=True)
+    database = folder / "loom.sqlite3"
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not database.exists():
+            preparing = Server(folder, {})
+            preparing.manage("migrate", "--verbosity", "0")
+            preparing.stop()
+    return database
+
+
+@pytest.fixture(scope="session")
+def make_server(
+    tmp_path_factory: pytest.TempPathFactory, migrated: Path
+) -> Iterator[Callable[..., Server]]:
     started: list[Server] = []
 
-    def make(**environment: str) -> Server:
+    def make(*, is_new: bool = False, **environment: str) -> Server:
         server = Server(tmp_path_factory.mktemp("data"), environment)
         started.append(server)
+        if not is_new:
+            copy(migrated, server.folder)
         server.start()
         return server
 
@@ -144,8 +166,8 @@ def start_ordinary(make_server: Callable[..., Server], provider: WireThread) -> 
 
 @pytest.fixture(scope="session")
 def demo_server(make_server: Callable[..., Server]) -> Server:
-    """A server as a newcomer has it: no key."""
-    return make_server(LOOM_DEMO_DELAY="0.005")
+    """A server as a newcomer has it: an empty data folder and no key."""
+    return make_server(is_new=True, LOOM_DEMO_DELAY="0.005")
 
 
 @pytest.fixture(scope="session")
