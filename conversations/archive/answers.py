@@ -3,18 +3,21 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
+from uuid import UUID
 
 from django.db import transaction
 from django.utils import timezone
 
 from conversations.domain.jsontext import dump_json
 from conversations.domain.text import storable
-from conversations.domain.tool_calls import COMPLETED, STARTED
+from conversations.domain.tool_calls import STARTED
+from conversations.domain.tool_results import CallEnding, make_result_turn
 from conversations.domain.turns import NewTurn
 from conversations.models import DraftChunk, ModelCall, ToolCall
 
 from .append import Appended, ContextSize, Counted, PreparedEvent, append
 from .runs import Claimed
+from .tool_calls import end_call
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,10 +46,11 @@ def append_answer(
     turn: NewTurn | None,
     events: Sequence[PreparedEvent],
     call: CallRecord,
-    tool_calls: Sequence[dict[str, Any]] = (),
+    tool_calls: Sequence[tuple[UUID, dict[str, Any]]] = (),
     size: ContextSize | None = None,
 ) -> Appended:
-    """Commit one model call: its turn, rows, record and counters; its draft goes."""
+    """Commit one model call: its turn, rows, record and counters; its draft goes.
+    ``tool_calls`` are its calls, each with the uuid that its record gets."""
     with transaction.atomic():
         appended = append(
             claimed.session_pk,
@@ -57,8 +61,8 @@ def append_answer(
         )
         number = appended.turns[0] if appended.turns else None
         _insert_call(claimed, call, turn_number=number)
-        for tool_call in tool_calls:
-            _record_tool_call(claimed, tool_call, number or 0)
+        for uuid, tool_call in tool_calls:
+            _record_tool_call(claimed, uuid, tool_call, number or 0)
         DraftChunk.objects.filter(run=claimed.run_pk).delete()
     return appended
 
@@ -104,8 +108,9 @@ def _counted(call: CallRecord, size: ContextSize | None) -> Counted:
     )
 
 
-def _record_tool_call(claimed: Claimed, call: dict[str, Any], turn: int) -> None:
+def _record_tool_call(claimed: Claimed, uuid: UUID, call: dict[str, Any], turn: int) -> None:
     ToolCall.objects.create(
+        uuid=uuid,
         session_id=claimed.session_pk,
         run_id=claimed.run_pk,
         call_id=storable(str(call.get("id", "")))[:255],
@@ -118,28 +123,16 @@ def _record_tool_call(claimed: Claimed, call: dict[str, Any], turn: int) -> None
 
 
 def append_tool_result(
-    claimed: Claimed,
-    *,
-    turn: NewTurn,
-    event: PreparedEvent,
-    call_turn: int,
-    ok: bool,
-    duration_ms: int,
+    claimed: Claimed, *, call_pk: int, ending: CallEnding, events: Sequence[PreparedEvent]
 ) -> Appended:
-    """Commit a tool's result: its turn, its row and the record of the call."""
+    """Commit a tool's result: its turn, its rows and the record of the call. Raises
+    Conflict when the call has ended already."""
     with transaction.atomic():
         appended = append(
             claimed.session_pk,
             session_uuid=claimed.session,
-            turns=[turn],
-            events=[event],
+            turns=[make_result_turn(ending)],
+            events=events,
         )
-        ToolCall.objects.filter(
-            run=claimed.run_pk, turn_number=call_turn, call_id=turn.tool_call_id
-        ).update(
-            state=COMPLETED,
-            ok=ok,
-            result_turn=appended.turns[0],
-            duration_ms=duration_ms,
-        )
+        end_call(call_pk, ending=ending, result_turn=appended.turns[0])
     return appended

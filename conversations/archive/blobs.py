@@ -38,7 +38,28 @@ def read_blob(digest: str) -> bytes:
 
 
 def has_blob(digest: str) -> bool:
-    return blob_path(digest).exists()
+    """False too for what is no digest."""
+    try:
+        return blob_path(digest).exists()
+    except NotFound:
+        return False
+
+
+def size_of_blob(digest: str) -> int:
+    """Bytes. Raises NotFound where there is none."""
+    try:
+        return blob_path(digest).stat().st_size
+    except FileNotFoundError as error:
+        raise NotFound("This content is not kept any more.") from error
+
+
+def touch_blob(digest: str) -> bool:
+    """Say that the blob is in use, so that it is not removed soon; whether there is one."""
+    try:
+        os.utime(blob_path(digest))
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def blob_path(digest: str) -> Path:
@@ -59,7 +80,7 @@ class Batch:
 
     def put(self, data: bytes) -> str:
         digest = hashlib.sha256(data).hexdigest()
-        if not self.has(digest):
+        if not self._has(digest):
             with self._draft() as (draft, path):
                 draft.write(data)
             self._drafts[digest] = path
@@ -68,21 +89,25 @@ class Batch:
     def copy(self, source: BinaryIO) -> tuple[str, int]:
         """Keep what an open file has from here on, of any size; returns the digest and
         how many bytes it was."""
-        digest, size = hashlib.sha256(), 0
+        first = source.read(PIECE)
+        if len(first) < PIECE:
+            return self.put(first), len(first)
+        digest, size = hashlib.sha256(first), len(first)
         with self._draft() as (draft, path):
+            draft.write(first)
             while piece := source.read(PIECE):
                 digest.update(piece)
                 draft.write(piece)
                 size += len(piece)
         name = digest.hexdigest()
-        if self.has(name):
+        if self._has(name):
             path.unlink()
         else:
             self._drafts[name] = path
         return name, size
 
-    def has(self, digest: str) -> bool:
-        return digest in self._drafts or has_blob(digest)
+    def _has(self, digest: str) -> bool:
+        return digest in self._drafts or touch_blob(digest)
 
     @contextmanager
     def _draft(self) -> Iterator[tuple[BinaryIO, Path]]:
@@ -106,7 +131,8 @@ class Batch:
         folders = set()
         for digest, draft in self._drafts.items():
             path = blob_path(digest)
-            path.parent.mkdir(mode=0o700, exist_ok=True)
+            if path.parent not in folders:
+                path.parent.mkdir(mode=0o700, exist_ok=True)
             os.replace(draft, path)
             folders.add(path.parent)
         for folder in folders:
@@ -129,6 +155,11 @@ def batch() -> Iterator[Batch]:
         kept.keep()
     finally:
         kept.drop()
+
+
+def remove_blob(digest: str) -> None:
+    """Remove a content that nothing refers to."""
+    blob_path(digest).unlink(missing_ok=True)
 
 
 def _sync(path: Path) -> None:

@@ -16,6 +16,7 @@ from conversations.models import Compaction, Run, Session
 
 from .answers import CallRecord, append_call
 from .append import Appended, NewEvent, PreparedEvent, append
+from .locks import lock_session
 from .messages import (
     Accepted,
     create_run,
@@ -25,7 +26,7 @@ from .messages import (
     refuse_busy,
 )
 from .rewinds import is_rewound
-from .runs import Claimed, lock_session
+from .runs import Claimed
 
 UNDONE = "compaction_undone"
 

@@ -2,11 +2,15 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from django.db import transaction
+from django.db.models import Q
 from django.utils import timezone
 
+from conversations.domain.errors import Conflict
 from conversations.domain.file_changes import Author, Change, FileState, real_path, stored_path
+from conversations.domain.tool_calls import OPEN_STATES
 from conversations.models import FileChange, ToolCall
 
 ROWS = 400
@@ -68,8 +72,55 @@ def settle_changes(*, done: Iterable[Outcome], dropped: Sequence[int] = ()) -> N
 
 
 def note_tree(call_pk: int, *, digest: str) -> None:
-    """Say which blob lists the folder as it is right before a command of the call."""
-    ToolCall.objects.filter(pk=call_pk).update(tree=digest)
+    """Say which blob lists the folder as it is right before a command of the call. Raises
+    Conflict where one is noted already."""
+    if not ToolCall.objects.filter(pk=call_pk, tree="").update(tree=digest):
+        raise Conflict("This call has changed files already.", code="call_has_tree")
+
+
+def settle_tree(call_pk: int) -> str:
+    """Say that what changed since the call's listing is on record; returns the digest of
+    the listing, which nothing refers to any more."""
+    with transaction.atomic():
+        tree = ToolCall.objects.values_list("tree", flat=True).get(pk=call_pk)
+        ToolCall.objects.filter(pk=call_pk).update(tree="")
+    return tree
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unsettled:
+    """A call that ended with its process: what it changed is not known yet. ``tree`` is
+    empty where it ran no command, ``changes`` were about to happen."""
+
+    author: Author
+    root: Path
+    tree: str
+    recorded: frozenset[str]
+    changes: list[tuple[int, Change]]
+
+
+def unsettled_calls() -> list[int]:
+    """Calls that are over, but whose changes are not settled."""
+    calls = ToolCall.objects.exclude(state__in=OPEN_STATES)
+    begun = FileChange.objects.filter(done_at=None, call__isnull=False).values("call")
+    found = calls.filter(~Q(tree="") | Q(pk__in=begun)).order_by("pk")
+    return list(found.values_list("pk", flat=True))
+
+
+def read_unsettled(call_pk: int) -> Unsettled:
+    call = ToolCall.objects.select_related("session__workspace").get(pk=call_pk)
+    rows = list(FileChange.objects.filter(call=call_pk))
+    return Unsettled(
+        author=Author(session_pk=call.session_id, run_pk=call.run_id, call_pk=call.pk),
+        root=Path(call.session.workspace.root),
+        tree=call.tree,
+        recorded=frozenset(real_path(row.path) for row in rows),
+        changes=[(row.pk, change_of(row)) for row in rows if row.done_at is None],
+    )
+
+
+def change_of(row: FileChange) -> Change:
+    return Change(path=real_path(row.path), before=state_before(row), after=state_after(row))
 
 
 def state_before(row: FileChange) -> FileState | None:
@@ -86,14 +137,3 @@ def _state(
     if mode is None:
         return None
     return FileState(mode=mode, digest=digest, size=size or 0, has_copy=has_copy)
-
-
-__all__ = [
-    "Outcome",
-    "note_tree",
-    "real_path",
-    "record_changes",
-    "settle_changes",
-    "state_after",
-    "state_before",
-]

@@ -14,12 +14,15 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from conversations.domain import runs as states
+from conversations.domain.attachments import list_references, shown_attachment
 from conversations.domain.errors import Conflict, Rejected
-from conversations.domain.jsontext import dump_json
+from conversations.domain.jsontext import dump_json, load_json
 from conversations.domain.runs import ACTIVE_STATES, QUEUED, RUNNING
 from conversations.models import Rewind, Run, Session, Turn
 
 from .append import Appended, Row
+from .attachments import attachment_block, check_attachments, list_attachments, read_uuids
+from .locks import lock_session
 from .rewinds import (
     Rewound,
     append_rewind,
@@ -27,14 +30,17 @@ from .rewinds import (
     first_seq_of_answer,
     is_rewound,
 )
-from .runs import Claimed, append_user_turn, lock_session, make_claimed, message_text
+from .runs import Claimed, append_user_turn, make_claimed, message_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueuedMessage:
+    """``attachments`` are shown as in a person's row (``domain.attachments``)."""
+
     run: UUID
     text: str
     client_id: str
+    attachments: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,14 +77,16 @@ def accept_message(
     user_pk: int | None,
     max_queued: int,
     owner: str = "",
+    attachments: Sequence[str] = (),
 ) -> Accepted:
     """Commit a person's message, once for each ``client_id``; in an idle session
-    claim its run for ``owner`` in the same transaction.
+    claim its run for ``owner`` in the same transaction. ``attachments`` are uuids.
 
-    Raises Rejected for an empty message or an archived session, Conflict when too
-    many messages wait already. Raw SQL where a first word waits for it.
+    Raises Rejected for an empty message, an archived session or an attachment that is
+    not there, Conflict when too many messages wait already. Raw SQL where a first word
+    waits for it.
     """
-    if not text.strip():
+    if not text.strip() and not attachments:
         raise Rejected("A message needs at least one character.", code="message_empty")
     with transaction.atomic(), connection.cursor() as cursor:
         is_archived = lock_session(session.pk)
@@ -91,12 +99,15 @@ def accept_message(
                 f"{busy - 1} messages wait already. Withdraw one, or wait for an answer.",
                 code="queue_full",
             )
+        if attachments:
+            check_attachments(session.pk, attachments, user_pk=user_pk)
         run = Run(
             session=session,
             client_id=client_id,
             kind=states.MESSAGE,
             state=QUEUED,
             text=dump_json(text),
+            attachments=dump_json(list(dict.fromkeys(attachments))),
             requested_by_id=user_pk,
             created_at=timezone.now(),
         )
@@ -205,21 +216,31 @@ def queued_messages_of(session_pks: Sequence[int]) -> dict[int, list[QueuedMessa
         session__in=session_pks, state=QUEUED, user_turn=None, kind=states.MESSAGE
     )
     for run in runs.order_by("pk"):
-        message = QueuedMessage(run=run.uuid, text=message_text(run), client_id=run.client_id)
+        message = QueuedMessage(
+            run=run.uuid,
+            text=message_text(run),
+            client_id=run.client_id,
+            attachments=_shown_attachments(run),
+        )
         waiting.setdefault(run.session_id, []).append(message)
     return waiting
+
+
+def _shown_attachments(run: Run) -> list[dict[str, Any]]:
+    uuids = read_uuids(run)
+    found = list_attachments(run.session_id, uuids) if uuids else []
+    return [shown_attachment(attachment_block(attachment)) for attachment in found]
 
 
 def edit_message(
     session: Session, *, client_id: str, turn: int, text: str, user_pk: int | None
 ) -> Restarted:
-    """Replace a person's message and all that follows: a rewind, then a new turn.
+    """Replace a person's message and all that follows: a rewind, then a new turn. What
+    was attached stays attached.
 
     Raises Rejected when the turn is not a message of the person on the active
     path, Conflict while a run is active.
     """
-    if not text.strip():
-        raise Rejected("A message needs at least one character.", code="message_empty")
     with transaction.atomic():
         is_archived = lock_session(session.pk)
         known = find_accepted(session, client_id)
@@ -227,6 +248,9 @@ def edit_message(
             return Restarted(accepted=known, rewound=Rewound(from_seq=1, to_seq=0))
         refuse_archived(is_archived)
         refuse_busy(session.pk)
+        attached = _attached_to(session, turn)
+        if not text.strip() and not attached:
+            raise Rejected("A message needs at least one character.", code="message_empty")
         _require_active_user_turn(session, turn)
         rewound = append_rewind(
             session,
@@ -235,7 +259,14 @@ def edit_message(
             reason=Rewind.Reason.EDIT,
             actor_pk=user_pk,
         )
-        run = _create_run(session, client_id, states.MESSAGE, user_pk, text=dump_json(text))
+        run = _create_run(
+            session,
+            client_id,
+            states.MESSAGE,
+            user_pk,
+            text=dump_json(text),
+            attachments=dump_json(attached),
+        )
         appended = append_user_turn(run, session, text)
         run.save(update_fields=["user_turn", "user_seq"])
         return Restarted(accepted=_accepted(run, appended), rewound=rewound)
@@ -295,8 +326,15 @@ def continue_run(session: Session, *, client_id: str, user_pk: int | None) -> Ac
 
 def refuse_busy(session_pk: int) -> None:
     """Raises Conflict while a run is active or waits."""
-    if Run.objects.filter(session=session_pk, state__in=(*ACTIVE_STATES, QUEUED)).exists():
-        raise Conflict("An answer is being written. Stop it first.", code="session_busy")
+    runs = Run.objects.filter(session=session_pk, state__in=(*ACTIVE_STATES, QUEUED))
+    found = runs.order_by("pk").values_list("state", flat=True)[:1]
+    for state in found:
+        raise Conflict(
+            "A call of a tool waits for your approval. Answer it, or stop the run first."
+            if state == states.WAITING_APPROVAL
+            else "An answer is being written. Stop it first.",
+            code="session_busy",
+        )
 
 
 def _require_active_user_turn(session: Session, number: int) -> None:
@@ -305,6 +343,21 @@ def _require_active_user_turn(session: Session, number: int) -> None:
         raise Rejected(
             "This is not a message of the conversation as it stands.", code="not_a_message"
         )
+
+
+def _attached_to(session: Session, number: int) -> list[str]:
+    """The uuids of what is attached to a turn."""
+    turns = Turn.objects.filter(session=session.pk, number=number)
+    blocks = _read_list(turns.values_list("blocks", flat=True).first())
+    return [str(block.get("attachment", "")) for block in list_references(blocks)]
+
+
+def _read_list(text: str | None) -> list[Any]:
+    try:
+        value = load_json(text, default=[])
+    except ValueError:
+        return []
+    return value if isinstance(value, list) else []
 
 
 def last_user_turn(session_pk: int) -> int | None:

@@ -4,35 +4,43 @@ The database lets only one run of a session be active, whatever the number of
 processes.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import Any
 from uuid import UUID
 
-from django.db import IntegrityError, connection, transaction
+from django.db import IntegrityError, transaction
 from django.db.models import Count
 from django.utils import timezone
 
 from conversations.domain import runs as states
-from conversations.domain.errors import Conflict, NotFound
+from conversations.domain.attachments import shown_attachment
+from conversations.domain.errors import Conflict
 from conversations.domain.events import AssistantText, Info, Payload, TurnSeparator, UserMessage
 from conversations.domain.jsontext import dump_json, load_json
 from conversations.domain.runs import ACTIVE_STATES, QUEUED, RUNNING
 from conversations.domain.text import estimate_tokens, is_storable, storable
-from conversations.domain.tool_calls import INTERRUPTED, OPEN_STATES
+from conversations.domain.tool_calls import INTERRUPTED, OPEN_STATES, STOPPED, WAITING
+from conversations.domain.tool_calls import RUNNING as CALL_RUNNING
 from conversations.domain.turns import NewTurn
 from conversations.models import DraftChunk, Run, Session, ToolCall
 
 from .append import Appended, NewEvent, Row, append
+from .attachments import attachment_block, list_attachments, note_sent, read_uuids
 from .drafts import Chunk, append_draft_chunks
 from .journal import StoredEvent, get_chat_events
+from .locks import lock_session
+from .tool_calls import close_open_calls
 from .turns import MAX_PAGE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claimed:
     """A run that this process may carry out. ``rows`` are those that claiming it
-    appended (a queued message becoming a turn). ``user_pk``: who asked for it."""
+    appended (a queued message becoming a turn). ``user_pk``: who asked for it.
+    ``open_turn`` is the answer whose calls are not all carried out yet, of a run that
+    another process began."""
 
     run_pk: int
     run: UUID
@@ -43,6 +51,7 @@ class Claimed:
     user_pk: int | None
     rows: list[Row]
     title: str
+    open_turn: int | None = None
 
 
 def claim_next_run(session_pk: int, *, owner: str) -> Claimed | None:
@@ -91,39 +100,43 @@ def make_claimed(run: Run, session: Session, appended: Appended | None) -> Claim
     )
 
 
-def lock_session(session_pk: int) -> bool:
-    """Take the row's lock first, so that two callers cannot both find the session
-    idle. Returns whether it is archived; raises NotFound."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "UPDATE conversations_session SET rewind_count = rewind_count WHERE id = %s"
-            " RETURNING archived_at",
-            [session_pk],
-        )
-        found = cursor.fetchone()
-    if found is None:
-        raise NotFound("There is no such session.")
-    return found[0] is not None
-
-
 def append_user_turn(run: Run, session: Session, text: str) -> Appended:
     """Make the run's message a turn and a row; the run notes which, unsaved. What
-    no database can hold in a text column is kept exactly in the turn's blocks."""
+    no database can hold in a text column is kept exactly in the turn's blocks, and
+    there, before the text, stands what is attached."""
     content = storable(text)
-    blocks = None if is_storable(text) else dump_json([{"type": "text", "text": text}])
+    attachments = list_attachments(session.pk, uuids) if (uuids := read_uuids(run)) else []
+    references = [attachment_block(attachment) for attachment in attachments]
+    message = UserMessage(
+        text=content,
+        client_id=run.client_id,
+        attachments=[shown_attachment(block) for block in references],
+    )
     appended = append(
         session.pk,
         session_uuid=session.uuid,
         turns=[
             NewTurn(
-                role="user", content=content, blocks=blocks, token_count=estimate_tokens(content)
+                role="user",
+                content=content,
+                blocks=_user_blocks(references, text),
+                token_count=estimate_tokens(content) + sum(a.tokens for a in attachments),
             )
         ],
-        events=[NewEvent(payload=UserMessage(text=content, client_id=run.client_id), new=0)],
+        events=[NewEvent(payload=message, new=0)],
     )
     run.user_turn = appended.turns[0]
     run.user_seq = appended.rows[0].seq if appended.rows else None
+    if attachments:
+        note_sent(attachments, turn=run.user_turn)
     return appended
+
+
+def _user_blocks(references: list[dict[str, Any]], text: str) -> str | None:
+    if not references and is_storable(text):
+        return None
+    said = [{"type": "text", "text": text}] if text.strip() or not references else []
+    return dump_json([*references, *said])
 
 
 def message_text(run: Run) -> str:
@@ -157,13 +170,22 @@ def finish_run(
     payloads: Sequence[Payload],
     error_code: str = "",
     draft: Sequence[Chunk] = (),
+    outputs: Mapping[int, str] | None = None,
 ) -> Appended:
     """End a run with its last rows (footer, notice), in one transaction. A draft
     that is still there becomes a partial turn first: nothing shown is lost.
-    ``draft`` is what has not been kept of it yet."""
+    ``draft`` is what has not been kept of it yet. Calls that are open end with it;
+    ``outputs``: what each, by its key, had shown."""
     with transaction.atomic():
         append_draft_chunks(draft)
         partial, rows = _keep_draft(claimed.run_pk, claimed.session_pk, claimed.session)
+        rows += close_open_calls(
+            claimed.run_pk,
+            session_pk=claimed.session_pk,
+            session=claimed.session,
+            state=STOPPED,
+            outputs=outputs,
+        )
         appended = append(
             claimed.session_pk,
             session_uuid=claimed.session,
@@ -235,13 +257,68 @@ def interrupt_run(run_pk: int) -> list[Row]:
         if not changed:
             return []
         _, rows = _keep_draft(run.pk, run.session_id, run.session.uuid)
+        rows += _close_interrupted(run)
         appended = append(
             run.session_id,
             session_uuid=run.session.uuid,
             events=[NewEvent(payload=payload) for payload in _interrupted_rows(run)],
         )
-        ToolCall.objects.filter(run=run_pk, state__in=OPEN_STATES).update(state=INTERRUPTED)
     return rows + appended.rows
+
+
+def _close_interrupted(run: Run, *, only: Sequence[str] = OPEN_STATES) -> list[Row]:
+    return close_open_calls(
+        run.pk,
+        session_pk=run.session_id,
+        session=run.session.uuid,
+        state=INTERRUPTED,
+        only=only,
+    )
+
+
+def adopt_run(run_pk: int, *, owner: str, new_owner: str) -> Claimed | None:
+    """Take over a run that waits for a person and whose process is gone. A call that
+    was running then is interrupted: nothing is done twice. None when nothing of the run
+    waits for a person, or ``owner`` does not own it any more."""
+    with transaction.atomic():
+        run = Run.objects.select_related("session").filter(pk=run_pk).first()
+        if run is None:
+            return None
+        lock_session(run.session_id)
+        waiting = ToolCall.objects.filter(run=run_pk, state=WAITING).order_by("-turn_number")
+        turn = waiting.values_list("turn_number", flat=True).first()
+        if turn is None or not _own(run_pk, owner, new_owner):
+            return None
+        run.refresh_from_db()
+        rows = _close_interrupted(run, only=(CALL_RUNNING,))
+    return replace(make_claimed(run, run.session, None), rows=rows, open_turn=turn)
+
+
+def _own(run_pk: int, owner: str, new_owner: str) -> int:
+    return Run.objects.filter(pk=run_pk, owner=owner, state__in=ACTIVE_STATES).update(
+        owner=new_owner, heartbeat_at=timezone.now(), state=states.WAITING_APPROVAL
+    )
+
+
+def release_run(claimed: Claimed, *, outputs: Mapping[int, str]) -> list[Row] | None:
+    """Let go of a run of which something waits for a person, for whichever process comes
+    next. What runs of it ends, as in :func:`finish_run`. None when nothing waits."""
+    with transaction.atomic():
+        lock_session(claimed.session_pk)
+        if not ToolCall.objects.filter(run=claimed.run_pk, state=WAITING).exists():
+            return None
+        rows = close_open_calls(
+            claimed.run_pk,
+            session_pk=claimed.session_pk,
+            session=claimed.session,
+            state=STOPPED,
+            only=(CALL_RUNNING,),
+            outputs=outputs,
+        )
+        Run.objects.filter(pk=claimed.run_pk, state__in=ACTIVE_STATES).update(
+            owner="", state=states.WAITING_APPROVAL
+        )
+    return rows
 
 
 def _interrupted_rows(run: Run) -> list[Payload]:

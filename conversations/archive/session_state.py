@@ -34,7 +34,7 @@ from conversations.domain.text import one_line, storable
 from conversations.models import Session
 
 from .append import Appended, NewEvent, append
-from .runs import lock_session
+from .locks import lock_session
 from .state_history import Moment, StoredState, read_state_at, read_stored_state
 from .state_rebuild import catch_up_state
 

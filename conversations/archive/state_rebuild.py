@@ -22,7 +22,7 @@ from conversations.domain.session_state.values import SessionState
 from conversations.models import ChatEvent, Rewind, Session, StateCheckpoint
 
 from .advancing import CHECKPOINT_TURNS, INSERT_CHECKPOINT, edit_of, read_facts_of
-from .runs import lock_session
+from .locks import lock_session
 from .state_history import Moment, Ranges, StoredState, active_turns, read_stored_state
 from .walking import walk_rows
 

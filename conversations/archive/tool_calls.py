@@ -1,9 +1,324 @@
-"""The records of tool calls: what a call is, whether it may run, how it ended."""
+"""The records of tool calls: asked, decided, begun, ended.
 
-from conversations.models import ToolCall
+A call changes its state by conditional updates only, so that of two processes, or of a
+decision and a stop, one wins and the other is told. Whatever touches a call takes the
+session's lock first.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.utils import timezone
+
+from conversations.domain import runs as run_states
+from conversations.domain.approvals import Asked, read_asked
+from conversations.domain.errors import Conflict, NotFound, Rejected
+from conversations.domain.events import APPROVAL, APPROVAL_DECIDED, Info
+from conversations.domain.jsontext import dump_json, load_json
+from conversations.domain.tool_calls import (
+    ALWAYS,
+    BY_POLICY,
+    DENY,
+    INTERRUPTED,
+    ONCE,
+    OPEN_STATES,
+    RUNNING,
+    STARTED,
+    STOPPED,
+    WAITING,
+)
+from conversations.domain.tool_results import CallEnding, make_result_payloads, make_result_turn
+from conversations.models import Run, Session, ToolCall
+
+from .append import NewEvent, PreparedEvent, Row, append
+from .locks import lock_session
+from .tool_permissions import allowed_kinds, grant_permission
+
+LONGEST_REASON = 2_000
+"""Characters of a reason that the model reads."""
+
+NOBODY = "a command"
+"""Who decided, where no person did."""
 
 
-def find_call(run_pk: int, *, turn: int, call_id: str) -> int:
-    """The key of the record of a call that an answer holds."""
-    calls = ToolCall.objects.filter(run=run_pk, turn_number=turn, call_id=call_id[:255])
-    return int(calls.values_list("pk", flat=True).get())
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCallRecord:
+    """A call as it is recorded. ``stopped_by`` names who asked for its end, ``decided_by``
+    who decided; both are empty where nobody did."""
+
+    pk: int
+    uuid: UUID
+    call_id: str
+    name: str
+    arguments: Any
+    state: str
+    asked: Asked | None
+    decision: str
+    decided_by: str
+    reason: str
+    stopped_by: str
+
+    @property
+    def is_open(self) -> bool:
+        return self.state in OPEN_STATES
+
+
+def read_calls(run_pk: int, *, turn: int) -> list[ToolCallRecord]:
+    """The calls of one answer, in order."""
+    return _records(ToolCall.objects.filter(run=run_pk, turn_number=turn))
+
+
+def read_open_calls(run_pk: int) -> list[ToolCallRecord]:
+    return _records(ToolCall.objects.filter(run=run_pk, state__in=OPEN_STATES))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class News:
+    """What may have happened to a run's open calls. ``allowed`` are the kinds that run
+    without a question now."""
+
+    calls: list[ToolCallRecord]
+    allowed: frozenset[str]
+
+
+def read_news(run_pk: int, session_pk: int) -> News:
+    calls = read_open_calls(run_pk)
+    waits = any(call.state == WAITING and not call.decision for call in calls)
+    return News(calls=calls, allowed=allowed_kinds(session_pk) if waits else frozenset())
+
+
+def _records(calls: Any) -> list[ToolCallRecord]:
+    rows = calls.order_by("pk").select_related("decided_by", "stop_requested_by")
+    return [_record(call) for call in rows]
+
+
+def _record(call: ToolCall) -> ToolCallRecord:
+    asked = load_json(call.asked, default=None) if call.asked else None
+    return ToolCallRecord(
+        pk=call.pk,
+        uuid=call.uuid,
+        call_id=call.call_id,
+        name=call.name,
+        arguments=load_json(call.arguments, default=None),
+        state=call.state,
+        asked=read_asked(asked) if isinstance(asked, dict) else None,
+        decision=call.decision,
+        decided_by=_name(call.decided_by) if call.decided_at else "",
+        reason=call.reason,
+        stopped_by=_name(call.stop_requested_by) if call.stop_requested_at else "",
+    )
+
+
+def _name(user: User | None) -> str:
+    return user.get_username() if user else NOBODY
+
+
+def ask_for_calls(
+    session_pk: int,
+    *,
+    session: UUID,
+    questions: Sequence[tuple[int, Asked, PreparedEvent]],
+) -> list[Row]:
+    """Have calls wait for a person, all in one transaction: the key of each call, what
+    is asked, and the row that asks."""
+    with transaction.atomic():
+        lock_session(session_pk)
+        for pk, asked, _ in questions:
+            waiting = ToolCall.objects.filter(pk=pk, state=STARTED)
+            _require(
+                waiting.update(
+                    state=WAITING, asked=dump_json(asked.as_data()), asked_at=timezone.now()
+                )
+            )
+        events = [event for _, _, event in questions]
+        return append(session_pk, session_uuid=session, events=events).rows
+
+
+def begin_call(session_pk: int, *, run_pk: int, call_pk: int, decision: str = "") -> None:
+    """Record that a call is carried out now, before anything is done. ``decision`` says
+    what let it run, where no person did. Raises Conflict when it was begun or ended."""
+    decided = {"decision": decision} if decision else {}
+    with transaction.atomic():
+        lock_session(session_pk)
+        open_calls = ToolCall.objects.filter(pk=call_pk, state__in=(STARTED, WAITING))
+        _require(open_calls.update(state=RUNNING, started_at=timezone.now(), **decided))
+        show_run_waiting(run_pk, waits=False)
+
+
+def _require(changed: int) -> None:
+    if not changed:
+        raise Conflict("This call was begun or ended meanwhile.", code="call_ended")
+
+
+def show_run_waiting(run_pk: int, *, waits: bool) -> None:
+    """Say whether an active run does nothing but wait for a person."""
+    states = (run_states.RUNNING, run_states.WAITING_APPROVAL)
+    before, after = states if waits else states[::-1]
+    Run.objects.filter(pk=run_pk, state=before).update(state=after)
+
+
+def end_call(call_pk: int, *, ending: CallEnding, result_turn: int) -> None:
+    """Record how a call ended. Raises Conflict when it has ended already."""
+    _require(
+        ToolCall.objects.filter(pk=call_pk, state__in=OPEN_STATES).update(
+            state=ending.state,
+            ok=ending.ok,
+            result_turn=result_turn,
+            duration_ms=ending.duration_ms,
+        )
+    )
+
+
+_ENDS = {
+    (STOPPED, RUNNING): "Stopped before it ended.",
+    (INTERRUPTED, RUNNING): (
+        "The server stopped while this ran; what it did until then stays. It is not done again."
+    ),
+    (INTERRUPTED, STARTED): "The server stopped before this began. Nothing was done.",
+    (INTERRUPTED, WAITING): "The server stopped before this began. Nothing was done.",
+}
+
+
+def close_open_calls(
+    run_pk: int,
+    *,
+    session_pk: int,
+    session: UUID,
+    state: str,
+    only: Sequence[str] = OPEN_STATES,
+    outputs: Mapping[int, str] | None = None,
+) -> list[Row]:
+    """End a run's open calls with a turn and a row each, inside the transaction of
+    whoever ends the run. ``outputs``: what each, by its key, had shown until then."""
+    calls = ToolCall.objects.filter(run=run_pk, state__in=only)
+    rows: list[Row] = []
+    for call in calls.select_related("decided_by", "stop_requested_by").order_by("pk"):
+        record = _record(call)
+        words = _ENDS.get((state, record.state), "Stopped before it began. Nothing was done.")
+        shown = (outputs or {}).get(record.pk, "")
+        began = call.started_at
+        ending = CallEnding(
+            call=str(record.uuid),
+            call_id=record.call_id,
+            name=record.name,
+            arguments=record.arguments,
+            ok=False,
+            output=f"{words}\n\n{shown}" if shown else words,
+            state=state,
+            decision=record.decision,
+            decided_by=record.decided_by,
+            reason=record.reason,
+            duration_ms=int((timezone.now() - began).total_seconds() * 1000) if began else 0,
+        )
+        rows += _append_ending(session_pk, session, record.pk, ending)
+    return rows
+
+
+def _append_ending(session_pk: int, session: UUID, pk: int, ending: CallEnding) -> list[Row]:
+    appended = append(
+        session_pk,
+        session_uuid=session,
+        turns=[make_result_turn(ending)],
+        events=[NewEvent(payload=payload, new=0) for payload in make_result_payloads(ending)],
+    )
+    end_call(pk, ending=ending, result_turn=appended.turns[0])
+    return appended.rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decided:
+    """``rows`` are empty when the same had been decided before by the same person."""
+
+    run_pk: int
+    rows: list[Row]
+
+
+def decide_call(
+    session: Session, *, call: UUID, decision: str, user_pk: int | None, reason: str = ""
+) -> Decided:
+    """Record what a person decided about a call that waits. The first decision counts:
+    the same one again changes nothing, another raises Conflict with who decided what.
+    ``always`` lets this kind run in the workspace from now on."""
+    with transaction.atomic():
+        lock_session(session.pk)
+        found = find_call(session, call)
+        if found.decision or found.state != WAITING:
+            if found.decision == decision and found.decided_by_id == user_pk:
+                return Decided(run_pk=found.run_id, rows=[])
+            raise Conflict(_why_not(found), code="call_decided")
+        record = _record(found)
+        asked = record.asked or read_asked({})
+        if decision == ALWAYS:
+            _grant(session, asked, user_pk)
+        found.decision, found.decided_by_id = decision, user_pk
+        found.decided_at, found.reason = timezone.now(), reason[:LONGEST_REASON]
+        found.save(update_fields=["decision", "decided_by", "decided_at", "reason"])
+        return Decided(run_pk=found.run_id, rows=_append_decision(session, found, asked))
+
+
+def find_call(session: Session, call: UUID) -> ToolCall:
+    """The record of a call of this session. Raises NotFound."""
+    calls = ToolCall.objects.filter(session=session.pk, uuid=call)
+    found = calls.select_related("decided_by", "stop_requested_by").first()
+    if found is None:
+        raise NotFound("There is no such call in this session.")
+    return found
+
+
+def _grant(session: Session, asked: Asked, user_pk: int | None) -> None:
+    if not asked.kind_key:
+        raise Rejected("Calls like this one are allowed one at a time.", code="no_kind")
+    grant_permission(
+        session.workspace_id, kind=asked.kind_key, label=asked.kind_label, user_pk=user_pk
+    )
+
+
+def _append_decision(session: Session, call: ToolCall, asked: Asked) -> list[Row]:
+    call.refresh_from_db(fields=["decided_by"])
+    by = "" if call.decision == BY_POLICY else _name(call.decided_by)
+    words = {
+        ONCE: f"Allowed by {by}: {asked.summary}",
+        ALWAYS: f"Allowed by {by}, here from now on without a question: {asked.kind_label}",
+        BY_POLICY: f"Allowed, as always here: {asked.kind_label or asked.summary}",
+        DENY: f"Denied by {by}: {call.reason or asked.summary}",
+    }
+    data = {
+        "call": str(call.uuid),
+        "call_id": call.call_id,
+        "decision": call.decision,
+        "by": by,
+        "reason": call.reason,
+    }
+    payload = Info(text=words[call.decision], kind=APPROVAL, code=APPROVAL_DECIDED, data=data)
+    return append(session.pk, session_uuid=session.uuid, events=[NewEvent(payload=payload)]).rows
+
+
+def _why_not(call: ToolCall) -> str:
+    if call.decision == BY_POLICY:
+        return "This call was allowed already: its kind is always allowed here."
+    if call.decision:
+        word = "denied" if call.decision == DENY else "allowed"
+        return f"{_name(call.decided_by)} {word} this call already."
+    if call.state == STOPPED:
+        return "This call was stopped; there is nothing to decide any more."
+    if call.state in (STARTED, RUNNING):
+        return "Nobody was asked about this call."
+    return "This call has ended; there is nothing to decide any more."
+
+
+def request_call_stop(session: Session, *, call: UUID, user_pk: int | None) -> int:
+    """Ask for the end of a call, in whatever process it runs; returns its run. Twice is
+    once. Raises Conflict when it has ended."""
+    with transaction.atomic():
+        lock_session(session.pk)
+        found = find_call(session, call)
+        if found.state not in OPEN_STATES:
+            raise Conflict("This call has ended already.", code="call_ended")
+        if found.stop_requested_at is None:
+            found.stop_requested_at, found.stop_requested_by_id = timezone.now(), user_pk
+            found.save(update_fields=["stop_requested_at", "stop_requested_by"])
+        return found.run_id

@@ -17,7 +17,14 @@ from conversations.archive.blobs import put_blob
 from conversations.archive.file_changes import Outcome, record_changes, settle_changes
 from conversations.domain.crossing import Crossing
 from conversations.domain.errors import Rejected, TooLarge
-from conversations.domain.file_changes import NOTHING, Author, Change, FileState, same_state
+from conversations.domain.file_changes import (
+    NOTHING,
+    Author,
+    Change,
+    FileState,
+    digest_of,
+    same_state,
+)
 from conversations.folder import confined
 from conversations.folder.paths import find_place, shown
 
@@ -130,16 +137,12 @@ def _judge(
     have not. What somebody else wrote right afterwards is not theirs."""
     done, dropped = [], []
     for pk, change, state in zip(pks, changes, now, strict=True):
-        is_as_meant = _digest_of(state) == _digest_of(change.after)
+        is_as_meant = digest_of(state) == digest_of(change.after)
         if has_touched or (is_as_meant and not same_state(change.before, state)):
             done.append(Outcome(pk=pk, after=state if is_as_meant else change.after))
         else:
             dropped.append(pk)
     return done, dropped
-
-
-def _digest_of(state: FileState | None) -> str:
-    return state.digest if state else ""
 
 
 def _prepare(root: Path, action: FileAction) -> _Step:
@@ -223,7 +226,7 @@ def _kept(root: Path, path: str) -> FileState | None:
 
 
 def _check_expected(path: str, before: FileState | None, expect: str | None) -> None:
-    if expect is None or _digest_of(before) == expect:
+    if expect is None or digest_of(before) == expect:
         return
     what = "exists meanwhile" if not expect else "was changed meanwhile"
     raise FileChanged(f"{shown(path)} {what if before else 'is gone meanwhile'}.")

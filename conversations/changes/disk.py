@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from conversations.archive.blobs import batch, put_blob
+from conversations.archive.blobs import Batch, batch
 from conversations.domain.errors import NotFound, Rejected, TooLarge
 from conversations.domain.file_changes import NOTHING, FileState
 
@@ -54,30 +54,50 @@ def _open_folder(folder: int, name: str) -> int:
         raise
 
 
+@contextmanager
+def open_folder(root: Path, path: str) -> Iterator[int]:
+    """A folder, open; the empty path is the workspace's own."""
+    if not path:
+        opened = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    else:
+        with folder_of(root, path) as (folder, name):
+            opened = _open_folder(folder, name)
+    try:
+        yield opened
+    finally:
+        os.close(opened)
+
+
 def read_state(root: Path, path: str, *, limit: int | None, keep: bool) -> FileState | None:
     """What is there now; None: nothing. ``keep``: its content becomes a blob. What has
     more than ``limit`` bytes is not read."""
     try:
         with folder_of(root, path) as (folder, name):
-            return entry_state(folder, name, limit=limit, keep=keep)
+            if not keep:
+                return read_entry(folder, name, limit=limit, kept=None)[0]
+            with batch() as kept:
+                return read_entry(folder, name, limit=limit, kept=kept)[0]
     except NoFolder:
         return None
 
 
-def entry_state(folder: int, name: str, *, limit: int | None, keep: bool) -> FileState | None:
-    """See :func:`read_state`."""
+def read_entry(
+    folder: int, name: str, *, limit: int | None, kept: Batch | None
+) -> tuple[FileState | None, os.stat_result | None]:
+    """The state of an entry, and its status when it was read. Its content goes to the
+    batch, if there is one."""
     try:
         found = os.lstat(name, dir_fd=folder)
+        if stat.S_ISDIR(found.st_mode):
+            return FileState(mode=found.st_mode, digest=NOTHING, size=0), found
+        if stat.S_ISLNK(found.st_mode):
+            return _link_state(folder, name, found, kept), found
+        if stat.S_ISREG(found.st_mode) and (limit is None or found.st_size <= limit):
+            with suppress(PermissionError):
+                return _file_state(folder, name, kept)
     except FileNotFoundError:
-        return None
-    if stat.S_ISDIR(found.st_mode):
-        return FileState(mode=found.st_mode, digest=NOTHING, size=0)
-    if stat.S_ISLNK(found.st_mode):
-        return _link_state(folder, name, found, keep=keep)
-    if stat.S_ISREG(found.st_mode) and (limit is None or found.st_size <= limit):
-        with suppress(PermissionError):
-            return _file_state(folder, name, keep=keep)
-    return unread_state(found)
+        return None, None
+    return unread_state(found), found
 
 
 def unread_state(found: os.stat_result) -> FileState:
@@ -90,24 +110,23 @@ def unread_state(found: os.stat_result) -> FileState:
     return FileState(mode=found.st_mode, digest=digest, size=size, has_copy=False, is_read=False)
 
 
-def _link_state(folder: int, name: str, found: os.stat_result, *, keep: bool) -> FileState:
+def _link_state(folder: int, name: str, found: os.stat_result, kept: Batch | None) -> FileState:
     text = os.fsencode(os.readlink(name, dir_fd=folder))
-    digest = put_blob(text) if keep else hashlib.sha256(text).hexdigest()
+    digest = kept.put(text) if kept else hashlib.sha256(text).hexdigest()
     return FileState(mode=found.st_mode, digest=digest, size=len(text))
 
 
-def _file_state(folder: int, name: str, *, keep: bool) -> FileState | None:
+def _file_state(folder: int, name: str, kept: Batch | None) -> tuple[FileState, os.stat_result]:
     file = os.open(name, _FILE, dir_fd=folder)
     with os.fdopen(file, "rb") as opened:
-        mode = os.fstat(file).st_mode
-        if not stat.S_ISREG(mode):
-            return unread_state(os.fstat(file))
-        if keep:
-            with batch() as kept:
-                digest, size = kept.copy(opened)
-            return FileState(mode=mode, digest=digest, size=size)
-        digest = hashlib.file_digest(opened, "sha256").hexdigest()
-        return FileState(mode=mode, digest=digest, size=opened.tell())
+        found = os.fstat(file)
+        if not stat.S_ISREG(found.st_mode):
+            return unread_state(found), found
+        if kept:
+            digest, size = kept.copy(opened)
+        else:
+            digest, size = hashlib.file_digest(opened, "sha256").hexdigest(), opened.tell()
+        return FileState(mode=found.st_mode, digest=digest, size=size), found
 
 
 def put_file(root: Path, path: str, data: bytes, *, mode: int | None) -> None:

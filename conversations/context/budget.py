@@ -65,4 +65,8 @@ def make_caps(budget: Budget, rules: WindowRules) -> Caps:
     """From the limit alone and not from the ratio, which changes with every answer:
     a turn has to be the same bytes in every call, or the cache is lost."""
     room = budget.limit - budget.reserve
-    return Caps(message=int(room * rules.message_share), result=int(room * rules.result_share))
+    return Caps(
+        message=int(room * rules.message_share),
+        result=int(room * rules.result_share),
+        attached=room,
+    )

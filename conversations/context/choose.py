@@ -121,7 +121,8 @@ def _fit(
     caps: Caps,
     make: MakePiece,
 ) -> Choice:
-    """Shorten further until the pieces fit: tool results first, then messages."""
+    """Shorten further until the pieces fit: tool results first, then leave out what is
+    attached, then shorten messages."""
     for tight in _tighter(caps):
         pieces = [make(turn, tight) for turn in kept]
         first = make(head, tight) if head else None
@@ -136,6 +137,9 @@ def _tighter(caps: Caps) -> Iterator[Caps]:
     yield caps
     while caps.result > LEAST_CAP:
         caps = replace(caps, result=caps.result // 2)
+        yield caps
+    while caps.attached > LEAST_CAP:
+        caps = replace(caps, attached=caps.attached // 2)
         yield caps
     while caps.message > LEAST_CAP:
         caps = replace(caps, message=caps.message // 2)

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from conversations.domain.attachments import is_reference
 from conversations.domain.turns import (
     ASSISTANT,
     TOOL,
@@ -22,7 +23,8 @@ from conversations.domain.turns import (
     read_tool_calls,
 )
 
-from .shorten import cost_of_blocks, shorten_blocks
+from .attached import fit_attachments, name_images
+from .shorten import cost_of_block, cost_of_blocks, shorten_blocks
 
 type Block = dict[str, Any]
 type Message = dict[str, Any]
@@ -36,10 +38,12 @@ _THINKING = ("thinking", "redacted_thinking")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caps:
-    """Estimated tokens above which one message, or one tool result, is shortened."""
+    """Estimated tokens above which one message, or one tool result, is shortened, and
+    above which what is attached to either is left out."""
 
     message: int
     result: int
+    attached: int = 10_000_000
 
     def of(self, role: str) -> int:
         return self.result if role == TOOL else self.message
@@ -65,7 +69,8 @@ def make_piece(turn: StoredTurn, *, model: str, caps: Caps) -> Piece:
     """The turn's content blocks for this model, shortened to the caps."""
     blocks = _blocks_of(turn, model=model)
     full_cost = cost_of_blocks(blocks)
-    short = shorten_blocks(blocks, cap=caps.of(turn.role), turn=turn.number)
+    fitting = fit_attachments(blocks, cap=caps.attached, cost=cost_of_block)
+    short = shorten_blocks(fitting, cap=caps.of(turn.role), turn=turn.number)
     return Piece(
         number=turn.number,
         role=turn.role,
@@ -150,7 +155,8 @@ def _user_blocks(turn: StoredTurn) -> list[Block]:
         blocks = None
     if blocks is None:
         return _text(turn.content)
-    return [block for block in blocks if not _is_blank(block)] or _text(turn.content)
+    kept = [block for block in blocks if not _is_blank(block)]
+    return name_images(kept) or _text(turn.content)
 
 
 def _is_blank(block: Block) -> bool:
@@ -195,7 +201,17 @@ def _result_block(turn: StoredTurn) -> Block:
     if read_metadata(turn).get("ok") is False:
         result["is_error"] = True
         result.setdefault("content", "The tool failed without a message.")
+    elif attached := _attached_to(turn):
+        result["content"] = [*_text(turn.content), *attached]
     return result
+
+
+def _attached_to(turn: StoredTurn) -> list[Block]:
+    """Images and documents that a tool gave. What failed has text only."""
+    try:
+        return name_images(block for block in read_blocks(turn) or [] if is_reference(block))
+    except MalformedTurn:
+        return []
 
 
 def _add_result(messages: list[Message], waiting: dict[str, str], piece: Piece) -> None:

@@ -34,8 +34,8 @@ class Rebuilt:
 
 
 def rebuild_request(call_pk: int) -> Rebuilt:
-    """The request of a model call, as it was sent. Reads as many rows as the window
-    had. Raises NotFound for a call that does not exist."""
+    """The request of a model call, as it was sent, attachments by reference. Reads as
+    many rows as the window had. Raises NotFound for a call that does not exist."""
     call = read_call(call_pk)
     try:
         manifest = load_json(call.manifest, default={})
@@ -90,6 +90,7 @@ def _rebuild(call: StoredCall, manifest: Mapping[str, Any]) -> ModelRequest:
         ),
         go_on=manifest["go_on"],
         cache=manifest["cache"],
+        withheld=manifest.get("withheld", {}),
     )
     return request
 

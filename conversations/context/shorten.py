@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from conversations.domain.attachments import is_reference
 from conversations.domain.text import estimate_tokens
 
 type Block = dict[str, Any]
@@ -19,6 +20,8 @@ IMAGE_TOKENS, DOCUMENT_TOKENS = 1_600, 6_000
 """An image costs (width x height) / 750 tokens, about 1,600 at the size to which the
 provider scales it down; a page of a document 1,500 to 3,000 (its pages on vision and
 PDF support). The reported usage corrects both."""
+
+ATTACHED = {"image": IMAGE_TOKENS, "document": DOCUMENT_TOKENS}
 
 BLOCK_TOKENS = 12
 """What surrounds the text of a block: its type, ids and names."""
@@ -59,11 +62,16 @@ def cost_of_block(block: Block) -> int:
         return _cost_of_value(block.get("input")) + BLOCK_TOKENS + 4
     if kind == "thinking":
         return estimate_tokens(str(block.get("thinking", "")) + str(block.get("signature", "")))
-    if kind == "image":
-        return IMAGE_TOKENS
-    if kind == "document":
-        return DOCUMENT_TOKENS
+    if kind in ATTACHED:
+        return _cost_of_attached(block)
     return _cost_of_value(block) + BLOCK_TOKENS
+
+
+def _cost_of_attached(block: Block) -> int:
+    """What was estimated when it was attached."""
+    if is_reference(block) and isinstance(block["source"].get("tokens"), int):
+        return int(block["source"]["tokens"]) + BLOCK_TOKENS
+    return ATTACHED[str(block["type"])]
 
 
 def cost_of_blocks(blocks: list[Block]) -> int:
@@ -76,9 +84,20 @@ def shorten_blocks(blocks: list[Block], *, cap: int, turn: int) -> list[Block]:
     cost = cost_of_blocks(blocks)
     if cost <= cap:
         return blocks
-    fixed = sum(cost_of_block(b) for b in blocks if b.get("type") in UNSHORTENED)
+    fixed = sum(_fixed_cost(block) for block in blocks)
     share = max(0.0, (cap - fixed) / max(1, cost - fixed))
     return [_shorten_block(block, share=share, turn=turn) for block in blocks]
+
+
+def _fixed_cost(block: Block) -> int:
+    """Of a block's cost, what shortening does not change."""
+    kind = block.get("type")
+    if kind in UNSHORTENED or kind in ATTACHED:
+        return cost_of_block(block)
+    content = block.get("content") if kind == "tool_result" else None
+    if not isinstance(content, list):
+        return 0
+    return sum(_fixed_cost(item) for item in content if isinstance(item, dict))
 
 
 def _shorten_block(block: Block, *, share: float, turn: int) -> Block:
@@ -97,7 +116,7 @@ def _shorten_value(value: Any, share: float, turn: int) -> Any:
         return _shorten_leaf(value, share, turn)
     if isinstance(value, list):
         return [_shorten_value(item, share, turn) for item in value]
-    if isinstance(value, dict) and value.get("type") not in ("image", "document"):
+    if isinstance(value, dict) and value.get("type") not in ATTACHED:
         return {key: _shorten_value(item, share, turn) for key, item in value.items()}
     return value
 

@@ -6,8 +6,8 @@ Whatever is decided here is written into the manifest, from which ``rebuild`` ma
 the very same request again.
 """
 
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -28,6 +28,7 @@ from conversations.domain.text import estimate_tokens
 from conversations.domain.turns import StoredTurn
 from conversations.domain.windows import WindowRules
 
+from .attached import expand_request, replace_withheld, withhold
 from .budget import Budget, make_budget, make_caps
 from .cache_marks import Place, mark_cache
 from .choose import Choice, choose_turns
@@ -82,9 +83,11 @@ class Texts:
 class Window:
     """What the model is given. ``floor`` is the number of its first turn, ``left_out``
     counts the active turns below. ``texts`` are those that a manifest names by digest.
-    ``estimated`` is the prompt's size in estimated tokens, ``limit`` in real ones."""
+    ``estimated`` is the prompt's size in estimated tokens, ``limit`` in real ones.
+    ``referring`` is the request with attachments by reference, as it is described."""
 
     request: ModelRequest
+    referring: ModelRequest
     floor: int
     left_out: int
     decisions: dict[str, Any]
@@ -95,7 +98,7 @@ class Window:
     def describe(self) -> tuple[str, str]:
         """The manifest and the request's digest. For a long window that takes some
         milliseconds, so the request goes out first."""
-        return dump_json(self.decisions), request_digest(self.request)
+        return dump_json(self.decisions), request_digest(self.referring)
 
 
 def assemble_window(wish: WindowWish) -> Window:
@@ -188,6 +191,7 @@ def _describe(wish: WindowWish, budget: Budget, caps: Caps, choice: Choice, text
     }
     total = sum(estimated.values())
     max_tokens = budget.max_tokens(estimated=total)
+    withheld = withhold(piece.blocks for piece in pieces)
     request, places = make_request(
         pieces,
         texts,
@@ -196,6 +200,7 @@ def _describe(wish: WindowWish, budget: Budget, caps: Caps, choice: Choice, text
         preamble=preamble,
         go_on=wish.go_on,
         cache=wish.cache,
+        withheld=withheld,
     )
     decisions = {
         "v": MANIFEST_VERSION,
@@ -219,6 +224,7 @@ def _describe(wish: WindowWish, budget: Budget, caps: Caps, choice: Choice, text
             for piece in pieces
             if piece.is_shortened
         ],
+        "withheld": withheld,
         "limit": budget.limit,
         "reserve": budget.reserve,
         "budget": budget.tokens,
@@ -231,7 +237,8 @@ def _describe(wish: WindowWish, budget: Budget, caps: Caps, choice: Choice, text
         "tools_digest": tools.digest,
     }
     return Window(
-        request=request,
+        request=expand_request(request),
+        referring=request,
         floor=choice.floor,
         left_out=left_out,
         decisions=decisions,
@@ -269,10 +276,15 @@ def make_request(
     preamble: str,
     go_on: bool,
     cache: str,
+    withheld: Mapping[str, str],
 ) -> tuple[ModelRequest, list[Place]]:
     """The request, and where its cache breakpoints are. What is added behind them is
-    not part of the next call's history."""
-    messages = join_pieces(pieces)
+    not part of the next call's history. Attachments are references in it still."""
+    given = [
+        replace(piece, blocks=replace_withheld(piece.blocks, withheld)) if withheld else piece
+        for piece in pieces
+    ]
+    messages = join_pieces(given)
     if messages and preamble:
         messages[0]["content"].insert(0, {"type": "text", "text": preamble})
     system: list[Block] = [{"type": "text", "text": texts.system}]
@@ -305,6 +317,7 @@ def _add_text(messages: list[Message], text: str) -> None:
 
 
 def request_digest(request: ModelRequest) -> str:
+    """Of a request whose attachments are references: they name their contents."""
     return digest_of(dump_json([request.system, request.messages, request.tools]))
 
 

@@ -78,14 +78,13 @@ def kind_of(block: Block) -> str:
 def shown_attachment(block: Block) -> dict[str, Any]:
     """What a person's row says about an attachment; the same from a block as from the
     attachment itself."""
-    source = block["source"]
-    shown = {
-        "uuid": block.get("attachment", ""),
-        "name": block.get("title", ""),
+    texts = {
+        "uuid": block.get("attachment"),
+        "name": block.get("title"),
         "kind": kind_of(block),
-        "media_type": block.get("media_type") or source.get("media_type", ""),
-        "size": block.get("size"),
-        "width": block.get("width"),
-        "height": block.get("height"),
+        "media_type": block.get("media_type") or block["source"].get("media_type"),
     }
-    return {name: value for name, value in shown.items() if value is not None}
+    numbers = {name: block.get(name) for name in ("size", "width", "height")}
+    return {name: str(value or "") for name, value in texts.items()} | {
+        name: value for name, value in numbers.items() if type(value) is int and value >= 0
+    }

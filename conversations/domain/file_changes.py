@@ -49,6 +49,11 @@ def same_state(one: FileState | None, other: FileState | None) -> bool:
     return (one.mode, one.digest) == (other.mode, other.digest)
 
 
+def digest_of(state: FileState | None) -> str:
+    """The content's digest; empty where there is nothing."""
+    return state.digest if state else ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
     """One entry that became another. ``path`` is relative to the workspace's folder, as

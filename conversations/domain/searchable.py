@@ -1,6 +1,6 @@
-"""What of a turn can be searched: what was said, what tools were given and gave,
-and the paths that occur. Thinking is left out, and so is looking things up, whose
-results would otherwise be found in place of what they quote."""
+"""What of a turn can be searched: what was said, the names of what was attached, what
+tools were given and gave, and the paths that occur. Thinking is left out, and so is
+looking things up, whose results would otherwise be found in place of what they quote."""
 
 import re
 from collections.abc import Iterator
@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from .turns import TOOL, MalformedTurn, StoredTurn, read_tool_calls
+from .attachments import is_reference
+from .turns import TOOL, USER, MalformedTurn, StoredTurn, read_blocks, read_tool_calls
 from .words import read_tokens
 
 RECALL_TOOL = "conversation_recall"
@@ -72,7 +73,7 @@ def read_searchable(turn: StoredTurn, *, call_name: str | None = None) -> Search
     calls = [call for call in _calls_of(turn) if call.get("name") != RECALL_TOOL]
     return Searchable(
         role=turn.role,
-        said=turn.content,
+        said="\n".join([*_attached_names(turn), turn.content]),
         tools="\n".join(_call_text(call) for call in calls),
         names=tuple(str(call.get("name") or "tool") for call in calls),
     )
@@ -93,6 +94,17 @@ def _calls_of(turn: StoredTurn) -> list[dict[str, Any]]:
         return read_tool_calls(turn)
     except MalformedTurn:
         return []
+
+
+def _attached_names(turn: StoredTurn) -> list[str]:
+    """The names of what a person attached."""
+    if turn.role != USER or turn.blocks is None:
+        return []
+    try:
+        blocks = read_blocks(turn) or []
+    except MalformedTurn:
+        return []
+    return [str(block.get("title", "")) for block in blocks if is_reference(block)]
 
 
 def _call_text(call: dict[str, Any]) -> str:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from .attachments import is_reference, shown_attachment
 from .events import (
     AssistantText,
     ContentIndicator,
@@ -126,18 +127,36 @@ def _normal_call(call: dict[str, Any]) -> dict[str, Any]:
 
 
 def _user_rows(turn: StoredTurn) -> Iterator[Payload]:
-    for block in read_blocks(turn) or []:
-        if block.get("type") in INDICATED_KINDS:
+    """What is attached is shown with the message, other content in rows of its own."""
+    blocks = read_blocks(turn) or []
+    for block in blocks:
+        if block.get("type") in INDICATED_KINDS and not is_reference(block):
             yield _indicator(block)
-    yield UserMessage(text=turn.content)
+    attachments = [shown_attachment(block) for block in blocks if is_reference(block)]
+    yield UserMessage(text=turn.content, attachments=attachments)
 
 
 def _indicator(block: dict[str, Any]) -> ContentIndicator:
+    if is_reference(block):
+        return indicate_attachment(block)
     source = block.get("source")
     media_type = str(source.get("media_type", "")) if isinstance(source, dict) else ""
     kind = INDICATED_KINDS[str(block["type"])]
     label = str(block.get("title") or block.get("filename") or media_type or kind)
     return ContentIndicator(label=label, kind=kind, media_type=media_type)
+
+
+def indicate_attachment(block: dict[str, Any], *, call_id: str = "") -> ContentIndicator:
+    """The row of an image or a document that a tool gave."""
+    shown = shown_attachment(block)
+    return ContentIndicator(
+        label=shown["name"] or "file",
+        kind=str(block["type"]),
+        media_type=shown["media_type"],
+        size=shown.get("size"),
+        call_id=call_id,
+        attachment=shown["uuid"],
+    )
 
 
 def _assistant_rows(turn: StoredTurn) -> Iterator[Payload]:

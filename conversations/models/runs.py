@@ -145,6 +145,9 @@ class ToolCall(models.Model):
     reason = models.TextField(default="", db_default="")
     started_at = models.DateTimeField(null=True)
     stop_requested_at = models.DateTimeField(null=True)
+    stop_requested_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+"
+    )
     tree = models.CharField(max_length=64, default="", db_default="")
 
     class Meta:

@@ -12,9 +12,10 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from conversations.domain.errors import ProviderError
+from conversations.domain.jsontext import dump_json
 from conversations.domain.stream import ModelInfo, ModelRequest, StreamItem
 from conversations.providers.anthropic_errors import (
     error_from_event,
@@ -120,12 +121,19 @@ class AnthropicProvider:
         import anthropic
         import httpx2
 
+        # As text, because the SDK copies what it writes down by itself, piece by piece.
+        body = dump_json(make_body(request)).encode()
         try:
-            answer = await client.messages.with_raw_response.create(**make_body(request))
-            response: httpx2.Response = answer.http_response
+            answer = await client.post(
+                "/v1/messages",
+                content=body,
+                cast_to=httpx2.Response,
+                stream=True,
+                stream_cls=anthropic.AsyncStream[Any],
+            )
         except (anthropic.APIError, httpx2.HTTPError) as error:
             raise self._translate(error) from error
-        return response
+        return cast("httpx2.Response", answer)
 
     async def _read_chunks(self, response: "httpx2.Response") -> AsyncGenerator[bytes]:
         import httpx2

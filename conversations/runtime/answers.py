@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from uuid import UUID
 
 from conversations.domain.events import AssistantText, Payload, ToolCallStarted
 from conversations.domain.jsontext import dump_json
@@ -38,12 +39,16 @@ def make_turn(message: MessageCompleted) -> NewTurn:
     )
 
 
-def make_payloads(message: MessageCompleted, *, thinking_ms: Mapping[int, int]) -> list[Payload]:
-    """The rows of a complete answer. ``thinking_ms`` is by block index."""
+def make_payloads(
+    message: MessageCompleted, *, thinking_ms: Mapping[int, int], calls: Sequence[UUID]
+) -> list[Payload]:
+    """The rows of a complete answer. ``thinking_ms`` is by block index, ``calls`` are
+    the uuids of its calls' records, in order."""
     payloads: list[Payload] = []
+    uuids = iter(calls)
     for item in _pieces(message.blocks, thinking_ms):
         if not isinstance(item, _TextRow):
-            payloads.append(_started(item))
+            payloads.append(_started(item, next(uuids)))
             continue
         thinking = storable("\n\n".join(item.thinking).strip())
         if item.text.strip() or thinking:
@@ -78,8 +83,9 @@ def _pieces(blocks: Sequence[Block], thinking_ms: Mapping[int, int]) -> Iterator
     yield row
 
 
-def _started(block: Block) -> ToolCallStarted:
+def _started(block: Block, call: UUID) -> ToolCallStarted:
     return ToolCallStarted(
+        call=str(call),
         call_id=storable(str(block.get("id", ""))),
         name=storable(str(block.get("name") or "tool")),
         arguments=block.get("input"),

@@ -55,8 +55,7 @@ class CatchUp:
             frames.append(rows_frame(self.rows))
         frames += [queue_frame(self.queue), window_frame(self.window), state]
         if execution is not None:
-            execution.flush()
-            return frames + execution.live.snapshots()
+            return frames + execution.snapshots()
         if runtime.relay.is_used and self.run is not None:
             runtime.relay.ask_for_snapshots(self.session_pk)
         return frames + runtime.watcher.snapshots(self.session_pk)

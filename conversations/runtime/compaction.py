@@ -134,8 +134,15 @@ class CompactionExecution:
     def stop(self) -> None:
         self._stop.set()
 
-    def flush(self) -> None:
+    def leave(self) -> None:
+        self.stop()
+
+    async def notice_decisions(self) -> None:
+        """A summary asks nobody."""
+
+    def snapshots(self) -> list[dict[str, Any]]:
         """There is no draft of a summary."""
+        return []
 
     @property
     def elapsed_ms(self) -> int:

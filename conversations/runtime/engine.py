@@ -15,6 +15,7 @@ from conversations.archive import compactions as archive_compactions
 from conversations.archive import messages as archive_messages
 from conversations.archive import rewinds as archive_rewinds
 from conversations.archive import runs as archive_runs
+from conversations.archive import tool_calls as archive_calls
 from conversations.archive.append import Row
 from conversations.archive.compactions import CompactionRequest
 from conversations.archive.messages import Accepted, Restarted
@@ -29,6 +30,7 @@ from conversations.domain import runs as states
 from conversations.domain.errors import Conflict, ProviderError
 from conversations.domain.stream import ModelInfo, Provider
 from conversations.domain.summaries import MANUAL
+from conversations.domain.tool_calls import ALWAYS
 from conversations.models import Session
 from conversations.providers.model_limits import find_limits
 from conversations.providers.registry import make_provider
@@ -92,6 +94,7 @@ class Runtime:
         self._kept_texts: set[str] = set()
         self._stopping = False
         self._models_asked: asyncio.Task[Any] | None = None
+        self._recovering = asyncio.Lock()
         self.loop: asyncio.AbstractEventLoop | None = None
 
     async def start(self) -> None:
@@ -123,7 +126,7 @@ class Runtime:
         workers = [w.task for w in self._workers.values() if w.task]
         for worker in list(self._workers.values()):
             if worker.execution:
-                worker.execution.stop()
+                worker.execution.leave()
         if workers:
             await asyncio.wait(workers, timeout=20)
         for task in (*self._tasks, *self._background):
@@ -136,7 +139,13 @@ class Runtime:
         self.owner.close()
 
     async def send(
-        self, session: Session, *, client_id: str, text: str, user_pk: int | None
+        self,
+        session: Session,
+        *,
+        client_id: str,
+        text: str,
+        user_pk: int | None,
+        attachments: Sequence[str] = (),
     ) -> Accepted:
         """Accept a person's message (see ``archive.runs.accept_message``) and see
         that it is answered. Returns when it is on disk."""
@@ -148,6 +157,7 @@ class Runtime:
             user_pk=user_pk,
             max_queued=self.options.max_queued,
             owner=self.owner.id,
+            attachments=attachments,
         )
         self.publish_rows(session.pk, accepted.rows, title=accepted.title)
         self._make_way(session.pk)
@@ -220,6 +230,48 @@ class Runtime:
         else:
             worker.stopped = True  # it is about to claim a run
 
+    async def decide_call(
+        self,
+        session: Session,
+        *,
+        call: UUID,
+        decision: str,
+        user_pk: int | None,
+        reason: str = "",
+    ) -> None:
+        """Allow or deny a call that waits (see ``archive.tool_calls``), in this process
+        or in another one."""
+        decided = await self.writer.write(
+            archive_calls.decide_call,
+            session,
+            call=call,
+            decision=decision,
+            user_pk=user_pk,
+            reason=reason,
+        )
+        self.publish_rows(session.pk, decided.rows)
+        await self._notice_decisions(None if decision == ALWAYS else session.pk)
+        await self._see_to(session.pk)
+
+    async def cancel_call(self, session: Session, *, call: UUID, user_pk: int | None) -> None:
+        """End one call, which runs or waits; the run goes on."""
+        await self.writer.write(
+            archive_calls.request_call_stop, session, call=call, user_pk=user_pk
+        )
+        await self._notice_decisions(session.pk)
+        await self._see_to(session.pk)
+
+    async def _notice_decisions(self, session_pk: int | None) -> None:
+        """Tell the runs of this process, or the one in a session."""
+        for pk, worker in list(self._workers.items()):
+            if worker.execution is not None and session_pk in (None, pk):
+                await worker.execution.notice_decisions()
+
+    async def _see_to(self, session_pk: int) -> None:
+        """Somebody has to go on with the run, if its process is gone."""
+        if session_pk not in self._workers:
+            await self.recover(session_pk=session_pk)
+
     async def edit_state(
         self, session: Session, *, actor_pk: int | None, action: str, item: str, text: str
     ) -> None:
@@ -276,8 +328,7 @@ class Runtime:
         """Send the whole draft of a run that this process carries out."""
         execution = self.execution_of(session_pk)
         if execution is not None:
-            execution.flush()
-            for frame in execution.live.snapshots():
+            for frame in execution.snapshots():
                 self.publish(session_pk, frame)
 
     def publish_rows(self, session_pk: int, rows: Sequence[Row], *, title: str = "") -> None:
@@ -478,17 +529,34 @@ class Runtime:
                 running[run_pk].stop()
 
     async def recover(self, *, session_pk: int | None = None) -> None:
-        """End the runs whose process is gone: in all sessions, or in one."""
-        found = await self.readers.read(
-            archive_runs.active_runs,
-            stale_seconds=self.options.stale_after,
-            session_pks=None if session_pk is None else [session_pk],
+        """See to the runs whose process is gone, in all sessions or in one: those that
+        wait for a person go on here, the others end."""
+        async with self._recovering:
+            if self._stopping:
+                return
+            found = await self.readers.read(
+                archive_runs.active_runs,
+                stale_seconds=self.options.stale_after,
+                session_pks=None if session_pk is None else [session_pk],
+            )
+            for run in found:
+                if self.is_orphan(run) and not await self._adopt(run):
+                    await self._interrupt(run.run_pk, run.session_pk)
+
+    async def _adopt(self, run: ActiveRun) -> bool:
+        claimed = await self.writer.write(
+            archive_runs.adopt_run, run.run_pk, owner=run.owner, new_owner=self.owner.id
         )
-        for run in found:
-            if self.is_orphan(run):
-                await self._interrupt(run.run_pk, run.session_pk)
+        if claimed is None:
+            return False
+        logger.info("run_adopted", extra={"fields": {"run": str(run.run)}})
+        self.publish_rows(run.session_pk, claimed.rows)
+        self._begin(run.session_pk, claimed)
+        return True
 
     def is_orphan(self, run: ActiveRun) -> bool:
+        if not run.owner:
+            return True  # let go of by a process that ended
         if run.owner == self.owner.id:
             worker = self._workers.get(run.session_pk)
             return worker is None and run.elapsed_ms > 1000 * self.options.heartbeat

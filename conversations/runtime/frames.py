@@ -59,7 +59,11 @@ def active_frame(run: ActiveRun | None) -> Frame:
 
 
 def queue_frame(waiting: Sequence[QueuedMessage]) -> Frame:
-    items = [{"run": str(m.run), "text": m.text, "client_id": m.client_id} for m in waiting]
+    items = [
+        {"run": str(m.run), "text": m.text, "client_id": m.client_id}
+        | ({"attachments": m.attachments} if m.attachments else {})
+        for m in waiting
+    ]
     return {"type": "queue", "items": items}
 
 

@@ -3,35 +3,30 @@
 import asyncio
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
-from conversations.archive.answers import (
-    CallRecord,
-    append_answer,
-    append_failed_call,
-    append_tool_result,
-)
-from conversations.archive.append import Appended, NewEvent, PreparedEvent, prepare_event
-from conversations.archive.runs import Claimed, finish_run, note_run
+from conversations.archive.answers import CallRecord, append_answer, append_failed_call
+from conversations.archive.append import Appended, NewEvent, PreparedEvent, Row, prepare_event
+from conversations.archive.model_calls import read_past_calls
+from conversations.archive.runs import Claimed, finish_run, note_run, release_run
 from conversations.archive.sessions import (
     WindowFacts,
     read_window_facts,
     save_floor,
     save_system_prompt,
 )
-from conversations.archive.tool_calls import find_call
 from conversations.archive.turns import read_turn
 from conversations.context.hint import find_hint
 from conversations.context.window import Window
 from conversations.domain import runs as states
 from conversations.domain.errors import ProviderError
-from conversations.domain.events import Info, Payload, ToolCallCompleted, TurnSeparator
-from conversations.domain.jsontext import dump_json
+from conversations.domain.events import Info, Payload, TurnSeparator
 from conversations.domain.stream import (
     Block,
     BlockCompleted,
@@ -41,17 +36,16 @@ from conversations.domain.stream import (
     StreamItem,
     Usage,
 )
-from conversations.domain.text import cost_text, estimate_tokens, storable
+from conversations.domain.text import cost_text, storable
+from conversations.domain.tool_calls import READ_ONLY
 from conversations.domain.tool_policy import ToolScope
-from conversations.domain.turns import NewTurn
 from conversations.providers.prices import find_cost
-from conversations.tools.registry import run_tool
-from conversations.tools.tool import ToolContext
 
 from .answers import make_payloads, make_turn, tool_calls_of
 from .failures import describe_crash, describe_provider_error, describe_stop
 from .frames import rows_frame, state_frame
 from .live import LiveAnswer, Part
+from .tool_loop import ToolLoop
 from .windows import make_window, size_after
 
 if TYPE_CHECKING:
@@ -134,18 +128,35 @@ class RunExecution:
         self._totals = Totals()
         self._started = monotonic()
         self._stop = asyncio.Event()
-        self._commit: asyncio.Task[Any] | None = None
+        self._is_left = False
+        self._tools = ToolLoop(runtime, self)
+        self._commits: set[asyncio.Task[Appended]] = set()
         self._flush_handle: asyncio.TimerHandle | None = None
         self._last_flush = 0.0
         self._window_share = 1.0
         self._hint: str | None = None
         self._root = Path()
-        self._scope: ToolScope | None = None
+        self._scope = ToolScope(workspace="", policy=READ_ONLY)
         self._calls = 0
         self._tries = 0
 
     def stop(self) -> None:
         self._stop.set()
+
+    def leave(self) -> None:
+        """The process ends: stop, unless something of the run waits for a person;
+        another process goes on with it then."""
+        self._is_left = True
+        self._stop.set()
+
+    async def notice_decisions(self) -> None:
+        """Somebody decided about a call, or asked for its end."""
+        await self._tools.look()
+
+    def snapshots(self) -> list[dict[str, Any]]:
+        """The draft and the output of running calls so far, for a page that comes now."""
+        self.flush()
+        return self.live.snapshots() + self._tools.live.snapshots()
 
     @property
     def elapsed_ms(self) -> int:
@@ -167,9 +178,18 @@ class RunExecution:
         if not work.done():
             work.cancel()
         outcome = await self._outcome(work)
-        if self._commit is not None:
-            await asyncio.wait({self._commit})
-        await self._finish(outcome)
+        if self._commits:
+            await asyncio.wait(self._commits)
+        if not (self._is_left and outcome.state == states.STOPPED and await self._release()):
+            await self._finish(outcome)
+
+    async def _release(self) -> bool:
+        """Let another process go on with the run, if something of it waits."""
+        rows = await self._runtime.writer.write(
+            release_run, self.claimed, outputs=self._tools.live.outputs()
+        )
+        self.show_rows(rows or [])
+        return rows is not None
 
     async def _outcome(self, work: asyncio.Task[Outcome]) -> Outcome:
         try:
@@ -187,6 +207,9 @@ class RunExecution:
 
     async def _work(self) -> Outcome:
         go_on = self.claimed.kind == states.CONTINUE
+        if self.claimed.open_turn is not None:
+            go_on = False
+            await self._resume(self.claimed.open_turn)
         while self._calls < self._runtime.options.max_model_calls:
             message = await self._answer(go_on=go_on)
             go_on = False
@@ -217,16 +240,27 @@ class RunExecution:
         answer = _Answer(ordinal=self._next_ordinal(), window=await self._assemble(go_on=go_on))
         self._calls += 1
         message = await self._stream_with_retries(answer, go_on=go_on)
-        self._totals.model = message.model or answer.window.request.model
         call = await self._record(answer, message)
-        self._totals.add(message.usage, cost=call.cost_microusd)
-        if self._totals.first_token_ms is None:
-            self._totals.first_token_ms = answer.first_token_ms
+        model = message.model or answer.window.request.model
+        self._note_call(message.usage, model, call.cost_microusd, answer.first_token_ms)
         appended = await self._commit_answer(answer, message, call)
         await self._runtime.publish_window(self.claimed.session_pk)
-        if appended.turns:
-            await self._run_tools(message, call_turn=appended.turns[0])
+        if appended.turns and tool_calls_of(message.blocks):
+            await self._tools.carry_out(
+                turn=appended.turns[0],
+                scope=self._scope,
+                root=self._root,
+                is_cut_off=message.stop_reason != "tool_use",
+            )
         return message
+
+    def _note_call(
+        self, usage: Usage, model: str, cost: int | None, first_token_ms: int | None
+    ) -> None:
+        self._totals.model = model
+        self._totals.add(usage, cost=cost)
+        if self._totals.first_token_ms is None:
+            self._totals.first_token_ms = first_token_ms
 
     async def _assemble(self, *, go_on: bool) -> Window:
         await self._runtime.know_models()
@@ -348,24 +382,34 @@ class RunExecution:
         loop = asyncio.get_running_loop()
         wait = self._last_flush + self._runtime.delta_interval - loop.time()
         if wait <= 0:
-            self.flush()
+            self._flush_some()
         else:
-            self._flush_handle = loop.call_later(wait, self.flush)
+            self._flush_handle = loop.call_later(wait, self._flush_some)
 
-    def flush(self) -> None:
+    def _flush_some(self) -> None:
+        """The same, but for output that would flood the pages."""
+        self.flush(at_once=False)
+        if self._tools.live.is_dirty:
+            self._schedule_flush()
+
+    def flush(self, *, at_once: bool = True) -> None:
         """Send what has come since the last time."""
         if self._flush_handle is not None:
             self._flush_handle.cancel()
             self._flush_handle = None
         self._last_flush = asyncio.get_running_loop().time()
-        for frame in self.live.take_frames():
+        for frame in (*self.live.take_frames(), *self._tools.live.take_frames(at_once=at_once)):
             self._publish(frame)
 
     async def _commit_answer(
         self, answer: _Answer, message: MessageCompleted, call: CallRecord
     ) -> Appended:
         has_turn = bool(message.blocks)
-        payloads = make_payloads(message, thinking_ms=answer.thinking_ms) if has_turn else []
+        tool_calls = [(uuid4(), block) for block in tool_calls_of(message.blocks)]
+        uuids = [uuid for uuid, _ in tool_calls]
+        payloads = (
+            make_payloads(message, thinking_ms=answer.thinking_ms, calls=uuids) if has_turn else []
+        )
         events = await self._prepare(payloads)
         self._runtime.drafts.take(self.claimed.run_pk)
         return await self._keep(
@@ -373,7 +417,7 @@ class RunExecution:
             turn=make_turn(message) if has_turn else None,
             events=events,
             call=call,
-            tool_calls=tool_calls_of(message.blocks),
+            tool_calls=tool_calls,
             size=size_after(answer.window, message.usage),
         )
 
@@ -390,16 +434,35 @@ class RunExecution:
     async def _keep(self, write: Any, **arguments: Any) -> Appended:
         async def commit() -> Appended:
             appended: Appended = await self._runtime.writer.write(write, self.claimed, **arguments)
-            self._announce(appended)
             return appended
 
-        self._commit = asyncio.create_task(commit())
-        return await asyncio.shield(self._commit)
+        return await self.keep(commit())
 
-    def _announce(self, appended: Appended) -> None:
-        self.flush()
-        self.live.clear()
-        self._publish(rows_frame(appended.rows, ends_draft=self.run))
+    async def keep(self, work: Coroutine[Any, Any, Appended]) -> Appended:
+        """See a commit through, also when the run is stopped; show its rows."""
+
+        async def commit() -> Appended:
+            appended = await work
+            self.flush()
+            self.live.clear()
+            self._publish(rows_frame(appended.rows, ends_draft=self.run))
+            return appended
+
+        task = asyncio.create_task(commit())
+        self._commits.add(task)
+        task.add_done_callback(self._commits.discard)
+        return await asyncio.shield(task)
+
+    def show_rows(self, rows: Sequence[Row]) -> None:
+        self._runtime.publish_rows(self.claimed.session_pk, rows)
+
+    def show_calls(self) -> None:
+        """A call's state or output has changed."""
+        self._schedule_flush()
+
+    def show_state(self, state: str) -> None:
+        self.state = state
+        self._publish(self.state_frame())
 
     async def _record_failure(self, answer: _Answer, error: ProviderError) -> None:
         """A failed call is a record too; the next try has an ordinal of its own."""
@@ -431,68 +494,16 @@ class RunExecution:
         self._tries += 1
         return self._tries - 1
 
-    async def _run_tools(self, message: MessageCompleted, *, call_turn: int) -> None:
-        """Carry out the calls, in order. A call in an answer that did not end with
-        them (cut at a limit) is not carried out: its arguments may be cut too."""
-        for call in tool_calls_of(message.blocks):
-            began = monotonic()
-            if message.stop_reason == "tool_use":
-                context = await self._tool_context(call, call_turn)
-                result = await run_tool(context, str(call.get("name", "")), call.get("input"))
-                ok, output = result.ok, result.output
-            else:
-                ok, output = False, "Not run: the answer was cut off before the call was complete."
-            await self._commit_result(
-                call, ok, storable(output), call_turn, int((monotonic() - began) * 1000)
-            )
-
-    async def _tool_context(self, call: Block, call_turn: int) -> ToolContext:
-        assert self._scope is not None
-        run_pk, read = self.claimed.run_pk, self._runtime.readers.read
-        call_id = storable(str(call.get("id", "")))
-        return ToolContext(
-            session_pk=self.claimed.session_pk,
-            session=self.claimed.session,
-            user_pk=self.claimed.user_pk,
-            call_turn=call_turn,
-            root=self._root,
-            read=read,
-            write=self._runtime.writer.write,
-            scope=self._scope,
-            run_pk=run_pk,
-            call_pk=await read(find_call, run_pk, turn=call_turn, call_id=call_id),
-        )
-
-    async def _commit_result(
-        self, call: Block, ok: bool, output: str, call_turn: int, duration_ms: int
-    ) -> None:
-        call_id, name = storable(str(call.get("id", ""))), storable(str(call.get("name") or "tool"))
-        payload = ToolCallCompleted(
-            call_id=call_id,
-            name=name,
-            ok=ok,
-            output=output if ok else "",
-            error="" if ok else output,
-            arguments=call.get("input"),
-            duration_ms=duration_ms,
-        )
-        [event] = await self._prepare([payload])
-        turn = NewTurn(
-            role="tool",
-            content=output,
-            tool_call_id=call_id[:255],
-            tool_name=name[:255],
-            token_count=estimate_tokens(output),
-            metadata=dump_json({"ok": ok}),
-        )
-        await self._keep(
-            append_tool_result,
-            turn=turn,
-            event=event,
-            call_turn=call_turn,
-            ok=ok,
-            duration_ms=duration_ms,
-        )
+    async def _resume(self, turn: int) -> None:
+        """Go on with the calls of an answer that another process was given."""
+        read, claimed = self._runtime.readers.read, self.claimed
+        for call in await read(read_past_calls, claimed.run_pk):
+            self._tries += 1
+            if not call.failed:
+                self._calls += 1
+                self._note_call(call.usage, call.model, call.cost_microusd, call.first_token_ms)
+        facts = await read(read_window_facts, claimed.session_pk, user_pk=claimed.user_pk)
+        await self._tools.carry_out(turn=turn, scope=facts.scope, root=facts.root)
 
     async def _finish(self, outcome: Outcome) -> None:
         self.flush()
@@ -518,6 +529,7 @@ class RunExecution:
             payloads=payloads,
             error_code=outcome.error_code,
             draft=draft,
+            outputs=self._tools.live.outputs(),
         )
         self._runtime.drafts.forget(self.claimed.run_pk)
 

@@ -14,6 +14,7 @@ from conversations.archive.messages import QueuedMessage, queued_messages_of
 from conversations.archive.runs import ActiveRun, active_runs
 from conversations.archive.transcript import SessionMarks, read_live_rows, read_session_marks
 from conversations.archive.window_marks import read_window_mark
+from conversations.domain.runs import RUNNING
 
 from .frames import Frame, active_frame, idle_frame, queue_frame, rows_frame, window_frame
 from .live import LiveAnswer, Part
@@ -51,7 +52,7 @@ class Watcher:
         self._rewinds: dict[int, int] = {}
         self._windows: dict[int, tuple[int, int, int]] = {}
         self._queues: dict[int, list[QueuedMessage]] = {}
-        self._running: dict[int, tuple[UUID, str]] = {}
+        self._running: dict[int, tuple[UUID, str, str]] = {}
 
     async def watch(self) -> None:
         while True:
@@ -127,13 +128,13 @@ class Watcher:
 
     async def _publish_run(self, pk: int, run: ActiveRun | None) -> None:
         hub = self._runtime.hub
-        if run is None or self._runtime.is_orphan(run):
+        if run is None or (self._runtime.is_orphan(run) and run.state == RUNNING):
             if self._running.pop(pk, None) is not None:
                 self._foreign.pop(pk, None)
                 hub.publish(pk, idle_frame())
             return
-        if self._running.get(pk) != (run.run, run.note):
-            self._running[pk] = (run.run, run.note)
+        if self._running.get(pk) != (run.run, run.state, run.note):
+            self._running[pk] = (run.run, run.state, run.note)
             hub.publish(pk, active_frame(run))
         if self._runtime.relay.is_used:
             return  # its deltas come through the relay

@@ -1,7 +1,5 @@
 """The tools of this product, by name, and which of them are on offer where."""
 
-from typing import Any
-
 from conversations.domain.tool_calls import CHANGES
 from conversations.domain.tool_policy import ToolScope
 
@@ -18,7 +16,7 @@ from . import (
     session_state,
     write_file,
 )
-from .tool import Tool, ToolContext, ToolResult
+from .tool import Tool
 
 TOOLS: dict[str, Tool] = {
     tool.name: tool
@@ -56,14 +54,3 @@ def find_tool(name: str, scope: ToolScope) -> Tool | None:
     """The tool, if it is on offer."""
     tool = TOOLS.get(name)
     return tool if tool is not None and is_offered(tool, scope) else None
-
-
-async def run_tool(context: ToolContext, name: str, arguments: Any) -> ToolResult:
-    """Carry out a call. A tool that does not exist is an error result, which the
-    model reads, and never the end of the run."""
-    tool = find_tool(name, context.scope)
-    if tool is None:
-        return ToolResult(ok=False, output=f"There is no tool named {name!r} here.")
-    if not isinstance(arguments, dict):
-        return ToolResult(ok=False, output="The arguments of the call are not an object.")
-    return await tool.run(context, arguments)

@@ -30,7 +30,7 @@ from conversations.runtime.frames import Frame, dump_frame
 from conversations.runtime.hub import Subscriber
 
 from .access import SignedOut, get_session_for, recheck_access
-from .forms import check_client_id, check_message_text
+from .forms import check_attachment_ids, check_client_id, check_message_text
 
 logger = logging.getLogger(__name__)
 
@@ -106,15 +106,22 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
 
     async def send_message(self, frame: Frame) -> None:
         client_id = check_client_id(frame.get("client_id"))
-        text = check_message_text(frame.get("text"))
+        attachments = check_attachment_ids(frame.get("attachments") or [])
+        text = check_message_text(frame.get("text"), may_be_empty=bool(attachments))
         session = await self._authorised(WRITE)
         await self._acknowledge(
-            self.runtime.send(session, client_id=client_id, text=text, user_pk=self._user_pk)
+            self.runtime.send(
+                session,
+                client_id=client_id,
+                text=text,
+                user_pk=self._user_pk,
+                attachments=attachments,
+            )
         )
 
     async def edit_message(self, frame: Frame) -> None:
         client_id = check_client_id(frame.get("client_id"))
-        text = check_message_text(frame.get("text"))
+        text = check_message_text(frame.get("text"), may_be_empty=True)
         session = await self._authorised(WRITE)
         await self._acknowledge(
             self.runtime.edit(

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from typing import Any
+from uuid import UUID
 
 from django import forms
 from django.conf import settings
@@ -123,9 +124,19 @@ def check_state_action(value: str) -> None:
         raise Rejected("Choose what is to be done.", code="state_action_unknown")
 
 
-def check_message_text(value: Any) -> str:
+def check_attachment_ids(value: Any) -> list[str]:
+    """Uuids of what goes with a message, each once. Raises Rejected for anything else."""
+    try:
+        if not isinstance(value, list):
+            raise TypeError
+        return list(dict.fromkeys(str(UUID(item)) for item in value))
+    except (ValueError, TypeError, AttributeError) as error:
+        raise Rejected("attachments is a list of uuids.", code="bad_attachments") from error
+
+
+def check_message_text(value: Any, *, may_be_empty: bool = False) -> str:
     """Raises Rejected for no text, TooLarge for one over the limit."""
-    if not isinstance(value, str) or not value.strip():
+    if not isinstance(value, str) or not (value.strip() or may_be_empty):
         raise Rejected("A message needs at least one character.", code="message_empty")
     limit = settings.LOOM.max_message_chars
     if len(value) > limit:

@@ -91,6 +91,7 @@ const FRAMES = {
     if (!addRows(rows)) sync();
   },
   draft: writeDraft,
+  call: () => {},
   state: showState,
   queue: ({ items }) => showQueue(items),
   rewound: (frame) => {

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asgiref.sync import sync_to_async
+from asgiref.sync import async_to_sync, sync_to_async
 from django.contrib.auth.models import User
 from django.utils import timezone
 
 from conversations.archive.sessions import create_session
+from conversations.changes.trees import Watch, watched
 from conversations.domain.file_changes import Author
 from conversations.models import Run, Session, ToolCall, Workspace
 
@@ -53,6 +54,21 @@ class Calls:
     def author(self, call: ToolCall | None = None) -> Author:
         call = call or self.make_call()
         return Author(session_pk=call.session_id, run_pk=call.run_id, call_pk=call.pk)
+
+
+def command(
+    root: Path, calls: Calls, work: Callable[[], object], call: ToolCall | None = None
+) -> Watch:
+    """Run a function as if it were a command of a call."""
+
+    author = calls.author(call)
+
+    async def run() -> Watch:
+        async with watched(root, author=author, write=crossing) as watch:
+            work()
+        return watch
+
+    return async_to_sync(run)()
 
 
 @pytest.fixture

@@ -29,7 +29,12 @@ MODEL = "claude-sonnet-5-5"
 TOOL = {"name": "read", "description": "d", "input_schema": {"type": "object"}}
 CALL = {"type": "tool_use", "id": "t1", "name": "read", "input": {}}
 RESULT = {"type": "tool_result", "tool_use_id": "t1", "content": "ok"}
-PIXEL = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}
+PIXEL = {
+    "type": "base64",
+    "media_type": "image/png",
+    "data": "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABAQAAAAA3bvkkAAAACklEQVR42mNg"
+    "AAAAAgAB5Sfe/AAAAABJRU5ErkJggg==",
+}
 EPHEMERAL = {"type": "ephemeral"}
 
 
@@ -120,6 +125,14 @@ def result_after(*blocks: Any) -> tuple[Any, ...]:
 
 def tool(**more: Any) -> dict[str, Any]:
     return make_body(tools=[TOOL | more])
+
+
+TEXT = {"type": "text", "media_type": "text/plain", "data": "words"}
+
+
+def document(**more: Any) -> dict[str, Any]:
+    source = {"type": "base64", "media_type": "application/pdf", "data": ""}
+    return make_body([{"type": "document", "source": source | more}])
 
 
 def image(**more: Any) -> dict[str, Any]:
@@ -232,7 +245,19 @@ REFUSED: list[tuple[Any, str]] = [
     (image(type="file"), "Input tag does not match"),
     (make_body([{"type": "image"}]), "image.source: Field required"),
     (make_body([{"type": "image", "source": {"type": "url", "url": "http://x"}}]), "HTTPS"),
+    (image(data="iVBORw0KGgo="), "Could not process image"),
+    (image(media_type="image/webp"), "does not match the provided media type"),
+    (image(data="A" * 5_242_884), "image exceeds 5 MB maximum"),
+    (make_body([{"type": "image", "source": PIXEL, "title": "x"}]), "Extra inputs"),
     (make_body([{"type": "document"}]), "document.source: Field required"),
+    (document(type="file"), "Input tag does not match"),
+    (document(media_type="text/plain"), "Input should be 'application/pdf'"),
+    (document(data="!"), "invalid base64"),
+    (document(data="JVBERi0="), "not valid"),
+    (document(digest="x"), "Extra inputs"),
+    (document(type="text", data="x"), "Input should be 'text/plain'"),
+    (document(type="text", media_type="text/plain", data=""), "text must be non-empty"),
+    (make_body([{"type": "document", "source": TEXT, "title": ""}]), "1 to 500 characters"),
     (make_body([{"type": "search_result"}]), "search_result.source: Field required"),
     (make_body("hi", [{"type": "redacted_thinking"}], "hi"), "data: Field required"),
     # Cache breakpoints

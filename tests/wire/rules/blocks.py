@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from tests.wire.rules.documents import check_document
 from tests.wire.rules.errors import refuse
 from tests.wire.rules.images import check_image
 from tests.wire.rules.prompt import check_cache_control
@@ -116,6 +117,10 @@ def check_tool_result(block: dict[str, Any], where: str) -> None:
     if not isinstance(content, list):
         raise refuse(f"{where}.tool_result.content: Input should be a valid list")
     for number, part in enumerate(content):
+        if block.get("is_error") and isinstance(part, dict) and part.get("type") != "text":
+            raise refuse(
+                f"{where}.tool_result: all content must be type `text` if `is_error` is true"
+            )
         check_result_part(part, f"{where}.tool_result.content.{number}")
 
 
@@ -124,11 +129,6 @@ def check_result_part(part: Any, where: str) -> None:
         raise refuse(f"{where}: Input tag does not match any of the expected tags")
     check_block_keys(part, where)
     BLOCK_CHECKS[part["type"]](part, where)
-
-
-def check_document(block: dict[str, Any], where: str) -> None:
-    if not isinstance(block.get("source"), dict):
-        raise refuse(f"{where}.document.source: Field required")
 
 
 def check_search_result(block: dict[str, Any], where: str) -> None:

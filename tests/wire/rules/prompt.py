@@ -9,6 +9,7 @@ from tests.wire.rules.errors import refuse
 MAX_BREAKPOINTS = 4
 CHARACTERS_PER_TOKEN = 4
 IMAGE_TOKENS = 1_500
+DOCUMENT_TOKENS = 3_000
 
 
 def blocks_of(message: dict[str, Any]) -> list[dict[str, Any]]:
@@ -34,6 +35,10 @@ def count_unit(unit: Any) -> int:
         return IMAGE_TOKENS * CHARACTERS_PER_TOKEN
     if unit.get("type") == "text":
         return len(unit["text"])
+    if unit.get("type") == "document" and unit["source"].get("type") == "base64":
+        return DOCUMENT_TOKENS * CHARACTERS_PER_TOKEN
+    if unit.get("type") == "tool_result" and isinstance(unit.get("content"), list):
+        return sum(count_unit(part) for part in unit["content"])
     kept = {key: value for key, value in unit.items() if key != "cache_control"}
     return len(json.dumps(kept, ensure_ascii=False))
 

@@ -1,5 +1,6 @@
 """Rules for a whole request."""
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,6 +9,7 @@ from tests.wire.rules.messages import check_messages, check_system
 from tests.wire.rules.prompt import check_breakpoints, count_tokens
 from tests.wire.rules.tools import check_tools
 
+MAX_REQUEST_BYTES = 32 * 1024 * 1024
 SAMPLING = ("temperature", "top_p", "top_k")
 REQUEST_KEYS = frozenset(
     (
@@ -112,6 +114,8 @@ def check_options(body: dict[str, Any]) -> None:
 
 
 def check_size(body: dict[str, Any], model: ModelRow) -> None:
+    if len(json.dumps(body, ensure_ascii=False).encode()) > MAX_REQUEST_BYTES:
+        raise ApiError(413, "request_too_large", "Request exceeds the maximum size")
     tokens = count_tokens(body)
     if tokens > model.max_input_tokens:
         raise refuse(f"prompt is too long: {tokens} tokens > {model.max_input_tokens} maximum")

@@ -1,0 +1,153 @@
+"""What a command changes in a folder: known by comparing what was there before and after.
+
+Before the command everything is listed, and what is not kept yet is copied; the listing
+itself is a blob that the call's record names. Afterwards everything is listed again. If
+the process ends in between, the record still names the listing, and the comparison is
+made up for.
+
+Who wrote a file cannot be seen: what others change in the folder while the command runs
+counts as changed by it.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from conversations.archive.blobs import put_blob, read_blob, remove_blob
+from conversations.archive.file_changes import (
+    Outcome,
+    Unsettled,
+    note_tree,
+    read_unsettled,
+    record_changes,
+    settle_changes,
+    settle_tree,
+    unsettled_calls,
+)
+from conversations.domain.crossing import Crossing
+from conversations.domain.errors import NotFound
+from conversations.domain.file_changes import Author, Change, digest_of, same_state
+
+from .disk import read_state
+from .listing import Listing, dump_listing, load_listing, read_limits, take_listing
+from .shielding import carry_through
+
+__all__ = ["Author", "Watch", "compare", "settle_all", "settle_interrupted", "watched"]
+
+CHUNK = 400
+"""Changes that are recorded in one transaction: others want to write too."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Watch:
+    """``changes`` is filled when the block has ended. ``note`` is a sentence for the
+    result where not everything that may have changed is known or can be put back."""
+
+    changes: list[Change] = field(default_factory=list)
+    note: str = ""
+
+
+@asynccontextmanager
+async def watched(root: Path, *, author: Author, write: Crossing) -> AsyncIterator[Watch]:
+    """Record what changes in the folder inside the block, however it ends. Raises
+    Rejected, before anything has happened, when the files cannot be kept."""
+    before = await asyncio.to_thread(take_listing, root)
+    tree = await asyncio.to_thread(put_blob, dump_listing(before, owner=repr(author)))
+    if author.call_pk is not None:
+        await write(note_tree, author.call_pk, digest=tree)
+    watch = Watch()
+    try:
+        yield watch
+    finally:
+        await carry_through(_conclude(root, before, author, write, watch))
+
+
+async def _conclude(
+    root: Path, before: Listing, author: Author, write: Crossing, watch: Watch
+) -> None:
+    after = await asyncio.to_thread(take_listing, root, earlier=before)
+    watch.changes = list(compare(before, after))
+    watch.note = _note(after, watch.changes)
+    await _record(author, watch.changes, write)
+
+
+async def _record(author: Author, changes: Sequence[Change], write: Crossing) -> None:
+    for start in range(0, len(changes), CHUNK):
+        chunk = changes[start : start + CHUNK]
+        await write(record_changes, author=author, changes=chunk, is_done=True)
+    if author.call_pk is not None:
+        tree = await write(settle_tree, author.call_pk)
+        if tree:
+            await asyncio.to_thread(remove_blob, tree)
+
+
+def compare(before: Listing, after: Listing) -> Iterator[Change]:
+    """What differs, by path; nothing is said of folders that either does not list."""
+    unlisted = before.unlisted | after.unlisted
+    for path in sorted(before.entries.keys() | after.entries.keys()):
+        was, now = before.entries.get(path), after.entries.get(path)
+        if not same_state(was, now) and not _is_below(path, unlisted):
+            yield Change(path=path, before=was, after=now)
+
+
+def _is_below(path: str, folders: frozenset[str]) -> bool:
+    if not folders:
+        return False
+    parts = path.split("/")
+    return any("/".join(parts[:end]) in folders for end in range(len(parts)))
+
+
+def _note(after: Listing, changes: Sequence[Change]) -> str:
+    lost = [c.path for c in changes if c.before is not None and not c.before.has_copy]
+    told = []
+    if lost:
+        told.append(f"{len(lost)} changed files were too large to be kept: no undo for them.")
+    if after.unlisted:
+        told.append(
+            f"The folder has more than {read_limits().files:,} files or some that cannot be"
+            " read; what was changed in part of it is not known."
+        )
+    return " ".join(told)
+
+
+async def settle_all(write: Crossing) -> None:
+    """Find out what calls have changed that ended with their process."""
+    for call_pk in await write(unsettled_calls):
+        await settle_interrupted(call_pk, write=write)
+
+
+async def settle_interrupted(call_pk: int, *, write: Crossing) -> None:
+    """Put on record what a call that is over has changed, as far as it is not: what it
+    was about to change, by a look at the files; what a command changed, by comparing the
+    folder as it is now with the listing before the command."""
+    found = await write(read_unsettled, call_pk)
+    done, dropped = await asyncio.to_thread(_judge_begun, found)
+    if done or dropped:
+        await write(settle_changes, done=done, dropped=dropped)
+    if found.tree:
+        changes = await asyncio.to_thread(_changes_since, found)
+        await _record(found.author, changes, write)
+
+
+def _judge_begun(found: Unsettled) -> tuple[list[Outcome], list[int]]:
+    """A file that is as before was not touched."""
+    done, dropped = [], []
+    for pk, change in found.changes:
+        now = read_state(found.root, change.path, limit=None, keep=False)
+        if same_state(now, change.before):
+            dropped.append(pk)
+        else:
+            is_as_meant = digest_of(now) == digest_of(change.after)
+            done.append(Outcome(pk=pk, after=now if is_as_meant else change.after))
+    return done, dropped
+
+
+def _changes_since(found: Unsettled) -> list[Change]:
+    try:
+        before = load_listing(read_blob(found.tree))
+    except NotFound:
+        return []
+    after = take_listing(found.root, earlier=before)
+    return [c for c in compare(before, after) if c.path not in found.recorded]

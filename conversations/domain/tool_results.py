@@ -1,0 +1,94 @@
+"""How a call ended, as the turn that the model reads and the rows that people see."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from .events import ContentIndicator, Payload, ToolCallCompleted
+from .jsontext import dump_json
+from .text import estimate_tokens, storable
+from .tool_calls import COMPLETED
+from .turns import INDICATED_KINDS, NewTurn
+
+ROW_CHARS = 20_000
+"""Characters of an output that its row holds; the turn has all of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallEnding:
+    """What became of a call. ``call`` is the uuid of its record; ``output`` the text for
+    the model, an error's words included; ``decision``, ``decided_by`` and ``reason`` are
+    given where somebody was asked."""
+
+    call: str
+    call_id: str
+    name: str
+    arguments: Any
+    ok: bool
+    output: str
+    blocks: list[dict[str, Any]] = field(default_factory=list)
+    diff: str = ""
+    exit_code: int | None = None
+    state: str = COMPLETED
+    decision: str = ""
+    decided_by: str = ""
+    reason: str = ""
+    duration_ms: int = 0
+
+
+def make_result_turn(ending: CallEnding) -> NewTurn:
+    """The whole output, with the blocks behind it."""
+    output = storable(ending.output)
+    metadata: dict[str, Any] = {"ok": ending.ok}
+    if ending.exit_code is not None:
+        metadata["exit_code"] = ending.exit_code
+    return NewTurn(
+        role="tool",
+        content=output,
+        blocks=dump_json(ending.blocks) if ending.blocks else None,
+        tool_call_id=ending.call_id[:255],
+        tool_name=ending.name[:255],
+        token_count=estimate_tokens(output),
+        metadata=dump_json(metadata),
+    )
+
+
+def make_result_payloads(ending: CallEnding) -> list[Payload]:
+    """The row of the call, then one for each image or file in the result. A failure is
+    an error, unless a program ran and said so by its exit code."""
+    output = storable(ending.output)
+    is_error = not ending.ok and ending.exit_code is None
+    shown = output[:ROW_CHARS]
+    completed = ToolCallCompleted(
+        call_id=ending.call_id,
+        name=ending.name,
+        ok=ending.ok,
+        output="" if is_error else shown,
+        error=shown if is_error else "",
+        arguments=ending.arguments,
+        duration_ms=ending.duration_ms,
+        call=ending.call,
+        state="" if ending.state == COMPLETED else ending.state,
+        output_chars=len(output) if len(output) > ROW_CHARS else None,
+        exit_code=ending.exit_code,
+        diff=storable(ending.diff),
+        decision=ending.decision,
+        decided_by=ending.decided_by,
+        reason=ending.reason,
+    )
+    return [completed, *(_indicator(block, ending.call_id) for block in ending.blocks)]
+
+
+def _indicator(block: dict[str, Any], call_id: str) -> ContentIndicator:
+    found = block.get("source")
+    source: dict[str, Any] = found if isinstance(found, dict) else {}
+    kind = INDICATED_KINDS.get(str(block.get("type")), "file")
+    media_type = str(source.get("media_type", ""))
+    size = block.get("size")
+    return ContentIndicator(
+        label=storable(str(block.get("title") or media_type or kind)),
+        kind=kind,
+        media_type=media_type,
+        size=size if isinstance(size, int) else None,
+        call_id=call_id,
+        attachment=str(block.get("attachment", "")),
+    )

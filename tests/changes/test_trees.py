@@ -1,0 +1,201 @@
+"""What a command changes is known afterwards, and its former content is kept."""
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from asgiref.sync import async_to_sync
+
+from conversations.archive.blobs import blob_path, read_blob
+from conversations.changes import listing as listings
+from conversations.changes.listing import Limits, take_listing
+from conversations.changes.trees import settle_all, watched
+from conversations.models import FileChange, ToolCall
+
+from .conftest import Calls, command, crossing
+
+
+def paths() -> list[str]:
+    return list(FileChange.objects.values_list("path", flat=True))
+
+
+def fill(root: Path) -> None:
+    (root / "src/deep").mkdir(parents=True)
+    (root / "src/a.py").write_bytes(b"a")
+    (root / "src/deep/b.py").write_bytes(b"b")
+    (root / "empty").mkdir()
+    os.symlink("src/a.py", root / "link")
+
+
+def test_everything_that_changed_is_recorded(root: Path, calls: Calls) -> None:
+    fill(root)
+
+    def work() -> None:
+        (root / "src/a.py").write_bytes(b"changed")
+        (root / "src/deep/b.py").unlink()
+        (root / "new/er").mkdir(parents=True)
+        (root / "new/er/c.py").write_bytes(b"c")
+        (root / "empty").rmdir()
+        (root / "link").unlink()
+        os.symlink("elsewhere", root / "link")
+        (root / "src/deep").chmod(0o700)
+
+    watch = command(root, calls, work)
+    expected = ["empty", "link", "new", "new/er", "new/er/c.py", "src/a.py", "src/deep"]
+    assert paths() == [*expected, "src/deep/b.py"]
+    assert [change.path for change in watch.changes] == paths()
+    assert read_blob(FileChange.objects.get(path="src/a.py").before) == b"a"
+    assert read_blob(FileChange.objects.get(path="src/a.py").after) == b"changed"
+    assert read_blob(FileChange.objects.get(path="link").before) == b"src/a.py"
+    assert not ToolCall.objects.exclude(tree="").exists()
+
+
+def test_a_command_that_fails_or_is_cancelled_is_recorded_too(root: Path, calls: Calls) -> None:
+    def fail() -> None:
+        (root / "a").write_bytes(b"a")
+        raise ValueError("it failed")
+
+    with pytest.raises(ValueError, match="it failed"):
+        command(root, calls, fail)
+
+    async def cancelled() -> None:
+        async with watched(root, author=author, write=crossing):
+            (root / "b").write_bytes(b"b")
+            begun.set()
+            await asyncio.sleep(60)
+
+    async def run() -> None:
+        task = asyncio.create_task(cancelled())
+        await begun.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    begun, author = asyncio.Event(), calls.author()
+    async_to_sync(run)()
+    assert paths() == ["a", "b"]
+
+
+def test_a_file_is_read_again_only_when_it_may_have_changed(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    original = listings.read_entry
+
+    def counted(folder: int, name: str, **rest: Any) -> Any:
+        read.append(name)
+        return original(folder, name, **rest)
+
+    monkeypatch.setattr(listings, "read_entry", counted)
+    for name in ("old", "new"):
+        (root / name).write_bytes(b"1")
+    monkeypatch.setattr(listings, "FRESH_NS", -(10**18))  # time has gone by
+    take_listing(root)
+    take_listing(root)
+    assert read == ["new", "old"]
+    monkeypatch.setattr(listings, "FRESH_NS", 10**18)  # as new as the listing
+    take_listing(root)
+    assert len(read) == 4
+
+
+def test_a_file_written_within_one_tick_of_the_clock_is_seen(root: Path, calls: Calls) -> None:
+    file = root / "a"
+    file.write_bytes(b"one")
+    told = file.stat()
+
+    def work() -> None:
+        with file.open("r+b") as opened:
+            opened.write(b"two")
+        os.utime(file, ns=(told.st_atime_ns, told.st_mtime_ns))
+
+    command(root, calls, work)
+    assert paths() == ["a"]
+
+
+def test_a_copy_that_was_removed_is_made_again(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (root / "a").write_bytes(b"content of a")
+    monkeypatch.setattr(listings, "FRESH_NS", -(10**18))
+    monkeypatch.setattr(listings, "TOUCHED_NS", -1)
+    digest = take_listing(root).entries["a"].digest
+    blob_path(digest).unlink()
+    take_listing(root)
+    assert read_blob(digest) == b"content of a"
+
+
+def test_what_is_too_large_is_listed_without_a_copy(root: Path) -> None:
+    (root / "small").write_bytes(b"1")
+    (root / "middle").write_bytes(b"1" * 50)
+    (root / "large").write_bytes(b"1" * 101)
+    found = take_listing(root, limits=Limits(file_bytes=100, bytes=50, files=100))
+    assert {path: s.has_copy for path, s in found.entries.items()} == {
+        "small": True,
+        "middle": False,
+        "large": False,
+    }
+
+
+def test_a_file_without_a_copy_is_no_change_when_it_is_as_before(root: Path) -> None:
+    (root / "large").write_bytes(b"1" * 101)
+    limits = Limits(file_bytes=100, bytes=1000, files=100)
+    before = take_listing(root, limits=limits)
+    (root / "small").write_bytes(b"1")
+    after = take_listing(root, limits=limits, earlier=before)
+    assert before.entries["large"] == after.entries["large"]
+
+
+def test_too_many_files_spare_what_is_deep(root: Path, calls: Calls, settings: Any) -> None:
+    (root / "heap").mkdir()
+    for number in range(30):
+        (root / "heap" / str(number)).write_bytes(b"")
+    settings.LOOM.snapshot_max_files, was = 20, settings.LOOM.snapshot_max_files
+    try:
+
+        def work() -> None:
+            (root / "heap/0").write_bytes(b"changed")
+            (root / "seen").write_bytes(b"changed")
+
+        watch = command(root, calls, work)
+    finally:
+        settings.LOOM.snapshot_max_files = was
+    assert paths() == ["seen"]
+    assert "not known" in watch.note
+
+
+def test_what_is_no_file_is_left_alone(root: Path, calls: Calls) -> None:
+    os.mkfifo(root / "pipe")
+    command(root, calls, lambda: os.mkfifo(root / "other"))
+    assert paths() == ["other"]
+
+
+def test_the_servers_own_data_is_not_listed(root: Path, settings: Any) -> None:
+    (root / "data").mkdir()
+    (root / "data/secret_key").write_bytes(b"secret")
+    settings.LOOM.data_dir, was = root / "data", settings.LOOM.data_dir
+    try:
+        assert "data/secret_key" not in take_listing(root).entries
+    finally:
+        settings.LOOM.data_dir = was
+
+
+def test_a_call_that_died_is_settled_by_comparing(root: Path, calls: Calls) -> None:
+    (root / "a").write_bytes(b"a")
+    call = calls.make_call(state="running")
+
+    async def die() -> None:
+        context = watched(root, author=author, write=crossing)
+        await context.__aenter__()
+        kept.append(context)
+        (root / "a").write_bytes(b"changed")
+
+    kept: list[Any] = []
+    author = calls.author(call)
+    async_to_sync(die)()
+    async_to_sync(settle_all)(crossing)
+    assert not paths()  # it may be alive
+    ToolCall.objects.filter(pk=call.pk).update(state="interrupted")
+    async_to_sync(settle_all)(crossing)
+    async_to_sync(settle_all)(crossing)
+    assert paths() == ["a"]
+    assert read_blob(FileChange.objects.get().before) == b"a"

@@ -1,0 +1,126 @@
+"""Small tools with which tests drive the tool loop. What they do is written to a file in
+the workspace's folder, a line each time, so that nothing is done twice unseen."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from typing import Any
+
+from conversations.domain.approvals import Plan
+from conversations.domain.tool_calls import CHANGES, READS
+from conversations.tools.registry import TOOLS
+from conversations.tools.tool import Tool, ToolContext, ToolResult
+
+WITNESS = "done.txt"
+SCHEMA = {"type": "object", "properties": {}}
+
+
+def witness(root: Any) -> list[str]:
+    """What was done, in order."""
+    path = root / WITNESS
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def _digest(context: ToolContext, name: str) -> str:
+    path = context.root / name
+    return sha256(path.read_bytes()).hexdigest() if path.exists() else ""
+
+
+async def _plan_add(context: ToolContext, arguments: dict[str, Any]) -> Plan | ToolResult:
+    """Add a line to a file. ``after``: only if that line is there already."""
+    file, line = arguments.get("file", WITNESS), arguments["line"]
+    path = context.root / file
+    before = path.read_text() if path.exists() else ""
+    if arguments.get("after", "") not in before:
+        return ToolResult(ok=False, output=f"There is no line {arguments['after']!r}.")
+    return Plan(
+        effect=CHANGES,
+        summary=f"Add to {file}",
+        diff=f"@@ -{before.count(chr(10))} @@\n+{line}",
+        kind_key=arguments.get("kind", "files"),
+        kind_label="changes of files",
+        basis=_digest(context, file) or "none",
+    )
+
+
+async def _add(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
+    file = arguments.get("file", WITNESS)
+    if context.basis and context.basis != (_digest(context, file) or "none"):
+        return ToolResult(ok=False, output="The file is not what it was when you were asked.")
+    with (context.root / file).open("a") as out:
+        out.write(arguments["line"] + "\n")
+    return ToolResult(ok=True, output="Added.", diff=f"+{arguments['line']}")
+
+
+async def _plan_work(context: ToolContext, arguments: dict[str, Any]) -> Plan | ToolResult:
+    return Plan(effect=arguments.get("effect", CHANGES), summary="Work", command="work hard")
+
+
+async def _work(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
+    """Say lines, then wait for a file ``go`` (or for ever)."""
+    with (context.root / WITNESS).open("a") as out:
+        out.write(f"begin {arguments.get('name', '')}\n")
+    for number in range(arguments.get("lines", 1)):
+        context.report(f"line {number}\n")
+        await asyncio.sleep(0)
+    context.report("x" * arguments.get("flood", 0))
+    while not (context.root / "go").exists():
+        await asyncio.sleep(0.01)
+    with (context.root / WITNESS).open("a") as out:
+        out.write(f"end {arguments.get('name', '')}\n")
+    return ToolResult(
+        ok=not arguments.get("exit_code"),
+        output="y" * arguments.get("size", 10),
+        exit_code=arguments.get("exit_code"),
+    )
+
+
+async def _look(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
+    """Read what was done; ``fail``: raise."""
+    if arguments.get("fail"):
+        raise ZeroDivisionError
+    picture = {
+        "type": "image",
+        "title": "bean.png",
+        "source": {"type": "attachment", "digest": "0" * 64, "media_type": "image/png"},
+        "attachment": "00000000-0000-0000-0000-000000000001",
+    }
+    return ToolResult(
+        ok=True,
+        output=",".join(witness(context.root)) or "nothing",
+        blocks=[picture] if arguments.get("picture") else [],
+    )
+
+
+SAMPLE_TOOLS = (
+    Tool(
+        name="add",
+        description="Add.",
+        input_schema=SCHEMA,
+        run=_add,
+        effect=CHANGES,
+        plan=_plan_add,
+    ),
+    Tool(
+        name="work",
+        description="Work.",
+        input_schema=SCHEMA,
+        run=_work,
+        effect=CHANGES,
+        plan=_plan_work,
+        is_offered=lambda scope: True,
+    ),
+    Tool(name="peek", description="Look.", input_schema=SCHEMA, run=_look, effect=READS),
+)
+
+
+@contextmanager
+def sample_tools() -> Iterator[None]:
+    """The tools are on offer, as long as it lasts."""
+    TOOLS.update({tool.name: tool for tool in SAMPLE_TOOLS})
+    try:
+        yield
+    finally:
+        for tool in SAMPLE_TOOLS:
+            del TOOLS[tool.name]

@@ -1,0 +1,337 @@
+"""Calls that wait for a person: asked, decided, from any tab, over any restart."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.contrib.auth.models import User
+
+from conversations.archive.tool_permissions import list_permissions, revoke_permission
+from conversations.domain.errors import Conflict, Rejected
+from conversations.models import Membership, Run, Session, ToolCall, Workspace
+from conversations.runtime.engine import Runtime
+from tests.runtime.conftest import Page, ask, run_state
+from tests.runtime.sample_tools import sample_tools, witness
+from tests.runtime.tool_stories import (
+    answers,
+    calls_of,
+    endings,
+    notices,
+    require_whole,
+    results,
+    until_done,
+    until_waiting,
+)
+from tests.wire.scenario import Scenario
+from tests.wire.server import WireThread
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("tools")]
+
+
+@pytest.fixture
+def tools() -> Iterator[None]:
+    with sample_tools():
+        yield
+
+
+@pytest.fixture
+def folder(garden: Session) -> Path:
+    """The workspace's folder; whoever changes something in it is asked."""
+    return Path(garden.workspace.root)
+
+
+async def send(runtime: Runtime, session: Session, text: str = "go") -> None:
+    await runtime.send(session, client_id=f"client-{text}", text=text, user_pk=session.owner_id)
+
+
+async def allow(runtime: Runtime, session: Session, call: ToolCall, decision: str = "once") -> None:
+    await runtime.decide_call(session, call=call.uuid, decision=decision, user_pk=session.owner_id)
+
+
+async def test_a_change_waits_until_it_is_allowed(
+    runtime: Runtime,
+    wire: WireThread,
+    garden: Session,
+    folder: Path,
+    open_page: Callable[[Runtime], Page],
+) -> None:
+    wire.enqueue(*answers(("add", {"line": "beans"})))
+    page = open_page(runtime)
+    await send(runtime, garden)
+    [call] = await until_waiting(garden)
+    assert witness(folder) == []
+    await page.until(lambda: page.of_type("state")[-1]["run_state"] == "waiting_approval")
+    [asked] = await notices(garden, "approval_asked")
+    assert asked.data is not None
+    assert asked.data["call"] == str(call.uuid)
+    assert (asked.data["summary"], asked.data["kind_key"]) == ("Add to done.txt", "files")
+    await allow(runtime, garden, call)
+    await runtime.wait_idle(garden.pk)
+    assert witness(folder) == ["beans"]
+    assert [frame["run_state"] for frame in page.of_type("state")] == [
+        "running",
+        "waiting_approval",
+        "running",
+        "idle",
+    ]
+    [ending] = await endings(garden)
+    assert (ending.ok, ending.decision, ending.decided_by) == (True, "once", "ann")
+    [decided] = await notices(garden, "approval_decided")
+    assert decided.data is not None
+    assert decided.data["by"] == "ann"
+    await require_whole(garden)
+
+
+async def test_the_model_reads_why_it_was_denied(
+    runtime: Runtime, wire: WireThread, garden: Session, folder: Path
+) -> None:
+    wire.enqueue(*answers(("add", {"line": "beans"}), ("peek", {})))
+    await send(runtime, garden)
+    [call] = await until_waiting(garden)
+    await runtime.decide_call(
+        garden, call=call.uuid, decision="deny", user_pk=garden.owner_id, reason="It is winter."
+    )
+    await runtime.wait_idle(garden.pk)
+    assert await results(garden) == ["Denied by ann: It is winter.", "nothing"]
+    denied, _ = await endings(garden)
+    assert (denied.state, denied.reason, denied.ok) == ("denied", "It is winter.", False)
+    assert witness(folder) == []
+    await require_whole(garden)
+
+
+async def test_all_questions_of_an_answer_are_asked_at_once_and_carried_out_in_order(
+    runtime: Runtime, wire: WireThread, garden: Session, folder: Path
+) -> None:
+    wire.enqueue(*answers(("add", {"line": "one"}), ("add", {"line": "two"}), ("peek", {})))
+    await send(runtime, garden)
+    first, second = await until_waiting(garden, 2)
+    await allow(runtime, garden, second)
+    assert witness(folder) == []
+    await allow(runtime, garden, first)
+    await runtime.wait_idle(garden.pk)
+    assert await results(garden) == ["Added.", "Added.", "one,two"]
+
+
+async def test_a_call_that_needs_another_one_first_is_asked_about_in_its_turn(
+    runtime: Runtime, wire: WireThread, garden: Session, folder: Path
+) -> None:
+    wire.enqueue(*answers(("add", {"line": "one"}), ("add", {"line": "two", "after": "one"})))
+    await send(runtime, garden)
+    [first] = await until_waiting(garden)
+    await allow(runtime, garden, first)
+    await until_done(folder, "one")
+    [second] = await until_waiting(garden)
+    assert second.pk != first.pk
+    await allow(runtime, garden, second)
+    await runtime.wait_idle(garden.pk)
+    assert witness(folder) == ["one", "two"]
+
+
+async def test_what_was_changed_meanwhile_is_not_changed_by_an_old_approval(
+    runtime: Runtime, wire: WireThread, garden: Session, folder: Path
+) -> None:
+    wire.enqueue(*answers(("add", {"line": "beans"})))
+    await send(runtime, garden)
+    [call] = await until_waiting(garden)
+    (folder / "done.txt").write_text("somebody else\n")
+    await allow(runtime, garden, call)
+    await runtime.wait_idle(garden.pk)
+    assert await results(garden) == ["The file is not what it was when you were asked."]
+    assert witness(folder) == ["somebody else"]
+
+
+async def test_the_first_decision_counts(
+    runtime: Runtime, wire: WireThread, garden: Session, folder: Path
+) -> None:
+    bob = await User.objects.acreate(username="bob")
+    wire.enqueue(*answers(("add", {"line": "one"}), ("add", {"line": "two"})))
+    await send(runtime, garden)
+    first, second = await until_waiting(garden, 2)
+    await allow(runtime, garden, second)
+    await allow(runtime, garden, second)  # the same again
+    with pytest.raises(Conflict, match="ann allowed this call already"):
+        await runtime.decide_call(garden, call=second.uuid, decision="deny", user_pk=bob.pk)
+    assert len(await notices(garden, "approval_decided")) == 1
+    await runtime.stop_run(garden)
+    await runtime.wait_idle(garden.pk)
+    with pytest.raises(Conflict, match="was stopped"):
+        await allow(runtime, garden, first)
+    await require_whole(garden)
+
+
+async def test_what_is_always_allowed_is_not_asked_again_until_it_is_taken_back(
+    runtime: Runtime, wire: WireThread, garden: Session, folder: Path
+) -> None:
+    wire.enqueue(
+        *answers(
+            ("add", {"line": "one"}), ("add", {"line": "two"}), ("add", {"line": "3", "kind": "b"})
+        )
+    )
+    await send(runtime, garden)
+    first, _, _ = await until_waiting(garden, 3)
+    await allow(runtime, garden, first, "always")
+    [other] = await until_waiting(garden)
+    assert witness(folder) == ["one", "two"]
+    await allow(runtime, garden, other)
+    await runtime.wait_idle(garden.pk)
+    assert [ending.decision for ending in await endings(garden)] == ["always", "policy", "once"]
+
+    wire.enqueue(*answers(("add", {"line": "four"}), prefix="b"))
+    assert (await ask(runtime, garden, "again")).state == "completed"
+    [permission] = await sync_to_async(list_permissions)(garden.workspace)
+    assert (permission.label, permission.granted_by) == ("changes of files", "ann")
+    await sync_to_async(revoke_permission)(
+        garden.workspace, pk=permission.pk, user_pk=garden.owner_id
+    )
+    wire.enqueue(*answers(("add", {"line": "five"}), prefix="c"))
+    await send(runtime, garden, "once more")
+    await until_waiting(garden)
+    await runtime.stop_run(garden)
+
+
+async def test_what_has_no_kind_is_allowed_one_at_a_time(
+    runtime: Runtime, wire: WireThread, garden: Session, folder: Path
+) -> None:
+    wire.enqueue(*answers(("work", {})))
+    await send(runtime, garden)
+    [call] = await until_waiting(garden)
+    with pytest.raises(Rejected, match="one at a time"):
+        await allow(runtime, garden, call, "always")
+    await runtime.cancel_call(garden, call=call.uuid, user_pk=garden.owner_id)
+    await runtime.wait_idle(garden.pk)
+    assert await results(garden) == ["Stopped by ann before it began. Nothing was done."]
+    assert witness(folder) == []
+
+
+async def test_an_approval_does_not_outlive_the_right_to_change(
+    runtime: Runtime, wire: WireThread, garden: Session, folder: Path
+) -> None:
+    wire.enqueue(*answers(("add", {"line": "a"})))
+    await send(runtime, garden)
+    [call] = await until_waiting(garden)
+    await Workspace.objects.aupdate(tool_policy="read_only")
+    await allow(runtime, garden, call)
+    await runtime.wait_idle(garden.pk)
+    assert await results(garden) == ["This workspace is read only: nothing can be changed here."]
+    assert witness(folder) == []
+
+
+async def test_a_viewers_message_changes_nothing(
+    runtime: Runtime, wire: WireThread, garden: Session, folder: Path
+) -> None:
+    await Membership.objects.aupdate(role="viewer")
+    wire.enqueue(*answers(("add", {"line": "a"})))
+    await ask(runtime, garden, "go")
+    assert await results(garden) == ["The person whose message is answered may only read here."]
+
+
+async def test_messages_queue_and_edits_are_refused_while_a_call_waits(
+    runtime: Runtime, wire: WireThread, garden: Session, folder: Path
+) -> None:
+    wire.enqueue(*answers(("add", {"line": "a"})), Scenario(text="And now?"))
+    await send(runtime, garden)
+    [call] = await until_waiting(garden)
+    await send(runtime, garden, "more")
+    with pytest.raises(Conflict, match="waits for your approval"):
+        await runtime.edit(garden, client_id="client-e", turn=1, text="no", user_pk=None)
+    await allow(runtime, garden, call)
+    await runtime.wait_idle(garden.pk)
+    assert await run_state(garden) == "completed"
+    assert witness(folder) == ["a"]
+
+
+async def test_a_decision_in_another_process_reaches_the_one_that_waits(
+    start_runtime: Callable[..., Any],
+    wire: WireThread,
+    garden: Session,
+    folder: Path,
+    open_page: Callable[[Runtime], Page],
+) -> None:
+    here, there = await start_runtime(), await start_runtime()
+    wire.enqueue(*answers(("add", {"line": "a"})))
+    page = open_page(there)
+    await send(here, garden)
+    [call] = await until_waiting(garden)
+    await page.until(
+        lambda: any(f["run_state"] == "waiting_approval" for f in page.of_type("state"))
+    )
+    await allow(there, garden, call)
+    await here.wait_idle(garden.pk)
+    assert witness(folder) == ["a"]
+    await page.until(lambda: "turn_separator" in page.row_types)
+
+
+async def test_a_server_that_ends_leaves_what_waits_to_the_next(
+    start_runtime: Callable[..., Any], wire: WireThread, garden: Session, folder: Path
+) -> None:
+    wire.enqueue(*answers(("add", {"line": "one"}), ("add", {"line": "two"})))
+    first = await start_runtime()
+    await send(first, garden)
+    one, two = await until_waiting(garden, 2)
+    await first.stop()
+    assert await run_state(garden) == "waiting_approval"
+    second = await start_runtime()
+    await allow(second, garden, one)
+    await until_done(folder, "one")
+    await second.stop()
+    third = await start_runtime()
+    await allow(third, garden, two)
+    await third.wait_idle(garden.pk)
+    assert witness(folder) == ["one", "two"]
+    run = await Run.objects.aget(session=garden)
+    assert run.state == "completed"
+    assert len(await notices(garden, "approval_asked")) == 2
+    await require_whole(garden)
+
+
+async def test_a_call_that_was_decided_while_no_process_lived_is_carried_out_by_the_next(
+    start_runtime: Callable[..., Any], wire: WireThread, garden: Session, folder: Path
+) -> None:
+    wire.enqueue(*answers(("add", {"line": "one"})))
+    first = await start_runtime()
+    await send(first, garden)
+    [call] = await until_waiting(garden)
+    await first.stop()
+    await sync_to_async(_decide)(garden, call)
+    second = await start_runtime()
+    await second.wait_idle(garden.pk)
+    assert witness(folder) == ["one"]
+    assert await run_state(garden) == "completed"
+
+
+def _decide(session: Session, call: ToolCall) -> None:
+    from conversations.archive.tool_calls import decide_call
+
+    decide_call(session, call=call.uuid, decision="once", user_pk=session.owner_id)
+
+
+async def test_a_page_that_comes_late_finds_the_run_waiting(
+    runtime: Runtime, wire: WireThread, garden: Session, folder: Path
+) -> None:
+    from conversations.domain.cursors import parse_cursor
+    from conversations.runtime.catch_up import read_catch_up
+
+    wire.enqueue(*answers(("add", {"line": "one"})))
+    await send(runtime, garden)
+    await until_waiting(garden)
+    state = await sync_to_async(read_catch_up)(garden.uuid, cursor=parse_cursor("seq:0"))
+    frames = state.frames(runtime, hello=True)
+    assert [f["run_state"] for f in frames if f["type"] == "state"] == ["waiting_approval"]
+    assert [f["state"] for f in frames if f["type"] == "call"] == ["waiting_approval"]
+    await runtime.stop_run(garden)
+
+
+async def test_two_edits_of_one_file_that_were_allowed_are_both_made(
+    runtime: Runtime, wire: WireThread, garden: Session, folder: Path
+) -> None:
+    (folder / "done.txt").write_text("begin\n")
+    wire.enqueue(*answers(*(("add", {"line": line}) for line in "abc")))
+    await send(runtime, garden)
+    waiting = await until_waiting(garden, 3)
+    await asyncio.gather(*(allow(runtime, garden, call) for call in waiting))
+    await runtime.wait_idle(garden.pk)
+    assert witness(folder) == ["begin", "a", "b", "c"]
+    assert {call.state for call in await calls_of(garden)} == {"completed"}

@@ -1,0 +1,239 @@
+"""Calls that are carried out: in order, shown while they run, stopped, ended once."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+
+from conversations.archive.journal import get_chat_events
+from conversations.domain.errors import Conflict, NotFound
+from conversations.domain.events import ContentIndicator
+from conversations.models import Session, Workspace
+from conversations.runtime.engine import Runtime
+from tests.runtime.conftest import Page, ask, run_state
+from tests.runtime.sample_tools import sample_tools, witness
+from tests.runtime.tool_stories import (
+    answers,
+    calls_of,
+    endings,
+    require_whole,
+    results,
+    until_done,
+)
+from tests.wire.scenario import Scenario
+from tests.wire.scenario import ToolCall as WireCall
+from tests.wire.server import WireThread
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("tools")]
+
+
+@pytest.fixture
+def tools() -> Iterator[None]:
+    with sample_tools():
+        yield
+
+
+@pytest.fixture
+def folder(garden: Session) -> Path:
+    """The workspace's folder; nobody is asked in it."""
+    Workspace.objects.update(tool_policy="auto")
+    return Path(garden.workspace.root)
+
+
+async def test_calls_are_carried_out_in_order_and_kept(
+    runtime: Runtime, wire: WireThread, garden: Session, folder: Path
+) -> None:
+    wire.enqueue(
+        *answers(
+            ("add", {"line": "one"}),
+            ("add", {"line": "two", "after": "one"}),
+            ("peek", {"picture": True}),
+            ("peek", {"fail": True}),
+            ("dig", {}),
+        )
+    )
+    run = await ask(runtime, garden, "go")
+    assert run.state == "completed"
+    assert sorted(await results(garden)) == [
+        "Added.",
+        "Added.",
+        "The tool failed: ZeroDivisionError.",
+        "There is no tool named 'dig' here.",
+        "one,two",
+    ]
+    [first, *_] = await endings(garden)
+    assert (first.diff, first.decision, first.decided_by) == ("+one", "policy", "")
+    events = await sync_to_async(get_chat_events)(garden, limit=500)
+    [picture] = [e.payload for e in events if isinstance(e.payload, ContentIndicator)]
+    assert (picture.label, picture.call_id) == ("bean.png", "toolu_2")
+    assert picture.attachment
+    await require_whole(garden)
+
+
+async def test_neighbours_that_only_read_run_together(
+    runtime: Runtime, wire: WireThread, garden: Session, folder: Path
+) -> None:
+    reading = {"effect": "reads", "lines": 0}
+    wire.enqueue(
+        *answers(
+            ("work", reading | {"name": "a"}),
+            ("work", reading | {"name": "b"}),
+            ("add", {"line": "last"}),
+        )
+    )
+    await runtime.send(garden, client_id="client-1", text="go", user_pk=None)
+    await until_done(folder, "begin b")
+    assert sorted(witness(folder)) == ["begin a", "begin b"]
+    (folder / "go").touch()
+    await runtime.wait_idle(garden.pk)
+    assert witness(folder)[-1] == "last"
+    await require_whole(garden)
+
+
+async def test_a_long_output_is_whole_in_the_turn_and_begins_in_the_row(
+    runtime: Runtime, wire: WireThread, garden: Session, folder: Path
+) -> None:
+    (folder / "go").touch()
+    wire.enqueue(*answers(("work", {"size": 50_000, "exit_code": 3})))
+    await ask(runtime, garden, "go")
+    [ending] = await endings(garden)
+    assert (len(ending.output), ending.output_chars) == (20_000, 50_000)
+    assert (ending.ok, ending.exit_code, ending.error) == (False, 3, "")
+    assert [len(text) for text in await results(garden)] == [50_000]
+
+
+async def test_output_is_shown_while_a_call_runs(
+    runtime: Runtime,
+    wire: WireThread,
+    garden: Session,
+    folder: Path,
+    open_page: Callable[[Runtime], Page],
+) -> None:
+    wire.enqueue(*answers(("work", {"lines": 50})))
+    page = open_page(runtime)
+    await runtime.send(garden, client_id="client-1", text="go", user_pk=None)
+
+    def shown() -> str:
+        text = ""
+        for frame in page.of_type("call"):
+            if "text" in frame:
+                assert frame["offset"] == len(text)
+                text += frame["text"]
+        return text
+
+    await page.until(lambda: "line 49\n" in shown())
+    execution = runtime.execution_of(garden.pk)
+    assert execution is not None
+    [snapshot] = [frame for frame in execution.snapshots() if frame["type"] == "call"]
+    assert (snapshot["reset"], snapshot["offset"], snapshot["text"]) == (True, 0, shown())
+    assert (snapshot["state"], snapshot["call_id"]) == ("running", "toolu_0")
+    (folder / "go").touch()
+    await runtime.wait_idle(garden.pk)
+
+
+async def test_a_flood_of_output_reaches_pages_bounded(
+    runtime: Runtime,
+    wire: WireThread,
+    garden: Session,
+    folder: Path,
+    open_page: Callable[[Runtime], Page],
+) -> None:
+    wire.enqueue(*answers(("work", {"lines": 30_000, "flood": 2_000_000})))
+    page = open_page(runtime)
+    await runtime.send(garden, client_id="client-1", text="go", user_pk=None)
+    await page.until(lambda: any("xxx" in f.get("text", "") for f in page.of_type("call")))
+    assert sum(len(frame.get("text", "")) for frame in page.of_type("call")) < 300_000
+    assert page.of_type("call")[-1]["reset"]
+    await runtime.stop_run(garden)
+    await runtime.wait_idle(garden.pk)
+    [text] = await results(garden)
+    assert text.startswith("Stopped before it ended.\n\n[")
+    assert len(text) < 101_000
+
+
+async def test_one_call_is_stopped_and_the_run_goes_on(
+    runtime: Runtime, wire: WireThread, garden: Session, folder: Path
+) -> None:
+    wire.enqueue(*answers(("work", {}), ("add", {"line": "after"})))
+    await runtime.send(garden, client_id="client-1", text="go", user_pk=None)
+    await until_done(folder, "begin ")
+    first, _ = await calls_of(garden)
+    await runtime.cancel_call(garden, call=first.uuid, user_pk=garden.owner_id)
+    await runtime.wait_idle(garden.pk)
+    assert witness(folder) == ["begin ", "after"]
+    assert await results(garden) == ["Stopped by ann after 0 s.\n\nline 0\n", "Added."]
+    assert [ending.state for ending in await endings(garden)] == ["stopped", ""]
+    assert await run_state(garden) == "completed"
+    with pytest.raises(Conflict, match="has ended"):
+        await runtime.cancel_call(garden, call=first.uuid, user_pk=garden.owner_id)
+    await require_whole(garden)
+
+
+async def test_a_call_is_stopped_from_another_process(
+    start_runtime: Callable[..., Any], wire: WireThread, garden: Session, folder: Path
+) -> None:
+    here, there = await start_runtime(), await start_runtime()
+    wire.enqueue(*answers(("work", {})))
+    await here.send(garden, client_id="client-1", text="go", user_pk=None)
+    await until_done(folder, "begin ")
+    [call] = await calls_of(garden)
+    await there.cancel_call(garden, call=call.uuid, user_pk=None)
+    await here.wait_idle(garden.pk)
+    [text] = await results(garden)
+    assert text.startswith("Stopped by a command after")
+
+
+async def test_stopping_the_run_ends_every_call_with_what_it_had_shown(
+    runtime: Runtime, wire: WireThread, garden: Session, folder: Path
+) -> None:
+    wire.enqueue(*answers(("work", {"name": "a"}), ("add", {"line": "never"})))
+    await runtime.send(garden, client_id="client-1", text="go", user_pk=None)
+    await until_done(folder, "begin a")
+    await runtime.stop_run(garden)
+    await runtime.wait_idle(garden.pk)
+    assert await run_state(garden) == "stopped"
+    assert await results(garden) == [
+        "Stopped before it ended.\n\nline 0\n",
+        "Stopped before it began. Nothing was done.",
+    ]
+    assert witness(folder) == ["begin a"]
+    await require_whole(garden)
+    wire.enqueue(Scenario(text="Gladly."))
+    assert (await ask(runtime, garden, "go on")).state == "completed"
+
+
+async def test_a_read_only_workspace_refuses_and_says_so(
+    runtime: Runtime, wire: WireThread, garden: Session, folder: Path
+) -> None:
+    await Workspace.objects.aupdate(tool_policy="read_only")
+    wire.enqueue(*answers(("add", {"line": "a"}), ("work", {})))
+    await ask(runtime, garden, "go")
+    offered = [tool["name"] for tool in wire.requests[0]["tools"]]
+    assert "add" not in offered
+    assert "work" in offered
+    assert (
+        await results(garden) == ["This workspace is read only: nothing can be changed here."] * 2
+    )
+    assert witness(folder) == []
+
+
+async def test_a_call_of_another_session_is_not_found(
+    runtime: Runtime, wire: WireThread, garden: Session, folder: Path
+) -> None:
+    with pytest.raises(NotFound):
+        await runtime.cancel_call(garden, call=garden.uuid, user_pk=None)
+
+
+async def test_calls_of_an_answer_that_was_cut_off_are_not_carried_out(
+    runtime: Runtime, wire: WireThread, garden: Session, folder: Path
+) -> None:
+    call = WireCall(name="add", input={"line": "half"})
+    wire.enqueue(Scenario(text="I", tools=(call,), stop_reason="max_tokens"))
+    await ask(runtime, garden, "go")
+    assert witness(folder) == []
+    assert await results(garden) == [
+        "Not run: the answer was cut off before the call was complete."
+    ]
+    await require_whole(garden)
