@@ -1,4 +1,4 @@
-"""Single-use sign-in links, as a terminal prints them."""
+"""People: single-use sign-in links, as a terminal prints them; names; standing."""
 
 import hashlib
 import secrets
@@ -33,6 +33,12 @@ def use_sign_in_link(token: str) -> User | None:
     links = SignInLink.objects.filter(digest=_digest(token))
     used = links.filter(used_at=None, expires_at__gte=now, user__is_active=True).update(used_at=now)
     return links.select_related("user").get().user if used else None
+
+
+def read_name(user_pk: int) -> str:
+    """What a person is called: the full name, else the name to sign in with."""
+    user = User.objects.filter(pk=user_pk).only("first_name", "last_name", "username").first()
+    return "" if user is None else user.get_full_name() or user.get_username()
 
 
 @dataclass(frozen=True, slots=True)

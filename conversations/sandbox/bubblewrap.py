@@ -6,7 +6,7 @@ data folder has it covered after the workspace.
 """
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,25 +63,29 @@ need rights. Not every version and kernel can do it."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inside:
-    """What one sandbox is made of. ``root`` is the workspace's folder, writable;
-    ``folder`` the working folder; ``readable`` further paths, read-only; ``hidden`` what
-    must not be seen wherever it lies; ``options``: what this version of bwrap can do."""
+    """What one sandbox is made of. ``root`` is the workspace's folder, ``folder`` the
+    working folder, ``readable`` further paths, read-only; ``hidden`` what must not be
+    seen wherever it lies."""
 
     root: Path
     folder: Path
     readable: Sequence[Path]
-    hidden: Path
-    allows_network: bool
-    options: Sequence[str] = ()
+    hidden: Sequence[Path]
+    allows_network: bool = False
+    may_write: bool = True
 
 
-def wrap(command: Sequence[str], inside: Inside, *, bwrap: str) -> list[str]:
-    """The command as one that runs in such a sandbox. Its environment is bwrap's."""
+def wrap(
+    command: Sequence[str], inside: Inside, *, bwrap: str, options: Sequence[str]
+) -> list[str]:
+    """The command as one that runs in such a sandbox. Its environment is bwrap's;
+    ``options``: what this version of it can do."""
     return [
         bwrap,
         *_ALONE,
-        *inside.options,
-        *(("--share-net",) if inside.allows_network else ("--hostname", "sandbox")),
+        *options,
+        *(("--share-net",) if inside.allows_network else ()),
+        *("--hostname", "sandbox"),
         *_system(inside),
         *_workspace(inside),
         # What runs here as the server's root would be the owner of what is in /proc/sys.
@@ -122,15 +126,22 @@ def _system(inside: Inside) -> Iterator[str]:
 
 
 def _workspace(inside: Inside) -> Iterator[str]:
-    covered = _covers([Path("/usr"), *inside.readable], inside.hidden)
-    root, hidden = str(inside.root), str(inside.hidden)
-    if inside.hidden.is_relative_to(inside.root):
-        yield from ("--bind", root, root, "--tmpfs", hidden, "--remount-ro", hidden)
-    elif covered:
-        yield from ("--tmpfs", hidden, "--bind", root, root, "--remount-ro", hidden)
-    else:
-        yield from ("--bind", root, root)
+    root = str(inside.root)
+    within = [path for path in inside.hidden if path.is_relative_to(inside.root)]
+    around = [path for path in _seen(inside) if path not in within]
+    for path in around:
+        yield from _cover(path)
+    yield from ("--bind" if inside.may_write else "--ro-bind", root, root)
+    for path in within:
+        yield from _cover(path)
+    yield from (word for path in [*around, *within] for word in ("--remount-ro", str(path)))
 
 
-def _covers(paths: Iterable[Path], hidden: Path) -> bool:
-    return any(hidden.is_relative_to(path.resolve()) for path in paths)
+def _seen(inside: Inside) -> Iterator[Path]:
+    """What is to be hidden and lies in a part of the system that is there."""
+    parts = [Path("/usr"), *(path.resolve() for path in inside.readable)]
+    return (path for path in inside.hidden if any(path.is_relative_to(part) for part in parts))
+
+
+def _cover(path: Path) -> tuple[str, ...]:
+    return ("--tmpfs", str(path)) if path.is_dir() else ("--ro-bind", "/dev/null", str(path))

@@ -26,7 +26,14 @@ from . import supervise
 from .bubblewrap import Inside, interpreter_paths, wrap
 from .environment import plain_environment, sandboxed_environment
 from .output import REPORT_SECONDS, Output
-from .support import SANDBOXED, UNSANDBOXED, describe, find_mode, find_support
+from .support import (
+    SANDBOXED,
+    UNSANDBOXED,
+    describe,
+    find_mode,
+    find_support,
+    hidden_places,
+)
 
 READ_BYTES = 256 * 1024
 FLOOD_PAUSE = 0.005
@@ -96,20 +103,35 @@ async def run_command(
     folder: Path | None = None,
     limits: Limits | None = None,
     allows_network: bool = False,
+    may_write: bool = True,
     environment: dict[str, str] | None = None,
+    readable: Sequence[Path] = (),
     report: Callable[[str], None] | None = None,
     stdin: bytes = b"",
 ) -> Finished:
     """Run a command (words, no shell) in a workspace's folder, and wait until nothing of
     it is left, also when this is cancelled.
 
-    ``environment`` is added to a clean one. ``report`` is handed new output, a few times
-    a second at most. Raises Rejected where commands cannot be run."""
+    ``may_write`` False: a sandbox holds the folder read-only. ``environment`` is added
+    to a clean one, ``readable`` to what the settings let a sandbox read. ``report`` is
+    handed new output, a few times a second at most. Raises Rejected where commands cannot
+    be run."""
     limits = limits or default_limits()
-    words, variables, skipped = _prepare(command, root, folder or root, allows_network)
+    folder = folder or root
+    words, variables, skipped = _prepare(
+        command,
+        Inside(
+            root=root,
+            folder=folder,
+            readable=[*interpreter_paths(), *settings.LOOM.sandbox_paths, *readable],
+            hidden=hidden_places(),
+            allows_network=allows_network,
+            may_write=may_write,
+        ),
+    )
     running = _start(
         words,
-        folder=folder or root,
+        folder=folder,
         options=_options(limits, variables | (environment or {}), skipped),
         output=Output(limits.output_bytes, report),
         stdin=stdin,
@@ -123,11 +145,10 @@ async def run_command(
         raise
 
 
-def _prepare(
-    command: Sequence[str], root: Path, folder: Path, allows_network: bool
-) -> tuple[list[str], dict[str, str], int]:
+def _prepare(command: Sequence[str], inside: Inside) -> tuple[list[str], dict[str, str], int]:
     """The words to execute, the environment, and how many levels of processes are not
     the command's own."""
+    root = inside.root
     if root == Path(root.anchor) or root.resolve() != root or not root.is_dir():
         raise Rejected(f"Commands cannot be run in {root}: it is no folder of its own.")
     mode = find_mode()
@@ -136,20 +157,8 @@ def _prepare(
     if mode != SANDBOXED:
         raise Rejected(f"{describe()} See LOOM_UNSANDBOXED_SHELL.", code="no_sandbox")
     support = find_support()
-    readable = [*interpreter_paths(), *settings.LOOM.sandbox_paths]
-    inside = Inside(
-        root=root,
-        folder=folder,
-        readable=readable,
-        hidden=settings.LOOM.data_dir,
-        allows_network=allows_network,
-        options=support.options,
-    )
-    return (
-        wrap(command, inside, bwrap=support.bwrap),
-        sandboxed_environment(readable),
-        BWRAP_LEVELS,
-    )
+    words = wrap(command, inside, bwrap=support.bwrap, options=support.options)
+    return words, sandboxed_environment(inside.readable), BWRAP_LEVELS
 
 
 def _options(limits: Limits, environment: dict[str, str], skipped: int) -> dict[str, Any]:

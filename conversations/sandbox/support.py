@@ -54,13 +54,12 @@ def _try_sandbox(bwrap: str, options: tuple[str, ...]) -> str:
             root=folder,
             folder=folder,
             readable=(),
-            hidden=settings.LOOM.data_dir,
-            allows_network=False,
-            options=options,
+            hidden=hidden_places(),
         )
+        probe = ["/bin/sh", "-c", "echo made > here && test -d /proc/1"]
         try:
             done = subprocess.run(  # noqa: S603 (our own words)
-                wrap(["/bin/sh", "-c", "echo made > here && test -d /proc/1"], inside, bwrap=bwrap),
+                wrap(probe, inside, bwrap=bwrap, options=options),
                 capture_output=True,
                 text=True,
                 errors="replace",
@@ -74,6 +73,15 @@ def _try_sandbox(bwrap: str, options: tuple[str, ...]) -> str:
         if done.returncode == 0 and (folder / "here").exists():
             return ""
         return (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1][:200]
+
+
+def hidden_places() -> list[Path]:
+    """What no command may see: the data folder, and the database where it is a file."""
+    database = str(settings.DATABASES["default"].get("NAME") or "")
+    files = [Path(database + suffix) for suffix in ("", "-wal", "-shm", "-journal")]
+    data_dir = settings.LOOM.data_dir.resolve()
+    real = [path.resolve() for path in files if path.is_absolute() and path.exists()]
+    return [data_dir, *(path for path in real if not path.is_relative_to(data_dir))]
 
 
 def find_mode() -> str:

@@ -7,6 +7,7 @@ from . import (
     conversation_recall,
     delete_file,
     edit_file,
+    git_command,
     glob_files,
     list_files,
     load_skill,
@@ -14,6 +15,7 @@ from . import (
     read_file,
     search_files,
     session_state,
+    shell_execute,
     write_file,
 )
 from .tool import Tool
@@ -24,6 +26,7 @@ TOOLS: dict[str, Tool] = {
         conversation_recall.TOOL,
         delete_file.TOOL,
         edit_file.TOOL,
+        git_command.TOOL,
         glob_files.TOOL,
         list_files.TOOL,
         load_skill.TOOL,
@@ -31,6 +34,7 @@ TOOLS: dict[str, Tool] = {
         read_file.TOOL,
         search_files.TOOL,
         session_state.TOOL,
+        shell_execute.TOOL,
         write_file.TOOL,
     )
 }

@@ -1,11 +1,11 @@
 """What a run costs: on its calls, its session and in its footer."""
 
 from dataclasses import replace
-from decimal import Decimal
 from typing import Any
 
 import pytest
 
+from conversations.domain.text import cost_text
 from conversations.models import ChatEvent, ModelCall, Session
 from conversations.runtime.engine import Runtime
 from tests.wire.scenario import Scenario, ToolCall
@@ -28,7 +28,7 @@ async def test_each_call_has_its_cost_and_the_footer_their_sum(
     assert total > 0
     assert (await fresh(garden)).cost_microusd == total
     footer = await ChatEvent.objects.aget(event_type="turn_separator")
-    assert f'"cost_usd":"{Decimal(total) / 1_000_000:.4f}"' in footer.payload
+    assert f'"cost_usd":"{cost_text(total)}"' in footer.payload
 
 
 async def test_a_model_without_a_price_costs_nothing_said(

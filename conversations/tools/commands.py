@@ -1,0 +1,170 @@
+"""What ``shell_execute`` and ``git_command`` share: where and how long a command runs,
+and how its end is told."""
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from django.conf import settings
+
+from conversations import sandbox
+from conversations.changes.trees import Author, watched
+from conversations.domain.errors import Rejected
+from conversations.folder.paths import find_place
+from conversations.sandbox.running import default_limits
+
+from .arguments import Arguments, BadArgument
+from .tool import ToolContext, ToolResult
+
+MAX_COMMAND_CHARS = 30_000
+"""The system takes 128 KiB as one argument; a character has up to four bytes."""
+
+_UNUSABLE = re.compile("[\x00\ud800-\udfff]")
+
+ENDED = {
+    "processes": "It had more than {processes} processes at once, so all were ended.",
+    "memory": "Its processes took more than {memory} MiB of memory, so all were ended.",
+    "stopped": "It was ended from outside.",
+    "lost": "What watches over it was killed, and it with it.",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """A command with its working folder and what it may do. ``may_write`` False: it sees
+    the workspace read-only."""
+
+    words: Sequence[str]
+    folder: Path
+    seconds: int
+    allows_network: bool
+    may_write: bool = True
+    environment: dict[str, str] | None = None
+    readable: Sequence[Path] = ()
+
+
+def read_text(arguments: Arguments, name: str) -> str:
+    """An argument that a program can be given. Raises BadArgument."""
+    text = arguments.text(name)
+    if not text:
+        raise BadArgument(f"'{name}' is missing.")
+    check_text(text, name)
+    return text
+
+
+def check_text(text: str, name: str) -> None:
+    if len(text) > MAX_COMMAND_CHARS:
+        raise BadArgument(
+            f"'{name}' has more than {MAX_COMMAND_CHARS} characters. Write a file, and run that."
+        )
+    if _UNUSABLE.search(text):
+        raise BadArgument(f"'{name}' holds a character that no program can be given.")
+
+
+def read_folder(arguments: Arguments, root: Path) -> Path:
+    """The working folder. Raises BadArgument."""
+    path = arguments.text("folder")
+    if not path:
+        return root
+    try:
+        place = Path(find_place(root, path).real)
+    except Rejected as error:
+        raise BadArgument(error.message) from error
+    if not place.is_dir():
+        raise BadArgument(f"There is no folder {path[:200]!r} in the workspace.")
+    return place
+
+
+def read_seconds(arguments: Arguments) -> int:
+    loom = settings.LOOM
+    wanted = arguments.number("timeout_seconds") or loom.command_seconds
+    return min(wanted, loom.command_max_seconds)
+
+
+def hides_something(text: str) -> bool:
+    """Whether it holds characters that are not seen, or change what is."""
+    return any(unicodedata.category(sign) in ("Cc", "Cf") and sign not in "\n\t" for sign in text)
+
+
+def note_of(*, allows_network: bool, text: str) -> str:
+    """What a person should know before this is run."""
+    notes = []
+    if sandbox.find_mode() == sandbox.UNSANDBOXED:
+        notes.append("It runs without a sandbox, with all rights of the server.")
+    elif allows_network:
+        notes.append("It runs in a sandbox and can reach the network.")
+    else:
+        notes.append("It runs in a sandbox without network.")
+    if hides_something(text):
+        notes.append("It holds characters that cannot be seen, or that turn text around.")
+    return " ".join(notes)
+
+
+async def carry_out(context: ToolContext, command: Command) -> ToolResult:
+    """Run it, and put on record which files it changed."""
+    if not command.may_write:
+        return await _run(context, command)
+    author = Author(session_pk=context.session_pk, run_pk=context.run_pk, call_pk=context.call_pk)
+    try:
+        async with watched(context.root, author=author, write=context.write) as watch:
+            result = await _run(context, command)
+    except Rejected as error:
+        return ToolResult(ok=False, output=error.message)
+    return _add_note(result, watch.note)
+
+
+def _add_note(result: ToolResult, note: str) -> ToolResult:
+    """The last line stays the one that tells the exit code."""
+    if not note:
+        return result
+    return replace(result, output=f"[{note}]\n{result.output}")
+
+
+async def _run(context: ToolContext, command: Command) -> ToolResult:
+    try:
+        done = await sandbox.run_command(
+            command.words,
+            root=context.root,
+            folder=command.folder,
+            limits=default_limits(seconds=command.seconds),
+            allows_network=command.allows_network,
+            may_write=command.may_write,
+            environment=command.environment,
+            readable=command.readable,
+            report=context.report,
+        )
+    except Rejected as error:
+        return ToolResult(ok=False, output=error.message)
+    return tell_end(done, seconds=command.seconds)
+
+
+def tell_end(done: sandbox.Finished, *, seconds: int) -> ToolResult:
+    """The output, then how it ended unless all is well; the last line names the exit
+    code as ``domain.session_state.commands`` reads it."""
+    lines = []
+    if not done.output:
+        lines.append("[no output]")
+    if done.reason:
+        lines.append(f"[{_explain(done.reason, seconds)}]")
+    elif done.exit_code:
+        lines.append(f"[exit code {done.exit_code}]")
+    output = done.output
+    if lines and output and not output.endswith("\n"):
+        output += "\n"
+    is_ok = not done.reason and done.exit_code == 0
+    return ToolResult(ok=is_ok, output=output + "\n".join(lines), exit_code=done.exit_code)
+
+
+def _explain(reason: str, seconds: int) -> str:
+    loom = settings.LOOM
+    if reason != "time":
+        return ENDED[reason].format(
+            processes=loom.command_max_processes, memory=loom.command_max_memory_mb
+        )
+    if seconds < loom.command_max_seconds:
+        more = f"'timeout_seconds' may be up to {loom.command_max_seconds}."
+    else:
+        more = "It cannot have more."
+    return f"It was ended: its {seconds} seconds were over. {more}"

@@ -1,0 +1,214 @@
+"""``git_command``: git in the workspace's folder, without a shell.
+
+A repository names programs of its own (hooks, filters, pagers, editors, credential
+helpers) that git runs. So it always runs in the sandbox, with those turned off that can
+be, and where it only looks, with the workspace read-only. Where there is no sandbox,
+every call may do anything and is treated so.
+"""
+
+import asyncio
+import shlex
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from conversations import sandbox
+from conversations.archive.accounts import read_name
+from conversations.domain.approvals import Plan
+from conversations.domain.text import one_line
+from conversations.domain.tool_calls import CHANGES, READS
+from conversations.domain.tool_policy import ToolScope
+
+from . import git_words
+from .arguments import Arguments, BadArgument
+from .commands import Command, carry_out, check_text, note_of, read_folder, read_seconds
+from .tool import Tool, ToolContext, ToolResult
+
+NAME = "git_command"
+NOBODY = "Loom"
+ADDRESS = "user@loom.invalid"
+
+_CONFIG = (
+    "core.hooksPath=/dev/null",
+    "core.fsmonitor=false",
+    "core.pager=cat",
+    "core.editor=true",
+    "sequence.editor=true",
+    "core.sshCommand=ssh -oBatchMode=yes",
+    "commit.gpgSign=false",
+    "tag.gpgSign=false",
+    "protocol.ext.allow=never",
+    "credential.helper=",
+    "safe.directory=*",
+    "safe.bareRepository=explicit",
+    "advice.detachedHead=false",
+)
+
+DESCRIPTION = """\
+Run git in the workspace's folder, without a shell: 'arguments' is what follows 'git', as \
+one text with quotes where needed, or as a list. Status, log, diff, show, blame and others \
+that only look need no approval. Hooks do not run, no editor opens (give messages with \
+-m), and there is no network unless the workspace allows it. Options before the subcommand \
+and aliases are not taken."""
+
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "arguments": {
+            "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],
+            "description": 'What follows \'git\': "log --oneline -20", or ["commit", "-m", …].',
+        },
+        "folder": {
+            "type": "string",
+            "description": "Where to run it, relative to the workspace's folder. Default: there.",
+        },
+        "timeout_seconds": {
+            "type": "integer",
+            "description": "Seconds after which it is ended, where the default is too short.",
+        },
+    },
+    "required": ["arguments"],
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Request:
+    """A call as it was understood. ``words`` follow the subcommand."""
+
+    subcommand: str
+    words: Sequence[str]
+    folder: Path
+    seconds: int
+    changes: bool
+    allows_network: bool
+
+
+def is_offered(scope: ToolScope) -> bool:
+    """Also where nothing may be changed, as long as a sandbox sees to that."""
+    if sandbox.find_mode() == sandbox.UNSANDBOXED:
+        return scope.offers_changes
+    return sandbox.can_run()
+
+
+async def plan(context: ToolContext, arguments: dict[str, Any]) -> Plan | ToolResult:
+    try:
+        request = await _read(context, arguments)
+    except BadArgument as error:
+        return ToolResult(ok=False, output=str(error))
+    command = shlex.join(["git", request.subcommand, *request.words])
+    if not request.changes:
+        return Plan(effect=READS, summary=one_line(command, limit=100), command=command)
+    return Plan(
+        effect=CHANGES,
+        summary=f"Run {one_line(command, limit=100)}",
+        command=command,
+        note=note_of(allows_network=request.allows_network, text=command),
+        kind_key=f"git:{request.subcommand}",
+        kind_label=f"git {request.subcommand}",
+    )
+
+
+async def run(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
+    try:
+        request = await _read(context, arguments)
+    except BadArgument as error:
+        return ToolResult(ok=False, output=str(error))
+    if request.changes and not context.scope.offers_changes:
+        return ToolResult(ok=False, output=f"git {request.subcommand} is not allowed here.")
+    name = await context.read(read_name, context.user_pk) if context.user_pk else ""
+    with _identity_file(name or NOBODY) as identity:
+        return await carry_out(context, _command(context, request, identity))
+
+
+def _command(context: ToolContext, request: _Request, identity: Path) -> Command:
+    plain = git_words.PLAIN_DIFFS if request.subcommand in git_words.SHOWS_DIFFS else ()
+    options = [word for setting in _CONFIG for word in ("-c", setting)]
+    return Command(
+        words=["git", "--no-pager", *options, request.subcommand, *plain, *request.words],
+        folder=request.folder,
+        seconds=request.seconds,
+        allows_network=request.allows_network,
+        may_write=request.changes,
+        readable=[identity],
+        environment={
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_CONFIG_GLOBAL": str(identity),
+            "GIT_CEILING_DIRECTORIES": str(context.root.parent),
+            "GIT_OPTIONAL_LOCKS": "1" if request.changes else "0",
+            "GIT_ASKPASS": "true",
+        },
+    )
+
+
+@contextmanager
+def _identity_file(name: str) -> Iterator[Path]:
+    """A configuration with who commits; the repository's own goes before it."""
+    plain = one_line("".join(sign for sign in name if sign.isprintable()), limit=200)
+    quoted = plain.replace("\\", "\\\\").replace('"', '\\"')
+    with tempfile.NamedTemporaryFile("w", prefix="loom-git-", encoding="utf-8") as file:
+        file.write(f'[user]\n\tname = "{quoted}"\n\temail = "{ADDRESS}"\n')
+        file.flush()
+        yield Path(file.name).resolve()
+
+
+async def _read(context: ToolContext, values: dict[str, Any]) -> _Request:
+    arguments = Arguments(values)
+    subcommand, *words = _read_words(values.get("arguments"))
+    if subcommand not in git_words.KNOWN:
+        known = ", ".join(sorted(git_words.KNOWN))
+        raise BadArgument(f"'git {subcommand[:100]}' is not offered. There are: {known}.")
+    if option := git_words.refused_option(subcommand, words):
+        raise BadArgument(f"The option {option[:100]} is not taken.")
+    can_reach = sandbox.has_network(workspace_allows=context.scope.allows_network)
+    wants_network = git_words.needs_network(subcommand, words)
+    if wants_network and not can_reach:
+        raise BadArgument(
+            f"git {subcommand} needs the network, which commands do not have in this workspace."
+        )
+    unsandboxed = sandbox.find_mode() == sandbox.UNSANDBOXED
+    return _Request(
+        subcommand=subcommand,
+        words=words,
+        folder=await asyncio.to_thread(read_folder, arguments, context.root),
+        seconds=read_seconds(arguments),
+        changes=unsandboxed or not git_words.looks_only(subcommand, words),
+        allows_network=wants_network and can_reach,
+    )
+
+
+def _read_words(given: Any) -> list[str]:
+    """The words after ``git``. Raises BadArgument."""
+    if isinstance(given, str):
+        try:
+            words = shlex.split(given)
+        except ValueError as error:
+            raise BadArgument(f"'arguments' cannot be read: {error}.") from error
+    elif isinstance(given, list) and all(isinstance(word, str) for word in given):
+        words = list(given)
+    else:
+        raise BadArgument("'arguments' must be a text or a list of texts: what follows 'git'.")
+    check_text(" ".join(words), "arguments")
+    words = words[1:] if words[:1] == ["git"] else words
+    words = words[1:] if words[:1] == ["--no-pager"] else words
+    if not words:
+        raise BadArgument("'arguments' is missing: what follows 'git'.")
+    if words[0].startswith("-"):
+        raise BadArgument(
+            f"Options before the subcommand ({words[0][:100]}) are not taken."
+            " Use 'folder' for another folder."
+        )
+    return words
+
+
+TOOL = Tool(
+    name=NAME,
+    description=DESCRIPTION,
+    input_schema=SCHEMA,
+    run=run,
+    effect=CHANGES,
+    plan=plan,
+    is_offered=is_offered,
+)

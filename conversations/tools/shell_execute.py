@@ -1,0 +1,153 @@
+"""``shell_execute``: a shell command in the workspace's folder."""
+
+import asyncio
+import re
+import shlex
+import shutil
+from typing import Any
+
+from conversations import sandbox
+from conversations.domain.approvals import Plan
+from conversations.domain.text import one_line
+from conversations.domain.tool_calls import CHANGES
+from conversations.domain.tool_policy import Kind, ToolScope
+
+from .arguments import Arguments, BadArgument
+from .commands import (
+    Command,
+    carry_out,
+    hides_something,
+    note_of,
+    read_folder,
+    read_seconds,
+    read_text,
+)
+from .tool import Tool, ToolContext, ToolResult
+
+NAME = "shell_execute"
+
+_SYNTAX = frozenset("\n\r;&|<>()$`\\{}*?[]~!#^")
+_PROGRAM = re.compile(r"(?:\.{0,2}/)?[\w+-][\w.+-]*(?:/[\w.+-]+)*")
+_RUNS_ANYTHING = {
+    "ash",
+    "bash",
+    "busybox",
+    "command",
+    "csh",
+    "dash",
+    "doas",
+    "env",
+    "eval",
+    "exec",
+    "fish",
+    "ksh",
+    "nice",
+    "nohup",
+    "sh",
+    "source",
+    "stdbuf",
+    "strace",
+    "sudo",
+    "tcsh",
+    "time",
+    "timeout",
+    "watch",
+    "xargs",
+    "zsh",
+}
+"""Programs that run the program which they are told: allowing one is allowing all."""
+
+DESCRIPTION = """\
+Run a shell command in the workspace's folder and get its output, standard output and \
+standard error together. Each call is a new shell: folders and variables of an earlier one \
+are gone, and nothing goes on in the background. Nobody can answer a question, so use \
+options that need no answer. The workspace is writable, the rest of the system is \
+read-only or absent, and there is no network unless the workspace allows it. To read, \
+search and edit files use the tools for that."""
+
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "command": {"type": "string", "description": "The command, as for 'bash -c'."},
+        "folder": {
+            "type": "string",
+            "description": "Where to run it, relative to the workspace's folder. Default: there.",
+        },
+        "timeout_seconds": {
+            "type": "integer",
+            "description": "Seconds after which it is ended, where the default is too short.",
+        },
+    },
+    "required": ["command"],
+}
+
+
+def is_offered(scope: ToolScope) -> bool:
+    return scope.offers_changes and sandbox.can_run()
+
+
+async def plan(context: ToolContext, arguments: dict[str, Any]) -> Plan | ToolResult:
+    try:
+        text, command = await _read(context, arguments)
+    except BadArgument as error:
+        return ToolResult(ok=False, output=str(error))
+    kind = kind_of(text)
+    where = "" if command.folder == context.root else f" in {command.folder.name}"
+    return Plan(
+        effect=CHANGES,
+        summary=f"Run {one_line(text, limit=100)}{where}",
+        command=text,
+        note=note_of(allows_network=command.allows_network, text=text),
+        kind_key=kind.key if kind else "",
+        kind_label=kind.label if kind else "",
+    )
+
+
+async def run(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
+    try:
+        _, command = await _read(context, arguments)
+    except BadArgument as error:
+        return ToolResult(ok=False, output=str(error))
+    return await carry_out(context, command)
+
+
+async def _read(context: ToolContext, values: dict[str, Any]) -> tuple[str, Command]:
+    arguments = Arguments(values)
+    text = read_text(arguments, "command")
+    return text, Command(
+        words=[_shell(), "-c", text],
+        folder=await asyncio.to_thread(read_folder, arguments, context.root),
+        seconds=read_seconds(arguments),
+        allows_network=sandbox.has_network(workspace_allows=context.scope.allows_network),
+    )
+
+
+def _shell() -> str:
+    return shutil.which("bash", path="/usr/bin:/bin:/usr/local/bin") or "/bin/sh"
+
+
+def kind_of(command: str) -> Kind | None:
+    """What "always" would allow: commands that begin with the same program. None where
+    the command is more than one program with plain arguments."""
+    if _SYNTAX & set(command) or hides_something(command):
+        return None
+    try:
+        program = shlex.split(command)[0]
+    except (ValueError, IndexError):
+        return None
+    if not _PROGRAM.fullmatch(program) or program.rpartition("/")[2] in _RUNS_ANYTHING:
+        return None
+    if len(program) > 100:
+        return None
+    return Kind(key=f"shell:{program}", label=f"commands that begin with {program}")
+
+
+TOOL = Tool(
+    name=NAME,
+    description=DESCRIPTION,
+    input_schema=SCHEMA,
+    run=run,
+    effect=CHANGES,
+    plan=plan,
+    is_offered=is_offered,
+)

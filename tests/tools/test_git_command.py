@@ -1,0 +1,196 @@
+"""``git_command``: what only looks, what changes, and what a repository cannot make it do."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+
+from conversations.domain.approvals import Plan
+from conversations.sandbox import support
+
+from .commanding import Commands, commands, root, set_loom
+
+__all__ = ["commands", "root"]
+
+
+@pytest.fixture
+def repository(commands: Commands, root: Path) -> Commands:
+    """With one commit, and a change that is not committed."""
+    commands.git("init", "-q", "-b", "main")
+    (root / "a.txt").write_text("one\n")
+    commands.git("add", "a.txt")
+    assert commands.git("commit", "-qm", "first").ok
+    (root / "a.txt").write_text("two\n")
+    return commands
+
+
+def test_it_looks_and_commits_in_the_persons_name(repository: Commands, user: User) -> None:
+    assert repository.git("status", "--short").output == " M a.txt\n"
+    assert "-one\n+two\n" in repository.git("diff").output
+    assert repository.run("git_command", arguments="git log --format='%an <%ae> %s'").output == (
+        f"{user.username} <user@loom.invalid> first\n"
+    )
+
+
+def test_a_name_is_only_a_name(commands: Commands, user: User) -> None:
+    user.first_name, user.last_name = 'A"\n[core]\npager=x', "\\B"
+    user.save()
+    commands.git("init", "-q")
+    assert commands.git("commit", "-q", "--allow-empty", "-m", "x").ok
+    assert commands.git("log", "--format=%an").output == 'A"[core]pager=x \\B\n'
+
+
+def test_the_repositorys_own_identity_goes_first(repository: Commands) -> None:
+    repository.git("config", "user.name", "Rose")
+    repository.git("config", "user.email", "rose@example.org")
+    repository.git("commit", "-qam", "second")
+    assert repository.git("log", "-1", "--format=%an %ae %cn").output == (
+        "Rose rose@example.org Rose\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind"),
+    [
+        ("status", None),
+        ("log --oneline -20 --stat --text", None),
+        ("diff HEAD~1 -- output", None),
+        ("show HEAD:a.txt", None),
+        ("grep -n -o word", None),
+        ("ls-files -o", None),
+        ("branch", None),
+        ("branch -a -vv", None),
+        ("branch --list 'a*'", None),
+        ("branch --contains HEAD", None),
+        ("tag -l v1*", None),
+        ("stash list", None),
+        ("remote -v", None),
+        ("config --get user.name", None),
+        ("reflog", None),
+        ("branch new", "git:branch"),
+        ("branch -D main", "git:branch"),
+        ("branch --list -D main", "git:branch"),
+        ("tag v1", "git:tag"),
+        ("tag -d v1", "git:tag"),
+        ("stash", "git:stash"),
+        ("stash drop", "git:stash"),
+        ("remote add x y", "git:remote"),
+        ("config user.name x", "git:config"),
+        ("reflog expire --all", "git:reflog"),
+        ("commit -m x", "git:commit"),
+        ("checkout -b x", "git:checkout"),
+        ("reset --hard", "git:reset"),
+        ("clean -fdx", "git:clean"),
+    ],
+)
+def test_a_person_is_asked_only_for_what_changes_something(
+    commands: Commands, arguments: str, kind: str | None
+) -> None:
+    plan = commands.plan("git_command", arguments=arguments)
+    assert isinstance(plan, Plan)
+    assert plan.command.startswith(f"git {arguments.split()[0]}")
+    assert plan.effect == ("reads" if kind is None else "changes")
+    assert plan.kind_key == (kind or "")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        None,
+        "",
+        "git",
+        "'open",
+        7,
+        [1],
+        [],
+        ["status\0"],
+        "-c core.pager=x log",
+        "-C / status",
+        "--git-dir=/tmp/x status",
+        "--exec-path=. status",
+        "diff --output=stolen",
+        "diff --outp=stolen",
+        "log -p --ext-diff",
+        "log -p --textconv",
+        "grep --open-files-in-pager=./x one",
+        "grep -O./x one",
+        "rebase -x ./x HEAD",
+        "rebase --exec ./x HEAD",
+        "some-alias",
+        "bisect run ./x",
+        "filter-branch",
+        "submodule add ext::sh",
+        "daemon",
+        "fetch",
+        "pull origin",
+        "push",
+        "clone https://example.org/x",
+        "ls-remote ext::sh",
+        "remote update",
+    ],
+)
+def test_what_is_not_offered_is_refused_before_anybody_is_asked(
+    repository: Commands, arguments: Any
+) -> None:
+    for answer in (
+        repository.plan("git_command", arguments=arguments),
+        repository.run("git_command", arguments=arguments),
+    ):
+        assert not isinstance(answer, Plan)
+        assert not answer.ok
+        assert answer.output.endswith(".")
+    assert not (repository.root / "stolen").exists()
+
+
+def test_looking_is_on_offer_where_nothing_may_be_changed(repository: Commands) -> None:
+    repository.allow(policy="read_only")
+    assert repository.offers("git_command")
+    assert repository.git("status", "--short").output == " M a.txt\n"
+    refused = repository.git("add", "a.txt")
+    assert (refused.ok, refused.output) == (False, "git add is not allowed here.")
+
+
+def test_a_command_that_looks_finds_the_workspace_read_only(
+    repository: Commands, root: Path
+) -> None:
+    """Whatever the repository's configuration lets it run."""
+    (root / ".gitattributes").write_text("*.txt filter=x diff=x\n")
+    with (root / ".git/config").open("a") as file:
+        file.write('[filter "x"]\n\tclean = touch made-by-clean; cat\n')
+        file.write('[diff "x"]\n\ttextconv = touch made-by-textconv; cat\n')
+        file.write("[diff]\n\texternal = touch made-by-external\n")
+        file.write("[core]\n\tfsmonitor = touch made-by-monitor\n\tpager = touch made-by-pager\n")
+    for arguments in (["status"], ["diff"], ["log", "-p"], ["show"], ["blame", "a.txt"]):
+        repository.git(*arguments)
+    assert not list(root.glob("made*"))
+
+
+def test_without_a_sandbox_every_call_is_asked_for(
+    commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(support.find_support().bwrap).removesuffix("bwrap")
+    assert path
+    monkeypatch.setenv("PATH", "")
+    support.find_support.cache_clear()
+    try:
+        assert not commands.offers("git_command")
+        set_loom(monkeypatch, unsandboxed_shell=True)
+        plan = commands.plan("git_command", arguments="status")
+        assert isinstance(plan, Plan)
+        assert plan.effect == "changes"
+        commands.allow(policy="read_only")
+        assert not commands.offers("git_command")
+    finally:
+        support.find_support.cache_clear()
+
+
+def test_the_network_is_used_only_where_it_is_allowed(
+    commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_loom(monkeypatch, shell_network=True)
+    commands.allow(allows_network=True)
+    plan = commands.plan("git_command", arguments="fetch origin")
+    assert isinstance(plan, Plan)
+    assert plan.note == "It runs in a sandbox and can reach the network."
+    assert plan.kind_key == "git:fetch"

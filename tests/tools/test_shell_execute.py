@@ -1,0 +1,158 @@
+"""``shell_execute``: what it gives, what a person is asked, where it is on offer."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conversations.domain.approvals import Plan
+from conversations.domain.session_state.commands import exit_code
+from conversations.sandbox import support
+from conversations.tools.shell_execute import kind_of
+
+from .commanding import Commands, commands, root, set_loom
+
+__all__ = ["commands", "root"]
+
+
+def test_it_gives_the_output_and_nothing_else_when_all_is_well(commands: Commands) -> None:
+    result = commands.shell("echo hello; echo there >&2")
+    assert (result.ok, result.output, result.exit_code) == (True, "hello\nthere\n", 0)
+    assert "".join(commands.reported) == "hello\nthere\n"
+    assert commands.shell("true").output == "[no output]"
+
+
+def test_a_failure_says_its_exit_code_as_the_session_state_reads_it(commands: Commands) -> None:
+    result = commands.shell("printf oops; exit 3")
+    assert (result.ok, result.output, result.exit_code) == (False, "oops\n[exit code 3]", 3)
+    assert exit_code(result.output) == 3
+    assert commands.shell("no-such-program").exit_code == 127
+
+
+def test_it_runs_in_a_folder_of_the_workspace_only(
+    commands: Commands, root: Path, tmp_path: Path
+) -> None:
+    (root / "src").mkdir()
+    (root / "out").symlink_to(tmp_path)
+    assert commands.shell("pwd", folder="src").output == f"{root}/src\n"
+    for folder in ("..", "out", "/etc", "none"):
+        assert not commands.shell("touch made", folder=folder).ok
+    assert not list(tmp_path.glob("made"))
+
+
+def test_its_time_is_said_when_it_is_over(
+    commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_loom(monkeypatch, command_max_seconds=1)
+    result = commands.shell("echo begun; sleep 60", timeout_seconds=500)
+    assert not result.ok
+    assert result.exit_code is None
+    assert result.output == ("begun\n[It was ended: its 1 seconds were over. It cannot have more.]")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"command": ""},
+        {"command": 3},
+        {"command": ["ls"]},
+        {"command": "a\0b"},
+        {"command": "\ud800"},
+        {"command": "x" * 30_001},
+        {"command": "ls", "timeout_seconds": "soon"},
+        {"command": "ls", "folder": 7},
+    ],
+)
+def test_what_cannot_be_run_is_said_before_anybody_is_asked(
+    commands: Commands, arguments: dict[str, Any]
+) -> None:
+    for answer in (
+        commands.plan("shell_execute", **arguments),
+        commands.run("shell_execute", **arguments),
+    ):
+        assert not isinstance(answer, Plan)
+        assert not answer.ok
+        assert answer.output.endswith(".")
+
+
+def test_a_person_is_shown_the_very_command(commands: Commands, root: Path) -> None:
+    (root / "src").mkdir()
+    plan = commands.plan("shell_execute", command="pytest -q tests", folder="src")
+    assert isinstance(plan, Plan)
+    assert plan.effect == "changes"
+    assert plan.summary == "Run pytest -q tests in src"
+    assert plan.command == "pytest -q tests"
+    assert plan.note == "It runs in a sandbox without network."
+    assert (plan.kind_key, plan.kind_label) == ("shell:pytest", "commands that begin with pytest")
+
+
+def test_what_cannot_be_seen_is_pointed_out(commands: Commands) -> None:
+    plan = commands.plan("shell_execute", command="echo \u202egnp.exe")
+    assert isinstance(plan, Plan)
+    assert plan.note.endswith("It holds characters that cannot be seen, or that turn text around.")
+    assert not plan.kind_key
+
+
+@pytest.mark.parametrize(
+    ("command", "key"),
+    [
+        ("pytest", "shell:pytest"),
+        ("npm run 'a b'", "shell:npm"),
+        ("./gradlew build --info", "shell:./gradlew"),
+        ("/usr/bin/python3 x.py", "shell:/usr/bin/python3"),
+        ("pytest; rm x", ""),
+        ("pytest && rm x", ""),
+        ("pytest | tee x", ""),
+        ("pytest > x", ""),
+        ("pytest\nrm x", ""),
+        ("pytest $(rm x)", ""),
+        ("pytest `rm x`", ""),
+        ('pytest "$(rm x)"', ""),
+        ("pytest &", ""),
+        ("A=1 pytest", ""),
+        ("py*st", ""),
+        ("~/pytest", ""),
+        ("bash run.sh", ""),
+        ("/bin/sh run.sh", ""),
+        ("env rm x", ""),
+        ("sudo pytest", ""),
+        ("xargs rm", ""),
+        ("-pytest", "shell:-pytest"),
+        ("'open", ""),
+        ("../outside/tool x", "shell:../outside/tool"),
+    ],
+)
+def test_always_stands_for_one_program_with_plain_arguments(command: str, key: str) -> None:
+    kind = kind_of(command)
+    assert (kind.key if kind else "") == key
+
+
+def test_it_is_on_offer_where_things_may_be_changed_and_commands_run(
+    commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert commands.offers("shell_execute")
+    commands.allow(policy="read_only")
+    assert not commands.offers("shell_execute")
+    commands.allow(policy="ask", may_change=False)
+    assert not commands.offers("shell_execute")
+    commands.allow(policy="ask", may_change=True)
+    monkeypatch.setenv("PATH", "")
+    support.find_support.cache_clear()
+    try:
+        assert not commands.offers("shell_execute")
+        set_loom(monkeypatch, unsandboxed_shell=True)
+        assert commands.offers("shell_execute")
+        plan = commands.plan("shell_execute", command="ls")
+        assert isinstance(plan, Plan)
+        assert plan.note == "It runs without a sandbox, with all rights of the server."
+    finally:
+        support.find_support.cache_clear()
+
+
+def test_the_network_is_named(commands: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
+    set_loom(monkeypatch, shell_network=True)
+    commands.allow(allows_network=True)
+    plan = commands.plan("shell_execute", command="ls")
+    assert isinstance(plan, Plan)
+    assert plan.note == "It runs in a sandbox and can reach the network."
