@@ -12,7 +12,6 @@ from itertools import count
 from typing import Any
 
 from conversations.domain.errors import ProviderError
-from conversations.domain.searchable import RECALL_TOOL
 from conversations.domain.stream import (
     Block,
     BlockCompleted,
@@ -29,12 +28,13 @@ from conversations.domain.summaries import TASK
 from conversations.domain.windows import is_added
 from conversations.providers.demo_script import (
     LABEL,
+    NO_TOOL,
     choose_script,
     find_keyword,
-    is_keyword,
     make_summary,
     make_tool_answer,
 )
+from conversations.providers.demo_tools import choose_call, find_call_word
 
 CHUNK = 4
 """Characters in a delta: about a token."""
@@ -44,17 +44,6 @@ CHARACTERS_PER_TOKEN = 4
 DEMO_MODEL = ModelInfo(
     id="demo", name="Demo model", max_input_tokens=200_000, max_output_tokens=8_192
 )
-TOOL_KEYWORDS = {"tool", "recall"}
-# Values for the required arguments of a tool, by their type in its schema.
-SAMPLE_VALUES: dict[str, Any] = {
-    "integer": 1,
-    "number": 1,
-    "boolean": False,
-    "array": [],
-    "object": {},
-    "null": None,
-}
-SAMPLE_STRINGS = {"path": ".", "directory": ".", "folder": ".", "pattern": "*"}
 
 
 class DemoProvider:
@@ -112,20 +101,18 @@ class DemoAnswer:
         if results:
             return [make_text(make_tool_answer(results))]
         text = read_last_text(self._request)
-        tool = choose_tool(text, self._request.tools)
-        if tool is not None:
-            return [make_text(f"{LABEL} I call `{tool['name']}`."), self._make_call(tool, text)]
+        call = choose_call(text, self._request.tools)
+        if call is not None:
+            return [make_text(f"{LABEL} I call `{call[0]}`."), self._make_call(*call)]
+        if find_call_word(text):
+            return [make_text(NO_TOOL)]
         script = choose_script(text)
         thinking = [make_thinking(script.thinking)] if script.thinking else []
         return [*thinking, make_text(script.text)]
 
-    def _make_call(self, tool: dict[str, Any], text: str) -> Block:
-        return {
-            "type": "tool_use",
-            "id": f"toolu_demo_{self._digest}",
-            "name": tool["name"],
-            "input": make_arguments(tool, text),
-        }
+    def _make_call(self, name: str, arguments: dict[str, Any]) -> Block:
+        call_id = f"toolu_demo_{self._digest}"
+        return {"type": "tool_use", "id": call_id, "name": name, "input": arguments}
 
     def _complete(self, usage: Usage) -> MessageCompleted:
         calls = any(block["type"] == "tool_use" for block in self._blocks)
@@ -211,41 +198,3 @@ def read_tool_results(request: ModelRequest) -> list[tuple[str, bool]]:
 def read_result_text(result: Block) -> str:
     parts = read_blocks(result)
     return "\n".join(part.get("text") or f"[{part['type']}]" for part in parts)
-
-
-def choose_tool(text: str, tools: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """The tool to call: the one that the text names, one for recall, or the first."""
-    keyword = find_keyword(text, TOOL_KEYWORDS)
-    if keyword is None or not tools:
-        return None
-    named = [tool for tool in tools if tool["name"].lower() in text.lower().split()]
-    if keyword == "recall":
-        named = [tool for tool in tools if "recall" in tool["name"]]
-    return (named or tools)[0]
-
-
-def make_arguments(tool: dict[str, Any], text: str) -> dict[str, Any]:
-    """Arguments that satisfy the tool. Recall looks for the rest of the words, or sums
-    the session up where there are none."""
-    if tool["name"] != RECALL_TOOL:
-        return make_input(tool.get("input_schema") or {}, text)
-    rest = [word for word in text.split() if not is_keyword(word, {*TOOL_KEYWORDS, RECALL_TOOL})]
-    return {"action": "search", "query": " ".join(rest)} if rest else {"action": "summary"}
-
-
-def make_input(schema: dict[str, Any], text: str) -> dict[str, Any]:
-    """Arguments that satisfy a simple schema: its required properties only."""
-    properties = schema.get("properties") or {}
-    required = schema.get("required") or []
-    return {name: make_value(name, properties.get(name) or {}, text) for name in required}
-
-
-def make_value(name: str, schema: dict[str, Any], text: str) -> Any:
-    if "default" in schema:
-        return schema["default"]
-    if schema.get("enum"):
-        return schema["enum"][0]
-    kind = schema.get("type", "string")
-    if kind == "string":
-        return SAMPLE_STRINGS.get(name, text)
-    return SAMPLE_VALUES.get(kind, text) if isinstance(kind, str) else text

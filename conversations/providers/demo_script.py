@@ -23,6 +23,10 @@ HELP = f"""## What the demo model can do
 - **table**: a table
 - **code**: a block of code
 - **think**: an answer with its thinking
+- **files**, **read README.md**, **search roses**: what lies in the workspace
+- **write notes.md**, **edit notes.md**: a change of a file, for which you may be asked, and
+  which you can take back
+- **run**: a command that takes three seconds
 - **tool**: a call of the first tool on offer; name a tool to call that one
 - **recall**: a look into this session's archive, or **recall beans** for a word in it
 - **fail**: an overloaded provider
@@ -69,7 +73,7 @@ what it considered before it answered.
 
 {CONNECT}"""
 
-NO_TOOL = f"""{LABEL} I would call a tool now, but this workspace offers none.
+NO_TOOL = f"""{LABEL} I would call a tool now, but this workspace does not offer it.
 
 {CONNECT}"""
 
@@ -119,8 +123,6 @@ SCRIPTS: dict[str, Callable[[], Script]] = {
     "table": lambda: Script(text=TABLE),
     "code": lambda: Script(text=CODE, thinking=THOUGHT),
     "think": lambda: Script(text=THINK, thinking=THOUGHT),
-    "tool": lambda: Script(text=NO_TOOL),
-    "recall": lambda: Script(text=NO_TOOL),
 }
 
 

@@ -18,6 +18,7 @@ from conversations.domain.stream import (
 )
 from conversations.providers.demo import DemoProvider
 from conversations.providers.demo_script import CONNECT, find_keyword, quote
+from conversations.providers.demo_tools import CONTENT, NOTES
 
 TOOLS = [
     {
@@ -149,6 +150,34 @@ async def test_it_calls_the_tool_that_is_asked_for(text: str) -> None:
 )
 async def test_it_recalls_what_is_asked_for(text: str, arguments: dict[str, str]) -> None:
     assert (await answer(text, tools=TOOLS)).blocks[-1]["input"] == arguments
+
+
+OFFERED = [{"name": name} for name in ("list_files", "read_file", "write_file", "edit_file")]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("text", "name", "arguments"),
+    [
+        ("Files!", "list_files", {"path": "."}),
+        ("read `docs/tools.md`, please", "read_file", {"path": "docs/tools.md"}),
+        ("read", "read_file", {"path": "README.md"}),
+        ("write notes.md", "write_file", {"path": "notes.md", "content": CONTENT}),
+        ("edit", "edit_file", {"path": NOTES}),
+    ],
+)
+async def test_it_shows_the_tools_for_files(
+    text: str, name: str, arguments: dict[str, str]
+) -> None:
+    call = (await answer(text, tools=OFFERED)).blocks[-1]
+    assert call["name"] == name
+    assert call["input"].items() >= arguments.items()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("text", ["please read this", "write code", "read it all to me now", "run"])
+async def test_other_messages_call_nothing(text: str) -> None:
+    assert [b["type"] for b in (await answer(text, tools=OFFERED)).blocks][-1] == "text"
 
 
 @pytest.mark.asyncio
