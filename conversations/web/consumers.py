@@ -22,6 +22,7 @@ from conversations.archive.rights import READ, WRITE
 from conversations.domain.cursors import parse_cursor
 from conversations.domain.errors import LoomError, NotFound, Rejected
 from conversations.domain.text import is_storable
+from conversations.domain.tool_calls import ALWAYS, DENY, ONCE
 from conversations.models import Session
 from conversations.runtime.catch_up import CatchUp, read_catch_up
 from conversations.runtime.current import current_runtime
@@ -30,7 +31,7 @@ from conversations.runtime.frames import Frame, dump_frame
 from conversations.runtime.hub import Subscriber
 
 from .access import SignedOut, get_session_for, recheck_access
-from .forms import check_attachment_ids, check_client_id, check_message_text
+from .forms import check_attachment_ids, check_client_id, check_message_text, check_reason
 
 logger = logging.getLogger(__name__)
 
@@ -161,11 +162,31 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         await self.runtime.stop_run(await self._authorised(WRITE))
 
     async def withdraw(self, frame: Frame) -> None:
-        try:
-            run = UUID(str(frame.get("run")))
-        except ValueError as error:
-            raise Rejected("run is the uuid of a queued message.", code="bad_run") from error
+        run = _uuid(frame, "run")
         await self.runtime.withdraw(await self._authorised(WRITE), run=run)
+
+    async def approve(self, frame: Frame) -> None:
+        decision = ALWAYS if frame.get("always") is True else ONCE
+        await self._decide(frame, decision, reason="")
+
+    async def deny(self, frame: Frame) -> None:
+        await self._decide(frame, DENY, reason=check_reason(frame.get("reason") or ""))
+
+    async def _decide(self, frame: Frame, decision: str, *, reason: str) -> None:
+        call = _uuid(frame, "call")
+        session = await self._authorised(WRITE)
+        await _known_call(
+            self.runtime.decide_call(
+                session, call=call, decision=decision, user_pk=self._user_pk, reason=reason
+            )
+        )
+
+    async def cancel(self, frame: Frame) -> None:
+        call = _uuid(frame, "call")
+        session = await self._authorised(WRITE)
+        await _known_call(
+            self.runtime.cancel_call(session, call=call, user_pk=self._user_pk)
+        )
 
     async def sync(self, frame: Frame) -> None:
         await self._authorised(READ)
@@ -307,10 +328,28 @@ _REQUESTS: dict[str, Callable[[SessionConsumer, Frame], Awaitable[None]]] = {
     "compact": SessionConsumer.compact,
     "stop": SessionConsumer.stop,
     "withdraw": SessionConsumer.withdraw,
+    "approve": SessionConsumer.approve,
+    "deny": SessionConsumer.deny,
+    "cancel": SessionConsumer.cancel,
     "sync": SessionConsumer.sync,
     "trimmed": SessionConsumer.trimmed,
     "ping": SessionConsumer.ping,
 }
+
+
+async def _known_call(request: Awaitable[None]) -> None:
+    """A call that is not there is a bad request; the session of the socket is there."""
+    try:
+        await request
+    except NotFound as error:
+        raise Rejected(error.message, code="unknown_call") from error
+
+
+def _uuid(frame: Frame, name: str) -> UUID:
+    try:
+        return UUID(str(frame.get(name)))
+    except ValueError as error:
+        raise Rejected(f"{name} is a uuid.", code=f"bad_{name}") from error
 
 
 def _number(frame: Frame, name: str) -> int:

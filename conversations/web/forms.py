@@ -8,8 +8,10 @@ from uuid import UUID
 from django import forms
 from django.conf import settings
 
+from conversations.archive.tool_calls import LONGEST_REASON
 from conversations.domain.errors import Rejected, TooLarge
 from conversations.domain.session_state.marks import ACTIONS
+from conversations.domain.text import storable
 from conversations.models import Membership
 
 _CLIENT_ID = re.compile(r"[A-Za-z0-9_-]{8,64}")
@@ -132,6 +134,15 @@ def check_attachment_ids(value: Any) -> list[str]:
         return list(dict.fromkeys(str(UUID(item)) for item in value))
     except (ValueError, TypeError, AttributeError) as error:
         raise Rejected("attachments is a list of uuids.", code="bad_attachments") from error
+
+
+def check_reason(value: Any) -> str:
+    """Why a call was denied, for the model; may be empty. Raises Rejected when it is no
+    text or too long."""
+    reason = storable(value).strip() if isinstance(value, str) else None
+    if reason is None or len(reason) > LONGEST_REASON:
+        raise Rejected(f"A reason has at most {LONGEST_REASON:,} characters.", code="bad_reason")
+    return reason
 
 
 def check_message_text(value: Any, *, may_be_empty: bool = False) -> str:

@@ -3,7 +3,7 @@
 from django.contrib.auth.views import LogoutView
 from django.urls import path, re_path
 
-from . import accounts, calls, health, pages, panel, search, start
+from . import accounts, approvals, calls, health, pages, panel, search, start
 from .consumers import NoSessionConsumer, SessionConsumer
 
 urlpatterns = [
@@ -23,6 +23,19 @@ urlpatterns = [
     path("s/<uuid:uuid>/find/", search.session_find, name="session_find"),
     path("s/<uuid:uuid>/t/<int:number>/", pages.turn, name="turn"),
     path("s/<uuid:uuid>/t/<int:number>/source/", pages.turn_source, name="turn_source"),
+    path(
+        "s/<uuid:uuid>/tools/<uuid:call>/approve/",
+        approvals.tool_call_approve,
+        name="tool_call_approve",
+    ),
+    path(
+        "s/<uuid:uuid>/tools/<uuid:call>/deny/", approvals.tool_call_deny, name="tool_call_deny"
+    ),
+    path(
+        "s/<uuid:uuid>/tools/<uuid:call>/cancel/",
+        approvals.tool_call_cancel,
+        name="tool_call_cancel",
+    ),
     path("s/<uuid:uuid>/state/", panel.session_state, name="session_state"),
     path("s/<uuid:uuid>/state/edit/", panel.session_state_edit, name="session_state_edit"),
     path("s/<uuid:uuid>/window/", calls.session_window, name="session_window"),

@@ -17,7 +17,7 @@ from django.utils import timezone
 
 from conversations.archive.accounts import create_sign_in_link
 from conversations.archive.messages import accept_message
-from conversations.models import ModelCall, Run, Session, Workspace
+from conversations.models import ModelCall, Run, Session, ToolCall, Workspace
 
 from .conftest import ROLES, MakePerson, browser_of, say
 from .sockets import open_socket
@@ -77,6 +77,9 @@ TABLE: dict[str, Row] = {
     "session": Row(get=readers(200), post=signed_in(405)),
     "turn": Row(get=readers(200), post=signed_in(405)),
     "turn_source": Row(get=readers(200), post=signed_in(405)),
+    "tool_call_approve": Row(get=REFUSED, post=writers(302)),  # it has ended: a message
+    "tool_call_deny": Row(get=REFUSED, post=writers(302), data={"reason": "No."}),
+    "tool_call_cancel": Row(get=REFUSED, post=writers(302)),
     "session_state": Row(get=readers(200), post=signed_in(405)),
     "session_state_edit": Row(get=REFUSED, post=writers(400)),  # no action
     "turn_call": Row(get=readers(200), post=signed_in(405)),
@@ -147,8 +150,18 @@ def addresses(workspace: Workspace, session: Session) -> dict[str, str]:
         turn_number=2,
         created_at=timezone.now(),
     )
+    call = ToolCall.objects.create(
+        session=session,
+        run=run,
+        call_id="c",
+        name="look",
+        state="completed",
+        turn_number=2,
+        created_at=timezone.now(),
+    )
     values = {
         "run": run.uuid,
+        "call": call.uuid,
         "ordinal": 0,
         "slug": workspace.slug,
         "uuid": session.uuid,

@@ -1,0 +1,184 @@
+"""Answering a call that waits: by the socket, by a form, by those who may."""
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.contrib.auth.models import User
+from django.test import AsyncClient
+from django.urls import reverse
+
+from conversations.archive.tool_permissions import grant_permission, list_permissions
+from conversations.archive.workspaces import add_member
+from conversations.models import Run, Session, ToolCall, Workspace
+from conversations.runtime.current import current_runtime
+from tests.runtime.sample_tools import sample_tools, witness
+from tests.waiting_calls import leave_question
+
+from .conftest import browser_of
+from .sockets import Frame, Socket, open_socket
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.usefixtures("transactional_db", "runtime_ends", "tools"),
+]
+
+
+@pytest.fixture
+def tools() -> Iterator[None]:
+    with sample_tools():
+        yield
+
+
+@pytest.fixture
+async def call(runtime_ends: None, tools: None, session: Session) -> ToolCall:
+    return await sync_to_async(leave_question)(session)
+
+
+@pytest.fixture
+async def socket(call: ToolCall, session: Session, user: User) -> AsyncIterator[Socket]:
+    opened = await open_socket(session, user)
+    await opened.until("state", where=lambda frame: frame["run_state"] == "waiting_approval")
+    yield opened
+    await opened.close()
+
+
+def folder(session: Session) -> Path:
+    return Path(session.workspace.root)
+
+
+async def ended(call: ToolCall) -> ToolCall:
+    """The call as it is when its run has ended."""
+    runtime = await current_runtime()
+    await runtime.wait_idle(call.session_id)
+    await call.arefresh_from_db()
+    return call
+
+
+async def error_after(socket: Socket, frame: Frame) -> Frame:
+    await socket.send(frame)
+    return await socket.until("error")
+
+
+async def test_the_page_allows_a_call(socket: Socket, call: ToolCall, session: Session) -> None:
+    await socket.send({"type": "approve", "call": str(call.uuid)})
+    await socket.until_idle()
+    assert (await ended(call)).decision == "once"
+    assert witness(folder(session)) == ["beans"]
+    error = await error_after(socket, {"type": "deny", "call": str(call.uuid)})
+    assert error["code"] == "call_decided"
+    assert "allowed this call already" in error["message"]
+
+
+async def test_the_page_allows_a_kind_for_ever(
+    socket: Socket, call: ToolCall, workspace: Workspace
+) -> None:
+    await socket.send({"type": "approve", "call": str(call.uuid), "always": True})
+    await socket.until_idle()
+    assert (await ended(call)).decision == "always"
+    [permission] = await sync_to_async(list_permissions)(workspace)
+    assert permission.kind == "files"
+
+
+async def test_the_page_denies_with_a_reason(
+    socket: Socket, call: ToolCall, session: Session
+) -> None:
+    frame = {"type": "deny", "call": str(call.uuid)}
+    error = await error_after(socket, frame | {"reason": "x" * 2001})
+    assert error["code"] == "bad_reason"
+    await socket.send(frame | {"reason": "Too early."})
+    await socket.until_idle()
+    assert ((await ended(call)).state, call.reason) == ("denied", "Too early.")
+    assert witness(folder(session)) == []
+
+
+async def test_the_page_ends_a_call(socket: Socket, call: ToolCall) -> None:
+    await socket.send({"type": "cancel", "call": str(call.uuid)})
+    await socket.until_idle()
+    assert (await ended(call)).state == "stopped"
+
+
+@pytest.mark.parametrize("kind", ["approve", "deny", "cancel"])
+async def test_a_call_that_is_not_there_is_an_error(socket: Socket, kind: str) -> None:
+    for name, code in ((str(uuid4()), "unknown_call"), ("x", "bad_call"), (None, "bad_call")):
+        assert (await error_after(socket, {"type": kind, "call": name}))["code"] == code
+
+
+async def test_who_may_only_read_decides_nothing(
+    call: ToolCall, session: Session, workspace: Workspace, other_user: User
+) -> None:
+    await sync_to_async(add_member)(workspace, user_pk=other_user.pk, role="viewer")
+    socket = await open_socket(session, other_user)
+    try:
+        for kind in ("approve", "deny", "cancel"):
+            error = await error_after(socket, {"type": kind, "call": str(call.uuid)})
+            assert error["code"] == "not_permitted"
+    finally:
+        await socket.close()
+    await call.arefresh_from_db()
+    assert (call.decision, call.stop_requested_at) == ("", None)
+
+
+async def browser(user: User) -> AsyncClient:
+    client = AsyncClient()
+    await client.aforce_login(user, backend="django.contrib.auth.backends.ModelBackend")
+    return client
+
+
+def address(call: ToolCall, session: Session, action: str) -> str:
+    return reverse(f"tool_call_{action}", args=[session.uuid, call.uuid])
+
+
+async def test_forms_do_the_same(call: ToolCall, session: Session, user: User) -> None:
+    client = await browser(user)
+    response = await client.post(address(call, session, "approve"), {"always": "1"})
+    assert (response.status_code, response["Location"]) == (302, f"/s/{session.uuid}/")
+    assert (await ended(call)).decision == "always"
+    again = await client.post(address(call, session, "deny"), {"reason": "No."})
+    page = await client.get(again["Location"])
+    assert "allowed this call already" in page.content.decode()
+
+
+async def test_a_form_with_several_questions_names_each_reason(
+    call: ToolCall, session: Session, user: User
+) -> None:
+    client = await browser(user)
+    fields = {f"reason-{call.uuid}": "Not now.", f"reason-{uuid4()}": "another"}
+    await client.post(address(call, session, "deny"), fields)
+    assert ((await ended(call)).state, call.reason) == ("denied", "Not now.")
+
+
+async def test_a_call_of_another_session_is_not_found(
+    call: ToolCall, session: Session, workspace: Workspace, user: User
+) -> None:
+    from conversations.archive.sessions import create_session
+
+    other = await sync_to_async(create_session)(workspace, owner=user)
+    client = await browser(user)
+    for action in ("approve", "deny", "cancel"):
+        response = await client.post(address(call, other, action))
+        assert response.status_code == 404
+    assert (await Run.objects.aget(pk=call.run_id)).state == "waiting_approval"
+
+
+def test_the_settings_choose_the_policy_and_take_permissions_back(
+    workspace: Workspace, user: User
+) -> None:
+    grant_permission(workspace.pk, kind="shell:pytest", label="pytest …", user_pk=user.pk)
+    client = browser_of(user)
+    url = reverse("workspace_settings", args=[workspace.slug])
+    page = client.get(url).content.decode()
+    assert "pytest …" in page
+    client.post(url, {"name": "Garden", "tool_policy": "read_only", "allows_network": "on"})
+    workspace.refresh_from_db()
+    assert (workspace.tool_policy, workspace.allows_network) == ("read_only", True)
+    client.post(url, {"name": "Garden"})  # fields that are not there change nothing
+    workspace.refresh_from_db()
+    assert (workspace.tool_policy, workspace.allows_network) == ("read_only", False)
+    [permission] = list_permissions(workspace)
+    revoke = reverse("workspace_permission_revoke", args=[workspace.slug, permission.pk])
+    assert client.post(revoke).status_code == 302
+    assert list_permissions(workspace) == []
+    assert "pytest …" not in client.get(url).content.decode()
