@@ -30,9 +30,7 @@ def leave_question(session: Session, *, name: str = "add", line: str = "beans") 
     uuid, call_id = uuid4(), f"toolu_{uuid4().hex[:8]}"
     block: dict[str, Any] = {"type": "tool_use", "id": call_id, "name": name}
     block["input"] = {"line": line}
-    started = ToolCallStarted(
-        call_id=call_id, name=name, arguments=block["input"], call=str(uuid)
-    )
+    started = ToolCallStarted(call_id=call_id, name=name, arguments=block["input"], call=str(uuid))
     append_answer(
         claimed,
         turn=NewTurn(

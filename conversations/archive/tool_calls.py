@@ -269,6 +269,13 @@ def find_call(session: Session, call: UUID) -> ToolCall:
     return found
 
 
+def require_decidable(session: Session, call: UUID) -> None:
+    """Raises NotFound, and Conflict for a call that ended without a decision."""
+    found = find_call(session, call)
+    if found.state not in OPEN_STATES and not found.decision:
+        raise Conflict(_why_not(found), code="call_ended")
+
+
 def _grant(session: Session, asked: Asked, user_pk: int | None) -> None:
     if not asked.kind_key:
         raise Rejected("Calls like this one are allowed one at a time.", code="no_kind")

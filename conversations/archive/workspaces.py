@@ -128,6 +128,13 @@ def change_workspace(
     )
 
 
+def change_tool_rules(workspace: Workspace, *, tool_policy: str, allows_network: bool) -> None:
+    """Set what the workspace lets tools do; it holds from the next call on."""
+    Workspace.objects.filter(pk=workspace.pk).update(
+        tool_policy=tool_policy, allows_network=allows_network
+    )
+
+
 def add_member(workspace: Workspace, *, user_pk: int, role: str) -> None:
     """Give a person a role, or another one. The last owner stays one."""
     with transaction.atomic():

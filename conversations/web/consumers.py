@@ -184,9 +184,7 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
     async def cancel(self, frame: Frame) -> None:
         call = _uuid(frame, "call")
         session = await self._authorised(WRITE)
-        await _known_call(
-            self.runtime.cancel_call(session, call=call, user_pk=self._user_pk)
-        )
+        await _known_call(self.runtime.cancel_call(session, call=call, user_pk=self._user_pk))
 
     async def sync(self, frame: Frame) -> None:
         await self._authorised(READ)

@@ -12,6 +12,7 @@ from conversations.archive.tool_calls import LONGEST_REASON
 from conversations.domain.errors import Rejected, TooLarge
 from conversations.domain.session_state.marks import ACTIONS
 from conversations.domain.text import storable
+from conversations.domain.tool_calls import ASK, AUTO, READ_ONLY
 from conversations.models import Membership
 
 _CLIENT_ID = re.compile(r"[A-Za-z0-9_-]{8,64}")
@@ -106,6 +107,23 @@ class WorkspaceSettingsForm(forms.Form):
                 f"The low mark ({low} %) has to be below the high mark ({high} %)."
             )
         return values
+
+
+class ToolRulesForm(forms.Form):
+    tool_policy = forms.ChoiceField(
+        label="Calls that change something",
+        choices=(
+            (ASK, "Ask each time"),
+            (AUTO, "Run without asking"),
+            (READ_ONLY, "Refuse: tools only read here"),
+        ),
+        help_text="A call that only reads never asks.",
+    )
+    allows_network = forms.BooleanField(
+        required=False,
+        label="Tools may reach other machines",
+        help_text="Commands and fetched pages, as far as this server allows them.",
+    )
 
 
 class MemberForm(forms.Form):

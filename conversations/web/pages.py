@@ -49,6 +49,7 @@ from .forms import (
 )
 from .hydration import hydrate
 from .session_list import read_session_list
+from .tool_rules import tool_rules_context
 
 EXAMPLES = (
     "What is in this workspace?",
@@ -188,6 +189,7 @@ def _settings_page(
         "member_form": member_form,
         "can_manage": True,
         "models": list_models(),
+        "tools": tool_rules_context(found),
     }
     status = 400 if form.errors or member_form.errors else 200
     return render(request, "workspace_settings.html", context, status=status)

@@ -3,7 +3,17 @@
 from django.contrib.auth.views import LogoutView
 from django.urls import path, re_path
 
-from . import accounts, approvals, calls, health, pages, panel, search, start
+from . import (
+    accounts,
+    approvals,
+    calls,
+    health,
+    pages,
+    panel,
+    search,
+    start,
+    tool_rules,
+)
 from .consumers import NoSessionConsumer, SessionConsumer
 
 urlpatterns = [
@@ -13,6 +23,12 @@ urlpatterns = [
     path("w/<slug:slug>/", pages.workspace, name="workspace"),
     path("w/<slug:slug>/settings/", pages.workspace_settings, name="workspace_settings"),
     path("w/<slug:slug>/members/add/", pages.workspace_member_add, name="workspace_member_add"),
+    path("w/<slug:slug>/tools/", tool_rules.workspace_tools, name="workspace_tools"),
+    path(
+        "w/<slug:slug>/permissions/<int:pk>/revoke/",
+        tool_rules.workspace_permission_revoke,
+        name="workspace_permission_revoke",
+    ),
     path(
         "w/<slug:slug>/members/remove/",
         pages.workspace_member_remove,
@@ -28,9 +44,7 @@ urlpatterns = [
         approvals.tool_call_approve,
         name="tool_call_approve",
     ),
-    path(
-        "s/<uuid:uuid>/tools/<uuid:call>/deny/", approvals.tool_call_deny, name="tool_call_deny"
-    ),
+    path("s/<uuid:uuid>/tools/<uuid:call>/deny/", approvals.tool_call_deny, name="tool_call_deny"),
     path(
         "s/<uuid:uuid>/tools/<uuid:call>/cancel/",
         approvals.tool_call_cancel,

@@ -171,14 +171,17 @@ def test_the_settings_choose_the_policy_and_take_permissions_back(
     url = reverse("workspace_settings", args=[workspace.slug])
     page = client.get(url).content.decode()
     assert "pytest …" in page
-    client.post(url, {"name": "Garden", "tool_policy": "read_only", "allows_network": "on"})
+    rules = reverse("workspace_tools", args=[workspace.slug])
+    client.post(rules, {"tool_policy": "read_only", "allows_network": "on"})
     workspace.refresh_from_db()
     assert (workspace.tool_policy, workspace.allows_network) == ("read_only", True)
-    client.post(url, {"name": "Garden"})  # fields that are not there change nothing
+    assert "Not here: delete_file" in client.get(url).content.decode()
+    client.post(rules, {"tool_policy": "all of it"})
     workspace.refresh_from_db()
-    assert (workspace.tool_policy, workspace.allows_network) == ("read_only", False)
+    assert (workspace.tool_policy, workspace.allows_network) == ("read_only", True)
     [permission] = list_permissions(workspace)
     revoke = reverse("workspace_permission_revoke", args=[workspace.slug, permission.pk])
     assert client.post(revoke).status_code == 302
+    assert client.post(revoke.replace(str(permission.pk), "999")).status_code == 404
     assert list_permissions(workspace) == []
     assert "pytest …" not in client.get(url).content.decode()
