@@ -2,16 +2,25 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
+from uuid import UUID
 
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.utils import timezone
 
-from conversations.domain.errors import Conflict
-from conversations.domain.file_changes import Author, Change, FileState, real_path, stored_path
+from conversations.domain.errors import Conflict, NotFound
+from conversations.domain.file_changes import (
+    Author,
+    Change,
+    FileState,
+    StoredChange,
+    real_path,
+    stored_path,
+)
 from conversations.domain.tool_calls import OPEN_STATES
-from conversations.models import FileChange, ToolCall
+from conversations.models import FileChange, Revert, Run, Session, ToolCall
 
 ROWS = 400
 """Rows that one statement writes."""
@@ -117,6 +126,75 @@ def read_unsettled(call_pk: int) -> Unsettled:
         recorded=frozenset(real_path(row.path) for row in rows),
         changes=[(row.pk, change_of(row)) for row in rows if row.done_at is None],
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """Which changes of a session: of one call, one run, one revert, or, with none of
+    them, of all calls."""
+
+    run: UUID | None = None
+    call: UUID | None = None
+    revert: UUID | None = None
+
+
+def read_changes(session_pk: int, scope: Scope) -> list[StoredChange]:
+    """The changes in the order in which they were made. Those of reverts only where one
+    is asked for. Raises NotFound for what the session does not have."""
+    rows = _rows_of(session_pk, scope).select_related("run", "call", "revert", "reverted_by")
+    return [
+        StoredChange(
+            pk=row.pk,
+            path=real_path(row.path),
+            before=state_before(row),
+            after=state_after(row),
+            started_at=(row.call.started_at if row.call else None) or row.created_at,
+            is_done=row.done_at is not None,
+            run=row.run.uuid if row.run else None,
+            call=row.call.uuid if row.call else None,
+            call_name=row.call.name if row.call else "",
+            turn=row.call.turn_number if row.call else None,
+            revert=row.revert.uuid if row.revert else None,
+            reverted_by=row.reverted_by.uuid if row.reverted_by else None,
+        )
+        for row in rows.order_by("pk")
+    ]
+
+
+def _rows_of(session_pk: int, scope: Scope) -> QuerySet[FileChange]:
+    rows = FileChange.objects.filter(session=session_pk)
+    if scope.revert is not None:
+        return rows.filter(revert=_require(Revert, session_pk, scope.revert))
+    if scope.call is not None:
+        return rows.filter(call=_require(ToolCall, session_pk, scope.call), revert=None)
+    if scope.run is not None:
+        return rows.filter(run=_require(Run, session_pk, scope.run), revert=None)
+    return rows.filter(revert=None)
+
+
+def _require(table: type[Revert | ToolCall | Run], session_pk: int, uuid: UUID) -> int:
+    found = table.objects.filter(session=session_pk, uuid=uuid)
+    pk: int | None = found.values_list("pk", flat=True).first()
+    if pk is None:
+        raise NotFound("This session has no such call, run or revert.")
+    return pk
+
+
+def paths_of_others(session_pk: int, *, paths: Iterable[str], since: datetime) -> dict[str, UUID]:
+    """Which of these files calls of other sessions in the workspace have changed since
+    then, each with the last such session. What they put back does not count."""
+    workspace = Session.objects.values_list("workspace_id", flat=True).get(pk=session_pk)
+    rows = FileChange.objects.filter(
+        session__workspace=workspace, done_at__gte=since, revert=None, reverted_by=None
+    ).exclude(session=session_pk)
+    wanted = {stored_path(path) for path in paths}
+    found = rows.order_by("pk").values_list("path", "session__uuid")
+    return {real_path(path): uuid for path, uuid in found.iterator() if path in wanted}
+
+
+def count_changes(session_pk: int) -> int:
+    """How many changes by calls are on record."""
+    return FileChange.objects.filter(session=session_pk, revert=None).count()
 
 
 def change_of(row: FileChange) -> Change:

@@ -26,7 +26,7 @@ from conversations.domain.file_changes import (
     same_state,
 )
 from conversations.folder import confined
-from conversations.folder.paths import find_place, shown
+from conversations.folder.paths import find_place, reason, shown
 
 from .disk import list_below, read_state
 from .shielding import carry_through
@@ -146,11 +146,15 @@ def _judge(
 
 
 def _prepare(root: Path, action: FileAction) -> _Step:
-    if isinstance(action, Put):
-        return _prepare_put(root, action)
-    if isinstance(action, Remove):
-        return _prepare_remove(root, action)
-    return _prepare_move(root, action)
+    try:
+        if isinstance(action, Put):
+            return _prepare_put(root, action)
+        if isinstance(action, Remove):
+            return _prepare_remove(root, action)
+        return _prepare_move(root, action)
+    except OSError as error:
+        path = action.source if isinstance(action, Move) else action.path
+        raise Rejected(f"{shown(path)}: {reason(error)}.") from error
 
 
 def _prepare_put(root: Path, action: Put) -> _Step:

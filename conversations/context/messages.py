@@ -14,6 +14,8 @@ from typing import Any
 from conversations.domain.attachments import is_reference
 from conversations.domain.turns import (
     ASSISTANT,
+    MODEL_NOTE,
+    SYSTEM,
     TOOL,
     USER,
     MalformedTurn,
@@ -110,7 +112,7 @@ def join_pieces(pieces: Iterable[Piece]) -> list[Message]:
             _add_result(messages, waiting, piece)
             continue
         _answer_dangling(messages, waiting)
-        if piece.role == USER:
+        if piece.role in (USER, SYSTEM):
             _add(messages, "user", piece.blocks)
         elif piece.role == ASSISTANT:
             _add(messages, "assistant", piece.blocks)
@@ -139,6 +141,8 @@ def _blocks_of(turn: StoredTurn, *, model: str) -> list[Block]:
         return _user_blocks(turn)
     if turn.role == ASSISTANT:
         return [] if turn.stop_reason == "refusal" else _assistant_blocks(turn, model=model)
+    if turn.role == SYSTEM and read_metadata(turn).get(MODEL_NOTE) is True:
+        return _text(f"[{turn.content}]")
     if turn.role == TOOL:
         return [_result_block(turn)]
     return []

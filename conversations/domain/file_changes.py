@@ -75,10 +75,10 @@ class StoredChange:
     after: FileState | None
     started_at: datetime
     is_done: bool
-    session_pk: int
     run: UUID | None = None
     call: UUID | None = None
     call_name: str = ""
+    turn: int | None = None
     revert: UUID | None = None
     reverted_by: UUID | None = None
 

@@ -22,6 +22,10 @@ ASSISTANT = "assistant"
 TOOL = "tool"
 SYSTEM = "system"
 
+MODEL_NOTE = "model_note"
+"""In the metadata of a system turn: the model is given its text, as a note beside the
+person's messages. Other system turns are not part of the window."""
+
 INDICATED_KINDS = {"image": "image", "document": "document", "file": "file"}
 
 

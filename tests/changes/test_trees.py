@@ -12,6 +12,7 @@ from conversations.archive.blobs import blob_path, read_blob
 from conversations.changes import listing as listings
 from conversations.changes.listing import Limits, take_listing
 from conversations.changes.trees import settle_all, watched
+from conversations.domain.errors import Rejected
 from conversations.models import FileChange, ToolCall
 
 from .conftest import Calls, command, crossing
@@ -179,21 +180,21 @@ def test_the_servers_own_data_is_not_listed(root: Path, settings: Any) -> None:
         settings.LOOM.data_dir = was
 
 
-def test_a_call_that_died_is_settled_by_comparing(root: Path, calls: Calls) -> None:
+def test_a_folder_that_cannot_be_read_is_settled_later(root: Path, calls: Calls) -> None:
+    """So is a call that died with its process (see ``tests/crash``)."""
     (root / "a").write_bytes(b"a")
-    call = calls.make_call(state="running")
+    away = root.with_name("away")
 
-    async def die() -> None:
-        context = watched(root, author=author, write=crossing)
-        await context.__aenter__()
-        kept.append(context)
+    def work() -> None:
         (root / "a").write_bytes(b"changed")
+        root.rename(away)
 
-    kept: list[Any] = []
-    author = calls.author(call)
-    async_to_sync(die)()
+    call = calls.make_call(state="running")
+    with pytest.raises(Rejected):
+        command(root, calls, work, call)
+    away.rename(root)
     async_to_sync(settle_all)(crossing)
-    assert not paths()  # it may be alive
+    assert not paths()  # it is not over
     ToolCall.objects.filter(pk=call.pk).update(state="interrupted")
     async_to_sync(settle_all)(crossing)
     async_to_sync(settle_all)(crossing)

@@ -1,0 +1,280 @@
+"""Files are put back as they were, and nothing is overwritten that somebody else wrote."""
+
+import os
+import shutil
+import stat
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import pytest
+from asgiref.sync import async_to_sync
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from conversations.archive.file_changes import Scope
+from conversations.archive.turns import read_turns
+from conversations.changes.apply import Move, Put, Remove, apply_changes
+from conversations.changes.revert import Reverted, revert_files
+from conversations.changes.trees import watched
+from conversations.domain.errors import Conflict, Rejected
+from conversations.models import ChatEvent, FileChange, Run, Session, ToolCall
+
+from .conftest import Calls, command, crossing, picture
+
+
+def revert(
+    session: Session, root: Path, *, replace: Collection[str] = (), **scope: Any
+) -> Reverted:
+    return async_to_sync(revert_files)(
+        session, root, scope=Scope(**scope), actor_pk=session.owner_id, replace=replace,
+        read=crossing, write=crossing,
+    )  # fmt: skip
+
+
+def put(root: Path, calls: Calls, *actions: Any, call: ToolCall | None = None) -> ToolCall:
+    call = call or calls.make_call()
+    async_to_sync(apply_changes)(root, actions, author=calls.author(call), write=crossing)
+    return call
+
+
+def last_revert() -> Any:
+    return FileChange.objects.exclude(revert=None).order_by("-pk").first().revert.uuid
+
+
+def test_a_call_is_taken_back(root: Path, calls: Calls) -> None:
+    (root / "a").write_bytes(b"1")
+    put(root, calls, Put(path="a", data=b"2"))
+    call = put(root, calls, Put(path="a", data=b"3"), Put(path="new/b", data=b"b"))
+    done = revert(calls.session, root, call=call.uuid)
+    assert (root / "a").read_bytes() == b"2"
+    assert not (root / "new").exists()
+    assert done.back == ["a", "new", "new/b"]
+    assert not done.left
+
+
+def test_all_of_a_session_is_taken_back_and_again(root: Path, calls: Calls) -> None:
+    (root / "a").write_bytes(b"1")
+    before = picture(root)
+    put(root, calls, Put(path="a", data=b"2"), Put(path="new/b", data=b"b"))
+    put(root, calls, Put(path="a", data=b"3"), Remove(path="new/b"))
+    after = picture(root)
+    revert(calls.session, root)
+    assert picture(root) == before
+    revert(calls.session, root, revert=last_revert())
+    assert picture(root) == after
+    revert(calls.session, root)
+    assert picture(root) == before
+    with pytest.raises(Rejected):
+        revert(calls.session, root)
+
+
+def test_a_file_that_was_changed_since_is_left_until_it_is_named(root: Path, calls: Calls) -> None:
+    (root / "a").write_bytes(b"1")
+    put(root, calls, Put(path="a", data=b"2"), Put(path="b", data=b"b"))
+    (root / "a").write_bytes(b"theirs")
+    done = revert(calls.session, root)
+    assert done.back == ["b"]
+    assert done.left == {"a": "It was changed since."}
+    assert (root / "a").read_bytes() == b"theirs"
+    with pytest.raises(Rejected):
+        revert(calls.session, root)
+    assert revert(calls.session, root, replace=["a"]).back == ["a"]
+    assert (root / "a").read_bytes() == b"1"
+    revert(calls.session, root, revert=last_revert())
+    assert (root / "a").read_bytes() == b"theirs"
+
+
+def test_a_later_call_of_the_session_is_not_overwritten(root: Path, calls: Calls) -> None:
+    (root / "a").write_bytes(b"1")
+    first = put(root, calls, Put(path="a", data=b"2"))
+    second = put(root, calls, Put(path="a", data=b"3"))
+    with pytest.raises(Rejected):
+        revert(calls.session, root, call=first.uuid)
+    revert(calls.session, root, call=second.uuid)
+    revert(calls.session, root, call=first.uuid)
+    assert (root / "a").read_bytes() == b"1"
+
+
+def test_a_change_between_two_calls_is_not_lost(root: Path, calls: Calls) -> None:
+    (root / "a").write_bytes(b"1")
+    run = calls.make_run()
+    put(root, calls, Put(path="a", data=b"2"), call=calls.make_call(run=run))
+    (root / "a").write_bytes(b"theirs")
+    put(root, calls, Put(path="a", data=b"3"), call=calls.make_call(run=run))
+    with pytest.raises(Rejected):
+        revert(calls.session, root, run=run.uuid)
+
+
+def test_what_two_sessions_changed_at_once_is_asked_about(
+    root: Path, calls: Calls, other_session: Session
+) -> None:
+    others = Calls(other_session)
+    (root / "a").write_bytes(b"1")
+
+    mine, theirs = calls.author(), others.author()
+
+    async def run() -> None:
+        async with watched(root, author=mine, write=crossing):
+            await apply_changes(
+                root, [Put(path="a", data=b"theirs")], author=theirs, write=crossing
+            )
+            (root / "mine").write_bytes(b"mine")
+
+    async_to_sync(run)()
+    done = revert(calls.session, root)
+    assert done.back == ["mine"]
+    assert "Another session" in done.left["a"]
+
+
+def test_nothing_is_put_back_while_an_answer_is_written(root: Path, calls: Calls) -> None:
+    call = put(root, calls, Put(path="a", data=b"1"))
+    Run.objects.filter(pk=call.run_id).update(state="running")
+    with pytest.raises(Conflict):
+        revert(calls.session, root)
+    assert (root / "a").exists()
+    assert not FileChange.objects.exclude(revert=None).exists()
+
+
+def test_a_folder_with_something_new_in_it_stays(root: Path, calls: Calls) -> None:
+    put(root, calls, Put(path="new/a", data=b"1"))
+    (root / "new/theirs").write_bytes(b"theirs")
+    done = revert(calls.session, root)
+    assert done.back == ["new/a"]
+    assert done.left == {"new": "The folder is not empty."}
+    (root / "new/theirs").unlink()
+    assert revert(calls.session, root).back == ["new"]
+
+
+def test_what_was_too_large_to_be_kept_is_said(root: Path, calls: Calls, settings: Any) -> None:
+    (root / "big").write_bytes(b"x" * 200)
+    settings.LOOM.snapshot_max_file_bytes, was = 100, settings.LOOM.snapshot_max_file_bytes
+    try:
+
+        def work() -> None:
+            (root / "big").unlink()
+            (root / "made").write_bytes(b"y" * 200)
+
+        command(root, calls, work)
+        with pytest.raises(Rejected):
+            revert(calls.session, root)
+        done = revert(calls.session, root, replace=["big", "made"])
+        assert done.back == ["made"]
+        assert "too large" in done.left["big"]
+        revert(calls.session, root, revert=last_revert())
+    finally:
+        settings.LOOM.snapshot_max_file_bytes = was
+    assert (root / "made").read_bytes() == b"y" * 200
+
+
+def test_a_link_on_the_way_is_not_followed(root: Path, calls: Calls, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (root / "in").mkdir()
+    (root / "in/a").write_bytes(b"1")
+    put(root, calls, Put(path="in/a", data=b"2"))
+    shutil.rmtree(root / "in")
+    (outside / "a").write_bytes(b"2")
+    os.symlink(outside, root / "in")
+    with pytest.raises(Rejected):
+        revert(calls.session, root)
+    assert not revert_all(calls.session, root).back
+    assert (outside / "a").read_bytes() == b"2"
+
+
+def revert_all(session: Session, root: Path) -> Reverted:
+    """Whatever is there now."""
+    paths = FileChange.objects.filter(revert=None).values_list("path", flat=True)
+    return revert(session, root, replace=list(paths))
+
+
+def test_people_and_the_model_are_told(root: Path, calls: Calls) -> None:
+    put(root, calls, Put(path="a.py", data=b"1"))
+    revert(calls.session, root)
+    event = ChatEvent.objects.get()
+    assert '"code": "reverted"' in event.payload or '"code":"reverted"' in event.payload
+    assert "1 file put back as it was before this session." in event.payload
+    [turn] = read_turns(calls.session.pk)
+    assert turn.role == "system"
+    assert "a.py" in turn.content
+
+
+NAMES = st.sampled_from(["a", "b", "d/a", "d/b", "d/e/a", "café", "x y"])
+TEXTS = st.sampled_from([b"", b"1", b"22", b"\x00\xff"])
+TOOL = st.one_of(
+    st.builds(Put, path=NAMES, data=TEXTS, mode=st.sampled_from([None, 0o600, 0o755])),
+    st.builds(Remove, path=NAMES | st.sampled_from(["d", "d/e"])),
+    st.builds(Move, source=NAMES | st.just("d"), target=NAMES | st.sampled_from(["f", "d/f"])),
+)
+WRITE, LINK, UNLINK, MODE, TREE, RENAME = ["write", "link", "unlink", "mode", "tree", "rename"]
+SHELL = st.lists(
+    st.tuples(st.sampled_from([WRITE, LINK, UNLINK, MODE, TREE, RENAME]), NAMES, NAMES, TEXTS),
+    min_size=1,
+    max_size=6,
+)
+
+
+def shell(root: Path, work: list[tuple[str, str, str, bytes]]) -> None:
+    """What a command might do; what it cannot do it leaves."""
+    for what, name, other, text in work:
+        path = root / name
+        try:
+            if what == WRITE:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(text)
+            elif what == LINK:
+                path.symlink_to(other)
+            elif what == UNLINK:
+                path.unlink()
+            elif what == MODE:
+                (path if text else path.parent).chmod(0o710 if text else 0o550)
+            elif what == TREE:
+                shutil.rmtree(path.parent if path.parent != root else path)
+            else:
+                path.rename(root / other)
+        except OSError:
+            continue
+
+
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(steps=st.lists(TOOL | SHELL, min_size=1, max_size=8))
+def test_whatever_was_done_is_undone_byte_for_byte(
+    root: Path, calls: Calls, steps: list[Any]
+) -> None:
+    reset(root)
+    FileChange.objects.all().delete()
+    before = picture(root)
+    for step in steps:
+        if isinstance(step, list):
+            command(root, calls, lambda step=step: shell(root, step))
+            continue
+        try:
+            put(root, calls, step)
+        except Rejected:
+            continue
+    if picture(root) == before:
+        return
+    done = revert(calls.session, root)
+    assert not done.left
+    assert picture(root) == before
+    revert(calls.session, root, revert=last_revert())
+    revert(calls.session, root)
+    assert picture(root) == before
+
+
+def reset(root: Path) -> None:
+    for entry in root.iterdir():
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
+    root.chmod(0o755)
+    (root / "d/e").mkdir(parents=True)
+    (root / "d/a").write_bytes(b"old")
+    (root / "d/e/a").write_bytes(b"older")
+    (root / "a").write_bytes(b"oldest")
+    (root / "a").chmod(0o640)
+    os.symlink("a", root / "b")
+    assert stat.S_ISLNK((root / "b").lstat().st_mode)
