@@ -35,6 +35,14 @@ def _turns(arguments: dict[str, Any]) -> str:
     return "–".join(dict.fromkeys(str(end) for end in ends if isinstance(end, int | str)))
 
 
+def session_at(text: str, place: int, session: UUID) -> UUID:
+    """The session whose turns are quoted at that place of an output; ``session`` is the
+    row's own."""
+    start = text.rfind("\n[Session ", 0, place) + 1
+    named = _HEAD.match(text, start) if start else None
+    return UUID(named["session"]) if named and named["session"] else session
+
+
 def link_turns(html: str, session: UUID) -> str:
     """The escaped output with each quoted turn's head as a link to it. ``session`` is
     the row's own, to which turns belong until another one is named."""

@@ -5,7 +5,7 @@ of rows is a join of strings. Nothing in it depends on who looks, or when.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any
@@ -16,18 +16,17 @@ from django.utils.safestring import mark_safe
 
 from conversations.domain import events
 from conversations.domain.events import Fallback, Payload
-from conversations.domain.jsontext import dump_json
-from conversations.domain.searchable import RECALL_TOOL
-from conversations.domain.text import one_line, storable
 
+from .figures import duration_text, number_text, size_text
+from .hidden import show_hidden
 from .markdown import render_markdown, render_person_text, render_plain
-from .recall import link_turns, recall_line
+from .tool_rows import asked_row, completed_row, decided_row, started_row
 
 LONG_TEXT = 100_000
 """Characters of one row that a page carries; the rest is one click away."""
 
-LONG_OUTPUT = 20_000
-"""The same for a tool's output, which is folded anyway."""
+LONG_FALLBACK = 20_000
+"""The same for a row that cannot be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +47,11 @@ class Place:
 def render_row(payload: Payload | Fallback, *, place: Place) -> str:
     """The row's HTML, wrapper included."""
     name = "fallback" if isinstance(payload, Fallback) else events.event_type_of(payload)
-    return _render(name, payload, place, _EXTRAS[name](payload, place))
+    partial, extra = name, None
+    if isinstance(payload, events.Info) and payload.code in _APPROVALS:
+        extra = _APPROVALS[payload.code](payload, place.session)
+        partial = payload.code if extra else name
+    return _render(name, payload, place, extra or _EXTRAS[name](payload, place), partial=partial)
 
 
 def render_rewound(*, place: Place, count: int, show_url: str) -> str:
@@ -56,7 +59,9 @@ def render_rewound(*, place: Place, count: int, show_url: str) -> str:
     return _render("rewound", {"count": count, "show_url": show_url}, place, {})
 
 
-def _render(name: str, payload: Any, place: Place, extra: Mapping[str, Any]) -> str:
+def _render(
+    name: str, payload: Any, place: Place, extra: Mapping[str, Any], *, partial: str = ""
+) -> str:
     moment = place.created_at.astimezone(UTC)
     row = {
         "seq": place.seq,
@@ -68,7 +73,7 @@ def _render(name: str, payload: Any, place: Place, extra: Mapping[str, Any]) -> 
         "created_text": f"{moment:%Y-%m-%d %H:%M} UTC",
         "source_url": f"/s/{place.session}/t/{place.turn}/source/" if place.turn else "",
     }
-    html: str = _partial(name).render({"row": row, "p": payload, **extra})
+    html: str = _partial(partial or name).render({"row": row, "p": payload, **extra})
     return html.strip()
 
 
@@ -82,9 +87,13 @@ def _shortened(text: str, limit: int) -> tuple[str, int]:
     return text[:limit], max(0, len(text) - limit)
 
 
-def _user_message(payload: events.UserMessage, _place: Place) -> dict[str, Any]:
+def _user_message(payload: events.UserMessage, place: Place) -> dict[str, Any]:
     text, left_out = _shortened(payload.text, LONG_TEXT)
-    return {"body_html": mark_safe(render_person_text(text)), "left_out": left_out}
+    return {
+        "body_html": mark_safe(render_person_text(text)),
+        "left_out": left_out,
+        "files": [_file(file, place) for file in payload.attachments],
+    }
 
 
 def _assistant_text(payload: events.AssistantText, _place: Place) -> dict[str, Any]:
@@ -98,47 +107,41 @@ def _assistant_text(payload: events.AssistantText, _place: Place) -> dict[str, A
     }
 
 
-def _tool_call(
-    payload: events.ToolCallStarted | events.ToolCallCompleted, place: Place
-) -> dict[str, Any]:
-    arguments = payload.arguments
-    text = arguments if isinstance(arguments, str) else _pretty(arguments)
-    is_recall = payload.name == RECALL_TOOL
-    output = getattr(payload, "output", "")
-    shown, left_out = _shortened(output, LONG_TEXT if is_recall else LONG_OUTPUT)
-    html = render_plain(shown)
+def _started(payload: events.ToolCallStarted, place: Place) -> dict[str, Any]:
+    return started_row(payload, place.session)
+
+
+def _completed(payload: events.ToolCallCompleted, place: Place) -> dict[str, Any]:
+    return completed_row(payload, place.session, place.turn)
+
+
+def _content_indicator(payload: events.ContentIndicator, place: Place) -> dict[str, Any]:
+    file = {"name": payload.label, **asdict(payload)}
+    return {"file": _file(file, place)}
+
+
+def _file(file: Any, place: Place) -> dict[str, Any]:
+    """An attachment as a row shows it; its picture has an address where it is ours."""
+    if not isinstance(file, dict):
+        return {"name_html": show_hidden(str(file)[:255])}
+    size = file.get("size")
+    url = attachment_url(place.session, file.get("attachment") or file.get("uuid"))
     return {
-        "is_recall": is_recall,
-        "arguments_text": storable(text[:LONG_OUTPUT]),
-        "argument_line": (is_recall and recall_line(arguments)) or telling_argument(arguments),
-        "output_html": mark_safe(link_turns(html, place.session) if is_recall else html),
-        "left_out": left_out,
-        "duration_text": duration_text(getattr(payload, "duration_ms", None)),
+        "name_html": show_hidden(str(file.get("name") or file.get("label") or "file")[:255]),
+        "kind": str(file.get("kind") or "file"),
+        "media_type": str(file.get("media_type") or "")[:127],
+        "size": size_text(size) if isinstance(size, int) else "",
+        "url": url,
+        "has_picture": bool(url) and file.get("kind") == "image",
     }
 
 
-def _pretty(arguments: Any) -> str:
-    if arguments in (None, {}):
+def attachment_url(session: UUID, attachment: Any) -> str:
+    """Where an attachment is; empty where there is none."""
+    try:
+        return f"/s/{session}/attachments/{UUID(attachment)}/"
+    except (ValueError, TypeError, AttributeError):  # imported, or of another kind
         return ""
-    if isinstance(arguments, dict):
-        return "\n".join(
-            f"{name}: {value if isinstance(value, str) else dump_json(value)}"
-            for name, value in arguments.items()
-        )
-    return dump_json(arguments)
-
-
-def telling_argument(arguments: Any) -> str:
-    """The one argument that says most about a call, on one line."""
-    if isinstance(arguments, str):
-        return one_line(storable(arguments), limit=100)
-    if not isinstance(arguments, dict) or not arguments:
-        return ""
-    for name in ("command", "path", "file_path", "pattern", "query", "url", "text"):
-        if isinstance(arguments.get(name), str):
-            return one_line(storable(arguments[name]), limit=100)
-    first = next(iter(arguments.values()))
-    return one_line(storable(first if isinstance(first, str) else dump_json(first)), limit=100)
 
 
 def _turn_separator(payload: events.TurnSeparator, _place: Place) -> dict[str, Any]:
@@ -178,22 +181,6 @@ def footer_parts(payload: events.TurnSeparator) -> list[str]:
     return parts
 
 
-def number_text(number: int) -> str:
-    """A number with thin spaces between the thousands."""
-    return f"{number:,}".replace(",", "\u202f")
-
-
-def duration_text(milliseconds: int | None) -> str:
-    if milliseconds is None:
-        return ""
-    if milliseconds < 1000:
-        return f"{milliseconds} ms"
-    seconds = milliseconds / 1000
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    return f"{int(seconds // 60)} min {int(seconds % 60)} s"
-
-
 def _info(payload: events.Info, place: Place) -> dict[str, Any]:
     data = payload.data or {}
     if payload.code != events.COMPACTED or not isinstance(data.get("summary"), str):
@@ -206,22 +193,21 @@ def _info(payload: events.Info, place: Place) -> dict[str, Any]:
     return {"body_html": mark_safe(render_markdown(summary)), "undo_url": undo_url}
 
 
-def _nothing(_payload: Any, _place: Place) -> dict[str, Any]:
-    return {}
-
-
 def _fallback(payload: Fallback, _place: Place) -> dict[str, Any]:
-    shown, left_out = _shortened(payload.raw, LONG_OUTPUT)
+    shown, left_out = _shortened(payload.raw, LONG_FALLBACK)
     return {"output_html": mark_safe(render_plain(shown)), "left_out": left_out}
 
 
 _EXTRAS: dict[str, Callable[[Any, Place], dict[str, Any]]] = {
     events.USER_MESSAGE: _user_message,
     events.ASSISTANT_TEXT: _assistant_text,
-    events.TOOL_CALL_STARTED: _tool_call,
-    events.TOOL_CALL_COMPLETED: _tool_call,
-    events.CONTENT_INDICATOR: _nothing,
+    events.TOOL_CALL_STARTED: _started,
+    events.TOOL_CALL_COMPLETED: _completed,
+    events.CONTENT_INDICATOR: _content_indicator,
     events.TURN_SEPARATOR: _turn_separator,
     events.INFO: _info,
     "fallback": _fallback,
 }
+
+_APPROVALS = {events.APPROVAL_ASKED: asked_row, events.APPROVAL_DECIDED: decided_row}
+"""Notices with a template of their own, by code."""

@@ -8,7 +8,7 @@ from django.template.loader import get_template
 
 from conversations.domain.text import cost_text
 
-from .rows import number_text
+from .figures import number_text
 
 LEVELS = ((90, "Full"), (82, "Nearly full"), (72, "Filling up"))
 """From which percentage of the limit on the meter says so."""

@@ -53,7 +53,7 @@ from conversations.domain.summaries import (
 from conversations.domain.text import estimate_tokens, storable
 from conversations.domain.windows import SUMMARIZE
 from conversations.providers.prices import find_cost
-from conversations.rendering.rows import number_text
+from conversations.rendering.figures import number_text
 
 from .failures import sentence
 from .frames import rows_frame, state_frame

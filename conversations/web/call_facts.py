@@ -7,7 +7,8 @@ from typing import Any
 from conversations.archive.model_calls import CallDetail, CallLine
 from conversations.domain.manifest import COMPACTION, Manifest
 from conversations.domain.text import cost_text
-from conversations.rendering.rows import STOP_WORDS, duration_text, number_text
+from conversations.rendering.figures import duration_text, number_text
+from conversations.rendering.rows import STOP_WORDS
 
 MOST_RANGES = 12
 """Ranges of turns that are named; a session with many rewinds has more."""

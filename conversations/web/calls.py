@@ -27,7 +27,7 @@ from conversations.domain.jsontext import dump_json
 from conversations.domain.manifest import Manifest, read_manifest
 from conversations.domain.text import cost_text
 from conversations.models import Session
-from conversations.rendering.rows import number_text
+from conversations.rendering.figures import number_text
 
 from .access import get_session_for
 from .call_facts import make_sections, summary_of

@@ -58,6 +58,9 @@ EXAMPLES = (
 )
 
 
+TOOL_ROW = 'class="row row-tool'
+"""In the HTML of a row of a tool, which has a style sheet of its own."""
+
 LONGEST_QUERY = 200
 """Characters of a filter that count; SQLite refuses a pattern above 50,000."""
 
@@ -312,6 +315,7 @@ def _chat(
             "last_seq": found.last_seq,
             "rewinds": found.rewind_count,
             "all": shows_replaced or request.GET.get("all") == "1",
+            "has_tools": any(TOOL_ROW in row.html for row in page.rows),
         },
         "window": {"floor": mark.floor if line else 0, "line": line, "key": mark.key},
     }

@@ -6,6 +6,7 @@ from django.urls import path, re_path
 from . import (
     accounts,
     approvals,
+    call_records,
     calls,
     health,
     pages,
@@ -49,6 +50,13 @@ urlpatterns = [
         "s/<uuid:uuid>/tools/<uuid:call>/cancel/",
         approvals.tool_call_cancel,
         name="tool_call_cancel",
+    ),
+    path("s/<uuid:uuid>/t/<int:number>/output/", call_records.turn_output, name="turn_output"),
+    path("s/<uuid:uuid>/tools/<uuid:call>/", call_records.tool_call, name="tool_call"),
+    path(
+        "s/<uuid:uuid>/tools/<uuid:call>/output/",
+        call_records.tool_call_output,
+        name="tool_call_output",
     ),
     path("s/<uuid:uuid>/state/", panel.session_state, name="session_state"),
     path("s/<uuid:uuid>/state/edit/", panel.session_state_edit, name="session_state_edit"),

@@ -93,11 +93,19 @@ function questionOf(row) {
   return Number(row?.dataset.turn);
 }
 
+/** All of an output, where the page has its beginning only. */
+function outputOf(pre, row) {
+  const cut = find(":scope > [data-action=more]", pre.nextElementSibling ?? pre);
+  return cut && row?.dataset.turn ? sourceOf(row) : pre.textContent;
+}
+
+const inCalls = (name) => (...args) => import("./calls.js").then(({ ACTS }) => ACTS[name](...args));
+
 const blockOf = (button) => button.closest(".code");
 
 const ACTIONS = {
   copy: (button, row) => copy(button, row.dataset.turn ? sourceOf(row) : find(".md", row).innerText),
-  "copy-output": (button) => copy(button, button.parentElement.nextElementSibling.textContent),
+  "copy-output": (button, row) => copy(button, outputOf(button.parentElement.nextElementSibling, row)),
   "copy-code": (button) => copy(button, find("pre", blockOf(button)).textContent),
   "wrap-code": (button) => { button.ariaPressed = blockOf(button).classList.toggle("wrapped"); },
   link: (button) => copy(button, button.href),
@@ -119,6 +127,10 @@ const ACTIONS = {
     button.remove();
   },
   group: toggleGroup,
+  approve: inCalls("approve"),
+  deny: inCalls("deny"),
+  "cancel-call": inCalls("cancel"),
+  more: inCalls("more"),
   panel: (link) => import("./panel.js").then(({ show }) => show(link)),
   find: (link) => import("./find.js").then(({ open }) => open(link)),
   "panel-close": () => import("./panel.js").then(({ close }) => close()),

@@ -91,7 +91,7 @@ const FRAMES = {
     if (!addRows(rows)) sync();
   },
   draft: writeDraft,
-  call: () => {},
+  call: (frame) => import("./calls.js").then(({ show }) => show(frame) || sync()),
   state: showState,
   queue: ({ items }) => showQueue(items),
   rewound: (frame) => {
@@ -128,6 +128,7 @@ document.addEventListener("visibilitychange", () => {
   flush();
 });
 
+document.addEventListener("loom:tools", () => import("./calls.js"), { once: true });
 start(sync);
 if (location.hash) import("./find.js");
 const socket = new Socket({

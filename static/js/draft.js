@@ -12,6 +12,7 @@ function add(element) {
 
 function place({ kind, name }) {
   if (kind === "tool_use") {
+    import("./calls.js");
     const row = add(fromTemplate("draft-tool"));
     find("b", row).textContent = name ?? "Tool call";
     return find("code", row);

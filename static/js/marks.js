@@ -36,15 +36,33 @@ function mark(row) {
   }
 }
 
-/** Runs of tool rows; a started row gives way to its completed one. */
+// A call's rows are: started, asked, decided, completed. What stays of them, by the last:
+const STAY = ["", "1", "2", "13", "4"];
+
+/** The rows that a later one of the same call stands for. */
+function settledRows(rows) {
+  const calls = [];
+  const newest = new Map();
+  for (const row of rows) {
+    const { call, step } = row.dataset;
+    if (!step) continue;
+    let one = newest.get(call);
+    if (!one || step === "1" || one.last === "4") newest.set(call, calls[calls.length] = one = { rows: [] });
+    one.rows.push(row);
+    one.last = step;
+  }
+  return new Set(calls.flatMap((one) => one.rows.filter((row) => !STAY[one.last].includes(row.dataset.step))));
+}
+
+/** Runs of tool rows. */
 function toolRuns(rows) {
-  const done = new Set(rows.filter((row) => row.dataset.eventType === "tool_call_completed").map((row) => row.dataset.call));
+  const settled = settledRows(rows);
   const runs = [[]];
   for (const row of rows) {
-    const settled = row.dataset.eventType === "tool_call_started" && done.has(row.dataset.call);
-    row.classList.toggle("settled", settled);
-    if (!row.matches(".row-tool")) runs.push([]);
-    else if (!settled) runs.at(-1).push(row);
+    row.classList.toggle("settled", settled.has(row));
+    if (settled.has(row)) continue;
+    if (row.matches(".row-tool")) runs.at(-1).push(row);
+    else runs.push([]);
   }
   return runs.filter((run) => run.length);
 }
@@ -77,7 +95,7 @@ export function arrange() {
       button.ariaExpanded = open;
       wanted.get(run[0]).push(button);
     }
-    for (const row of run) row.classList.toggle("folded", !open && !find("[data-state=failed], [data-state=started]", row));
+    for (const row of run) row.classList.toggle("folded", !open && !("keeps" in row.dataset));
   }
   for (const [row, marks] of wanted) {
     const found = [];
@@ -86,6 +104,7 @@ export function arrange() {
     found.forEach((one) => one.remove());
     row.before(...marks);
   }
+  if (find(".row-tool", list)) document.dispatchEvent(new Event("loom:tools"));
 }
 
 export function toggleGroup(button) {

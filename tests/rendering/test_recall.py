@@ -8,6 +8,7 @@ import pytest
 
 from conversations.domain.events import ToolCallCompleted, ToolCallStarted
 from conversations.domain.searchable import RECALL_TOOL
+from conversations.rendering.output_pages import render_output_page
 from conversations.rendering.recall import recall_line
 from conversations.rendering.rows import Place, render_row
 from conversations.tools.recall.quotation import Group, Said, quote
@@ -49,7 +50,7 @@ def test_the_line_is_in_both_rows() -> None:
     for payload in (started, done):
         html = render_row(payload, place=PLACE)
         assert '<b title="conversation_recall">Recall</b>' in html
-        assert "<code>search &quot;&lt;b&gt;beans&quot;</code>" in html
+        assert '<code>search "&lt;b&gt;beans"</code>' in html
 
 
 def test_each_quoted_turn_is_a_link() -> None:
@@ -72,9 +73,27 @@ def test_markup_in_what_was_said_stays_text() -> None:
     assert html.count("<a ") == 1
 
 
-def test_a_long_answer_has_all_its_links() -> None:
+def pages_of(output: str) -> str:
+    html, start = "", 0
+    while start is not None:
+        page = render_output_page(output, name=RECALL_TOOL, start=start, session=HERE)
+        html, start = html + page.html, page.next  # type: ignore[assignment]
+    return html
+
+
+def test_a_long_answer_has_all_its_links_on_its_pages() -> None:
     output = "\n".join(f"[Turn {n}] user: (x)\n  {'word ' * 200}" for n in range(1, 33))
-    assert completed(output).count(f'<a href="/s/{HERE}/t/') == 32
+    assert f'<a href="/s/{HERE}/t/1/">' in completed(output)
+    assert pages_of(output).count(f'<a href="/s/{HERE}/t/') == 32
+
+
+def test_on_a_later_page_too_turns_of_another_session_lead_there() -> None:
+    said = [
+        Said(turn=n, head=f"[Turn {n}] user: (x)", text="word " * 500, length=2500)
+        for n in range(30)
+    ]
+    html = pages_of(quote([Group(session=THERE, title="Flowers", said=said)]))
+    assert f'<a href="/s/{THERE}/t/29/">' in html
 
 
 def test_other_tools_get_no_links() -> None:

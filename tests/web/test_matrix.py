@@ -82,6 +82,9 @@ TABLE: dict[str, Row] = {
     "tool_call_approve": Row(get=REFUSED, post=writers(302)),  # it has ended: a message
     "tool_call_deny": Row(get=REFUSED, post=writers(302), data={"reason": "No."}),
     "tool_call_cancel": Row(get=REFUSED, post=writers(302)),
+    "turn_output": Row(get=readers(200), post=signed_in(405)),
+    "tool_call": Row(get=readers(200), post=signed_in(405)),
+    "tool_call_output": Row(get=readers(200), post=signed_in(405)),
     "session_state": Row(get=readers(200), post=signed_in(405)),
     "session_state_edit": Row(get=REFUSED, post=writers(400)),  # no action
     "turn_call": Row(get=readers(200), post=signed_in(405)),

@@ -1,0 +1,129 @@
+"""Reading the record of a tool call, and what it gave, from the turn that has it."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from conversations.domain.approvals import Asked, read_asked
+from conversations.domain.errors import NotFound
+from conversations.domain.events import (
+    TOOL_CALL_COMPLETED,
+    Malformed,
+    ToolCallCompleted,
+    parse_payload,
+)
+from conversations.domain.jsontext import load_json
+from conversations.domain.turns import TOOL, read_tool_outcome
+from conversations.models import ChatEvent, ToolCall
+
+from .turns import read_turn
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolRecord:
+    """One call. ``arguments`` is the text of a JSON object. ``completed`` is what its
+    row was made from; None while the call is open."""
+
+    call: UUID
+    call_id: str
+    name: str
+    arguments: str
+    state: str
+    ok: bool | None
+    turn: int
+    result_turn: int | None
+    duration_ms: int | None
+    created_at: datetime
+    asked: Asked | None
+    asked_at: datetime | None
+    decision: str
+    decided_by: str
+    decided_at: datetime | None
+    reason: str
+    started_at: datetime | None
+    completed: ToolCallCompleted | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolOutput:
+    """All of what a call gave."""
+
+    name: str
+    text: str
+
+
+def read_tool_record(session_pk: int, call: UUID) -> ToolRecord:
+    """The record of a call of this session. Raises NotFound."""
+    found = _find(session_pk, call)
+    return ToolRecord(
+        call=found.uuid,
+        call_id=found.call_id,
+        name=found.name,
+        arguments=found.arguments,
+        state=found.state,
+        ok=found.ok,
+        turn=found.turn_number,
+        result_turn=found.result_turn,
+        duration_ms=found.duration_ms,
+        created_at=found.created_at,
+        asked=_read_asked(found.asked),
+        asked_at=found.asked_at,
+        decision=found.decision,
+        decided_by=found.decided_by.get_username() if found.decided_by else "",
+        decided_at=found.decided_at,
+        reason=found.reason,
+        started_at=found.started_at,
+        completed=_read_completed(session_pk, found),
+    )
+
+
+def read_call_output(session_pk: int, call: UUID) -> ToolOutput:
+    """What a call gave, all of it; empty while it is open. Raises NotFound."""
+    found = _find(session_pk, call)
+    if found.result_turn is None:
+        return ToolOutput(name=found.name, text="")
+    return read_turn_output(session_pk, found.result_turn)
+
+
+def read_turn_output(session_pk: int, number: int) -> ToolOutput:
+    """The same of the turn with a call's result, where the call has no record; of any
+    other turn its text."""
+    turn = read_turn(session_pk, number)
+    if turn is None:
+        raise NotFound("There is no such turn in this session.")
+    if turn.role != TOOL:
+        return ToolOutput(name="", text=turn.content)
+    _, output, error = read_tool_outcome(turn)
+    return ToolOutput(name=turn.tool_name or "", text=output or error)
+
+
+def _find(session_pk: int, call: UUID) -> ToolCall:
+    calls = ToolCall.objects.select_related("decided_by").filter(session=session_pk, uuid=call)
+    found = calls.first()
+    if found is None:
+        raise NotFound("There is no such tool call in this session.")
+    return found
+
+
+def _read_asked(text: str) -> Asked | None:
+    try:
+        data = load_json(text)
+    except ValueError:
+        return None
+    return read_asked(data) if isinstance(data, dict) else None
+
+
+def _read_completed(session_pk: int, call: ToolCall) -> ToolCallCompleted | None:
+    if call.result_turn is None:
+        return None
+    events = ChatEvent.objects.filter(
+        session=session_pk, turn_number=call.result_turn, event_type=TOOL_CALL_COMPLETED
+    ).order_by("seq")
+    for text in events.values_list("payload", flat=True)[:20]:
+        try:
+            payload = parse_payload(TOOL_CALL_COMPLETED, text)
+        except Malformed:
+            continue
+        if isinstance(payload, ToolCallCompleted) and payload.call in ("", str(call.uuid)):
+            return payload
+    return None

@@ -1,0 +1,168 @@
+"""A unified diff as HTML: one element a line, the changed words of a changed line marked.
+
+Where a line of a hunk is told from a header by the counts of the hunk, not by how it
+looks: a removed line may well begin with ``-- a/``.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from conversations.domain.text import storable
+
+from .hidden import show_hidden
+
+_HUNK = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
+_WORD = re.compile(r"\w+|\s+|.", re.DOTALL)
+_LONGEST_MARKED = 500
+_NOTHING = "/dev/null"
+
+FILE, HUNK, NOTE, KEPT, REMOVED, ADDED = "df", "dk", "dn", "", "dd", "da"
+
+
+@dataclass(slots=True)
+class Line:
+    """One line of a diff; ``number`` counts in the file that it belongs to."""
+
+    kind: str
+    text: str
+    number: int | None = None
+    html: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownDiff:
+    """``html`` goes into ``<pre class="diff"><code>``; ``left_out`` lines are not in it."""
+
+    html: str
+    added: int = 0
+    removed: int = 0
+    left_out: int = 0
+
+
+@dataclass(slots=True)
+class _Hunk:
+    old: int = 0
+    new: int = 0
+    old_left: int = 0
+    new_left: int = 0
+
+
+@dataclass(slots=True)
+class _Change:
+    """Removed lines and the added ones that follow them."""
+
+    removed: list[Line] = field(default_factory=list)
+    added: list[Line] = field(default_factory=list)
+
+
+def render_diff(text: str, *, most_lines: int, most_chars: int) -> ShownDiff:
+    """The beginning of the diff, and what all of it adds and removes."""
+    lines = list(_read_lines(text))
+    shown: list[Line] = []
+    chars = 0
+    for line in lines[:most_lines]:
+        chars += len(line.text)
+        if chars > most_chars and shown:
+            break
+        shown.append(line)
+    _mark_words(shown)
+    if len(shown) == 1:
+        shown[0].text = shown[0].text[:most_chars]
+    return ShownDiff(
+        html="".join(map(_line_html, shown)),
+        added=sum(line.kind == ADDED for line in lines),
+        removed=sum(line.kind == REMOVED for line in lines),
+        left_out=len(lines) - len(shown),
+    )
+
+
+def _read_lines(text: str) -> Iterator[Line]:
+    hunk, source = _Hunk(), ""
+    for raw in storable(text).removesuffix("\n").split("\n"):
+        line = raw.removesuffix("\r")
+        if hunk.old_left > 0 or hunk.new_left > 0:
+            yield _hunk_line(hunk, line)
+        elif found := _HUNK.match(line):
+            old, old_count, new, new_count = found.groups()
+            hunk = _Hunk(int(old), int(new), int(old_count or 1), int(new_count or 1))
+            yield Line(HUNK, line)
+        elif line.startswith("--- "):
+            source = _file_name(line)
+        elif line.startswith("+++ "):
+            yield Line(FILE, _describe_file(source, _file_name(line)))
+        elif line and not line.startswith(("diff --git ", "index ")):
+            yield Line(NOTE, line)
+
+
+def _hunk_line(hunk: _Hunk, line: str) -> Line:
+    mark = line[:1]
+    if mark == "\\":
+        return Line(NOTE, line)
+    if mark == "-":
+        hunk.old, hunk.old_left = hunk.old + 1, hunk.old_left - 1
+        return Line(REMOVED, line, hunk.old - 1)
+    hunk.new, hunk.new_left = hunk.new + 1, hunk.new_left - 1
+    if mark == "+":
+        return Line(ADDED, line, hunk.new - 1)
+    hunk.old, hunk.old_left = hunk.old + 1, hunk.old_left - 1
+    return Line(KEPT, line, hunk.new - 1)
+
+
+def _file_name(line: str) -> str:
+    name = line[4:].split("\t")[0].strip()
+    return name[2:] if name[:2] in ("a/", "b/") else name
+
+
+def _describe_file(source: str, target: str) -> str:
+    if source == _NOTHING:
+        return f"{target} (new)"
+    if target == _NOTHING:
+        return f"{source} (removed)"
+    return target if source == target or not source else f"{source} → {target}"
+
+
+def _mark_words(lines: list[Line]) -> None:
+    change = _Change()
+    for line in [*lines, Line(NOTE, "")]:
+        if line.kind == REMOVED and not change.added:
+            change.removed.append(line)
+        elif line.kind == ADDED:
+            change.added.append(line)
+        else:
+            _mark_change(change)
+            change = _Change(removed=[line] if line.kind == REMOVED else [])
+
+
+def _mark_change(change: _Change) -> None:
+    """Lines are compared in pairs, so only where there are as many as before."""
+    if len(change.removed) != len(change.added):
+        return
+    for old, new in zip(change.removed, change.added, strict=True):
+        if max(len(old.text), len(new.text)) <= _LONGEST_MARKED:
+            _mark_pair(old, new)
+
+
+def _mark_pair(old: Line, new: Line) -> None:
+    """Between what the two lines begin and end with alike."""
+    before, after = _WORD.findall(old.text[1:]), _WORD.findall(new.text[1:])
+    most = min(len(before), len(after))
+    head = next((n for n in range(most) if before[n] != after[n]), most)
+    most -= head
+    tail = next((n for n in range(most) if before[-n - 1] != after[-n - 1]), most)
+    kept = before[:head] + before[len(before) - tail :]
+    if "".join(kept).strip():
+        old.html, new.html = (_marked(words, head, tail) for words in (before, after))
+
+
+def _marked(words: list[str], head: int, tail: int) -> str:
+    end = len(words) - tail
+    parts = [show_hidden("".join(part)) for part in (words[:head], words[head:end], words[end:])]
+    return f"{parts[0]}<em>{parts[1]}</em>{parts[2]}" if parts[1] else parts[0] + parts[2]
+
+
+def _line_html(line: Line) -> str:
+    body = f"{line.text[:1]}{line.html}" if line.html else show_hidden(line.text)
+    number = f' data-n="{line.number}"' if line.number else ""
+    kind = f' class="{line.kind}"' if line.kind else ""
+    return f"<span{kind}{number}>{body}\n</span>"

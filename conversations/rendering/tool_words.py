@@ -1,0 +1,126 @@
+"""What a person reads of a tool call: its name, its telling argument, its state."""
+
+from typing import Any
+
+from conversations.domain.jsontext import dump_json, load_json
+from conversations.domain.searchable import RECALL_TOOL
+from conversations.domain.text import one_line, storable
+from conversations.domain.tool_calls import (
+    ALWAYS,
+    COMPLETED,
+    DENIED,
+    DENY,
+    INTERRUPTED,
+    ONCE,
+    RUNNING,
+    STARTED,
+    STOPPED,
+    WAITING,
+)
+
+from .recall import recall_line
+
+LINE_CHARS = 160
+
+TOOLS: dict[str, tuple[str, str]] = {
+    RECALL_TOOL: ("Recall", "recall"),
+    "load_skill": ("Skill", "read"),
+    "session_state": ("Session state", "list"),
+    "read_file": ("Read", "read"),
+    "list_files": ("List", "list"),
+    "glob_files": ("Find files", "search"),
+    "search_files": ("Search", "search"),
+    "write_file": ("Write", "edit"),
+    "edit_file": ("Edit", "edit"),
+    "delete_file": ("Delete", "remove"),
+    "move_file": ("Move", "edit"),
+    "shell_execute": ("Run", "run"),
+    "git_command": ("Git", "run"),
+    "fetch_url": ("Fetch", "web"),
+}
+"""The word and the icon of each tool that is ours."""
+
+STATES: dict[str, tuple[str, str]] = {
+    STARTED: ("started", "Started"),
+    WAITING: ("waiting", "Waiting"),
+    RUNNING: ("running", "Running"),
+    DENIED: ("denied", "Denied"),
+    STOPPED: ("stopped", "Stopped"),
+    INTERRUPTED: ("interrupted", "Interrupted"),
+}
+"""The mark and the word of each state; ``completed`` is told by the outcome."""
+
+_OUTCOMES = {True: ("done", "Done"), False: ("failed", "Failed"), None: ("unknown", "Unknown")}
+
+_TELLING = ("command", "pattern", "query", "path", "file_path", "url", "name", "text")
+_EDITED = ("content", "old_text", "new_text", "old_string", "new_string", "edits", "replace_all")
+
+
+def tool_word(name: str) -> tuple[str, str]:
+    """What the tool is called on the page, and its icon."""
+    return TOOLS.get(name, (storable(name) or "tool", "tool"))
+
+
+def state_word(state: str, ok: bool | None) -> tuple[str, str]:
+    """The mark of a state and its word."""
+    if state in ("", COMPLETED):
+        return _OUTCOMES[ok] if ok is not None else ("unknown", "Outcome unknown")
+    return STATES.get(state, ("unknown", state))
+
+
+def decision_text(decision: str, *, by: str, reason: str, kind: str = "") -> str:
+    """Who let a call run, or did not; empty where the policy did."""
+    person = f" by {by}" if by else ""
+    because = f": {reason}" if reason else ""
+    if decision == DENY:
+        return f"Denied{person}{because}"
+    if decision == ONCE:
+        return f"Allowed once{person}{because}"
+    if decision == ALWAYS:
+        return f"Always allowed{person}{f': {kind}' if kind else ''}"
+    return ""
+
+
+def read_arguments(arguments: Any) -> Any:
+    """The arguments as an object, where they are the text of one."""
+    if not isinstance(arguments, str) or not arguments.lstrip().startswith("{"):
+        return arguments
+    try:
+        return load_json(arguments)
+    except ValueError:
+        return arguments
+
+
+def telling_argument(name: str, arguments: Any) -> str:
+    """What says most about a call, on one line."""
+    if isinstance(arguments, str):
+        return _line(arguments)
+    if not isinstance(arguments, dict) or not arguments:
+        return ""
+    if name == RECALL_TOOL:
+        return recall_line(arguments)
+    if name == "move_file":
+        return _line(" → ".join(value for value in arguments.values() if isinstance(value, str)))
+    found = next((key for key in _TELLING if isinstance(arguments.get(key), str)), "")
+    if not found:
+        return _line(_as_text(next(iter(arguments.values()))))
+    where = arguments.get("path") if found == "pattern" else None
+    return _line(f"{arguments[found]} in {where}" if where else arguments[found])
+
+
+def arguments_text(arguments: Any, *, without_texts: bool) -> str:
+    """The arguments, one a line. ``without_texts``: a diff shows what was written."""
+    if isinstance(arguments, str):
+        return storable(arguments)
+    if not isinstance(arguments, dict):
+        return "" if arguments is None else storable(dump_json(arguments))
+    shown = {k: v for k, v in arguments.items() if not (without_texts and k in _EDITED)}
+    return storable("\n".join(f"{name}: {_as_text(value)}" for name, value in shown.items()))
+
+
+def _line(text: str) -> str:
+    return one_line(storable(text), limit=LINE_CHARS)
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else dump_json(value)

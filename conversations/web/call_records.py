@@ -1,0 +1,162 @@
+"""The record of a tool call as a page, and what it gave, in pages."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
+from django.views.decorators.http import require_safe
+
+from conversations.archive.call_records import (
+    ToolOutput,
+    ToolRecord,
+    read_call_output,
+    read_tool_record,
+    read_turn_output,
+)
+from conversations.domain.errors import Rejected
+from conversations.models import Session
+from conversations.rendering.diffs import render_diff
+from conversations.rendering.figures import duration_text, number_text
+from conversations.rendering.hidden import show_hidden
+from conversations.rendering.output_pages import render_output_page
+from conversations.rendering.tool_rows import changes_text
+from conversations.rendering.tool_words import (
+    arguments_text,
+    decision_text,
+    read_arguments,
+    state_word,
+    telling_argument,
+    tool_word,
+)
+
+from .access import Access, get_session_for
+from .pages import person
+from .panel import render_panel
+
+LONG_DIFF_LINES, LONG_DIFF_CHARS = 5000, 500_000
+LONG_ARGUMENTS = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """Something that happened to a call."""
+
+    what: str
+    at: datetime
+
+
+@login_required
+@require_safe
+def tool_call(request: HttpRequest, uuid: UUID, call: UUID) -> HttpResponse:
+    """The record of a call: what was asked, decided and done, when, and what it gave."""
+    found, access = get_session_for(person(request), uuid)
+    record = read_tool_record(found.pk, call)
+    return render_panel(request, found, access, "tool_call", _describe(found, record))
+
+
+@login_required
+@require_safe
+def tool_call_output(request: HttpRequest, uuid: UUID, call: UUID) -> HttpResponse:
+    """A page of what a call gave; ``from`` is the character that it begins with."""
+    found, access = get_session_for(person(request), uuid)
+    address = reverse("tool_call_output", args=[uuid, call])
+    record_url = reverse("tool_call", args=[uuid, call])
+    output = read_call_output(found.pk, call)
+    return _output_page(request, found, access, output, address, record_url)
+
+
+@login_required
+@require_safe
+def turn_output(request: HttpRequest, uuid: UUID, number: int) -> HttpResponse:
+    """The same for a result without a record, by its turn."""
+    found, access = get_session_for(person(request), uuid)
+    address = reverse("turn_output", args=[uuid, number])
+    turn_url = reverse("turn", args=[uuid, number])
+    output = read_turn_output(found.pk, number)
+    return _output_page(request, found, access, output, address, turn_url)
+
+
+def _output_page(
+    request: HttpRequest,
+    found: Session,
+    access: Access,
+    output: ToolOutput,
+    address: str,
+    back_url: str,
+) -> HttpResponse:
+    page = render_output_page(
+        output.text, name=output.name, start=_start(request), session=found.uuid
+    )
+    context = {
+        "heading": f"Output of {tool_word(output.name)[0]}",
+        "page": page,
+        "address": address,
+        "back_url": back_url,
+    }
+    return render_panel(request, found, access, "tool_output", context)
+
+
+def _describe(found: Session, record: ToolRecord) -> dict[str, Any]:
+    word, icon = tool_word(record.name)
+    arguments = read_arguments(record.arguments)
+    done, asked = record.completed, record.asked
+    diff_text = (done.diff if done else "") or (asked.diff if asked else "")
+    diff = render_diff(diff_text, most_lines=LONG_DIFF_LINES, most_chars=LONG_DIFF_CHARS)
+    text = arguments_text(arguments, without_texts=False)
+    context: dict[str, Any] = {
+        "heading": word,
+        "name": record.name,
+        "icon": icon,
+        "argument_html": show_hidden(telling_argument(record.name, arguments)),
+        "state": state_word(record.state, record.ok),
+        "exit_code": done.exit_code if done else None,
+        "duration": duration_text(record.duration_ms),
+        "decision_html": show_hidden(
+            decision_text(
+                record.decision,
+                by=record.decided_by,
+                reason=record.reason,
+                kind=asked.kind_label if asked else "",
+            )
+        ),
+        "moments": list(_moments(record)),
+        "arguments_html": show_hidden(text[:LONG_ARGUMENTS]),
+        "arguments_left": number_text(max(0, len(text) - LONG_ARGUMENTS)),
+        "diff_html": diff.html if diff_text else "",
+        "diff_left": number_text(diff.left_out) if diff.left_out else "",
+        "changes": changes_text(diff.added, diff.removed),
+        "is_planned": bool(diff_text) and not (done and done.diff),
+        "turn": record.turn,
+        "address": reverse("tool_call", args=[found.uuid, record.call]),
+        "output_url": reverse("tool_call_output", args=[found.uuid, record.call]),
+    }
+    if record.result_turn is not None:
+        output = read_turn_output(found.pk, record.result_turn)
+        context["page"] = render_output_page(
+            output.text, name=output.name, start=0, session=found.uuid
+        )
+        context["source_url"] = reverse("turn_source", args=[found.uuid, record.result_turn])
+    return context
+
+
+def _moments(record: ToolRecord) -> Iterator[Moment]:
+    for what, at in (
+        ("Called", record.created_at),
+        ("Asked", record.asked_at),
+        ("Decided", record.decided_at),
+        ("Started", record.started_at),
+    ):
+        if at is not None:
+            yield Moment(what=what, at=at)
+
+
+def _start(request: HttpRequest) -> int:
+    text = request.GET.get("from", "0")
+    if not text.isascii() or not text.isdigit() or len(text) > 12:
+        raise Rejected("from is a number.", code="bad_number")
+    return int(text)

@@ -1,0 +1,216 @@
+// Calls of tools: what they say while they run, and the questions before they do.
+// Loaded with the first row of a tool. When a call has ended, its row from the server
+// stands for it, and nothing of this is left.
+import { announce, byId, create, find, findAll, parseHtml } from "./dom.js";
+import { refuse } from "./composer.js";
+
+const log = byId("transcript");
+const list = byId("rows");
+const WORDS = {
+  started: ["started", "Started"],
+  waiting_approval: ["waiting", "Waiting"],
+  running: ["running", "Running"],
+};
+const KEPT = 200; // lines of live output
+const KEPT_CHARS = 20000;
+const ESCAPES = /(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|\x1b[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)|\x1b[ -/]*[0-~]/g;
+const HIDDEN = /[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g;
+
+const lives = new Map();
+const known = new WeakSet();
+const waiting = new Map();
+const seenBefore = Number(log.dataset.lastSeq) || 0;
+let clock = 0;
+let typed = 0;
+
+if (!find('link[href*="css/tools."]')) document.head.append(create("link", { rel: "stylesheet", href: log.dataset.tools }));
+
+/* Live output. */
+
+function makeLive(row) {
+  const box = create("div", { className: "live" });
+  const pre = create("pre", { tabIndex: 0, hidden: true, ariaLabel: "Output so far", role: "region" });
+  const button = create("button", { type: "button", className: "btn small", textContent: "Cancel" });
+  button.dataset.action = "cancel-call";
+  button.ariaLabel = `Cancel: ${find("b", row).textContent} ${find("summary code", row)?.textContent ?? ""}`;
+  box.append(pre, button);
+  row.append(box);
+  const live = { pre, box, text: "", length: 0 };
+  lives.set(row, live);
+  return live;
+}
+
+function forget(row, live) {
+  live.box.remove();
+  lives.delete(row);
+  setState(row, "started");
+  find("summary small", row).textContent = "";
+}
+
+function setState(row, state) {
+  const element = find(".state", row);
+  [element.dataset.state, element.textContent] = WORDS[state];
+}
+
+/** As a terminal would leave it: a line that is overwritten shows its last words. */
+function plain(text) {
+  const lines = text.replace(ESCAPES, "").replace(/\r+\n/g, "\n").split("\n").slice(-KEPT);
+  return lines.map((line) => line.replace(/\r+$/, "").split("\r").at(-1)).join("\n").replace(HIDDEN, "\ufffd");
+}
+
+function write(live, { text, offset, reset }) {
+  if (reset) Object.assign(live, { text: "", length: offset });
+  if (offset !== live.length) return false;
+  const atEnd = live.pre.scrollHeight - live.pre.scrollTop - live.pre.clientHeight < 24;
+  live.text = (live.text + text).slice(-KEPT_CHARS);
+  live.length = offset + [...text].length;
+  live.pre.textContent = plain(live.text);
+  live.pre.hidden = !live.pre.textContent.trim();
+  if (atEnd) live.pre.scrollTop = live.pre.scrollHeight;
+  return true;
+}
+
+function tick() {
+  for (const [row, { since }] of lives) {
+    const seconds = since ? Math.floor((Date.now() - since) / 1000) : 0;
+    find("summary small", row).textContent = seconds < 1 ? "" : seconds < 60 ? `${seconds} s` : `${Math.floor(seconds / 60)} min ${seconds % 60} s`;
+  }
+  if (!lives.size) clock = clearInterval(clock);
+}
+
+/** A frame of a call that has not ended. False when text before it is missing. */
+export function show(frame) {
+  const row = find(`:scope > [data-step="1"][data-call="${CSS.escape(frame.call)}"]:not(.settled)`, list);
+  if (!row || !(frame.state in WORDS)) return true;
+  setState(row, frame.state);
+  if (frame.state !== "running") return true;
+  const live = lives.get(row) ?? makeLive(row);
+  if (frame.elapsed_ms !== undefined) live.since = Date.now() - frame.elapsed_ms;
+  clock ||= setInterval(tick, 1000);
+  tick();
+  return frame.text === undefined || write(live, frame);
+}
+
+/* Questions. */
+
+const questions = () => findAll(":scope > .row-ask:not(.settled)", list);
+const jump = create("button", { type: "button", className: "btn small to-ask", textContent: "Jump to the question", hidden: true });
+jump.addEventListener("click", () => focusOn(questions()[0]));
+find(".status").children[0].after(jump);
+
+const inSight = new Set();
+const sight = new IntersectionObserver((entries) => {
+  for (const { target, isIntersecting } of entries) isIntersecting ? inSight.add(target) : inSight.delete(target);
+  offerJump();
+}, { root: log });
+
+function offerJump() {
+  const open = questions();
+  jump.hidden = !open.length || open.some((row) => inSight.has(row));
+}
+
+const denyOf = (row) => find("[data-action=deny]", row);
+
+function focusOn(row) {
+  if (!row) return;
+  row.scrollIntoView({ block: "nearest" });
+  denyOf(row).focus({ preventScroll: log.dataset.canWrite !== "true" });
+}
+
+/** To the safe answer, of a reader who is at the end and writes nothing. */
+function offer(row) {
+  if (!row.isConnected || row.matches(".settled")) return;
+  const active = document.activeElement;
+  const field = byId("message");
+  const isFree = active === document.body || active === log || (active === field && !field.value && Date.now() - typed > 1000);
+  const { top, bottom } = denyOf(row).getBoundingClientRect();
+  const view = log.getBoundingClientRect();
+  if (isFree && top >= view.top && bottom <= view.bottom + 1) denyOf(row).focus({ preventScroll: true });
+}
+
+function ask(row) {
+  known.add(row);
+  sight.observe(row);
+  if (Number(row.dataset.seq) <= seenBefore) return;
+  announce(`Approval needed: ${find(".ask-head", row).textContent}`);
+  if (document.hidden) document.title = `(●) ${document.title.replace("(●) ", "")}`;
+  if (log.dataset.canWrite === "true") setTimeout(offer, 100, row);
+}
+
+/** After rows came or went. */
+function look() {
+  for (const [row, live] of lives) if (!row.isConnected || row.matches(".settled")) forget(row, live);
+  for (const [row, end] of waiting) if (row.matches(".settled")) end();
+  const open = questions();
+  for (const row of open) if (!known.has(row)) ask(row);
+  const left = document.activeElement.closest(".row-ask.settled, .live");
+  if (left && !left.checkVisibility()) open[0] ? focusOn(open[0]) : byId("message")?.focus({ preventScroll: true });
+  offerJump();
+}
+
+document.addEventListener("keydown", (event) => {
+  typed = Date.now();
+  const { key, target } = event;
+  if (!target.matches(".row-ask input") || event.isComposing) return;
+  if (key !== "Enter" && key !== "Escape") return;
+  event.preventDefault();
+  event.stopPropagation();
+  if (key === "Enter") denyOf(target.closest(".row-ask")).click();
+  else byId("message")?.focus();
+}, true);
+
+/* What can be done. */
+
+/** The controls wait until rows come, or the problem. */
+function request(row, socket, frame, controls) {
+  for (const control of controls) control.disabled = true;
+  const end = (problem) => {
+    for (const control of controls) control.disabled = false;
+    waiting.delete(row);
+    if (!row.matches(".settled")) refuse(problem);
+  };
+  waiting.set(row, end);
+  socket.request({ ...frame, call: row.dataset.call }, end);
+}
+
+const decide = (row, socket, frame) => request(row, socket, frame, findAll(".ask-acts > :is(button, input)", row));
+
+async function more(link) {
+  const box = link.parentElement;
+  const pre = box.previousElementSibling;
+  if (link.ariaBusy) return;
+  link.ariaBusy = "true";
+  try {
+    const response = await fetch(link.href, { headers: { "HX-Request": "true" } });
+    if (!response.ok) throw new Error(`status ${response.status}`);
+    const [part] = parseHtml(await response.text());
+    const code = find("code", pre);
+    if (!link.search) code.replaceChildren();
+    code.append(...find(".output code", part).childNodes);
+    const next = find(".output > .cut", part);
+    const wasFocused = document.activeElement === link;
+    if (next) box.replaceWith(next);
+    else box.remove();
+    if (wasFocused) (next ? find("a", next) : pre).focus({ preventScroll: true });
+  } catch {
+    link.ariaBusy = null;
+    refuse("The output could not be loaded. Try it again.");
+  }
+}
+
+export const ACTS = {
+  approve: (button, row, socket) => decide(row, socket, { type: "approve", always: button.name === "always" }),
+  deny: (button, row, socket) => decide(row, socket, { type: "deny", reason: find("input", row).value.trim() }),
+  cancel: (button, row, socket) => request(row, socket, { type: "cancel" }, [button]),
+  more,
+};
+
+// Who opens a row wants more than its first lines.
+list.addEventListener("click", ({ target }) => {
+  const details = target.closest(".row-tool summary")?.parentElement;
+  const link = details && !details.open && find("[data-action=more]", details);
+  if (link && !link.search) more(link);
+});
+
+document.addEventListener("loom:tools", look);
+look();
