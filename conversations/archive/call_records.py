@@ -14,8 +14,9 @@ from conversations.domain.events import (
 )
 from conversations.domain.jsontext import load_json
 from conversations.domain.turns import TOOL, read_tool_outcome
-from conversations.models import ChatEvent, ToolCall
+from conversations.models import ChatEvent, Session, ToolCall
 
+from .tool_calls import find_call
 from .turns import read_turn
 
 
@@ -41,6 +42,8 @@ class ToolRecord:
     decided_at: datetime | None
     reason: str
     started_at: datetime | None
+    stop_requested_at: datetime | None
+    stopped_by: str
     completed: ToolCallCompleted | None
 
 
@@ -52,9 +55,9 @@ class ToolOutput:
     text: str
 
 
-def read_tool_record(session_pk: int, call: UUID) -> ToolRecord:
+def read_tool_record(session: Session, call: UUID) -> ToolRecord:
     """The record of a call of this session. Raises NotFound."""
-    found = _find(session_pk, call)
+    found = find_call(session, call)
     return ToolRecord(
         call=found.uuid,
         call_id=found.call_id,
@@ -73,16 +76,18 @@ def read_tool_record(session_pk: int, call: UUID) -> ToolRecord:
         decided_at=found.decided_at,
         reason=found.reason,
         started_at=found.started_at,
-        completed=_read_completed(session_pk, found),
+        stop_requested_at=found.stop_requested_at,
+        stopped_by=found.stop_requested_by.get_username() if found.stop_requested_by else "",
+        completed=_read_completed(session.pk, found),
     )
 
 
-def read_call_output(session_pk: int, call: UUID) -> ToolOutput:
+def read_call_output(session: Session, call: UUID) -> ToolOutput:
     """What a call gave, all of it; empty while it is open. Raises NotFound."""
-    found = _find(session_pk, call)
+    found = find_call(session, call)
     if found.result_turn is None:
         return ToolOutput(name=found.name, text="")
-    return read_turn_output(session_pk, found.result_turn)
+    return read_turn_output(session.pk, found.result_turn)
 
 
 def read_turn_output(session_pk: int, number: int) -> ToolOutput:
@@ -95,14 +100,6 @@ def read_turn_output(session_pk: int, number: int) -> ToolOutput:
         return ToolOutput(name="", text=turn.content)
     _, output, error = read_tool_outcome(turn)
     return ToolOutput(name=turn.tool_name or "", text=output or error)
-
-
-def _find(session_pk: int, call: UUID) -> ToolCall:
-    calls = ToolCall.objects.select_related("decided_by").filter(session=session_pk, uuid=call)
-    found = calls.first()
-    if found is None:
-        raise NotFound("There is no such tool call in this session.")
-    return found
 
 
 def _read_asked(text: str) -> Asked | None:

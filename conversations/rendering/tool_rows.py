@@ -114,15 +114,11 @@ def asked_row(payload: Info, session: UUID) -> dict[str, Any] | None:
 def decided_row(payload: Info, session: UUID) -> dict[str, Any] | None:
     """The line that a card gives way to."""
     data = payload.data or {}
-    decision, by, reason, label = (
-        value if isinstance(value := data.get(name), str) else ""
-        for name in ("decision", "by", "reason", "kind_label")
-    )
-    text = decision_text(decision, by=by, reason=reason, kind=label)
     call = data.get("call") or data.get("call_id")
-    if not text or not isinstance(call, str) or not call:
+    if not isinstance(call, str) or not call:
         return None
-    return {"call": call, "step": STEPS["decided"], "decision_html": show_hidden(text)}
+    text = show_hidden(payload.text[:2000])
+    return {"call": call, "step": STEPS["decided"], "decision_html": text}
 
 
 def call_url(session: UUID, call: str) -> str:

@@ -55,7 +55,7 @@ class Moment:
 def tool_call(request: HttpRequest, uuid: UUID, call: UUID) -> HttpResponse:
     """The record of a call: what was asked, decided and done, when, and what it gave."""
     found, access = get_session_for(person(request), uuid)
-    record = read_tool_record(found.pk, call)
+    record = read_tool_record(found, call)
     return render_panel(request, found, access, "tool_call", _describe(found, record))
 
 
@@ -66,7 +66,7 @@ def tool_call_output(request: HttpRequest, uuid: UUID, call: UUID) -> HttpRespon
     found, access = get_session_for(person(request), uuid)
     address = reverse("tool_call_output", args=[uuid, call])
     record_url = reverse("tool_call", args=[uuid, call])
-    output = read_call_output(found.pk, call)
+    output = read_call_output(found, call)
     return _output_page(request, found, access, output, address, record_url)
 
 
@@ -145,11 +145,16 @@ def _describe(found: Session, record: ToolRecord) -> dict[str, Any]:
 
 
 def _moments(record: ToolRecord) -> Iterator[Moment]:
+    by = f" by {record.stopped_by}" if record.stopped_by else ""
     for what, at in (
         ("Called", record.created_at),
         ("Asked", record.asked_at),
         ("Decided", record.decided_at),
         ("Started", record.started_at),
+        (
+            f"Stopped{f' by {record.stopped_by}' if record.stopped_by else ''}",
+            record.stop_requested_at,
+        ),
     ):
         if at is not None:
             yield Moment(what=what, at=at)
