@@ -151,10 +151,7 @@ def _moments(record: ToolRecord) -> Iterator[Moment]:
         ("Asked", record.asked_at),
         ("Decided", record.decided_at),
         ("Started", record.started_at),
-        (
-            f"Stopped{f' by {record.stopped_by}' if record.stopped_by else ''}",
-            record.stop_requested_at,
-        ),
+        (f"Stopped{by}", record.stop_requested_at),
     ):
         if at is not None:
             yield Moment(what=what, at=at)
