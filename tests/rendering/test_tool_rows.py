@@ -429,7 +429,7 @@ def test_a_card_that_cannot_show_all_of_it_says_so() -> None:
 def test_a_question_that_no_call_can_be_told_from_is_a_notice(data: Any) -> None:
     for code in ("approval_asked", "approval_decided"):
         html = render(Info(text="Something was asked.", kind="approval", code=code, data=data))
-        assert "<p>Something was asked.</p>" in html
+        assert "Something was asked.</p>" in html
         assert "<button" not in html
 
 
