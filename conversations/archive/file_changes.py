@@ -7,7 +7,7 @@ from pathlib import Path
 from uuid import UUID
 
 from django.db import transaction
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from conversations.domain.errors import Conflict, NotFound
@@ -110,10 +110,10 @@ class Unsettled:
 
 def unsettled_calls() -> list[int]:
     """Calls that are over, but whose changes are not settled."""
-    calls = ToolCall.objects.exclude(state__in=OPEN_STATES)
+    over = ToolCall.objects.exclude(state__in=OPEN_STATES)
     begun = FileChange.objects.filter(done_at=None, call__isnull=False).values("call")
-    found = calls.filter(~Q(tree="") | Q(pk__in=begun)).order_by("pk")
-    return list(found.values_list("pk", flat=True))
+    found = {*over.exclude(tree="").values_list("pk", flat=True)}
+    return sorted(found | {*over.filter(pk__in=begun).values_list("pk", flat=True)})
 
 
 def read_unsettled(call_pk: int) -> Unsettled:

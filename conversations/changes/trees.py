@@ -10,6 +10,7 @@ counts as changed by it.
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -27,7 +28,7 @@ from conversations.archive.file_changes import (
     unsettled_calls,
 )
 from conversations.domain.crossing import Crossing
-from conversations.domain.errors import NotFound
+from conversations.domain.errors import LoomError, NotFound
 from conversations.domain.file_changes import Author, Change, digest_of, same_state
 
 from .disk import read_state
@@ -35,6 +36,8 @@ from .listing import Listing, dump_listing, load_listing, read_limits, take_list
 from .shielding import carry_through
 
 __all__ = ["Author", "Watch", "compare", "settle_all", "settle_interrupted", "watched"]
+
+logger = logging.getLogger(__name__)
 
 CHUNK = 400
 """Changes that are recorded in one transaction: others want to write too."""
@@ -112,17 +115,23 @@ def _note(after: Listing, changes: Sequence[Change]) -> str:
     return " ".join(told)
 
 
-async def settle_all(write: Crossing) -> None:
-    """Find out what calls have changed that ended with their process."""
-    for call_pk in await write(unsettled_calls):
-        await settle_interrupted(call_pk, write=write)
+async def settle_all(*, read: Crossing, write: Crossing) -> int:
+    """Find out what calls have changed that ended with their process; returns how many
+    there were. A folder that cannot be read now is tried again the next time."""
+    found = await read(unsettled_calls)
+    for call_pk in found:
+        try:
+            await settle_interrupted(call_pk, read=read, write=write)
+        except (LoomError, OSError):
+            logger.warning("changes_not_settled", extra={"fields": {"call_pk": call_pk}})
+    return len(found)
 
 
-async def settle_interrupted(call_pk: int, *, write: Crossing) -> None:
+async def settle_interrupted(call_pk: int, *, read: Crossing, write: Crossing) -> None:
     """Put on record what a call that is over has changed, as far as it is not: what it
     was about to change, by a look at the files; what a command changed, by comparing the
     folder as it is now with the listing before the command."""
-    found = await write(read_unsettled, call_pk)
+    found = await read(read_unsettled, call_pk)
     done, dropped = await asyncio.to_thread(_judge_begun, found)
     if done or dropped:
         await write(settle_changes, done=done, dropped=dropped)

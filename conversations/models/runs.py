@@ -119,7 +119,8 @@ class ToolCall(models.Model):
 
     ``asked`` is what a person was shown when the policy asked (JSON, see
     ``domain.approvals``), ``decision`` and ``reason`` what was answered. ``tree`` names
-    the blob that lists the folder's files as they were before a command ran."""
+    the blob that lists the folder's files as they were before a command, until what the
+    command changed is on record."""
 
     uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
     session = models.ForeignKey(
@@ -170,6 +171,7 @@ class ToolCall(models.Model):
                 condition=models.Q(state__in=OPEN_STATES),
                 name="tool_call_open",
             ),
+            models.Index(fields=("id",), condition=~models.Q(tree=""), name="tool_call_unsettled"),
         )
 
     def __str__(self) -> str:

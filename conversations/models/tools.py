@@ -62,11 +62,12 @@ class Revert(models.Model):
 
 
 class FileChange(models.Model):
-    """One file that a call (or a revert) changed. ``before`` and ``after`` are SHA-256
-    digests of the content, empty: there was, or is, no such file. It is recorded before
-    the file is touched; ``done_at`` is null until that is known to have happened.
-    ``path`` is relative to the workspace's folder. ``has_copy``: a blob holds what was
-    replaced."""
+    """One file, link or folder that a call (or a revert) changed. ``before`` and ``after``
+    are digests of the content (see ``domain.file_changes``), empty: there was, or is,
+    none; the modes are all of ``st_mode``. What a tool changes is recorded before it is
+    touched, and ``done_at`` is null until that is known to have happened. ``path`` is
+    relative to the workspace's folder, quoted where it is not UTF-8. ``has_copy``: what
+    was replaced can be put back."""
 
     session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="file_changes")
     run = models.ForeignKey(Run, null=True, on_delete=models.PROTECT, related_name="+")
@@ -92,7 +93,12 @@ class FileChange(models.Model):
 
     class Meta:
         ordering = ("id",)
-        indexes = (models.Index(fields=("session", "id"), name="file_change_of_session"),)
+        indexes = (
+            models.Index(fields=("session", "id"), name="file_change_of_session"),
+            models.Index(
+                fields=("call",), condition=models.Q(done_at=None), name="file_change_begun"
+            ),
+        )
 
     def __str__(self) -> str:
         return self.path

@@ -45,6 +45,7 @@ from .options import RuntimeOptions
 from .ownership import Owner
 from .relay import Relay
 from .run import RunExecution
+from .undo import Undo
 from .watch import Watcher
 
 logger = logging.getLogger(__name__)
@@ -95,6 +96,7 @@ class Runtime:
         self._stopping = False
         self._models_asked: asyncio.Task[Any] | None = None
         self._recovering = asyncio.Lock()
+        self.undo = Undo(self)
         self.loop: asyncio.AbstractEventLoop | None = None
 
     async def start(self) -> None:
@@ -105,6 +107,7 @@ class Runtime:
         if self.options.supervise:
             await self.recover()
             self.owner.remove_leftovers()
+            self.undo.settle_soon()
         loops: list[Callable[[], Coroutine[Any, Any, None]]] = [
             self.drafts.keep,
             self._beat_for_ever,
@@ -567,6 +570,7 @@ class Runtime:
         rows = await self.writer.write(archive_runs.interrupt_run, run_pk)
         if rows:
             logger.warning("run_interrupted", extra={"fields": {"run_pk": run_pk}})
+            self.undo.settle_soon()
             self.publish(session_pk, rows_frame(rows, ends_draft=EVERY_DRAFT))
             self.publish(session_pk, idle_frame())
 

@@ -193,10 +193,10 @@ def test_a_folder_that_cannot_be_read_is_settled_later(root: Path, calls: Calls)
     with pytest.raises(Rejected):
         command(root, calls, work, call)
     away.rename(root)
-    async_to_sync(settle_all)(crossing)
+    async_to_sync(settle_all)(read=crossing, write=crossing)
     assert not paths()  # it is not over
     ToolCall.objects.filter(pk=call.pk).update(state="interrupted")
-    async_to_sync(settle_all)(crossing)
-    async_to_sync(settle_all)(crossing)
+    async_to_sync(settle_all)(read=crossing, write=crossing)
+    async_to_sync(settle_all)(read=crossing, write=crossing)
     assert paths() == ["a"]
     assert read_blob(FileChange.objects.get().before) == b"a"
