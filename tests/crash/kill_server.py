@@ -235,7 +235,7 @@ class Killing:
             print(self.found.problems[-1], flush=True)
 
 
-def _use(folder: Path) -> None:
+def use_data(folder: Path) -> None:
     """Let this process read the archive in the folder."""
     environment = clean_environment({"LOOM_DATA_DIR": str(folder)})
     os.environ.clear()
@@ -258,7 +258,7 @@ def main() -> int:
         )
         try:
             killing.prepare()
-            _use(folder)
+            use_data(folder)
             for number in range(1, options.rounds + 1):
                 killing.play_round()
                 if number % 10 == 0 or number == options.rounds:

@@ -1,0 +1,298 @@
+"""Kills a process with SIGKILL while a tool runs, while a person is asked, and between;
+then another one starts on the same data. Nothing may be done twice, every call ends
+once, what waits goes on waiting, and the session goes on.
+
+``python -m tests.crash.kill_tools --rounds 100`` does the random part as often.
+"""
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from shutil import rmtree
+from tempfile import mkdtemp
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from benchmarks.processes import ROOT, clean_environment, running_wire
+from tests.crash.kill_server import use_data
+
+if TYPE_CHECKING:
+    from conversations.models import Run, Session, ToolCall
+
+QUICK = {
+    "LOOM_HEARTBEAT_SECONDS": "0.1",
+    "LOOM_WATCH_SECONDS": "0.1",
+    "LOOM_STALE_SECONDS": "1",
+}
+SECONDS = 30.0
+
+
+@dataclass(slots=True)
+class Ground:
+    """A data folder, the process that works on it, and a session for each story."""
+
+    folder: Path
+    settings: dict[str, str]
+    random: Random
+    process: subprocess.Popen[str] | None = None
+    problems: list[str] = field(default_factory=list)
+    kills: int = 0
+
+    def start(self) -> None:
+        own = QUICK | {"LOOM_DATA_DIR": str(self.folder)}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.crash.tool_process"],
+            cwd=ROOT,
+            env=clean_environment(own | self.settings),
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == "ready\n"
+
+    def kill(self) -> None:
+        if self.process is None:
+            return
+        self.process.kill()
+        self.process.communicate()
+        self.process = None
+        self.kills += 1
+
+    def pause(self) -> None:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
+
+    def new_session(self, policy: str) -> "Session":
+        from django.contrib.auth.models import User
+
+        from conversations.archive.sessions import create_session
+        from conversations.archive.workspaces import change_tool_rules, create_workspace
+
+        name = f"story-{uuid4().hex[:8]}"
+        root = self.folder / "workspaces" / name
+        root.mkdir(parents=True)
+        owner, _ = User.objects.get_or_create(username="ann")
+        workspace = create_workspace(root=root, name=name, owner=owner)
+        change_tool_rules(workspace, tool_policy=policy, allows_network=False)
+        workspace.refresh_from_db()
+        return create_session(workspace, owner=owner)
+
+    def say(self, session: "Session", directive: str) -> "Run":
+        """A message that waits for whichever process there is."""
+        from conversations.archive.messages import accept_message
+        from conversations.models import Run
+
+        accepted = accept_message(
+            session,
+            client_id=uuid4().hex,
+            text=f"[[wire: {directive}]]",
+            user_pk=session.owner_id,
+            max_queued=9,
+        )
+        return Run.objects.get(pk=accepted.run_pk)
+
+    def allow(self, session: "Session") -> None:
+        """Allow what waits, from this process, which is another one."""
+        from conversations.archive.tool_calls import decide_call
+
+        [call] = [call for call in calls_of(session) if call.state == "waiting_approval"]
+        decide_call(session, call=call.uuid, decision="once", user_pk=session.owner_id)
+
+    def wait(self, what: str, condition: Callable[[], Any]) -> None:
+        end = monotonic() + SECONDS
+        while not condition():
+            if monotonic() > end:
+                raise TimeoutError(what)
+            sleep(0.01)
+
+    def wait_state(self, run: "Run", *states: str) -> None:
+        def reached() -> bool:
+            run.refresh_from_db()
+            return run.state in states
+
+        self.wait(f"the run is {states}", reached)
+
+    def expect(self, what: str, found: Any, wanted: Any) -> None:
+        if found != wanted:
+            self.problems.append(f"{what}: {found!r} and not {wanted!r}")
+
+
+def calls_of(session: "Session") -> "list[ToolCall]":
+    from conversations.models import ToolCall
+
+    return list(ToolCall.objects.filter(session=session).order_by("pk"))
+
+
+def results_of(session: "Session") -> list[str]:
+    from conversations.models import Turn
+
+    turns = Turn.objects.filter(session=session, role="tool").order_by("number")
+    return list(turns.values_list("content", flat=True))
+
+
+def done_in(session: "Session") -> list[str]:
+    from tests.runtime.sample_tools import witness
+
+    return witness(Path(session.workspace.root))
+
+
+def until_asked(ground: Ground, session: "Session", run: "Run") -> None:
+    ground.wait_state(run, "waiting_approval")
+
+
+def while_a_tool_runs(ground: Ground) -> "Session":
+    session = ground.new_session("auto")
+    run = ground.say(session, "tool=work")
+    ground.wait("it begins", lambda: done_in(session))
+    ground.kill()
+    ground.start()
+    ground.wait_state(run, "interrupted")
+    ground.expect("done", done_in(session), ["begin "])
+    ground.expect("state", [call.state for call in calls_of(session)], ["interrupted"])
+    [result] = results_of(session)
+    ground.expect("words", result.partition(";")[0], "The server stopped while this ran")
+    return session
+
+
+def while_an_approval_waits(ground: Ground) -> "Session":
+    session = ground.new_session("ask")
+    run = ground.say(session, 'tool=add input={"line": "beans"}')
+    until_asked(ground, session, run)
+    for _ in range(2):
+        ground.kill()
+        ground.start()
+        sleep(0.5)
+        until_asked(ground, session, run)
+    ground.expect("nothing is done", done_in(session), [])
+    ground.allow(session)
+    ground.wait_state(run, "completed")
+    ground.expect("done", done_in(session), ["beans"])
+    return session
+
+
+def between_decision_and_execution(ground: Ground) -> "Session":
+    session = ground.new_session("ask")
+    run = ground.say(session, 'tool=add input={"line": "beans"}')
+    until_asked(ground, session, run)
+    ground.pause()
+    ground.allow(session)
+    ground.kill()
+    ground.expect("nothing is done", done_in(session), [])
+    ground.start()
+    ground.wait_state(run, "completed")
+    ground.expect("done", done_in(session), ["beans"])
+    return session
+
+
+def while_one_runs_and_one_waits(ground: Ground) -> "Session":
+    session = ground.new_session("ask")
+    reading = '{"name": "work", "input": {"effect": "reads"}}'
+    adding = '{"name": "add", "input": {"line": "beans"}}'
+    run = ground.say(session, f"tools=[{reading}, {adding}]")
+    ground.wait("it begins", lambda: done_in(session))
+    ground.kill()
+    ground.start()
+    until_asked(ground, session, run)
+    states = [call.state for call in calls_of(session)]
+    ground.expect("states", states, ["interrupted", "waiting_approval"])
+    ground.allow(session)
+    ground.wait_state(run, "completed")
+    ground.expect("done", done_in(session), ["begin ", "beans"])
+    return session
+
+
+def at_any_moment(ground: Ground) -> "Session":
+    session = ground.new_session("auto")
+    run = ground.say(session, 'rounds=40 tool=add input={"line": "beans"}')
+    ground.wait("it begins", lambda: done_in(session))
+    sleep(ground.random.uniform(0, 0.4))
+    ground.kill()
+    ground.start()
+    ground.wait_state(run, "completed", "interrupted")
+    states = [call.state for call in calls_of(session)]
+    completed, interrupted = states.count("completed"), states.count("interrupted")
+    ground.expect("all ended", completed + interrupted, len(states))
+    if not completed <= len(done_in(session)) <= completed + interrupted:
+        ground.problems.append(f"{len(done_in(session))} times done, {completed} completed")
+    return session
+
+
+STORIES = (
+    while_a_tool_runs,
+    while_an_approval_waits,
+    between_decision_and_execution,
+    while_one_runs_and_one_waits,
+)
+
+
+def problems_of(session: "Session") -> Iterator[str]:
+    """Every call ended once, with a turn and a row; the archive is whole."""
+    from conversations.archive.journal import get_chat_events
+    from conversations.archive.sessions import get_session
+    from conversations.archive.verify import verify_session
+    from conversations.domain.events import ToolCallCompleted, ToolCallStarted
+
+    payloads = [event.payload for event in get_chat_events(session, after_seq=0, limit=500)]
+    started = [p.call for p in payloads if isinstance(p, ToolCallStarted)]
+    completed = [p.call for p in payloads if isinstance(p, ToolCallCompleted)]
+    calls = calls_of(session)
+    if not sorted(started) == sorted(completed) == sorted(str(call.uuid) for call in calls):
+        yield "rows are not paired"
+    turns = {call.result_turn for call in calls}
+    if None in turns or len(turns) != len(calls) or len(calls) != len(results_of(session)):
+        yield "a call has no result of its own"
+    verified = verify_session(get_session(session.uuid))
+    if verified.problem:
+        yield verified.problem
+
+
+def play(ground: Ground, story: "Callable[[Ground], Session]") -> None:
+    try:
+        session = story(ground)
+    except TimeoutError as error:
+        ground.problems.append(f"{story.__name__}: never came to pass: {error}")
+        return
+    (Path(session.workspace.root) / "go").touch()
+    again = ground.say(session, "words=5")
+    ground.wait_state(again, "completed")  # the session goes on
+    ground.problems += [f"{story.__name__}: {problem}" for problem in problems_of(session)]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=None, help="to repeat a run's moments")
+    options = parser.parse_args()
+    folder = Path(mkdtemp(prefix="loom-crash-"))
+    with running_wire() as wire:
+        use_data(folder)
+        from django.core.management import call_command
+
+        call_command("migrate", verbosity=0)
+        ground = Ground(folder, wire.settings, Random(options.seed))
+        try:
+            ground.start()
+            for story in (*STORIES, *[at_any_moment] * options.rounds):
+                play(ground, story)
+        finally:
+            ground.kill()
+    print(f"{ground.kills - 1} kills, {len(ground.problems)} problems")
+    for problem in ground.problems:
+        print(problem)
+    if ground.problems:
+        print(f"The data is kept in {folder}.")
+        return 1
+    os.environ.pop("LOOM_DATA_DIR", None)
+    rmtree(folder)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

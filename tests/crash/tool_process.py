@@ -1,0 +1,24 @@
+"""A process with a runtime and the sample tools, to be killed: ``python -m`` this."""
+
+import asyncio
+import os
+
+import django
+
+
+async def work() -> None:
+    from conversations.runtime.engine import Runtime
+    from conversations.runtime.options import read_options
+    from tests.runtime.sample_tools import sample_tools
+
+    with sample_tools():
+        runtime = Runtime(read_options(supervise=True))
+        await runtime.start()
+        print("ready", flush=True)
+        await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    os.environ["DJANGO_SETTINGS_MODULE"] = "loomweb.settings"
+    django.setup()
+    asyncio.run(work())
