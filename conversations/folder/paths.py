@@ -18,6 +18,9 @@ from conversations.domain.errors import Rejected
 NAME_BYTES, PATH_BYTES = 255, 4096
 """Limits of Linux for one name and for a path."""
 
+LEVELS = 200
+"""Of folders below the workspace's: each is opened and, if need be, made."""
+
 SHOWN_CHARS = 300
 
 # Control characters, what changes the direction of text, what has no width, and what
@@ -63,6 +66,8 @@ def find_place(root: Path, path: str, *, follow_last: bool = True) -> Place:
         raise OutsideFolder(f"{shown(path)} lies outside of the workspace's folder.")
     below = os.path.relpath(real, real_root)
     place = Place(real_root, () if below == "." else tuple(below.split(os.sep)))
+    if len(place.parts) > LEVELS:
+        raise Rejected(f"{shown(path)} is too deep: it has more than {LEVELS} folders.")
     if is_private(real, real_root):
         raise OutsideFolder(f"{shown(path)} belongs to this server and is not to be touched.")
     return place
