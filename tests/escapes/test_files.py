@@ -48,18 +48,27 @@ def outside(tmp_path: Path, root: Path) -> Iterator[Path]:
     assert not [name for name in os.listdir(root) if name.startswith(".loom-")]
 
 
-def try_everything(use: Use, path: str) -> dict[str, ToolResult]:
-    """The path given to every tool, the ones that change something last."""
+SYSTEM = ("/etc", "//etc", "/proc", "/dev", "../../../", "~")
+
+
+def try_everything(use: Use, path: str, *, is_system: bool = False) -> dict[str, ToolResult]:
+    """The path given to every tool, the ones that change something last. Where it would
+    lead to the system's own files, changes are only planned."""
+
+    def change(tool: str, **arguments: Any) -> ToolResult:
+        result = (use.plan if is_system else use)(tool, **arguments)
+        return result if isinstance(result, ToolResult) else ToolResult(ok=True, output="planned")
+
     results = {
         "list_files": use("list_files", path=path, depth=2),
         "glob_files": use("glob_files", path=path, pattern="**"),
         "search_files": use("search_files", path=path, pattern=SECRET),
         "read_file": use("read_file", path=path),
-        "edit_file": use("edit_file", path=path, old_text=SECRET, new_text="changed"),
-        "write_file": use("write_file", path=path, content="changed"),
-        "move here": use("move_file", source="plain.txt", destination=path),
-        "move away": use("move_file", source=path, destination="stolen.txt"),
-        "delete_file": use("delete_file", path=path),
+        "edit_file": change("edit_file", path=path, old_text=SECRET, new_text="changed"),
+        "write_file": change("write_file", path=path, content="changed"),
+        "move here": change("move_file", source="plain.txt", destination=path),
+        "move away": change("move_file", source=path, destination="stolen.txt"),
+        "delete_file": change("delete_file", path=path),
     }
     for tool, result in results.items():
         assert SECRET not in result.output.replace(path, ""), tool
@@ -154,7 +163,9 @@ def test_no_path_leads_outside(use: Use, root: Path, outside: Path, name: str) -
     text, prepare, harmless = ATTEMPTS[name]
     prepare(root, outside)
     path = text.replace("{outside}", str(outside)).replace("{root}", str(root))
-    results = try_everything(use, path)
+    leads_to = [path, *(os.readlink(entry) for entry in root.iterdir() if entry.is_symlink())]
+    is_system = any(place == "/" or place.startswith(SYSTEM) for place in leads_to)
+    results = try_everything(use, path, is_system=is_system)
     went = {tool for tool, result in results.items() if result.ok}
     assert went <= harmless, {tool: results[tool].output for tool in went - harmless}
 
