@@ -2,16 +2,27 @@
 
 import io
 import json
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from threading import Thread
 from typing import Any
+from uuid import UUID
 
 import pytest
 from django.conf import settings
 from django.core.management import CommandError, call_command
+from django.db import connection
 
 from conversations.archive.sessions import archive_session, get_session
+from conversations.archive.tool_calls import decide_call
 from conversations.archive.turns import read_turns
 from conversations.archive.verify import verify_session
-from conversations.models import Compaction, Run, Session, Workspace
+from conversations.domain.errors import Conflict
+from conversations.models import Compaction, Run, Session, ToolCall, Workspace
+from tests.runtime.sample_tools import sample_tools, witness
+from tests.runtime.tool_stories import answers
+from tests.wire.server import WireThread
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -109,3 +120,55 @@ def test_what_cannot_be_sent_is_refused_with_the_reason(
     ):
         with pytest.raises(CommandError, match=reason):
             send(*arguments)
+
+
+@pytest.fixture
+def asks(monkeypatch: pytest.MonkeyPatch, wire: WireThread) -> Iterator[None]:
+    """A model that calls a tool which changes something."""
+    monkeypatch.setattr(settings.LOOM, "api_key", wire.key)
+    monkeypatch.setattr(settings.LOOM, "base_url", wire.url)
+    wire.enqueue(*answers(("add", {"line": "beans"})))
+    with sample_tools():
+        yield
+
+
+@pytest.mark.parametrize(("approve", "done"), [("all", ["beans"]), ("none", [])])
+def test_a_script_says_beforehand_what_becomes_of_calls_that_ask(
+    asks: None, session: Session, approve: str, done: list[str]
+) -> None:
+    printed = send("--session", str(session.uuid), "--approve", approve, "go")
+    assert printed.strip() == "I do it.\nDone."
+    assert witness(Path(session.workspace.root)) == done
+    call = ToolCall.objects.get()
+    assert (call.decision, call.decided_by) == ("once" if done else "deny", None)
+
+
+def test_a_call_that_waits_is_named_with_its_page(asks: None, session: Session) -> None:
+    out = _Deciding(session)
+    call_command("send", "--session", str(session.uuid), "--json", "go", stdout=out)
+    question = json.loads(out.getvalue().splitlines()[0])
+    assert (question["type"], question["summary"]) == ("approval", "Add to done.txt")
+    assert question["url"].endswith(f"/s/{session.uuid}/")
+    assert witness(Path(session.workspace.root)) == ["beans"]
+
+
+class _Deciding(io.StringIO):
+    """Somebody who reads the question and allows the call, in a thread of their own."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__()
+        self._session = session
+
+    def flush(self) -> None:
+        for line in self.getvalue().splitlines():
+            if '"type":"approval"' in line:
+                thread = Thread(target=self._allow, args=(json.loads(line)["call"],))
+                thread.start()
+                thread.join()
+
+    def _allow(self, call: str) -> None:
+        with suppress(Conflict):
+            decide_call(
+                self._session, call=UUID(call), decision="once", user_pk=self._session.owner_id
+            )
+        connection.close()

@@ -10,18 +10,23 @@ import os
 import sys
 from argparse import ArgumentParser
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 from uuid import UUID, uuid4
 
+from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError
 
 from conversations.archive.journal import StoredEvent
 from conversations.archive.runs import read_run_events, read_run_state
 from conversations.archive.sessions import create_session, get_or_create_by_key, get_session
+from conversations.archive.tool_calls import read_open_calls
 from conversations.archive.workspaces import get_workspace, owner_of
-from conversations.domain.errors import LoomError
+from conversations.domain.approvals import Asked
+from conversations.domain.errors import Conflict, LoomError
 from conversations.domain.events import (
+    APPROVAL_ASKED,
     AssistantText,
     Fallback,
     Info,
@@ -30,11 +35,14 @@ from conversations.domain.events import (
 )
 from conversations.domain.jsontext import dump_json, load_json
 from conversations.domain.runs import COMPLETED, FINAL_STATES
+from conversations.domain.tool_calls import DENY, ONCE
 from conversations.models import Session
 from conversations.runtime.engine import Runtime
 from conversations.runtime.options import read_options
 
 POLL_SECONDS = 0.15
+
+NOBODY_THERE = "Nobody is there to be asked; do without it."
 
 
 class Command(BaseCommand):
@@ -49,6 +57,11 @@ class Command(BaseCommand):
         )
         parser.add_argument("--json", action="store_true", help="One JSON object a row.")
         parser.add_argument("--stdin", action="store_true", help="One message a line.")
+        parser.add_argument(
+            "--approve",
+            choices=("all", "none"),
+            help="Allow, or deny, whatever call asks; else somebody answers on the page.",
+        )
         parser.add_argument("text", nargs="?")
 
     def handle(self, **options: Any) -> None:
@@ -80,7 +93,11 @@ class Command(BaseCommand):
                 accepted = await runtime.send(
                     session, client_id=uuid4().hex, text=text, user_pk=session.owner_id
                 )
+                attending = asyncio.create_task(
+                    self._attend(runtime, session, accepted.run_pk, options)
+                )
                 state = await _wait_for_end(runtime, session.pk, accepted.run_pk)
+                attending.cancel()
                 all_completed &= state == COMPLETED
                 events = await runtime.readers.read(read_run_events, accepted.run_pk)
                 self._print(session, events, as_json=options["json"])
@@ -88,6 +105,41 @@ class Command(BaseCommand):
         finally:
             await runtime.stop()
         return all_completed
+
+    async def _attend(
+        self, runtime: Runtime, session: Session, run_pk: int, options: dict[str, Any]
+    ) -> None:
+        """Say what waits for a person, and answer it if that was asked for."""
+        told: set[UUID] = set()
+        while True:
+            calls = await runtime.readers.read(read_open_calls, run_pk)
+            for call in calls:
+                if call.asked is None or call.decision or call.uuid in told:
+                    continue
+                told.add(call.uuid)
+                if options["approve"] is None:
+                    self._print_question(session, call.asked, as_json=options["json"])
+                    continue
+                allows = options["approve"] == "all"
+                with suppress(Conflict):  # somebody on the page was faster
+                    await runtime.decide_call(
+                        session,
+                        call=call.uuid,
+                        decision=ONCE if allows else DENY,
+                        user_pk=None,
+                        reason="" if allows else NOBODY_THERE,
+                    )
+            await asyncio.sleep(POLL_SECONDS)
+
+    def _print_question(self, session: Session, asked: Asked, *, as_json: bool) -> None:
+        loom = settings.LOOM
+        url = f"http://{loom.host}:{loom.port}/s/{session.uuid}/"
+        if as_json:
+            question = {"type": "approval", "session": str(session.uuid), "url": url}
+            self.stdout.write(dump_json(question | asked.as_data()))
+            self.stdout.flush()
+        else:
+            self.stderr.write(f"Waiting for approval: {asked.summary}. Answer at {url}")
 
     def _print(self, session: Session, events: list[StoredEvent], *, as_json: bool) -> None:
         for event in events:
@@ -104,7 +156,7 @@ class Command(BaseCommand):
         elif isinstance(payload, ToolCallCompleted):
             outcome = "failed" if payload.ok is False else "done"
             self.stderr.write(f"[{payload.name}: {outcome}]")
-        elif isinstance(payload, Info):
+        elif isinstance(payload, Info) and payload.code != APPROVAL_ASKED:
             self.stderr.write(f"[{payload.text}]")
 
 
