@@ -5,13 +5,23 @@ import socket
 from contextlib import suppress
 from typing import Any
 
+import daphne.server
 from autobahn.exception import Disconnected
+from daphne.http_protocol import HTTPFactory, WebRequest
 from daphne.server import Server
+from django.conf import settings
 from twisted.internet import defer, reactor
 from twisted.internet.interfaces import IPushProducer
 from zope.interface import implementer
 
 from conversations.runtime.current import current_runtime, stop_current_runtime
+
+TOO_LARGE_TEXT = b"This is larger than this server takes.\n"
+
+TOO_LARGE = (
+    b"HTTP/1.1 413 Content Too Large\r\nContent-Type: text/plain; charset=utf-8\r\n"
+    b"Content-Length: %d\r\nConnection: close\r\n\r\n%s"
+) % (len(TOO_LARGE_TEXT), TOO_LARGE_TEXT)
 
 MOST_WAITING = 1_000_000
 """Characters that may wait for a page which does not read before it is closed."""
@@ -48,6 +58,45 @@ class Outbound:
 
     def stopProducing(self) -> None:
         self._paused = False
+
+
+class LoomRequest(WebRequest):  # type: ignore[misc]
+    """Refuses a request that is too large before it is read, or as soon as it is."""
+
+    def gotLength(self, length: int | None) -> None:
+        self.received = 0
+        super().gotLength(length)
+        if length is not None and length > most_received():
+            self._refuse()
+
+    def handleContentChunk(self, data: bytes) -> None:
+        self.received += len(data)
+        if self.received > most_received():
+            self._refuse()
+        else:
+            super().handleContentChunk(data)
+
+    def _refuse(self) -> None:
+        """The connection ends: what the browser still sends is not taken."""
+        self.channel.transport.write(TOO_LARGE)
+        self.channel.transport.loseConnection()
+
+
+class LoomHTTPFactory(HTTPFactory):  # type: ignore[misc]
+    def buildProtocol(self, addr: Any) -> Any:
+        protocol = super().buildProtocol(addr)
+        protocol.requestFactory = LoomRequest
+        return protocol
+
+
+daphne.server.HTTPFactory = LoomHTTPFactory  # Daphne has no other way to choose it
+
+
+def most_received() -> int:
+    """Bytes of a request: a form with as many files as a message can have, and its text."""
+    loom = settings.LOOM
+    files: int = loom.max_attachments * (loom.max_attachment_bytes + 1_000)
+    return files + int(loom.max_frame_bytes) + 100_000
 
 
 class LoomServer(Server):  # type: ignore[misc]

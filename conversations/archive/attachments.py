@@ -12,7 +12,7 @@ from uuid import UUID
 from django.conf import settings
 from django.utils import timezone
 
-from conversations.domain.attachments import IMAGE, clean_name
+from conversations.domain.attachments import HIDDEN, IMAGE, clean_name
 from conversations.domain.errors import Conflict, NotFound, Rejected
 from conversations.domain.jsontext import load_json
 from conversations.domain.runs import QUEUED
@@ -20,6 +20,7 @@ from conversations.models import Attachment, Run
 
 from .blobs import put_blob
 from .contents import Content as Content
+from .contents import check_size as check_size
 from .contents import examine as examine
 
 KEPT_UNSENT = timedelta(days=1)
@@ -27,8 +28,6 @@ KEPT_UNSENT = timedelta(days=1)
 
 MAX_UNSENT = 100
 """Files of one person that wait in one session."""
-
-HIDDEN = "There is no such file, or it is not yours."
 
 
 def keep_attachment(

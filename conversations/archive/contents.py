@@ -82,19 +82,24 @@ class Content:
 def examine(data: bytes, name: str) -> Content:
     """Say what the content is. Raises Rejected (TooLarge for what is) with a sentence
     for a person. Takes up to some seconds of CPU: not on the writer's thread."""
-    limit = settings.LOOM.max_attachment_bytes
     if not data:
         raise Rejected(f"{name} is empty.", code="attachment_empty")
-    if len(data) > limit:
-        raise TooLarge(
-            f"{name} has {_megabytes(len(data))}; at most {_megabytes(limit)} can be attached.",
-            code="attachment_too_large",
-        )
+    check_size(len(data), name)
     if data.startswith(b"%PDF-"):
         return _examine_pdf(data, name)
     if _looks_like_image(data):
         return _examine_image(data, name)
     return _examine_text(data, name)
+
+
+def check_size(size: int, name: str) -> None:
+    """Raises TooLarge for more bytes than can be attached."""
+    limit = settings.LOOM.max_attachment_bytes
+    if size > limit:
+        raise TooLarge(
+            f"{name} has {_megabytes(size)}; at most {_megabytes(limit)} can be attached.",
+            code="attachment_too_large",
+        )
 
 
 def decode_text(data: bytes) -> str | None:

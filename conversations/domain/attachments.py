@@ -23,6 +23,9 @@ IMAGE_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
 ACCEPTED = "Images (PNG, JPEG, GIF, WebP), PDF and text can be attached."
 
+HIDDEN = "There is no such file, or it is not yours."
+"""The same words for what is not there and for what is somebody else's."""
+
 MAX_NAME = 255
 
 _UNSHOWABLE = re.compile(

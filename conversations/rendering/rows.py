@@ -16,6 +16,7 @@ from django.utils.safestring import mark_safe
 
 from conversations.domain import events
 from conversations.domain.events import Fallback, Payload
+from conversations.domain.text import storable
 
 from .figures import duration_text, number_text, size_text
 from .hidden import show_hidden
@@ -90,7 +91,7 @@ def _shortened(text: str, limit: int) -> tuple[str, int]:
 def _user_message(payload: events.UserMessage, place: Place) -> dict[str, Any]:
     text, left_out = _shortened(payload.text, LONG_TEXT)
     return {
-        "body_html": mark_safe(render_person_text(text)),
+        "body_html": mark_safe(render_person_text(text)) if text or not payload.attachments else "",
         "left_out": left_out,
         "files": [_file(file, place) for file in payload.attachments],
     }
@@ -126,8 +127,10 @@ def _file(file: Any, place: Place) -> dict[str, Any]:
         return {"name_html": show_hidden(str(file)[:255])}
     size = file.get("size")
     url = attachment_url(place.session, file.get("attachment") or file.get("uuid"))
+    name = str(file.get("name") or file.get("label") or "file")[:255]
     return {
-        "name_html": show_hidden(str(file.get("name") or file.get("label") or "file")[:255]),
+        "name": storable(name),
+        "name_html": show_hidden(name),
         "kind": str(file.get("kind") or "file"),
         "media_type": str(file.get("media_type") or "")[:127],
         "size": size_text(size) if isinstance(size, int) else "",

@@ -9,6 +9,7 @@ from conversations.archive.runs import ActiveRun
 from conversations.archive.window_marks import WindowMark
 from conversations.domain.jsontext import dump_json
 from conversations.domain.runs import IDLE, RUNNING
+from conversations.rendering.queue import render_queue
 from conversations.rendering.window import render_meter, render_window_line
 
 type Frame = dict[str, Any]
@@ -64,7 +65,8 @@ def queue_frame(waiting: Sequence[QueuedMessage]) -> Frame:
         | ({"attachments": m.attachments} if m.attachments else {})
         for m in waiting
     ]
-    return {"type": "queue", "items": items}
+    html = render_queue((m.run, m.text, m.attachments) for m in waiting)
+    return {"type": "queue", "items": items, "html": html}
 
 
 def window_frame(mark: WindowMark) -> Frame:

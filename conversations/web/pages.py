@@ -16,6 +16,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from conversations.archive import sessions as archive_sessions
 from conversations.archive import workspaces as archive_workspaces
+from conversations.archive.attachments import list_attachments
 from conversations.archive.compactions import require_compaction
 from conversations.archive.messages import queued_messages
 from conversations.archive.rewinds import is_rewound
@@ -28,7 +29,8 @@ from conversations.domain.cursors import parse_cursor
 from conversations.domain.errors import LoomError, NotFound, NotPermitted, Rejected
 from conversations.domain.runs import IDLE, QUEUED
 from conversations.domain.text import storable
-from conversations.models import Session, Workspace
+from conversations.models import Attachment, Session, Workspace
+from conversations.rendering.queue import render_queue
 from conversations.rendering.window import render_meter, render_window_line
 from conversations.runtime.choices import compact_at_end, list_models, recover_session
 from conversations.runtime.current import current_runtime
@@ -44,12 +46,14 @@ from .forms import (
     MemberForm,
     WorkspaceForm,
     WorkspaceSettingsForm,
+    check_attachment_ids,
     check_client_id,
     check_message_text,
 )
 from .hydration import hydrate
 from .session_list import read_session_list
 from .tool_rules import tool_rules_context
+from .uploads import FilesRefused, require_files
 
 EXAMPLES = (
     "What is in this workspace?",
@@ -290,6 +294,7 @@ def _chat(
     shows_replaced: bool = False,
     form_error: str = "",
     form_text: str = "",
+    form_files: Sequence[Attachment] = (),
     status: int = 200,
 ) -> HttpResponse:
     mark = window_mark_of(found)
@@ -324,7 +329,7 @@ def _chat(
         context["window"]["meter"] = render_meter(
             found.uuid, tokens=mark.tokens, limit=mark.limit, cost_microusd=mark.cost_microusd
         )
-        context |= {"form_error": form_error, "form_text": form_text}
+        context |= {"form_error": form_error, "form_text": form_text, "form_files": form_files}
     return render_page(request, "session.html", "rows", context, status=status)
 
 
@@ -354,7 +359,7 @@ def _chat_surroundings(request: HttpRequest, found: Session) -> dict[str, Any]:
             "text": run.note if run else "",
             "elapsed_ms": run.elapsed_ms if run else 0,
         },
-        "queue": [{"run": item.run, "text": storable(item.text)} for item in queue],
+        "queue": render_queue((item.run, item.text, item.attachments) for item in queue),
         "models": list_models(),
         "is_demo": not loom.api_key,
         "sidebar": read_session_list(found.workspace),
@@ -363,6 +368,8 @@ def _chat_surroundings(request: HttpRequest, found: Session) -> dict[str, Any]:
             "render_cap": loom.render_cap,
             "page_size": loom.page_size,
             "max_message_chars": loom.max_message_chars,
+            "max_attachments": loom.max_attachments,
+            "max_attachment_bytes": loom.max_attachment_bytes,
             "client_id": uuid4().hex,
         },
         "examples": EXAMPLES if found.next_seq == 1 and found.next_turn == 1 else (),
@@ -390,13 +397,23 @@ async def session_send(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
         return sign_in_first(uuid=uuid)
     found, access = await sync_to_async(get_session_for)(user, uuid, to=WRITE)
     text = request.POST.get("text", "")
+    attached: list[str] = []
     try:
         client_id = check_client_id(request.POST.get("client_id") or uuid4().hex)
-        message = check_message_text(text.replace("\r\n", "\n"))
+        attached += check_attachment_ids(request.POST.getlist("attachments"))
+        attached += await sync_to_async(require_files)(
+            found.pk, request.FILES.getlist("files"), user_pk=user.pk
+        )
+        message = check_message_text(text.replace("\r\n", "\n"), may_be_empty=bool(attached))
         runtime = await current_runtime()
-        await runtime.send(found, client_id=client_id, text=message, user_pk=user.pk)
+        await runtime.send(
+            found, client_id=client_id, text=message, user_pk=user.pk, attachments=attached
+        )
+    except FilesRefused as error:
+        attached += error.kept
+        return await sync_to_async(_refused)(request, found, access, text, error, attached)
     except LoomError as error:
-        return await sync_to_async(_refused)(request, found, access, text, error)
+        return await sync_to_async(_refused)(request, found, access, text, error, attached)
     return redirect("session", uuid=uuid)
 
 
@@ -435,8 +452,15 @@ async def session_undo_compaction(
 
 
 def _refused(
-    request: HttpRequest, found: Session, access: Access, text: str, error: LoomError
+    request: HttpRequest,
+    found: Session,
+    access: Access,
+    text: str,
+    error: LoomError,
+    attached: Sequence[str],
 ) -> HttpResponse:
+    """The chat with the message as it was: its text, and the files that can be sent."""
+    files, user_pk = list_attachments(found.pk, attached), person(request).pk
     page = hydrate(found, limit=settings.LOOM.page_size)
     return _chat(
         request,
@@ -445,6 +469,7 @@ def _refused(
         page,
         form_error=error.message,
         form_text=text,
+        form_files=[f for f in files if f.turn_number is None and f.added_by_id == user_pk],
         status=error.status,
     )
 

@@ -6,6 +6,7 @@ from django.urls import path, re_path
 from . import (
     accounts,
     approvals,
+    attachments,
     call_records,
     calls,
     health,
@@ -76,6 +77,26 @@ urlpatterns = [
         "s/<uuid:uuid>/runs/<uuid:run>/<int:ordinal>/request.json",
         calls.model_call_request,
         name="model_call_request",
+    ),
+    path(
+        "s/<uuid:uuid>/attachments/",
+        attachments.session_attachments,
+        name="session_attachments",
+    ),
+    path(
+        "s/<uuid:uuid>/attachments/<uuid:attachment>/",
+        attachments.attachment,
+        name="attachment",
+    ),
+    path(
+        "s/<uuid:uuid>/attachments/<uuid:attachment>/thumb/",
+        attachments.attachment_thumb,
+        name="attachment_thumb",
+    ),
+    path(
+        "s/<uuid:uuid>/attachments/<uuid:attachment>/remove/",
+        attachments.attachment_remove,
+        name="attachment_remove",
     ),
     path("s/<uuid:uuid>/send/", pages.session_send, name="session_send"),
     path("s/<uuid:uuid>/rename/", pages.session_rename, name="session_rename"),

@@ -119,13 +119,16 @@ const ACTIONS = {
   continue: (button, row, socket) => request(socket, button, { type: "continue" }),
   withdraw: (button, row, socket) => {
     const item = button.closest("li");
-    if (socket.send({ type: "withdraw", run: item.dataset.run })) putBack(find("span", item).textContent);
-    else refuse("Not connected. Try it again in a moment.");
+    if (!socket.send({ type: "withdraw", run: item.dataset.run })) return refuse("Not connected. Try it again in a moment.");
+    putBack(find("span", item).textContent);
+    if (item.dataset.files) import("./attach.js").then(({ put }) => put(item.dataset.files.split(" ")));
   },
   unfold: (button, row) => {
     row.classList.remove("folding");
     button.remove();
   },
+  attach: () => import("./attach.js").then(({ choose }) => choose()),
+  view: (link) => import("./view.js").then(({ view }) => view(link)),
   group: toggleGroup,
   approve: inCalls("approve"),
   deny: inCalls("deny"),

@@ -1,6 +1,6 @@
 // The chat: frames go from the socket to the modules, a batch per animation frame.
-import { announce, byId, find, findAll, fromTemplate } from "./dom.js";
-import { acknowledged, giveBack, refuse, settleMessage, showQueue, startComposer } from "./composer.js";
+import { announce, byId, find, findAll, fromTemplate, parseHtml } from "./dom.js";
+import { acknowledged, giveBack, refuse, settleMessage, startComposer } from "./composer.js";
 import { Socket } from "./socket.js";
 import { addRows, afterFrames, allowGap, cursor, follow, lacksNewer, replaceRows, start } from "./transcript.js";
 
@@ -93,7 +93,7 @@ const FRAMES = {
   draft: writeDraft,
   call: (frame) => import("./calls.js").then(({ show }) => show(frame) || sync()),
   state: showState,
-  queue: ({ items }) => showQueue(items),
+  queue: ({ html }) => byId("queue").replaceChildren(...parseHtml(html)),
   rewound: (frame) => {
     clearDraft();
     dataset.rewinds = Number(dataset.rewinds) + 1;

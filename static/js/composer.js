@@ -9,6 +9,7 @@ const field = byId("message");
 const DRAFT = `loom:draft:${session}`;
 const PENDING = `loom:pending:${session}`;
 const pending = new Map(recall(PENDING));
+const withFiles = (use) => import("./attach.js").then(use);
 
 const keepText = () => keep(DRAFT, field.value);
 const keepPending = () => keep(PENDING, pending.size && [...pending]);
@@ -29,7 +30,7 @@ function setText(text) {
 
 /** Stand-ins for messages that are not confirmed. */
 function drawPending() {
-  for (const [id, text] of pending) {
+  for (const [id, [text]] of pending) {
     if (standIn(id)) continue;
     const row = fromTemplate("draft-message");
     row.dataset.clientId = id;
@@ -51,34 +52,28 @@ export const acknowledged = ({ client_id: id, seq, queued }) => confirm(id, queu
 
 export const putBack = (text) => setText(`${text}\n\n${field.value}`.trim());
 
-/** Refused: the text goes back. */
+/** Refused: it goes back. */
 export function giveBack(id) {
-  const text = pending.get(id);
+  const [text, files] = pending.get(id) ?? [];
   confirm(id, true);
   if (text) putBack(text);
-}
-
-export function showQueue(items) {
-  byId("queue").replaceChildren(...items.map(({ run, text }) => {
-    const item = fromTemplate("queued");
-    item.dataset.run = run;
-    find("span", item).textContent = text;
-    return item;
-  }));
+  if (files) withFiles(({ put }) => put(files));
 }
 
 export function startComposer(socket) {
-  const post = ([id, text]) => socket.send({ type: "send", client_id: id, text });
+  const post = ([id, [text, files]]) => socket.send({ type: "send", client_id: id, text, attachments: files });
   setTimeout(drawPending, 1500); // after a reload most are confirmed by then
 
   function send() {
     const text = field.value.trimEnd();
     const excess = [...text].length - (form.dataset.max || Infinity); // as the server counts
     if (excess > 0) return refuse(`The message is ${excess} characters too long. At most ${form.dataset.max} fit.`);
+    const files = form.takeFiles?.() ?? []; // attach.js adds it
+    if (form.waits) return;
     refuse();
     setText("");
-    if (!text) return;
-    const message = [newId(), text];
+    if (!text && !files[0]) return;
+    const message = [newId(), [text, files]];
     pending.set(...message);
     keepPending();
     drawPending();
@@ -87,7 +82,6 @@ export function startComposer(socket) {
   }
 
   if (form) {
-    form.noValidate = true;
     field.value ||= recall(DRAFT) ?? "";
     field.addEventListener("input", keepText);
     form.addEventListener("submit", (event) => {
@@ -99,6 +93,14 @@ export function startComposer(socket) {
       if (matchMedia("(pointer: coarse)").matches) return;
       event.preventDefault();
       send();
+    });
+    if (recall(`loom:files:${session}`)) withFiles();
+    for (const kind of ["paste", "dragover", "drop"]) byId("main").addEventListener(kind, (event) => {
+      const { files, types } = event.clipboardData ?? event.dataTransfer;
+      if (!types.includes("Files") || types.includes("text/plain")) return;
+      event.preventDefault();
+      const list = [...files];
+      withFiles(({ take }) => take(kind, list));
     });
     for (const example of findAll("[data-example]")) example.onclick = () => setText(example.textContent);
     if (matchMedia("(pointer: fine)").matches && !target) field.focus();

@@ -494,7 +494,8 @@ def test_a_picture_is_a_thumbnail_that_leads_to_it() -> None:
         )
     )
     url = f"/s/{SESSION}/attachments/{CALL}/"
-    assert f'<a href="{url}"><img src="{url}thumb/" alt="" loading="lazy"></a>' in html
+    link = f'<a href="{url}" data-action="view" title="plan.png">'
+    assert f'{link}<img src="{url}thumb/" alt="plan.png" loading="lazy"></a>' in html
     assert "<small>image/png</small><small>20 KB</small>" in html
     assert "<img" not in render(ContentIndicator(label="plan.png", kind="image"))
     message = UserMessage(

@@ -16,8 +16,10 @@ from django.urls import URLPattern, URLResolver, get_resolver, reverse
 from django.utils import timezone
 
 from conversations.archive.accounts import create_sign_in_link
+from conversations.archive.attachments import keep_attachment
 from conversations.archive.messages import accept_message
 from conversations.models import ModelCall, Run, Session, ToolCall, Workspace
+from tests.archive.files import image_bytes
 
 from .conftest import ROLES, MakePerson, browser_of, say
 from .sockets import open_socket
@@ -93,6 +95,10 @@ TABLE: dict[str, Row] = {
     "model_call_request": Row(get=readers(200), post=signed_in(405)),
     "session_window": Row(get=readers(200), post=signed_in(405)),
     "session_find": Row(get=readers(200), post=signed_in(405)),
+    "session_attachments": Row(get=readers(200), post=writers(400)),  # no file
+    "attachment": Row(get=readers(200), post=signed_in(405)),
+    "attachment_thumb": Row(get=readers(200), post=signed_in(405)),
+    "attachment_remove": Row(get=REFUSED, post=writers(409)),  # it is sent
     "session_send": Row(get=REFUSED, post=writers(400)),  # nothing to send
     "session_rename": Row(get=REFUSED, post=writers(302), data={"title": "Beans"}),
     "session_pin": Row(get=REFUSED, post=writers(302)),
@@ -164,7 +170,11 @@ def addresses(workspace: Workspace, session: Session) -> dict[str, str]:
         turn_number=2,
         created_at=timezone.now(),
     )
+    attachment = keep_attachment(
+        session.pk, data=image_bytes(), name="bed.png", user_pk=None, turn=1
+    )
     values = {
+        "attachment": attachment.uuid,
         "run": run.uuid,
         "call": call.uuid,
         "ordinal": 0,

@@ -1,0 +1,196 @@
+// Files of the next message: chosen, pasted or dropped, uploaded at once, kept by uuid
+// until they are sent. Loaded with the first use.
+import { announce, byId, create, find, findAll, keep, recall } from "./dom.js";
+import { loadStyle } from "./view.js";
+
+const { session, url } = byId("transcript").dataset;
+const KEY = `loom:files:${session}`;
+const form = byId("composer");
+const main = byId("main");
+const token = () => find("[name=csrfmiddlewaretoken]", form).value;
+const at = (uuid, rest = "") => `${url}attachments/${uuid ? `${uuid}/` : ""}${rest}`;
+const UPLOADS = 3;
+
+/** In the order of the tray. A file has a uuid when it is there, a reason when not. */
+const items = new Map();
+const tray = create("ul", { id: "tray", className: "tray", ariaLabel: "Attached files" });
+const veil = create("div", { className: "veil", hidden: true });
+veil.append(create("p", { textContent: "Drop files to attach them" }));
+form.prepend(tray);
+main.append(veil);
+loadStyle();
+
+function refuse(text = "") {
+  const box = byId("refused");
+  box.hidden = !text;
+  box.textContent = text;
+}
+
+const isUnderWay = (item) => !item.uuid && !item.reason;
+const remember = () => {
+  const uuids = [...items.values()].flatMap(({ uuid }) => uuid ?? []);
+  keep(KEY, uuids[0] && uuids);
+};
+
+function sizeText(bytes) {
+  if (bytes < 1000) return `${bytes} bytes`;
+  return bytes < 1e6 ? `${Math.round(bytes / 1000)} KB` : `${(bytes / 1e6).toFixed(1)} MB`;
+}
+
+function icon(name) {
+  const text = `<svg class="icon" aria-hidden="true"><use href="${find("#send use").getAttribute("href").replace("#up", `#${name}`)}"></use></svg>`;
+  return create("template", { innerHTML: text }).content.firstChild;
+}
+
+function button(name, label, act) {
+  const made = create("button", { type: "button", className: "ghost", ariaLabel: label, title: label });
+  made.append(icon(name));
+  made.addEventListener("click", act);
+  return made;
+}
+
+function draw(element, item) {
+  const words = create("div", { className: "words" });
+  words.append(create("b", { textContent: item.name, title: item.name }));
+  if (item.reason) words.append(create("p", { className: "error", textContent: item.reason }));
+  else if (item.uuid) words.append(create("small", { textContent: sizeText(item.size) }));
+  else words.append(item.bar ??= create("progress", { max: 1, value: 0, ariaLabel: `Uploading ${item.name}` }));
+  const picture = item.kind === "image" && item.uuid
+    ? create("img", { src: at(item.uuid, "thumb/"), alt: "" })
+    : icon("file");
+  const again = item.isLost ? [button("again", `Try ${item.name} again`, () => retry(element, item))] : [];
+  element.replaceChildren(picture, words, ...again, button("close", `Remove ${item.name}`, () => remove(element)));
+  element.classList.toggle("failed", Boolean(item.reason));
+}
+
+function show(item) {
+  const element = create("li", {});
+  items.set(element, item);
+  draw(element, item);
+  tray.append(element);
+  return element;
+}
+
+function settle(element, changes) {
+  if (!items.has(element)) { // taken back meanwhile
+    if (changes.uuid) takeBack(changes.uuid);
+    return;
+  }
+  const item = Object.assign(items.get(element), changes);
+  draw(element, item);
+  remember();
+  announce(item.reason ?? `${item.name} is attached`);
+  if (![...items.values()].some(isUnderWay)) refuse();
+  startWaiting();
+}
+
+const fail = (element, reason, isLost = false) => settle(element, { reason, isLost });
+
+function retry(element, item) {
+  Object.assign(item, { reason: undefined, isLost: false, bar: undefined, request: undefined });
+  draw(element, item);
+  startWaiting();
+}
+
+function takeBack(uuid) {
+  fetch(at(uuid, "remove/"), { method: "POST", headers: { "X-CSRFToken": token() } }).catch(() => {});
+}
+
+function remove(element) {
+  const { uuid, request, name } = items.get(element);
+  const next = element.nextElementSibling ?? element.previousElementSibling;
+  items.delete(element);
+  element.remove();
+  request?.abort();
+  if (uuid) takeBack(uuid);
+  remember();
+  announce(`${name} is removed`);
+  (next ? find("button:last-child", next) : byId("message")).focus();
+  startWaiting();
+}
+
+function upload(element, item) {
+  const request = item.request = new XMLHttpRequest();
+  const data = new FormData();
+  data.append("files", item.file, item.name);
+  request.upload.onprogress = ({ loaded, total }) => { item.bar.value = loaded / total; };
+  request.onerror = () => fail(element, `${item.name} did not arrive. The connection was lost.`, true);
+  request.onload = () => {
+    let answer;
+    try { answer = JSON.parse(request.response).files[0]; } catch { /* a page: signed out, or refused */ }
+    if (answer?.attachment) settle(element, answer.attachment);
+    else if (answer) fail(element, answer.reason);
+    else if (request.status === 413) fail(element, `${item.name} is too large for this server.`);
+    else fail(element, `${item.name} was not taken. Sign in again in another tab, and try it again.`, true);
+  };
+  request.open("POST", at(""));
+  request.setRequestHeader("X-CSRFToken", token());
+  request.send(data);
+}
+
+/** A few at a time. */
+function startWaiting() {
+  const under = [...items].filter(([, item]) => isUnderWay(item));
+  const free = UPLOADS - under.filter(([, item]) => item.request).length;
+  under.filter(([, item]) => !item.request).slice(0, Math.max(0, free)).forEach((pair) => upload(...pair));
+}
+
+export function add(files) {
+  const { files: most, bytes } = form.dataset;
+  for (const file of files) {
+    const name = file.name || "file";
+    const element = show({ file, name, size: file.size });
+    const count = [...items.values()].filter((item) => !item.reason).length;
+    if (count > most) fail(element, `${name} was left out: at most ${most} files go with one message.`);
+    else if (file.size > bytes) {
+      fail(element, `${name} has ${sizeText(file.size)}; at most ${sizeText(Number(bytes))} can be attached.`);
+    }
+  }
+  startWaiting();
+  byId("message").focus();
+}
+
+/** Files that are on the server already. */
+export async function put(uuids) {
+  if (!uuids[0]) return;
+  const known = new Set([...items.values()].map(({ uuid }) => uuid));
+  const query = uuids.map((uuid) => `uuid=${uuid}`).join("&");
+  const response = await fetch(`${at("")}?${query}`).catch(() => null);
+  if (!response?.ok) return;
+  for (const file of (await response.json()).files) if (!known.has(file.uuid)) show(file);
+  remember();
+}
+
+export function choose() {
+  const field = create("input", { type: "file", multiple: true });
+  field.addEventListener("change", () => add(field.files));
+  field.click();
+}
+
+let hiding = 0;
+/** While files are dragged over the page, this comes again and again. */
+function hover() {
+  veil.hidden = false;
+  clearTimeout(hiding);
+  hiding = setTimeout(() => { veil.hidden = true; }, 500);
+}
+
+export function take(kind, files) {
+  if (kind === "dragover") return hover();
+  veil.hidden = true;
+  add(files);
+}
+
+/** For composer.js: the uuids, and whether the message has to wait for more. */
+form.takeFiles = () => {
+  form.waits = [...items.values()].some(isUnderWay);
+  if (form.waits) return refuse("A file is on its way still. Send the message when it is there.");
+  const uuids = [...items.values()].flatMap(({ uuid }) => uuid ?? []);
+  items.clear();
+  tray.replaceChildren();
+  remember();
+  return uuids;
+};
+
+put(recall(KEY) ?? []);
+for (const box of findAll("[name=attachments]:checked", form)) put([box.value]);

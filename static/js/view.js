@@ -1,0 +1,33 @@
+// An attachment of a row: an image large, above the page; anything else is saved.
+// Loaded with the first use.
+import { byId, create, find } from "./dom.js";
+
+export function loadStyle() {
+  const { filesStyle } = byId("transcript").dataset;
+  if (!find(`link[href="${filesStyle}"]`)) document.head.append(create("link", { rel: "stylesheet", href: filesStyle }));
+}
+
+export function view(link) {
+  const small = find("img", link);
+  if (!small) return location.assign(link.href);
+  loadStyle();
+  const dialog = create("dialog", { className: "viewer", ariaLabel: link.title });
+  const bar = create("div", { className: "line" });
+  const close = create("button", { type: "button", className: "btn", textContent: "Close", autofocus: true });
+  const image = create("img", { src: link.href, alt: small.alt });
+  bar.append(
+    create("b", { textContent: link.title }),
+    create("a", { className: "btn", href: link.href, download: link.title, textContent: "Download" }),
+    close,
+  );
+  dialog.append(bar, image);
+  const end = () => dialog.close();
+  close.addEventListener("click", end);
+  image.addEventListener("click", end);
+  dialog.addEventListener("close", () => {
+    dialog.remove();
+    link.focus();
+  });
+  document.body.append(dialog);
+  dialog.showModal();
+}

@@ -1,0 +1,252 @@
+"""Files of a message, as a person attaches them: pasted, dropped, chosen."""
+
+import base64
+import re
+import socket
+from collections.abc import Callable
+from io import BytesIO
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from PIL import Image
+from playwright.sync_api import BrowserContext, Locator, Page, expect
+
+from tests.archive import files
+from tests.wire.scenario import Scenario
+from tests.wire.server import WireThread
+
+from .conftest import NARROW, Chat, Server, take_picture
+from .test_pages import violations, violations_light_and_dark
+
+HAND_OVER = """
+([kind, name, type, data]) => {
+  const bytes = Uint8Array.from(atob(data), (letter) => letter.charCodeAt(0));
+  const transfer = new DataTransfer();
+  transfer.items.add(new File([bytes], name, { type }));
+  const Kind = kind === "paste" ? ClipboardEvent : DragEvent;
+  const event = new Kind(kind, {
+    clipboardData: transfer, dataTransfer: transfer, bubbles: true, cancelable: true,
+  });
+  document.querySelector("#message, #main").dispatchEvent(event);
+  return event.defaultPrevented;
+}
+"""
+
+
+def picture(width: int = 900, height: int = 600) -> bytes:
+    file = BytesIO()
+    Image.radial_gradient("L").resize((width, height)).convert("RGB").save(file, "PNG")
+    return file.getvalue()
+
+
+def hand_over(page: Page, kind: str, name: str, data: bytes, media_type: str = "") -> bool:
+    text = base64.b64encode(data).decode()
+    return bool(page.evaluate(HAND_OVER, [kind, name, media_type, text]))
+
+
+def choose(page: Page, *chosen: tuple[str, bytes]) -> None:
+    with page.expect_file_chooser() as chooser:
+        page.get_by_role("button", name="Attach files").click()
+    chooser.value.set_files(
+        [{"name": name, "mimeType": "", "buffer": data} for name, data in chosen]
+    )
+
+
+def tray(page: Page) -> Locator:
+    return page.get_by_role("list", name="Attached files").get_by_role("listitem")
+
+
+def there(page: Page, count: int) -> None:
+    """Wait until so many files are on the server."""
+    expect(tray(page)).to_have_count(count)
+    expect(tray(page).get_by_role("progressbar")).to_have_count(0)
+
+
+def sent_kinds(wire: WireThread) -> list[str]:
+    return [block["type"] for block in wire.requests[-1]["messages"][0]["content"]]
+
+
+def test_files_are_pasted_dropped_chosen_and_sent(chat: Chat, wire: WireThread) -> None:
+    page = chat.page
+    assert hand_over(page, "paste", "image.png", picture(), "image/png")
+    there(page, 1)
+    assert hand_over(page, "dragover", "b.pdf", files.pdf_bytes())
+    expect(page.get_by_text("Drop files to attach them")).to_be_visible()
+    take_picture(page, "attachments-drop")
+    assert hand_over(page, "drop", "b.pdf", files.pdf_bytes())
+    expect(page.get_by_text("Drop files to attach them")).to_be_hidden()
+    there(page, 2)
+    choose(page, ("notes.txt", b"Beans in May."), ("tall.jpg", files.image_bytes("JPEG", (30, 90))))
+    there(page, 4)
+    choose(page, ("program.exe", b"MZ\x00\x01"), ("empty.txt", b""))
+    expect(tray(page).get_by_text("program.exe is none of what can be sent.")).to_be_visible()
+    expect(tray(page).get_by_text("empty.txt is empty.")).to_be_visible()
+    assert violations_light_and_dark(page, "attachments-tray") == []
+    chat.ask("What is in these?")
+    expect(page.get_by_role("list", name="Attached files")).to_be_empty()
+    assert sent_kinds(wire)[:6] == ["text", "image", "document", "document", "text", "image"]
+    row = page.locator('[data-event-type="user_message"]')
+    expect(row.get_by_role("img")).to_have_count(2)
+    sizes = row.locator("img").evaluate_all("all => all.map((one) => one.naturalWidth)")
+    assert sizes == [320, 30]
+    assert violations_light_and_dark(page, "attachments-row") == []
+    live = chat.rows_html()
+    page.reload()
+    chat.wait_connected()
+    assert chat.rows_html() == live
+    expect(tray(page)).to_have_count(0)
+
+
+def test_an_image_is_shown_large_and_a_document_is_saved(chat: Chat) -> None:
+    page = chat.page
+    choose(page, ("sun.png", picture()), ("b.pdf", files.pdf_bytes()))
+    there(page, 2)
+    chat.ask("look")
+    page.get_by_role("link", name="sun.png").click()
+    dialog = page.get_by_role("dialog", name="sun.png")
+    expect(dialog.get_by_role("img")).to_be_visible()
+    page.wait_for_function("document.querySelector('.viewer img').naturalWidth === 900")
+    take_picture(page, "attachments-view")
+    assert violations(page) == []
+    with page.expect_download() as download:
+        dialog.get_by_role("link", name="Download").click()
+    assert download.value.suggested_filename == "sun.png"
+    page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+    expect(page.get_by_role("link", name="sun.png")).to_be_focused()
+    with page.expect_download() as download:
+        page.get_by_role("link", name="b.pdf").click()
+    assert download.value.suggested_filename == "b.pdf"
+
+
+def test_files_survive_a_reload_and_are_removed_by_keyboard(chat: Chat, wire: WireThread) -> None:
+    page = chat.page
+    choose(page, ("one.txt", b"one"), ("two.txt", b"two"))
+    there(page, 2)
+    page.reload()
+    chat.wait_connected()
+    there(page, 2)
+    page.get_by_role("button", name="Remove one.txt").press("Enter")
+    there(page, 1)
+    expect(page.get_by_role("button", name="Remove two.txt")).to_be_focused()
+    page.get_by_role("button", name="Remove two.txt").press("Enter")
+    expect(chat.message).to_be_focused()
+    page.reload()
+    chat.wait_connected()
+    expect(tray(page)).to_have_count(0)
+
+
+def test_a_message_of_files_only_and_one_that_waits(chat: Chat, wire: WireThread) -> None:
+    page = chat.page
+    choose(page, ("sun.png", picture(60, 40)))
+    there(page, 1)
+    wire.enqueue(Scenario(text="slow", first_delay=3), Scenario(text="then"))
+    page.get_by_role("button", name="Send").click()
+    expect(page.locator('[data-event-type="user_message"] img')).to_be_visible()
+    choose(page, ("later.txt", b"later"))
+    there(page, 1)
+    chat.send("and this")
+    queue = page.get_by_role("list", name="Queued messages")
+    expect(queue).to_contain_text("and this")
+    expect(queue).to_contain_text("later.txt")
+    queue.get_by_role("button", name="Withdraw").click()
+    expect(chat.message).to_have_value("and this")
+    there(page, 1)
+    chat.message.press("Enter")
+    expect(queue).to_contain_text("later.txt")
+    chat.wait_idle()
+    expect(page.locator('[data-event-type="user_message"]')).to_have_count(2)
+    assert wire.requests[-1]["messages"][-1]["content"][0]["title"] == "later.txt"
+
+
+def test_what_is_too_large_or_too_much_says_so_at_once(chat: Chat) -> None:
+    page = chat.page
+    choose(page, ("big.txt", b"x" * 10_000_001))
+    expect(
+        tray(page).get_by_text("big.txt has 10.0 MB; at most 10.0 MB can be attached.")
+    ).to_be_visible()
+    page.get_by_role("button", name="Remove big.txt").click()
+    choose(page, *[(f"{number}.txt", b"words") for number in range(11)])
+    expect(tray(page).get_by_text("10.txt was left out: at most 10 files")).to_be_visible()
+    expect(tray(page).get_by_text("5 bytes")).to_have_count(10)
+
+
+@pytest.mark.noisy
+def test_an_upload_that_is_lost_is_tried_again(chat: Chat) -> None:
+    page = chat.page
+    page.route("**/attachments/", lambda route: route.abort())
+    choose(page, ("a.txt", b"words"))
+    expect(tray(page).get_by_text("a.txt did not arrive.")).to_be_visible()
+    page.unroute("**/attachments/")
+    page.get_by_role("button", name="Try a.txt again").click()
+    expect(tray(page).get_by_text("5 bytes")).to_be_visible()
+
+
+def test_nothing_moves_out_of_place_on_a_narrow_page(
+    open_chat: Callable[..., Chat], wire: WireThread
+) -> None:
+    chat = open_chat(viewport=NARROW).new()
+    page = chat.page
+    long_name = f"{'a-rather-long-name-' * 6}.png"
+    choose(page, (long_name, picture()), ("b.pdf", files.pdf_bytes()), ("x.exe", b"\x00\x01"))
+    expect(tray(page).get_by_text("x.exe is none of")).to_be_visible()
+    there(page, 3)
+    take_picture(page, "attachments-narrow-tray")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    chat.ask("look")
+    take_picture(page, "attachments-narrow-row")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    assert page.evaluate("document.querySelector('#transcript').scrollWidth") <= 360
+
+
+def test_a_form_without_javascript_takes_files(
+    server: Server, chat: Chat, open_context: Callable[..., BrowserContext], wire: WireThread
+) -> None:
+    page = open_context(java_script_enabled=False).new_page()
+    page.goto(f"{server.url}/s/{chat.uuid}/")
+    field = page.locator("#files")
+    expect(field).to_have_accessible_name("Attach files")
+    field.set_input_files(
+        [
+            {"name": "good.txt", "mimeType": "text/plain", "buffer": b"words"},
+            {"name": "bad.bin", "mimeType": "text/plain", "buffer": b"\x00\x01"},
+        ]
+    )
+    page.get_by_role("textbox", name="Message").fill("look")
+    page.get_by_role("button", name="Send").click()
+    expect(page.get_by_role("alert")).to_contain_text("bad.bin is none of what can be sent.")
+    expect(page.get_by_role("checkbox", name="good.txt")).to_be_checked()
+    expect(page.get_by_role("textbox", name="Message")).to_have_value("look")
+    page.get_by_role("button", name="Send").click()
+    expect(page.get_by_role("link", name="good.txt")).to_be_visible()
+    chat.wait_idle()
+    assert wire.requests[-1]["messages"][0]["content"][0]["title"] == "good.txt"
+
+
+def test_a_request_of_gigabytes_is_refused_before_it_is_read(server: Server) -> None:
+    where = urlsplit(server.url)
+    assert where.hostname is not None
+    assert where.port is not None
+    for length in (b"Content-Length: 5000000000", b"Transfer-Encoding: chunked"):
+        with socket.create_connection((where.hostname, where.port), timeout=20) as line:
+            line.sendall(b"POST /s/x/ HTTP/1.1\r\nHost: localhost\r\n" + length + b"\r\n\r\n")
+            answer = read_answer(line, chunked=b"chunked" in length)
+        assert re.match(rb"HTTP/1\.1 413 ", answer), answer
+        assert b"larger than this server takes" in answer
+
+
+def read_answer(line: Any, *, chunked: bool) -> bytes:
+    block = b"x" * 4_000_000
+    answer = b""
+    try:
+        for _ in range(40 if chunked else 0):
+            line.sendall(b"%x\r\n" % len(block) + block + b"\r\n")
+    except OSError:
+        pass
+    try:
+        while more := line.recv(65_536):
+            answer += more
+    except OSError:
+        pass
+    return answer
