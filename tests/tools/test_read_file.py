@@ -1,12 +1,18 @@
 """``read_file``: lines with numbers, where to go on, and what is no text."""
 
+import base64
+import json
 from pathlib import Path
 
 import pytest
 
-from conversations.models import Attachment
+from conversations.models import Attachment, Session
+from conversations.runtime.engine import Runtime
 from tests.archive.files import image_bytes
+from tests.runtime.conftest import ask
 from tests.tools.using import Use, root, use
+from tests.wire.scenario import Scenario, ToolCall
+from tests.wire.server import WireThread
 
 __all__ = ["root", "use"]
 
@@ -86,3 +92,18 @@ def test_bad_arguments_are_told(use: Use, arguments: dict[str, object]) -> None:
     result = use("read_file", **arguments)
     assert not result.ok
     assert "must be a" in result.output
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_the_model_is_sent_the_image(
+    runtime: Runtime, wire: WireThread, garden: Session, tmp_path: Path
+) -> None:
+    (tmp_path / "rose.png").write_bytes(image_bytes())
+    call = ToolCall(name="read_file", input={"path": "rose.png"})
+    wire.enqueue(Scenario(tools=(call,)), Scenario(text="A rose."))
+    await ask(runtime, garden, "What is in rose.png?")
+    content = wire.requests[-1]["messages"][-1]["content"]
+    text = json.dumps(content)
+    assert "rose.png is shown below" in text
+    assert base64.b64encode(image_bytes()).decode() in text
+    assert '"media_type": "image/png"' in text
