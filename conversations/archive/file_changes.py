@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 from django.db import transaction
@@ -141,24 +142,50 @@ class Scope:
 def read_changes(session_pk: int, scope: Scope) -> list[StoredChange]:
     """The changes in the order in which they were made. Those of reverts only where one
     is asked for. Raises NotFound for what the session does not have."""
-    rows = _rows_of(session_pk, scope).select_related("run", "call", "revert", "reverted_by")
-    return [
-        StoredChange(
-            pk=row.pk,
-            path=real_path(row.path),
-            before=state_before(row),
-            after=state_after(row),
-            started_at=(row.call.started_at if row.call else None) or row.created_at,
-            is_done=row.done_at is not None,
-            run=row.run.uuid if row.run else None,
-            call=row.call.uuid if row.call else None,
-            call_name=row.call.name if row.call else "",
-            turn=row.call.turn_number if row.call else None,
-            revert=row.revert.uuid if row.revert else None,
-            reverted_by=row.reverted_by.uuid if row.reverted_by else None,
+    rows = (
+        _rows_of(session_pk, scope)
+        .order_by("pk")
+        .values(
+            "pk",
+            "path",
+            "before",
+            "before_mode",
+            "before_size",
+            "after",
+            "after_mode",
+            "after_size",
+            "has_copy",
+            "created_at",
+            "done_at",
+            "run__uuid",
+            "call__uuid",
+            "call__name",
+            "call__turn_number",
+            "call__started_at",
+            "revert__uuid",
+            "reverted_by__uuid",
         )
-        for row in rows.order_by("pk")
-    ]
+    )
+    return [_stored_change(row) for row in rows.iterator()]
+
+
+def _stored_change(row: Any) -> StoredChange:
+    return StoredChange(
+        pk=row["pk"],
+        path=real_path(row["path"]),
+        before=_state(
+            row["before"], row["before_mode"], row["before_size"], has_copy=row["has_copy"]
+        ),
+        after=_state(row["after"], row["after_mode"], row["after_size"]),
+        started_at=row["call__started_at"] or row["created_at"],
+        is_done=row["done_at"] is not None,
+        run=row["run__uuid"],
+        call=row["call__uuid"],
+        call_name=row["call__name"] or "",
+        turn=row["call__turn_number"],
+        revert=row["revert__uuid"],
+        reverted_by=row["reverted_by__uuid"],
+    )
 
 
 def _rows_of(session_pk: int, scope: Scope) -> QuerySet[FileChange]:

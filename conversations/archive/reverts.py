@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from uuid import UUID
 
 from django.db import transaction
+from django.db.models import Count, Q
 from django.utils import timezone
 
-from conversations.domain.errors import NotFound
 from conversations.domain.events import Info
 from conversations.domain.file_changes import Author, Change, StoredChange
 from conversations.domain.jsontext import dump_json
@@ -99,9 +100,24 @@ def _mark_undone(begun: Begun, undone: Sequence[StoredChange]) -> None:
     rows.update(reverted_by=begun.pk)
 
 
-def read_scope(session_pk: int, *, revert: UUID) -> Revert:
-    """The revert, with what it was of. Raises NotFound."""
-    found = Revert.objects.filter(session=session_pk, uuid=revert).select_related("run", "call")
-    if not found:
-        raise NotFound("This session has no such revert.")
-    return found[0]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastRevert:
+    """A revert whose files are as it left them, as far as records go."""
+
+    uuid: UUID
+    at: datetime
+    by: str
+    files: int
+
+
+def recent_reverts(session_pk: int, *, limit: int = 5) -> list[PastRevert]:
+    """The last reverts that can be taken back, the newest first."""
+    standing = Q(file_changes__done_at__isnull=False, file_changes__reverted_by=None)
+    found = (
+        Revert.objects.filter(session=session_pk)
+        .annotate(files=Count("file_changes", filter=standing))
+        .filter(files__gt=0)
+        .order_by("-pk")
+        .values_list("uuid", "created_at", "actor__username", "files")
+    )
+    return [PastRevert(uuid=u, at=at, by=by or "", files=n) for u, at, by, n in found[:limit]]
