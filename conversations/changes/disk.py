@@ -34,7 +34,7 @@ def folder_of(root: Path, path: str) -> Iterator[tuple[int, str]]:
     if not path or any(part in ("", ".", "..") for part in parts) or "\0" in path:
         raise Rejected("This path does not lie in the workspace's folder.", code="outside")
     *folders, name = parts
-    folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    folder = _open_root(root)
     try:
         for part in folders:
             inner = _open_folder(folder, part)
@@ -43,6 +43,13 @@ def folder_of(root: Path, path: str) -> Iterator[tuple[int, str]]:
         yield folder, name
     finally:
         os.close(folder)
+
+
+def _open_root(root: Path) -> int:
+    try:
+        return os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise NoFolder("The workspace's folder is not there.") from error
 
 
 def _open_folder(folder: int, name: str) -> int:
@@ -58,7 +65,7 @@ def _open_folder(folder: int, name: str) -> int:
 def open_folder(root: Path, path: str) -> Iterator[int]:
     """A folder, open; the empty path is the workspace's own."""
     if not path:
-        opened = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        opened = _open_root(root)
     else:
         with folder_of(root, path) as (folder, name):
             opened = _open_folder(folder, name)

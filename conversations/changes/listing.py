@@ -116,6 +116,8 @@ def take_listing(
             work.walk()
             work.choose(earlier.entries if earlier else {})
             work.read()
+        except NoFolder as error:
+            raise Rejected(error.message, code="not_kept") from error
         except OSError as error:
             raise Rejected(
                 f"The workspace's files could not be kept: {error.strerror}.", code="not_kept"
@@ -145,6 +147,8 @@ class _Work:
             try:
                 found = _scan(self.root, folder)
             except (NoFolder, PermissionError):
+                if not folder:
+                    raise
                 self.unlisted.add(folder)
                 continue
             if len(self.entries) + len(self.files) + len(found) > self.limits.files:

@@ -18,8 +18,8 @@ from conversations.domain.file_changes import FileState, StoredChange, same_stat
 from .disk import read_state
 
 READY, BACK, CONFLICT, LOST = "ready", "back", "conflict", "lost"
-"""It can be put back; it is as it was before already; somebody has to decide; what it
-was is not kept."""
+"""It can be put back; it is as it was before already; somebody has to decide; it cannot
+be put back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,11 @@ def judge_file(
     root: Path, path: str, changes: Sequence[StoredChange], *, others: Container[str] = ()
 ) -> FilePlan:
     """What can become of one file; ``others`` are those that somebody else changed too."""
-    current, target = read_current(root, path, changes), changes[0].before
+    try:
+        current, target = read_current(root, path, changes), changes[0].before
+    except OSError as error:
+        reason = f"It cannot be read: {error.strerror}."
+        return FilePlan(path=path, changes=changes, current=None, state=LOST, reason=reason)
     state, reason = READY, ""
     if same_state(current, target):
         state = BACK

@@ -7,7 +7,7 @@ itself be taken back, and a revert that was cut short is simply done again.
 import asyncio
 import errno
 import stat
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -217,24 +217,21 @@ async def _carry_out(
     return Reverted(back=back, left=left, appended=appended)
 
 
-def describe(scope: Scope, back: Sequence[str], left: dict[str, str]) -> str:
+def describe(scope: Scope, back: Sequence[str], left: Mapping[str, str]) -> str:
     """What was done, for people."""
-    when = (
-        "a call"
-        if scope.call
-        else "an answer"
-        if scope.run
-        else "files were put back"
-        if scope.revert
-        else "this session"
-    )
-    told = f"{_count(back)} put back as {'it was' if len(back) == 1 else 'they were'} before {when}"
+    they, are = ("it", "is") if len(back) == 1 else ("they", "are")
+    if scope.revert:
+        told = f"What was undone is taken back: {_count(back)} {are} as before that"
+    else:
+        what = "this call" if scope.call else "this answer" if scope.run else "this session"
+        was = "was" if len(back) == 1 else "were"
+        told = f"{_count(back)} put back as {they} {was} before {what}"
     if left:
         told += f"; {_count([*left])} left as {'it is' if len(left) == 1 else 'they are'}"
     return f"{told}."
 
 
-def _tell_model(scope: Scope, back: Sequence[str], left: dict[str, str]) -> str:
+def _tell_model(scope: Scope, back: Sequence[str], left: Mapping[str, str]) -> str:
     names = ", ".join(shown(path) for path in back[:MOST_TOLD])
     more = f" and {len(back) - MOST_TOLD} more" if len(back) > MOST_TOLD else ""
     told = f"Note: {describe(scope, back, left)}"

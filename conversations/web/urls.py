@@ -9,6 +9,7 @@ from . import (
     attachments,
     call_records,
     calls,
+    changes,
     health,
     pages,
     panel,
@@ -61,6 +62,12 @@ urlpatterns = [
     ),
     path("s/<uuid:uuid>/state/", panel.session_state, name="session_state"),
     path("s/<uuid:uuid>/state/edit/", panel.session_state_edit, name="session_state_edit"),
+    path("s/<uuid:uuid>/changes/", changes.session_changes, name="session_changes"),
+    path(
+        "s/<uuid:uuid>/changes/revert/",
+        changes.session_changes_revert,
+        name="session_changes_revert",
+    ),
     path("s/<uuid:uuid>/window/", calls.session_window, name="session_window"),
     path("s/<uuid:uuid>/calls/<int:number>/", calls.turn_call, name="turn_call"),
     path(

@@ -66,7 +66,7 @@ body.addEventListener("htmx:before:request", () => { body.ariaBusy = "true"; });
 body.addEventListener("htmx:finally:request", () => { body.ariaBusy = null; });
 /** What was written is not lost with the page that did not come. */
 function fail({ detail: { ctx } }) {
-  if ([400, 413].includes(ctx?.response?.status)) return; // the form says what is wrong
+  if ([400, 409, 413].includes(ctx?.response?.status)) return; // the form says what is wrong
   const notice = fromTemplate("panel-failed");
   find(":scope > .notice", body)?.remove();
   if (ctx?.request.method === "POST") body.prepend(notice);

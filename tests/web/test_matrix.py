@@ -93,6 +93,8 @@ TABLE: dict[str, Row] = {
     "model_call": Row(get=readers(200), post=signed_in(405)),
     "model_call_text": Row(get=readers(200), post=signed_in(405)),
     "model_call_request": Row(get=readers(200), post=signed_in(405)),
+    "session_changes": Row(get=readers(200), post=signed_in(405)),
+    "session_changes_revert": Row(get=REFUSED, post=writers(400)),  # there is nothing
     "session_window": Row(get=readers(200), post=signed_in(405)),
     "session_find": Row(get=readers(200), post=signed_in(405)),
     "session_attachments": Row(get=readers(200), post=writers(400)),  # no file

@@ -1,0 +1,210 @@
+"""The page of changed files: what it shows, and how files are put back by it."""
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from asgiref.sync import async_to_sync, sync_to_async
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test import AsyncClient, Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+
+from conversations.changes.apply import Move, Put, Remove, apply_changes
+from conversations.models import Run, Session, ToolCall, Workspace
+from tests.changes.conftest import Calls, crossing
+
+from .conftest import MakePerson, browser_of
+
+pytestmark = pytest.mark.django_db
+
+HTMX = {"HX-Request": "true"}
+
+
+@pytest.fixture
+def calls(session: Session) -> Calls:
+    return Calls(session)
+
+
+@pytest.fixture
+def root(workspace: Workspace) -> Path:
+    return Path(workspace.root)
+
+
+def change(root: Path, calls: Calls, *actions: Any, call: ToolCall | None = None) -> ToolCall:
+    call = call or calls.make_call()
+    async_to_sync(apply_changes)(root, actions, author=calls.author(call), write=crossing)
+    return call
+
+
+def address(session: Session, query: str = "") -> str:
+    return reverse("session_changes", args=[session.uuid]) + query
+
+
+def part(page: Any) -> str:
+    return str(page.text.partition("panel-part")[2])
+
+
+def test_nothing_was_changed_yet(owner: Client, session: Session) -> None:
+    page = owner.get(address(session))
+    assert "No file was changed" in page.text
+    assert "<form" not in part(page)
+
+
+def test_each_file_has_one_diff(owner: Client, root: Path, calls: Calls) -> None:
+    (root / "a.py").write_text("one\ntwo\n")
+    (root / "gone.txt").write_text("gone\n")
+    (root / "here.txt").write_text("content that moves\n")
+    change(root, calls, Put(path="a.py", data=b"one\n2\n"), Remove(path="gone.txt"))
+    change(root, calls, Put(path="a.py", data=b"one\n2\nthree\n"))
+    change(root, calls, Put(path="new/b.bin", data=b"\0\1"), Put(path="passing", data=b"1"))
+    change(root, calls, Move(source="here.txt", target="there.txt"), Remove(path="passing"))
+    page = part(owner.get(address(calls.session)))
+    names = re.findall(r'item-text path">([^<]*)<', page)
+    assert names == ["a.py", "gone.txt", "here.txt", "new/b.bin", "there.txt"]
+    for told in (
+        "+2 −1",
+        "removed",
+        "moved to there.txt",
+        "moved from here.txt",
+        "This is not text.",
+        "1 that came and went",
+        "Undo everything",
+    ):
+        assert told in page, told
+
+
+def test_what_reaches_the_page_is_text(owner: Client, root: Path, calls: Calls) -> None:
+    name = "<b>\u202etxt.exe"
+    (root / "link").symlink_to("a")
+    change(root, calls, Put(path=name, data=b"<script>alert(1)</script>\n"))
+    change(root, calls, Put(path=os.fsdecode(b"caf\xe9"), data=b"1\n"), Remove(path="link"))
+    page = part(owner.get(address(calls.session)))
+    assert "<b>\u202e" not in page
+    assert "U+202E" in page
+    assert "<script>" not in page
+    assert "link to a" in page
+
+
+def test_it_can_be_narrowed_to_a_call_or_an_answer(
+    owner: Client, root: Path, calls: Calls, other_user: User
+) -> None:
+    run = calls.make_run()
+    first = change(root, calls, Put(path="a", data=b"1"), call=calls.make_call(run=run))
+    change(root, calls, Put(path="b", data=b"2"), call=calls.make_call(run=run))
+    change(root, calls, Put(path="c", data=b"3"))
+    names = {
+        query: re.findall(
+            r'item-text path">([^<]*)<', part(owner.get(address(calls.session, query)))
+        )
+        for query in ("", f"?run={run.uuid}", f"?call={first.uuid}")
+    }
+    assert [*names.values()] == [["a", "b", "c"], ["a", "b"], ["a"]]
+    assert owner.get(address(calls.session, "?call=nonsense")).status_code == 400
+    assert owner.get(address(calls.session, f"?call={run.uuid}")).status_code == 404
+
+
+def test_many_files_come_in_pages(owner: Client, root: Path, calls: Calls) -> None:
+    change(root, calls, *(Put(path=f"f{number:03}", data=b"1") for number in range(70)))
+    seen, where = [], address(calls.session)
+    for _ in range(3):
+        page = part(owner.get(where))
+        seen += re.findall(r'item-text path">([^<]*)<', page)
+        following = re.search(r'href="([^"]*after=[^"]*)"', page)
+        where = following[1].replace("&amp;", "&") if following else ""
+    assert seen == [f"f{number:03}" for number in range(70)]
+    assert not where
+
+
+def test_the_number_of_queries_does_not_depend_on_the_files(
+    owner: Client, root: Path, calls: Calls
+) -> None:
+    counts = []
+    for number in range(1, 30, 14):
+        change(root, calls, *(Put(path=f"f{n}", data=f"{number}".encode()) for n in range(number)))
+        with CaptureQueriesContext(
+            connection,
+        ) as queries:
+            owner.get(address(calls.session))
+        counts.append(len(queries))
+    assert len(set(counts)) == 1
+
+
+def test_who_may_only_read_is_offered_nothing(
+    make_person: MakePerson, root: Path, calls: Calls
+) -> None:
+    change(root, calls, Put(path="a", data=b"1"))
+    page = browser_of(make_person("viewer")).get(address(calls.session))
+    assert "item-text path" in page.text
+    assert "<form" not in part(page).replace('<form class="changes"', "")
+    assert "Undo" not in part(page)
+
+
+@pytest.fixture
+async def browser(transactional_db: None, runtime_ends: None, user: User) -> AsyncClient:
+    client = AsyncClient()
+    await client.aforce_login(user, backend="django.contrib.auth.backends.ModelBackend")
+    return client
+
+
+async def undo(browser: AsyncClient, session: Session, *, htmx: bool = True, **data: Any) -> Any:
+    where = reverse("session_changes_revert", args=[session.uuid])
+    return await browser.post(where, data, headers=HTMX if htmx else {})
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_files_are_put_back_and_that_is_taken_back(
+    browser: AsyncClient, root: Path, calls: Calls
+) -> None:
+    (root / "a").write_text("1\n")
+    await sync_to_async(change)(root, calls, Put(path="a", data=b"2\n"))
+    session = calls.session
+    response = await undo(browser, session, htmx=False, all="1")
+    assert (response.status_code, response["Location"]) == (302, address(session))
+    assert (root / "a").read_text() == "1\n"
+    page = await browser.get(address(session))
+    assert "1 file put back as it was before this session." in page.text
+    assert "as before" in part(page)
+    revert = re.search(r'name="revert" value="([^"]*)"', page.text)
+    assert revert is not None
+    response = await undo(browser, session, revert=revert[1])
+    assert response.status_code == 200
+    assert "taken back" in response.text
+    assert "<html" not in response.text
+    assert (root / "a").read_text() == "2\n"
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_what_was_changed_since_is_a_question(
+    browser: AsyncClient, root: Path, calls: Calls
+) -> None:
+    call = await sync_to_async(change)(
+        root, calls, Put(path="a", data=b"2\n"), Put(path="b", data=b"2\n")
+    )
+    (root / "a").write_text("somebody else's\n")
+    session = calls.session
+    page = (await browser.get(address(session))).text
+    assert "It was changed since." in page
+    assert "Since then:" in page
+    assert page.count('name="replace" value="a"') == 1
+    response = await undo(browser, session, call=str(call.uuid))
+    assert "1 file put back as it was before this call; 1 file left as it is." in response.text
+    assert (root / "a").read_text() == "somebody else's\n"
+    response = await undo(browser, session, call=str(call.uuid), replace=["a"])
+    assert not (root / "a").exists()
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_nothing_is_put_back_while_an_answer_is_written(
+    browser: AsyncClient, root: Path, calls: Calls
+) -> None:
+    call = await sync_to_async(change)(root, calls, Put(path="a", data=b"1"))
+    await undo(browser, calls.session)  # the runtime has started
+    await Run.objects.filter(pk=call.run_id).aupdate(state="queued")
+    response = await undo(browser, calls.session, all="1")
+    assert response.status_code == 409
+    assert "An answer is being written. Stop it first." in response.text
+    assert (root / "a").exists()
