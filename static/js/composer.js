@@ -68,7 +68,7 @@ export function startComposer(socket) {
     const text = field.value.trimEnd();
     const excess = [...text].length - (form.dataset.max || Infinity); // as the server counts
     if (excess > 0) return refuse(`The message is ${excess} characters too long. At most ${form.dataset.max} fit.`);
-    const files = form.takeFiles?.() ?? []; // attach.js adds it
+    const files = form.takeFiles?.() ?? [];
     if (form.waits) return;
     refuse();
     setText("");

@@ -1,6 +1,6 @@
 // Keys of the chat, but for Enter and Esc. Single letters work outside of fields only
 // and can be switched off. Loaded with the first key outside of a field.
-import { byId, findAll } from "./dom.js";
+import { byId, create, findAll } from "./dom.js";
 import { allRows } from "./marks.js";
 import { firstVisible } from "./transcript.js";
 
@@ -11,7 +11,11 @@ letters.addEventListener("change", () => {
   try { localStorage.setItem("loom:letters", letters.checked ? "on" : "off"); } catch { /* off */ }
 });
 
-export const showHelp = () => help.showModal();
+const { style } = help.dataset;
+const styled = new Promise((resolve) => {
+  document.head.append(create("link", { rel: "stylesheet", href: style, onload: resolve, onerror: resolve }));
+});
+export const showHelp = () => styled.then(() => help.open || help.showModal());
 
 function moveRow(step) {
   const rows = allRows().filter((row) => row.offsetParent);

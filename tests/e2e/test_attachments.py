@@ -200,6 +200,7 @@ def test_nothing_moves_out_of_place_on_a_narrow_page(
     assert page.evaluate("document.querySelector('#transcript').scrollWidth") <= 360
 
 
+@pytest.mark.noisy
 def test_a_form_without_javascript_takes_files(
     server: Server, chat: Chat, open_context: Callable[..., BrowserContext], wire: WireThread
 ) -> None:
