@@ -4,6 +4,7 @@ Written here, since a rule is matched against every file of a folder that anybod
 have filled: each match has to be quick, whatever the rule (see :mod:`patterns`).
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -21,6 +22,9 @@ HEAVY = frozenset(
     )
 )
 """Folders with what tools made or fetched: left out even where no rule says so."""
+
+_CLOSED = re.compile(r"\\.|\[[!^]?\]?[^]]*\]")
+"""Escaped signs, and classes of signs that end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,17 +57,20 @@ def _read_all(lines: list[str]) -> Iterator[Rule]:
         text = _without_space(line)
         if text and not text.startswith("#") and len(text) <= PATTERN_CHARS:
             rule = _read_rule(text)
-            if rule.segments:
+            if rule is not None:
                 yield rule
 
 
-def _read_rule(text: str) -> Rule:
+def _read_rule(text: str) -> Rule | None:
+    """None for what can match nothing."""
     is_negated = text.startswith("!")
     body = text.removeprefix("!").removeprefix("\\")
     if text.startswith("\\") and not text.startswith(("\\#", "\\!")):
         body = text
     only_folders = body.endswith("/")
-    body = body.rstrip("/")
+    body = body.removesuffix("/")
+    if not body or "//" in body or "[" in _CLOSED.sub("", body):
+        return None
     segments = read_segments(body)
     if "/" not in body:
         segments = (None, *segments)

@@ -23,8 +23,8 @@ class Arguments:
             raise BadArgument(f"'{name}' must be a text.")
         return value.strip()
 
-    def number(self, name: str) -> int | None:
-        """A whole number from 1 on; digits in a text are taken too."""
+    def number(self, name: str, *, lowest: int = 1) -> int | None:
+        """A whole number from ``lowest`` on; digits in a text are taken too."""
         value = self.values.get(name)
         if value is None or value == "":
             return None
@@ -32,8 +32,8 @@ class Arguments:
             value = int(value.strip()[:18])
         if isinstance(value, float) and value.is_integer():
             value = int(value)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise BadArgument(f"'{name}' must be a whole number from 1 on.")
+        if isinstance(value, bool) or not isinstance(value, int) or value < lowest:
+            raise BadArgument(f"'{name}' must be a whole number from {lowest} on.")
         return min(value, 10**15)
 
     def exact(self, *names: str) -> str | None:

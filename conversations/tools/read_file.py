@@ -70,7 +70,8 @@ async def _give(context: ToolContext, picture: _Picture) -> ToolResult:
 
 def _read(root: Path, arguments: Arguments) -> str | _Picture:
     path = arguments.path("path", "file_path")
-    offset, limit = arguments.number("offset") or 1, arguments.number("limit") or MAX_LINES
+    offset = arguments.number("offset", lowest=0) or 1
+    limit = arguments.number("limit") or MAX_LINES
     content = read_bytes(root, path, limit=settings.LOOM.max_read_bytes)
     kind = _kind(content.data)
     if kind in _SHOWABLE:

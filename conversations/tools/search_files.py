@@ -32,7 +32,7 @@ async def run(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         asked = Arguments(arguments)
         search = Search(context.root, _read_query(asked))
         limit = min(asked.number("limit") or DEFAULT_MATCHES, MAX_MATCHES)
-        around = min(_context_lines(asked), MAX_CONTEXT)
+        around = min(asked.number("context", lowest=0) or 0, MAX_CONTEXT)
         output = await _in_thread(search, limit=limit, around=around)
     except (BadArgument, Rejected) as error:
         return ToolResult(ok=False, output=str(error))
@@ -69,11 +69,6 @@ def _read_query(arguments: Arguments) -> Query:
         limit=settings.LOOM.max_read_bytes,
         seconds=SECONDS,
     )
-
-
-def _context_lines(arguments: Arguments) -> int:
-    value = arguments.values.get("context")
-    return 0 if value in (0, "0") else arguments.number("context") or 0
 
 
 def _read_cursor(text: str) -> tuple[str, int] | None:

@@ -1,0 +1,63 @@
+"""A diff leads from the one text to the other, whatever they are."""
+
+import re
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from conversations.tools.files.diffs import DIFF_CHARS, unified_diff
+
+texts = st.lists(st.sampled_from(["a", "b", "", "c\r", "\u2028", "-", "+x"]), max_size=30).flatmap(
+    lambda lines: st.sampled_from(["\n".join(lines), "".join(f"{line}\n" for line in lines)])
+)
+
+
+def with_ends(text: str) -> list[str]:
+    return re.findall(r"[^\n]*\n|[^\n]+", text)
+
+
+def apply_diff(before: str, diff: str) -> str:
+    """As ``patch`` does it, and as strict as it can be."""
+    old, new, at = with_ends(before), list[str](), 0
+    marked = re.sub(r"\n\\ No newline at end of file\n", "\0", diff)
+    _, _, *lines = re.findall(r"[^\n\0]*[\n\0]", marked)
+    for line in lines:
+        text = line[1:-1] + ("\n" if line[-1] == "\n" else "")
+        if line.startswith("@@"):
+            found = re.match(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@\n", line)
+            assert found is not None
+            start = int(found[1]) - (found[2] != "0")
+            new += old[at:start]
+            assert len(new) == int(found[3]) - (found[4] != "0")
+            at = start
+        if line[0] in " -":
+            assert old[at] == text
+            at += 1
+        if line[0] in " +":
+            new.append(text)
+    return "".join([*new, *old[at:]])
+
+
+@settings(max_examples=200, deadline=None)
+@given(before=texts, after=texts)
+def test_applied_it_gives_the_new_text(before: str, after: str) -> None:
+    diff = unified_diff("a.txt", before, after)
+    assert (diff == "") == (before == after)
+    if diff:
+        assert diff.startswith("--- a/a.txt\n+++ b/a.txt\n@@")
+        assert apply_diff(before, diff) == after
+
+
+def test_texts_without_anything_in_common_are_replaced_whole() -> None:
+    before = "".join(f"old {n}\n" for n in range(3000))
+    diff = unified_diff("a.txt", f"head\n{before}tail\n", "head\nnew\ntail\n")
+    assert diff.startswith("--- a/a.txt\n+++ b/a.txt\n@@ -1,3002 +1,3 @@\n head\n-old 0\n")
+    assert diff.endswith("-old 2999\n+new\n tail\n")
+
+
+def test_a_diff_is_bounded() -> None:
+    before = "".join(f"old line number {n}\n" for n in range(50_000))
+    diff = unified_diff("a.txt", before, None)
+    assert len(diff) < DIFF_CHARS + 100
+    assert re.search(r"\n\\ \d\d,\d\d\d more lines of this diff\n$", diff)
+    assert len(unified_diff("a.txt", None, "x" * 1_000_000)) < 6000
