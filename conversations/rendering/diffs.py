@@ -135,23 +135,23 @@ def _mark_words(lines: list[Line]) -> None:
 
 
 def _mark_change(change: _Change) -> None:
-    """Lines are compared in pairs, so only where there are as many as before."""
-    if len(change.removed) != len(change.added):
-        return
-    for old, new in zip(change.removed, change.added, strict=True):
+    """Lines are compared in pairs; where there are more than before they have to be
+    more alike, as they need not belong together."""
+    share = 0.3 if len(change.removed) == len(change.added) else 0.6
+    for old, new in zip(change.removed, change.added, strict=False):
         if max(len(old.text), len(new.text)) <= _LONGEST_MARKED:
-            _mark_pair(old, new)
+            _mark_pair(old, new, share=share)
 
 
-def _mark_pair(old: Line, new: Line) -> None:
-    """Between what the two lines begin and end with alike."""
+def _mark_pair(old: Line, new: Line, *, share: float) -> None:
+    """Between what the two lines begin and end with alike; that has to be a good part."""
     before, after = _WORD.findall(old.text[1:]), _WORD.findall(new.text[1:])
     most = min(len(before), len(after))
     head = next((n for n in range(most) if before[n] != after[n]), most)
     most -= head
     tail = next((n for n in range(most) if before[-n - 1] != after[-n - 1]), most)
-    kept = before[:head] + before[len(before) - tail :]
-    if "".join(kept).strip():
+    kept = "".join(before[:head] + before[len(before) - tail :]).strip()
+    if len(kept) >= share * min(len(old.text), len(new.text)) > 0:
         old.html, new.html = (_marked(words, head, tail) for words in (before, after))
 
 

@@ -12,7 +12,7 @@ from uuid import UUID
 from conversations.domain.approvals import read_asked
 from conversations.domain.events import Info, ToolCallCompleted, ToolCallStarted
 from conversations.domain.searchable import RECALL_TOOL
-from conversations.domain.tool_calls import COMPLETED, STARTED
+from conversations.domain.tool_calls import COMPLETED, DENY, ONCE, STARTED
 
 from .diffs import render_diff
 from .figures import duration_text, number_text, size_text
@@ -117,7 +117,12 @@ def decided_row(payload: Info, session: UUID) -> dict[str, Any] | None:
     call = data.get("call") or data.get("call_id")
     if not isinstance(call, str) or not call:
         return None
-    text = show_hidden(payload.text[:2000])
+    decision, by, reason = (
+        value if isinstance(value := data.get(name), str) else ""
+        for name in ("decision", "by", "reason")
+    )
+    short = decision_text(decision, by=by, reason=reason) if decision in (ONCE, DENY) else ""
+    text = show_hidden((short or payload.text)[:2500])
     return {"call": call, "step": STEPS["decided"], "decision_html": text}
 
 

@@ -1,5 +1,6 @@
 """What a person reads of a tool call: its name, its telling argument, its state."""
 
+import shlex
 from typing import Any
 
 from conversations.domain.jsontext import dump_json, load_json
@@ -123,4 +124,7 @@ def _line(text: str) -> str:
 
 
 def _as_text(value: Any) -> str:
+    """Words of a command as a person would type them, other values as JSON."""
+    if isinstance(value, list) and value and all(isinstance(word, str) for word in value):
+        return shlex.join(value)
     return value if isinstance(value, str) else dump_json(value)

@@ -2,7 +2,7 @@
 // Loaded with the first use.
 import { announce, byId, find, fromTemplate } from "./dom.js";
 import { putBack, refuse } from "./composer.js";
-import { toggleGroup } from "./marks.js";
+import { allRows, arrange, opened, toolRuns } from "./marks.js";
 import { follow } from "./transcript.js";
 
 async function sourceOf({ dataset }) {
@@ -100,6 +100,14 @@ function outputOf(pre, row) {
 }
 
 const inCalls = (name) => (...args) => import("./calls.js").then(({ ACTS }) => ACTS[name](...args));
+
+function toggleGroup(button) {
+  const { first } = button.dataset;
+  const run = toolRuns(allRows()).find(([row]) => row.dataset.seq === first);
+  for (const { dataset } of run) button.ariaExpanded === "true" ? opened.delete(dataset.seq) : opened.add(dataset.seq);
+  arrange();
+  find(`[data-first="${first}"]`, byId("rows")).focus();
+}
 
 const blockOf = (button) => button.closest(".code");
 

@@ -37,14 +37,23 @@ function makeLive(row) {
   row.append(box);
   const live = { pre, box, text: "", length: 0 };
   lives.set(row, live);
+  say();
   return live;
 }
 
 function forget(row, live) {
   live.box.remove();
   lives.delete(row);
+  if (!lives.size) say();
   setState(row, "started");
   find("summary small", row).textContent = "";
+}
+
+/** The state line says what is being done. */
+function say() {
+  const line = byId("status");
+  const words = lives.size ? "A tool is running" : line.dataset[log.dataset.runState] ?? "";
+  if (line.textContent !== words) line.textContent = words;
 }
 
 function setState(row, state) {

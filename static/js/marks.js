@@ -6,7 +6,7 @@ const LONG = 60; // lines of about 72 characters
 const GROUP = 4;
 const list = byId("rows");
 const log = byId("transcript").dataset;
-const opened = new Set();
+export const opened = new Set();
 const marked = new WeakSet();
 
 export const allRows = () => findAll(":scope > .row", list);
@@ -54,8 +54,8 @@ function settledRows(rows) {
   return new Set(calls.flatMap((one) => one.rows.filter((row) => !STAY[one.last].includes(row.dataset.step))));
 }
 
-/** Runs of tool rows. */
-function toolRuns(rows) {
+/** Runs of tool rows; `opened` has the numbers of those that somebody unfolded. */
+export function toolRuns(rows) {
   const settled = settledRows(rows);
   const runs = [[]];
   for (const row of rows) {
@@ -105,12 +105,4 @@ export function arrange() {
     row.before(...marks);
   }
   if (find(".row-tool", list)) document.dispatchEvent(new Event("loom:tools"));
-}
-
-export function toggleGroup(button) {
-  const { first } = button.dataset;
-  const run = toolRuns(allRows()).find(([row]) => row.dataset.seq === first);
-  for (const { dataset } of run) button.ariaExpanded === "true" ? opened.delete(dataset.seq) : opened.add(dataset.seq);
-  arrange();
-  find(`[data-first="${first}"]`, list).focus();
 }

@@ -1,0 +1,363 @@
+"""Tool calls in the chat: their rows, what runs, what waits for a person."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from playwright.sync_api import BrowserContext, Locator, Page, expect
+
+from tests.e2e.conftest import NARROW, WIDE, Chat, Server, settle, take_picture, wait_until
+from tests.e2e.test_pages import violations, violations_light_and_dark
+from tests.wire.scenario import Scenario, ToolCall
+from tests.wire.server import WireThread
+
+DIFF = """\
+--- a/garden/beds.py
++++ b/garden/beds.py
+@@ -1,3 +1,4 @@
+ from dataclasses import dataclass
+-def plant(what: str, depth: int = 1) -> str:
++def plant(what: str, depth: int = 2) -> str:
++    check_season(what)
+     return f"{what} at {depth}"
+"""
+ANSI = (
+    "\x1b[1mpytest\x1b[0m \x1b[36m8.4\x1b[0m\n"
+    + "".join(
+        f"tests/test_bed_{n}.py \x1b[32mPASSED\x1b[0m\x1b[32m [ {n} %]\x1b[0m\n" for n in range(6)
+    )
+    + "tests/test_peas.py \x1b[31mFAILED\x1b[0m\n"
+    + "\x1b[41;97m ERROR \x1b[0m \x1b[33mwarning\x1b[0m \x1b[34mblue\x1b[0m \x1b[35mmagenta\x1b[0m "
+    "\x1b[90mgrey\x1b[0m \x1b[7minverse\x1b[0m \x1b[4munderlined\x1b[0m "
+    "\x1b[38;5;208morange\x1b[0m\n"
+    "a name that \u202eturns\u202c around\n"
+)
+
+
+def writing(path: str, content: str = "beans\n") -> Scenario:
+    return Scenario(
+        text="I write it.",
+        tools=(ToolCall(name="write_file", input={"path": path, "content": content}),),
+    )
+
+
+def running(command: str) -> Scenario:
+    return Scenario(tools=(ToolCall(name="shell_execute", input={"command": command}),))
+
+
+def card(page: Page) -> Locator:
+    return page.locator("#rows > .row-ask:not(.settled)")
+
+
+def done(page: Page) -> Locator:
+    return page.locator('#rows > [data-event-type="tool_call_completed"]')
+
+
+def same_after_reload(chat: Chat) -> None:
+    chat.wait_idle()
+    settle()
+    live = chat.rows_html()
+    chat.page.reload()
+    expect(chat.rows.first).to_be_visible()
+    settle()
+    assert chat.rows_html() == live
+
+
+def rows_session(server: Server) -> str:
+    """A session with calls in every state; returns its uuid."""
+    uuid = str(uuid4())
+    events: list[tuple[str, dict[str, Any]]] = [("user_message", {"text": "Mend the beds"})]
+
+    def call(number: int, name: str, arguments: Any, **result: Any) -> None:
+        base = {"call_id": f"c{number}", "name": name, "arguments": arguments}
+        events.append(("tool_call_started", base))
+        if result:
+            events.append(("tool_call_completed", base | result))
+
+    call(1, "read_file", {"path": "garden/beds.py"}, ok=True, output="x = 1\n" * 30, duration_ms=4)
+    call(
+        2,
+        "shell_execute",
+        {"command": "pytest -q"},
+        ok=False,
+        error=ANSI,
+        exit_code=1,
+        duration_ms=2310,
+    )
+    call(
+        3,
+        "edit_file",
+        {"path": "garden/beds.py", "old_text": "a"},
+        ok=True,
+        output="Edited.",
+        diff=DIFF,
+        duration_ms=12,
+        decision="once",
+        decided_by="ann",
+    )
+    call(
+        4,
+        "shell_execute",
+        {"command": "rm -rf build && make a very long command line that goes on and on"},
+        ok=False,
+        state="denied",
+        error="The person denied this call: not now.",
+        decision="deny",
+        decided_by="ann",
+        reason="not now",
+    )
+    events.append(("assistant_text", {"text": "Then I look around."}))
+    for number in range(5, 10):
+        call(
+            number,
+            "search_files",
+            {"pattern": f"plant_{number}", "path": "garden"},
+            ok=True,
+            output=f"{number} hits",
+            duration_ms=number,
+        )
+    events.append(("assistant_text", {"text": "And go on."}))
+    call(
+        10, "fetch_url", {"url": "https://example.org"}, ok=False, state="stopped", error="Stopped."
+    )
+    call(
+        11,
+        "git_command",
+        {"arguments": ["status"]},
+        ok=False,
+        state="interrupted",
+        error="Interrupted.",
+    )
+    call(12, "unheard_of", "not an object", ok=None, output="line\n" * 2000)
+    events.append(("assistant_text", {"text": "Now I ask."}))
+    call(13, "edit_file", {"path": "garden/beds.py"})
+    asked = {
+        "call": str(uuid4()),
+        "call_id": "c14",
+        "name": "edit_file",
+        "summary": "Edit garden/beds.py",
+        "diff": DIFF,
+        "kind_key": "files",
+        "kind_label": "changes of files",
+    }
+    events.append(
+        ("info", {"kind": "approval", "code": "approval_asked", "text": "Edit", "data": asked})
+    )
+    asked = {
+        "call": str(uuid4()),
+        "call_id": "c15",
+        "name": "shell_execute",
+        "summary": "Run pip install peas",
+        "command": "pip install peas",
+        "note": "With network.",
+        "kind_label": "commands that begin with pip",
+    }
+    events.append(
+        ("info", {"kind": "approval", "code": "approval_asked", "text": "Run", "data": asked})
+    )
+    lines: list[dict[str, Any]] = [
+        {"type": "session", "uuid": uuid, "workspace": "example", "title": "Rows of tools"},
+        {"type": "turn", "number": 1, "role": "user", "content": "Mend the beds"},
+        {"type": "turn", "number": 2, "role": "tool", "content": "line\n" * 2000},
+    ]
+    lines += [
+        {"type": "event", "seq": seq, "event_type": kind, "payload": payload, "turn": min(seq, 2)}
+        for seq, (kind, payload) in enumerate(events, 1)
+    ]
+    server.manage("import_sessions", "-", stdin="\n".join(json.dumps(line) for line in lines))
+    return uuid
+
+
+@pytest.mark.parametrize("viewport", [WIDE, NARROW], ids=["wide", "narrow"])
+def test_rows_in_every_state(
+    server: Server, open_chat: Callable[..., Chat], viewport: dict[str, int]
+) -> None:
+    chat = open_chat(viewport=viewport).open(rows_session(server))
+    page = chat.page
+    width = "wide" if viewport is WIDE else "narrow"
+    for word in ("Done", "Failed", "Denied", "Stopped", "Interrupted", "Outcome unknown"):
+        expect(page.locator("#rows .state").filter(has_text=word).first).to_be_attached()
+    group = page.get_by_role("button", name="5 tool calls")
+    expect(group).to_have_attribute("aria-expanded", "false")
+    expect(done(page).filter(has_text="plant_7")).to_be_hidden()
+    group.click()
+    expect(done(page).filter(has_text="plant_7")).to_be_visible()
+    group.click()
+    page.get_by_role("button", name="4 tool calls").click()
+    row = done(page).filter(has_text="garden/beds.py").nth(1)
+    row.locator("summary").click()
+    expect(row.locator(".da em").first).to_have_text("2")
+    unknown = done(page).filter(has_text="unheard_of")
+    unknown.locator("summary").click()
+    expect(unknown.get_by_role("link", name="Show more (9 KB)")).to_be_visible()
+    unknown.get_by_role("link", name="Show more (9 KB)").click()
+    expect(unknown.locator("code").last).to_have_text("line\n" * 400)
+    unknown.locator("summary").click()
+    page.evaluate("document.querySelector('#transcript').scrollTop = 0")
+    assert violations_light_and_dark(page, f"tool-rows-{width}") == []
+    page.evaluate("document.querySelector('#transcript').scrollTop = 1e6")
+    assert violations_light_and_dark(page, f"tool-cards-{width}") == []
+    assert not page.evaluate("document.documentElement.scrollWidth > innerWidth")
+
+
+def test_a_change_is_allowed_by_mouse(chat: Chat, wire: WireThread, server: Server) -> None:
+    wire.enqueue(writing("allowed.txt"), Scenario(text="It is written."))
+    chat.send("Write it")
+    question = card(chat.page)
+    expect(question).to_contain_text("Create allowed.txt")
+    expect(question.locator(".da")).to_have_text("+beans\n")
+    expect(chat.page.get_by_text("Waiting for approval").first).to_be_visible()
+    assert violations(chat.page) == []
+    question.get_by_role("button", name="Approve").click()
+    expect(question).to_have_count(0)
+    chat.wait_idle()
+    expect(done(chat.page).locator(".state")).to_have_text("Done")
+    assert any(path.read_text() == "beans\n" for path in server.folder.rglob("allowed.txt"))
+    same_after_reload(chat)
+    done(chat.page).locator("summary").click()
+    expect(done(chat.page)).to_contain_text("Allowed once by")
+    chat.page.get_by_role("link", name="Record of this call").click()
+    expect(chat.page.locator("#panel")).to_contain_text("Allowed once by")
+    assert violations_light_and_dark(chat.page, "tool-record") == []
+
+
+def test_a_change_is_denied_by_keyboard(chat: Chat, wire: WireThread, server: Server) -> None:
+    wire.enqueue(writing("denied.txt"), Scenario(text="Then not."))
+    chat.send("Write it")
+    page = chat.page
+    expect(card(page)).to_be_visible()
+    settle(1.2)
+    deny = card(page).get_by_role("button", name="Deny")
+    if not deny.evaluate("element => element === document.activeElement"):
+        deny.focus()
+    page.keyboard.press("Shift+Tab")
+    expect(card(page).get_by_role("textbox", name="Reason for denying")).to_be_focused()
+    page.keyboard.type("Use the other file.")
+    page.keyboard.press("Enter")
+    chat.wait_idle()
+    expect(done(page).locator(".state")).to_have_text("Denied")
+    assert "Use the other file." in json.dumps(wire.requests[-1]["messages"])
+    assert not list(server.folder.rglob("denied.txt"))
+    same_after_reload(chat)
+
+
+def test_always_is_for_the_kind(chat: Chat, wire: WireThread) -> None:
+    wire.enqueue(running("seq 3"), running("seq 4"), Scenario(text="Counted."))
+    chat.send("Count")
+    chat.page.get_by_role("button", name="Always: commands that begin with seq").click()
+    chat.wait_idle()
+    expect(done(chat.page)).to_have_count(2)
+    expect(done(chat.page).locator(".state").first).to_have_text("Done")
+    expect(done(chat.page).locator(".state").last).to_have_text("Done")
+    same_after_reload(chat)
+
+
+def test_a_question_is_the_same_after_a_reload_and_in_another_tab(
+    open_chat: Callable[..., Chat], wire: WireThread
+) -> None:
+    first = open_chat().new()
+    wire.enqueue(running("sleep 0.01; true"), Scenario(text="Slept."))
+    first.send("Sleep")
+    expect(card(first.page)).to_be_visible()
+    settle()
+    html = first.rows_html()
+    first.page.reload()
+    expect(card(first.page)).to_be_visible()
+    assert first.rows_html() == html
+    second = open_chat().open(first.uuid)
+    expect(card(second.page)).to_contain_text("sleep 0.01; true")
+    expect(card(second.page).get_by_role("button", name="Always")).to_have_count(0)
+    card(second.page).get_by_role("button", name="Approve").click()
+    expect(card(first.page)).to_have_count(0)
+    first.wait_idle()
+    second.wait_idle()
+    expect(done(second.page)).to_have_count(1)
+    settle()
+    assert second.rows_html() == first.rows_html()
+    same_after_reload(first)
+
+
+def test_output_comes_while_it_runs_and_the_call_can_be_cancelled(
+    chat: Chat, wire: WireThread
+) -> None:
+    wire.enqueue(
+        running("echo first; for n in 1 2 3 4 5 6 7 8 9; do printf '\\r%s0 %%' $n; sleep 5; done"),
+        Scenario(text="Stopped."),
+    )
+    chat.send("Run it")
+    card(chat.page).get_by_role("button", name="Approve").click()
+    page = chat.page
+    live = page.locator("#rows .live")
+    expect(live.locator("pre")).to_contain_text("first\n10 %")
+    expect(page.locator("#rows .state").filter(has_text="Running")).to_be_visible()
+    assert violations_light_and_dark(page, "tool-running") == []
+    page.reload()
+    expect(live.locator("pre")).to_contain_text("first")
+    live.get_by_role("button", name="Cancel").click()
+    expect(done(page).locator(".state")).to_have_text("Stopped")
+    chat.wait_idle()
+    expect(live).to_have_count(0)
+    same_after_reload(chat)
+
+
+def test_calls_side_by_side_have_a_line_each(chat: Chat, wire: WireThread) -> None:
+    calls = tuple(ToolCall(name="list_files", input={"path": "."}, id=f"t{n}") for n in range(3))
+    wire.enqueue(Scenario(tools=calls), Scenario(text="Looked."))
+    chat.ask("Look")
+    expect(done(chat.page)).to_have_count(3)
+    for row in done(chat.page).all():
+        expect(row.locator(".state")).to_have_text("Done")
+    expect(chat.page.locator("#rows > .row-tool:not(.settled)")).to_have_count(3)
+    same_after_reload(chat)
+
+
+def test_a_question_out_of_sight_can_be_jumped_to(chat: Chat, wire: WireThread) -> None:
+    wire.enqueue(Scenario(words=900))
+    chat.ask("Say much")
+    wire.enqueue(writing("later.txt"), Scenario(text="Fine."))
+    chat.send("Write it")
+    expect(card(chat.page)).to_be_visible()
+    jump = chat.page.get_by_role("button", name="Jump to the question")
+    expect(jump).to_be_hidden()
+    chat.page.evaluate("document.querySelector('#transcript').scrollTop = 0")
+    expect(jump).to_be_visible()
+    jump.click()
+    expect(card(chat.page).get_by_role("button", name="Deny")).to_be_focused()
+    expect(jump).to_be_hidden()
+    chat.page.keyboard.press("Enter")
+    chat.wait_idle()
+
+
+def test_what_is_being_typed_keeps_the_focus(chat: Chat, wire: WireThread) -> None:
+    wire.enqueue(
+        Scenario(text="x", first_delay=1, tools=writing("typed.txt").tools), Scenario(text="Fine.")
+    )
+    chat.send("Write it")
+    chat.message.type("the next thought")
+    expect(card(chat.page)).to_be_visible()
+    settle(0.5)
+    expect(chat.message).to_be_focused()
+    expect(chat.message).to_have_value("the next thought")
+    card(chat.page).get_by_role("button", name="Deny").click()
+    chat.wait_idle()
+
+
+def test_a_question_is_answered_without_javascript(
+    chat: Chat, wire: WireThread, open_context: Callable[..., BrowserContext], server: Server
+) -> None:
+    wire.enqueue(writing("plain.txt"), Scenario(text="By form."))
+    chat.send("Write it")
+    expect(card(chat.page)).to_be_visible()
+    page = open_context(java_script_enabled=False).new_page()
+    page.goto(f"{server.url}/s/{chat.uuid}/")
+    take_picture(page, "tool-card-without-scripts")
+    reason = page.get_by_role("textbox", name="Reason for denying")
+    reason.fill("Not by form.")
+    reason.press("Enter")  # nothing is decided by it
+    expect(page.get_by_role("button", name="Approve")).to_be_visible()
+    page.get_by_role("button", name="Deny").click()
+    wait_until(lambda: len(wire.requests) > 1)
+    assert "Not by form." in json.dumps(wire.requests[-1]["messages"])
+    chat.wait_idle()
