@@ -7,7 +7,7 @@ person is asked, and a redirect to another host is told instead of followed.
 import asyncio
 import codecs
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from conversations.domain.approvals import Plan
 from conversations.domain.errors import Rejected
@@ -16,9 +16,12 @@ from conversations.domain.tool_calls import CHANGES
 from conversations.domain.tool_policy import ToolScope
 
 from .arguments import Arguments, BadArgument
-from .fetching import Allows, Fetched, fetch, is_public, read_url
 from .page_text import html_to_text
 from .tool import Tool, ToolContext, ToolResult
+from .web_addresses import Allows, is_public, read_url
+
+if TYPE_CHECKING:
+    from .fetching import Fetched
 
 NAME = "fetch_url"
 PAGE_CHARS = 20_000
@@ -72,6 +75,8 @@ async def run(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
 
 async def fetch_page(arguments: dict[str, Any], *, allows: Allows) -> ToolResult:
     """Carry out a call; ``allows`` says which addresses may be connected to."""
+    from .fetching import fetch  # its client takes a third of a second to load
+
     given = Arguments(arguments)
     try:
         url = read_url(given.text("url"))
@@ -94,7 +99,7 @@ async def fetch_page(arguments: dict[str, Any], *, allows: Allows) -> ToolResult
     return ToolResult(ok=fetched.status < 400, output=_tell(fetched, text, offset or 0))
 
 
-def _read_text(fetched: Fetched) -> str:
+def _read_text(fetched: "Fetched") -> str:
     try:
         codec = codecs.lookup(fetched.charset or "utf-8").name
         text = fetched.body.decode(codec, errors="replace")
@@ -105,7 +110,7 @@ def _read_text(fetched: Fetched) -> str:
     return _MARK.sub("‹", storable(text))
 
 
-def _tell(fetched: Fetched, text: str, offset: int) -> str:
+def _tell(fetched: "Fetched", text: str, offset: int) -> str:
     part = text[offset : offset + PAGE_CHARS]
     end = offset + len(part)
     lines = [

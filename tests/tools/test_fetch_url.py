@@ -14,6 +14,7 @@ from conversations.tools.fetch_url import fetch_page
 from conversations.tools.page_text import html_to_text
 from conversations.tools.registry import find_tool
 from conversations.tools.tool import ToolResult
+from conversations.tools.web_addresses import is_public
 
 PAGE = """<!doctype html><html><head><title>Roses</title><style>p {}</style>
 <script>alert("x")</script></head><body><nav><a href="/">Home</a></nav><h1>About
@@ -141,7 +142,7 @@ async def test_redirects_are_followed_on_the_same_host_only(site: str) -> None:
 async def test_this_machine_is_never_reached(site: str, host: str) -> None:
     _Answers.asked.clear()
     port = site.rpartition(":")[2]
-    result = await fetch_page({"url": f"http://{host}:{port}/page"}, allows=fetching.is_public)
+    result = await fetch_page({"url": f"http://{host}:{port}/page"}, allows=is_public)
     assert not result.ok
     assert result.output.endswith(("private addresses are not fetched.", "are fetched from."))
     assert not _Answers.asked
@@ -184,7 +185,7 @@ async def test_the_address_that_is_connected_to_is_the_one_that_was_looked_at(si
     ],
 )
 def test_only_addresses_of_the_internet_are_public(address: str, public: bool) -> None:
-    assert fetching.is_public(address) is public
+    assert is_public(address) is public
 
 
 @pytest.mark.parametrize(

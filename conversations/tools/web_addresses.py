@@ -1,0 +1,41 @@
+"""Which addresses of the web may be asked for, and which may be connected to."""
+
+from collections.abc import Callable
+from ipaddress import IPv6Address, ip_address
+
+from yarl import URL
+
+from conversations.domain.errors import Rejected
+
+MAX_URL_CHARS = 2000
+SCHEMES = ("http", "https")
+
+type Allows = Callable[[str], bool]
+"""Whether an IP address may be connected to."""
+
+
+def is_public(address: str) -> bool:
+    """Whether an IP address belongs to the Internet, and not to this machine, its
+    network, a cloud's metadata service or something that stands for one of them."""
+    found = ip_address(address.partition("%")[0])
+    if isinstance(found, IPv6Address) and found.ipv4_mapped:
+        found = found.ipv4_mapped
+    is_special = found.is_multicast or found.is_reserved or found.is_unspecified
+    is_local = isinstance(found, IPv6Address) and found.is_site_local
+    return found.is_global and not is_special and not is_local
+
+
+def read_url(text: str) -> URL:
+    """Raises Rejected with a sentence."""
+    if len(text) > MAX_URL_CHARS:
+        raise Rejected(f"The URL has more than {MAX_URL_CHARS} characters.")
+    try:
+        url = URL(text)
+        is_usable = url.scheme in SCHEMES and bool(url.raw_host) and url.port is not None
+    except ValueError as error:
+        raise Rejected(f"This is no URL: {error}.") from error
+    if not is_usable:
+        raise Rejected("A URL begins with http:// or https:// and names a host.")
+    if url.user is not None or url.password is not None:
+        raise Rejected("A URL with a user or a password is not fetched.")
+    return url.with_fragment(None)
