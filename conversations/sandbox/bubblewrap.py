@@ -44,15 +44,21 @@ _ETC = (
     "os-release",
     "passwd",
     "perl",
-    "pki",
+    "pki/ca-trust",
+    "pki/tls/cert.pem",
+    "pki/tls/certs",
+    "pki/tls/openssl.cnf",
     "profile",
     "protocols",
     "python3",
     "services",
-    "ssl",
+    "ssl/cert.pem",
+    "ssl/certs",
+    "ssl/openssl.cnf",
     "terminfo",
     "timezone",
 )
+"""Never a folder that also holds keys, as ``ssl`` and ``pki`` do."""
 _ETC_OF_NETWORK = ("hosts", "resolv.conf")
 
 _ALONE = ("--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL")

@@ -25,12 +25,14 @@ from conversations.domain.errors import Rejected
 from . import supervise
 from .bubblewrap import Inside, interpreter_paths, wrap
 from .environment import plain_environment, sandboxed_environment
+from .groups import make_group, remove_group
 from .output import REPORT_SECONDS, Output
 from .support import (
     SANDBOXED,
     UNSANDBOXED,
     describe,
     find_mode,
+    find_prlimit,
     find_support,
     hidden_places,
 )
@@ -40,6 +42,9 @@ FLOOD_PAUSE = 0.005
 """Seconds between two reads of what is not kept any more: a flood costs little."""
 LATEST = supervise.GRACE + 8
 """Seconds that a supervisor may take beyond its time before it is killed itself."""
+THREADS = 4
+"""Processes and threads are the same to the kernel: at so many times the processes that a
+command may have, the kernel itself refuses more."""
 BWRAP_LEVELS = 2
 """Processes of bwrap's own above the command."""
 
@@ -79,6 +84,7 @@ class _Running:
     process: "subprocess.Popen[bytes]"
     status: int
     output: Output
+    group: str
     has_ended: bool = False
     since: float = field(default_factory=time.monotonic)
 
@@ -128,6 +134,7 @@ async def run_command(
             allows_network=allows_network,
             may_write=may_write,
         ),
+        limits,
     )
     running = _start(
         words,
@@ -145,7 +152,9 @@ async def run_command(
         raise
 
 
-def _prepare(command: Sequence[str], inside: Inside) -> tuple[list[str], dict[str, str], int]:
+def _prepare(
+    command: Sequence[str], inside: Inside, limits: Limits
+) -> tuple[list[str], dict[str, str], int]:
     """The words to execute, the environment, and how many levels of processes are not
     the command's own."""
     root = inside.root
@@ -157,6 +166,9 @@ def _prepare(command: Sequence[str], inside: Inside) -> tuple[list[str], dict[st
     if mode != SANDBOXED:
         raise Rejected(f"{describe()} See LOOM_UNSANDBOXED_SHELL.", code="no_sandbox")
     support = find_support()
+    if prlimit := find_prlimit():
+        most = limits.processes * THREADS
+        command = [prlimit, f"--nproc={most}:{most}", "--", *command]
     words = wrap(command, inside, bwrap=support.bwrap, options=support.options)
     return words, sandboxed_environment(inside.readable), BWRAP_LEVELS
 
@@ -170,6 +182,7 @@ def _options(limits: Limits, environment: dict[str, str], skipped: int) -> dict[
         "processes": limits.processes,
         "bytes": limits.memory_bytes,
         "skipped": skipped,
+        "group": make_group(limits.processes * THREADS),
         "environment": environment,
         "limits": {
             "RLIMIT_CORE": 0,
@@ -199,13 +212,14 @@ def _start(
         )
     except (OSError, ValueError) as error:
         os.close(status)
+        remove_group(options["group"])
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise Rejected(f"The command cannot be started: {reason}.") from error
     finally:
         os.close(writable)
         if given != subprocess.DEVNULL:
             os.close(given)
-    return _Running(process=process, status=status, output=output)
+    return _Running(process=process, status=status, output=output, group=options["group"])
 
 
 def _as_file(data: bytes) -> int:
@@ -273,6 +287,7 @@ def _bury(running: _Running) -> dict[str, Any]:
     if not running.has_ended:
         running.process.kill()
     running.process.wait()
+    remove_group(running.group)
     with os.fdopen(running.status, "rb") as pipe:
         text = pipe.read(1000)
     return json.loads(text) if text else {"exit": None, "reason": "lost"}

@@ -4,6 +4,8 @@ That ``bwrap`` is installed says little: containers and hardened kernels forbid 
 namespaces that it needs. So a command is run in a sandbox when the question first comes.
 """
 
+import os
+import re
 import shutil
 import subprocess
 import sys
@@ -82,6 +84,20 @@ def hidden_places() -> list[Path]:
     data_dir = settings.LOOM.data_dir.resolve()
     real = [path.resolve() for path in files if path.is_absolute() and path.exists()]
     return [data_dir, *(path for path in real if not path.is_relative_to(data_dir))]
+
+
+@cache
+def find_prlimit() -> str:
+    """The program that sets the kernel's own limit of processes inside a sandbox, where
+    that holds: not for root, and counted for each sandbox since Linux 5.14."""
+    if os.geteuid() == 0 or _kernel() < (5, 14):
+        return ""
+    return shutil.which("prlimit", path="/usr/bin:/bin") or ""
+
+
+def _kernel() -> tuple[int, ...]:
+    numbers = re.match(r"(\d+)\.(\d+)", os.uname().release)
+    return tuple(map(int, numbers.groups())) if numbers else (0,)
 
 
 def find_mode() -> str:

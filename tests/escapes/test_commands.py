@@ -1,0 +1,491 @@
+"""Attempts to get out of the sandbox by the shell and by git, with the real tools.
+
+Around the workspace lies what must neither be read nor changed: a folder with a secret,
+another workspace, Loom's data folder, a server on this machine, the server's environment.
+After each attempt all of it is as before, and the call has given a result.
+"""
+
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from conversations.tools.tool import ToolResult
+from tests.sandbox.processes import find_processes
+from tests.tools.commanding import Commands, commands, set_loom
+
+__all__ = ["commands"]
+
+SECRET = "the-secret-of-somebody-else"
+
+
+@dataclass
+class Around:
+    """The machine that an attempt is made on."""
+
+    commands: Commands
+    folder: Path
+    data: Path
+    listener: socket.socket
+    abstract: socket.socket
+
+    @property
+    def root(self) -> Path:
+        return self.commands.root
+
+    @property
+    def port(self) -> int:
+        port: int = self.listener.getsockname()[1]
+        return port
+
+    def fill(self, text: str) -> str:
+        """The text with the names of this machine's places in it."""
+        names = {
+            "OUTSIDE": str(self.folder),
+            "DATA": str(self.data),
+            "PARENT": str(self.root.parent),
+            "ROOT": str(self.root),
+            "PORT": str(self.port),
+            "SERVER": str(os.getpid()),
+            "ABSTRACT": self.abstract.getsockname()[1:].decode(),
+            "PREFIX": sys.base_prefix,
+        }
+        for name, value in names.items():
+            text = text.replace(name, value)
+        return text
+
+    def state(self) -> dict[str, bytes | None]:
+        """Everything outside of the workspace that an attempt could touch."""
+        places = [self.folder, self.data]
+        found: dict[str, bytes | None] = {str(path): None for path in self.root.parent.iterdir()}
+        for place in places:
+            for path in place.rglob("*"):
+                if not path.is_relative_to(self.data / "blobs"):
+                    found[str(path)] = path.read_bytes() if path.is_file() else None
+        return found
+
+    def visitors(self) -> list[str]:
+        """Who has connected to the servers of this machine."""
+        found = []
+        for server in (self.listener, self.abstract):
+            try:
+                server.accept()[0].close()
+                found.append(str(server.getsockname()))
+            except BlockingIOError:
+                pass
+        return found
+
+
+@pytest.fixture
+def around(commands: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Around]:
+    outside = tmp_path / "outside"
+    data = tmp_path / "data"
+    (outside / "folder").mkdir(parents=True)
+    (data / "blobs").mkdir(parents=True)
+    for path in (outside / "secret", data / "secret_key", data / "loom.sqlite3"):
+        path.write_text(f"{SECRET}\n")
+    for name in ("ANTHROPIC_API_KEY", "LOOM_SECRET_KEY", "DATABASE_URL", "BASH_ENV"):
+        monkeypatch.setenv(name, SECRET)
+    for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_CONFIG_GLOBAL", "GIT_EXEC_PATH"):
+        monkeypatch.setenv(name, str(outside))
+    set_loom(
+        monkeypatch,
+        data_dir=data,
+        command_seconds=20,
+        command_max_processes=60,
+        command_max_memory_mb=256,
+        command_max_file_mb=8,
+        max_output_bytes=100_000,
+    )
+    with socket.socket() as listener, socket.socket(socket.AF_UNIX) as abstract:
+        listener.bind(("127.0.0.1", 0))
+        abstract.bind(f"\0loom-{os.getpid()}")
+        for server in (listener, abstract):
+            server.listen()
+            server.setblocking(False)
+        yield Around(commands, outside, data, listener, abstract)
+
+
+def attempt(around: Around, command: str, **arguments: object) -> ToolResult:
+    """Make it; whatever comes of it, nothing outside is read or changed."""
+    before = around.state()
+    result = around.commands.shell(around.fill(command), **arguments)
+    check_outside(around, before, result)
+    return result
+
+
+def check_outside(around: Around, before: dict[str, bytes | None], result: ToolResult) -> None:
+    assert SECRET not in result.output
+    assert around.state() == before
+    assert around.visitors() == []
+    assert result.output
+
+
+READING = {
+    "passwords": "cat /etc/shadow /etc/gshadow /etc/sudoers",
+    "secret_key": "cat DATA/secret_key",
+    "database": "cat DATA/*.sqlite3; ls -la DATA",
+    "parent": "ls -A PARENT | grep -v workspace; cat PARENT/outside/secret",
+    "dots": "cat ../outside/secret ../../*/outside/secret",
+    "homes": "find /root /home -type f -not -path 'PREFIX/*' | head",
+    "link": "ln -s OUTSIDE door; cat door/secret; cat < door/secret",
+    "hard_link": "ln OUTSIDE/secret mine; cat mine",
+    "proc_root": "cat /proc/1/root/OUTSIDE/secret; ls /proc/*/root/OUTSIDE",
+    "proc_cwd": "cat /proc/1/cwd/../outside/secret",
+    "proc_server": "cat /proc/SERVER/environ /proc/SERVER/cmdline /proc/SERVER/root/etc/shadow",
+    "environment": "env; set; cat /proc/*/environ | tr '\\0' '\\n'",
+    "descriptors": "for n in 3 4 5 6 7 8 9 10 11 12 13; do cat <&$n; done; ls -l /proc/self/fd",
+    "mount": "mount --bind /proc/1/root x; mount -t proc p /mnt; umount ROOT; umount /usr; ls ..",
+    "namespace": "unshare -Ur cat OUTSIDE/secret; unshare -Urm true; nsenter -t 1 -a true",
+    "new_root": "mkdir r; pivot_root r r; cd r; chroot . /bin/sh -c 'cat OUTSIDE/secret'",
+    "devices": "mknod disk b 254 0; cat disk /dev/vda* /dev/sda* /dev/mem /dev/kmsg | head -c 100",
+    "journal": "dmesg; journalctl; ls -A /var/log /var/lib /var/spool /run /srv /opt /mnt",
+    "suid": "su -c 'cat OUTSIDE/secret'; sudo -n true; grep NoNewPrivs /proc/self/status",
+    "history": "cat ~/.bash_history ~/.ssh/* ~/.aws/* ~/.netrc ~/.config/*/*; ls -A ~",
+}
+
+
+@pytest.mark.parametrize("command", READING.values(), ids=READING)
+def test_nothing_outside_is_read(around: Around, command: str) -> None:
+    attempt(around, command)
+
+
+def test_folders_of_keys_are_not_there(around: Around) -> None:
+    for folder in ("/etc/ssl/private", "/etc/pki/tls/private", "/etc/ssh", "/etc/sudoers.d"):
+        assert not attempt(around, f"test -e {folder}").ok
+
+
+WRITING = {
+    "system": "touch /usr/x /etc/x /bin/x /lib/x /x /var/x /opt/x /sys/x /boot/x",
+    "parent": "touch ../x PARENT/x; mkdir ../y; mv ../outside ../z; rm -rf ../outside",
+    "outside": "echo x > OUTSIDE/secret; rm -rf OUTSIDE; touch OUTSIDE/new",
+    "data": "rm -rf DATA; echo x > DATA/secret_key; mkdir -p DATA && echo x > DATA/loom.sqlite3",
+    "own_folder": "cd ..; mv workspace elsewhere; rmdir workspace; ln -sfn OUTSIDE workspace",
+    "link": "ln -s OUTSIDE door; echo x > door/secret; rm -r door/; touch door/new",
+    "kernel": "echo x > /proc/sys/kernel/core_pattern; echo b > /proc/sysrq-trigger;"
+    " echo 1 > /proc/self/oom_score_adj; sysctl -w kernel.hostname=x; hostname x",
+    "python": "chmod -R 777 PREFIX /usr/bin; touch PREFIX/x; pip install --target PREFIX/lib ./x",
+    "owner": "chown -R 1234 ../outside; chmod 777 .. ../outside; touch -d 2001-01-01 ../outside",
+    "archive": "mkdir a && touch a/x && tar cPf t.tar --transform 's,a/x,OUTSIDE/x,' a/x;"
+    " tar xPf t.tar; printf 'x' | cpio -i",
+}
+
+
+@pytest.mark.parametrize("command", WRITING.values(), ids=WRITING)
+def test_nothing_outside_is_written(around: Around, command: str) -> None:
+    watched = ["/proc/sys/kernel/core_pattern", "/proc/sys/kernel/hostname"]
+    kernel = [Path(path).read_text() for path in watched]
+    attempt(around, command)
+    assert [Path(path).read_text() for path in watched] == kernel
+    assert not any(Path(folder, "x").exists() for folder in ("/", "/usr", "/etc", sys.base_prefix))
+    assert around.root.is_dir()
+    assert not around.root.is_symlink()
+
+
+def test_links_that_are_there_already_lead_nowhere(around: Around) -> None:
+    (around.root / "door").symlink_to(around.folder)
+    (around.root / "file").symlink_to(around.folder / "secret")
+    os.link(around.folder / "secret", around.root / "same")  # this one is in the workspace
+    attempt(around, "cat file door/secret; echo x > file; echo x > door/new; rm -rf door/ same")
+
+
+CONNECT = "python3 -c \"import socket; s = socket.{}; print('connected')\""
+NETWORK = {
+    "loopback": CONNECT.format("create_connection(('127.0.0.1', PORT), 3)"),
+    "metadata": CONNECT.format("create_connection(('169.254.169.254', 80), 3)"),
+    "internet": CONNECT.format("create_connection(('1.1.1.1', 53), 3)"),
+    "names": CONNECT.format("getaddrinfo('example.org', 80)"),
+    "abstract": CONNECT.format("socket(socket.AF_UNIX); s.connect('\\\\0ABSTRACT')"),
+    "raw": CONNECT.format("socket(socket.AF_INET, socket.SOCK_RAW, 1)"),
+    "docker": "ls -l /var/run/docker.sock /run/docker.sock /run/systemd /run/dbus | grep s && "
+    + CONNECT.format("socket(socket.AF_UNIX); s.connect('/var/run/docker.sock')"),
+}
+
+
+@pytest.mark.parametrize("command", NETWORK.values(), ids=NETWORK)
+def test_nobody_is_reached(around: Around, command: str) -> None:
+    result = attempt(around, command)
+    assert not result.ok
+    assert "connected" not in result.output.splitlines()
+
+
+def test_no_process_outside_is_seen_or_signalled(around: Around) -> None:
+    result = attempt(
+        around, "kill -9 SERVER; kill -STOP SERVER; pkill -9 python; ls -d /proc/[0-9]*"
+    )
+    assert len([line for line in result.output.splitlines() if line.startswith("/proc/")]) < 10
+    assert attempt(around, "echo begun; kill -9 -1; echo on").output.startswith("begun")
+
+
+EXHAUSTING = {
+    "fork_bomb": (":(){ :|:& };:; sleep 60", "more than 60 processes"),
+    "fork_bomb_that_hides": (
+        "python3 -c 'import os\nwhile True:\n    if os.fork() == 0: os.setsid()'",
+        "more than 60 processes",
+    ),
+    "memory": (
+        "for i in 1 2 3 4; do python3 -c 'x = bytearray(100 << 20); input()' <&3 & done 3<>f; wait",
+        "more than 256 MiB",
+    ),
+    "memory_of_one": ("python3 -c 'bytearray(1 << 30)'", "MemoryError"),
+    "flood": ("yes", "bytes left out"),
+    "flood_without_lines": ("cat /dev/zero", "bytes left out"),
+    "flood_of_errors": ("while :; do echo x >&2; done", "seconds were over"),
+    "memory_as_files": (
+        "for n in 1 2 3 4 5 6 7 8 9; do head -c 8000000 /dev/zero > /dev/shm/$n || exit; done",
+        "No space left",
+    ),
+    "large_file": ("head -c 20000000 /dev/zero > big", "exit code"),
+    "sparse_file": ("truncate -s 1T big", "exit code"),
+    "busy": ("while :; do :; done", "seconds were over"),
+    "sleep": ("sleep 1000", "seconds were over"),
+    "deaf": ("trap '' TERM INT HUP; while :; do sleep 1000; done", "seconds were over"),
+    "stopped": ("kill -STOP $$; sleep 1000", "seconds were over"),
+    "silent": ("exec >&- 2>&- <&-; sleep 1000", "seconds were over"),
+}
+
+
+@pytest.mark.parametrize(("command", "said"), EXHAUSTING.values(), ids=EXHAUSTING)
+def test_nothing_is_used_up(around: Around, command: str, said: str) -> None:
+    (around.root / "f").touch()
+    os.mkfifo(around.root / "fifo")
+    result = attempt(around, command.replace("3<>f", "3<>fifo"), timeout_seconds=2)
+    assert not result.ok
+    assert said in result.output
+    assert len(result.output) < 110_000
+
+
+DAEMON = """python3 -c "
+import os, sys, time
+if os.fork(): sys.exit()
+os.setsid()
+if os.fork(): sys.exit()
+for fd in range(256):
+    try: os.close(fd)
+    except OSError: pass
+time.sleep(7411)
+open('late', 'w')
+" """
+OUTLIVING = {
+    "background": "sleep 7411 &",
+    "nohup": "nohup sleep 7411 >/dev/null 2>&1 </dev/null &",
+    "session": "setsid -f sh -c 'sleep 7411; touch late' >/dev/null 2>&1",
+    "daemon": DAEMON,
+    "disowned": "bash -c 'trap \"\" HUP TERM; sleep 7411 & disown -a; exit 0'",
+    "at": "echo 'touch OUTSIDE/late' | at now; (crontab -l; echo '* * * * * touch x') | crontab -;"
+    " systemd-run --user sleep 7411",
+}
+
+
+@pytest.mark.parametrize("command", OUTLIVING.values(), ids=OUTLIVING)
+def test_nothing_outlives_the_call(around: Around, command: str) -> None:
+    attempt(around, f"{command}\necho done")
+    assert not find_processes("sleep 7411")
+    assert not find_processes("sleep(7411)")
+    assert not (around.root / "late").exists()
+
+
+ASKING = {
+    "read": "read -p 'Sure? ' answer; echo \"[$answer]\"",
+    "python": "python3 -i",
+    "password": "su; passwd",
+    "pager": "less /etc/passwd; more /etc/passwd; top; man ls",
+    "terminal": 'cat /dev/tty; python3 -c "import fcntl, termios;'
+    " fcntl.ioctl(0, termios.TIOCSTI, b'x')\"; stty -a; script -c ls",
+    "commit": "git init -q . && git commit --allow-empty; git rebase -i HEAD; git add -p",
+}
+
+
+@pytest.mark.parametrize("command", ASKING.values(), ids=ASKING)
+def test_nobody_is_waited_for(around: Around, command: str) -> None:
+    result = attempt(around, f"{command}; echo over")
+    assert "over" in result.output
+    assert "seconds were over" not in result.output
+
+
+def test_what_steers_a_terminal_is_text_like_any_other(around: Around) -> None:
+    signs = r"\033[2J\033]0;title\007\033]52;c;aGk=\007\033[31mred\033[0m\r\b\0\377\u202e"
+    result = attempt(around, f"printf '{signs}'")
+    assert "\x1b[31mred\x1b[0m" in result.output
+    assert "\0" not in result.output
+    result.output.encode()
+
+
+def test_names_of_files_may_be_anything(around: Around) -> None:
+    result = attempt(around, "touch $'a\\nb' $'\\u202egnp' $'\\377' -- '-rf' $'x\\033[2J'; ls -b")
+    assert result.ok
+    assert len(os.listdir(os.fsencode(around.root))) == 5
+
+
+# git
+
+
+@pytest.fixture
+def repository(around: Around) -> Around:
+    git = around.commands.git
+    git("init", "-q", "-b", "main")
+    (around.root / "a.txt").write_text("one\n")
+    git("add", "a.txt")
+    assert git("commit", "-qm", "first").ok
+    (around.root / "a.txt").write_text("two\n")
+    return around
+
+
+def configure(around: Around, text: str) -> None:
+    """As somebody may who can write to the workspace."""
+    with (around.root / ".git/config").open("a") as file:
+        file.write(around.fill(text))
+
+
+def use_git(around: Around, *arguments: str) -> ToolResult:
+    before = around.state()
+    result = around.commands.git(*(around.fill(word) for word in arguments))
+    check_outside(around, before, result)
+    return result
+
+
+def test_hooks_do_not_run(repository: Around) -> None:
+    hooks = repository.root / ".git/hooks"
+    names = (
+        "pre-commit",
+        "post-commit",
+        "commit-msg",
+        "post-checkout",
+        "pre-push",
+        "post-index-change",
+    )
+    hooks.mkdir(exist_ok=True)
+    for name in names:
+        (hooks / name).write_text("#!/bin/sh\ntouch made-by-hook\n")
+        (hooks / name).chmod(0o755)
+    configure(repository, "[core]\n\thooksPath = .git/hooks\n")
+    assert use_git(repository, "commit", "-am", "second").ok
+    use_git(repository, "checkout", "-b", "other")
+    assert not (repository.root / "made-by-hook").exists()
+
+
+PROGRAMS = {
+    "fsmonitor": ("[core]\n\tfsmonitor = touch made; echo\n", ["status"]),
+    "external": ("[diff]\n\texternal = touch made; echo\n", ["diff"]),
+    "external_log": ("[diff]\n\texternal = touch made; echo\n", ["log", "-p"]),
+    "pager": ("[core]\n\tpager = touch made; cat\n[pager]\n\tlog = touch made; cat\n", ["log"]),
+    "editor": ("[core]\n\teditor = touch made;\n", ["commit", "-a"]),
+    "sequence": ("[sequence]\n\teditor = touch made;\n", ["rebase", "-i", "--root"]),
+    "alias": ("[alias]\n\tst = !touch made\n\tlog = !touch made\n", ["st"]),
+    "alias_of_known": ("[alias]\n\tlog = !touch made\n", ["log"]),
+    "ssh": (
+        '[core]\n\tsshCommand = touch made;\n[remote "origin"]\n\turl = ssh://x/y\n',
+        ["fetch"],
+    ),
+    "ext": ('[remote "origin"]\n\turl = ext::sh -c touch% made\n', ["fetch", "origin"]),
+    "gpg": ("[commit]\n\tgpgSign = true\n[gpg]\n\tprogram = touch made;\n", ["commit", "-am", "x"]),
+    "askpass": ("[core]\n\taskPass = touch made;\n[credential]\n\thelper = !touch made\n", ["log"]),
+    "textconv": ('[diff "t"]\n\ttextconv = touch made; cat\n', ["diff"]),
+}
+
+
+@pytest.mark.parametrize(("config", "arguments"), PROGRAMS.values(), ids=PROGRAMS)
+def test_programs_that_a_repository_names_do_not_run(
+    repository: Around, config: str, arguments: list[str]
+) -> None:
+    (repository.root / ".gitattributes").write_text("*.txt diff=t\n")
+    configure(repository, config)
+    use_git(repository, *arguments)
+    assert not (repository.root / "made").exists()
+
+
+def test_a_filter_which_git_must_run_is_confined(repository: Around) -> None:
+    (repository.root / ".gitattributes").write_text("*.txt filter=f\n")
+    program = "touch made-by-filter OUTSIDE/made; cat OUTSIDE/secret DATA/secret_key; env; cat"
+    configure(repository, f'[filter "f"]\n\tclean = "{program}"\n\tsmudge = "{program}"\n')
+    use_git(repository, "status")
+    use_git(repository, "diff")
+    assert not (repository.root / "made-by-filter").exists()  # who looks changes nothing
+    use_git(repository, "add", "a.txt")
+    assert SECRET not in use_git(repository, "show", ":a.txt").output
+
+
+@pytest.fixture
+def elsewhere(around: Around) -> Path:
+    """Somebody else's repository, outside."""
+    other = around.folder / "repository"
+    around.commands.shell(
+        "git init -q .; echo the-secret-of-somebody-else > s; git add s;"
+        " git -c user.name=x -c user.email=x@y commit -qm the-secret-of-somebody-else"
+    )
+    other.mkdir()
+    for path in list(around.root.iterdir()):
+        path.rename(other / path.name)
+    return other
+
+
+LEADING_OUT = {
+    "file": "gitdir: OUTSIDE/repository/.git\n",
+    "relative": "gitdir: ../outside/repository/.git\n",
+    "proc": "gitdir: /proc/1/root/OUTSIDE/repository/.git\n",
+}
+
+
+@pytest.mark.parametrize("text", LEADING_OUT.values(), ids=LEADING_OUT)
+def test_a_git_file_that_leads_outside_leads_nowhere(
+    around: Around, elsewhere: Path, text: str
+) -> None:
+    (around.root / ".git").write_text(around.fill(text))
+    for arguments in (
+        ["log"],
+        ["status"],
+        ["show", "HEAD:s"],
+        ["commit", "--allow-empty", "-m", "x"],
+    ):
+        assert not use_git(around, *arguments).ok
+
+
+def test_neither_do_links_alternates_worktrees_and_included_files(
+    repository: Around, elsewhere: Path
+) -> None:
+    root = repository.root
+    use_git(repository, "init", "-q")
+    (root / ".git/objects/info/alternates").write_text(f"{elsewhere}/.git/objects\n")
+    (root / "linked").symlink_to(elsewhere)
+    head = (elsewhere / ".git/refs/heads").iterdir().__next__().read_text().strip()
+    for arguments in (["show", head], ["cat-file", "-p", head], ["show", f"{head}:s"]):
+        assert not use_git(repository, *arguments).ok
+    assert not repository.commands.run("git_command", arguments=["log"], folder="linked").ok
+    use_git(repository, "worktree", "add", "--orphan", "-b", "w", "OUTSIDE/worktree")
+    use_git(repository, "clone", "OUTSIDE/repository", "stolen")
+    use_git(repository, "diff", "--no-index", "OUTSIDE/secret", "/dev/null")
+    use_git(repository, "config", "--get", "--file", "OUTSIDE/secret", "x.y")
+    configure(repository, "[include]\n\tpath = OUTSIDE/secret\n[core]\n\tworktree = OUTSIDE\n")
+    use_git(repository, "add", "-A")
+    use_git(repository, "clean", "-fdx")
+    use_git(repository, "checkout", "--", ".")
+
+
+def test_a_patch_does_not_write_outside(repository: Around) -> None:
+    patch = (
+        "diff --git a/../outside/new b/../outside/new\nnew file mode 100644\n"
+        "--- /dev/null\n+++ b/../outside/new\n@@ -0,0 +1 @@\n+x\n"
+    )
+    (repository.root / "p.diff").write_text(patch)
+    use_git(repository, "apply", "--unsafe-paths", "p.diff")
+    use_git(repository, "apply", "--directory=../outside", "p.diff")
+
+
+def test_a_submodule_runs_no_program(repository: Around) -> None:
+    url = "ext::sh -c touch% made"
+    (repository.root / ".gitmodules").write_text(f'[submodule "s"]\n\tpath = s\n\turl = {url}\n')
+    attempt(repository, f"git submodule add '{url}' s; git clone '{url}' t; git fetch '{url}'")
+    assert not (repository.root / "made").exists()
+    assert not use_git(repository, "submodule", "update", "--init").ok
+
+
+def test_a_huge_repository_does_not_flood(repository: Around) -> None:
+    (repository.root / "big").write_text("x" * 99 + "\n" * 50_000 + "long line " * 300_000)
+    use_git(repository, "add", "big")
+    result = use_git(repository, "diff", "--cached")
+    assert "bytes left out" in result.output
+    assert len(result.output) < 110_000
