@@ -22,7 +22,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-class NoFolder(NotFound):
+class NoFolder(NotFound, Rejected):
     """A folder on the way to an entry is not there, or is none (any more)."""
 
 
