@@ -8,6 +8,7 @@ link the link itself.
 import errno
 import hashlib
 import os
+import re
 import secrets
 import stat
 from collections.abc import Iterator
@@ -136,10 +137,31 @@ def _file_state(folder: int, name: str, kept: Batch | None) -> tuple[FileState, 
         return FileState(mode=found.st_mode, digest=digest, size=size), found
 
 
+_DRAFT = re.compile(r"\.loom-[0-9a-f]{16}\.tmp")
+
+
+def _draft_name() -> str:
+    """The same as that of ``folder.confined``."""
+    return f".loom-{secrets.token_hex(8)}.tmp"
+
+
+def remove_drafts(root: Path, path: str, data: bytes) -> None:
+    """Remove what a process left beside the file that died while it wrote ``data``: a
+    draft that holds it, or the beginning of it."""
+    with suppress(NoFolder), folder_of(root, path) as (folder, _):
+        for name in filter(_DRAFT.fullmatch, os.listdir(folder)):
+            with suppress(OSError):
+                file = os.open(name, _FILE, dir_fd=folder)
+                with os.fdopen(file, "rb") as opened:
+                    if not data.startswith(opened.read(len(data) + 1)):
+                        continue
+                os.unlink(name, dir_fd=folder)
+
+
 def put_file(root: Path, path: str, data: bytes, *, mode: int | None) -> None:
     """Write a file in the place of whatever file or link is there, whole or not at all."""
     with folder_of(root, path) as (folder, name):
-        draft = f".loom-{secrets.token_hex(8)}"
+        draft = _draft_name()
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         file = os.open(draft, flags, 0o666, dir_fd=folder)
         try:
@@ -159,7 +181,7 @@ def put_file(root: Path, path: str, data: bytes, *, mode: int | None) -> None:
 def put_link(root: Path, path: str, text: bytes) -> None:
     """Make a link in the place of whatever file or link is there."""
     with folder_of(root, path) as (folder, name):
-        draft = f".loom-{secrets.token_hex(8)}"
+        draft = _draft_name()
         os.symlink(os.fsdecode(text), draft, dir_fd=folder)
         os.rename(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
 

@@ -27,6 +27,7 @@ from .disk import (
     put_file,
     put_link,
     read_state,
+    remove_drafts,
     remove_entry,
 )
 from .planning import BACK, CONFLICT, READY, FilePlan, plan_revert
@@ -111,6 +112,7 @@ class _Work:
                 change_mode(self.root, change.path, change.after.mode)
                 return
         data = read_blob(change.after.digest)
+        remove_drafts(self.root, change.path, data)
         if change.after.is_link:
             put_link(self.root, change.path, data)
         else:

@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from conversations.archive.blobs import put_blob, read_blob, remove_blob
+from conversations.archive.blobs import has_blob, put_blob, read_blob, remove_blob
 from conversations.archive.file_changes import (
     Outcome,
     Unsettled,
@@ -31,7 +31,7 @@ from conversations.domain.crossing import Crossing
 from conversations.domain.errors import LoomError, NotFound
 from conversations.domain.file_changes import Author, Change, digest_of, same_state
 
-from .disk import read_state
+from .disk import read_state, remove_drafts
 from .listing import Listing, dump_listing, load_listing, read_limits, take_listing
 from .shielding import carry_through
 
@@ -141,9 +141,11 @@ async def settle_interrupted(call_pk: int, *, read: Crossing, write: Crossing) -
 
 
 def _judge_begun(found: Unsettled) -> tuple[list[Outcome], list[int]]:
-    """A file that is as before was not touched."""
+    """A file that is as before was not touched. Drafts of what was to be written go."""
     done, dropped = [], []
     for pk, change in found.changes:
+        if change.after is not None and change.after.is_file and has_blob(change.after.digest):
+            remove_drafts(found.root, change.path, read_blob(change.after.digest))
         now = read_state(found.root, change.path, limit=None, keep=False)
         if same_state(now, change.before):
             dropped.append(pk)

@@ -8,11 +8,14 @@ from typing import Any
 import pytest
 from asgiref.sync import async_to_sync
 
-from conversations.archive.blobs import blob_path, read_blob
+from conversations.archive.blobs import blob_path, put_blob, read_blob
+from conversations.archive.file_changes import record_changes
 from conversations.changes import listing as listings
+from conversations.changes.disk import read_state
 from conversations.changes.listing import Limits, take_listing
 from conversations.changes.trees import settle_all, watched
 from conversations.domain.errors import Rejected
+from conversations.domain.file_changes import Change, FileState
 from conversations.models import FileChange, ToolCall
 
 from .conftest import Calls, command, crossing
@@ -200,3 +203,24 @@ def test_a_folder_that_cannot_be_read_is_settled_later(root: Path, calls: Calls)
     async_to_sync(settle_all)(read=crossing, write=crossing)
     assert paths() == ["a"]
     assert read_blob(FileChange.objects.get().before) == b"a"
+
+
+def test_what_a_dead_process_began_to_write_goes(root: Path, calls: Calls) -> None:
+    (root / "a").write_bytes(b"old")
+    call = calls.make_call(state="interrupted")
+    after = FileState(mode=0o100644, digest=put_blob(b"new content"), size=11)
+    before = read_state(root, "a", limit=None, keep=True)
+    begun = [
+        Change(path="a", before=before, after=after),
+        Change(path="b", before=None, after=after),
+    ]
+    record_changes(author=calls.author(call), changes=begun)
+    (root / "b").write_bytes(b"new content")
+    draft, other = root / f".loom-{'a' * 16}.tmp", root / f".loom-{'b' * 16}.tmp"
+    draft.write_bytes(b"new con")
+    other.write_bytes(b"somebody's")
+    async_to_sync(settle_all)(read=crossing, write=crossing)
+    assert not draft.exists()
+    assert other.exists()
+    [row] = FileChange.objects.all()
+    assert (row.path, row.done_at is not None) == ("b", True)

@@ -22,6 +22,7 @@ from uuid import uuid4
 
 from benchmarks.processes import ROOT, clean_environment, running_wire
 from tests.crash.kill_server import use_data
+from tests.crash.undo_stories import UNDO_STORIES
 
 if TYPE_CHECKING:
     from conversations.models import Run, Session, ToolCall
@@ -279,7 +280,7 @@ def main() -> int:
         ground = Ground(folder, wire.settings, Random(options.seed))
         try:
             ground.start()
-            for story in (*STORIES, *[at_any_moment] * options.rounds):
+            for story in (*STORIES, *UNDO_STORIES, *[at_any_moment] * options.rounds):
                 play(ground, story)
         finally:
             ground.kill()

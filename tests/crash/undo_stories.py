@@ -1,0 +1,89 @@
+"""What a killed process has changed in a folder is known, and can be undone."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+from time import sleep
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from conversations.models import Session
+
+    from .kill_tools import Ground
+
+FILES = 25
+COMMAND = "echo 2 > a && rm gone && mkdir d && echo x > d/new && ln -s a link && chmod 700 sub"
+
+
+def prepare(session: "Session") -> dict[str, Any]:
+    """Files in the session's folder; returns the folder's picture."""
+    root = Path(session.workspace.root)
+    (root / "sub").mkdir()
+    for name in ("a", "gone", "sub/b"):
+        (root / name).write_text("1\n")
+    return picture_of(session)
+
+
+def picture_of(session: "Session") -> dict[str, Any]:
+    from tests.changes.conftest import picture
+
+    return picture(Path(session.workspace.root))
+
+
+async def crossing[T](function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    return await asyncio.to_thread(function, *args, **kwargs)
+
+
+def undo_all(ground: "Ground", session: "Session", before: dict[str, Any]) -> None:
+    """Once everything is settled: the folder is as before, byte for byte."""
+    from conversations.archive.file_changes import Scope, unsettled_calls
+    from conversations.changes.revert import revert_files
+    from conversations.domain.errors import Rejected
+
+    ground.wait("what was changed is known", lambda: not unsettled_calls())
+    root = Path(session.workspace.root)
+    work = revert_files(
+        session, root, scope=Scope(), actor_pk=None, replace=(), read=crossing, write=crossing
+    )
+    try:
+        done = asyncio.run(work)
+    except Rejected:
+        pass  # it was killed before anything was changed
+    else:
+        ground.expect("nothing is left", done.left, {})
+    ground.expect("the folder", picture_of(session), before)
+
+
+def while_a_command_changes_files(ground: "Ground") -> "Session":
+    session = ground.new_session("auto")
+    before = prepare(session)
+    command = json.dumps({"command": f"{COMMAND} && touch begun && sleep 60"})
+    run = ground.say(session, f"tool=shell_execute input={command}")
+    ground.wait("it begins", lambda: "begun" in picture_of(session))
+    ground.kill()
+    ground.start()
+    ground.wait_state(run, "interrupted")
+    undo_all(ground, session, before)
+    return session
+
+
+def while_files_are_written(ground: "Ground") -> "Session":
+    session = ground.new_session("auto")
+    before = prepare(session)
+    calls = [
+        {"name": "write_file", "input": {"path": f"new/{number}/x", "content": f"{number}\n"}}
+        for number in range(FILES)
+    ]
+    calls.insert(3, {"name": "move_file", "input": {"source": "sub", "destination": "new/sub"}})
+    run = ground.say(session, f"tools={json.dumps(calls)}")
+    ground.wait("it begins", lambda: "new/0/x" in picture_of(session))
+    sleep(ground.random.uniform(0, 0.5))
+    ground.kill()
+    ground.start()
+    ground.wait_state(run, "completed", "interrupted")
+    undo_all(ground, session, before)
+    return session
+
+
+UNDO_STORIES = (while_a_command_changes_files, while_files_are_written, while_files_are_written)
