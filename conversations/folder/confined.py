@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 
 from conversations.domain.errors import Rejected
 
@@ -42,6 +43,11 @@ NO_FILE = ""
 
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _PIECE = 1 << 20
+
+_last_step = Lock()
+"""Held from the last look at a file until it is replaced: of two calls that were made for
+the same content only one succeeds."""
+
 _GIT = "belongs to git's own data, which only git changes: use git_command"
 
 
@@ -128,8 +134,9 @@ def replace_file(
             if there is None:
                 rename_to_nothing(folder, draft, folder, place.parts[-1])
             else:
-                _check_stamp(folder, place, path, stamp)
-                os.replace(draft, place.parts[-1], src_dir_fd=folder, dst_dir_fd=folder)
+                with _last_step:
+                    _check_stamp(folder, place, path, stamp)
+                    os.replace(draft, place.parts[-1], src_dir_fd=folder, dst_dir_fd=folder)
         except BaseException:
             with suppress(OSError):
                 os.unlink(draft, dir_fd=folder)
@@ -150,8 +157,9 @@ def remove(
             os.rmdir(name, dir_fd=folder)
         else:
             stamp = _check_content(folder, place, path, expect)
-            _check_stamp(folder, place, path, stamp)
-            os.unlink(name, dir_fd=folder)
+            with _last_step:
+                _check_stamp(folder, place, path, stamp)
+                os.unlink(name, dir_fd=folder)
         os.fsync(folder)
 
 

@@ -1,8 +1,11 @@
 """Below the folder and nowhere else: reading, replacing, removing, moving."""
 
 import os
+import resource
 import stat
+from contextlib import suppress
 from pathlib import Path
+from threading import Barrier, Thread
 
 import pytest
 from django.conf import settings
@@ -228,3 +231,41 @@ def test_the_server_s_data_is_not_touched(root: Path, monkeypatch: pytest.Monkey
     (data / "workspaces/garden").mkdir(parents=True)
     confined.replace_file(data / "workspaces/garden", "a.txt", b"words")
     assert read(data / "workspaces/garden", "a.txt") == b"words"
+
+
+def test_what_cannot_be_written_whole_leaves_the_file_as_it_was(root: Path) -> None:
+    (root / "a.txt").write_text("old")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        for path in ("a.txt", "new.txt"):
+            with pytest.raises(Rejected, match="too large"):
+                confined.replace_file(root, path, b"x" * 5000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert (root / "a.txt").read_text() == "old"
+    assert os.listdir(root) == ["a.txt"]
+
+
+def test_of_changes_made_for_the_same_content_only_one_succeeds(root: Path) -> None:
+    """So with writers that do not know of each other nobody's words vanish."""
+    (root / "a.txt").write_text("")
+    begin = Barrier(4)
+
+    def add(name: str) -> None:
+        begin.wait()
+        for number in range(15):
+            while True:
+                now = read(root, "a.txt")
+                with suppress(confined.Differs):
+                    words = b"%s%d\n" % (name.encode(), number)
+                    confined.replace_file(root, "a.txt", now + words, expect=content_digest(now))
+                    break
+
+    threads = [Thread(target=add, args=(name,)) for name in "abcd"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    lines = (root / "a.txt").read_text().split()
+    assert sorted(lines) == sorted(f"{name}{number}" for name in "abcd" for number in range(15))

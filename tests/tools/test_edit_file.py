@@ -174,3 +174,20 @@ def test_a_plan_shows_the_edit_and_holds_only_for_the_file_as_it_was(use: Use, r
     assert file.read_text() == POEM + "nine\n"
     file.write_text(POEM)
     assert use("edit_file", path="poem.txt", old_text="four", new_text="4").ok
+
+
+def test_the_line_most_like_it_is_shown_where_none_is_the_same(use: Use, root: Path) -> None:
+    (root / "a.py").write_text("x = 1\n\ndef total_of(items, tax):\n    return 0\n")
+    result = use("edit_file", path="a.py", old_text="def total_of(item, taxes):", new_text="x")
+    assert "Lines 3–3 are like it" in result.output
+    assert "+ def total_of(items, tax):" in result.output
+
+
+def test_long_texts_are_replaced_often_and_told_in_short(use: Use, root: Path) -> None:
+    (root / "a.txt").write_text("word\n" * 1000)
+    result = use("edit_file", path="a.txt", old_text="word", new_text="w", replace_all=True)
+    assert "1,000 places (lines 1, 2," in result.output
+    assert ", 20 and 980 more)" in result.output
+    assert len(result.output) < 400
+    refused = use("edit_file", path="a.txt", old_text="w", new_text="x")
+    assert len(refused.output) < 600

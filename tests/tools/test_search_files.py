@@ -1,5 +1,6 @@
 """``search_files``, ``glob_files`` and ``list_files``: looking for files and lines."""
 
+import asyncio
 import os
 from pathlib import Path
 
@@ -239,3 +240,32 @@ def test_a_long_folder_comes_in_pages(use: Use, root: Path) -> None:
         cursor = output[-1].partition('cursor="')[2].rstrip('".')
     assert names == [f"f {number:04}%41" for number in range(1203)]
     assert cursor == ""
+
+
+def search_processes() -> list[str]:
+    """Command lines of this process's children that search."""
+    found = []
+    for children in Path("/proc/self/task").glob("*/children"):
+        for pid in children.read_text().split():
+            line = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+            found += [line] if "search_worker" in line else []
+    return found
+
+
+def test_a_search_that_is_cancelled_leaves_nothing_running(
+    use: Use, root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path / "no programs"))
+    (root / "a.txt").write_text("a" * 60 + "!\n")
+    context = use.context()
+
+    async def cancel() -> None:
+        call = asyncio.create_task(search_files.run(context, {"pattern": "(a+)+$"}))
+        while not search_processes():
+            await asyncio.sleep(0.01)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+
+    asyncio.run(cancel())
+    assert search_processes() == []
