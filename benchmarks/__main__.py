@@ -17,7 +17,7 @@ from .processes import clean_environment, running_server
 if TYPE_CHECKING:
     from .bench import Bench
 
-NAMES = ("start", "first_token", "burst", "streams", "writers", "age", "window", "search")
+NAMES = ("start", "first_token", "burst", "streams", "writers", "age", "window", "search", "tools")
 
 
 @dataclass(slots=True)

@@ -23,7 +23,8 @@ from .turns import read_turn
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolRecord:
     """One call. ``arguments`` is the text of a JSON object. ``completed`` is what its
-    row was made from; None while the call is open."""
+    row was made from; None while the call is open. ``changed_files`` counts the files
+    that are known to have been touched."""
 
     call: UUID
     call_id: str
@@ -44,6 +45,7 @@ class ToolRecord:
     started_at: datetime | None
     stop_requested_at: datetime | None
     stopped_by: str
+    changed_files: int
     completed: ToolCallCompleted | None
 
 
@@ -78,6 +80,7 @@ def read_tool_record(session: Session, call: UUID) -> ToolRecord:
         started_at=found.started_at,
         stop_requested_at=found.stop_requested_at,
         stopped_by=found.stop_requested_by.get_username() if found.stop_requested_by else "",
+        changed_files=found.file_changes.values("path").distinct().count(),
         completed=_read_completed(session.pk, found),
     )
 

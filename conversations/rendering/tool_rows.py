@@ -5,7 +5,7 @@ the diff, and the address of the rest.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
@@ -18,7 +18,7 @@ from .diffs import render_diff
 from .figures import duration_text, number_text, size_text
 from .hidden import show_hidden
 from .recall import link_turns
-from .terminal import render_terminal
+from .terminal import Shown, render_terminal
 from .tool_words import (
     arguments_text,
     decision_text,
@@ -28,8 +28,11 @@ from .tool_words import (
     tool_word,
 )
 
-HEAD_LINES, HEAD_CHARS, HEAD_SPANS = 40, 4000, 150
-"""Of a text in a stored row."""
+HEAD_LINES, HEAD_CHARS, HEAD_SPANS = 40, 3000, 150
+"""Of a text in a stored row; of an output that goes on beyond that, in a row that is
+folded, these, since opening it loads a page of it:"""
+
+GLIMPSE_LINES, GLIMPSE_CHARS, GLIMPSE_SPANS = 10, 800, 30
 
 DIFF_LINES, DIFF_CHARS = 150, 8000
 CARD_LINES, CARD_CHARS = 400, 20_000
@@ -82,6 +85,7 @@ def completed_row(payload: ToolCallCompleted, session: UUID, turn: str) -> dict[
             *_output_blocks(payload, session, turn),
         ],
         "record_url": call_url(session, payload.call),
+        "changes_url": _changes_url(payload, session),
     }
 
 
@@ -210,18 +214,36 @@ def _output_blocks(payload: ToolCallCompleted, session: UUID, turn: str) -> Iter
         if not text:
             continue
         size = max(payload.output_chars or 0, len(text))
-        shown = render_terminal(
-            text, most_lines=HEAD_LINES, most_chars=HEAD_CHARS, most_spans=HEAD_SPANS
-        )
+        shown = _head(text, is_whole=size == len(text), is_open=caption == "Error")
         yield Block(
             caption=caption,
             html=link_turns(shown.html, session) if payload.name == RECALL_TOOL else shown.html,
             copies=True,
-            more=size_text(size) if shown.is_cut or size > len(text) else "",
+            more=size_text(size) if shown.is_cut else "",
             more_url=rest,
         )
     if not payload.output and not payload.error:
         yield Block(caption="No output", html="")
+
+
+def _changes_url(payload: ToolCallCompleted, session: UUID) -> str:
+    """Where the files that a call changed are, and can be put back."""
+    if not payload.diff or not call_url(session, payload.call):
+        return ""
+    return f"/s/{session}/changes/?call={UUID(payload.call)}"
+
+
+def _head(text: str, *, is_whole: bool, is_open: bool) -> Shown:
+    shown = render_terminal(
+        text, most_lines=HEAD_LINES, most_chars=HEAD_CHARS, most_spans=HEAD_SPANS
+    )
+    if is_whole and not shown.is_cut:
+        return shown
+    if not is_open:
+        shown = render_terminal(
+            text, most_lines=GLIMPSE_LINES, most_chars=GLIMPSE_CHARS, most_spans=GLIMPSE_SPANS
+        )
+    return replace(shown, is_cut=True)
 
 
 def _left_out(chars: int, lines: int) -> str:

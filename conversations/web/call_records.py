@@ -132,6 +132,10 @@ def _describe(found: Session, record: ToolRecord) -> dict[str, Any]:
         "changes": changes_text(diff.added, diff.removed),
         "is_planned": bool(diff_text) and not (done and done.diff),
         "turn": record.turn,
+        "changed_files": number_text(record.changed_files),
+        "changes_url": f"{reverse('session_changes', args=[found.uuid])}?call={record.call}"
+        if record.changed_files
+        else "",
         "address": reverse("tool_call", args=[found.uuid, record.call]),
         "output_url": reverse("tool_call_output", args=[found.uuid, record.call]),
     }

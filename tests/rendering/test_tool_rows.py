@@ -245,11 +245,15 @@ def test_the_rest_of_a_long_output_is_reached_by_the_call_or_the_turn() -> None:
     output = "\n".join(map(str, range(1000)))
     html = completed(output=output, output_chars=900_000)
     assert f'<a href="{RECORD}output/" data-action="more">Show more (900 KB)</a>' in html
-    assert "\n39\n" in html
-    assert "\n40\n" not in html
+    assert "\n9\n" in html
+    assert "\n10\n" not in html
+    failed = completed(ok=False, error=output, output_chars=900_000)  # is open
+    assert "\n39\n" in failed
+    assert "\n40\n" not in failed
     without = completed(output=output, call="")
     assert f'<a href="/s/{SESSION}/t/3/output/" data-action="more">' in without
     assert "Show more" not in completed(output="short\n" * 40)
+    assert "Show more (9 KB)" in completed(output="short\n" * 40, output_chars=9000)
     assert "No output" in completed()
 
 
