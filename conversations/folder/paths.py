@@ -9,6 +9,7 @@ there meanwhile ends in an error and not elsewhere.
 import os
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from django.conf import settings
@@ -75,7 +76,7 @@ def find_place(root: Path, path: str, *, follow_last: bool = True) -> Place:
 
 def is_within(real: str, real_folder: str) -> bool:
     """Whether a resolved path lies below a resolved folder."""
-    return real != real_folder and os.path.commonpath((real, real_folder)) == real_folder
+    return real != real_folder and real.startswith(real_folder.rstrip(os.sep) + os.sep)
 
 
 def is_private(real: str, real_root: str) -> bool:
@@ -90,8 +91,13 @@ def is_private(real: str, real_root: str) -> bool:
 def private_places() -> tuple[str, ...]:
     """The data folder, and the database where it lies elsewhere."""
     database = str(settings.DATABASES["default"].get("NAME") or "")
+    return _real_places(str(settings.LOOM.data_dir), database)
+
+
+@lru_cache(maxsize=8)
+def _real_places(data_dir: str, database: str) -> tuple[str, ...]:
     files = [database + suffix for suffix in ("", "-wal", "-shm", "-journal")]
-    own = [str(settings.LOOM.data_dir), *(files if database.startswith(os.sep) else ())]
+    own = [data_dir, *(files if database.startswith(os.sep) else ())]
     return tuple(os.path.realpath(place) for place in own)
 
 

@@ -1,8 +1,9 @@
 """Finding the place of a text that is to be replaced: as it stands, or nearly so.
 
 Models copy text imperfectly: with other newlines, with typographic quotes made plain,
-without the space at the end of lines, with other indentation. Each of these is looked
-for in that order, and taken only if it leads to exactly one place.
+without the space at the end of lines, with other indentation, with the numbers that lines
+were shown with. Each of these is looked for in that order, and taken only if it leads to
+exactly one place.
 """
 
 import difflib
@@ -25,6 +26,7 @@ _TYPOGRAPHIC = str.maketrans(
     "‘’‚‛“”„‟′″‐‑‒–—−\u00a0\u2002\u2003\u2009\u202f", "''''\"\"\"\"'\"------     "
 )
 _SPACE = re.compile(r"\s+")
+_NUMBER = re.compile(r" *\d+\t")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,9 @@ def find_match(file: TextFile, old: str, new: str) -> Match:
     for drift, plain_line in _DRIFTS:
         if spans := list(_find_lines(file, wanted, new, plain_line)):
             return Match(spans=spans, drift=drift)
+    if _has_numbers(old):
+        bare = find_match(file, _without_numbers(old), _without_numbers(new))
+        return Match(spans=bare.spans, drift=bare.drift or "the line numbers")
     return Match(spans=[])
 
 
@@ -86,6 +91,15 @@ def describe_nearest(file: TextFile, old: str) -> str:
         _describe(lines[start : start + len(wanted)], wanted, start)
         for start in _nearest(lines, wanted)
     )
+
+
+def _has_numbers(text: str) -> bool:
+    """Whether each line begins as ``read_file`` shows it."""
+    return all(_NUMBER.match(line) for line in text.strip(LF).split(LF))
+
+
+def _without_numbers(text: str) -> str:
+    return LF.join(_NUMBER.sub("", line) for line in text.split(LF))
 
 
 def _find_all(text: str, wanted: str) -> Iterator[int]:
