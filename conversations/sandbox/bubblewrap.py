@@ -82,14 +82,20 @@ class Inside:
 
 
 def wrap(
-    command: Sequence[str], inside: Inside, *, bwrap: str, options: Sequence[str]
+    command: Sequence[str],
+    inside: Inside,
+    *,
+    bwrap: str,
+    options: Sequence[str],
+    seccomp: int | None = None,
 ) -> list[str]:
     """The command as one that runs in such a sandbox. Its environment is bwrap's;
-    ``options``: what this version of it can do."""
+    ``options``: what this version of it can do; ``seccomp``: the descriptor of a filter."""
     return [
         bwrap,
         *_ALONE,
         *options,
+        *(() if seccomp is None else ("--seccomp", str(seccomp))),
         *(("--share-net",) if inside.allows_network else ()),
         *("--hostname", "sandbox"),
         *_system(inside),

@@ -36,6 +36,7 @@ from .support import (
     find_support,
     hidden_places,
 )
+from .system_calls import open_filter
 
 READ_BYTES = 256 * 1024
 FLOOD_PAUSE = 0.005
@@ -89,6 +90,17 @@ class _Running:
     since: float = field(default_factory=time.monotonic)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Prepared:
+    """``words`` to execute with ``environment`` and the open ``descriptors``, of which
+    the first ``skipped`` levels of processes are not the command's own."""
+
+    words: list[str]
+    environment: dict[str, str]
+    skipped: int = 0
+    descriptors: tuple[int, ...] = ()
+
+
 def default_limits(*, seconds: float | None = None) -> Limits:
     """Those of the settings; more time only up to what they allow."""
     loom = settings.LOOM
@@ -124,7 +136,7 @@ async def run_command(
     be run."""
     limits = limits or default_limits()
     folder = folder or root
-    words, variables, skipped = _prepare(
+    prepared = _prepare(
         command,
         Inside(
             root=root,
@@ -136,10 +148,11 @@ async def run_command(
         ),
         limits,
     )
+    prepared.environment.update(environment or {})
     running = _start(
-        words,
+        prepared,
         folder=folder,
-        options=_options(limits, variables | (environment or {}), skipped),
+        options=_options(limits, prepared),
         output=Output(limits.output_bytes, report),
         stdin=stdin,
     )
@@ -152,28 +165,29 @@ async def run_command(
         raise
 
 
-def _prepare(
-    command: Sequence[str], inside: Inside, limits: Limits
-) -> tuple[list[str], dict[str, str], int]:
-    """The words to execute, the environment, and how many levels of processes are not
-    the command's own."""
+def _prepare(command: Sequence[str], inside: Inside, limits: Limits) -> _Prepared:
     root = inside.root
     if root == Path(root.anchor) or root.resolve() != root or not root.is_dir():
         raise Rejected(f"Commands cannot be run in {root}: it is no folder of its own.")
     mode = find_mode()
     if mode == UNSANDBOXED:
-        return list(command), plain_environment(), 0
+        return _Prepared(words=list(command), environment=plain_environment())
     if mode != SANDBOXED:
         raise Rejected(f"{describe()} See LOOM_UNSANDBOXED_SHELL.", code="no_sandbox")
     support = find_support()
     if prlimit := find_prlimit():
         most = limits.processes * THREADS
         command = [prlimit, f"--nproc={most}:{most}", "--", *command]
-    words = wrap(command, inside, bwrap=support.bwrap, options=support.options)
-    return words, sandboxed_environment(inside.readable), BWRAP_LEVELS
+    seccomp = open_filter() if support.filters else None
+    return _Prepared(
+        words=wrap(command, inside, bwrap=support.bwrap, options=support.options, seccomp=seccomp),
+        environment=sandboxed_environment(inside.readable),
+        skipped=BWRAP_LEVELS,
+        descriptors=() if seccomp is None else (seccomp,),
+    )
 
 
-def _options(limits: Limits, environment: dict[str, str], skipped: int) -> dict[str, Any]:
+def _options(limits: Limits, prepared: _Prepared) -> dict[str, Any]:
     """For the supervisor. The limit of memory is each process's own and, counted now and
     then, that of all; a process that has no room left is told so."""
     return {
@@ -181,9 +195,9 @@ def _options(limits: Limits, environment: dict[str, str], skipped: int) -> dict[
         "seconds": limits.seconds,
         "processes": limits.processes,
         "bytes": limits.memory_bytes,
-        "skipped": skipped,
+        "skipped": prepared.skipped,
         "group": make_group(limits.processes * THREADS),
-        "environment": environment,
+        "environment": prepared.environment,
         "limits": {
             "RLIMIT_CORE": 0,
             "RLIMIT_DATA": limits.memory_bytes,
@@ -193,20 +207,20 @@ def _options(limits: Limits, environment: dict[str, str], skipped: int) -> dict[
 
 
 def _start(
-    words: list[str], *, folder: Path, options: dict[str, Any], output: Output, stdin: bytes
+    prepared: _Prepared, *, folder: Path, options: dict[str, Any], output: Output, stdin: bytes
 ) -> _Running:
     status, writable = os.pipe()
     given = _as_file(stdin)
     supervisor = [sys.executable, "-I", "-S", supervise.__file__]
     try:
         process = subprocess.Popen(  # noqa: S603 (running commands is what this is for)
-            [*supervisor, json.dumps(options | {"status": writable}), *words],
+            [*supervisor, json.dumps(options | {"status": writable}), *prepared.words],
             cwd=folder,
             env={},
             stdin=given,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            pass_fds=[writable],
+            pass_fds=[writable, *prepared.descriptors],
             start_new_session=True,
             bufsize=0,
         )
@@ -216,7 +230,8 @@ def _start(
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise Rejected(f"The command cannot be started: {reason}.") from error
     finally:
-        os.close(writable)
+        for descriptor in (writable, *prepared.descriptors):
+            os.close(descriptor)
         if given != subprocess.DEVNULL:
             os.close(given)
     return _Running(process=process, status=status, output=output, group=options["group"])

@@ -11,12 +11,14 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from django.conf import settings
 
 from .bubblewrap import NO_NESTING, Inside, wrap
+from .system_calls import open_filter
 
 SANDBOXED, UNSANDBOXED, NO_COMMANDS = "sandboxed", "unsandboxed", "off"
 PROBE_SECONDS = 20
@@ -25,10 +27,11 @@ PROBE_SECONDS = 20
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Support:
     """``bwrap`` is empty where there can be no sandbox; ``reason`` then says why.
-    ``options`` are those that work here."""
+    ``options`` are those that work here; ``filters``: so does a filter of system calls."""
 
     bwrap: str = ""
     options: tuple[str, ...] = ()
+    filters: bool = False
     reason: str = ""
 
 
@@ -41,27 +44,25 @@ def find_support() -> Support:
     if bwrap is None:
         return Support(reason="bubblewrap is not installed on this server")
     complaint = ""
-    for options in (NO_NESTING, ()):
-        complaint = _try_sandbox(bwrap, options)
+    for options, filters in product((NO_NESTING, ()), (True, False)):
+        complaint = _try_sandbox(bwrap, options, filters=filters)
         if not complaint:
-            return Support(bwrap=bwrap, options=options)
+            return Support(bwrap=bwrap, options=options, filters=filters)
     return Support(reason=f"bubblewrap does not work on this server ({complaint})")
 
 
-def _try_sandbox(bwrap: str, options: tuple[str, ...]) -> str:
+def _try_sandbox(bwrap: str, options: tuple[str, ...], *, filters: bool) -> str:
     """Run something in a sandbox; what is wrong, or nothing."""
+    descriptor = open_filter() if filters else None
+    if filters and descriptor is None:
+        return "no filter"
     with TemporaryDirectory(prefix="loom-probe-") as name:
         folder = Path(name).resolve()
-        inside = Inside(
-            root=folder,
-            folder=folder,
-            readable=(),
-            hidden=hidden_places(),
-        )
+        inside = Inside(root=folder, folder=folder, readable=(), hidden=hidden_places())
         probe = ["/bin/sh", "-c", "echo made > here && test -d /proc/1"]
         try:
             done = subprocess.run(  # noqa: S603 (our own words)
-                wrap(probe, inside, bwrap=bwrap, options=options),
+                wrap(probe, inside, bwrap=bwrap, options=options, seccomp=descriptor),
                 capture_output=True,
                 text=True,
                 errors="replace",
@@ -69,9 +70,13 @@ def _try_sandbox(bwrap: str, options: tuple[str, ...]) -> str:
                 env={},
                 check=False,
                 stdin=subprocess.DEVNULL,
+                pass_fds=() if descriptor is None else (descriptor,),
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             return type(error).__name__
+        finally:
+            if descriptor is not None:
+                os.close(descriptor)
         if done.returncode == 0 and (folder / "here").exists():
             return ""
         return (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1][:200]

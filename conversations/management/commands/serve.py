@@ -14,6 +14,7 @@ from django.db import OperationalError, connection
 from conversations.archive.accounts import create_sign_in_link
 from conversations.archive.state_rebuild import rebuild_behind_states
 from conversations.models.guards import missing_guards
+from conversations.sandbox import SANDBOXED, describe, find_mode
 
 from ._first_run import collect_static_files, make_first_user, make_first_workspace
 
@@ -82,6 +83,8 @@ class Command(BaseCommand):
                 "To connect a real one: ANTHROPIC_API_KEY=… make run",
                 "",
             ]
+        if find_mode() != SANDBOXED:
+            lines += [f"{describe()} See docs/operating.md.", ""]
         lines.append("Ctrl-C stops the server; running answers are stopped and kept.")
         self.stdout.write("\n".join(lines))
         self.stdout.flush()
