@@ -219,9 +219,9 @@ def paths_of_others(session_pk: int, *, paths: Iterable[str], since: datetime) -
     return {real_path(path): uuid for path, uuid in found.iterator() if path in wanted}
 
 
-def count_changes(session_pk: int) -> int:
-    """How many changes by calls are on record."""
-    return FileChange.objects.filter(session=session_pk, revert=None).count()
+def has_changes(session_pk: int, *, call: UUID) -> bool:
+    """Whether a call changed files."""
+    return FileChange.objects.filter(session=session_pk, call__uuid=call, revert=None).exists()
 
 
 def change_of(row: FileChange) -> Change:

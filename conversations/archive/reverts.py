@@ -9,7 +9,7 @@ from django.db import transaction
 from django.db.models import Count, Q
 from django.utils import timezone
 
-from conversations.domain.events import Info
+from conversations.domain.events import REVERTED, Info
 from conversations.domain.file_changes import Author, Change, StoredChange
 from conversations.domain.jsontext import dump_json
 from conversations.domain.text import estimate_tokens, storable
@@ -20,9 +20,6 @@ from .append import Appended, NewEvent, append
 from .file_changes import Outcome, Scope, record_changes, settle_changes
 from .locks import lock_session
 from .messages import refuse_archived, refuse_busy
-
-REVERTED = "reverted"
-"""The code of the notice. Its data: ``{"revert", "files", "left"}``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -108,6 +108,18 @@ def read_entry(
     return unread_state(found), found
 
 
+def read_content(root: Path, path: str, *, limit: int) -> bytes | None:
+    """The content of a file, or the text of a link, if it has at most ``limit`` bytes."""
+    with suppress(NoFolder, OSError), folder_of(root, path) as (folder, name):
+        if stat.S_ISLNK(os.lstat(name, dir_fd=folder).st_mode):
+            return os.fsencode(os.readlink(name, dir_fd=folder))
+        file = os.open(name, _FILE, dir_fd=folder)
+        with os.fdopen(file, "rb") as opened:
+            data = opened.read(limit + 1) if stat.S_ISREG(os.fstat(file).st_mode) else None
+        return data if data is not None and len(data) <= limit else None
+    return None
+
+
 def unread_state(found: os.stat_result) -> FileState:
     """The state of what is not read: told from another by size and times."""
     told = (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_rdev)

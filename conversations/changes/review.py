@@ -1,5 +1,6 @@
 """What a session has changed, file by file, and how each file stands now."""
 
+import hashlib
 import stat
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from conversations.archive.file_changes import Scope, paths_of_others, read_chan
 from conversations.domain.errors import NotFound
 from conversations.domain.file_changes import FileState, StoredChange, same_state
 
+from .disk import read_content
 from .planning import BACK, CONFLICT, FilePlan, group_by_path, judge_file
 
 PAGE = 30
@@ -175,7 +177,9 @@ def content_of(root: Path, path: str, state: FileState | None) -> bytes | None:
     try:
         return read_blob(state.digest)
     except NotFound:
-        return None
+        data = read_content(root, path, limit=SHOWN_BYTES)
+    is_same = data is not None and hashlib.sha256(data).hexdigest() == state.digest
+    return data if is_same else None
 
 
 def permissions_text(state: FileState) -> str:

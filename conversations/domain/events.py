@@ -29,6 +29,10 @@ APPROVAL_ASKED, APPROVAL_DECIDED = "approval_asked", "approval_decided"
 """The data of the first is a ``domain.approvals.Asked``; of the second ``{"call",
 "call_id", "decision", "by", "reason"}``."""
 
+REVERTED = "reverted"
+"""The code of the notice that files were put back. Its data: ``{"revert", "files", "left"}``:
+the revert's uuid, how many are back and how many are not."""
+
 COMPACTED = "compacted"
 """The code of the notice of a summary; its data holds the summary."""
 

@@ -186,6 +186,8 @@ def footer_parts(payload: events.TurnSeparator) -> list[str]:
 
 def _info(payload: events.Info, place: Place) -> dict[str, Any]:
     data = payload.data or {}
+    if payload.code == events.REVERTED:
+        return {"changes_url": f"/s/{place.session}/changes/"}
     if payload.code != events.COMPACTED or not isinstance(data.get("summary"), str):
         return {}
     summary, _ = _shortened(data["summary"], LONG_TEXT)

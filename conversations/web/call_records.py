@@ -18,6 +18,7 @@ from conversations.archive.call_records import (
     read_tool_record,
     read_turn_output,
 )
+from conversations.archive.file_changes import has_changes
 from conversations.domain.errors import Rejected
 from conversations.models import Session
 from conversations.rendering.diffs import render_diff
@@ -131,6 +132,8 @@ def _describe(found: Session, record: ToolRecord) -> dict[str, Any]:
         "diff_left": number_text(diff.left_out) if diff.left_out else "",
         "changes": changes_text(diff.added, diff.removed),
         "is_planned": bool(diff_text) and not (done and done.diff),
+        "call": record.call,
+        "has_changes": has_changes(found.pk, call=record.call),
         "turn": record.turn,
         "changed_files": number_text(record.changed_files),
         "changes_url": f"{reverse('session_changes', args=[found.uuid])}?call={record.call}"

@@ -55,7 +55,8 @@ class ShownFile:
 
 def show_file(root: Path, file: FileReview) -> ShownFile:
     plan = file.plan
-    diff = _diff(root, file.path, file.before, file.after)
+    is_moved = bool(file.moved_from or file.moved_to)
+    diff = ShownDiff() if is_moved else _diff(root, file.path, file.before, file.after)
     return ShownFile(
         name_html=show_hidden(storable(file.path)),
         value=stored_path(file.path),
@@ -81,7 +82,8 @@ def _state(file: FileReview) -> str:
 
 def _facts(file: FileReview) -> Iterator[str]:
     before, after = file.before, file.after
-    kind = "folder" if (after or before) and (after or before).is_folder else ""  # type: ignore[union-attr]
+    there = after or before
+    kind = "folder" if there and there.is_folder else ""
     if file.moved_to:
         yield f"moved to {shown(file.moved_to)}"
     elif file.moved_from:

@@ -189,6 +189,9 @@ async def test_what_was_changed_since_is_a_question(
     page = (await browser.get(address(session))).text
     assert "It was changed since." in page
     assert "Since then:" in page
+    assert "+somebody else's" in page.replace("&#x27;", "'").replace("<em>", "").replace(
+        "</em>", ""
+    )
     assert page.count('name="replace" value="a"') == 1
     response = await undo(browser, session, call=str(call.uuid))
     assert "1 file put back as it was before this call; 1 file left as it is." in response.text

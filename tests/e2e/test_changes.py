@@ -1,0 +1,107 @@
+"""What a session has changed, in a real browser against a real folder: looked at,
+changed by somebody else meanwhile, undone, and the folder is as before."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from playwright.sync_api import expect
+
+from tests.changes.conftest import picture
+from tests.e2e.conftest import NARROW, Chat, Server, settle
+from tests.e2e.test_pages import violations_light_and_dark
+from tests.wire.scenario import Scenario, ToolCall
+from tests.wire.server import WireThread
+
+CODE = '''\
+"""When the beds are planted."""
+
+
+def plant(what: str, depth: int = 1) -> str:
+    return f"{what} at {depth}"
+'''
+COMMAND = (
+    "cd garden && rm old.txt && mkdir -p build/deep && echo beans > build/deep/out.txt"
+    " && mv notes.txt diary.txt && chmod 755 run.sh && head -c 100 /dev/zero > build/zeros"
+)
+
+
+def prepare(server: Server, name: str) -> Path:
+    folder = next(server.folder.glob("workspaces/example")) / name
+    folder.mkdir()
+    (folder / "beds.py").write_text(CODE)
+    (folder / "old.txt").write_text("old\n")
+    (folder / "notes.txt").write_text("Plant in May.\n")
+    (folder / "run.sh").write_text("python beds.py\n")
+    (folder / "run.sh").chmod(0o644)
+    (folder / "link").symlink_to("beds.py")
+    return folder
+
+
+def test_everything_is_undone(
+    open_chat: Callable[..., Chat], wire: WireThread, server: Server
+) -> None:
+    folder = prepare(server, "garden")
+    before = picture(folder)
+    edit = {"path": "garden/beds.py", "old_text": "depth: int = 1", "new_text": "depth: int = 2"}
+    wire.enqueue(
+        Scenario(
+            text="I change the depth and tidy up.",
+            tools=(
+                ToolCall(name="edit_file", input=edit),
+                ToolCall(name="shell_execute", input={"command": COMMAND}),
+            ),
+        ),
+        Scenario(text="It is done."),
+    )
+    chat = open_chat().new()
+    page = chat.page
+    chat.send("Tidy up the garden")
+    for _ in range(2):
+        page.get_by_role("button", name="Approve").first.click()
+        settle()
+    chat.wait_idle()
+    assert picture(folder) != before
+    (folder / "beds.py").write_text(CODE + "\n# somebody else's line\n")
+
+    page.get_by_role("link", name="About this session").click()
+    page.get_by_role("link", name="Files", exact=True).click()
+    panel = page.locator("#panel")
+    expect(panel.get_by_role("heading", name="Files changed")).to_be_visible()
+    expect(panel.locator(".changed .path")).to_have_text(
+        [
+            "garden/beds.py",
+            "garden/build/deep/out.txt",
+            "garden/build/zeros",
+            "garden/diary.txt",
+            "garden/notes.txt",
+            "garden/old.txt",
+            "garden/run.sh",
+        ]
+    )
+    expect(panel).to_contain_text("It was changed since.")
+    settle()
+    assert violations_light_and_dark(page, "changes-panel") == []
+
+    panel.get_by_role("button", name="Undo everything").click()
+    expect(panel.get_by_role("status")).to_contain_text("1 file left as it is.")
+    assert "somebody else's" in (folder / "beds.py").read_text()
+    assert not (folder / "build").exists()
+    expect(page.locator("#rows .row-info").last).to_contain_text("put back as they were before")
+    panel.get_by_role("checkbox", name="Replace what is there now").check()
+    panel.get_by_role("button", name="Undo everything").click()
+    expect(panel.get_by_role("status")).to_contain_text("1 file put back")
+    assert picture(folder) == before
+
+    expect(panel.get_by_role("button", name="Take back")).to_have_count(2)
+    panel.get_by_role("button", name="Take back").first.click()
+    expect(panel.get_by_role("status")).to_contain_text("taken back")
+    assert "somebody else's" in (folder / "beds.py").read_text()
+    chat.ask("Go on")
+    assert "Note: 1 file put back as it was" in json.dumps(wire.requests[-1]["messages"])
+
+    narrow = open_chat(viewport=NARROW)
+    narrow.page.goto(f"{server.url}/s/{chat.uuid}/changes/")
+    expect(narrow.page.get_by_role("heading", name="Files changed")).to_be_visible()
+    assert violations_light_and_dark(narrow.page, "changes-narrow") == []
+    assert not narrow.page.evaluate("document.documentElement.scrollWidth > innerWidth")
