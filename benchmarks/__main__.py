@@ -17,7 +17,10 @@ from .processes import clean_environment, running_server
 if TYPE_CHECKING:
     from .bench import Bench
 
-NAMES = ("start", "first_token", "burst", "streams", "writers", "age", "window", "search", "tools")
+NAMES = (
+    *("start", "first_token", "burst", "streams", "writers", "age", "window", "search", "tools"),
+    "files",
+)
 
 
 @dataclass(slots=True)

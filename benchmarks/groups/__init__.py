@@ -5,7 +5,7 @@ from collections.abc import Callable
 from benchmarks.bench import Bench
 from benchmarks.figures import Figure
 
-from . import age, burst, first_token, search, start, streams, tools, window, writers
+from . import age, burst, files, first_token, search, start, streams, tools, window, writers
 
 GROUPS: dict[str, Callable[[Bench], list[Figure]]] = {
     "start": start.measure,
@@ -17,4 +17,5 @@ GROUPS: dict[str, Callable[[Bench], list[Figure]]] = {
     "window": window.measure,
     "search": search.measure,
     "tools": tools.measure,
+    "files": files.measure,
 }

@@ -1,0 +1,92 @@
+"""Finding files and lines in a folder of thousands of files, with ripgrep and without."""
+
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from benchmarks.bench import Bench
+from benchmarks.figures import Figure
+from conversations.folder.search_engines import Expression
+from conversations.folder.searching import Query, Search
+from conversations.tools import edit_file, glob_files
+from conversations.tools.arguments import Arguments
+
+FILES, QUICK_FILES = 20_000, 4_000
+IN_FOLDER = 50
+LINES = 100
+MOST_SECONDS = 5.0
+"""For looking into every file with ripgrep; a search is ended after 20."""
+
+
+def measure(bench: Bench) -> list[Figure]:
+    count = QUICK_FILES if bench.is_quick else FILES
+    root = bench.data_dir / "many files"
+    size = _write_files(root, count)
+    figures = [
+        Figure(name="files", value=count),
+        Figure(name="their size", value=size / 1e6, unit="MB"),
+        Figure(name="paths by pattern", value=_glob(root), unit="s", at_most=MOST_SECONDS),
+        Figure(name="an edit, prepared", value=_edit(root), unit="s"),
+    ]
+    if shutil.which("rg"):
+        figures += [
+            Figure(name="first line, ripgrep", value=_search(root, "return", 1), unit="s"),
+            Figure(
+                name="no line, ripgrep",
+                value=_search(root, "nowhere"),
+                unit="s",
+                at_most=MOST_SECONDS,
+            ),
+        ]
+    with _without_programs():
+        figures.append(Figure(name="no line, Python", value=_search(root, "nowhere"), unit="s"))
+    shutil.rmtree(root)
+    return figures
+
+
+def _write_files(root: Path, count: int) -> int:
+    text = "".join(f"def f{n}(bed):\n    return bed + {n}  # roses\n" for n in range(LINES // 2))
+    for number in range(count):
+        folder = root / f"part{number % 20}" / f"bed{number // IN_FOLDER}"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"file{number}.py").write_text(text)
+    (root / ".gitignore").write_text("build/\n*.log\n!keep.log\n")
+    return count * len(text)
+
+
+def _glob(root: Path) -> float:
+    began = time.perf_counter()
+    glob_files.look(root, Arguments({"pattern": "**/*7.py"}))
+    return time.perf_counter() - began
+
+
+def _edit(root: Path) -> float:
+    path = str(next(root.rglob("*.py")))
+    began = time.perf_counter()
+    edit_file.prepare(root, Arguments({"path": path, "old_text": "+ 7 ", "new_text": "+ 8 "}))
+    return time.perf_counter() - began
+
+
+def _search(root: Path, text: str, count: int = 0) -> float:
+    """Until so many files were found; 0: all."""
+    query = Query(expression=Expression(text=text), limit=10_000_000, seconds=600)
+    began = time.perf_counter()
+    found = Search(root, query).run()
+    for number, _ in enumerate(found, 1):
+        if number == count:
+            break
+    found.close()
+    return time.perf_counter() - began
+
+
+@contextmanager
+def _without_programs() -> Iterator[None]:
+    path = os.environ.get("PATH", "")
+    os.environ["PATH"] = os.sep + "nowhere"
+    try:
+        yield
+    finally:
+        os.environ["PATH"] = path
