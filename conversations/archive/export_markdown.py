@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
+from conversations.domain.attachments import is_reference
 from conversations.domain.text import one_line
 from conversations.domain.turns import (
     ASSISTANT,
@@ -69,6 +70,8 @@ def _turn(turn: StoredTurn, *, is_replaced: bool) -> str:
 
 
 def _body(turn: StoredTurn) -> Iterator[str]:
+    for name in _attached(turn):
+        yield f"Attached: {_plain(name)}"
     if turn.role == TOOL:
         if read_metadata(turn).get("ok") is False:
             yield "Failed."
@@ -83,6 +86,15 @@ def _body(turn: StoredTurn) -> Iterator[str]:
     for call in _calls(turn):
         yield f"Tool call `{_code_span(str(call.get('name') or 'tool'))}`:"
         yield fenced(_pretty(call.get("input")), language="json")
+
+
+def _attached(turn: StoredTurn) -> list[str]:
+    """Names of what a person attached or a tool gave."""
+    try:
+        blocks = read_blocks(turn) or []
+    except MalformedTurn:
+        return []
+    return [str(block.get("title") or "file") for block in blocks if is_reference(block)]
 
 
 def _thinking(turn: StoredTurn) -> str:

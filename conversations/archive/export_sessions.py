@@ -26,6 +26,7 @@ from conversations.models import (
     Turn,
 )
 
+from .attachment_lines import attachment_lines
 from .interchange import BLOCKS, METADATA, PAYLOAD, STATE, TOOL_CALLS
 from .turns import COLUMNS
 from .walking import walk_rows
@@ -62,6 +63,7 @@ def session_lines(session: Session) -> Iterator[str]:
     session.refresh_from_db()
     yield dump_json(_session_line(session))
     yield from _turn_lines(session)
+    yield from attachment_lines(session)
     yield from _event_lines(session)
     yield from _rewind_lines(session)
     yield from _gap_lines(session)

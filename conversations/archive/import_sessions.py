@@ -22,6 +22,7 @@ from conversations.domain.runs import ACTIVE_STATES
 from conversations.domain.text import one_line
 from conversations.models import Session
 
+from .attachment_lines import store_attachment
 from .coverage import render_uncovered_turns
 from .import_markers import (
     compute_coverage,
@@ -45,6 +46,7 @@ from .interchange import (
     Unusable,
     add_metadata,
     parse_object,
+    read_attachment,
     read_compaction,
     read_event,
     read_gap,
@@ -87,6 +89,7 @@ class ImportCounts:
     rewinds_added: int = 0
     skills_added: int = 0
     compactions_added: int = 0
+    attachments_added: int = 0
     skipped: int = 0
     conflicts: int = 0
     repaired: int = 0
@@ -168,6 +171,7 @@ class _Importer:
             "gap": self._take_gap,
             "skill": self._take_skill,
             "compaction": self._take_compaction,
+            "attachment": self._take_attachment,
         }
 
     def take(self, line: int, raw: bytes | None, following: bytes) -> None:
@@ -298,6 +302,15 @@ class _Importer:
 
     def _take_compaction(self, opened: _Open, line: int, value: dict[str, Any]) -> None:
         opened.compactions.append((line, read_compaction(value)))
+
+    def _take_attachment(self, opened: _Open, line: int, value: dict[str, Any]) -> None:
+        """At once, since its content is large. Its turn stands before it."""
+        found = read_attachment(value)
+        turn = opened.turns.refer(found.turn)
+        if turn is None or not 1 <= turn <= opened.turns.end:
+            raise Unusable("its turn is not there")
+        is_new = store_attachment(opened.session, found, turn=turn)
+        self._counts.attachments_added += is_new
 
     def _place(
         self, opened: _Open, numbering: Numbering, kind: str, original: Any, line: int

@@ -8,6 +8,7 @@ as a string otherwise, so that every digest survives. See ``docs/interchange.md`
 """
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -26,6 +27,9 @@ MILLISECONDS_FROM = 10**11
 
 NAMESPACE = UUID("6f0a4a0c-5a9e-5d0e-9d53-2f1d8f7c9b11")
 """From which uuids are made for sessions that come without one."""
+
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 class Unusable(ValueError):
@@ -141,6 +145,30 @@ class CompactionLine:
     undone_at: datetime | None
     undone_by: str
     metadata: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttachmentLine:
+    """Contents are base64, empty: not there. ``sent_digest`` and what belongs to it:
+    the copy that the model got, empty: the content itself."""
+
+    uuid: UUID
+    turn: int
+    name: str
+    kind: str
+    media_type: str
+    size: int
+    width: int | None
+    height: int | None
+    pages: int | None
+    tokens: int
+    added_by: str
+    created_at: datetime | None
+    digest: str
+    data: str
+    sent_digest: str
+    sent_type: str
+    sent_data: str
 
 
 def read_lines(stream: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
@@ -524,6 +552,35 @@ def read_compaction(value: dict[str, Any]) -> CompactionLine:
         undone_at=keys.moment("undone_at"),
         undone_by=keys.text("undone_by"),
         metadata=keys.metadata(),
+    )
+
+
+def read_attachment(value: dict[str, Any]) -> AttachmentLine:
+    """Raises Unusable for one without a uuid, a digest or its turn."""
+    keys = _Keys(value)
+    numbers = _required({"turn": keys.number("turn")})
+    uuid, digest = session_uuid(keys.take("uuid")), keys.text("digest")
+    sent_digest = keys.text("sent_digest")
+    if uuid is None or not all(_DIGEST.fullmatch(d) for d in (digest, sent_digest or digest)):
+        raise Unusable("an attachment has a uuid and a digest")
+    return AttachmentLine(
+        uuid=uuid,
+        **numbers,
+        name=keys.text("name", limit=1024),
+        kind=keys.text("kind", limit=12),
+        media_type=keys.text("media_type", limit=127),
+        size=keys.number("size") or 0,
+        width=keys.number("width"),
+        height=keys.number("height"),
+        pages=keys.number("pages"),
+        tokens=keys.number("tokens") or 0,
+        added_by=keys.text("added_by", limit=150),
+        created_at=keys.moment("created_at"),
+        digest=digest,
+        data=keys.text("data"),
+        sent_digest=sent_digest,
+        sent_type=keys.text("sent_type", limit=127),
+        sent_data=keys.text("sent_data"),
     )
 
 

@@ -252,7 +252,7 @@ async def test_what_a_tool_gave_goes_along_with_its_result(
 
 
 SMALL = ModelInfo(
-    id="claude-haiku-4-5", name="Small", max_input_tokens=12_000, max_output_tokens=2_000
+    id="claude-haiku-4-5", name="Small", max_input_tokens=32_000, max_output_tokens=2_000
 )
 
 
@@ -260,11 +260,11 @@ async def test_what_does_not_fit_is_left_out_oldest_first(
     start_runtime: Callable[..., Any], wire: WireThread, garden: Session
 ) -> None:
     models = wire.server.models
-    models[SMALL.id] = replace(models[SMALL.id], max_input_tokens=12_000, max_tokens=2_000)
+    models[SMALL.id] = replace(models[SMALL.id], max_input_tokens=32_000, max_tokens=2_000)
     runtime = await start_runtime(model=SMALL.id)
     kept = [
         await attach(garden, files.image_bytes("PNG", (1500, 1500)), f"{number}.png")
-        for number in range(4)
+        for number in range(9)
     ]
     run = await send(runtime, garden, "Compare these with care", *kept)
     assert (run.state, refused(wire)) == ("completed", [])
@@ -273,7 +273,7 @@ async def test_what_does_not_fit_is_left_out_oldest_first(
     assert texts[1] == (
         "[0.png was attached here, and is left out: it does not fit into the window.]"
     )
-    assert 1 <= len(images) <= 3
+    assert 1 <= len(images) <= 8
     assert "Compare these with care" in texts
     call = await ModelCall.objects.aget()
     assert (await sync_to_async(rebuild_request)(call.pk)).matches
