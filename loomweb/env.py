@@ -14,6 +14,8 @@ from environs import Env
 from environs.exceptions import EnvError
 from marshmallow.validate import OneOf, Range
 
+from conversations.tools.mcp.config import ConfigError, read_config
+
 BASE_DIR = Path(__file__).resolve().parent.parent
 
 
@@ -113,6 +115,7 @@ class Environment:
         self._read_runtime_settings(env, positive)
         self._read_snapshot_settings(env, positive)
         self._read_command_settings(env, positive)
+        self._read_mcp_settings(env)
 
     def _read_model_settings(self, env: Env, positive: Range) -> None:
         self.api_key: str = env.str("ANTHROPIC_API_KEY", "")
@@ -235,3 +238,16 @@ class Environment:
         self.sandbox_paths = _read_paths("LOOM_SANDBOX_PATHS", paths)
         self.unsandboxed_shell: bool = env.bool("LOOM_UNSANDBOXED_SHELL", False)
         self.shell_network: bool = env.bool("LOOM_SHELL_NETWORK", False)
+
+    def _read_mcp_settings(self, env: Env) -> None:
+        path = env.str("LOOM_MCP_CONFIG", "")
+        self.mcp_config = Path(path).expanduser() if path else self.data_dir / "mcp.json"
+        if path and not self.mcp_config.is_file():
+            raise SettingsError(f"LOOM_MCP_CONFIG names {path}, which is no file.")
+        try:
+            self.mcp = read_config(self.mcp_config, environment=os.environ)
+        except ConfigError as error:
+            raise SettingsError(f"{error} See docs/mcp.md.") from error
+        self.mcp_wait_seconds: float = env.float(
+            "LOOM_MCP_WAIT_SECONDS", 2.0, validate=Range(min=0, max=60)
+        )

@@ -4,7 +4,13 @@ import os
 import tempfile
 
 os.environ.setdefault("LOOM_DATA_DIR", tempfile.mkdtemp(prefix="loom-tests-"))
-for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "REDIS_URL", "LOOM_WORKSPACE_ROOTS"):
+for name in (
+    "ANTHROPIC_API_KEY",
+    "ANTHROPIC_BASE_URL",
+    "LOOM_MCP_CONFIG",
+    "LOOM_WORKSPACE_ROOTS",
+    "REDIS_URL",
+):
     os.environ.pop(name, None)
 os.environ.setdefault("LOOM_DEMO_DELAY", "0")
 

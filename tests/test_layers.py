@@ -83,6 +83,13 @@ def test_the_sdk_is_imported_by_providers_only_and_when_needed() -> None:
     assert not [path for path in importers if "anthropic" in imported_by(path, walk_what_runs)]
 
 
+def test_the_sdk_of_tool_servers_is_imported_by_one_module_and_when_needed() -> None:
+    importers = {path for path in PRODUCT if {"mcp", "mcp_types"} & imported_by(path, ast.walk)}
+    assert {path.name for path in importers} == {"session.py"}
+    users = {path for path in PRODUCT if "mcp.session" in path.read_text()}
+    assert {path.name for path in users} == {"connection.py"}
+
+
 def imported_by(path: Path, walk: Callable[[ast.AST], Iterable[ast.AST]]) -> set[str]:
     """The top-level packages that a module imports somewhere in what ``walk`` gives."""
     return {name for node in walk(ast.parse(path.read_text())) for name in packages_of(node)}
@@ -126,7 +133,7 @@ def test_the_server_starts_without_the_sdk(tmp_path: Path) -> None:
     """It costs seconds and 75 MB, and most starts do not need it."""
     loaded = loaded_by("import loomweb.asgi, loomweb.server", tmp_path)
     assert "conversations.runtime.engine" in loaded
-    assert "anthropic" not in loaded
+    assert not {"anthropic", "mcp"} & loaded
 
 
 def test_the_domain_is_plain_python(tmp_path: Path) -> None:

@@ -328,6 +328,21 @@ class WindowFacts:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a session is: the workspace's slug and folder."""
+
+    workspace: str
+    root: Path
+
+
+def read_place(session_pk: int) -> Place:
+    slug, root = Session.objects.values_list("workspace__slug", "workspace__root").get(
+        pk=session_pk
+    )
+    return Place(workspace=slug, root=Path(root))
+
+
 def read_window_facts(session_pk: int, *, user_pk: int | None = None) -> WindowFacts:
     """Raw SQL, because every first word waits for it. ``user_pk`` is the person whose
     message is answered; None: a program of the server, which may what members may."""

@@ -34,6 +34,7 @@ from conversations.domain.tool_calls import ALWAYS
 from conversations.models import Session
 from conversations.providers.model_limits import find_limits
 from conversations.providers.registry import make_provider
+from conversations.tools.mcp.servers import ToolServers
 
 from .compaction import CompactionExecution, find_due_compaction
 from .database import Readers, Writer
@@ -89,6 +90,7 @@ class Runtime:
         self.models: list[ModelInfo] = list(options.models)
         self.watcher = Watcher(self)
         self.relay = Relay(self, url=options.redis_url)
+        self.tool_servers = ToolServers(options.mcp, options.mcp_timing)
         self._workers: dict[int, _Worker] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._background: set[asyncio.Task[Any]] = set()
@@ -108,6 +110,7 @@ class Runtime:
             await self.recover()
             self.owner.remove_leftovers()
             self.undo.settle_soon()
+            await self.tool_servers.start()
         loops: list[Callable[[], Coroutine[Any, Any, None]]] = [
             self.drafts.keep,
             self._beat_for_ever,
@@ -135,6 +138,7 @@ class Runtime:
         for task in (*self._tasks, *self._background):
             task.cancel()
         await asyncio.gather(*self._tasks, *self._background, return_exceptions=True)
+        await self.tool_servers.stop()
         await self.provider.close()
         await self.relay.close()
         await asyncio.to_thread(self.writer.close)

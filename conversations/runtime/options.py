@@ -8,6 +8,8 @@ from django.conf import settings
 from conversations.domain.stream import ModelInfo
 from conversations.domain.windows import WindowRules
 from conversations.providers.model_limits import find_limits
+from conversations.tools.mcp.config import McpConfig
+from conversations.tools.mcp.connection import Timing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +42,8 @@ class RuntimeOptions:
     compact_max_calls: int
     max_queued: int
     redis_url: str
+    mcp: McpConfig
+    mcp_timing: Timing
     supervise: bool
 
 
@@ -80,6 +84,8 @@ def read_options(*, supervise: bool) -> RuntimeOptions:
         compact_max_calls=loom.compact_max_calls,
         max_queued=loom.max_queued,
         redis_url=loom.redis_url,
+        mcp=loom.mcp,
+        mcp_timing=Timing(wait=loom.mcp_wait_seconds),
         supervise=supervise,
     )
 

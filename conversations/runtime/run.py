@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import random
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,7 +16,9 @@ from conversations.archive.append import Appended, NewEvent, PreparedEvent, Row,
 from conversations.archive.model_calls import read_past_calls
 from conversations.archive.runs import Claimed, finish_run, note_run, release_run
 from conversations.archive.sessions import (
+    Place,
     WindowFacts,
+    read_place,
     read_window_facts,
     save_floor,
     save_system_prompt,
@@ -40,6 +42,8 @@ from conversations.domain.text import cost_text, storable
 from conversations.domain.tool_calls import READ_ONLY
 from conversations.domain.tool_policy import ToolScope
 from conversations.providers.prices import find_cost
+from conversations.tools.registry import NO_MORE
+from conversations.tools.tool import Tool
 
 from .answers import make_payloads, make_turn, tool_calls_of
 from .failures import describe_crash, describe_provider_error, describe_stop
@@ -135,6 +139,7 @@ class RunExecution:
         self._last_flush = 0.0
         self._window_share = 1.0
         self._hint: str | None = None
+        self._place: Place | None = None
         self._root = Path()
         self._scope = ToolScope(workspace="", policy=READ_ONLY)
         self._calls = 0
@@ -264,7 +269,8 @@ class RunExecution:
 
     async def _assemble(self, *, go_on: bool) -> Window:
         await self._runtime.know_models()
-        facts, system, window = await self._runtime.readers.read(self._read_window, go_on)
+        more = await self._prepare_servers()
+        facts, system, window = await self._runtime.readers.read(self._read_window, go_on, more)
         session_pk, keep = self.claimed.session_pk, self._runtime.write_in_background
         self._runtime.keep_prompt_texts(window.texts)
         self._root, self._scope = facts.root, facts.scope
@@ -279,7 +285,18 @@ class RunExecution:
         await self._runtime.writer.write(save_floor, session_pk, floor=floor)
         await self._runtime.publish_window(session_pk)
 
-    def _read_window(self, go_on: bool) -> tuple[WindowFacts, str, Window]:
+    async def _prepare_servers(self) -> Mapping[str, Tool]:
+        """The tools of the workspace's tool servers, as far as those are there."""
+        servers = self._runtime.tool_servers
+        if not servers.is_used:
+            return NO_MORE
+        if self._place is None:
+            self._place = await self._runtime.readers.read(read_place, self.claimed.session_pk)
+        return await servers.prepare(self._place.workspace, self._place.root)
+
+    def _read_window(
+        self, go_on: bool, more_tools: Mapping[str, Tool]
+    ) -> tuple[WindowFacts, str, Window]:
         session_pk = self.claimed.session_pk
         facts = read_window_facts(session_pk, user_pk=self.claimed.user_pk)
         if self._hint is None:
@@ -294,6 +311,7 @@ class RunExecution:
             hint=self._hint,
             go_on=go_on,
             share=self._window_share,
+            more_tools=more_tools,
         )
         return facts, system, window
 

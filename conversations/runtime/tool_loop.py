@@ -8,7 +8,7 @@ done, so that nothing is done twice whatever happens to this process.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -158,6 +158,11 @@ class ToolLoop:
                 call.result = ToolResult(ok=False, output=CUT_OFF)
         polling = asyncio.create_task(self._poll())
         try:
+            await self._runtime.tool_servers.wait_for(
+                [call.record.name for call in self._calls if call.result is None],
+                scope.workspace,
+                root,
+            )
             await self._prepare_calls([call for call in self._calls if call.result is None])
             for group in self._groups():
                 await self._carry_out_group(group)
@@ -251,9 +256,13 @@ class ToolLoop:
 
     def _find_tool(self, record: ToolCallRecord) -> Tool | ToolResult:
         assert self._scope is not None
-        tool = find_tool(record.name, self._scope)
+        servers, workspace = self._runtime.tool_servers, self._scope.workspace
+        more = servers.tools_of(workspace)
+        tool = find_tool(record.name, self._scope, more)
         if tool is None:
-            return ToolResult(ok=False, output=_why_no_tool(record.name, self._scope))
+            why = servers.explain(record.name, workspace)
+            why = why or _why_no_tool(record.name, more, self._scope)
+            return ToolResult(ok=False, output=why)
         if not isinstance(record.arguments, dict):
             return ToolResult(ok=False, output="The arguments of the call are not an object.")
         return tool
@@ -552,8 +561,8 @@ def _denied(call: _Call) -> str:
     return f"Denied by {call.decided_by}" + (f": {call.reason}" if call.reason else ".")
 
 
-def _why_no_tool(name: str, scope: ToolScope) -> str:
-    tool = TOOLS.get(name)
+def _why_no_tool(name: str, more: Mapping[str, Tool], scope: ToolScope) -> str:
+    tool = TOOLS.get(name) or more.get(name)
     if tool is not None and tool.effect == CHANGES and not scope.offers_changes:
         return _why_refused(scope)
     return f"There is no tool named {name!r} here."

@@ -1,5 +1,6 @@
 """From a session and the settings to a window."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from django.conf import settings
@@ -10,7 +11,8 @@ from conversations.context.system_prompt import build_system_prompt
 from conversations.context.window import Window, WindowWish, assemble_window
 from conversations.domain.stream import Usage
 from conversations.domain.windows import WindowRules
-from conversations.tools.registry import offered_tools
+from conversations.tools.registry import NO_MORE, offered_tools
+from conversations.tools.tool import Tool
 
 from .options import RuntimeOptions
 
@@ -31,9 +33,11 @@ def make_window(
     hint: str = "",
     go_on: bool = False,
     share: float = 1.0,
+    more_tools: Mapping[str, Tool] = NO_MORE,
 ) -> tuple[str, Window]:
     """The system prompt and the window of a session's next model call. ``limits`` are
-    the tokens that the model takes and that it may answer."""
+    the tokens that the model takes and that it may answer; ``more_tools`` those of tool
+    servers."""
     limit, output = limits
     system = make_system_prompt(facts)
     grows = facts.context_limit > 0 and limit > facts.context_limit * RECHOSEN
@@ -43,7 +47,7 @@ def make_window(
         rewinds=facts.rewinds,
         model=model,
         system=system,
-        tools=offered_tools(facts.scope),
+        tools=offered_tools(facts.scope, more_tools),
         limit=limit,
         max_output=output,
         ratio=facts.token_ratio if facts.token_model == model else 0.0,

@@ -1,5 +1,8 @@
 """The tools of this product, by name, and which of them are on offer where."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from conversations.domain.tool_calls import CHANGES
 from conversations.domain.tool_policy import ToolScope
 
@@ -41,6 +44,8 @@ TOOLS: dict[str, Tool] = {
     )
 }
 
+NO_MORE: Mapping[str, Tool] = MappingProxyType({})
+
 
 def is_offered(tool: Tool, scope: ToolScope) -> bool:
     """Whether the model is told of the tool. A tool that also reads (its effect depends
@@ -50,13 +55,14 @@ def is_offered(tool: Tool, scope: ToolScope) -> bool:
     return tool.effect != CHANGES or scope.offers_changes
 
 
-def offered_tools(scope: ToolScope) -> str:
-    """The tools as the provider is told of them, in a stable order: a list in JSON."""
-    offered = [tool.as_json for tool in TOOLS.values() if is_offered(tool, scope)]
-    return f"[{','.join(offered)}]"
+def offered_tools(scope: ToolScope, more: Mapping[str, Tool] = NO_MORE) -> str:
+    """The tools as the provider is told of them, in a stable order: a list in JSON.
+    ``more`` are those of other programs (see ``tools.mcp``), which come last."""
+    tools = (*TOOLS.values(), *more.values())
+    return f"[{','.join(tool.as_json for tool in tools if is_offered(tool, scope))}]"
 
 
-def find_tool(name: str, scope: ToolScope) -> Tool | None:
+def find_tool(name: str, scope: ToolScope, more: Mapping[str, Tool] = NO_MORE) -> Tool | None:
     """The tool, if it is on offer."""
-    tool = TOOLS.get(name)
+    tool = TOOLS.get(name) or more.get(name)
     return tool if tool is not None and is_offered(tool, scope) else None

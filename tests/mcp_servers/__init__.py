@@ -1,0 +1,1 @@
+"""Real servers of the Model Context Protocol, good and bad ones."""

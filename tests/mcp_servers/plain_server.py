@@ -1,0 +1,129 @@
+"""A server in plain Python, which starts at once and can behave badly.
+
+``python plain_server.py [BEHAVIOUR …]``; it speaks the protocol with the handshake.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+BEHAVIOURS = set(sys.argv[1:])
+OBJECT = {"type": "object", "properties": {}}
+cancelled: set[Any] = set()
+lock = threading.Lock()
+grown = False
+
+
+def send(message: dict[str, Any]) -> None:
+    with lock:
+        sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+        sys.stdout.flush()
+
+
+def tools() -> list[dict[str, Any]]:
+    names = ["echo", "wait", "die", "environment", "touch", "deaf"]
+    found = [
+        {"name": name, "description": f"It does {name}.", "inputSchema": OBJECT} for name in names
+    ]
+    found[0]["annotations"] = {"readOnlyHint": True}
+    if "odd" in BEHAVIOURS:
+        found += odd_tools()
+    if "grown" in BEHAVIOURS or grown:
+        found.append({"name": "new", "inputSchema": OBJECT})
+    return found
+
+
+def odd_tools() -> list[dict[str, Any]]:
+    deep: dict[str, Any] = {"type": "object"}
+    for _ in range(400 if "abyss" in BEHAVIOURS else 60):
+        deep = {"type": "object", "properties": {"a": deep}}
+    schemas: dict[str, Any] = {
+        "files.read me": OBJECT,
+        "files/read me": OBJECT,
+        "files_read_me": OBJECT,
+        "лопата": OBJECT,
+        "x" * 190: OBJECT,
+        "too_long_" + "x" * 300: OBJECT,
+        "large": {"type": "object", "description": "y" * 30_000},
+        "choice": {"type": "object", "oneOf": [OBJECT]},
+        "bad_type": {"type": "object", "properties": {"a": {"type": "soup"}}},
+        "bad_key": {"type": "object", "properties": {"a b": {"type": "string"}}},
+        "deep": deep,
+    }
+    listed = [{"name": name, "inputSchema": schema} for name, schema in schemas.items()]
+    return [*listed, {"name": "echo", "inputSchema": OBJECT}]
+
+
+def answer_call(number: Any, name: str, arguments: dict[str, Any]) -> None:
+    if name == "die":
+        print("it was too much", file=sys.stderr, flush=True)
+        os._exit(7)
+    if name == "deaf":
+        return
+    if name == "wait":
+        while not Path("go").exists():
+            if number in cancelled:
+                Path("cancelled").touch()
+                return
+            time.sleep(0.01)
+    if name == "touch":
+        Path(arguments.get("name", "touched")).write_text("by a server\n")
+    if name == "environment":
+        text = json.dumps({"env": dict(os.environ), "cwd": str(Path.cwd()), "pid": os.getpid()})
+    else:
+        text = json.dumps(arguments)
+    send({"id": number, "result": {"content": [{"type": "text", "text": text}]}})
+
+
+def answer(message: dict[str, Any]) -> None:
+    global grown
+    method, number = message.get("method"), message.get("id")
+    params = message.get("params") or {}
+    if method == "initialize":
+        version = params["protocolVersion"]
+        capabilities = {"tools": {"listChanged": True}}
+        info = {"name": "plain", "version": "1"}
+        result = {"protocolVersion": version, "capabilities": capabilities, "serverInfo": info}
+        send({"id": number, "result": result})
+    elif method == "tools/list":
+        send({"id": number, "result": {"tools": tools()}})
+    elif method == "tools/call":
+        if params["name"] == "new" or (params.get("arguments") or {}).get("grow"):
+            grown = True
+            send({"method": "notifications/tools/list_changed"})
+        args = (number, params["name"], params.get("arguments") or {})
+        threading.Thread(target=answer_call, args=args, daemon=True).start()
+    elif method == "notifications/cancelled":
+        cancelled.add(params.get("requestId"))
+    elif number is not None:
+        send({"id": number, "error": {"code": -32601, "message": "Method not found"}})
+
+
+def main() -> None:
+    if "missing_library" in BEHAVIOURS:
+        sys.exit("ImportError: no library of that name")
+    if "child" in BEHAVIOURS:
+        child = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+        Path("child").write_text(str(child.pid))
+    if "babble" in BEHAVIOURS:
+        print("Welcome to this server!\n{not json\n" + "~" * 70_000, flush=True)
+    if "complain" in BEHAVIOURS:
+        threading.Thread(target=complain, daemon=True).start()
+    for line in sys.stdin:
+        if "silent" not in BEHAVIOURS:
+            answer(json.loads(line))
+    if "stubborn" in BEHAVIOURS:
+        time.sleep(1000)
+
+
+def complain() -> None:
+    while True:
+        sys.stderr.write("so much to complain about\n" * 1000)
+
+
+main()

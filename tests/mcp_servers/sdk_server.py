@@ -1,0 +1,102 @@
+"""A server made with the SDK: ``python sdk_server.py`` by lines, ``… http`` by address
+(it prints its port)."""
+
+import asyncio
+import os
+import socket
+import sys
+from pathlib import Path
+
+from mcp.server.mcpserver import Context, Image, MCPServer
+
+server = MCPServer("sdk")
+
+
+@server.tool()
+async def echo(text: str) -> str:
+    """Say it again."""
+    return f"{text} from {os.path.basename(os.getcwd())}"
+
+
+@server.tool()
+async def steps(count: int, ctx: Context) -> str:
+    """Report each step, then wait for a file ``go`` in the folder."""
+    for number in range(count):
+        await ctx.report_progress(number + 1, count, f"step {number + 1}")
+    while not os.path.exists("go"):  # noqa: ASYNC240
+        await asyncio.sleep(0.01)
+    return "Went."
+
+
+@server.tool()
+def write(name: str, text: str) -> str:
+    """Write a file in the folder."""
+    Path(name).write_text(text)
+    return "Written."
+
+
+@server.tool()
+async def fail() -> str:
+    """Fail."""
+    raise ValueError("no luck")
+
+
+@server.tool(structured_output=False)
+async def picture() -> Image:
+    """Show a picture."""
+    from io import BytesIO
+
+    from PIL import Image as Pillow
+
+    out = BytesIO()
+    Pillow.new("RGB", (30, 20), "green").save(out, "PNG")
+    return Image(data=out.getvalue(), format="png")
+
+
+@server.tool()
+async def flood(size: int) -> str:
+    """Say much."""
+    return "x" * size
+
+
+@server.tool()
+async def ask(ctx: Context) -> str:
+    """Ask a person something."""
+    from pydantic import BaseModel
+
+    class Answer(BaseModel):
+        name: str
+
+    answer = await ctx.elicit("What is your name?", Answer)
+    return f"{answer.action}"
+
+
+@server.tool()
+async def grow(ctx: Context) -> str:
+    """Add a tool to the list."""
+    server.add_tool(echo, name="echo_too")
+    await ctx.notify_tools_changed()
+    return "Grown."
+
+
+@server.tool()
+async def die() -> str:
+    """End the server in the middle of a call."""
+    print("out of memory, as it were", file=sys.stderr, flush=True)
+    os._exit(3)
+
+
+def serve_http() -> None:
+    import uvicorn
+
+    listener = socket.create_server(("127.0.0.1", int(os.environ.get("PORT", "0"))))
+    print(listener.getsockname()[1], flush=True)
+    config = uvicorn.Config(server.streamable_http_app(), log_level="error")
+    uvicorn.Server(config).run(sockets=[listener])
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["http"]:
+        serve_http()
+    else:
+        server.run()

@@ -1,0 +1,235 @@
+"""Tools of other programs in real runs: offered, asked for, carried out, recorded."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conversations.models import FileChange, Session, ToolPermission, Workspace
+from conversations.runtime.engine import Runtime
+from conversations.tools.mcp.connection import Timing
+from tests.mcp_servers.running import config, is_running, plain, sdk, until
+from tests.runtime.conftest import ask
+from tests.runtime.tool_stories import (
+    answers,
+    calls_of,
+    endings,
+    notices,
+    require_whole,
+    results,
+    until_waiting,
+)
+from tests.tools.test_mcp import QUICK
+from tests.wire.scenario import Scenario
+from tests.wire.server import WireThread
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+type Start = Callable[..., Any]
+
+
+@pytest.fixture
+def auto(garden: Session) -> Path:
+    """Nobody is asked; the workspace's folder."""
+    Workspace.objects.update(tool_policy="auto")
+    return Path(garden.workspace.root)
+
+
+def offered(wire: WireThread, number: int = -1) -> list[str]:
+    """The servers' tools of a request, as they are named there."""
+    tools = wire.requests[number]["tools"]
+    return [tool["name"] for tool in tools if tool["name"].startswith("mcp__")]
+
+
+async def test_a_call_asks_runs_and_can_be_always_allowed(
+    start_runtime: Start, wire: WireThread, garden: Session
+) -> None:
+    runtime: Runtime = await start_runtime(mcp=config(plain=plain()), mcp_timing=QUICK)
+    wire.enqueue(*answers(("mcp__plain__touch", {"name": "bean.txt"})))
+    await runtime.send(garden, client_id="client-1", text="go", user_pk=garden.owner_id)
+    [call] = await until_waiting(garden)
+    [asked] = await notices(garden, "approval_asked")
+    assert asked.data is not None
+    assert asked.data["summary"] == "touch of plain"
+    assert asked.data["command"] == '{\n  "name": "bean.txt"\n}'
+    assert asked.data["kind_key"] == "mcp:plain:touch"
+    assert asked.data["kind_label"] == "calls of touch of plain"
+    root = Path(garden.workspace.root)
+    assert not (root / "bean.txt").exists()
+    await runtime.decide_call(garden, call=call.uuid, decision="always", user_pk=garden.owner_id)
+    await runtime.wait_idle(garden.pk)
+    assert (root / "bean.txt").exists()
+    assert await results(garden) == ['{"name": "bean.txt"}']
+    [change] = [change async for change in FileChange.objects.filter(call=call.pk)]
+    assert change.path == "bean.txt"
+    assert await ToolPermission.objects.filter(kind="mcp:plain:touch").acount() == 1
+    wire.enqueue(*answers(("mcp__plain__touch", {"name": "pea.txt"}), prefix="again"))
+    assert (await ask(runtime, garden, "more")).state == "completed"
+    assert (root / "pea.txt").exists()
+    await require_whole(garden)
+
+
+async def test_a_denied_call_is_not_made(
+    start_runtime: Start, wire: WireThread, garden: Session
+) -> None:
+    runtime: Runtime = await start_runtime(mcp=config(plain=plain()), mcp_timing=QUICK)
+    wire.enqueue(*answers(("mcp__plain__touch", {})))
+    await runtime.send(garden, client_id="client-1", text="go", user_pk=garden.owner_id)
+    [call] = await until_waiting(garden)
+    await runtime.decide_call(
+        garden, call=call.uuid, decision="deny", user_pk=garden.owner_id, reason="Not now."
+    )
+    await runtime.wait_idle(garden.pk)
+    assert await results(garden) == ["Denied by ann: Not now."]
+    assert not (Path(garden.workspace.root) / "touched").exists()
+    await require_whole(garden)
+
+
+async def test_an_approved_call_survives_its_process(
+    start_runtime: Start, wire: WireThread, garden: Session, tmp_path: Path
+) -> None:
+    first: Runtime = await start_runtime(mcp=config(plain=plain()), mcp_timing=QUICK)
+    wire.enqueue(*answers(("mcp__plain__touch", {})))
+    await first.send(garden, client_id="client-1", text="go", user_pk=garden.owner_id)
+    [call] = await until_waiting(garden)
+    await first.stop()
+    second: Runtime = await start_runtime(
+        mcp=config(plain=plain()), mcp_timing=QUICK, data_dir=tmp_path / "second"
+    )
+    await second.decide_call(garden, call=call.uuid, decision="once", user_pk=garden.owner_id)
+    await second.wait_idle(garden.pk)
+    assert await results(garden) == ["{}"]
+    await require_whole(garden)
+
+
+async def test_results_of_the_sdks_server_are_text_pictures_and_errors(
+    start_runtime: Start, wire: WireThread, garden: Session, auto: Path, settings: Any
+) -> None:
+    settings.LOOM.max_output_bytes, before = 1000, settings.LOOM.max_output_bytes
+    runtime: Runtime = await start_runtime(mcp=config(sdk=sdk()), mcp_timing=QUICK)
+    try:
+        wire.enqueue(
+            *answers(
+                ("mcp__sdk__echo", {"text": "hello"}),
+                ("mcp__sdk__fail", {}),
+                ("mcp__sdk__picture", {}),
+                ("mcp__sdk__flood", {"size": 5000}),
+                ("mcp__sdk__ask", {}),
+                ("mcp__sdk__echo", {"text": 7}),
+            )
+        )
+        await ask(runtime, garden, "go")
+    finally:
+        settings.LOOM.max_output_bytes = before
+    said = await results(garden)
+    assert said[0] == f"hello from {auto.name}"
+    assert said[1] == "Error executing tool fail"
+    assert said[2] == "Shown below."
+    assert said[3].startswith("xxx")
+    assert "[4,000 more bytes of output were not kept.]" in said[3]
+    assert "back-channel" in said[4] or "not supported" in said[4]
+    assert [ending.ok for ending in await endings(garden)] == [
+        True,
+        False,
+        True,
+        True,
+        False,
+        False,
+    ]
+    picture = wire.requests[-1]["messages"][-1]["content"][2]["content"]
+    assert [picture[0]["type"], picture[-1]["type"]] == ["text", "image"]
+    await require_whole(garden)
+
+
+async def test_progress_is_shown_and_a_stop_is_passed_on(
+    start_runtime: Start,
+    wire: WireThread,
+    garden: Session,
+    auto: Path,
+    open_page: Callable[[Runtime], Any],
+) -> None:
+    runtime: Runtime = await start_runtime(mcp=config(sdk=sdk()), mcp_timing=QUICK)
+    wire.enqueue(*answers(("mcp__sdk__steps", {"count": 2}), ("mcp__sdk__echo", {"text": "on"})))
+    page = open_page(runtime)
+    await runtime.send(garden, client_id="client-1", text="go", user_pk=garden.owner_id)
+
+    def shown() -> str:
+        return "".join(frame.get("text", "") for frame in page.of_type("call"))
+
+    await page.until(lambda: "2/2 step 2\n" in shown())
+    [call, _] = await calls_of(garden)
+    await runtime.cancel_call(garden, call=call.uuid, user_pk=garden.owner_id)
+    await runtime.wait_idle(garden.pk)
+    first, second = await results(garden)
+    assert first.startswith("Stopped by ann after")
+    assert "1/2 step 1" in first
+    assert second == f"on from {auto.name}"
+    await require_whole(garden)
+
+
+async def test_a_server_that_dies_in_a_call_breaks_no_chat(
+    start_runtime: Start, wire: WireThread, garden: Session, auto: Path
+) -> None:
+    runtime: Runtime = await start_runtime(mcp=config(plain=plain()), mcp_timing=QUICK)
+    wire.enqueue(
+        Scenario(text="I try.", tools=answers(("mcp__plain__die", {}))[0].tools),
+        *answers(("mcp__plain__echo", {"a": 1}), prefix="second"),
+    )
+    run = await ask(runtime, garden, "go")
+    assert run.state == "completed"
+    assert await results(garden) == [
+        "The tool server plain is not answering. It ended with code 7. It said: it was too much",
+        '{"a": 1}',
+    ]
+    assert [ending.ok for ending in await endings(garden)] == [False, True]
+    assert len(offered(wire)) == 6
+    await require_whole(garden)
+
+
+async def test_a_server_that_is_down_is_left_out_and_the_chat_goes_on(
+    start_runtime: Start, wire: WireThread, garden: Session, auto: Path
+) -> None:
+    runtime: Runtime = await start_runtime(
+        mcp=config(good=plain(), bad=plain("missing_library"), mute=plain("silent")),
+        mcp_timing=Timing(wait=2, connect=60),
+    )
+    wire.enqueue(*answers(("mcp__bad__echo", {}), ("mcp__good__echo", {"b": 2})))
+    assert (await ask(runtime, garden, "go")).state == "completed"
+    assert {name.split("__")[1] for name in offered(wire, 0)} == {"good"}
+    assert offered(wire, 0) == offered(wire, 1)
+    first, second = await results(garden)
+    assert first.startswith("The tool server bad is not answering. It ended with code 1.")
+    assert second == '{"b": 2}'
+    states = {state.name: state.state for state in runtime.tool_servers.describe("garden")}
+    assert states == {"bad": "failed", "good": "ready", "mute": "connecting"}
+    await require_whole(garden)
+
+
+async def test_where_nothing_may_change_only_reading_tools_are_offered(
+    start_runtime: Start, wire: WireThread, garden: Session
+) -> None:
+    await Workspace.objects.aupdate(tool_policy="read_only")
+    runtime: Runtime = await start_runtime(
+        mcp=config(plain=plain(trust_hints=True)), mcp_timing=QUICK
+    )
+    wire.enqueue(*answers(("mcp__plain__touch", {}), ("mcp__plain__echo", {"c": 3})))
+    await ask(runtime, garden, "go")
+    assert offered(wire) == ["mcp__plain__echo"]
+    assert await results(garden) == [
+        "This workspace is read only: nothing can be changed here.",
+        '{"c": 3}',
+    ]
+
+
+async def test_nothing_runs_after_the_end(
+    start_runtime: Start, wire: WireThread, garden: Session, auto: Path
+) -> None:
+    runtime: Runtime = await start_runtime(mcp=config(plain=plain("child")), mcp_timing=QUICK)
+    wire.enqueue(*answers(("mcp__plain__environment", {})), *answers(("mcp__plain__wait", {})))
+    await ask(runtime, garden, "go")
+    pid = json.loads((await results(garden))[0])["pid"]
+    await runtime.stop()
+    child = int((auto / "child").read_text())
+    await until(lambda: not is_running(pid) and not is_running(child))

@@ -1,0 +1,328 @@
+"""Connections to tool servers, good and bad ones, and the tools that they offer."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conversations.domain.tool_policy import ToolScope
+from conversations.tools.mcp.config import McpConfig
+from conversations.tools.mcp.connection import Connection, Timing
+from conversations.tools.mcp.errors import CallRefused, ServerFailed
+from conversations.tools.mcp.servers import ServerState, ToolServers
+from conversations.tools.registry import TOOLS, find_tool, offered_tools
+from loomweb.settings import BASE_DIR
+from tests.mcp_servers.running import HttpServer, config, is_running, plain, sdk, until
+
+QUICK = Timing(wait=10, connect=10, first_wait=0.05, longest_wait=0.2)
+"""Nothing of these tests is waited for so long, unless it does not happen."""
+
+type Open = Callable[..., Awaitable[ToolServers]]
+
+
+@pytest.fixture
+async def open_servers(tmp_path: Path) -> AsyncIterator[Open]:
+    """Servers of a workspace ``garden`` whose folder is the temporary one."""
+    opened: list[ToolServers] = []
+
+    async def start(made: McpConfig, **timing: float) -> ToolServers:
+        servers = ToolServers(made, replace(QUICK, **timing))
+        opened.append(servers)
+        await servers.start()
+        await servers.prepare("garden", tmp_path)
+        return servers
+
+    yield start
+    for servers in opened:
+        await servers.stop()
+
+
+def arguments_of(pid: int) -> str:
+    """What every user of the machine can see."""
+    return Path(f"/proc/{pid}/cmdline").read_text()
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def state_of(servers: ToolServers, name: str = "plain") -> ServerState:
+    return next(state for state in servers.describe("garden") if state.name == name)
+
+
+def connection_of(servers: ToolServers, name: str = "plain") -> Connection:
+    return next(c for key, c in servers._connections.items() if key[0] == name)
+
+
+async def call(servers: ToolServers, tool: str, name: str = "plain", **arguments: Any) -> str:
+    connection = connection_of(servers, name)
+    result = await connection.call(tool, arguments, report=lambda text: None)
+    return str(result["content"][0]["text"])
+
+
+async def test_tools_are_listed_in_order_after_our_own(open_servers: Open) -> None:
+    servers = await open_servers(config(plain=plain(), b2=plain(tools=["wait", "spade"])))
+    tools = servers.tools_of("garden")
+    assert list(tools) == [
+        "mcp__b2__wait",
+        *(
+            f"mcp__plain__{name}"
+            for name in ("deaf", "die", "echo", "environment", "touch", "wait")
+        ),
+    ]
+    assert servers.tools_of("garden") == tools
+    assert state_of(servers, "b2").left_out == ("Wanted, but not there: spade",)
+    assert state_of(servers).title == "plain 1"
+    scope = ToolScope(workspace="garden", policy="ask")
+    names = [tool["name"] for tool in json.loads(offered_tools(scope, tools))]
+    assert names[-len(tools) :] == list(tools)
+    assert offered_tools(scope, tools) == offered_tools(scope, servers.tools_of("garden"))
+    reading = ToolScope(workspace="garden", policy="read_only")
+    assert "mcp__" not in offered_tools(reading, tools)
+    assert find_tool("mcp__plain__echo", reading, tools) is None
+    assert "in the server's own words: It does echo." in tools["mcp__plain__echo"].description
+
+
+async def test_a_server_is_believed_only_if_that_is_configured(open_servers: Open) -> None:
+    servers = await open_servers(
+        config(doubted=plain(), trusted=plain(trust_hints=True), harmless=plain(effect="reads"))
+    )
+    effects = {name: tool.effect for name, tool in servers.tools_of("garden").items()}
+    assert (effects["mcp__doubted__echo"], effects["mcp__doubted__wait"]) == ("changes",) * 2
+    assert (effects["mcp__trusted__echo"], effects["mcp__trusted__wait"]) == ("reads", "changes")
+    assert (effects["mcp__harmless__echo"], effects["mcp__harmless__wait"]) == ("reads",) * 2
+
+
+async def test_what_a_provider_would_not_take_is_left_out_and_said(open_servers: Open) -> None:
+    servers = await open_servers(config(plain=plain("odd")))
+    names = list(servers.tools_of("garden"))
+    assert len([name for name in names if name.startswith("mcp__plain__files_read_me")]) == 3
+    assert "mcp__plain__files_read_me" in names
+    assert all(len(name) <= 128 and name.isascii() for name in names)
+    said = dict(note.split(": ", 1) for note in state_of(servers).left_out)
+    assert set(said) >= {"large", "choice", "bad_type", "bad_key", "echo"}
+    assert said["bad_key"] == "the model cannot use the argument 'a b'."
+    again = await open_servers(config(plain=plain("odd")))
+    assert list(again.tools_of("garden")) == names
+
+
+async def test_a_program_sees_the_folder_and_no_secret(
+    open_servers: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "the-key")
+    monkeypatch.setenv("DATABASE_URL", "postgres://…")
+    servers = await open_servers(config(plain=plain(env={"MINE": "yes"})))
+    seen = json.loads(await call(servers, "environment"))
+    assert seen["cwd"] == str(tmp_path)
+    assert seen["env"]["MINE"] == "yes"
+    assert seen["env"]["PATH"] == os.environ["PATH"]
+    assert not {"ANTHROPIC_API_KEY", "DATABASE_URL", "LOOM_SECRET_KEY"} & seen["env"].keys()
+    assert "MINE" not in arguments_of(seen["pid"]) + arguments_of(parent_of(seen["pid"]))
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "reason"),
+    [
+        ("silent", "It did not answer within 1 s."),
+        ("missing_library", "It ended with code 1. It said: ImportError: no library of that name"),
+    ],
+)
+async def test_a_server_that_does_not_come_up_is_failed(
+    open_servers: Open, behaviour: str, reason: str
+) -> None:
+    servers = await open_servers(config(plain=plain(behaviour), good=plain()), connect=1)
+    await until(lambda: state_of(servers).is_failed)
+    assert state_of(servers).reason == reason
+    assert [name[:11] for name in servers.tools_of("garden")] == ["mcp__good__"] * 6
+    assert servers.explain("mcp__plain__echo", "garden") == (
+        f"The tool server plain is not answering. {reason}"
+    )
+    with pytest.raises(ServerFailed, match=reason[:20]):
+        await call(servers, "echo")
+
+
+async def test_a_program_that_is_not_there_is_failed(open_servers: Open) -> None:
+    servers = await open_servers(config(plain={"command": "/no/such/program"}))
+    await until(lambda: state_of(servers).is_failed)
+    assert "/no/such/program: No such file or directory" in state_of(servers).reason
+
+
+async def test_noise_beside_the_messages_harms_nothing(open_servers: Open) -> None:
+    servers = await open_servers(config(plain=plain("babble", "complain")))
+    assert await call(servers, "echo", a=1) == '{"a": 1}'
+
+
+async def test_a_message_that_cannot_be_read_ends_the_connection(open_servers: Open) -> None:
+    servers = await open_servers(config(plain=plain("odd", "abyss")))
+    await until(lambda: state_of(servers).is_failed)
+    assert state_of(servers).reason == "It sent a message that cannot be read."
+
+
+async def test_a_model_call_waits_for_a_beginning_connection_only_once(
+    open_servers: Open, tmp_path: Path
+) -> None:
+    servers = await open_servers(config(plain=plain("silent")), wait=0.2)
+    connection = connection_of(servers)
+    assert connection.state == "connecting"
+    rounds = 0
+    while rounds < 50:
+        await servers.prepare("garden", tmp_path)
+        rounds += 1
+    assert connection.state == "connecting"
+
+
+async def test_a_server_that_dies_in_a_call_is_failed_then_ready_again(
+    open_servers: Open, tmp_path: Path
+) -> None:
+    servers = await open_servers(config(plain=plain()), first_wait=0.3)
+    with pytest.raises(ServerFailed) as caught:
+        await call(servers, "die")
+    assert str(caught.value) == "It ended with code 7. It said: it was too much"
+    assert state_of(servers).is_failed
+    tools = await servers.prepare("garden", tmp_path)  # it is hoped for, so it is waited for
+    assert "mcp__plain__echo" in tools
+    assert await call(servers, "echo") == "{}"
+
+
+async def test_a_cancelled_call_is_cancelled_there_and_the_connection_holds(
+    open_servers: Open, tmp_path: Path
+) -> None:
+    servers = await open_servers(config(plain=plain()))
+    waiting = asyncio.create_task(call(servers, "wait"))
+    await until(lambda: connection_of(servers).open_calls)
+    other = asyncio.create_task(call(servers, "wait"))
+    await asyncio.sleep(0.05)
+    waiting.cancel()
+    await until((tmp_path / "cancelled").exists)
+    (tmp_path / "go").touch()
+    assert await other == "{}"
+    assert (waiting.cancelled(), state_of(servers).state) == (True, "ready")
+
+
+async def test_a_call_without_an_answer_ends(open_servers: Open) -> None:
+    servers = await open_servers(config(plain=plain(timeout_seconds=1)))
+    with pytest.raises(CallRefused, match="No answer within 1 s; the call was cancelled"):
+        await call(servers, "deaf")
+    assert await call(servers, "echo") == "{}"
+
+
+@pytest.mark.parametrize("server", [plain, sdk])
+async def test_a_new_list_is_noticed(
+    open_servers: Open, server: Callable[[], dict[str, Any]]
+) -> None:
+    servers = await open_servers(config(plain=server()))
+    before = len(servers.tools_of("garden"))
+    if server is sdk:
+        await call(servers, "grow")
+    else:
+        await call(servers, "echo", grow=True)
+    await until(lambda: len(servers.tools_of("garden")) == before + 1)
+
+
+async def test_unused_programs_are_ended_and_started_again(
+    open_servers: Open, tmp_path: Path
+) -> None:
+    servers = await open_servers(config(plain=plain()))
+    pid = json.loads(await call(servers, "environment"))["pid"]
+    servers.close_unused()
+    assert state_of(servers).state == "ready"
+    connection_of(servers).last_used -= QUICK.idle + 1
+    servers.close_unused()
+    await until(lambda: state_of(servers).state == "off")
+    await until(lambda: not is_running(pid))
+    assert state_of(servers).reason == "It is started when it is needed."
+    assert "mcp__plain__echo" in await servers.prepare("garden", tmp_path)
+
+
+async def test_a_server_with_an_address_is_shared_and_comes_back(open_servers: Open) -> None:
+    with HttpServer() as http:
+        made = config(web={"url": http.url, "headers": {"X-Key": "k"}, "timeout_seconds": 5})
+        servers = await open_servers(made)
+        assert await call(servers, "echo", "web", text="hi") == f"hi from {Path.cwd().name}"
+        assert "mcp__web__echo" in servers.tools_of("shed")
+        with pytest.raises(ServerFailed):
+            await call(servers, "die", "web")
+        await until(lambda: state_of(servers, "web").is_failed)
+        assert "cannot be reached" in state_of(servers, "web").reason
+        http.start(port=http.port)
+        await until(lambda: state_of(servers, "web").state == "ready")
+        waiting = asyncio.create_task(call(servers, "steps", "web", count=1))
+        await until(lambda: connection_of(servers, "web").open_calls)
+        waiting.cancel()
+        await asyncio.wait({waiting})
+        assert await call(servers, "echo", "web", text="still") == f"still from {Path.cwd().name}"
+        await call(servers, "grow", "web")
+        await until(lambda: "mcp__web__echo_too" in servers.tools_of("garden"))
+
+
+async def test_each_workspace_has_its_own_program(open_servers: Open, tmp_path: Path) -> None:
+    servers = await open_servers(config(plain=plain()))
+    (tmp_path / "shed").mkdir()
+    await servers.prepare("shed", tmp_path / "shed")
+    seen = [
+        json.loads((await c.call("environment", {}, report=print))["content"][0]["text"])
+        for c in servers._connections.values()
+    ]
+    assert [one["cwd"] for one in seen] == [str(tmp_path), str(tmp_path / "shed")]
+
+
+async def test_a_person_can_have_it_connected_again(open_servers: Open, tmp_path: Path) -> None:
+    servers = await open_servers(config(plain=plain()), first_wait=60)
+    pid = json.loads(await call(servers, "environment"))["pid"]
+    with pytest.raises(ServerFailed):
+        await call(servers, "die")
+    assert servers.connect_again("garden", tmp_path, "plain")
+    assert not servers.connect_again("garden", tmp_path, "other")
+    await until(lambda: state_of(servers).state == "ready")
+    assert json.loads(await call(servers, "environment"))["pid"] != pid
+
+
+async def test_nothing_is_left_of_stubborn_servers(open_servers: Open, tmp_path: Path) -> None:
+    servers = await open_servers(config(plain=plain("stubborn", "child")))
+    pid = json.loads(await call(servers, "environment"))["pid"]
+    child = int((tmp_path / "child").read_text())
+    assert is_running(pid)
+    assert is_running(child)
+    await servers.stop()
+    assert not is_running(pid)
+    assert not is_running(child)
+
+
+KILLED = """
+import asyncio, os, signal, sys
+import django; django.setup()
+from pathlib import Path
+from conversations.tools.mcp.connection import Timing
+from conversations.tools.mcp.servers import ToolServers
+from tests.mcp_servers.running import HttpServer, config, plain
+async def main():
+    servers = ToolServers(config(plain=plain("stubborn", "child")), Timing(wait=30))
+    await servers.prepare("garden", Path(sys.argv[1]))
+    os.kill(os.getpid(), signal.SIGKILL)
+asyncio.run(main())
+"""
+
+
+def test_nothing_is_left_when_the_server_is_killed(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, str(tmp_path)],
+        cwd=BASE_DIR,
+        env=os.environ | {"DJANGO_SETTINGS_MODULE": "tests.settings"},
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == -signal.SIGKILL
+    child = int((tmp_path / "child").read_text())
+    asyncio.run(until(lambda: not is_running(child)))
+
+
+def test_the_tools_of_the_product_cannot_be_taken_over() -> None:
+    assert not [name for name in TOOLS if name.startswith("mcp__")]

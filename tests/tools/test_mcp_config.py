@@ -1,0 +1,112 @@
+"""The file that names the tool servers."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conversations.tools.mcp.config import ConfigError, McpConfig, parse_config, read_config
+
+ENVIRONMENT = {"TOKEN": "s3cret"}
+
+
+def parse(data: Any) -> McpConfig:
+    return parse_config(data, environment=ENVIRONMENT)
+
+
+def test_a_server_is_a_program_or_an_address(tmp_path: Path) -> None:
+    config = parse(
+        {
+            "servers": {
+                "files": {
+                    "command": "npx",
+                    "args": ["-y", "files", "--key=${TOKEN}"],
+                    "env": {"KEY": "${TOKEN}!"},
+                    "folder": str(tmp_path),
+                },
+                "tickets": {
+                    "url": "https://example.org/mcp",
+                    "headers": {"Authorization": "Bearer ${TOKEN}"},
+                    "effect": "reads",
+                    "timeout_seconds": 5,
+                    "tools": ["find"],
+                },
+            }
+        }
+    )
+    [files, tickets] = config.servers_of("garden")
+    assert (files.command, files.folder) == (("npx", "-y", "files", "--key=s3cret"), tmp_path)
+    assert files.environment == {"KEY": "s3cret!"}
+    assert (files.effect, files.trust_hints, files.tools) == ("changes", False, None)
+    assert (files.timeout_seconds, tickets.timeout_seconds) == (60, 5)
+    assert tickets.headers == {"Authorization": "Bearer s3cret"}
+    assert (tickets.transport, tickets.effect, tickets.tools) == ("HTTP", "reads", {"find"})
+    assert "s3cret" not in repr(tickets)
+
+
+def test_a_workspace_adds_replaces_and_turns_off() -> None:
+    config = parse(
+        {
+            "servers": {"a": {"command": "one"}, "b": {"command": "two"}},
+            "workspaces": {
+                "garden": {"servers": {"b": {"command": "three"}, "c": {"url": "http://c/"}}},
+                "shed": {"off": ["a"]},
+            },
+        }
+    )
+    assert [server.name for server in config.servers_of("garden")] == ["a", "b", "c"]
+    assert config.servers_of("garden")[1].command == ("three",)
+    assert [server.name for server in config.servers_of("shed")] == ["b"]
+    assert [server.name for server in config.off_in("shed")] == ["a"]
+    assert config.is_own("garden", "b")
+    assert not config.is_own("shed", "b")
+
+
+@pytest.mark.parametrize(
+    ("data", "sentence"),
+    [
+        ([], "the file has to be an object."),
+        ({"server": {}}, "the file: 'server' is not known here. Known: servers, workspaces."),
+        ({"servers": {"a b": {"command": "x"}}}, "'a b' is no name for a server"),
+        ({"servers": {"a__b": {"command": "x"}}}, "'a__b' is no name for a server"),
+        ({"servers": {"a": {}}}, "servers.a needs a command or a url, one of them."),
+        ({"servers": {"a": {"command": "x", "url": "http://x"}}}, "needs a command or a url"),
+        ({"servers": {"a": {"command": "x", "headers": {}}}}, "'headers' is not known here"),
+        ({"servers": {"a": {"command": ""}}}, "servers.a.command has to be a text"),
+        ({"servers": {"a": {"command": "x", "args": "y"}}}, "args has to be a list of texts"),
+        ({"servers": {"a": {"command": "x", "env": {"K": "${NO}"}}}}, "environment has no NO"),
+        ({"servers": {"a": {"command": "x", "folder": "nowhere"}}}, "nowhere is no folder"),
+        ({"servers": {"a": {"url": "ftp://x"}}}, "'ftp://x' is no http or https address"),
+        ({"servers": {"a": {"url": "http://x", "headers": {"A": "b\nc"}}}}, "cannot be sent"),
+        ({"servers": {"a": {"url": "http://x", "effect": "none"}}}, "one of reads, changes"),
+        ({"servers": {"a": {"url": "http://x", "trust_hints": 1}}}, "is true or false"),
+        ({"servers": {"a": {"url": "http://x", "timeout_seconds": 0}}}, "a number from 1 to 3600"),
+        ({"workspaces": {"garden": {"of": []}}}, "workspaces.garden: 'of' is not known here"),
+    ],
+)
+def test_what_cannot_be_used_is_said_in_a_sentence(data: Any, sentence: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse(data)
+    assert sentence in str(caught.value)
+
+
+def test_without_a_file_there_are_no_servers(tmp_path: Path) -> None:
+    assert read_config(tmp_path / "mcp.json", environment={}).is_empty
+
+
+def test_a_file_that_is_no_json_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "mcp.json"
+    for text in ("{", "[" * 100_000):
+        path.write_text(text)
+        with pytest.raises(ConfigError, match=r"mcp\.json is no JSON"):
+            read_config(path, environment={})
+
+
+def test_secrets_that_others_can_read_are_warned_of(tmp_path: Path) -> None:
+    path = tmp_path / "mcp.json"
+    path.write_text(json.dumps({"servers": {"a": {"command": "x", "env": {"K": "v"}}}}))
+    path.chmod(0o644)
+    assert "chmod 600" in read_config(path, environment={}).warning
+    path.chmod(0o600)
+    assert read_config(path, environment={}).warning == ""
