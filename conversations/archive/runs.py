@@ -39,8 +39,8 @@ from .turns import MAX_PAGE
 class Claimed:
     """A run that this process may carry out. ``rows`` are those that claiming it
     appended (a queued message becoming a turn). ``user_pk``: who asked for it.
-    ``open_turn`` is the answer whose calls are not all carried out yet, of a run that
-    another process began."""
+    ``owner`` is the process whose it is. ``open_turn`` is the answer whose calls are not
+    all carried out yet, of a run that another process began."""
 
     run_pk: int
     run: UUID
@@ -51,6 +51,7 @@ class Claimed:
     user_pk: int | None
     rows: list[Row]
     title: str
+    owner: str = ""
     open_turn: int | None = None
 
 
@@ -97,6 +98,7 @@ def make_claimed(run: Run, session: Session, appended: Appended | None) -> Claim
         user_pk=run.requested_by_id,
         rows=appended.rows if appended else [],
         title=appended.title if appended else "",
+        owner=run.owner,
     )
 
 
@@ -156,11 +158,25 @@ def request_stop(session_pk: int) -> int:
     ).update(stop_requested_at=timezone.now())
 
 
-def beat(run_pks: Sequence[int]) -> set[int]:
+def beat(run_pks: Sequence[int], *, owner: str) -> set[int]:
     """Say that these runs are alive; returns those whose stop was requested."""
-    runs = Run.objects.filter(pk__in=run_pks, state__in=ACTIVE_STATES)
+    runs = Run.objects.filter(pk__in=run_pks, owner=owner, state__in=ACTIVE_STATES)
     runs.update(heartbeat_at=timezone.now())
     return set(runs.filter(stop_requested_at__isnull=False).values_list("pk", flat=True))
+
+
+class RunLost(Conflict):
+    """Another process has taken the run over, or ended it."""
+
+    code = "run_lost"
+
+
+def _require_owned(claimed: Claimed) -> None:
+    owned = Run.objects.filter(
+        pk=claimed.run_pk, owner=claimed.owner, state__in=ACTIVE_STATES
+    ).exists()
+    if not owned:
+        raise RunLost("This run has ended already, or goes on elsewhere.")
 
 
 def finish_run(
@@ -177,6 +193,8 @@ def finish_run(
     ``draft`` is what has not been kept of it yet. Calls that are open end with it;
     ``outputs``: what each, by its key, had shown."""
     with transaction.atomic():
+        lock_session(claimed.session_pk)
+        _require_owned(claimed)
         append_draft_chunks(draft)
         partial, rows = _keep_draft(claimed.run_pk, claimed.session_pk, claimed.session)
         rows += close_open_calls(
@@ -191,11 +209,9 @@ def finish_run(
             session_uuid=claimed.session,
             events=[NewEvent(payload=payload) for payload in payloads],
         )
-        changed = Run.objects.filter(pk=claimed.run_pk, state__in=ACTIVE_STATES).update(
+        Run.objects.filter(pk=claimed.run_pk).update(
             state=state, finished_at=timezone.now(), error_code=error_code, note=""
         )
-        if not changed:
-            raise Conflict("This run has ended already.", code="run_ended")
     return Appended(turns=partial, rows=rows + appended.rows)
 
 
@@ -305,6 +321,7 @@ def release_run(claimed: Claimed, *, outputs: Mapping[int, str]) -> list[Row] | 
     next. What runs of it ends, as in :func:`finish_run`. None when nothing waits."""
     with transaction.atomic():
         lock_session(claimed.session_pk)
+        _require_owned(claimed)
         if not ToolCall.objects.filter(run=claimed.run_pk, state=WAITING).exists():
             return None
         rows = close_open_calls(

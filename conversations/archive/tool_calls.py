@@ -138,12 +138,16 @@ def ask_for_calls(
         return append(session_pk, session_uuid=session, events=events).rows
 
 
-def begin_call(session_pk: int, *, run_pk: int, call_pk: int, decision: str = "") -> None:
+def begin_call(
+    session_pk: int, *, run_pk: int, owner: str, call_pk: int, decision: str = ""
+) -> None:
     """Record that a call is carried out now, before anything is done. ``decision`` says
-    what let it run, where no person did. Raises Conflict when it was begun or ended."""
+    what let it run, where no person did. Raises Conflict when it was begun or ended, or
+    when the run is not this owner's any more."""
     decided = {"decision": decision} if decision else {}
     with transaction.atomic():
         lock_session(session_pk)
+        _require(Run.objects.filter(pk=run_pk, owner=owner).count())
         open_calls = ToolCall.objects.filter(pk=call_pk, state__in=(STARTED, WAITING))
         _require(open_calls.update(state=RUNNING, started_at=timezone.now(), **decided))
         show_run_waiting(run_pk, waits=False)

@@ -480,6 +480,8 @@ class Runtime:
         try:
             await worker.execution.carry_out()
             worker.ended.set()
+        except archive_runs.RunLost:
+            logger.warning("run_lost", extra={"fields": {"run": str(claimed.run)}})
         except Exception:
             logger.exception("run_not_finished", extra={"fields": {"run": str(claimed.run)}})
             await self._interrupt(claimed.run_pk, claimed.session_pk)
@@ -532,7 +534,9 @@ class Runtime:
             if w.execution is not None
         }
         if running:
-            for run_pk in await self.writer.write(archive_runs.beat, list(running)):
+            for run_pk in await self.writer.write(
+                archive_runs.beat, list(running), owner=self.owner.id
+            ):
                 running[run_pk].stop()
 
     async def recover(self, *, session_pk: int | None = None) -> None:

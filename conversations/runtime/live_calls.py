@@ -31,22 +31,33 @@ class LiveCall:
     call_id: str
     state: str = STARTED
     began: float = field(default_factory=monotonic)
-    tail: str = ""
+    pieces: list[str] = field(default_factory=list)
+    held: int = 0
     total: int = 0
     sent: int = 0
     budget: float = RATE
     counted_at: float = field(default_factory=monotonic)
 
     def report(self, text: str) -> None:
+        self.pieces.append(text)
         self.total += len(text)
-        self.tail = (self.tail + text)[-KEPT:]
+        self.held += len(text)
+        if self.held > 2 * KEPT:
+            self._join()
+
+    def _join(self) -> str:
+        """The end of what was reported."""
+        tail = "".join(self.pieces)[-KEPT:]
+        self.pieces, self.held = [tail], len(tail)
+        return tail
 
     @property
     def kept(self) -> str:
         """What was reported, or the end of it and a line that says so."""
-        left_out = self.total - len(self.tail)
+        tail = self._join()
+        left_out = self.total - len(tail)
         head = f"[{left_out:,} characters before this were not kept]\n" if left_out else ""
-        return head + self.tail
+        return head + tail
 
     def frame(self, run: str, *, at_once: bool) -> dict[str, Any] | None:
         """What is new since the last frame. None: it has to wait, not to flood pages."""
@@ -57,16 +68,26 @@ class LiveCall:
         self.budget -= size
         if unsent > SHOWN:
             return self.snapshot(run)
-        text = self.tail[len(self.tail) - unsent :]
+        text = self._end(unsent)
         frame = self._head(run) | ({"offset": self.sent, "text": text} if text else {})
         self.sent = self.total
         return frame
 
     def snapshot(self, run: str) -> dict[str, Any]:
         """The end of the output so far; the next frame goes on from there."""
-        text = self.tail[-SHOWN:]
+        text = self._end(SHOWN)
         self.sent = self.total
         return self._head(run) | {"reset": True, "offset": self.total - len(text), "text": text}
+
+    def _end(self, characters: int) -> str:
+        """The last characters that were reported; joins no more pieces than it needs."""
+        found: list[str] = []
+        for piece in reversed(self.pieces):
+            if characters <= 0:
+                break
+            found.append(piece[-characters:])
+            characters -= len(piece)
+        return "".join(reversed(found))
 
     def _affords(self, size: int) -> bool:
         now = monotonic()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from conversations.archive.answers import append_tool_result
 from conversations.archive.append import Appended, NewEvent, PreparedEvent, prepare_event
-from conversations.archive.runs import Claimed
+from conversations.archive.runs import Claimed, RunLost
 from conversations.archive.sessions import get_session
 from conversations.archive.tool_calls import (
     ToolCallRecord,
@@ -90,7 +90,8 @@ class Stage(Protocol):
 class _Call:
     """A call that is open. ``result`` is known without running it (refused, failed to be
     planned). ``is_due``: it has to be planned when its turn comes, since calls before it
-    may change what it finds. ``settled`` is set by a decision or a stop."""
+    may change what it finds. ``settled`` is set by a decision or a stop; or because the
+    call was ended by another process, to which the run is lost (``is_lost``)."""
 
     record: ToolCallRecord
     tool: Tool | None = None
@@ -105,6 +106,7 @@ class _Call:
     task: asyncio.Task[ToolResult] | None = None
     settled: asyncio.Event = field(default_factory=asyncio.Event)
     has_ended: bool = False
+    is_lost: bool = False
 
     @property
     def only_reads(self) -> bool:
@@ -179,11 +181,18 @@ class ToolLoop:
             read_news, self._claimed.run_pk, self._claimed.session_pk
         )
         by_pk = {call.record.pk: call for call in calls}
+        before = [(call.decision, call.stopped_by) for call in calls]
         for record in news.calls:
             if (call := by_pk.get(record.pk)) is not None:
                 self._note(call, record)
+        if before != [(call.decision, call.stopped_by) for call in calls]:
+            await self._runtime.watcher.show_missed_rows(self._claimed.session_pk)
+        still_open = {record.pk for record in news.calls}
         for call in calls:
-            if call.waits and call.asked is not None and call.asked.kind_key in news.allowed:
+            if call.waits and call.record.pk not in still_open:
+                call.is_lost = True
+                call.settled.set()
+            elif call.waits and call.asked is not None and call.asked.kind_key in news.allowed:
                 await self._allow_by_permission(call)
 
     def _note(self, call: _Call, record: ToolCallRecord) -> None:
@@ -360,6 +369,8 @@ class ToolLoop:
         await write(show_run_waiting, run_pk, waits=True)
         self._stage.show_state(run_states.WAITING_APPROVAL)
         await call.settled.wait()
+        if call.is_lost:
+            raise RunLost("A call that waited here was ended by another process.")
         await write(show_run_waiting, run_pk, waits=False)
         self._stage.show_state(run_states.RUNNING)
 
@@ -397,6 +408,7 @@ class ToolLoop:
             begin_call,
             self._claimed.session_pk,
             run_pk=self._claimed.run_pk,
+            owner=self._claimed.owner,
             call_pk=call.record.pk,
             decision=by_policy,
         )

@@ -115,6 +115,15 @@ class Watcher:
         ended = self._foreign.pop(pk, None)
         self._runtime.hub.publish(pk, rows_frame(rows, ends_draft=ended.live.run if ended else ""))
 
+    async def show_missed_rows(self, pk: int) -> None:
+        """Another process has written rows in a session whose run is carried out here."""
+        if not self._runtime.hub.is_watched(pk):
+            return
+        reached = self._runtime.hub.lowest_reached(pk)
+        rows = await self._runtime.readers.read(read_live_rows, pk, after_seq=reached, limit=500)
+        if rows:
+            self._runtime.hub.publish(pk, rows_frame(rows))
+
     async def _publish_window(self, pk: int, window: tuple[int, int, int]) -> None:
         if window != self._windows.setdefault(pk, window):
             self._windows[pk] = window

@@ -264,6 +264,40 @@ async def test_a_decision_in_another_process_reaches_the_one_that_waits(
     await page.until(lambda: "turn_separator" in page.row_types)
 
 
+async def test_pages_see_what_was_decided_in_another_process(
+    start_runtime: Callable[..., Any],
+    wire: WireThread,
+    garden: Session,
+    folder: Path,
+    open_page: Callable[[Runtime], Page],
+) -> None:
+    here, there = await start_runtime(), await start_runtime()
+    wire.enqueue(*answers(("add", {"line": "one"}), ("add", {"line": "two"})))
+    page = open_page(here)
+    await send(here, garden)
+    _, second = await until_waiting(garden, 2)
+    await allow(there, garden, second)
+    await page.until(lambda: "Allowed by ann" in page.rows[-1]["html"])
+    await here.stop_run(garden)
+
+
+async def test_of_two_processes_that_think_a_run_theirs_one_carries_it_out(
+    start_runtime: Callable[..., Any], wire: WireThread, garden: Session, folder: Path
+) -> None:
+    wire.enqueue(*answers(("add", {"line": "one"})))
+    stalled = await start_runtime(heartbeat=60, supervise=False)
+    await send(stalled, garden)
+    [call] = await until_waiting(garden)
+    await Run.objects.aupdate(owner="")  # as if it had stood still for long
+    living = await start_runtime()
+    await allow(living, garden, call)
+    await living.wait_idle(garden.pk)
+    await stalled.wait_idle(garden.pk)
+    assert witness(folder) == ["one"]
+    assert await run_state(garden) == "completed"
+    await require_whole(garden)
+
+
 async def test_a_server_that_ends_leaves_what_waits_to_the_next(
     start_runtime: Callable[..., Any], wire: WireThread, garden: Session, folder: Path
 ) -> None:
