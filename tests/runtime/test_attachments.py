@@ -262,6 +262,7 @@ async def test_what_does_not_fit_is_left_out_oldest_first(
     models = wire.server.models
     models[SMALL.id] = replace(models[SMALL.id], max_input_tokens=32_000, max_tokens=2_000)
     runtime = await start_runtime(model=SMALL.id)
+    await runtime.refresh_models()
     kept = [
         await attach(garden, files.image_bytes("PNG", (1500, 1500)), f"{number}.png")
         for number in range(9)
@@ -275,8 +276,8 @@ async def test_what_does_not_fit_is_left_out_oldest_first(
     )
     assert 1 <= len(images) <= 8
     assert "Compare these with care" in texts
-    call = await ModelCall.objects.aget()
-    assert (await sync_to_async(rebuild_request)(call.pk)).matches
+    for call in [call async for call in ModelCall.objects.order_by("pk")]:
+        assert (await sync_to_async(rebuild_request)(call.pk)).matches, call.error_code
 
 
 async def test_of_too_much_for_one_request_the_oldest_is_left_out(
