@@ -277,7 +277,7 @@ async def test_pages_see_what_was_decided_in_another_process(
     await send(here, garden)
     _, second = await until_waiting(garden, 2)
     await allow(there, garden, second)
-    await page.until(lambda: "Allowed by ann" in page.rows[-1]["html"])
+    await page.until(lambda: "row-decided" in page.rows[-1]["html"])
     await here.stop_run(garden)
 
 
