@@ -198,6 +198,7 @@ def _diff_blocks(payload: ToolCallCompleted, session: UUID) -> Iterator[Block]:
         caption=f"Changes {changes_text(diff.added, diff.removed)}",
         html=diff.html,
         kind="diff",
+        copies=not diff.left_out,
         more=f"{number_text(diff.left_out)} more lines" if diff.left_out else "",
         more_url=call_url(session, payload.call),
     )

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from conversations.rendering.block_stream import BlockStream
+from conversations.rendering.tool_words import tool_word
 
 TEXT = "text"
 
@@ -49,7 +50,7 @@ class Part:
 
     def _head(self, run: str) -> dict[str, Any]:
         head = {"type": "draft", "run": run, "part": self.number, "kind": self.kind}
-        return head | {"name": self.name} if self.name else head
+        return head | {"name": self.name, "word": tool_word(self.name)[0]} if self.name else head
 
 
 class LiveAnswer:

@@ -13,6 +13,7 @@ const WORDS = {
 };
 const KEPT = 200; // lines of live output
 const KEPT_CHARS = 20000;
+const REST = 1000; // milliseconds without a key
 const ESCAPES = /(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|\x1b[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)|\x1b[ -/]*[0-~]/g;
 const HIDDEN = /[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g;
 
@@ -22,6 +23,7 @@ const waiting = new Map();
 const seenBefore = Number(log.dataset.lastSeq) || 0;
 let clock = 0;
 let typed = 0;
+let offered;
 
 if (!find('link[href*="css/tools."]')) document.head.append(create("link", { rel: "stylesheet", href: log.dataset.tools }));
 
@@ -131,10 +133,14 @@ function offer(row) {
   if (!row.isConnected || row.matches(".settled")) return;
   const active = document.activeElement;
   const field = byId("message");
-  const isFree = active === document.body || active === log || (active === field && !field.value && Date.now() - typed > 1000);
+  const isEmpty = active === field && !field.value;
+  if (isEmpty && Date.now() - typed < REST) return setTimeout(offer, REST, row);
   const { top, bottom } = denyOf(row).getBoundingClientRect();
   const view = log.getBoundingClientRect();
-  if (isFree && top >= view.top && bottom <= view.bottom + 1) denyOf(row).focus({ preventScroll: true });
+  const isAtEnd = top >= view.top && bottom <= view.bottom + 1;
+  if (!isAtEnd || !(isEmpty || active === document.body || active === log)) return;
+  offered = isEmpty && denyOf(row);
+  denyOf(row).focus({ preventScroll: true });
 }
 
 function ask(row) {
@@ -146,20 +152,27 @@ function ask(row) {
   if (log.dataset.canWrite === "true") setTimeout(offer, 100, row);
 }
 
+/** Where the focus goes when its place is gone; not to what opens a keyboard on a screen. */
+const rest = () => (matchMedia("(pointer: fine)").matches && byId("message")) || log;
+
 /** After rows came or went. */
 function look() {
   for (const [row, live] of lives) if (!row.isConnected || row.matches(".settled")) forget(row, live);
-  for (const [row, end] of waiting) if (row.matches(".settled")) end();
+  const answered = [...waiting].filter(([row]) => row.matches(".settled"));
+  for (const [, end] of answered) end();
   const open = questions();
   for (const row of open) if (!known.has(row)) ask(row);
-  const left = document.activeElement.closest(".row-ask.settled, .live");
-  if (left && !left.checkVisibility()) open[0] ? focusOn(open[0]) : byId("message")?.focus({ preventScroll: true });
+  const active = document.activeElement;
+  const isLost = active.closest(".row-ask.settled") || (answered.length && active === document.body);
+  if (isLost) open[0] ? focusOn(open[0]) : rest().focus({ preventScroll: true });
   offerJump();
 }
 
 document.addEventListener("keydown", (event) => {
   typed = Date.now();
   const { key, target } = event;
+  // Who begins to write after all writes where the focus was.
+  if (target === offered && key.length === 1 && key !== " " && !event.ctrlKey && !event.metaKey && !event.altKey) byId("message").focus();
   if (!target.matches(".row-ask input") || event.isComposing) return;
   if (key !== "Enter" && key !== "Escape") return;
   event.preventDefault();

@@ -10,11 +10,11 @@ function add(element) {
   return element;
 }
 
-function place({ kind, name }) {
+function place({ kind, name, word }) {
   if (kind === "tool_use") {
     import("./calls.js");
     const row = add(fromTemplate("draft-tool"));
-    find("b", row).textContent = name ?? "Tool call";
+    Object.assign(find("b", row), { textContent: word ?? "Tool call", title: name ?? "" });
     return find("code", row);
   }
   const last = holder.lastElementChild;

@@ -227,11 +227,7 @@ def test_a_change_is_denied_by_keyboard(chat: Chat, wire: WireThread, server: Se
     wire.enqueue(writing("denied.txt"), Scenario(text="Then not."))
     chat.send("Write it")
     page = chat.page
-    expect(card(page)).to_be_visible()
-    settle(1.2)
-    deny = card(page).get_by_role("button", name="Deny")
-    if not deny.evaluate("element => element === document.activeElement"):
-        deny.focus()
+    expect(card(page).get_by_role("button", name="Deny")).to_be_focused()
     page.keyboard.press("Shift+Tab")
     expect(card(page).get_by_role("textbox", name="Reason for denying")).to_be_focused()
     page.keyboard.type("Use the other file.")
@@ -328,6 +324,64 @@ def test_a_question_out_of_sight_can_be_jumped_to(chat: Chat, wire: WireThread) 
     expect(jump).to_be_hidden()
     chat.page.keyboard.press("Enter")
     chat.wait_idle()
+
+
+def test_who_begins_to_write_does_not_answer(chat: Chat, wire: WireThread) -> None:
+    wire.enqueue(writing("begun.txt"), Scenario(text="Fine."))
+    chat.send("Write it")
+    expect(card(chat.page).get_by_role("button", name="Deny")).to_be_focused()
+    chat.page.keyboard.type("then this ")
+    expect(chat.message).to_have_value("then this ")
+    expect(card(chat.page)).to_be_visible()
+    card(chat.page).get_by_role("button", name="Deny").click()
+    chat.wait_idle()
+
+
+def test_questions_of_one_answer_are_answered_one_by_one(chat: Chat, wire: WireThread) -> None:
+    both = (*writing("one.txt").tools, *running("echo two").tools)
+    calls = tuple(ToolCall(name=c.name, input=c.input, id=f"q{n}") for n, c in enumerate(both))
+    wire.enqueue(Scenario(tools=calls), Scenario(text="Both done."))
+    chat.send("Do both")
+    page = chat.page
+    expect(card(page)).to_have_count(2)
+    card(page).first.get_by_role("button", name="Deny").click()
+    expect(card(page)).to_have_count(1)
+    expect(card(page).get_by_role("button", name="Deny")).to_be_focused()
+    card(page).get_by_role("button", name="Approve").click()
+    chat.wait_idle()
+    expect(done(page).locator(".state")).to_have_text(["Denied", "Done"])
+    expect(chat.message).to_be_focused()
+    same_after_reload(chat)
+
+
+def test_a_long_output_is_read_in_pages_and_copied_whole(
+    open_chat: Callable[..., Chat], wire: WireThread
+) -> None:
+    chat = open_chat(permissions=["clipboard-read", "clipboard-write"]).new()
+    wire.enqueue(running("seq -f 'number %g' 900 | cat"), Scenario(text="Counted."))
+    chat.send("Count")
+    chat.page.get_by_role("button", name="Approve").click()
+    chat.wait_idle()
+    page = chat.page
+    done(page).locator("summary").click()
+    output = done(page).locator("pre").last
+    expect(output).to_contain_text("number 200")
+    done(page).get_by_role("link", name="Show more").click()
+    expect(output).to_contain_text("number 400")
+    done(page).get_by_role("button", name="Copy").last.click()
+    expect(page.locator("#announce")).to_have_text("Copied")
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert copied.strip().endswith("number 900")
+    done(page).get_by_role("link", name="Record of this call").click()
+    panel = page.locator("#panel .output")
+    expect(panel).to_contain_text("number 200")
+    panel.get_by_role("link", name="Show more").click()
+    expect(panel).to_contain_text("number 400")
+    page.goto(page.locator("#panel-page").evaluate("link => link.href"))
+    page.get_by_role("link", name="Show more").click()
+    expect(page.locator(".output")).to_contain_text("number 400")
+    expect(page.locator(".output")).not_to_contain_text("number 200\n")
+    assert violations_light_and_dark(page, "tool-output-page") == []
 
 
 def test_what_is_being_typed_keeps_the_focus(chat: Chat, wire: WireThread) -> None:
