@@ -8,7 +8,7 @@ import pytest
 
 from conversations.models import Attachment, Session
 from conversations.runtime.engine import Runtime
-from tests.archive.files import image_bytes
+from tests.archive.files import image_bytes, pdf_bytes
 from tests.runtime.conftest import ask
 from tests.tools.using import Use, root, use
 from tests.wire.scenario import Scenario, ToolCall
@@ -78,6 +78,19 @@ def test_an_image_is_given_as_content(use: Use, root: Path) -> None:
     assert (block["type"], block["attachment"]) == ("image", str(kept.uuid))
     assert (kept.name, kept.width, kept.height) == ("rose.png", 40, 30)
     assert kept.turn_number is not None
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "GIF", "WEBP"])
+def test_images_are_known_by_content_and_not_by_name(use: Use, root: Path, kind: str) -> None:
+    (root / "rose.txt").write_bytes(image_bytes(kind))
+    [block] = use("read_file", path="rose.txt").blocks
+    assert block["source"]["media_type"] == f"image/{kind.lower()}"
+
+
+def test_a_pdf_is_given_as_content(use: Use, root: Path) -> None:
+    (root / "plan.pdf").write_bytes(pdf_bytes(pages=3))
+    [block] = use("read_file", path="plan.pdf").blocks
+    assert (block["type"], block["pages"]) == ("document", 3)
 
 
 def test_a_damaged_image_is_an_error(use: Use, root: Path) -> None:
