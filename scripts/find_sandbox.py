@@ -1,6 +1,6 @@
-"""Installs bubblewrap for the tests of commands, where there is none and that is allowed.
+"""Installs bubblewrap and git for the tests of commands, where that is allowed.
 
-Without it, or where the machine forbids sandboxes, these tests are skipped and say so.
+Where the machine forbids sandboxes, these tests are skipped and say so.
 """
 
 import os
@@ -13,14 +13,15 @@ APT = ("apt-get", "install", "-y", "-qq", "--no-install-recommends", "bubblewrap
 def install_sandbox() -> None:
     """With the system's packages; says so where that cannot be done."""
     if not shutil.which("apt-get") or os.geteuid() != 0:
-        print("No bubblewrap (bwrap) found: the tests of commands will be skipped. Install it.")
+        print("Install bubblewrap (bwrap) and git: without them the tests of commands fail,")
+        print("or are skipped.")
         return
-    print("No bubblewrap found; installing it for the tests of commands …")
+    print("Installing bubblewrap and git for the tests of commands …")
     subprocess.run(["apt-get", "update", "-qq"], check=False, stdout=subprocess.DEVNULL)
     if subprocess.run(APT, check=False, stdout=subprocess.DEVNULL).returncode:
-        print("It could not be installed: the tests of commands will be skipped.")
+        print("They could not be installed: the tests of commands fail, or are skipped.")
 
 
 if __name__ == "__main__":
-    if not shutil.which("bwrap"):
+    if not shutil.which("bwrap") or not shutil.which("git"):
         install_sandbox()
