@@ -1,0 +1,34 @@
+"""Removes contents that nothing refers to any more from the data folder."""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+from django.db import DatabaseError
+
+from conversations.changes.prune import SAFE_DAYS, prune_blobs
+
+
+class Command(BaseCommand):
+    help = "Remove copies of files that nothing refers to, while the server runs."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument(
+            "--days", type=int, default=7, help=f"Unused for so long, at least {SAFE_DAYS}."
+        )
+        parser.add_argument("--dry-run", action="store_true", help="Count, remove nothing.")
+
+    def handle(self, *, days: int, dry_run: bool, **_: Any) -> None:
+        try:
+            done = prune_blobs(days=days, dry_run=dry_run)
+        except DatabaseError as error:
+            raise CommandError(f"The database cannot be used ({error}). Run migrate.") from error
+        verb = "would be removed" if dry_run else "removed"
+        self.stdout.write(
+            f"{done.removed} contents, {_megabytes(done.removed_bytes)} {verb};"
+            f" {done.kept} stay, {_megabytes(done.kept_bytes)}"
+        )
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1_000_000:,.1f} MB"

@@ -1,0 +1,65 @@
+"""Contents go when nothing refers to them, and not before."""
+
+import os
+from collections.abc import Iterator
+from io import StringIO
+from pathlib import Path
+from time import time
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+
+from conversations.archive.blobs import blob_path, blobs_folder, has_blob, put_blob
+from conversations.changes.listing import dump_listing, take_listing
+from conversations.models import ToolCall
+
+from .conftest import Calls, command
+
+OLD = time() - 30 * 24 * 3600
+
+
+@pytest.fixture(autouse=True)
+def _own_store(tmp_path: Path, settings: Any) -> Iterator[None]:
+    settings.LOOM.data_dir, was = tmp_path / "data", settings.LOOM.data_dir
+    yield
+    settings.LOOM.data_dir = was
+
+
+def age(*digests: str) -> None:
+    for digest in digests:
+        os.utime(blob_path(digest), (OLD, OLD))
+
+
+def prune(*options: str) -> str:
+    out = StringIO()
+    call_command("prune_blobs", *options, stdout=out)
+    return out.getvalue()
+
+
+def test_what_nothing_refers_to_goes(root: Path, calls: Calls) -> None:
+    (root / "changed").write_bytes(b"before")
+    (root / "same").write_bytes(b"the same")
+    listing = take_listing(root)
+    command(root, calls, lambda: (root / "changed").write_bytes(b"after"))
+    same, before = listing.entries["same"].digest, listing.entries["changed"].digest
+    waiting = calls.make_call(state="running")
+    (root / "later").write_bytes(b"for a command that runs")
+    later = take_listing(root)
+    tree = put_blob(dump_listing(later, owner="x"))
+    ToolCall.objects.filter(pk=waiting.pk).update(tree=tree)
+    young, lost = put_blob(b"young"), put_blob(b"lost")
+    draft = blobs_folder() / ".draft"
+    draft.write_bytes(b"half")
+    os.utime(draft, (OLD, OLD))
+    age(same, before, tree, lost, later.entries["later"].digest)
+    assert prune("--dry-run").startswith("2 contents, 0.0 MB would be removed; ")
+    assert has_blob(lost)
+    assert prune("--days", "0").startswith("2 contents, 0.0 MB removed; ")
+    kept = (before, tree, young, same, later.entries["later"].digest)
+    assert [has_blob(digest) for digest in kept] == [True] * 5
+    assert not has_blob(lost)
+    assert not draft.exists()
+    ToolCall.objects.update(tree="")
+    prune()
+    assert [has_blob(digest) for digest in (before, same)] == [True, False]
