@@ -31,7 +31,7 @@ from conversations.archive.tool_calls import (
 from conversations.archive.tool_permissions import Rules, read_rules
 from conversations.domain import runs as run_states
 from conversations.domain.approvals import Asked, Plan
-from conversations.domain.errors import Conflict
+from conversations.domain.errors import Conflict, LoomError
 from conversations.domain.events import APPROVAL, APPROVAL_ASKED, Info, Payload
 from conversations.domain.text import one_line, storable
 from conversations.domain.tool_calls import (
@@ -509,6 +509,8 @@ def _result_of(call: _Call) -> ToolResult:
 
 def _failure(error: BaseException, call: _Call) -> ToolResult:
     """A tool that fails is a result which the model reads, never the end of the run."""
+    if isinstance(error, LoomError):
+        return ToolResult(ok=False, output=error.message)
     logger.error("tool_failed", exc_info=error, extra={"fields": {"tool": call.record.name}})
     return ToolResult(ok=False, output=f"The tool failed: {type(error).__name__}.")
 

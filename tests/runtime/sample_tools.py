@@ -8,6 +8,7 @@ from hashlib import sha256
 from typing import Any
 
 from conversations.domain.approvals import Plan
+from conversations.domain.errors import Rejected
 from conversations.domain.tool_calls import CHANGES, READS
 from conversations.tools.registry import TOOLS
 from conversations.tools.tool import Tool, ToolContext, ToolResult
@@ -77,7 +78,9 @@ async def _work(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
 
 
 async def _look(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
-    """Read what was done; ``fail``: raise."""
+    """Read what was done; ``fail``, ``refuse``: raise."""
+    if arguments.get("refuse"):
+        raise Rejected("There is no such thing.")
     if arguments.get("fail"):
         raise ZeroDivisionError
     picture = {

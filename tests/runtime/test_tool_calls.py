@@ -51,6 +51,7 @@ async def test_calls_are_carried_out_in_order_and_kept(
             ("add", {"line": "two", "after": "one"}),
             ("peek", {"picture": True}),
             ("peek", {"fail": True}),
+            ("peek", {"refuse": True}),
             ("dig", {}),
         )
     )
@@ -60,6 +61,7 @@ async def test_calls_are_carried_out_in_order_and_kept(
         "Added.",
         "Added.",
         "The tool failed: ZeroDivisionError.",
+        "There is no such thing.",
         "There is no tool named 'dig' here.",
         "one,two",
     ]

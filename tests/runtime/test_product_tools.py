@@ -1,0 +1,107 @@
+"""The tools of the product under the loop: asked, run, stopped."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from asgiref.sync import sync_to_async
+
+from conversations.archive.tool_calls import decide_call
+from conversations.models import FileChange, Session, Workspace
+from conversations.runtime.engine import Runtime
+from conversations.sandbox.support import can_run
+from tests.runtime.conftest import Page, ask, run_state
+from tests.runtime.tool_stories import (
+    answers,
+    calls_of,
+    endings,
+    require_whole,
+    results,
+    until_waiting,
+)
+from tests.wire.server import WireThread
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+async def test_several_edits_of_one_file_are_asked_together_and_all_made(
+    runtime: Runtime, wire: WireThread, garden: Session
+) -> None:
+    path = Path(garden.workspace.root) / "app.py"
+    path.write_text("one = 1\ntwo = 2\nthree = 3\n")
+
+    def edit(old: str, new: str) -> tuple[str, dict[str, str]]:
+        return "edit_file", {"path": "app.py", "old_text": old, "new_text": new}
+
+    wire.enqueue(*answers(edit("one = 1", "one = 1\n# more"), edit("three = 3", "three = 4")))
+    await runtime.send(garden, client_id="client-1", text="go", user_pk=garden.owner_id)
+    for call in await until_waiting(garden, 2):
+        await sync_to_async(decide_call)(
+            garden, call=call.uuid, decision="once", user_pk=garden.owner_id
+        )
+    await runtime.wait_idle(garden.pk)
+    assert path.read_text() == "one = 1\n# more\ntwo = 2\nthree = 4\n", await results(garden)
+    assert await FileChange.objects.filter(session=garden).acount() == 2
+    assert all("+" in ending.diff for ending in await endings(garden))
+    await require_whole(garden)
+
+
+async def test_a_file_that_is_written_and_then_edited_is_asked_about_twice(
+    runtime: Runtime, wire: WireThread, garden: Session
+) -> None:
+    edit = {"path": "new.py", "old_text": "a", "new_text": "b"}
+    wire.enqueue(
+        *answers(("write_file", {"path": "new.py", "content": "a\n"}), ("edit_file", edit))
+    )
+    await runtime.send(garden, client_id="client-1", text="go", user_pk=garden.owner_id)
+    for _ in range(2):
+        [call] = await until_waiting(garden)
+        await runtime.decide_call(garden, call=call.uuid, decision="once", user_pk=garden.owner_id)
+        await until_ended(garden, call.pk)
+    await runtime.wait_idle(garden.pk)
+    assert (Path(garden.workspace.root) / "new.py").read_text() == "b\n", await results(garden)
+
+
+async def until_ended(garden: Session, pk: int) -> None:
+    async with asyncio.timeout(30):
+        while any(c.pk == pk and c.result_turn is None for c in await calls_of(garden)):
+            await asyncio.sleep(0.01)
+
+
+async def test_a_command_is_shown_while_it_runs_and_stopped(
+    runtime: Runtime, wire: WireThread, garden: Session, open_page: Callable[[Runtime], Page]
+) -> None:
+    if not await sync_to_async(can_run)():
+        pytest.skip("no commands can be run here")
+    await Workspace.objects.aupdate(tool_policy="auto")
+    wire.enqueue(
+        *answers(
+            ("shell_execute", {"command": "echo hello; sleep 60"}),
+            ("shell_execute", {"command": "echo after; exit 3"}),
+        )
+    )
+    page = open_page(runtime)
+    await runtime.send(garden, client_id="client-1", text="go", user_pk=garden.owner_id)
+    await page.until(lambda: any("hello" in f.get("text", "") for f in page.of_type("call")))
+    first, _ = await calls_of(garden)
+    await runtime.cancel_call(garden, call=first.uuid, user_pk=garden.owner_id)
+    await runtime.wait_idle(garden.pk)
+    stopped, after = await endings(garden)
+    assert stopped.error.startswith("Stopped by ann after")
+    assert "hello" in stopped.error
+    assert (after.ok, after.exit_code) == (False, 3)
+    assert await run_state(garden) == "completed"
+    await require_whole(garden)
+
+
+async def test_read_only_workspaces_still_read(
+    runtime: Runtime, wire: WireThread, garden: Session
+) -> None:
+    await Workspace.objects.aupdate(tool_policy="read_only")
+    (Path(garden.workspace.root) / "notes.txt").write_text("beans")
+    wire.enqueue(*answers(("read_file", {"path": "notes.txt"}), ("list_files", {"path": "."})))
+    await ask(runtime, garden, "go")
+    first, second = await results(garden)
+    assert "beans" in first + second
+    assert "notes.txt" in first + second
