@@ -10,10 +10,11 @@ from django.db.models import Count, Q
 from django.utils import timezone
 
 from conversations.domain.events import REVERTED, Info
-from conversations.domain.file_changes import Author, Change, StoredChange
+from conversations.domain.file_changes import Author, Change, StoredChange, stored_path
 from conversations.domain.jsontext import dump_json
+from conversations.domain.session_state.facts import MAX_PUT_BACK
 from conversations.domain.text import estimate_tokens, storable
-from conversations.domain.turns import MODEL_NOTE, SYSTEM, NewTurn
+from conversations.domain.turns import FILES_BACK, MODEL_NOTE, SYSTEM, NewTurn
 from conversations.models import FileChange, Revert, Session
 
 from .append import Appended, NewEvent, append
@@ -62,16 +63,19 @@ def finish_revert(
     done: Sequence[Outcome],
     dropped: Sequence[int],
     undone: Sequence[StoredChange],
+    back: Sequence[str],
     text: str,
     told: str,
     left: int,
 ) -> Appended:
-    """Say what was put back: ``undone`` are the changes that are no more. ``text`` is the
-    row's, ``told`` what the model reads with the next message."""
+    """Say what was put back: ``undone`` are the changes that are no more, ``back`` the
+    files that are as they were. ``text`` is the row's, ``told`` what the model reads
+    with the next message."""
     with transaction.atomic():
         settle_changes(done=done, dropped=dropped)
         _mark_undone(begun, undone)
         data = {"revert": str(begun.uuid), "files": len(done), "left": left}
+        note = {MODEL_NOTE: True, "user_facing": True, FILES_BACK: _names(back)} | data
         return append(
             session.pk,
             session_uuid=session.uuid,
@@ -80,11 +84,15 @@ def finish_revert(
                     role=SYSTEM,
                     content=storable(told),
                     token_count=estimate_tokens(told),
-                    metadata=dump_json({MODEL_NOTE: True, "user_facing": True} | data),
+                    metadata=dump_json(note),
                 )
             ],
             events=[NewEvent(payload=Info(text=storable(text), code=REVERTED, data=data), new=0)],
         )
+
+
+def _names(paths: Sequence[str]) -> list[str]:
+    return [stored_path(path) for path in paths[:MAX_PUT_BACK]]
 
 
 def _mark_undone(begun: Begun, undone: Sequence[StoredChange]) -> None:

@@ -212,6 +212,7 @@ async def _carry_out(
             done=done,
             dropped=dropped,
             undone=[change for plan in undone for change in plan.changes],
+            back=back,
             text=describe(scope, back, left),
             told=_tell_model(scope, back, left),
             left=len(left),

@@ -4,6 +4,7 @@ import os
 import shutil
 import stat
 from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from conversations.archive.turns import read_turns
 from conversations.changes.apply import Move, Put, Remove, apply_changes
 from conversations.changes.revert import Reverted, revert_files
 from conversations.changes.trees import watched
+from conversations.context.messages import Caps, join_pieces, make_piece
 from conversations.domain.errors import Conflict, Rejected
 from conversations.models import ChatEvent, FileChange, Run, Session, ToolCall
 
@@ -196,7 +198,15 @@ def test_people_and_the_model_are_told(root: Path, calls: Calls) -> None:
     assert "1 file put back as it was before this session." in event.payload
     [turn] = read_turns(calls.session.pk)
     assert turn.role == "system"
-    assert "a.py" in turn.content
+    piece = make_piece(turn, model="any", caps=piece_caps())
+    [message] = join_pieces([piece])
+    assert message["role"] == "user"
+    assert "a.py" in message["content"][0]["text"]
+    assert not make_piece(replace(turn, metadata="{}"), model="any", caps=piece_caps()).blocks
+
+
+def piece_caps() -> Caps:
+    return Caps(message=1000, result=1000)
 
 
 NAMES = st.sampled_from(["a", "b", "d/a", "d/b", "d/e/a", "café", "x y"])

@@ -51,6 +51,19 @@ def edit(path: str) -> list[NewTurn]:
     return used("edit_file", {"path": path})
 
 
+def put_back(*paths: str) -> NewTurn:
+    metadata = dump_json({"model_note": True, "files_back": list(paths)})
+    return NewTurn(role="system", content="Put back.", metadata=metadata)
+
+
+def test_a_file_that_a_person_put_back_is_no_longer_edited() -> None:
+    turns = (*edit("a.py"), *edit("b.py"), put_back("a.py", "unknown.py"))
+    assert files(*turns) == [("b.py", "edited", 3), ("a.py", "put back", 5)]
+    assert files(*turns, *edit("a.py"))[-1] == ("a.py", "edited", 6)
+    read = used("read_file", {"path": "a.py"})
+    assert files(*turns, *read)[-1] == ("a.py", "read", 6)
+
+
 @pytest.mark.parametrize(
     ("name", "arguments", "touched"),
     [

@@ -14,6 +14,9 @@ from conversations.domain.jsontext import dump_json, load_json
 from conversations.domain.text import one_line, storable
 from conversations.domain.turns import (
     ASSISTANT,
+    FILES_BACK,
+    MODEL_NOTE,
+    SYSTEM,
     TOOL,
     USER,
     AnyTurn,
@@ -28,6 +31,9 @@ from .values import FOCUS_CHARS, ITEM_CHARS, PATH_CHARS, Call
 
 WRITE, EDIT, DELETE, MOVE, READ = "created", "edited", "deleted", "moved", "read"
 SHELL, GIT, STATE, OTHER = "shell", "git", "state", "other"
+
+PUT_BACK = "put back"
+"""What a person did to a file that calls had changed."""
 
 FILE_KINDS = (WRITE, EDIT, DELETE, MOVE, READ)
 """Kinds of calls that touch files; each is named after its action."""
@@ -58,6 +64,7 @@ _TARGETS = ("destination", "to", "dst", "dest", "new_path", "destination_path", 
 _COMMANDS = ("command", "cmd", "script", "commandline", "args", "argv", "arguments")
 
 MAX_CALLS, MAX_PATHS = 50, 10
+MAX_PUT_BACK = 1000
 JSON_OUTPUT_CHARS = 200_000
 
 _REPLACED = re.compile(
@@ -97,7 +104,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """``calls`` have no turn yet."""
+    """``calls`` have no turn yet; ``put_back`` are files that a person put back."""
 
     role: str
     tokens: int
@@ -106,6 +113,7 @@ class Facts:
     decisions: tuple[str, ...] = ()
     calls: tuple[Call, ...] = ()
     outcome: Outcome | None = None
+    put_back: tuple[str, ...] = ()
 
 
 def read_facts(turn: AnyTurn) -> Facts:
@@ -116,8 +124,18 @@ def read_facts(turn: AnyTurn) -> Facts:
         return Facts(
             role=ASSISTANT, tokens=turn.token_count, model=_model(turn), calls=_calls(turn)
         )
+    if turn.role == SYSTEM:
+        return Facts(role=SYSTEM, tokens=turn.token_count, put_back=_put_back(turn))
     outcome = _outcome(turn) if turn.role == TOOL else None
     return Facts(role=turn.role, tokens=turn.token_count, outcome=outcome)
+
+
+def _put_back(turn: AnyTurn) -> tuple[str, ...]:
+    metadata = read_metadata(turn)
+    paths = metadata.get(FILES_BACK) if metadata.get(MODEL_NOTE) is True else None
+    if not isinstance(paths, list):
+        return ()
+    return tuple(path for path in paths[:MAX_PUT_BACK] if isinstance(path, str))
 
 
 def _message_facts(turn: AnyTurn) -> Facts:

@@ -3,10 +3,23 @@
 from collections.abc import Callable
 
 from conversations.domain.text import one_line
-from conversations.domain.turns import ASSISTANT, TOOL, USER, AnyTurn
+from conversations.domain.turns import ASSISTANT, SYSTEM, TOOL, USER, AnyTurn
 
 from .commands import covers
-from .facts import DELETE, EDIT, FILE_KINDS, GIT, MOVE, READ, SHELL, STATE, WRITE, Facts, read_facts
+from .facts import (
+    DELETE,
+    EDIT,
+    FILE_KINDS,
+    GIT,
+    MOVE,
+    PUT_BACK,
+    READ,
+    SHELL,
+    STATE,
+    WRITE,
+    Facts,
+    read_facts,
+)
 from .values import (
     COMMIT,
     ITEM_CHARS,
@@ -71,10 +84,21 @@ def _fold_result(state: SessionState, number: int, facts: Facts) -> SessionState
     return state
 
 
+def _fold_note(state: SessionState, number: int, facts: Facts) -> SessionState:
+    """Files that calls had changed, and a person put back."""
+    wanted = set(facts.put_back)
+    back = [file for file in state.files if file.path in wanted and file.action != READ]
+    if not back:
+        return state
+    others = (file for file in state.files if file not in back)
+    return state._replace(files=(*others, *(File(f.path, PUT_BACK, number) for f in back)))
+
+
 _FOLDS: dict[str, Callable[[SessionState, int, Facts], SessionState]] = {
     USER: _fold_message,
     ASSISTANT: _fold_answer,
     TOOL: _fold_result,
+    SYSTEM: _fold_note,
 }
 
 
@@ -108,10 +132,10 @@ def _touched(files: tuple[File, ...], call: Call, *, is_old: bool) -> tuple[File
         files = tuple(file for file in files if file.path not in call.paths[1:])
     for path in call.paths[:1] if call.kind == MOVE else call.paths:
         known = next((file for file in files if file.path == path), None)
-        if known and call.kind == READ and known.action not in (READ, DELETE):
+        if known and call.kind == READ and known.action not in (READ, DELETE, PUT_BACK):
             continue  # what was changed stays known as changed
         action = call.kind
-        if action == WRITE and (is_old or (known and known.action != DELETE)):
+        if action == WRITE and (is_old or (known and known.action not in (DELETE, PUT_BACK))):
             action = EDIT
         files = (*(file for file in files if file is not known), File(path, action, call.turn))
     return files[-MAX_FILES:]
