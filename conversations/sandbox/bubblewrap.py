@@ -62,9 +62,20 @@ _ETC = (
 _ETC_OF_NETWORK = ("hosts", "resolv.conf")
 
 _ALONE = ("--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL")
-NO_NESTING = ("--unshare-user", "--disable-userns")
-"""In the sandbox nobody can make another user namespace, whose owner may do things that
-need rights. Not every version and kernel can do it."""
+_NO_NESTING = ("--unshare-user", "--disable-userns")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Abilities:
+    """What bwrap and the kernel of a machine can do, beyond what they must.
+
+    ``no_nesting``: forbid further user namespaces, whose owner may do things that need
+    rights (bubblewrap 0.8). ``sizes``: limit what a folder in memory holds (0.8, and not
+    where it is installed setuid). ``filters``: refuse system calls."""
+
+    no_nesting: bool = False
+    sizes: bool = False
+    filters: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,19 +97,21 @@ def wrap(
     inside: Inside,
     *,
     bwrap: str,
-    options: Sequence[str],
+    abilities: Abilities,
     seccomp: int | None = None,
 ) -> list[str]:
     """The command as one that runs in such a sandbox. Its environment is bwrap's;
-    ``options``: what this version of it can do; ``seccomp``: the descriptor of a filter."""
+    ``seccomp`` is the descriptor of a filter."""
     return [
         bwrap,
         *_ALONE,
-        *options,
+        *(_NO_NESTING if abilities.no_nesting else ()),
         *(() if seccomp is None else ("--seccomp", str(seccomp))),
         *(("--share-net",) if inside.allows_network else ()),
         *("--hostname", "sandbox"),
         *_system(inside),
+        *_in_memory(limited=abilities.sizes),
+        *_readable(inside),
         *_workspace(inside),
         # What runs here as the server's root would be the owner of what is in /proc/sys.
         *("--remount-ro", "/proc", "--remount-ro", "/"),
@@ -129,10 +142,18 @@ def _system(inside: Inside) -> Iterator[str]:
     for name in (*_ETC, *(_ETC_OF_NETWORK if inside.allows_network else ())):
         yield from ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")
     yield from ("--proc", "/proc", "--dev", "/dev")
-    yield from ("--size", str(SHM_BYTES), "--tmpfs", "/dev/shm", "--remount-ro", "/dev")  # noqa: S108
-    for name in ("/tmp", "/var/tmp"):  # noqa: S108 (its own)
-        yield from ("--size", str(TMP_BYTES), "--perms", "1777", "--tmpfs", name)
-    yield from ("--dir", HOME)
+
+
+def _in_memory(*, limited: bool) -> Iterator[str]:
+    sizes = {"/dev/shm": SHM_BYTES, "/tmp": TMP_BYTES, "/var/tmp": TMP_BYTES}  # noqa: S108 (its own)
+    for name, size in sizes.items():
+        if limited:
+            yield from ("--size", str(size), "--perms", "1777")
+        yield from ("--tmpfs", name)
+    yield from ("--remount-ro", "/dev", "--dir", HOME)
+
+
+def _readable(inside: Inside) -> Iterator[str]:
     for path in inside.readable:
         yield from ("--ro-bind-try", str(path), str(path))
 

@@ -178,9 +178,10 @@ def _prepare(command: Sequence[str], inside: Inside, limits: Limits) -> _Prepare
     if prlimit := find_prlimit():
         most = limits.processes * THREADS
         command = [prlimit, f"--nproc={most}:{most}", "--", *command]
-    seccomp = open_filter() if support.filters else None
+    abilities = support.abilities
+    seccomp = open_filter() if abilities.filters else None
     return _Prepared(
-        words=wrap(command, inside, bwrap=support.bwrap, options=support.options, seccomp=seccomp),
+        words=wrap(command, inside, bwrap=support.bwrap, abilities=abilities, seccomp=seccomp),
         environment=sandboxed_environment(inside.readable),
         skipped=BWRAP_LEVELS,
         descriptors=() if seccomp is None else (seccomp,),

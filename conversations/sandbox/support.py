@@ -9,7 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 
 from django.conf import settings
 
-from .bubblewrap import NO_NESTING, Inside, wrap
+from .bubblewrap import Abilities, Inside, wrap
 from .system_calls import open_filter
 
 SANDBOXED, UNSANDBOXED, NO_COMMANDS = "sandboxed", "unsandboxed", "off"
@@ -27,11 +27,10 @@ PROBE_SECONDS = 20
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Support:
     """``bwrap`` is empty where there can be no sandbox; ``reason`` then says why.
-    ``options`` are those that work here; ``filters``: so does a filter of system calls."""
+    ``abilities`` are those that work here."""
 
     bwrap: str = ""
-    options: tuple[str, ...] = ()
-    filters: bool = False
+    abilities: Abilities = field(default_factory=Abilities)
     reason: str = ""
 
 
@@ -44,17 +43,18 @@ def find_support() -> Support:
     if bwrap is None:
         return Support(reason="bubblewrap is not installed on this server")
     complaint = ""
-    for options, filters in product((NO_NESTING, ()), (True, False)):
-        complaint = _try_sandbox(bwrap, options, filters=filters)
+    for sizes, no_nesting, filters in product((True, False), repeat=3):
+        abilities = Abilities(no_nesting=no_nesting, sizes=sizes, filters=filters)
+        complaint = _try_sandbox(bwrap, abilities)
         if not complaint:
-            return Support(bwrap=bwrap, options=options, filters=filters)
+            return Support(bwrap=bwrap, abilities=abilities)
     return Support(reason=f"bubblewrap does not work on this server ({complaint})")
 
 
-def _try_sandbox(bwrap: str, options: tuple[str, ...], *, filters: bool) -> str:
+def _try_sandbox(bwrap: str, abilities: Abilities) -> str:
     """Run something in a sandbox; what is wrong, or nothing."""
-    descriptor = open_filter() if filters else None
-    if filters and descriptor is None:
+    descriptor = open_filter() if abilities.filters else None
+    if abilities.filters and descriptor is None:
         return "no filter"
     with TemporaryDirectory(prefix="loom-probe-") as name:
         folder = Path(name).resolve()
@@ -62,7 +62,7 @@ def _try_sandbox(bwrap: str, options: tuple[str, ...], *, filters: bool) -> str:
         probe = ["/bin/sh", "-c", "echo made > here && test -d /proc/1"]
         try:
             done = subprocess.run(  # noqa: S603 (our own words)
-                wrap(probe, inside, bwrap=bwrap, options=options, seccomp=descriptor),
+                wrap(probe, inside, bwrap=bwrap, abilities=abilities, seccomp=descriptor),
                 capture_output=True,
                 text=True,
                 errors="replace",

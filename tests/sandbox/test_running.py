@@ -15,7 +15,7 @@ import uvloop
 from conversations.domain.errors import Rejected
 from conversations.sandbox import run_command
 from conversations.sandbox.output import Output
-from conversations.sandbox.supervise import descendants
+from conversations.sandbox.supervise import children, descendants
 from loomweb.env import BASE_DIR
 
 from .processes import find_processes
@@ -140,6 +140,21 @@ async def test_a_folder_that_is_a_link_or_missing_is_refused(root: Path, tmp_pat
             await run_command(["true"], root=folder)
     with pytest.raises(Rejected, match="cannot be started"):
         await run_command(["x" * 300_000], root=root)
+
+
+async def test_with_its_supervisor_it_dies(sh: Callable[..., Any]) -> None:
+    def kill_supervisor(text: str) -> None:
+        [supervisor] = [pid for pid in children(os.getpid()) if is_supervisor(pid)]
+        os.kill(supervisor, signal.SIGKILL)
+
+    script = "(setsid sleep 7390 &); echo begun; trap '' TERM; while :; do sleep 7390; done"
+    done = await sh(script, report=kill_supervisor)
+    assert (done.exit_code, done.reason) == (None, "lost")
+    await _until_gone("sleep 7390")
+
+
+def is_supervisor(pid: int) -> bool:
+    return b"supervise.py" in Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
 def test_it_works_on_the_servers_event_loop(root: Path) -> None:

@@ -10,6 +10,7 @@ from django.conf import settings
 from conversations import sandbox
 from conversations.domain.errors import Rejected
 from conversations.sandbox import run_command, support
+from conversations.sandbox.running import default_limits
 
 from .processes import find_processes
 
@@ -58,6 +59,44 @@ async def test_an_administrator_can_turn_them_on_knowingly(
     assert done.output.endswith(f"{root}\n")
     assert "the key" not in done.output
     assert not find_processes("sleep 7398")
+
+
+@pytest.mark.parametrize("refused", ["--size", "--disable-userns", "--seccomp"])
+async def test_an_older_bubblewrap_is_used_for_what_it_can_do(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: str
+) -> None:
+    real = support.find_support().bwrap
+    if not real:
+        pytest.skip("NO SANDBOX HERE")
+    older = tmp_path / "bin/bwrap"
+    older.parent.mkdir()
+    refuse = f"case \" $* \" in *' {refused} '*) echo 'bwrap: Unknown option' >&2; exit 1;; esac"
+    older.write_text(f'#!/bin/sh\n{refuse}\nexec {real} "$@"\n')
+    older.chmod(0o755)
+    monkeypatch.setenv("PATH", str(older.parent), prepend=":")
+    support.find_support.cache_clear()
+    try:
+        assert sandbox.can_run()
+        done = await run_command(["/bin/echo", "hello"], root=root)
+    finally:
+        support.find_support.cache_clear()
+    assert done.output == "hello\n"
+
+
+@pytest.mark.usefixtures("no_bubblewrap")
+async def test_limits_hold_without_a_sandbox_too(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_loom(monkeypatch, unsandboxed_shell=True, command_max_processes=30)
+    limits = default_limits(seconds=20)
+    bomb = "trap '' TERM; for n in $(seq 50); do setsid sleep 7399 & done; wait"
+    done = await run_command(["/bin/sh", "-c", bomb], root=root, limits=limits)
+    assert done.reason == "processes"
+    deaf = "trap '' TERM; setsid -f sleep 7399; while :; do sleep 7399; done"
+    limits = default_limits(seconds=1)
+    done = await run_command(["/bin/sh", "-c", deaf], root=root, limits=limits)
+    assert done.reason == "time"
+    assert not find_processes("sleep 7399")
 
 
 def test_the_network_takes_both_the_workspace_and_the_installation(
