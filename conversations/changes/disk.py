@@ -23,16 +23,21 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
+ROOT = "."
+"""The path of the workspace's folder itself, of which only the permissions can change."""
+
+
 class NoFolder(NotFound, Rejected):
     """A folder on the way to an entry is not there, or is none (any more)."""
 
 
 @contextmanager
 def folder_of(root: Path, path: str) -> Iterator[tuple[int, str]]:
-    """The open folder that holds the entry, and the entry's name in it. Raises
-    NoFolder, and Rejected for a path that leads out."""
+    """The open folder that holds the entry, and the entry's name in it; ROOT is the
+    workspace's own. Raises NoFolder, and Rejected for a path that leads out."""
     parts = path.split("/")
-    if not path or any(part in ("", ".", "..") for part in parts) or "\0" in path:
+    is_odd = any(part in ("", ".", "..") for part in parts) and path != ROOT
+    if is_odd or "\0" in path:
         raise Rejected("This path does not lie in the workspace's folder.", code="outside")
     *folders, name = parts
     folder = _open_root(root)

@@ -25,7 +25,7 @@ from conversations.domain.errors import Rejected
 from conversations.domain.file_changes import NOTHING, FileState, real_path, stored_path
 from conversations.folder.paths import private_places
 
-from .disk import NoFolder, folder_of, open_folder, read_entry, unread_state
+from .disk import ROOT, NoFolder, folder_of, open_folder, read_entry, unread_state
 
 FRESH_NS = 2_000_000_000
 """A file whose times are younger than this when it is read may change again without
@@ -142,6 +142,7 @@ class _Work:
     def walk(self) -> None:
         """Folder by folder, the outer ones first, so that a limit spares what is deep."""
         own = _identities(private_places())
+        self.entries[ROOT] = FileState(mode=os.stat(self.root).st_mode, digest=NOTHING, size=0)
         folders = [""]
         for folder in folders:
             try:
@@ -151,7 +152,7 @@ class _Work:
                     raise
                 self.unlisted.add(folder)
                 continue
-            if len(self.entries) + len(self.files) + len(found) > self.limits.files:
+            if len(self.entries) + len(self.files) + len(found) > self.limits.files + 1:
                 self.unlisted.add(folder)
                 continue
             for name, status in found:

@@ -22,6 +22,7 @@ from conversations.folder.paths import shown
 from conversations.models import Session
 
 from .disk import (
+    ROOT,
     change_mode,
     make_folder,
     put_file,
@@ -72,7 +73,7 @@ class _Work:
         """Folders that get other permissions are opened first; then what is in the way
         goes, deepest first; then folders, files and links come back; and last of all
         folders get the permissions that they had."""
-        for change in self.changes:
+        for change in sorted(self.changes, key=_depth):
             if change.before is not None and change.before.is_folder and _is_folder(change.after):
                 self._try(change, lambda c: change_mode(self.root, c.path, _opened(c.after)))
         for change in sorted(self.changes, key=_depth, reverse=True):
@@ -142,7 +143,7 @@ class _Work:
 
 
 def _depth(change: Change) -> tuple[int, str]:
-    return change.path.count("/"), change.path
+    return -1 if change.path == ROOT else change.path.count("/"), change.path
 
 
 def _is_folder(state: FileState | None) -> bool:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
 
+from conversations.changes.disk import ROOT
 from conversations.changes.planning import LOST
 from conversations.changes.review import FileReview, content_of, permissions_text
 from conversations.domain.file_changes import FileState, digest_of, stored_path
@@ -58,7 +59,7 @@ def show_file(root: Path, file: FileReview) -> ShownFile:
     is_moved = bool(file.moved_from or file.moved_to)
     diff = ShownDiff() if is_moved else _diff(root, file.path, file.before, file.after)
     return ShownFile(
-        name_html=show_hidden(storable(file.path)),
+        name_html=show_hidden(storable(file.path)) if file.path != ROOT else "the folder itself",
         value=stored_path(file.path),
         facts=[*_facts(file), *([diff.changes] if diff.changes else [])],
         state=_state(file),

@@ -88,7 +88,7 @@ def root(workspace: Workspace) -> Path:
 
 def picture(root: Path) -> dict[str, tuple[int, bytes]]:
     """Every entry of the folder: mode, and content, text of the link or nothing."""
-    found: dict[str, tuple[int, bytes]] = {}
+    found: dict[str, tuple[int, bytes]] = {".": (root.stat().st_mode, b"")}
     for folder, folders, files in os.walk(os.fsencode(root)):
         for name in (*folders, *files):
             path = os.path.join(folder, name)

@@ -275,12 +275,13 @@ def test_whatever_was_done_is_undone_byte_for_byte(
 
 
 def reset(root: Path) -> None:
+    for folder, _, _ in os.walk(root):
+        os.chmod(folder, 0o755)  # before it is looked into
     for entry in root.iterdir():
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry)
         else:
             entry.unlink()
-    root.chmod(0o755)
     (root / "d/e").mkdir(parents=True)
     (root / "d/a").write_bytes(b"old")
     (root / "d/e/a").write_bytes(b"older")
