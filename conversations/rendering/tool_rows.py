@@ -4,6 +4,7 @@ A stored row is small whatever the call gave: it has the beginning of the output
 the diff, and the address of the rest.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,7 +19,7 @@ from .diffs import render_diff
 from .figures import duration_text, number_text, size_text
 from .hidden import show_hidden
 from .recall import link_turns
-from .terminal import Shown, render_terminal
+from .terminal import Shown, render_terminal, style_at
 from .tool_words import (
     arguments_text,
     decision_text,
@@ -235,16 +236,33 @@ def _changes_url(payload: ToolCallCompleted, session: UUID) -> str:
 
 
 def _head(text: str, *, is_whole: bool, is_open: bool) -> Shown:
+    """What a row has of an output: all, or its beginning; of an error that is known to
+    its end, that too, since it says most."""
     shown = render_terminal(
         text, most_lines=HEAD_LINES, most_chars=HEAD_CHARS, most_spans=HEAD_SPANS
     )
     if is_whole and not shown.is_cut:
         return shown
-    if not is_open:
-        shown = render_terminal(
-            text, most_lines=GLIMPSE_LINES, most_chars=GLIMPSE_CHARS, most_spans=GLIMPSE_SPANS
-        )
-    return replace(shown, is_cut=True)
+    if is_open and not is_whole:
+        return replace(shown, is_cut=True)
+    shown = render_terminal(
+        text, most_lines=GLIMPSE_LINES, most_chars=GLIMPSE_CHARS, most_spans=GLIMPSE_SPANS
+    )
+    return Shown(html=shown.html + (_tail(text) if is_open else ""), is_cut=True)
+
+
+def _tail(text: str) -> str:
+    start = max(GLIMPSE_CHARS, len(text) - HEAD_CHARS + GLIMPSE_CHARS)
+    lines = [found.end() for found in re.finditer("\n", text[start:-1])]
+    start += lines[max(0, len(lines) - HEAD_LINES + GLIMPSE_LINES)] if lines else 0
+    shown = render_terminal(
+        text[start:],
+        most_lines=HEAD_LINES,
+        most_chars=HEAD_CHARS,
+        most_spans=HEAD_SPANS,
+        style=style_at(text, start),
+    )
+    return f'\n<span class="gap">⋯</span>\n{shown.html}'
 
 
 def _left_out(chars: int, lines: int) -> str:

@@ -1,5 +1,6 @@
 """What a person reads of a tool call: its name, its telling argument, its state."""
 
+import re
 import shlex
 from typing import Any
 
@@ -53,13 +54,18 @@ STATES: dict[str, tuple[str, str]] = {
 
 _OUTCOMES = {True: ("done", "Done"), False: ("failed", "Failed"), None: ("unknown", "Unknown")}
 
+_OF_SERVER = re.compile(r"mcp__(.+?)__(.+)", re.DOTALL)
 _TELLING = ("command", "pattern", "query", "path", "file_path", "url", "name", "text")
 _EDITED = ("content", "old_text", "new_text", "old_string", "new_string", "edits", "replace_all")
 
 
 def tool_word(name: str) -> tuple[str, str]:
     """What the tool is called on the page, and its icon."""
-    return TOOLS.get(name, (storable(name) or "tool", "tool"))
+    if name in TOOLS:
+        return TOOLS[name]
+    server = _OF_SERVER.fullmatch(name)
+    word = f"{server[1]}: {server[2]}" if server else name
+    return storable(word) or "tool", "tool"
 
 
 def state_word(state: str, ok: bool | None) -> tuple[str, str]:

@@ -31,6 +31,7 @@ from conversations.domain.runs import IDLE, QUEUED
 from conversations.domain.text import storable
 from conversations.models import Attachment, Session, Workspace
 from conversations.rendering.queue import render_queue
+from conversations.rendering.settled import mark_settled
 from conversations.rendering.window import render_meter, render_window_line
 from conversations.runtime.choices import compact_at_end, list_models, recover_session
 from conversations.runtime.current import current_runtime
@@ -337,14 +338,14 @@ def _with_line(rows: Sequence[PageRow], line: str, *, floor: int) -> Iterator[st
     """The rows as HTML, the line before the first one of the window. Where that is not
     on the page, it has none; ``marks.js`` has the same rule."""
     is_below = False
-    for row in rows:
+    for row, html in zip(rows, mark_settled([row.html for row in rows]), strict=True):
         if line and row.turn is not None:
             if row.turn >= floor:
                 if is_below or row.turn == floor:
                     yield line
                 line = ""
             is_below = True
-        yield row.html
+        yield html
 
 
 def _chat_surroundings(request: HttpRequest, found: Session) -> dict[str, Any]:

@@ -17,9 +17,11 @@ const REST = 1000; // milliseconds without a key
 const ESCAPES = /(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|\x1b[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)|\x1b[ -/]*[0-~]/g;
 const HIDDEN = /[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g;
 
+const changed = new Set();
 const lives = new Map();
 const known = new WeakSet();
 const waiting = new Map();
+const early = new Map(); // frames before their rows
 const seenBefore = Number(log.dataset.lastSeq) || 0;
 let clock = 0;
 let typed = 0;
@@ -43,12 +45,13 @@ function makeLive(row) {
   return live;
 }
 
-function forget(row, live) {
-  live.box.remove();
-  lives.delete(row);
-  if (!lives.size) say();
+/** The row as it came. */
+function forget(row) {
+  lives.get(row)?.box.remove();
+  if (lives.delete(row) && !lives.size) say();
   setState(row, "started");
   find("summary small", row).textContent = "";
+  changed.delete(row);
 }
 
 /** The state line says what is being done. */
@@ -59,6 +62,7 @@ function say() {
 }
 
 function setState(row, state) {
+  changed.add(row);
   const element = find(".state", row);
   [element.dataset.state, element.textContent] = WORDS[state];
 }
@@ -92,7 +96,11 @@ function tick() {
 /** A frame of a call that has not ended. False when text before it is missing. */
 export function show(frame) {
   const row = find(`:scope > [data-step="1"][data-call="${CSS.escape(frame.call)}"]:not(.settled)`, list);
-  if (!row || !(frame.state in WORDS)) return true;
+  if (!(frame.state in WORDS)) return true;
+  if (!row) {
+    early.set(frame.call, frame);
+    return true;
+  }
   setState(row, frame.state);
   if (frame.state !== "running") return true;
   const live = lives.get(row) ?? makeLive(row);
@@ -157,7 +165,11 @@ const rest = () => (matchMedia("(pointer: fine)").matches && byId("message")) ||
 
 /** After rows came or went. */
 function look() {
-  for (const [row, live] of lives) if (!row.isConnected || row.matches(".settled")) forget(row, live);
+  for (const row of changed) if (!row.isConnected || row.matches(".settled")) forget(row);
+  for (const [call, { text, ...frame }] of [...early]) {
+    early.delete(call);
+    show(frame);
+  }
   const answered = [...waiting].filter(([row]) => row.matches(".settled"));
   for (const [, end] of answered) end();
   const open = questions();

@@ -23,6 +23,7 @@ from conversations.domain.turns import StoredTurn, synthesise_rows
 from conversations.rendering.diffs import render_diff
 from conversations.rendering.output_pages import render_output_page
 from conversations.rendering.rows import Place, render_row
+from conversations.rendering.settled import mark_settled
 from conversations.rendering.terminal import render_terminal
 
 from .texts import any_text
@@ -145,6 +146,7 @@ def test_each_state_has_its_word(state: str, ok: bool | None, word: str) -> None
         ("move_file", {"path": "a.py", "target": "b/a.py"}, "<code>a.py → b/a.py</code>"),
         ("search_files", {"pattern": "def x", "path": "src"}, "<code>def x in src</code>"),
         ("fetch_url", {"url": "https://example.org"}, "<code>https://example.org</code>"),
+        ("mcp__garden__plant_all", {"what": "peas"}, ">garden: plant_all</b><code>peas</code>"),
         ("unheard_of", {"count": 3}, '<b title="unheard_of">unheard_of</b><code>3</code>'),
         ("look", '{"path": "as text"}', "<code>as text</code>"),
         ("look", "{not json", "<code>{not json</code>"),
@@ -176,6 +178,42 @@ def test_the_rows_of_a_call_belong_together() -> None:
     old = render(ToolCallStarted(call_id="a", name="x"))
     assert 'data-call="a" data-step="1"' in old
     assert "/tools/" not in old
+
+
+CALLS = st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 4)), max_size=12)
+
+
+@given(CALLS)
+def test_what_stands_for_what(steps: list[tuple[str, int]]) -> None:
+    """The last row of a call is always there, and no other but the call's own beside a
+    decision."""
+    rows = [
+        f'<article class="row" data-seq="{n}" data-call="{call}" data-step="{step}"></article>'
+        for n, (call, step) in enumerate(steps)
+    ]
+    marked = mark_settled(["<p>a line</p>", *rows])[1:]
+    kept = ["settled" not in html for html in marked]
+    for place, (call, step) in enumerate(steps):
+        later = next((s for c, s in steps[place + 1 :] if c == call), None)
+        if later in (None, 1) or step == 4:
+            assert kept[place]
+        if later == 4 and step != 4:
+            assert not kept[place]
+    assert [html.replace('class="row settled"', 'class="row"') for html in marked] == rows
+
+
+def test_a_call_gives_way_to_its_question_and_both_to_its_end() -> None:
+    rows = [
+        render(ToolCallStarted(call_id="a", name="x", call=CALL)),
+        asked(),
+        render(Info(text="x", code="approval_decided", data={"call": CALL})),
+        completed(),
+    ]
+    kept = [
+        [place for place, html in enumerate(mark_settled(rows[:count])) if " settled" not in html]
+        for count in range(1, 5)
+    ]
+    assert kept == [[0], [1], [0, 2], [3]]
 
 
 # What is inside
@@ -250,6 +288,9 @@ def test_the_rest_of_a_long_output_is_reached_by_the_call_or_the_turn() -> None:
     failed = completed(ok=False, error=output, output_chars=900_000)  # is open
     assert "\n39\n" in failed
     assert "\n40\n" not in failed
+    known = completed(ok=False, error=output)  # to its end
+    assert '\n9\n\n<span class="gap">⋯</span>\n970\n' in known
+    assert "\n999</code>" in known
     without = completed(output=output, call="")
     assert f'<a href="/s/{SESSION}/t/3/output/" data-action="more">' in without
     assert "Show more" not in completed(output="short\n" * 40)
