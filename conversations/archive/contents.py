@@ -2,20 +2,22 @@
 
 Everything here reads what strangers send. An image is decoded whole, once, and what is
 shown of it is made anew, so that nothing of the file itself reaches a page. One image
-at a time: the largest takes some 200 MB while it is decoded.
+at a time: the largest takes some 200 MB while it is decoded. A PDF is looked at by a
+process of its own.
 """
 
 import codecs
 import logging
+import subprocess
+import sys
 from dataclasses import dataclass
 from io import BytesIO
+from pathlib import Path
 from threading import Lock
 from typing import Any
 
 from django.conf import settings
 from PIL import Image, ImageOps, UnidentifiedImageError
-from pypdf import PdfReader
-from pypdf.generic import IndirectObject
 
 from conversations.domain.attachments import (
     ACCEPTED,
@@ -57,7 +59,8 @@ TOKENS_PER_PAGE = 2_500
 MAX_PAGES = 100
 """Pages of all PDFs of one request, for the provider."""
 
-MAX_NODES = 5_000
+READING_SECONDS = 20
+"""How long a PDF may take by the clock; ``pdf_pages`` has its own limits."""
 
 _decoding = Lock()
 
@@ -150,18 +153,13 @@ def _examine_text(data: bytes, name: str) -> Content:
 
 
 def _examine_pdf(data: bytes, name: str) -> Content:
-    try:
-        reader = PdfReader(BytesIO(data))
-        is_encrypted = reader.is_encrypted
-        pages = 0 if is_encrypted else _count_pages(reader)
-    except Exception as error:  # whatever a damaged file makes the parser stumble over
-        logger.info("attachment_unreadable", extra={"fields": {"error": type(error).__name__}})
-        raise _damaged(name, "PDF") from error
-    if is_encrypted:
+    answer = _ask_for_pages(data)
+    if answer == "encrypted":
         raise Rejected(
             f"{name} is protected; the model cannot read it. Save it without protection.",
             code="attachment_encrypted",
         )
+    pages = int(answer) if answer.isdigit() else 0
     if not pages:
         raise _damaged(name, "PDF")
     if pages > MAX_PAGES:
@@ -173,28 +171,30 @@ def _examine_pdf(data: bytes, name: str) -> Content:
     return Content(kind=DOCUMENT, media_type=PDF_TYPE, pages=pages, tokens=pages * TOKENS_PER_PAGE)
 
 
+def _ask_for_pages(data: bytes) -> str:
+    """What ``pdf_pages`` says of a file; empty where it fails or takes too long."""
+    program = Path(__file__).with_name("pdf_pages.py")
+    try:
+        done = subprocess.run(  # noqa: S603 (our own program)
+            [sys.executable, "-I", str(program), str(MAX_PAGES)],
+            input=data,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=READING_SECONDS,
+            env={},
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        logger.info("attachment_unreadable", extra={"fields": {"error": type(error).__name__}})
+        return ""
+    if done.returncode:
+        fields = {"error": f"exit code {done.returncode}"}
+        logger.info("attachment_unreadable", extra={"fields": fields})
+    return done.stdout.decode("ascii", "replace").strip()
+
+
 def _damaged(name: str, what: str) -> Rejected:
     return Rejected(f"{name} is a damaged {what}; it cannot be read.", code="attachment_damaged")
-
-
-def _count_pages(reader: PdfReader) -> int:
-    """Pages, counted up to one more than can be sent. A tree that names a page twice
-    could stand for any number: what was seen is not entered again."""
-    root: Any = reader.trailer["/Root"]
-    waiting, pages = [root["/Pages"]], 0
-    seen: set[int] = set()
-    while waiting and pages <= MAX_PAGES and len(seen) < MAX_NODES:
-        node = waiting.pop()
-        for kid in node.get("/Kids", ()):
-            if not isinstance(kid, IndirectObject) or kid.idnum in seen:
-                continue
-            seen.add(kid.idnum)
-            child: Any = kid.get_object()
-            if "/Kids" in child:
-                waiting.append(child)
-            else:
-                pages += 1
-    return pages
 
 
 def _examine_image(data: bytes, name: str) -> Content:

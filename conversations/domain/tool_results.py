@@ -3,11 +3,11 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from .events import ContentIndicator, Payload, ToolCallCompleted
+from .events import Payload, ToolCallCompleted
 from .jsontext import dump_json
 from .text import estimate_tokens, storable
 from .tool_calls import COMPLETED
-from .turns import INDICATED_KINDS, NewTurn
+from .turns import NewTurn, indicate
 
 ROW_CHARS = 20_000
 """Characters of an output that its row holds; the turn has all of it."""
@@ -75,20 +75,4 @@ def make_result_payloads(ending: CallEnding) -> list[Payload]:
         decided_by=ending.decided_by,
         reason=ending.reason,
     )
-    return [completed, *(_indicator(block, ending.call_id) for block in ending.blocks)]
-
-
-def _indicator(block: dict[str, Any], call_id: str) -> ContentIndicator:
-    found = block.get("source")
-    source: dict[str, Any] = found if isinstance(found, dict) else {}
-    kind = INDICATED_KINDS.get(str(block.get("type")), "file")
-    media_type = str(source.get("media_type", ""))
-    size = block.get("size")
-    return ContentIndicator(
-        label=storable(str(block.get("title") or media_type or kind)),
-        kind=kind,
-        media_type=media_type,
-        size=size if isinstance(size, int) else None,
-        call_id=call_id,
-        attachment=str(block.get("attachment", "")),
-    )
+    return [completed, *(indicate(block, call_id=ending.call_id) for block in ending.blocks)]

@@ -138,32 +138,29 @@ def _user_rows(turn: StoredTurn) -> Iterator[Payload]:
     blocks = read_blocks(turn) or []
     for block in blocks:
         if block.get("type") in INDICATED_KINDS and not is_reference(block):
-            yield _indicator(block)
+            yield indicate(block)
     attachments = [shown_attachment(block) for block in blocks if is_reference(block)]
     yield UserMessage(text=turn.content, attachments=attachments)
 
 
-def _indicator(block: dict[str, Any]) -> ContentIndicator:
+def indicate(block: dict[str, Any], *, call_id: str = "") -> ContentIndicator:
+    """The row of content that is no text, of a tool's result or of another program's
+    message."""
     if is_reference(block):
-        return indicate_attachment(block)
+        shown = shown_attachment(block)
+        return ContentIndicator(
+            label=shown["name"] or "file",
+            kind=str(block["type"]),
+            media_type=shown["media_type"],
+            size=shown.get("size"),
+            call_id=call_id,
+            attachment=shown["uuid"],
+        )
     source = block.get("source")
     media_type = str(source.get("media_type", "")) if isinstance(source, dict) else ""
-    kind = INDICATED_KINDS[str(block["type"])]
+    kind = INDICATED_KINDS.get(str(block.get("type")), "file")
     label = str(block.get("title") or block.get("filename") or media_type or kind)
-    return ContentIndicator(label=label, kind=kind, media_type=media_type)
-
-
-def indicate_attachment(block: dict[str, Any], *, call_id: str = "") -> ContentIndicator:
-    """The row of an image or a document that a tool gave."""
-    shown = shown_attachment(block)
-    return ContentIndicator(
-        label=shown["name"] or "file",
-        kind=str(block["type"]),
-        media_type=shown["media_type"],
-        size=shown.get("size"),
-        call_id=call_id,
-        attachment=shown["uuid"],
-    )
+    return ContentIndicator(label=label, kind=kind, media_type=media_type, call_id=call_id)
 
 
 def _assistant_rows(turn: StoredTurn) -> Iterator[Payload]:
@@ -193,7 +190,7 @@ def _tool_rows(turn: StoredTurn) -> Iterator[Payload]:
     )
     for block in read_blocks(turn) or []:
         if block.get("type") in INDICATED_KINDS:
-            yield _indicator(block)
+            yield indicate(block, call_id=turn.tool_call_id or "")
 
 
 def read_tool_outcome(turn: StoredTurn) -> tuple[bool | None, str, str]:

@@ -128,7 +128,14 @@ def test_pages_that_are_named_again_and_again_are_counted_once() -> None:
     assert content.pages == 1
 
 
-@given(st.binary(max_size=400), st.sampled_from(["", "%PDF-1.4\n", "GIF89a", "PNG", "WEBP"]))
+def test_a_pdf_that_keeps_its_reader_busy_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    nested = b"%PDF-1.4\ntrailer\n" + b"<<" * 4_000_000 + b"\nstartxref\n9\n%%EOF"
+    monkeypatch.setattr("conversations.archive.contents.READING_SECONDS", 0.3)
+    with pytest.raises(Rejected, match="damaged PDF"):
+        examine(nested, "nested.pdf")
+
+
+@given(st.binary(max_size=400), st.sampled_from(["", "GIF89a", "PNG", "WEBP"]))
 @settings(max_examples=50, deadline=None)
 def test_damaged_files_are_refused_and_never_break(data: bytes, start: str) -> None:
     starts = {"PNG": files.image_bytes()[:40], "WEBP": files.image_bytes("WEBP")[:24]}
