@@ -91,11 +91,14 @@ async def plan(context: ToolContext, arguments: dict[str, Any]) -> Plan | ToolRe
         text, command = await _read(context, arguments)
     except BadArgument as error:
         return ToolResult(ok=False, output=str(error))
-    kind = kind_of(text)
-    where = "" if command.folder == context.root else f" in {command.folder.name}"
+    is_elsewhere = command.folder != context.root
+    kind = kind_of(text, is_elsewhere=is_elsewhere)
+    where = (
+        f" in {one_line(Arguments(arguments).text('folder'), limit=200)}" if is_elsewhere else ""
+    )
     return Plan(
         effect=CHANGES,
-        summary=f"Run {one_line(text, limit=100)}{where}",
+        summary=one_line(f"Run {one_line(text, limit=100)}{where}", limit=300),
         command=text,
         note=note_of(allows_network=command.allows_network, text=text),
         kind_key=kind.key if kind else "",
@@ -126,9 +129,10 @@ def _shell() -> str:
     return shutil.which("bash", path="/usr/bin:/bin:/usr/local/bin") or "/bin/sh"
 
 
-def kind_of(command: str) -> Kind | None:
+def kind_of(command: str, *, is_elsewhere: bool = False) -> Kind | None:
     """What "always" would allow: commands that begin with the same program. None where
-    the command is more than one program with plain arguments."""
+    the command is more than one program with plain arguments, or its program is another
+    one in another folder (``is_elsewhere``: not run in the workspace's own)."""
     if _SYNTAX & set(command) or hides_something(command):
         return None
     try:
@@ -137,7 +141,8 @@ def kind_of(command: str) -> Kind | None:
         return None
     if not _PROGRAM.fullmatch(program) or program.rpartition("/")[2] in _RUNS_ANYTHING:
         return None
-    if len(program) > 100:
+    is_relative = "/" in program and not program.startswith("/")
+    if len(program) > 100 or (is_elsewhere and is_relative):
         return None
     return Kind(key=f"shell:{program}", label=f"commands that begin with {program}")
 

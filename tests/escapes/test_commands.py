@@ -18,7 +18,7 @@ import pytest
 
 from conversations.sandbox.support import find_support
 from conversations.tools.tool import ToolResult
-from tests.sandbox.processes import find_processes
+from tests.sandbox.processes import LONG, find_processes
 from tests.tools.commanding import Commands, commands, set_loom
 
 __all__ = ["commands"]
@@ -56,6 +56,7 @@ class Around:
             "SERVER": str(os.getpid()),
             "ABSTRACT": self.abstract.getsockname()[1:].decode(),
             "PREFIX": sys.base_prefix,
+            "LONG": str(LONG),
         }
         for name, value in names.items():
             text = text.replace(name, value)
@@ -309,25 +310,25 @@ if os.fork(): sys.exit()
 for fd in range(256):
     try: os.close(fd)
     except OSError: pass
-time.sleep(7411)
+time.sleep(LONG)
 open('late', 'w')
 " """
 OUTLIVING = {
-    "background": "sleep 7411 &",
-    "nohup": "nohup sleep 7411 >/dev/null 2>&1 </dev/null &",
-    "session": "setsid -f sh -c 'sleep 7411; touch late' >/dev/null 2>&1",
+    "background": "sleep LONG &",
+    "nohup": "nohup sleep LONG >/dev/null 2>&1 </dev/null &",
+    "session": "setsid -f sh -c 'sleep LONG; touch late' >/dev/null 2>&1",
     "daemon": DAEMON,
-    "disowned": "bash -c 'trap \"\" HUP TERM; sleep 7411 & disown -a; exit 0'",
+    "disowned": "bash -c 'trap \"\" HUP TERM; sleep LONG & disown -a; exit 0'",
     "at": "echo 'touch OUTSIDE/late' | at now; (crontab -l; echo '* * * * * touch x') | crontab -;"
-    " systemd-run --user sleep 7411",
+    " systemd-run --user sleep LONG",
 }
 
 
 @pytest.mark.parametrize("command", OUTLIVING.values(), ids=OUTLIVING)
 def test_nothing_outlives_the_call(around: Around, command: str) -> None:
     attempt(around, f"{command}\necho done")
-    assert not find_processes("sleep 7411")
-    assert not find_processes("sleep(7411)")
+    assert not find_processes(f"sleep {LONG}")
+    assert not find_processes(f"sleep({LONG})")
     assert not (around.root / "late").exists()
 
 

@@ -1,6 +1,10 @@
 """Looking for processes that should be gone."""
 
+import os
 from pathlib import Path
+
+LONG = 1_000_000 + os.getpid()
+"""Seconds that nobody waits for, and that no other run of the tests uses."""
 
 
 def find_processes(words: str) -> list[Path]:

@@ -18,7 +18,7 @@ from conversations.sandbox.output import Output
 from conversations.sandbox.supervise import children, descendants
 from loomweb.env import BASE_DIR
 
-from .processes import find_processes
+from .processes import LONG, find_processes
 
 
 async def test_output_and_errors_come_in_order_with_the_exit_code(
@@ -80,26 +80,26 @@ def test_a_cut_character_is_left_out_and_every_byte_counted() -> None:
 
 
 async def test_time_is_up_also_for_who_does_not_listen(sh: Callable[..., Any]) -> None:
-    done = await sh("echo begun; trap '' TERM; while :; do sleep 7391; done", seconds=0.5)
+    done = await sh(f"echo begun; trap '' TERM; while :; do sleep {LONG}; done", seconds=0.5)
     assert (done.exit_code, done.reason, done.output) == (None, "time", "begun\n")
     assert done.timed_out
-    assert not find_processes("sleep 7391")
+    assert not find_processes(f"sleep {LONG}")
 
 
 async def test_who_listens_may_tidy_up(sh: Callable[..., Any]) -> None:
-    script = "trap 'echo tidied; exit 0' TERM; echo begun; sleep 7392 & wait"
+    script = f"trap 'echo tidied; exit 0' TERM; echo begun; sleep {LONG} & wait"
     assert (await sh(script, seconds=0.5)).output == "begun\ntidied\n"
 
 
 async def test_what_it_leaves_behind_is_ended(sh: Callable[..., Any], root: Path) -> None:
-    done = await sh("(setsid nohup sh -c 'sleep 7393; touch late' >/dev/null 2>&1 &); echo done")
+    done = await sh(f"(setsid nohup sh -c 'sleep {LONG}; touch late' >/dev/null 2>&1 &); echo done")
     assert (done.output, done.exit_code) == ("done\n", 0)
-    assert not find_processes("sleep 7393")
+    assert not find_processes(f"sleep {LONG}")
 
 
 async def test_cancelling_ends_it_all_before_it_returns(sh: Callable[..., Any]) -> None:
     said = asyncio.Event()
-    script = "setsid sleep 7394 & trap '' TERM; echo begun; while :; do sleep 7394; done"
+    script = f"setsid sleep {LONG} & trap '' TERM; echo begun; while :; do sleep {LONG}; done"
     running = asyncio.create_task(sh(script, report=lambda text: said.set()))
     await asyncio.wait_for(said.wait(), 20)
     running.cancel()
@@ -107,23 +107,23 @@ async def test_cancelling_ends_it_all_before_it_returns(sh: Callable[..., Any]) 
     running.cancel()  # who is impatient does not leave anything either
     with pytest.raises(asyncio.CancelledError):
         await running
-    assert not find_processes("sleep 7394")
+    assert not find_processes(f"sleep {LONG}")
     assert not descendants(os.getpid())
 
 
 async def test_too_many_processes(sh: Callable[..., Any]) -> None:
     done = await sh(
-        "i=0; while [ $i -lt 60 ]; do sleep 7395 & i=$((i+1)); done; wait", processes=40
+        f"i=0; while [ $i -lt 60 ]; do sleep {LONG} & i=$((i+1)); done; wait", processes=40
     )
     assert done.reason == "processes"
-    assert not find_processes("sleep 7395")
+    assert not find_processes(f"sleep {LONG}")
 
 
 async def test_too_much_memory_in_one_process_and_in_all(sh: Callable[..., Any]) -> None:
     limit = 96 * 2**20
     alone = await sh("python3 -c 'bytearray(200 * 2**20)'", memory_bytes=limit)
     assert "MemoryError" in alone.output
-    hog = "python3 -c 'import time; x = bytearray(60 * 2**20); time.sleep(7396)'"
+    hog = f"python3 -c 'import time; x = bytearray(60 * 2**20); time.sleep({LONG})'"
     together = await sh(f"{hog} & {hog} & {hog} & wait", memory_bytes=limit)
     assert together.reason == "memory"
 
@@ -147,10 +147,10 @@ async def test_with_its_supervisor_it_dies(sh: Callable[..., Any]) -> None:
         [supervisor] = [pid for pid in children(os.getpid()) if is_supervisor(pid)]
         os.kill(supervisor, signal.SIGKILL)
 
-    script = "(setsid sleep 7390 &); echo begun; trap '' TERM; while :; do sleep 7390; done"
+    script = f"(setsid sleep {LONG} &); echo begun; trap '' TERM; while :; do sleep {LONG}; done"
     done = await sh(script, report=kill_supervisor)
     assert (done.exit_code, done.reason) == (None, "lost")
-    await _until_gone("sleep 7390")
+    await _until_gone(f"sleep {LONG}")
 
 
 def is_supervisor(pid: int) -> bool:
@@ -173,7 +173,7 @@ asyncio.run(run_command({command!r}, root=pathlib.Path({root!r}), report=report)
 
 
 def test_a_killed_server_leaves_nothing(root: Path, tmp_path: Path) -> None:
-    command = ["/bin/sh", "-c", "trap '' TERM; (setsid sleep 7397 &); echo begun; sleep 7397"]
+    command = ["/bin/sh", "-c", f"trap '' TERM; (setsid sleep {LONG} &); echo begun; sleep {LONG}"]
     server = subprocess.Popen(
         [sys.executable, "-c", KILLED.format(command=command, root=str(root))],
         cwd=BASE_DIR,
@@ -185,7 +185,7 @@ def test_a_killed_server_leaves_nothing(root: Path, tmp_path: Path) -> None:
         assert server.stdout.readline() == b"begun\n"
         server.send_signal(signal.SIGKILL)
         server.wait()
-    asyncio.run(_until_gone("sleep 7397"))
+    asyncio.run(_until_gone(f"sleep {LONG}"))
 
 
 async def _until_gone(marker: str) -> None:

@@ -12,7 +12,7 @@ from conversations.domain.errors import Rejected
 from conversations.sandbox import run_command, support
 from conversations.sandbox.running import default_limits
 
-from .processes import find_processes
+from .processes import LONG, find_processes
 
 pytestmark = pytest.mark.anywhere
 
@@ -53,12 +53,12 @@ async def test_an_administrator_can_turn_them_on_knowingly(
     set_loom(monkeypatch, unsandboxed_shell=True)
     assert sandbox.describe().startswith("Shell: without a sandbox, with all rights of the server")
     assert sandbox.has_network(workspace_allows=False)
-    script = "(setsid nohup sleep 7398 >/dev/null 2>&1 &); env; pwd; exit 2"
+    script = f"(setsid nohup sleep {LONG} >/dev/null 2>&1 &); env; pwd; exit 2"
     done = await run_command(["/bin/sh", "-c", script], root=root)
     assert done.exit_code == 2
     assert done.output.endswith(f"{root}\n")
     assert "the key" not in done.output
-    assert not find_processes("sleep 7398")
+    assert not find_processes(f"sleep {LONG}")
 
 
 @pytest.mark.parametrize("refused", ["--size", "--disable-userns", "--seccomp"])
@@ -89,14 +89,14 @@ async def test_limits_hold_without_a_sandbox_too(
 ) -> None:
     set_loom(monkeypatch, unsandboxed_shell=True, command_max_processes=30)
     limits = default_limits(seconds=20)
-    bomb = "trap '' TERM; for n in $(seq 50); do setsid sleep 7399 & done; wait"
+    bomb = f"trap '' TERM; for n in $(seq 50); do setsid sleep {LONG} & done; wait"
     done = await run_command(["/bin/sh", "-c", bomb], root=root, limits=limits)
     assert done.reason == "processes"
-    deaf = "trap '' TERM; setsid -f sleep 7399; while :; do sleep 7399; done"
+    deaf = f"trap '' TERM; setsid -f sleep {LONG}; while :; do sleep {LONG}; done"
     limits = default_limits(seconds=1)
     done = await run_command(["/bin/sh", "-c", deaf], root=root, limits=limits)
     assert done.reason == "time"
-    assert not find_processes("sleep 7399")
+    assert not find_processes(f"sleep {LONG}")
 
 
 def test_the_network_takes_both_the_workspace_and_the_installation(

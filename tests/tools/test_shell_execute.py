@@ -128,6 +128,13 @@ def test_always_stands_for_one_program_with_plain_arguments(command: str, key: s
     assert (kind.key if kind else "") == key
 
 
+def test_a_program_of_another_folder_is_another_program() -> None:
+    assert kind_of("./run x", is_elsewhere=True) is None
+    assert kind_of("tools/run", is_elsewhere=True) is None
+    assert kind_of("pytest x", is_elsewhere=True)
+    assert kind_of("/usr/bin/true", is_elsewhere=True)
+
+
 def test_it_is_on_offer_where_things_may_be_changed_and_commands_run(
     commands: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
