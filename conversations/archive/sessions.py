@@ -22,6 +22,7 @@ from conversations.domain.turns import StoredTurn
 from conversations.models import Membership, Run, Session, Workspace
 
 from .turns import read_recent_turns
+from .workspaces import Place
 
 TITLE_LIMIT = 120
 
@@ -328,15 +329,8 @@ class WindowFacts:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Where a session is: the workspace's slug and folder."""
-
-    workspace: str
-    root: Path
-
-
 def read_place(session_pk: int) -> Place:
+    """Of the session's workspace."""
     slug, root = Session.objects.values_list("workspace__slug", "workspace__root").get(
         pk=session_pk
     )

@@ -242,6 +242,20 @@ _LISTED = Q(workspace__sessions__archived_at=None)
 _RUNNING = Q(workspace__sessions__runs__state__in=ACTIVE_STATES)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A workspace's slug and folder."""
+
+    workspace: str
+    root: Path
+
+
+def list_places() -> list[Place]:
+    """Those of all workspaces."""
+    places = Workspace.objects.order_by("slug").values_list("slug", "root")
+    return [Place(workspace=slug, root=Path(root)) for slug, root in places]
+
+
 def members_of(workspace: Workspace) -> list[tuple[str, str]]:
     """Names and roles of the workspace's members."""
     return list(

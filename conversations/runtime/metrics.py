@@ -19,6 +19,7 @@ class Metric:
 def read_metrics() -> list[Metric]:
     states = count_runs_by_state((QUEUED, RUNNING, WAITING_APPROVAL))
     runtime = started_runtime()
+    servers = runtime.tool_servers.count_states() if runtime else {}
     return [
         _gauge("loom_runs_queued", "Messages that wait.", states.get(QUEUED, 0)),
         _gauge("loom_runs_running", "Answers that are being written.", states.get(RUNNING, 0)),
@@ -36,6 +37,16 @@ def read_metrics() -> list[Metric]:
             "loom_process_sockets",
             "Pages that are connected to this process.",
             runtime.hub.subscriber_count if runtime else 0,
+        ),
+        _gauge(
+            "loom_tool_servers_ready",
+            "Connections to tool servers that hold.",
+            servers.get("ready", 0),
+        ),
+        _gauge(
+            "loom_tool_servers_failed",
+            "Tool servers that do not answer.",
+            servers.get("failed", 0),
         ),
     ]
 

@@ -16,7 +16,6 @@ from conversations.archive.append import Appended, NewEvent, PreparedEvent, Row,
 from conversations.archive.model_calls import read_past_calls
 from conversations.archive.runs import Claimed, finish_run, note_run, release_run
 from conversations.archive.sessions import (
-    Place,
     WindowFacts,
     read_place,
     read_window_facts,
@@ -24,6 +23,7 @@ from conversations.archive.sessions import (
     save_system_prompt,
 )
 from conversations.archive.turns import read_turn
+from conversations.archive.workspaces import Place
 from conversations.context.hint import find_hint
 from conversations.context.window import Window
 from conversations.domain import runs as states

@@ -54,6 +54,7 @@ from .forms import (
 from .hydration import hydrate
 from .session_list import read_session_list
 from .tool_rules import tool_rules_context
+from .tool_servers import failed_tool_servers, list_tool_servers
 from .uploads import FilesRefused, require_files
 
 EXAMPLES = (
@@ -198,6 +199,7 @@ def _settings_page(
         "can_manage": True,
         "models": list_models(),
         "tools": tool_rules_context(found),
+        "tool_servers": list_tool_servers(found.slug),
     }
     status = 400 if form.errors or member_form.errors else 200
     return render(request, "workspace_settings.html", context, status=status)
@@ -360,6 +362,7 @@ def _chat_surroundings(request: HttpRequest, found: Session) -> dict[str, Any]:
             "text": run.note if run else "",
             "elapsed_ms": run.elapsed_ms if run else 0,
         },
+        "failed_servers": failed_tool_servers(found.workspace.slug),
         "queue": render_queue((item.run, item.text, item.attachments) for item in queue),
         "models": list_models(),
         "is_demo": not loom.api_key,

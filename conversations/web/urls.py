@@ -16,6 +16,7 @@ from . import (
     search,
     start,
     tool_rules,
+    tool_servers,
 )
 from .consumers import NoSessionConsumer, SessionConsumer
 
@@ -27,6 +28,11 @@ urlpatterns = [
     path("w/<slug:slug>/settings/", pages.workspace_settings, name="workspace_settings"),
     path("w/<slug:slug>/members/add/", pages.workspace_member_add, name="workspace_member_add"),
     path("w/<slug:slug>/tools/", tool_rules.workspace_tools, name="workspace_tools"),
+    path(
+        "w/<slug:slug>/tool-servers/<str:name>/connect/",
+        tool_servers.workspace_tool_server_connect,
+        name="workspace_tool_server_connect",
+    ),
     path(
         "w/<slug:slug>/permissions/<int:pk>/revoke/",
         tool_rules.workspace_permission_revoke,

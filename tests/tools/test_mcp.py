@@ -279,9 +279,10 @@ async def test_a_person_can_have_it_connected_again(open_servers: Open, tmp_path
     pid = json.loads(await call(servers, "environment"))["pid"]
     with pytest.raises(ServerFailed):
         await call(servers, "die")
-    assert servers.connect_again("garden", tmp_path, "plain")
-    assert not servers.connect_again("garden", tmp_path, "other")
-    await until(lambda: state_of(servers).state == "ready")
+    state = await servers.connect_again("garden", tmp_path, "plain")
+    assert state is not None
+    assert (state.state, state_of(servers).state) == ("ready", "ready")
+    assert await servers.connect_again("garden", tmp_path, "other") is None
     assert json.loads(await call(servers, "environment"))["pid"] != pid
 
 

@@ -76,6 +76,7 @@ TABLE: dict[str, Row] = {
     ),
     "workspace_member_remove": Row(get=REFUSED, post=managers(302), data={"username": "ann"}),
     "workspace_tools": Row(get=REFUSED, post=managers(302), data={"tool_policy": "ask"}),
+    "workspace_tool_server_connect": Row(get=REFUSED, post=managers(404)),  # there is none
     "workspace_permission_revoke": Row(get=REFUSED, post=managers(404)),  # there is none
     "session_create": Row(get=REFUSED, post=writers(302)),
     "session": Row(get=readers(200), post=signed_in(405)),
@@ -185,6 +186,7 @@ def addresses(workspace: Workspace, session: Session) -> dict[str, str]:
         "number": 1,
         "compaction": session.uuid,
         "token": "unknown",
+        "name": "unknown",
         "pk": 999,
     }
     return {

@@ -8,7 +8,7 @@ names, in the same order: the provider's prompt cache holds.
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
@@ -61,7 +61,7 @@ class _Sorting:
         self.notes.append(f"{shown or 'A tool without a name'}: {reason}")
 
 
-def make_offers(config: ServerConfig, listed: Iterable[Mapping[str, Any]]) -> Offers:
+def make_offers(config: ServerConfig, listed: Sequence[Mapping[str, Any]]) -> Offers:
     """The tools of a list that can be offered, by name. It may take some milliseconds."""
     sorting = _Sorting()
     for tool in listed:
@@ -73,7 +73,8 @@ def make_offers(config: ServerConfig, listed: Iterable[Mapping[str, Any]]) -> Of
     ]
     if len(offers) > MOST_TOOLS:
         sorting.notes.append(f"{len(offers) - MOST_TOOLS} more: there are too many tools.")
-    if missing := sorted((config.tools or frozenset()) - sorting.wanted.keys()):
+    known = {str(tool.get("name")) for tool in listed}
+    if missing := sorted((config.tools or frozenset()) - known):
         sorting.notes.append(f"Wanted, but not there: {one_line(', '.join(missing), limit=200)}")
     notes = sorting.notes[:MOST_NOTES]
     return Offers(offers=tuple(offers[:MOST_TOOLS]), left_out=tuple(notes))

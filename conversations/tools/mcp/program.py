@@ -188,6 +188,7 @@ def _spawn(
         "processes": limits.processes,
         "bytes": limits.memory_bytes,
         "skipped": 0,
+        "group": "",
         "environment": None,  # its own: arguments can be seen by every user of the machine
         "limits": {"RLIMIT_CORE": 0},
     }

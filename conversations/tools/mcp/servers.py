@@ -32,7 +32,7 @@ UNUSED = "It is started when it is needed."
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerState:
     """A server as people see it in a workspace. ``left_out`` says what of its list is
-    not on offer."""
+    not on offer; ``is_off``: the configuration turns it off there."""
 
     name: str
     transport: str
@@ -42,6 +42,7 @@ class ServerState:
     tools: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     since: datetime | None = None
+    is_off: bool = False
 
     @property
     def is_failed(self) -> bool:
@@ -136,17 +137,20 @@ class ToolServers:
                 transport=server.transport,
                 state=OFF,
                 reason="It is turned off for this workspace.",
+                is_off=True,
             )
             for server in off
         ]
 
-    def connect_again(self, workspace: str, root: Path, name: str) -> bool:
-        """Whether there is such a server."""
+    async def connect_again(self, workspace: str, root: Path, name: str) -> ServerState | None:
+        """Connect to a server at once, and anew; how it is after a moment. None if it is
+        off in this workspace, or not there."""
         for connection in self._connections_of(workspace, root):
             if connection.config.name == name and not self._is_stopped:
                 connection.connect_again()
-                return True
-        return False
+                await connection.settle()
+                return self._describe(connection.config, workspace)
+        return None
 
     def count_states(self) -> dict[str, int]:
         """How many connections are in which state."""

@@ -1,0 +1,57 @@
+"""Connects to the configured tool servers and says what they offer."""
+
+import asyncio
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+
+from conversations.archive.workspaces import list_places
+from conversations.tools.mcp.connection import Timing
+from conversations.tools.mcp.servers import ServerState, ToolServers
+
+SECONDS = 30.0
+
+
+class Command(BaseCommand):
+    help = "Connect to the configured tool servers and list their tools."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--workspace", metavar="SLUG", help="Only those of this workspace.")
+
+    def handle(self, *, workspace: str | None, **_: Any) -> None:
+        config = settings.LOOM.mcp
+        if config.warning:
+            self.stderr.write(config.warning)
+        if config.is_empty:
+            self.stdout.write(f"No tool servers: {settings.LOOM.mcp_config}")
+            return
+        places = [place for place in list_places() if workspace in (None, place.workspace)]
+        if not places:
+            raise CommandError("There is no such workspace.", returncode=2)
+        servers = ToolServers(config, Timing(wait=SECONDS, connect=SECONDS))
+        states = asyncio.run(_connect(servers, {p.workspace: p.root for p in places}))
+        for slug, found in states.items():
+            self.stdout.write(f"{slug}:")
+            for state in found:
+                self.stdout.write(_describe(state))
+        if any(state.is_failed for found in states.values() for state in found):
+            raise CommandError("Not every server answers.", returncode=1)
+
+
+async def _connect(servers: ToolServers, places: dict[str, Path]) -> dict[str, list[ServerState]]:
+    """All at once, each until it is ready or has failed."""
+    try:
+        await asyncio.gather(*(servers.prepare(slug, root) for slug, root in places.items()))
+        return {slug: servers.describe(slug) for slug in places}
+    finally:
+        await servers.stop()
+
+
+def _describe(state: ServerState) -> str:
+    lines = [f"  {state.name} ({state.transport}): {state.state}. {state.reason}".rstrip(". ")]
+    lines += [f"    {tool}" for tool in state.tools]
+    lines += [f"    left out: {note}" for note in state.left_out]
+    return "\n".join(lines)

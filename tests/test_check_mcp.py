@@ -1,0 +1,60 @@
+"""The command that tries the configured tool servers."""
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.management import CommandError, call_command
+
+from conversations.archive.workspaces import create_workspace
+from conversations.tools.mcp.config import McpConfig
+from tests.mcp_servers.running import config, plain
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def garden(tmp_path: Path, user: User) -> str:
+    return create_workspace(root=tmp_path, name="Plot", owner=user).slug
+
+
+def check(monkeypatch: pytest.MonkeyPatch, settings: Any, made: McpConfig, *args: str) -> str:
+    monkeypatch.setattr(settings.LOOM, "mcp", made)
+    out = io.StringIO()
+    try:
+        call_command("check_mcp", *args, stdout=out)
+    finally:
+        said = out.getvalue()
+        print(said)
+    return said
+
+
+def test_it_says_what_each_server_offers(
+    monkeypatch: pytest.MonkeyPatch, settings: Any, garden: str
+) -> None:
+    said = check(monkeypatch, settings, config(plain=plain("odd", tools=["echo", "large"])))
+    assert said.splitlines() == [
+        "plot:",
+        "  plain (stdio): ready",
+        "    echo",
+        "    left out: large: its schema is too long (30,037 characters).",
+        "    left out: echo: there are two of this name.",
+    ]
+
+
+def test_it_fails_when_one_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch, settings: Any, garden: str, capsys: Any
+) -> None:
+    with pytest.raises(CommandError, match="Not every server answers"):
+        check(monkeypatch, settings, config(bad=plain("missing_library")), "--workspace", garden)
+    assert "bad (stdio): failed. It ended with code 1. It said: Imp" in capsys.readouterr().out
+
+
+def test_without_servers_it_names_the_file(
+    monkeypatch: pytest.MonkeyPatch, settings: Any, garden: str
+) -> None:
+    assert "mcp.json" in check(monkeypatch, settings, McpConfig())
+    with pytest.raises(CommandError, match="no such workspace"):
+        check(monkeypatch, settings, config(plain=plain()), "--workspace", "nowhere")

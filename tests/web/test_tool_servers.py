@@ -1,0 +1,84 @@
+"""Tool servers on the pages: how they are, and connecting one again."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import AsyncClient
+
+from conversations.archive.sessions import create_session
+from conversations.archive.workspaces import create_workspace
+from conversations.runtime.current import current_runtime
+from conversations.tools.mcp.config import parse_config
+from tests.mcp_servers.running import plain, until
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.usefixtures("runtime_ends"),
+]
+
+
+@pytest.fixture
+def plot(monkeypatch: pytest.MonkeyPatch, settings: Any, tmp_path: Path) -> tuple[User, Any]:
+    """A session in a workspace whose servers are one that answers, one that does not, and
+    one that is off."""
+    made = parse_config(
+        {
+            "servers": {
+                "good": plain("odd"),
+                "bad": plain("missing_library"),
+                "away": plain(),
+            },
+            "workspaces": {"plot": {"off": ["away"]}},
+        },
+        environment={},
+    )
+    monkeypatch.setattr(settings.LOOM, "mcp", made)
+    user = User.objects.create_user("ann")
+    workspace = create_workspace(root=tmp_path, name="Plot", owner=user)
+    return user, create_session(workspace, owner=user)
+
+
+async def browser_of(user: User) -> AsyncClient:
+    client = AsyncClient()
+    await client.aforce_login(user, backend="django.contrib.auth.backends.ModelBackend")
+    return client
+
+
+async def read(client: AsyncClient, address: str) -> str:
+    return (await client.get(address)).content.decode()
+
+
+async def test_the_settings_say_how_each_is_and_connect_one_again(
+    plot: tuple[User, Any], tmp_path: Path
+) -> None:
+    user, session = plot
+    client = await browser_of(user)
+    before = await read(client, "/w/plot/settings/")
+    assert "stdio, off. It is started when it is needed." in before
+    assert "It is turned off for this workspace." in before
+    assert "is not answering" not in await read(client, f"/s/{session.uuid}/")
+    runtime = await current_runtime()
+    await runtime.tool_servers.prepare("plot", tmp_path)
+    states = {state.name: state for state in runtime.tool_servers.describe("plot")}
+    await until(
+        lambda: {"ready": 1, "failed": 1}.items() <= runtime.tool_servers.count_states().items()
+    )
+    html = await read(client, "/w/plot/settings/")
+    assert "plain 1, " in html
+    assert "It said: ImportError: no library of that name" in html
+    assert "bad_key: the model cannot use the argument &#x27;a b&#x27;." in html
+    chat = await read(client, f"/s/{session.uuid}/")
+    assert "Tool server bad is not answering." in chat
+    assert "Tool server good" not in chat
+    since = states["good"].since
+    response = await client.post("/w/plot/tool-servers/good/connect/", follow=True)
+    assert "good: ready." in response.content.decode()
+    [again] = [s for s in runtime.tool_servers.describe("plot") if s.name == "good"]
+    assert again.since is not None
+    assert since is not None
+    assert again.since > since
+    metrics = await read(client, "/metrics")
+    assert "loom_tool_servers_ready 1.0" in metrics or "loom_tool_servers_ready 1" in metrics
+    assert "loom_tool_servers_failed 1" in metrics
