@@ -1,5 +1,6 @@
 """What a sandbox shows, wherever workspace, data folder and further paths lie."""
 
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -93,3 +94,15 @@ async def test_a_folder_with_an_odd_name(tmp_path: Path, sh: Callable[..., Any])
     odd.mkdir()
     await run_in(odd, "touch made")
     assert (odd / "made").exists()
+
+
+CONNECT = "import socket; socket.create_connection(('127.0.0.1', {})); print('connected')"
+
+
+async def test_the_network_is_there_where_it_is_allowed(root: Path) -> None:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        command = ["python3", "-c", CONNECT.format(server.getsockname()[1])]
+        assert (await run_command(command, root=root, allows_network=True)).output == "connected\n"
+        assert (await run_command(command, root=root)).exit_code == 1

@@ -1,6 +1,7 @@
 """What is said, and done, where a sandbox can or cannot be made."""
 
 from collections.abc import Iterator
+from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -9,6 +10,7 @@ from django.conf import settings
 
 from conversations import sandbox
 from conversations.domain.errors import Rejected
+from conversations.management.commands.serve import Command
 from conversations.sandbox import run_command, support
 from conversations.sandbox.running import default_limits
 
@@ -43,6 +45,13 @@ async def test_without_a_sandbox_commands_are_off(root: Path) -> None:
     )
     with pytest.raises(Rejected, match="Shell: off"):
         await run_command(["true"], root=root)
+
+
+@pytest.mark.usefixtures("no_bubblewrap")
+def test_whoever_starts_the_server_is_told() -> None:
+    terminal = StringIO()
+    Command(stdout=terminal)._greet("http://127.0.0.1:8000", "token")
+    assert "Shell: off; bubblewrap does not work on this server" in terminal.getvalue()
 
 
 @pytest.mark.usefixtures("no_bubblewrap")
