@@ -53,7 +53,7 @@ def main() -> int:
     supervisor = Supervisor(child, options)
     supervisor.watch()
     supervisor.end_all()
-    if options["group"]:
+    if options.get("group"):
         with contextlib.suppress(OSError):
             os.rmdir(options["group"])
     said = {"exit": supervisor.exit, "reason": supervisor.reason}
@@ -65,7 +65,7 @@ def main() -> int:
 def _become(command: list[str], options: dict[str, Any], libc: ctypes.CDLL) -> NoReturn:
     """The child: with limits, in a session of its own, then the command."""
     try:
-        if options["group"]:
+        if options.get("group"):
             with open(f"{options['group']}/cgroup.procs", "w") as procs:
                 procs.write("0")
         os.setsid()

@@ -28,7 +28,7 @@ async def test_each_model_call_says_how_full_the_window_is(
     )
     await ask(runtime, garden, "What is here?")
     frames = page.of_type("window")
-    assert len(frames) == 2
+    assert len({frame["key"] for frame in frames}) == 2  # the watcher may repeat the last
     session = await fresh(garden)
     assert frames[-1]["tokens"] == session.context_tokens > frames[0]["tokens"] > 0
     assert frames[-1]["limit"] == session.context_limit
