@@ -98,7 +98,7 @@ export function show(frame) {
   const row = find(`:scope > [data-step="1"][data-call="${CSS.escape(frame.call)}"]:not(.settled)`, list);
   if (!(frame.state in WORDS)) return true;
   if (!row) {
-    early.set(frame.call, frame);
+    if (!find(`:scope > [data-step="4"][data-call="${CSS.escape(frame.call)}"]`, list)) early.set(frame.call, frame);
     return true;
   }
   setState(row, frame.state);
