@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from conversations.domain.attachments import is_reference
 from conversations.domain.text import one_line
 from conversations.domain.turns import (
     ASSISTANT,
@@ -15,6 +14,7 @@ from conversations.domain.turns import (
     USER,
     MalformedTurn,
     StoredTurn,
+    attached_names,
     read_blocks,
     read_metadata,
     read_tool_calls,
@@ -70,7 +70,7 @@ def _turn(turn: StoredTurn, *, is_replaced: bool) -> str:
 
 
 def _body(turn: StoredTurn) -> Iterator[str]:
-    for name in _attached(turn):
+    for name in attached_names(turn):
         yield f"Attached: {_plain(name)}"
     if turn.role == TOOL:
         if read_metadata(turn).get("ok") is False:
@@ -86,15 +86,6 @@ def _body(turn: StoredTurn) -> Iterator[str]:
     for call in _calls(turn):
         yield f"Tool call `{_code_span(str(call.get('name') or 'tool'))}`:"
         yield fenced(_pretty(call.get("input")), language="json")
-
-
-def _attached(turn: StoredTurn) -> list[str]:
-    """Names of what a person attached or a tool gave."""
-    try:
-        blocks = read_blocks(turn) or []
-    except MalformedTurn:
-        return []
-    return [str(block.get("title") or "file") for block in blocks if is_reference(block)]
 
 
 def _thinking(turn: StoredTurn) -> str:

@@ -4,7 +4,7 @@ Every function reads a bounded number of rows, however long the session is.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -18,6 +18,7 @@ from conversations.domain.turns import (
     USER,
     MalformedTurn,
     StoredTurn,
+    attached_names,
     read_tool_calls,
     read_tool_outcome,
 )
@@ -55,8 +56,8 @@ class PastCall:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastTurn:
     """A turn as recall shows it. ``text`` is a part of it, ``length`` characters the
-    whole. ``ok``: the outcome of a result, where known. ``is_replaced``: no longer on
-    the active path."""
+    whole; ``attached`` names files. ``ok``: the outcome of a result, where known.
+    ``is_replaced``: no longer on the active path."""
 
     number: int
     role: str
@@ -69,6 +70,7 @@ class PastTurn:
     ok: bool | None
     is_complete: bool
     is_replaced: bool
+    attached: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,6 +255,7 @@ def _past_turn(row: dict[str, Any], replaced: list[tuple[int, int]]) -> PastTurn
         calls=_calls_of(turn),
         ok=read_tool_outcome(turn)[0] if turn.role == TOOL else None,
         is_complete=turn.complete,
+        attached=attached_names(turn),
         is_replaced=any(low <= turn.number <= high for low, high in replaced),
     )
 

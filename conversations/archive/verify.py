@@ -4,6 +4,7 @@ constant memory."""
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC
+from hashlib import sha256
 from typing import Any
 from uuid import UUID
 
@@ -11,8 +12,10 @@ from django.db import DatabaseError, connection
 from django.db.models import Q, QuerySet
 
 from conversations.domain.digest import first_digest
+from conversations.domain.errors import NotFound
 from conversations.domain.turns import NewTurn
 from conversations.models import (
+    Attachment,
     ChatEvent,
     Compaction,
     JournalGap,
@@ -23,6 +26,7 @@ from conversations.models import (
 )
 
 from .append import event_digest, turn_digest
+from .blobs import read_blob
 from .skills import digest_of
 from .turns import COLUMNS
 from .walking import walk_rows
@@ -59,7 +63,8 @@ def verify_session(session: Session) -> Verified:
     turns, turn_problem = _walked(_walk_turns, session, "turn")
     events, event_problem = _walked(_walk_events, session, "event")
     problem = turn_problem or event_problem
-    for check in (_check_rewinds, _check_gaps, _check_skills, _check_compactions):
+    checks = (_check_rewinds, _check_gaps, _check_skills, _check_compactions, _check_attachments)
+    for check in checks:
         problem = problem or check(session)
     return Verified(session=session.uuid, turns=turns, events=events, problem=problem)
 
@@ -125,6 +130,20 @@ def _check_compactions(session: Session) -> str:
     last = rows.values_list("to_turn", flat=True).first() or 0
     if last >= _counters(session)["next_turn"]:
         return f"a summary stands for turn {last}, which is missing"
+    return ""
+
+
+def _check_attachments(session: Session) -> str:
+    """The contents of what was sent are there, and are what they were."""
+    sent = Attachment.objects.filter(session=session.pk, turn_number__isnull=False)
+    for row in walk_rows(sent, "pk", "name", "digest", "sent", key="pk"):
+        for digest in {row["digest"], row["sent"] or row["digest"]}:
+            try:
+                data = read_blob(digest)
+            except NotFound:
+                return f"the content of the attachment {row['name']} is missing"
+            if sha256(data).hexdigest() != digest:
+                return f"the content of the attachment {row['name']} is damaged"
     return ""
 
 

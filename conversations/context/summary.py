@@ -23,6 +23,7 @@ from conversations.domain.turns import (
     USER,
     MalformedTurn,
     StoredTurn,
+    attached_names,
     read_tool_calls,
 )
 
@@ -146,6 +147,8 @@ def plan_summary(
 
 def cost_of(turn: StoredTurn) -> int:
     """Estimated tokens of a turn in the window."""
+    if turn.role == USER and turn.blocks is not None:
+        return max(turn.token_count, estimate_tokens(turn.content)) + 8  # with attachments
     return estimate_tokens(turn.content) + estimate_tokens(turn.tool_calls or "") + 8
 
 
@@ -161,6 +164,7 @@ def _write(turn: StoredTurn, caps: Caps) -> str:
     who = {USER: "person", ASSISTANT: "assistant"}.get(turn.role, turn.role)
     text = shorten_text(turn.content.strip(), cap=caps.message, turn=turn.number)
     lines = [f"[turn {turn.number}, {who}{'' if turn.complete else ', cut off'}]"]
+    lines += [f"(attached: {name})" for name in attached_names(turn)]
     return "\n".join([*lines, *([text] if text else []), *_calls(turn, caps)])
 
 

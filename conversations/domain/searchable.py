@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from .attachments import is_reference
-from .turns import TOOL, USER, MalformedTurn, StoredTurn, read_blocks, read_tool_calls
+from .turns import TOOL, USER, MalformedTurn, StoredTurn, attached_names, read_tool_calls
 from .words import read_tokens
 
 RECALL_TOOL = "conversation_recall"
@@ -73,7 +72,7 @@ def read_searchable(turn: StoredTurn, *, call_name: str | None = None) -> Search
     calls = [call for call in _calls_of(turn) if call.get("name") != RECALL_TOOL]
     return Searchable(
         role=turn.role,
-        said="\n".join([*_attached_names(turn), turn.content]),
+        said="\n".join([*(attached_names(turn) if turn.role == USER else ()), turn.content]),
         tools="\n".join(_call_text(call) for call in calls),
         names=tuple(str(call.get("name") or "tool") for call in calls),
     )
@@ -94,17 +93,6 @@ def _calls_of(turn: StoredTurn) -> list[dict[str, Any]]:
         return read_tool_calls(turn)
     except MalformedTurn:
         return []
-
-
-def _attached_names(turn: StoredTurn) -> list[str]:
-    """The names of what a person attached."""
-    if turn.role != USER or turn.blocks is None:
-        return []
-    try:
-        blocks = read_blocks(turn) or []
-    except MalformedTurn:
-        return []
-    return [str(block.get("title", "")) for block in blocks if is_reference(block)]
 
 
 def _call_text(call: dict[str, Any]) -> str:

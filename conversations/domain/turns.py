@@ -89,6 +89,17 @@ def read_tool_calls(turn: AnyTurn) -> list[dict[str, Any]]:
     return [_normal_call(call) for call in _read_list(turn.tool_calls, "tool_calls") or []]
 
 
+def attached_names(turn: AnyTurn) -> list[str]:
+    """The names of what a person attached or a tool gave; none for a damaged turn."""
+    if turn.role not in (USER, TOOL) or turn.blocks is None:
+        return []
+    try:
+        blocks = read_blocks(turn) or []
+    except MalformedTurn:
+        return []
+    return [str(block.get("title") or "file") for block in blocks if is_reference(block)]
+
+
 def synthesise_rows(turn: StoredTurn) -> list[Payload]:
     """The rows of a turn that has no events. The same turn always gives the same
     rows. Raises MalformedTurn, from which a fallback row is made."""

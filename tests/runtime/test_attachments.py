@@ -11,16 +11,20 @@ from django.core.management import call_command
 
 from conversations.archive.append import append
 from conversations.archive.attachments import attachment_block, keep_attachment, upload_attachment
-from conversations.archive.blobs import blob_path, read_blob
+from conversations.archive.blobs import blob_path, put_blob, read_blob
+from conversations.archive.recall import read_past_turns
 from conversations.archive.search.find import search_session
+from conversations.archive.turns import read_turns
 from conversations.archive.verify import verify_session
 from conversations.context.rebuild import rebuild_request
+from conversations.context.summary import Caps, make_part
 from conversations.domain.errors import Rejected
 from conversations.domain.jsontext import dump_json, load_json
 from conversations.domain.stream import ModelInfo
 from conversations.domain.turns import NewTurn
 from conversations.models import Attachment, ChatEvent, ModelCall, Run, Session, Turn
 from conversations.runtime.engine import Runtime
+from conversations.tools.recall.quotation import say_turn
 from tests.archive import files
 from tests.wire.scenario import Scenario
 from tests.wire.server import WireThread
@@ -126,8 +130,14 @@ async def test_the_request_can_be_made_again_when_a_content_is_gone(
     ]
     for call in [call async for call in ModelCall.objects.order_by("pk")]:
         assert (await sync_to_async(rebuild_request)(call.pk)).matches
+    assert (await sync_to_async(verify_session)(await fresh(garden))).problem == (
+        "the content of the attachment a.png is missing"
+    )
+    await sync_to_async(put_blob)(files.image_bytes())
     await sync_to_async(call_command)("verify_archive", windows=True)
-    assert (await sync_to_async(verify_session)(await fresh(garden))).problem == ""
+    blob_path(one.digest).write_bytes(b"other")
+    assert "is damaged" in (await sync_to_async(verify_session)(await fresh(garden))).problem
+    blob_path(one.digest).unlink()
 
 
 async def test_a_message_of_attachments_only(
@@ -312,5 +322,10 @@ async def test_the_demo_model_takes_attachments_too(
 async def test_names_of_attachments_are_found(runtime: Runtime, garden: Session) -> None:
     one = await attach(garden, files.pdf_bytes(), "Invoice Kowalski.pdf")
     await send(runtime, garden, "please check", one)
+    [turn] = await sync_to_async(read_past_turns)(garden.pk, [1])
+    [said] = say_turn(turn)
+    assert "attached: Invoice Kowalski.pdf" in said.head
+    [stored] = await sync_to_async(read_turns)(garden.pk, limit=1)
+    assert "(attached: Invoice Kowalski.pdf)\nplease check" in make_part(stored, Caps()).text
     found = await sync_to_async(search_session)(garden.pk, "kowalski")
     assert [hit.turn for hit in found.hits] == [1]

@@ -163,6 +163,8 @@ def _head_of(turn: PastTurn, call: PastCall | None, *, is_hit: bool) -> str:
         facts.append("ok" if turn.ok else "failed")
     if turn.role == ASSISTANT and not turn.is_complete:
         facts.append("cut off")
+    if turn.attached:
+        facts.append(clean(one_line(f"attached: {', '.join(turn.attached)}", limit=200)))
     if is_hit:
         facts.append("match")
     who = turn.role
