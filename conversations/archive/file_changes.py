@@ -24,7 +24,7 @@ from conversations.domain.tool_calls import OPEN_STATES
 from conversations.models import FileChange, Revert, Run, Session, ToolCall
 
 ROWS = 400
-"""Rows that one statement writes."""
+"""Rows that one statement, and better one transaction, writes: others want to write too."""
 
 
 def record_changes(
@@ -69,10 +69,18 @@ class Outcome:
     after: FileState | None
 
 
-def settle_changes(*, done: Iterable[Outcome], dropped: Sequence[int] = ()) -> None:
-    """Say that these have happened, and that ``dropped`` have not."""
+def settle_changes(
+    *,
+    done: Iterable[Outcome] = (),
+    confirmed: Sequence[int] = (),
+    dropped: Sequence[int] = (),
+) -> None:
+    """Say that these have happened, ``confirmed`` as they were recorded, and that
+    ``dropped`` have not."""
     now = timezone.now()
     with transaction.atomic():
+        if confirmed:
+            FileChange.objects.filter(pk__in=confirmed).update(done_at=now)
         for outcome in done:
             FileChange.objects.filter(pk=outcome.pk).update(
                 done_at=now, **_columns("after", outcome.after)
@@ -112,14 +120,14 @@ class Unsettled:
 def unsettled_calls() -> list[int]:
     """Calls that are over, but whose changes are not settled."""
     over = ToolCall.objects.exclude(state__in=OPEN_STATES)
-    begun = FileChange.objects.filter(done_at=None, call__isnull=False).values("call")
+    begun = FileChange.objects.filter(done_at=None, call__isnull=False, revert=None).values("call")
     found = {*over.exclude(tree="").values_list("pk", flat=True)}
     return sorted(found | {*over.filter(pk__in=begun).values_list("pk", flat=True)})
 
 
 def read_unsettled(call_pk: int) -> Unsettled:
     call = ToolCall.objects.select_related("session__workspace").get(pk=call_pk)
-    rows = list(FileChange.objects.filter(call=call_pk))
+    rows = list(FileChange.objects.filter(call=call_pk, revert=None))
     return Unsettled(
         author=Author(session_pk=call.session_id, run_pk=call.run_id, call_pk=call.pk),
         root=Path(call.session.workspace.root),

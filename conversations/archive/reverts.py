@@ -10,7 +10,7 @@ from django.db.models import Count, Q
 from django.utils import timezone
 
 from conversations.domain.events import REVERTED, Info
-from conversations.domain.file_changes import Author, Change, StoredChange, stored_path
+from conversations.domain.file_changes import Author, StoredChange, stored_path
 from conversations.domain.jsontext import dump_json
 from conversations.domain.session_state.facts import MAX_PUT_BACK
 from conversations.domain.text import estimate_tokens, storable
@@ -18,26 +18,23 @@ from conversations.domain.turns import FILES_BACK, MODEL_NOTE, SYSTEM, NewTurn
 from conversations.models import FileChange, Revert, Session
 
 from .append import Appended, NewEvent, append
-from .file_changes import Outcome, Scope, record_changes, settle_changes
+from .file_changes import Scope
 from .locks import lock_session
 from .messages import refuse_archived, refuse_busy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Begun:
-    """A revert that is on record. ``changes`` are the keys of the records, in order."""
+    """A revert that is on record, and the author of what it changes."""
 
     pk: int
     uuid: UUID
     author: Author
-    changes: list[int]
 
 
-def begin_revert(
-    session: Session, *, scope: Scope, actor_pk: int | None, changes: Sequence[Change]
-) -> Begun:
-    """Put on record what is about to be put back. Raises Conflict while an answer is
-    being written, and for an archived session."""
+def begin_revert(session: Session, *, scope: Scope, actor_pk: int | None) -> Begun:
+    """Put on record that files are about to be put back. Raises Conflict while an answer
+    is being written, and for an archived session."""
     with transaction.atomic():
         refuse_archived(lock_session(session.pk))
         refuse_busy(session.pk)
@@ -52,57 +49,42 @@ def begin_revert(
             call_pk=call.pk if call else None,
             revert_pk=revert.pk,
         )
-        keys = record_changes(author=author, changes=changes)
-    return Begun(pk=revert.pk, uuid=revert.uuid, author=author, changes=keys)
+    return Begun(pk=revert.pk, uuid=revert.uuid, author=author)
 
 
 def finish_revert(
-    session: Session,
-    begun: Begun,
-    *,
-    done: Sequence[Outcome],
-    dropped: Sequence[int],
-    undone: Sequence[StoredChange],
-    back: Sequence[str],
-    text: str,
-    told: str,
-    left: int,
+    session: Session, begun: Begun, *, back: Sequence[str], text: str, told: str, left: int
 ) -> Appended:
-    """Say what was put back: ``undone`` are the changes that are no more, ``back`` the
-    files that are as they were. ``text`` is the row's, ``told`` what the model reads
-    with the next message."""
-    with transaction.atomic():
-        settle_changes(done=done, dropped=dropped)
-        _mark_undone(begun, undone)
-        data = {"revert": str(begun.uuid), "files": len(done), "left": left}
-        note = {MODEL_NOTE: True, "user_facing": True, FILES_BACK: _names(back)} | data
-        return append(
-            session.pk,
-            session_uuid=session.uuid,
-            turns=[
-                NewTurn(
-                    role=SYSTEM,
-                    content=storable(told),
-                    token_count=estimate_tokens(told),
-                    metadata=dump_json(note),
-                )
-            ],
-            events=[NewEvent(payload=Info(text=storable(text), code=REVERTED, data=data), new=0)],
-        )
+    """Say what was put back: ``back`` are the files that are as they were, and ``left``
+    is the number of those that are not. ``text`` is the row's, ``told`` what the model
+    reads with the next message."""
+    data = {"revert": str(begun.uuid), "files": len(back), "left": left}
+    note = {MODEL_NOTE: True, "user_facing": True, FILES_BACK: _names(back)} | data
+    turn = NewTurn(
+        role=SYSTEM,
+        content=storable(told),
+        token_count=estimate_tokens(told),
+        metadata=dump_json(note),
+    )
+    event = NewEvent(payload=Info(text=storable(text), code=REVERTED, data=data), new=0)
+    return append(session.pk, session_uuid=session.uuid, turns=[turn], events=[event])
 
 
 def _names(paths: Sequence[str]) -> list[str]:
     return [stored_path(path) for path in paths[:MAX_PUT_BACK]]
 
 
-def _mark_undone(begun: Begun, undone: Sequence[StoredChange]) -> None:
+def mark_undone(begun: Begun, *, changes: Sequence[StoredChange]) -> None:
     """Changes of calls are undone by this revert; those of an earlier revert too, and
     then what that one had undone stands again."""
-    keys = [change.pk for change in undone]
-    rows = FileChange.objects.filter(pk__in=keys)
-    for path, earlier in rows.exclude(revert=None).values_list("path", "revert"):
-        FileChange.objects.filter(path=path, reverted_by=earlier).update(reverted_by=None)
-    rows.update(reverted_by=begun.pk)
+    earlier = {change.revert for change in changes if change.revert is not None}
+    paths = [stored_path(change.path) for change in changes]
+    with transaction.atomic():
+        rows = FileChange.objects.filter(pk__in=[change.pk for change in changes])
+        rows.update(reverted_by=begun.pk)
+        if earlier:
+            undone = FileChange.objects.filter(reverted_by__uuid__in=earlier, path__in=paths)
+            undone.filter(revert=None).update(reverted_by=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

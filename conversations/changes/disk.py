@@ -94,6 +94,13 @@ def read_state(root: Path, path: str, *, limit: int | None, keep: bool) -> FileS
         return None
 
 
+def keep_state(root: Path, path: str, kept: Batch) -> FileState | None:
+    """What is there now, of any size; its content goes to the batch."""
+    with suppress(NoFolder), folder_of(root, path) as (folder, name):
+        return read_entry(folder, name, limit=None, kept=kept)[0]
+    return None
+
+
 def read_entry(
     folder: int, name: str, *, limit: int | None, kept: Batch | None
 ) -> tuple[FileState | None, os.stat_result | None]:

@@ -9,12 +9,13 @@ import errno
 import stat
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import batched
 from pathlib import Path
 
 from conversations.archive.append import Appended
-from conversations.archive.blobs import read_blob
-from conversations.archive.file_changes import Outcome, Scope
-from conversations.archive.reverts import Begun, begin_revert, finish_revert
+from conversations.archive.blobs import Batch, batch, read_blob
+from conversations.archive.file_changes import ROWS, Outcome, Scope, record_changes, settle_changes
+from conversations.archive.reverts import Begun, begin_revert, finish_revert, mark_undone
 from conversations.domain.crossing import Crossing
 from conversations.domain.errors import LoomError, Rejected
 from conversations.domain.file_changes import Change, FileState, digest_of, same_state
@@ -24,6 +25,7 @@ from conversations.models import Session
 from .disk import (
     ROOT,
     change_mode,
+    keep_state,
     make_folder,
     put_file,
     put_link,
@@ -33,6 +35,8 @@ from .disk import (
 )
 from .planning import BACK, CONFLICT, READY, FilePlan, plan_revert
 from .shielding import carry_through
+
+KEPT_TOGETHER = 1000
 
 MOST_TOLD = 20
 """Files that the model is told by name."""
@@ -50,17 +54,28 @@ class Reverted:
 
 @dataclass(slots=True, kw_only=True)
 class _Work:
-    """The files that are to be put back. ``failed``: those that were not, and why."""
+    """The files that are to be put back. ``changes`` are what is on record of it, with
+    the keys ``keys``; ``confirmed``, ``dropped`` and ``others`` what became of them: as
+    recorded, nothing, something else. ``failed``: the files that are not back, and why."""
 
     root: Path
     plans: list[FilePlan]
     changes: list[Change] = field(default_factory=list)
+    keys: list[int] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
+    confirmed: list[int] = field(default_factory=list)
+    dropped: list[int] = field(default_factory=list)
+    others: list[Outcome] = field(default_factory=list)
 
     def keep(self) -> None:
         """Keep what is there now. What changed since the plan was made is left alone."""
-        for plan in self.plans:
-            now = read_state(self.root, plan.path, limit=None, keep=True)
+        for chunk in batched(self.plans, KEPT_TOGETHER, strict=False):
+            with batch() as kept:
+                self._keep(chunk, kept)
+
+    def _keep(self, plans: Sequence[FilePlan], kept: Batch) -> None:
+        for plan in plans:
+            now = keep_state(self.root, plan.path, kept)
             is_unread = plan.current is not None and not plan.current.is_read
             if not is_unread and not same_state(now, plan.current):
                 raise Rejected(
@@ -129,17 +144,22 @@ class _Work:
         if not _is_folder(now) and not same_state(now, change.before):
             raise Rejected("It was changed this moment.", code="file_changed")
 
-    def judge(self, begun: Begun) -> tuple[list[Outcome], list[int]]:
-        """Which of the records have come true, and which have not."""
-        done, dropped = [], []
-        for pk, change in zip(begun.changes, self.changes, strict=True):
-            now = read_state(self.root, change.path, limit=None, keep=False)
-            if same_state(now, change.before):
-                dropped.append(pk)
+    def judge(self) -> None:
+        """Find out which of the records have come true."""
+        for pk, change in zip(self.keys, self.changes, strict=True):
+            try:
+                now = read_state(self.root, change.path, limit=None, keep=False)
+            except OSError as error:
+                self.failed.setdefault(change.path, f"It cannot be read: {error.strerror}.")
+                continue
+            if same_state(now, change.after):
+                self.confirmed.append(pk)
+            elif same_state(now, change.before):
+                self.dropped.append(pk)
                 self.failed.setdefault(change.path, "It could not be put back.")
             else:
-                done.append(Outcome(pk=pk, after=now))
-        return done, dropped
+                self.others.append(Outcome(pk=pk, after=now))
+                self.failed.setdefault(change.path, "It is not as it was.")
 
 
 def _depth(change: Change) -> tuple[int, str]:
@@ -196,29 +216,53 @@ async def _carry_out(
     actor_pk: int | None,
     write: Crossing,
 ) -> Reverted:
-    begun = await write(begin_revert, session, scope=scope, actor_pk=actor_pk, changes=work.changes)
+    begun = await write(begin_revert, session, scope=scope, actor_pk=actor_pk)
+    for chunk in batched(work.changes, ROWS, strict=False):
+        work.keys += await write(record_changes, author=begun.author, changes=chunk)
     try:
         await asyncio.to_thread(work.touch)
     finally:
-        done, dropped = await asyncio.to_thread(work.judge, begun)
-        already = [plan for plan in plans if plan.state == BACK]
-        left = {p.path: p.reason for p in plans if p not in work.plans and p not in already}
-        left |= work.failed
-        undone = [p for p in (*already, *work.plans) if p.path not in work.failed]
-        back = [plan.path for plan in work.plans if plan.path not in work.failed]
-        appended = await write(
-            finish_revert,
-            session,
-            begun,
-            done=done,
-            dropped=dropped,
-            undone=[change for plan in undone for change in plan.changes],
-            back=back,
-            text=describe(scope, back, left),
-            told=_tell_model(scope, back, left),
-            left=len(left),
-        )
+        await asyncio.to_thread(work.judge)
+        appended = await _settle(session, begun, work, plans, scope, write)
+    back, left = _sum_up(work, plans)
     return Reverted(back=back, left=left, appended=appended)
+
+
+async def _settle(
+    session: Session,
+    begun: Begun,
+    work: _Work,
+    plans: Sequence[FilePlan],
+    scope: Scope,
+    write: Crossing,
+) -> Appended:
+    """Record what has become of the files, a part at a time, and say so."""
+    for confirmed in batched(work.confirmed, ROWS, strict=False):
+        await write(settle_changes, confirmed=confirmed)
+    await write(settle_changes, done=work.others, dropped=work.dropped)
+    undone = [p for p in plans if p.state == BACK]
+    undone += [p for p in work.plans if p.path not in work.failed]
+    changes = [change for plan in undone for change in plan.changes]
+    for chunk in batched(changes, ROWS, strict=False):
+        await write(mark_undone, begun, changes=chunk)
+    back, left = _sum_up(work, plans)
+    return await write(
+        finish_revert,
+        session,
+        begun,
+        back=back,
+        text=describe(scope, back, left),
+        told=_tell_model(scope, back, left),
+        left=len(left),
+    )
+
+
+def _sum_up(work: _Work, plans: Sequence[FilePlan]) -> tuple[list[str], dict[str, str]]:
+    """The files that are back, and those that are not, each with the reason."""
+    chosen = {plan.path for plan in work.plans}
+    left = {p.path: p.reason for p in plans if p.path not in chosen and p.state != BACK}
+    back = [plan.path for plan in work.plans if plan.path not in work.failed]
+    return back, left | work.failed
 
 
 def describe(scope: Scope, back: Sequence[str], left: Mapping[str, str]) -> str:

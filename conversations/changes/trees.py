@@ -14,10 +14,12 @@ import logging
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import batched
 from pathlib import Path
 
 from conversations.archive.blobs import has_blob, put_blob, read_blob, remove_blob
 from conversations.archive.file_changes import (
+    ROWS,
     Outcome,
     Unsettled,
     note_tree,
@@ -38,9 +40,6 @@ from .shielding import carry_through
 __all__ = ["Author", "Watch", "compare", "settle_all", "settle_interrupted", "watched"]
 
 logger = logging.getLogger(__name__)
-
-CHUNK = 400
-"""Changes that are recorded in one transaction: others want to write too."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -77,8 +76,7 @@ async def _conclude(
 
 
 async def _record(author: Author, changes: Sequence[Change], write: Crossing) -> None:
-    for start in range(0, len(changes), CHUNK):
-        chunk = changes[start : start + CHUNK]
+    for chunk in batched(changes, ROWS, strict=False):
         await write(record_changes, author=author, changes=chunk, is_done=True)
     if author.call_pk is not None:
         tree = await write(settle_tree, author.call_pk)
