@@ -227,9 +227,16 @@ def paths_of_others(session_pk: int, *, paths: Iterable[str], since: datetime) -
     return {real_path(path): uuid for path, uuid in found.iterator() if path in wanted}
 
 
-def has_changes(session_pk: int, *, call: UUID) -> bool:
-    """Whether a call changed files."""
-    return FileChange.objects.filter(session=session_pk, call__uuid=call, revert=None).exists()
+def has_changes(session_pk: int, *, call: UUID | None = None) -> bool:
+    """Whether a call changed files, or any of the session did."""
+    rows = FileChange.objects.filter(session=session_pk, revert=None)
+    return (rows if call is None else rows.filter(call__uuid=call)).exists()
+
+
+def last_changing_run(session_pk: int) -> UUID | None:
+    """The last run with a change that was not put back."""
+    rows = FileChange.objects.filter(session=session_pk, revert=None, reverted_by=None)
+    return rows.exclude(run=None).order_by("-pk").values_list("run__uuid", flat=True).first()
 
 
 def change_of(row: FileChange) -> Change:

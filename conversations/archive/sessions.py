@@ -3,6 +3,8 @@
 import re
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import reduce
+from operator import or_
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -25,6 +27,9 @@ from .turns import read_recent_turns
 from .workspaces import Place
 
 TITLE_LIMIT = 120
+
+FILTER_WORDS = 8
+"""Words of a filter that count."""
 
 _UUID_START = re.compile(r"[0-9a-fA-F]{4}[0-9a-fA-F-]{0,31}")
 
@@ -195,8 +200,7 @@ def list_sessions(
     """Sessions of a workspace: pinned ones first, then by last activity; paged by
     the cursor of the last item. ``query`` filters by words of title and preview."""
     sessions = Session.objects.filter(workspace=workspace, archived_at__isnull=not archived)
-    for word in storable(query).split()[:8]:
-        sessions = sessions.filter(Q(title__icontains=word) | Q(preview__icontains=word))
+    sessions = filter_by_words(sessions, query, "title", "preview")
     if before:
         return _unpinned_page(sessions, before=before, limit=limit)
     pinned = [_item(row) for row in _listed(sessions.filter(pinned_at__isnull=False))[:limit]]
@@ -207,7 +211,7 @@ def list_sessions(
 def _unpinned_page(sessions: QuerySet[Session], *, before: str, limit: int) -> SessionPage:
     sessions = sessions.filter(pinned_at=None)
     if before:
-        moment, pk = _parse_list_cursor(before)
+        moment, pk = parse_list_cursor(before)
         sessions = sessions.filter(
             Q(last_active_at__lt=moment) | Q(last_active_at=moment, pk__lt=pk)
         )
@@ -220,7 +224,16 @@ def _unpinned_page(sessions: QuerySet[Session], *, before: str, limit: int) -> S
     )
 
 
-def _parse_list_cursor(text: str) -> tuple[datetime, int]:
+def filter_by_words(sessions: QuerySet[Session], query: str, *columns: str) -> QuerySet[Session]:
+    """Those that have each word of the query in one of the columns."""
+    for word in storable(query).split()[:FILTER_WORDS]:
+        has_word = (Q((f"{column}__icontains", word)) for column in columns)
+        sessions = sessions.filter(reduce(or_, has_word))
+    return sessions
+
+
+def parse_list_cursor(text: str) -> tuple[datetime, int]:
+    """When the last session of a page was active, and its key. Raises Rejected."""
     moment, _, pk = text.partition("~")
     try:
         parsed = datetime.fromisoformat(moment)

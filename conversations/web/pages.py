@@ -11,6 +11,7 @@ from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.utils.cache import patch_vary_headers
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
@@ -43,6 +44,8 @@ from .access import (
     post_by_person,
     sign_in_first,
 )
+from .carry_out import FILE, carry_out
+from .commands import NoCommand, Typed, read_command
 from .forms import (
     MemberForm,
     WorkspaceForm,
@@ -298,6 +301,7 @@ def _chat(
     form_error: str = "",
     form_text: str = "",
     form_files: Sequence[Attachment] = (),
+    can_be_sent: bool = False,
     status: int = 200,
 ) -> HttpResponse:
     mark = window_mark_of(found)
@@ -333,6 +337,7 @@ def _chat(
             found.uuid, tokens=mark.tokens, limit=mark.limit, cost_microusd=mark.cost_microusd
         )
         context |= {"form_error": form_error, "form_text": form_text, "form_files": form_files}
+        context["can_be_sent"] = can_be_sent
     return render_page(request, "session.html", "rows", context, status=status)
 
 
@@ -395,7 +400,8 @@ def turn_source(request: HttpRequest, uuid: UUID, number: int) -> HttpResponse:
 
 @require_POST
 async def session_send(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
-    """A message by a plain form, for pages without JavaScript."""
+    """A message or a command by a plain form, for pages without JavaScript; with
+    ``as_message`` it is a message, whatever it begins with."""
     user = await request.auser()
     if not user.is_authenticated:
         return sign_in_first(uuid=uuid)
@@ -408,6 +414,8 @@ async def session_send(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
         attached += await sync_to_async(require_files)(
             found.pk, request.FILES.getlist("files"), user_pk=user.pk
         )
+        if typed := None if "as_message" in request.POST else read_command(storable(text)):
+            return await _commanded(request, found, user, typed)
         message = check_message_text(text.replace("\r\n", "\n"), may_be_empty=bool(attached))
         runtime = await current_runtime()
         await runtime.send(
@@ -419,6 +427,15 @@ async def session_send(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
     except LoomError as error:
         return await sync_to_async(_refused)(request, found, access, text, error, attached)
     return redirect("session", uuid=uuid)
+
+
+async def _commanded(
+    request: HttpRequest, found: Session, user: User, typed: Typed
+) -> HttpResponse:
+    outcome = await carry_out(typed, found, user)
+    if outcome.said and outcome.opens != FILE:  # a file leaves the page as it is
+        messages.success(request, outcome.said)
+    return redirect(outcome.url or reverse("session", args=[found.uuid]))
 
 
 @require_POST
@@ -474,6 +491,7 @@ def _refused(
         form_error=error.message,
         form_text=text,
         form_files=[f for f in files if f.turn_number is None and f.added_by_id == user_pk],
+        can_be_sent=isinstance(error, NoCommand),
         status=error.status,
     )
 

@@ -10,8 +10,12 @@ const DRAFT = `loom:draft:${session}`;
 const PENDING = `loom:pending:${session}`;
 const pending = new Map(recall(PENDING));
 const withFiles = (use) => import("./attach.js").then(use);
+const withCommands = (use) => import("./commands.js").then(use);
 
-const keepText = () => keep(DRAFT, field.value);
+function keepText() {
+  keep(DRAFT, field.value);
+  if (/^\/|@/.test(field.value)) withCommands();
+}
 const keepPending = () => keep(PENDING, pending.size && [...pending]);
 const standIn = (id) => find(`#pending [data-client-id="${id}"]`);
 
@@ -66,6 +70,7 @@ export function startComposer(socket) {
 
   function send() {
     const text = field.value.trimEnd();
+    if (/^\/[a-z]+(\s|$)/i.test(text) && !form.literal) return withCommands(({ run }) => run(text));
     const excess = [...text].length - (form.dataset.max || Infinity); // as the server counts
     if (excess > 0) return refuse(`The message is ${excess} characters too long. At most ${form.dataset.max} fit.`);
     const files = form.takeFiles?.() ?? [];

@@ -1,21 +1,52 @@
 // Keys of the chat, but for Enter and Esc. Single letters work outside of fields only
 // and can be switched off. Loaded with the first key outside of a field.
-import { byId, create, findAll } from "./dom.js";
+import { byId, create, findAll, parseHtml } from "./dom.js";
+import { addStyle } from "./choices.js";
 import { allRows } from "./marks.js";
 import { firstVisible } from "./transcript.js";
 
-const help = byId("help");
-const letters = byId("letters");
-try { letters.checked = localStorage.getItem("loom:letters") !== "off"; } catch { /* off */ }
-letters.addEventListener("change", () => {
-  try { localStorage.setItem("loom:letters", letters.checked ? "on" : "off"); } catch { /* off */ }
-});
+const LETTERS = "loom:letters";
+let help;
 
-const { style } = help.dataset;
-const styled = new Promise((resolve) => {
-  document.head.append(create("link", { rel: "stylesheet", href: style, onload: resolve, onerror: resolve }));
-});
-export const showHelp = () => styled.then(() => help.open || help.showModal());
+/** Whether keys without Ctrl or Alt do something. */
+function hasLetters() {
+  try { return localStorage.getItem(LETTERS) !== "off"; } catch { return true; }
+}
+
+function makeSwitch() {
+  const box = create("input", { type: "checkbox", checked: hasLetters() });
+  box.addEventListener("change", () => {
+    try { localStorage.setItem(LETTERS, box.checked ? "on" : "off"); } catch { /* off */ }
+  });
+  const label = create("label", { className: "check" });
+  label.append(box, "Single-letter keys");
+  return label;
+}
+
+async function loadHelp(link) {
+  const response = await fetch(link.href, { headers: { "HX-Request": "true" }, redirect: "error" });
+  if (!response.ok) throw new Error(`status ${response.status}`);
+  const [lists] = parseHtml(await response.text());
+  await addStyle(lists.dataset.style);
+  const dialog = create("dialog", { className: "help-dialog", ariaLabel: "Commands and keys" });
+  const head = create("form", { method: "dialog" });
+  const close = create("button", { className: "btn small", textContent: "Close" });
+  head.append(create("h2", { textContent: "Commands and keys" }), close);
+  dialog.append(head, lists, makeSwitch());
+  document.body.append(dialog);
+  return dialog;
+}
+
+/** Commands and keys; as a page, where they cannot be loaded. */
+export async function showHelp() {
+  const link = byId("help-open");
+  try {
+    help ??= await loadHelp(link);
+  } catch {
+    return location.assign(link.href);
+  }
+  if (!help.open) help.showModal();
+}
 
 function moveRow(step) {
   const rows = allRows().filter((row) => row.offsetParent);
@@ -36,6 +67,7 @@ const KEYS = {
   j: () => moveRow(1),
   k: () => moveRow(-1),
   f: () => byId("find-open").click(),
+  "/": () => byId("message")?.focus(),
   "?": showHelp,
   "alt ArrowUp": () => moveSession(-1),
   "alt ArrowDown": () => moveSession(1),
@@ -48,7 +80,7 @@ export function press(event) {
   const key = event.key.length > 1 || plain ? event.key : event.key.toLowerCase();
   const name = plain ? key : `${control ? "control " : ""}${event.altKey ? "alt " : ""}${event.shiftKey ? "shift " : ""}${key}`;
   const typing = event.target.matches("input, textarea, select");
-  if (!(name in KEYS) || help.open || (plain && (typing || !letters.checked))) return;
+  if (!(name in KEYS) || document.querySelector("dialog[open]") || (plain && (typing || !hasLetters()))) return;
   event.preventDefault();
   KEYS[name]();
 }

@@ -43,6 +43,7 @@ document.addEventListener("keydown", (event) => {
   const { key, target } = event;
   const menu = key === "Escape" && find(".menu[open]");
   if (key === " " && target.matches("a[role=button]")) target.click();
+  else if (key === "k" && event.ctrlKey !== event.metaKey) import("./palette.js").then(({ open }) => open());
   else if (menu) {
     menu.open = false;
     find("summary", menu).focus();

@@ -78,6 +78,7 @@ TABLE: dict[str, Row] = {
     "workspace_tools": Row(get=REFUSED, post=managers(302), data={"tool_policy": "ask"}),
     "workspace_tool_server_connect": Row(get=REFUSED, post=managers(404)),  # there is none
     "workspace_permission_revoke": Row(get=REFUSED, post=managers(404)),  # there is none
+    "workspace_files": Row(get=readers(200), post=signed_in(405)),
     "session_create": Row(get=REFUSED, post=writers(302)),
     "session": Row(get=readers(200), post=signed_in(405)),
     "turn": Row(get=readers(200), post=signed_in(405)),
@@ -102,6 +103,8 @@ TABLE: dict[str, Row] = {
     "attachment": Row(get=readers(200), post=signed_in(405)),
     "attachment_thumb": Row(get=readers(200), post=signed_in(405)),
     "attachment_remove": Row(get=REFUSED, post=writers(409)),  # it is sent
+    "session_commands": Row(get=readers(200), post=writers(200), data={"text": "/rename Beans"}),
+    "session_export": Row(get=readers(200), post=REFUSED),
     "session_send": Row(get=REFUSED, post=writers(400)),  # nothing to send
     "session_rename": Row(get=REFUSED, post=writers(302), data={"title": "Beans"}),
     "session_pin": Row(get=REFUSED, post=writers(302)),
@@ -109,6 +112,8 @@ TABLE: dict[str, Row] = {
     "session_compact": Row(get=REFUSED, post=writers(302), data={"client_id": "bad"}),
     "session_undo_compaction": Row(get=REFUSED, post=writers(404)),  # there is none
     "session_model": Row(get=REFUSED, post=writers(302), data={"model": "claude-sonnet-5-5"}),
+    "palette": Row(get=signed_in(200), post=signed_in(405)),
+    "help": Row(get=signed_in(200), post=signed_in(405)),
     "search": Row(get=signed_in(200), post=signed_in(405)),
     "sign_in": Row(
         get=for_roles(stranger=200, others=302), post=for_roles(stranger=200, others=302)

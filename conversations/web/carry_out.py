@@ -1,0 +1,157 @@
+"""What each command of the composer does.
+
+The page carries some of them out by itself (:data:`ON_THE_PAGE`); here they have the
+meaning that works without JavaScript: an address, as a rule.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from urllib.parse import urlencode
+from uuid import uuid4
+
+from asgiref.sync import sync_to_async
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.urls import reverse
+
+from conversations.archive import sessions as archive_sessions
+from conversations.archive.file_changes import has_changes, last_changing_run
+from conversations.domain.errors import Rejected
+from conversations.domain.stream import ModelInfo
+from conversations.models import Session
+from conversations.runtime.choices import list_models
+from conversations.runtime.current import current_runtime, started_runtime
+
+from .commands import FORMATS, Typed
+from .hydration import hydrate
+
+ON_THE_PAGE = frozenset({"help", "resume", "history", "clear"})
+"""Commands that scripts carry out without asking the server."""
+
+PAGE, PANEL, FILE = "page", "panel", "file"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What to say, and where to go: to a page, a part of the panel or a file. ``value``
+    is what was chosen."""
+
+    said: str = ""
+    url: str = ""
+    opens: str = PAGE
+    value: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One command, given by a person who has the right to."""
+
+    session: Session
+    user: User
+    argument: str
+
+    def address(self, name: str, **query: str) -> str:
+        url = reverse(name, args=[self.session.uuid])
+        return f"{url}?{urlencode(query)}" if query else url
+
+
+async def carry_out(typed: Typed, session: Session, user: User) -> Outcome:
+    """Do it. The caller has checked the right that the command takes. Raises Rejected."""
+    return await _ACTIONS[typed.command.name](Order(session, user, typed.argument))
+
+
+async def _help(order: Order) -> Outcome:
+    return Outcome(url=reverse("help"))
+
+
+async def _new(order: Order) -> Outcome:
+    session = await sync_to_async(archive_sessions.open_empty_session)(
+        order.session.workspace, owner=order.user
+    )
+    return Outcome(url=reverse("session", args=[session.uuid]))
+
+
+async def _resume(order: Order) -> Outcome:
+    url = reverse("workspace", args=[order.session.workspace.slug])
+    return Outcome(url=f"{url}?{urlencode({'q': order.argument})}" if order.argument else url)
+
+
+async def _history(order: Order) -> Outcome:
+    if order.argument and order.argument.lower() != "older":
+        return Outcome(url=order.address("session_find", q=order.argument), opens=PANEL)
+    page = await sync_to_async(hydrate)(order.session, limit=settings.LOOM.page_size)
+    if not page.older:
+        return Outcome(said="There are no older rows.")
+    return Outcome(url=order.address("session", before=str(page.older)))
+
+
+async def _clear(order: Order) -> Outcome:
+    raise Rejected("The view is cleared by a script, and this page has none.", code="needs_script")
+
+
+async def _compact(order: Order) -> Outcome:
+    runtime = await current_runtime()
+    await runtime.compact(order.session, client_id=uuid4().hex, user_pk=order.user.pk)
+    return Outcome(said="Older turns are being summarised for the model. Nothing is removed.")
+
+
+async def _rename(order: Order) -> Outcome:
+    title = await sync_to_async(archive_sessions.rename_session)(
+        order.session, title=order.argument
+    )
+    if runtime := started_runtime():
+        runtime.publish(order.session.pk, {"type": "title", "title": title})
+    return Outcome(said=f"The session is called {title} now.", value=title)
+
+
+async def _model(order: Order) -> Outcome:
+    model = _find_model(order.argument)
+    await sync_to_async(archive_sessions.choose_model)(order.session, model=model.id)
+    return Outcome(said=f"From now on {model.name} answers.", value=model.id)
+
+
+def _find_model(text: str) -> ModelInfo:
+    """The model of this id or name, or the only one whose name has the text in it."""
+    models = list_models()
+    wanted = text.casefold()
+    exact = [model for model in models if wanted in (model.id.casefold(), model.name.casefold())]
+    near = [model for model in models if wanted in f"{model.id} {model.name}".casefold()]
+    found = exact or near
+    if len(found) != 1:
+        names = ", ".join(model.id for model in found or models)
+        raise Rejected(f"Choose one of these models: {names}.", code="unknown_model")
+    return found[0]
+
+
+async def _undo(order: Order) -> Outcome:
+    """What the last answer has changed; everything, if that was put back."""
+    if not await sync_to_async(has_changes)(order.session.pk):
+        return Outcome(said="No file was changed in this session.")
+    run = await sync_to_async(last_changing_run)(order.session.pk)
+    query = {"run": str(run)} if run else {}
+    return Outcome(url=order.address("session_changes", **query), opens=PANEL)
+
+
+async def _export(order: Order) -> Outcome:
+    wanted = order.argument.lower() or next(iter(FORMATS))
+    if wanted not in FORMATS:
+        raise Rejected(f"Choose one of these formats: {', '.join(FORMATS)}.", code="bad_format")
+    return Outcome(said="The session is downloaded.", url=export_url(order, wanted), opens=FILE)
+
+
+def export_url(order: Order, format: str) -> str:
+    return order.address("session_export", format=format)
+
+
+_ACTIONS: dict[str, Callable[[Order], Awaitable[Outcome]]] = {
+    "help": _help,
+    "new": _new,
+    "resume": _resume,
+    "history": _history,
+    "clear": _clear,
+    "compact": _compact,
+    "rename": _rename,
+    "model": _model,
+    "undo": _undo,
+    "export": _export,
+}

@@ -1,0 +1,94 @@
+"""Where the page asks for the commands, has them carried out, and completes names of
+files."""
+
+from dataclasses import asdict
+from typing import Any
+from uuid import UUID
+
+from asgiref.sync import sync_to_async
+from django.contrib.auth.decorators import login_required
+from django.contrib.auth.models import User
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
+from django.templatetags.static import static
+from django.urls import reverse
+from django.views.decorators.http import require_http_methods, require_safe
+
+from conversations.archive.rights import READ, WRITE
+from conversations.domain.errors import LoomError, Rejected
+from conversations.domain.text import storable
+from conversations.folder.completing import find_files
+from conversations.runtime.choices import list_models
+
+from .access import get_session_for, get_workspace_for, sign_in_first
+from .carry_out import ON_THE_PAGE, carry_out
+from .commands import FORMATS, Command, NoCommand, commands_for, read_command
+from .pages import person
+
+LONGEST_NAME = 200
+"""Characters of a part of a path that count."""
+
+
+@login_required
+@require_safe
+def workspace_files(request: HttpRequest, slug: str) -> HttpResponse:
+    """Paths below the workspace's folder that fit to ``q``, best first."""
+    workspace, _ = get_workspace_for(person(request), slug)
+    query = storable(request.GET.get("q", ""))[:LONGEST_NAME]
+    try:
+        found = find_files(workspace.root, query)
+    except Rejected as error:  # the folder is gone, or cannot be read
+        return JsonResponse({"files": [], "note": error.message})
+    note = "There are more files than are listed." if found.is_cut else ""
+    return JsonResponse({"files": found.paths, "note": note})
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+async def session_commands(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
+    """The commands that this person can use here; a POST of ``text`` carries one out."""
+    user = await request.auser()
+    if not isinstance(user, User):
+        return sign_in_first(uuid=uuid)
+    if request.method != "POST":
+        return JsonResponse(await sync_to_async(_list_commands)(user, uuid))
+    try:
+        session, _ = await sync_to_async(get_session_for)(user, uuid)
+        typed = read_command(storable(request.POST.get("text", "")))
+        if typed is None:
+            raise NoCommand("This is not a command.")
+        if typed.command.to != READ:
+            await sync_to_async(get_session_for)(user, uuid, to=typed.command.to)
+        outcome = await carry_out(typed, session, user)
+    except LoomError as error:
+        is_text = isinstance(error, NoCommand)
+        answer = {"message": error.message, "code": error.code, "is_text": is_text}
+        return JsonResponse(answer, status=error.status)
+    return JsonResponse(asdict(outcome))
+
+
+def _list_commands(user: User, uuid: UUID) -> dict[str, Any]:
+    session, access = get_session_for(user, uuid)
+    allowed = (READ, WRITE) if access.can_write else (READ,)
+    return {
+        "commands": [_describe(command) for command in commands_for(allowed=allowed)],
+        "files": reverse("workspace_files", args=[session.workspace.slug]),
+        "style": static("css/commands.css"),
+    }
+
+
+def _describe(command: Command) -> dict[str, Any]:
+    return {
+        "name": command.name,
+        "says": command.says,
+        "argument": command.argument,
+        "needs_argument": command.needs_argument,
+        "choices": _choices(command),
+        "on_the_page": command.name in ON_THE_PAGE,
+    }
+
+
+def _choices(command: Command) -> list[dict[str, str]]:
+    if command.argument == "model":
+        return [{"value": model.id, "says": model.name} for model in list_models()]
+    if command.argument == "format":
+        return [{"value": name, "says": says} for name, says in FORMATS.items()]
+    return []

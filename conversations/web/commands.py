@@ -1,0 +1,103 @@
+"""The commands of the composer: what there are, and what somebody typed.
+
+The one table of them: the list above the composer, the palette, the page of commands
+and keys and the plain form are made from it. :mod:`carry_out` does what they say.
+Commands are for this server; the model never gets them.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from conversations.archive.rights import READ, WRITE
+from conversations.domain.errors import Rejected
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """``argument`` is what may follow the name; empty: nothing may. ``to`` is the right
+    that it takes in the workspace."""
+
+    name: str
+    says: str
+    argument: str = ""
+    needs_argument: bool = False
+    to: str = READ
+
+
+COMMANDS = (
+    Command(name="help", says="Show the commands and keys"),
+    Command(name="new", says="Start a new session", to=WRITE),
+    Command(name="resume", says="Go to another session", argument="words"),
+    Command(
+        name="history", says="Load older rows, or find words in this session", argument="words"
+    ),
+    Command(name="clear", says="Clear the view; nothing is removed"),
+    Command(name="compact", says="Have older turns summarised for the model", to=WRITE),
+    Command(
+        name="rename",
+        says="Give the session another title",
+        argument="title",
+        needs_argument=True,
+        to=WRITE,
+    ),
+    Command(
+        name="model",
+        says="Choose the model that answers",
+        argument="model",
+        needs_argument=True,
+        to=WRITE,
+    ),
+    Command(name="undo", says="Put back files that the last answer has changed"),
+    Command(name="export", says="Download the session", argument="format"),
+)
+
+FORMATS = {"markdown": "Markdown, for reading", "jsonl": "JSON lines, with everything"}
+"""What ``/export`` takes, the first without an argument."""
+
+_BY_NAME = {command.name: command for command in COMMANDS}
+
+_FIRST_WORD = re.compile(r"/([A-Za-z]+)(?:\s+(.*))?", re.DOTALL)
+
+
+class NoCommand(Rejected):
+    """It begins like a command. It can be sent as a message all the same."""
+
+    code = "no_command"
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """A command with what follows its name."""
+
+    command: Command
+    argument: str
+
+
+def read_command(text: str) -> Typed | None:
+    """The command that the text is; None for a message, such as one that begins with a
+    path. Raises NoCommand for a name that is none, and for one with the wrong rest."""
+    found = _FIRST_WORD.fullmatch(text.rstrip())
+    if found is None:
+        return None
+    name, argument = found[1].lower(), (found[2] or "").strip()
+    command = _BY_NAME.get(name)
+    if command is None:
+        raise NoCommand(f"There is no command /{name[:40]}.{_nearest(name)}")
+    if argument and not command.argument:
+        raise NoCommand(f"Nothing may follow /{name}.")
+    if command.needs_argument and not argument:
+        raise NoCommand(f"/{name} needs a {command.argument} after it.")
+    return Typed(command, argument)
+
+
+def commands_for(*, allowed: Iterable[str]) -> Iterator[Command]:
+    """Those that somebody with these rights can use."""
+    rights = frozenset(allowed)
+    return (command for command in COMMANDS if command.to in rights)
+
+
+def _nearest(name: str) -> str:
+    near = get_close_matches(name, _BY_NAME, n=1, cutoff=0.5)
+    return f" Did you mean /{near[0]}?" if near else " /help lists them."

@@ -1,0 +1,76 @@
+"""A session as a file to keep or to read, streamed."""
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from uuid import UUID
+
+from asgiref.sync import sync_to_async
+from django.contrib.auth.models import User
+from django.http import HttpRequest, HttpResponseBase, StreamingHttpResponse
+from django.utils.http import content_disposition_header
+from django.utils.text import slugify
+from django.views.decorators.http import require_safe
+
+from conversations.archive.export_markdown import session_markdown
+from conversations.archive.export_sessions import session_lines
+from conversations.domain.errors import Rejected
+from conversations.models import Session
+
+from .access import get_session_for, sign_in_first
+
+PIECE_CHARS = 64_000
+TITLE_CHARS = 60
+
+
+def _lines(session: Session) -> Iterator[str]:
+    return (line + "\n" for line in session_lines(session))
+
+
+EXPORTERS: dict[str, tuple[Callable[[Session], Iterator[str]], str, str]] = {
+    "markdown": (session_markdown, "md", "text/markdown; charset=utf-8"),
+    "jsonl": (_lines, "jsonl", "application/jsonl; charset=utf-8"),
+}
+"""Format → what writes it, how the file's name ends, its type."""
+
+
+@require_safe
+async def session_export(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
+    """The whole session as it is now, in ``format``."""
+    user = await request.auser()
+    if not isinstance(user, User):
+        return sign_in_first(uuid=uuid)
+    session, _ = await sync_to_async(get_session_for)(user, uuid)
+    wanted = request.GET.get("format", "markdown")
+    if wanted not in EXPORTERS:
+        raise Rejected("The format is markdown or jsonl.", code="bad_format")
+    write, ending, content_type = EXPORTERS[wanted]
+    pieces = iter(()) if request.method == "HEAD" else write(session)
+    response = StreamingHttpResponse(_in_threads(pieces), content_type=content_type)
+    response["Content-Disposition"] = content_disposition_header(
+        as_attachment=True, filename=file_name(session, ending=ending)
+    )
+    response["Cache-Control"] = "private, no-store"
+    return response
+
+
+def file_name(session: Session, *, ending: str) -> str:
+    """Letters, digits and hyphens: what every system takes as a name."""
+    words = slugify(session.title, allow_unicode=True)[:TITLE_CHARS].strip("-_")
+    return f"{words or 'session'}-{str(session.uuid)[:8]}.{ending}"
+
+
+async def _in_threads(pieces: Iterator[str]) -> AsyncIterator[bytes]:
+    """The text in pieces of about this size: the event loop does not wait for the
+    database, and no more than one piece is held."""
+    while piece := await sync_to_async(_take)(pieces):
+        yield piece
+
+
+def _take(pieces: Iterator[str]) -> bytes:
+    taken: list[str] = []
+    size = 0
+    for piece in pieces:
+        taken.append(piece)
+        size += len(piece)
+        if size >= PIECE_CHARS:
+            break
+    return "".join(taken).encode("utf-8", "backslashreplace")

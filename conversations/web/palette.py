@@ -1,0 +1,70 @@
+"""The palette: where one can go, found by typing, on every page."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from django.contrib.auth.decorators import login_required
+from django.contrib.auth.models import User
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.templatetags.static import static
+from django.urls import reverse
+from django.views.decorators.http import require_safe
+
+from conversations.archive.recent_sessions import RecentPage, list_recent_sessions
+from conversations.archive.workspaces import list_workspaces
+from conversations.models import Membership
+
+from .pages import LONGEST_QUERY, person
+
+PALETTE_PAGE = 12
+
+
+@login_required
+@require_safe
+def palette(request: HttpRequest) -> HttpResponse:
+    """Sessions that fit to ``q``, the last used first, paged by ``before``; with
+    ``all=1`` the workspaces and pages too."""
+    user = person(request)
+    found = list_recent_sessions(
+        user,
+        query=request.GET.get("q", "")[:LONGEST_QUERY],
+        before=request.GET.get("before", ""),
+        limit=PALETTE_PAGE,
+    )
+    answer: dict[str, Any] = {"sessions": _sessions(found), "more": found.next_cursor}
+    if request.GET.get("all") == "1":
+        answer |= {"places": list(_places(user)), "style": static("css/commands.css")}
+    return JsonResponse(answer)
+
+
+def _sessions(page: RecentPage) -> list[dict[str, str]]:
+    return [
+        {
+            "name": item.title or "Untitled session",
+            "says": item.workspace,
+            "url": reverse("session", args=[item.uuid]),
+        }
+        for item in page.items
+    ]
+
+
+def _places(user: User) -> Iterator[dict[str, str]]:
+    """``form``: the address is that of a form without fields."""
+    for item in list_workspaces(user.pk):
+        yield {
+            "name": item.name,
+            "says": "Workspace",
+            "url": reverse("workspace", args=[item.slug]),
+        }
+        if item.role != Membership.Role.VIEWER:
+            new = reverse("session_create", args=[item.slug])
+            yield {"name": f"New session in {item.name}", "says": "", "url": new, "form": "yes"}
+        if item.role == Membership.Role.OWNER:
+            rules = reverse("workspace_settings", args=[item.slug])
+            yield {"name": f"Settings of {item.name}", "says": "", "url": rules}
+    yield {"name": "All workspaces", "says": "", "url": reverse("home")}
+    yield {"name": "Search what was said", "says": "", "url": reverse("search")}
+    yield {"name": "Commands and keys", "says": "", "url": reverse("help")}
+    yield {"name": "Change password", "says": "", "url": reverse("password_change")}
+    if user.is_staff:
+        yield {"name": "Admin", "says": "", "url": reverse("admin:index")}

@@ -1,0 +1,162 @@
+// A list of choices that belongs to a text field: the keyboard stays in the field, and
+// screen readers hear what is chosen (the ARIA pattern of a combobox with a listbox).
+import { create, find, findAll } from "./dom.js";
+
+let made = 0;
+
+/** A style sheet that is needed from now on. */
+export function addStyle(href) {
+  if (find(`link[href="${href}"]`)) return Promise.resolve();
+  return new Promise((resolve) => {
+    document.head.append(create("link", { rel: "stylesheet", href, onload: resolve, onerror: resolve }));
+  });
+}
+
+/** How well a text fits to what is typed: the smaller the better, NaN if it does not.
+ * All its characters, in this order; together and at the start are best. */
+export function fit(text, typed) {
+  const [name, wanted] = [text.toLowerCase(), typed.toLowerCase().replace(/\s+/g, " ").trim()];
+  const at = name.indexOf(wanted);
+  if (at >= 0) return at && (/[\s/._-]/.test(name[at - 1]) ? 1 : 2);
+  let last = -1;
+  for (const char of wanted.replaceAll(" ", "")) {
+    last = name.indexOf(char, last + 1);
+    if (last < 0) return NaN;
+  }
+  return 3 + last / 1e6;
+}
+
+/** The items that fit by name, the best first, then those of which the words are said. */
+export function fitting(items, typed) {
+  const words = typed.trim().toLowerCase();
+  const ranked = [];
+  for (const item of items) {
+    const isSaid = item.says?.toLowerCase().includes(words);
+    const rank = fit(item.name, typed);
+    if (isSaid || !Number.isNaN(rank)) ranked.push([Number.isNaN(rank) ? 9 : rank, item]);
+  }
+  return ranked.sort(([a], [b]) => a - b).map(([, item]) => item);
+}
+
+function option(id, { name, says, argument, isCode }) {
+  const line = create("div", { id, role: "option", className: "choice", ariaSelected: "false" });
+  line.append(create(isCode ? "code" : "span", { className: "name", textContent: name }));
+  if (argument) find(".name", line).append(" ", create("i", { textContent: argument }));
+  if (says) line.append(create("span", { className: "says", textContent: says }));
+  return line;
+}
+
+export class Choices {
+  items = [];
+  at = -1;
+
+  /** `choose(item, byTab)` is called with what is taken. */
+  constructor(field, { label, choose }) {
+    const id = `choices-${++made}`;
+    this.field = field;
+    this.choose = choose;
+    this.list = create("div", { id, role: "listbox", className: "choices", ariaLabel: label, hidden: true, tabIndex: 0 });
+    this.note = create("p", { className: "choices-note", hidden: true });
+    this.status = create("p", { className: "sr", role: "status" });
+    this.box = create("div", { className: "choices-box", hidden: true });
+    this.box.append(this.list, this.note);
+    this.box.addEventListener("pointerdown", (event) => event.preventDefault()); // the field keeps the focus
+    this.list.addEventListener("click", ({ target }) => {
+      const index = this.lines().indexOf(target.closest("[role=option]"));
+      if (index >= 0) this.take(index);
+    });
+  }
+
+  get parts() {
+    return [this.box, this.status];
+  }
+
+  /** There is something to choose. */
+  get isOpen() {
+    return !this.list.hidden;
+  }
+
+  get isShown() {
+    return !this.box.hidden;
+  }
+
+  lines() {
+    return findAll("[role=option]", this.list);
+  }
+
+  /** Groups are `{ label, items }`. Without any item only the note is shown. */
+  show(groups, { note = "", empty = "", isKept = false } = {}) {
+    const at = isKept ? this.at : 0;
+    this.items = groups.flatMap(({ items }) => items);
+    let index = 0;
+    this.list.replaceChildren(...groups.filter(({ items }) => items.length).map(({ label, items }) => {
+      const group = create("div", { className: "choice-group" });
+      if (label) {
+        group.role = "group";
+        group.ariaLabel = label;
+        group.append(create("div", { className: "choice-label", textContent: label, ariaHidden: "true" }));
+      } else group.role = "presentation";
+      group.append(...items.map((item) => option(`${this.list.id}-${index++}`, item)));
+      return group;
+    }));
+    const many = this.items.length;
+    this.list.hidden = !many;
+    const words = [many ? "" : empty, note].filter(Boolean).join(" ");
+    this.note.textContent = words;
+    this.note.hidden = !words;
+    this.box.hidden = !many && !words;
+    const count = many === 1 ? "1 choice" : `${many} choices`;
+    this.say([many ? count : "", words].filter(Boolean).join(". "));
+    this.field.setAttribute("aria-controls", this.list.id);
+    this.field.setAttribute("aria-autocomplete", "list");
+    if (this.field.role === "combobox") this.field.ariaExpanded = String(Boolean(many));
+    this.point(many ? Math.min(at, many - 1) : -1);
+  }
+
+  say(text) {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => { this.status.textContent = text; }, 300); // not for each letter
+  }
+
+  point(index) {
+    this.at = index;
+    this.lines().forEach((line, place) => {
+      line.ariaSelected = String(place === index);
+      if (place === index) line.scrollIntoView({ block: "nearest" });
+    });
+    if (index < 0) this.field.removeAttribute("aria-activedescendant");
+    else this.field.setAttribute("aria-activedescendant", `${this.list.id}-${index}`);
+    if (index === 0) find(".choice-label", this.list)?.scrollIntoView({ block: "nearest" });
+  }
+
+  hide() {
+    if (!this.isShown) return;
+    this.box.hidden = this.list.hidden = true;
+    this.items = [];
+    this.at = -1;
+    this.say("");
+    for (const name of ["aria-controls", "aria-activedescendant", "aria-autocomplete"]) this.field.removeAttribute(name);
+    if (this.field.role === "combobox") this.field.ariaExpanded = "false";
+  }
+
+  take(index, byTab = false) {
+    this.choose(this.items[index], byTab);
+  }
+
+  /** True when the key was one of the list's. */
+  press({ key, shiftKey, ctrlKey, metaKey, altKey, isComposing, keyCode }) {
+    if (!this.isOpen || isComposing || keyCode === 229 || ctrlKey || metaKey || altKey) return false;
+    const many = this.items.length;
+    if (shiftKey) return false;
+    const moves = {
+      ArrowDown: (this.at + 1) % many,
+      ArrowUp: (this.at - 1 + many) % many,
+      PageDown: Math.min(this.at + 8, many - 1),
+      PageUp: Math.max(this.at - 8, 0),
+    };
+    if (key in moves) this.point(moves[key]);
+    else if (key === "Enter" || key === "Tab") this.take(this.at, key === "Tab");
+    else return false;
+    return true;
+  }
+}

@@ -1,0 +1,291 @@
+// Commands in the composer, and files by name. Loaded with the first "/" or "@" in it,
+// and by the palette. The server has the table of commands and carries most of them out.
+import { announce, byId, create, find, findAll } from "./dom.js";
+import { addStyle, Choices, fitting } from "./choices.js";
+
+const { url } = byId("transcript").dataset;
+const form = byId("composer");
+const field = byId("message");
+const ADDRESS = `${url}commands/`;
+const LOST = "The server does not answer. Nothing was done; try it again.";
+const FILE = /(?:^|\s)@("[^"\n]*|[^\s"@]*)$/;
+const NAMED = /^\/([a-z]*)$/i;
+const FOLLOWED = /^\/([a-z]+)\s+(.*)$/is;
+
+async function getJson(address, options) {
+  const response = await fetch(address, { headers: { Accept: "application/json" }, redirect: "error", ...options });
+  if (!response.headers.get("content-type")?.includes("json")) throw new Error(`status ${response.status}`);
+  return response.json();
+}
+
+let table;
+/** The commands that this person can use here, asked for once. */
+export function loadCommands() {
+  table ??= getJson(ADDRESS).then(async (found) => {
+    await addStyle(found.style);
+    return found;
+  });
+  table.catch(() => { table = null; });
+  return table;
+}
+
+function setText(text, caret = text.length) {
+  if (!field) return;
+  field.value = text;
+  field.setSelectionRange(caret, caret);
+  field.dispatchEvent(new Event("input"));
+  field.focus();
+}
+
+// What the page does by itself.
+
+const closeClear = () => {
+  byId("cleared")?.remove();
+  for (const row of findAll("#rows > .cleared")) row.classList.remove("cleared");
+};
+
+function clear() {
+  closeClear();
+  const rows = findAll("#rows > .row");
+  if (!rows.length) return { said: "There is nothing to clear." };
+  for (const row of rows) row.classList.add("cleared");
+  const line = create("p", { id: "cleared", className: "floor" });
+  const button = create("button", { type: "button", className: "btn small", textContent: "Load older" });
+  button.onclick = () => {
+    const last = findAll("#rows > .cleared").at(-1);
+    closeClear();
+    last.scrollIntoView({ block: "end" });
+    focusTranscript();
+  };
+  line.append("Cleared from view. ", button, " shows them again.");
+  byId("rows").before(line);
+  announce("Cleared from view. Nothing is removed.");
+}
+
+function focusTranscript() {
+  byId("transcript").focus({ preventScroll: true });
+}
+
+async function history(words) {
+  if (words && words.toLowerCase() !== "older") {
+    const link = byId("find-open");
+    link.href = `${url}find/?${new URLSearchParams({ q: words })}`;
+    await import("./find.js");
+    await (await import("./panel.js")).show(link);
+    return {};
+  }
+  const isCleared = Boolean(byId("cleared"));
+  closeClear();
+  const older = find("#older a");
+  focusTranscript();
+  if (isCleared) return { said: "The rows are shown again." };
+  if (!older) return { said: "There are no older rows." };
+  older.click();
+  byId("transcript").scrollTop = 0;
+  return { said: "Older rows are loaded." };
+}
+
+/** The palette, which any page opens by its keys, with sessions only. */
+function resume(words) {
+  document.body.dataset.resume = words;
+  document.body.dispatchEvent(new KeyboardEvent("keydown", { key: "k", ctrlKey: true, bubbles: true }));
+}
+
+const HERE = {
+  help: () => import("./keys.js").then(({ showHelp }) => showHelp()),
+  resume,
+  history,
+  clear,
+};
+
+/** Where an outcome leads. */
+async function follow({ said, url: address, opens, value }, name) {
+  const select = byId("model");
+  if (name === "model" && select) select.value = value;
+  if (said) announce(said);
+  if (!address || opens === "file") showSaid(said);
+  if (!address) return;
+  if (opens !== "panel") return location.assign(address);
+  (await import("./panel.js")).show(create("a", { href: address }));
+}
+
+/** What was done, where everybody sees it, until the next thing is. */
+function showSaid(said) {
+  byId("said")?.remove();
+  if (!said) return;
+  const line = create("p", { id: "said", className: "notice", textContent: said });
+  find(".dock > .status").after(line);
+  setTimeout(() => line.remove(), 8000);
+}
+
+/** What is wrong, above the composer; nothing any more, without a text. */
+function refuse(text = "") {
+  const box = byId("refused");
+  if (!box) return;
+  box.hidden = !text;
+  box.textContent = text;
+}
+
+function tell(problem) {
+  if (byId("refused")) return refuse(problem);
+  announce(problem);
+  showSaid(problem);
+}
+
+/** It is no command: it can be changed, or sent as it is. */
+function offerText(message) {
+  refuse(message);
+  const button = create("button", { type: "button", className: "btn", textContent: "Send as a message" });
+  button.onclick = () => {
+    form.literal = true;
+    form.requestSubmit();
+    form.literal = false;
+    field.focus();
+  };
+  byId("refused").append(button);
+}
+
+async function post(text) {
+  const body = new FormData();
+  body.set("csrfmiddlewaretoken", find("[name=csrfmiddlewaretoken]").value);
+  body.set("text", text);
+  return getJson(ADDRESS, { method: "POST", body });
+}
+
+/** Carry a command out. The composer keeps a text that is none. */
+export async function run(text, isTyped = true) {
+  const [, name = "", argument = ""] = FOLLOWED.exec(text) ?? NAMED.exec(text.trimEnd()) ?? [];
+  menu?.hide();
+  let outcome;
+  try {
+    const { commands } = await loadCommands();
+    const command = commands.find((one) => one.name === name.toLowerCase());
+    const isHere = command && name.toLowerCase() in HERE && (command.argument || !argument.trim());
+    if (isHere) outcome = (await HERE[command.name](argument.trim())) ?? {};
+    else outcome = await post(text);
+  } catch {
+    return tell(LOST);
+  }
+  const { message, is_text: isText } = outcome;
+  if (message) {
+    if (isText && isTyped && form) offerText(message);
+    else tell(message);
+    return;
+  }
+  refuse();
+  if (isTyped && field?.value.trimEnd() === text.trimEnd()) {
+    const { activeElement } = document;
+    setText("");
+    if (activeElement !== field) activeElement.focus({ preventScroll: true });
+  }
+  await follow(outcome, name.toLowerCase());
+}
+
+// The list above the composer.
+
+const menu = field && new Choices(field, { label: "Commands and files", choose });
+if (menu) form.prepend(...menu.parts);
+let asked = 0;
+let closedFor = null;
+
+function choose(item, byTab) {
+  if (item.file) return putFile(item.file);
+  if (item.choice) return byTab ? setText(item.choice) : take(item.choice);
+  const { command } = item;
+  if (command.choices.length || command.needs_argument || (byTab && command.argument)) return setText(`/${command.name} `);
+  if (byTab) return setText(`/${command.name}`);
+  take(`/${command.name}`);
+}
+
+function take(text) {
+  field.value = text;
+  run(text);
+}
+
+function putFile(path) {
+  const caret = field.selectionStart;
+  const before = field.value.slice(0, caret);
+  const start = caret - FILE.exec(before)[1].length;
+  const name = /\s/.test(path) ? `"${path}" ` : `${path} `;
+  const after = field.value.slice(caret).replace(/^"? ?/, "");
+  menu.hide();
+  setText(before.slice(0, start) + name + after, start + name.length);
+}
+
+const asItem = (command) => ({
+  name: `/${command.name}`,
+  argument: command.argument,
+  says: command.says,
+  isCode: true,
+  command,
+});
+
+/** The commands, or what may follow the one that is typed. */
+async function offerCommands(text) {
+  const mine = ++asked;
+  const { commands } = await loadCommands();
+  if (mine !== asked) return;
+  const named = NAMED.exec(text);
+  if (named) {
+    const starts = commands.filter(({ name }) => name.startsWith(named[1].toLowerCase()));
+    const others = fitting(commands.filter((one) => !starts.includes(one)), named[1]);
+    const items = [...starts, ...others].map(asItem);
+    return menu.show([{ items }], { empty: "No such command. Enter says what comes near." });
+  }
+  const [, name, rest] = FOLLOWED.exec(text);
+  const command = commands.find((one) => one.name === name.toLowerCase());
+  if (!command?.argument) return menu.hide();
+  const choices = command.choices.map(({ value, says }) => ({ name: says, says: value, choice: `/${command.name} ${value}` }));
+  menu.show([{ items: fitting(choices, rest) }], { note: choices.length ? "" : command.says });
+}
+
+let typing;
+async function offerFiles(typed) {
+  const mine = ++asked;
+  typing?.abort();
+  typing = new AbortController();
+  const { files: address } = await loadCommands();
+  await new Promise((resolve) => { setTimeout(resolve, 100); });
+  if (mine !== asked) return;
+  const query = new URLSearchParams({ q: typed.replace(/^"/, "") });
+  const { files, note } = await getJson(`${address}?${query}`, { signal: typing.signal });
+  if (mine !== asked) return;
+  const items = files.map((path) => ({ name: path, isCode: true, file: path }));
+  menu.show([{ items }], { note, empty: "No file fits." });
+}
+
+function closeMenu() {
+  asked += 1;
+  menu.hide();
+}
+
+/** Show what can follow the text before the caret. */
+function offer() {
+  const text = field.value;
+  const file = FILE.exec(text.slice(0, field.selectionStart));
+  if (text !== closedFor) closedFor = null;
+  let work;
+  if (closedFor === null && (NAMED.test(text) || FOLLOWED.test(text))) work = offerCommands(text);
+  else if (closedFor === null && file && field.selectionStart === field.selectionEnd) work = offerFiles(file[1]);
+  else return closeMenu();
+  work.catch((error) => error.name === "AbortError" || menu.hide());
+}
+
+if (menu) {
+  // Before the composer sends, and before the chat takes Esc for "stop".
+  form.addEventListener("keydown", (event) => {
+    if (event.target !== field) return;
+    const closes = event.key === "Escape" && menu.isShown;
+    if (event.key === "Enter" && !menu.isOpen) closeMenu();
+    if (closes) {
+      closedFor = field.value;
+      closeMenu();
+    } else if (!menu.press(event)) return;
+    event.preventDefault();
+    event.stopPropagation();
+  }, true);
+  field.addEventListener("input", offer);
+  field.addEventListener("click", offer);
+  field.addEventListener("blur", closeMenu);
+  offer();
+}

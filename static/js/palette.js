@@ -1,0 +1,173 @@
+// The palette: sessions, commands, workspaces and pages, found by typing. Loaded with
+// Ctrl or Cmd and K, on every page.
+import { byId, create, find, findAll } from "./dom.js";
+import { addStyle, Choices, fitting } from "./choices.js";
+
+const ADDRESS = document.body.dataset.palette;
+const inChat = byId("transcript");
+let dialog;
+let field;
+let choices;
+let places = [];
+let commands = [];
+let sessions = [];
+let more = "";
+let query = "";
+let onlySessions = false;
+let step = null; // the command whose argument is asked for
+let asked = 0;
+let timer = 0;
+
+async function ask(parameters) {
+  const response = await fetch(`${ADDRESS}?${new URLSearchParams(parameters)}`, { redirect: "error" });
+  if (!response.ok) throw new Error(`status ${response.status}`);
+  return response.json();
+}
+
+/** The parts of the panel, from its tabs. */
+const panelParts = () => findAll("#panel .tabs a").map((link) => ({ name: link.textContent, says: "About this session", link }));
+
+const loadCommands = () => import("./commands.js").then((module) => module.loadCommands());
+
+function build() {
+  dialog = create("dialog", { className: "palette", ariaLabel: "Go to" });
+  field = create("input", { type: "text", role: "combobox", autocomplete: "off", spellcheck: false });
+  field.ariaExpanded = "false";
+  field.setAttribute("aria-haspopup", "listbox");
+  choices = new Choices(field, { label: "Sessions, commands and pages", choose });
+  dialog.append(field, ...choices.parts);
+  document.body.append(dialog);
+  field.addEventListener("input", typed);
+  dialog.addEventListener("keydown", press);
+  dialog.addEventListener("click", ({ target }) => target === dialog && dialog.close()); // beside it
+  dialog.addEventListener("close", () => {
+    asked += 1;
+    choices.hide();
+  });
+}
+
+function press(event) {
+  if (event.key === "Escape" && step) {
+    askFor(null);
+    draw();
+  } else if (event.key === "Enter" && step && !step.choices.length) finish(field.value);
+  else if (event.key === "Tab") { /* stays in the dialog, which has one field */ }
+  else if (!choices.press(event)) return event.key === "Escape" && event.stopPropagation();
+  event.preventDefault();
+  event.stopPropagation();
+}
+
+function askFor(command) {
+  step = command;
+  field.value = "";
+  const label = command ? `/${command.name} ${command.argument}` : onlySessions ? "Go to a session" : "Go to a session, a page or a command";
+  field.placeholder = field.ariaLabel = label;
+}
+
+function groups() {
+  const typedText = field.value.trim();
+  if (step) return [{ label: step.says, items: fitting(step.choices.map(({ value, says }) => ({ name: says, says: value, value })), typedText) }];
+  const found = { label: typedText ? "Sessions" : "Recent sessions", items: [...sessions, ...(more ? [{ name: "More sessions", more }] : [])] };
+  if (onlySessions) return [found];
+  const wanted = typedText.replace(/^\//, "");
+  const named = fitting(commands, wanted);
+  const rest = typedText.startsWith("/") ? [] : fitting([...panelParts(), ...places], typedText);
+  const both = [{ label: "Commands", items: named }, { label: "Pages", items: rest }];
+  if (typedText.startsWith("/")) return both;
+  // What is called so comes before sessions that only mention it.
+  const isNamed = typedText && [...named, ...rest].some(({ name }) => name.toLowerCase().replace("/", "").startsWith(typedText.toLowerCase()));
+  return isNamed ? [...both, found] : [found, ...both];
+}
+
+function draw(isKept = false) {
+  choices.show(groups(), { empty: step ? (step.choices.length ? "Nothing fits." : "Enter does it.") : "Nothing fits.", isKept });
+}
+
+async function load(parameters) {
+  const mine = ++asked;
+  const page = await ask(parameters);
+  if (mine !== asked) return null;
+  sessions = parameters.before ? [...sessions, ...page.sessions] : page.sessions;
+  more = page.more;
+  return page;
+}
+
+function fail() {
+  choices.show([], { empty: "The server does not answer. Try it again." });
+}
+
+function typed() {
+  if (!step) {
+    clearTimeout(timer);
+    query = field.value.trim();
+    if (!query.startsWith("/")) timer = setTimeout(() => load({ q: query }).then((page) => page && draw(true), fail), 120);
+  }
+  draw();
+}
+
+function choose(item) {
+  if (item.more) return load({ q: query, before: item.more }).then((page) => page && draw(true), fail);
+  if (step) return finish(item.value);
+  if (item.command) return command(item.command);
+  dialog.close();
+  if (item.form) return submit(item.url);
+  if (item.link) return item.link.click();
+  location.assign(item.url);
+}
+
+function command(one) {
+  if (one.needs_argument || one.choices.length) {
+    askFor(one);
+    return draw();
+  }
+  if (one.name === "resume") {
+    onlySessions = true;
+    askFor(null);
+    return typed();
+  }
+  give(`/${one.name}`);
+}
+
+function finish(value) {
+  if (value.trim()) give(`/${step.name} ${value}`);
+}
+
+/** Once the dialog has given the focus back. */
+function give(text) {
+  dialog.close();
+  import("./commands.js").then(({ run }) => run(text, false));
+}
+
+function submit(address) {
+  const form = create("form", { method: "post", action: address, hidden: true });
+  form.append(find("[name=csrfmiddlewaretoken]").cloneNode());
+  document.body.append(form);
+  form.submit();
+}
+
+export async function open() {
+  if (!ADDRESS) return; // nobody is signed in
+  if (dialog?.open) return dialog.close();
+  if (!dialog) build();
+  const { resume } = document.body.dataset; // see commands.js
+  delete document.body.dataset.resume;
+  onlySessions = resume !== undefined;
+  askFor(null);
+  field.value = query = resume ?? "";
+  const opening = load({ q: query, all: 1 });
+  try {
+    const [page, table] = await Promise.all([opening, inChat && loadCommands()]);
+    if (!page) return;
+    places = page.places;
+    commands = (table?.commands ?? []).map((one) => ({ name: `/${one.name}`, says: one.says, isCode: true, command: one }));
+    await addStyle(page.style);
+  } catch {
+    places = commands = sessions = [];
+    more = "";
+    if (!dialog.open) dialog.showModal();
+    return fail();
+  }
+  dialog.showModal();
+  field.focus();
+  draw();
+}

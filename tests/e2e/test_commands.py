@@ -1,0 +1,289 @@
+"""Commands in the composer, files by name, the palette, the list of keys; by keyboard,
+by mouse and narrow."""
+
+import re
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from tests.e2e.conftest import NARROW, WIDE, Chat, Server, long_session, take_picture
+from tests.e2e.test_pages import violations, violations_light_and_dark
+from tests.wire.scenario import Scenario
+from tests.wire.server import WireThread
+
+
+def choices(page: Page) -> Locator:
+    return page.get_by_role("listbox", name="Commands and files").get_by_role("option")
+
+
+def chosen(page: Page) -> str:
+    """What screen readers are told is chosen."""
+    found = page.evaluate(
+        "document.getElementById(document.activeElement.getAttribute('aria-activedescendant'))"
+        "?.innerText"
+    )
+    return re.sub(r"\s+", " ", found or "")
+
+
+def palette(page: Page) -> Locator:
+    return page.get_by_role("dialog", name="Go to")
+
+
+def sent(wire: WireThread) -> int:
+    return len(wire.server.requests)
+
+
+def test_commands_are_found_and_carried_out_by_keyboard(chat: Chat, wire: WireThread) -> None:
+    page = chat.page
+    wire.enqueue(Scenario(text="Yes."))
+    chat.ask("Plant the beans")
+    asked = sent(wire)
+    chat.message.press("/")
+    expect(choices(page)).to_have_count(10)
+    assert chosen(page).startswith("/help")
+    chat.message.press("ArrowUp")
+    assert chosen(page).startswith("/export")
+    expect(page.get_by_text("10 choices")).to_be_attached()
+    assert violations_light_and_dark(page, "commands-wide") == []
+    page.emulate_media(color_scheme="light")
+    chat.message.press_sequentially("ren")
+    expect(choices(page)).to_have_text([re.compile("^/rename")])
+    chat.message.press("Tab")
+    expect(chat.message).to_have_value("/rename ")
+    chat.message.press_sequentially("The bean plan")
+    chat.message.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text("The bean plan")
+    expect(page).to_have_title(re.compile("The bean plan"))
+    expect(chat.message).to_have_value("")
+
+    chat.message.press_sequentially("/model haiku-5")
+    expect(choices(page)).to_have_text([re.compile("claude-haiku-5-5")])
+    chat.message.press("Enter")
+    expect(page.get_by_label("Model", exact=True)).to_have_value("claude-haiku-5-5")
+    expect(page.get_by_text(re.compile("^From now on .*answers")).first).to_be_visible()
+
+    chat.message.fill("/undo")
+    chat.message.press("Enter")
+    expect(page.get_by_text("No file was changed in this session.").first).to_be_visible()
+
+    chat.message.press_sequentially("/exp")
+    chat.message.press("Enter")
+    expect(choices(page)).to_have_count(2)
+    with page.expect_download() as download:
+        chat.message.press("Enter")
+    assert re.fullmatch(r"the-bean-plan-[0-9a-f]{8}\.md", download.value.suggested_filename)
+    assert "Plant the beans" in download.value.path().read_text()
+
+    chat.message.press_sequentially("/comp")
+    chat.message.press("Escape")
+    expect(choices(page)).to_have_count(0)
+    expect(chat.message).to_have_value("/comp")
+    expect(chat.rows.filter(has_text="/")).to_have_count(0)
+    assert sent(wire) == asked
+    before = page.url
+    chat.message.fill("/new")
+    chat.message.press("Enter")
+    page.wait_for_url(lambda url: url != before)
+    expect(chat.message).to_have_value("")
+
+
+@pytest.mark.noisy  # the browser reports what is refused
+def test_what_is_no_command_can_be_sent_as_it_is(chat: Chat, wire: WireThread) -> None:
+    page = chat.page
+    chat.send("/renam Beans")
+    problem = page.get_by_role("alert")
+    expect(problem).to_contain_text("There is no command /renam. Did you mean /rename?")
+    expect(chat.message).to_have_value("/renam Beans")
+    assert sent(wire) == 0
+    wire.enqueue(Scenario(text="I see."))
+    problem.get_by_role("button", name="Send as a message").click()
+    expect(chat.rows.first).to_contain_text("/renam Beans")
+    expect(chat.message).to_have_value("")
+    expect(problem).to_be_hidden()
+    chat.wait_idle()
+    wire.enqueue(Scenario(text="A table of names."))
+    chat.ask("/etc/hosts is what?")
+    assert sent(wire) == 2
+
+
+def test_clear_hides_the_view_only_and_history_brings_it_back(
+    server: Server, open_chat: Callable[..., Chat], wire: WireThread
+) -> None:
+    chat = open_chat().open(long_session(server, turns=120)).wait_connected()
+    page = chat.page
+    row = page.locator("[data-seq='120']")
+    expect(row).to_be_visible()
+    chat.send("/clear")
+    expect(row).to_be_hidden()
+    expect(page.get_by_text("Cleared from view.").first).to_be_visible()
+    expect(page.locator("#rows > .day")).to_be_hidden()
+    wire.enqueue(Scenario(text="Still here."))
+    chat.ask("And now?")
+    expect(page.locator("#rows")).to_contain_text("Still here.")
+    take_picture(page, "commands-cleared")
+    assert violations(page) == []
+    assert page.locator("[data-seq='71']").count() == 1  # nothing was loaded meanwhile
+    assert page.locator("[data-seq='70']").count() == 0
+    page.get_by_role("button", name="Load older").click()
+    expect(row).to_be_visible()
+    chat.send("/clear")
+    expect(row).to_be_hidden()
+    page.reload()
+    expect(row).to_be_visible()
+    chat.wait_connected().send("/history")
+    expect(page.locator("[data-seq='70']")).to_be_attached()
+    expect(chat.transcript).to_be_focused()
+    chat.send("/history number 33")
+    expect(page.get_by_role("searchbox").last).to_have_value("number 33")
+    expect(page.locator("#panel .hit").first).to_contain_text("Row number 33")
+
+
+def test_files_are_named_by_typing_a_part_of_their_path(chat: Chat, server: Server) -> None:
+    folder = server.folder / "workspaces" / "example"
+    (folder / "src").mkdir(exist_ok=True)
+    (folder / "src" / "bean_plan.py").write_text("")
+    (folder / "src" / "two words.md").write_text("")
+    page = chat.page
+    chat.message.press_sequentially("Look at @beapl")
+    expect(choices(page)).to_have_text(["src/bean_plan.py"])
+    assert chosen(page) == "src/bean_plan.py"
+    take_picture(page, "commands-files")
+    assert violations(page) == []
+    chat.message.press("Tab")
+    expect(chat.message).to_have_value("Look at @src/bean_plan.py ")
+    chat.message.press_sequentially("and @words")
+    choices(page).first.click()
+    expect(chat.message).to_have_value('Look at @src/bean_plan.py and @"src/two words.md" ')
+    expect(chat.message).to_be_focused()
+    chat.message.press_sequentially("by ann@example @zzzzzz")
+    expect(page.get_by_text("No file fits.").first).to_be_visible()
+    expect(choices(page)).to_have_count(0)
+
+
+def test_the_palette_finds_sessions_commands_and_pages(
+    server: Server, chat: Chat, wire: WireThread
+) -> None:
+    uuid = long_session(server, turns=2, title="Zinnias in spring")
+    page = chat.page
+    chat.message.fill("a draft")
+    page.keyboard.press("Control+k")
+    expect(palette(page)).to_be_visible()
+    field = palette(page).get_by_role("combobox")
+    expect(field).to_be_focused()
+    field.press_sequentially("zinn")
+    options = palette(page).get_by_role("option")
+    expect(options.first).to_contain_text("Zinnias in spring")
+    assert violations_light_and_dark(page, "palette-wide") == []
+    page.emulate_media(color_scheme="light")
+    field.press("Escape")
+    expect(palette(page)).to_be_hidden()
+    expect(chat.message).to_be_focused()
+
+    page.keyboard.press("Control+k")
+    field.press_sequentially("/ren")
+    field.press("Enter")
+    expect(field).to_have_attribute("placeholder", "/rename title")
+    field.press_sequentially("From the palette")
+    field.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text("From the palette")
+    expect(chat.message).to_have_value("a draft")
+
+    page.keyboard.press("Control+k")
+    field.press_sequentially("window")
+    expect(options.first).to_contain_text("Window")
+    options.first.click()
+    expect(page.locator("#panel-body")).to_contain_text("Window")
+
+    chat.message.fill("/resume zinn")
+    chat.message.press("Enter")
+    expect(options).to_have_count(1)
+    field.press("Enter")
+    page.wait_for_url(f"**/s/{uuid}/")
+    assert sent(wire) == 0
+
+
+def test_the_palette_opens_on_every_page_and_narrow(
+    server: Server, open_chat: Callable[..., Chat]
+) -> None:
+    page = open_chat(viewport=NARROW).page
+    page.goto(f"{server.url}/search/")
+    page.keyboard.press("Control+k")
+    expect(palette(page)).to_be_visible()
+    field = palette(page).get_by_role("combobox")
+    field.press_sequentially("settings of")
+    assert violations_light_and_dark(page, "palette-narrow") == []
+    assert not page.evaluate("document.documentElement.scrollWidth > innerWidth")
+    field.press("Enter")
+    page.wait_for_url("**/w/example/settings/")
+    page.keyboard.press("Control+k")
+    field.press_sequentially("new session in")
+    field.press("Enter")
+    page.wait_for_url("**/s/**")
+
+
+@pytest.mark.parametrize("viewport", [WIDE, NARROW], ids=["wide", "narrow"])
+def test_the_keys_are_listed_and_single_ones_can_be_switched_off(
+    server: Server, open_chat: Callable[..., Chat], viewport: dict[str, int]
+) -> None:
+    chat = open_chat(viewport=viewport).new()
+    page = chat.page
+    width = "wide" if viewport is WIDE else "narrow"
+    chat.message.press("/")
+    expect(choices(page)).to_have_count(10)
+    assert not page.evaluate("document.documentElement.scrollWidth > innerWidth")
+    if width == "narrow":
+        assert violations_light_and_dark(page, "commands-narrow") == []
+        page.emulate_media(color_scheme="light")
+    choices(page).first.click()
+    dialog = page.get_by_role("dialog", name="Commands and keys")
+    expect(dialog).to_be_visible()
+    expect(chat.message).to_have_value("")
+    assert violations_light_and_dark(page, f"help-{width}") == []
+    dialog.get_by_label("Single-letter keys").uncheck()
+    page.keyboard.press("Escape")
+    expect(dialog).to_be_hidden()
+    chat.transcript.focus()
+    page.keyboard.press("?")
+    page.keyboard.press("/")
+    expect(dialog).to_be_hidden()
+    expect(chat.transcript).to_be_focused()
+    if width == "wide":
+        page.get_by_role("link", name="Commands and keys").click()
+        dialog.get_by_label("Single-letter keys").check()
+        dialog.get_by_role("button", name="Close").click()
+        chat.transcript.focus()
+        page.keyboard.press("/")
+        expect(chat.message).to_be_focused()
+        expect(chat.message).to_have_value("")
+
+
+@pytest.mark.noisy  # the browser reports what is refused
+def test_commands_work_by_plain_form(
+    server: Server, chat: Chat, open_chat: Callable[..., Chat], wire: WireThread
+) -> None:
+    wire.enqueue(Scenario(text="Yes."))
+    chat.ask("Plant the beans")
+    page = open_chat(java_script_enabled=False).page
+    page.goto(f"{server.url}/s/{chat.uuid}/")
+    message, send = (
+        page.get_by_label("Message", exact=True),
+        page.get_by_role("button", name="Send"),
+    )
+    message.fill("/rename By plain form")
+    send.click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("By plain form")
+    message.fill("/help")
+    send.click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Commands and keys")
+    page.go_back()
+    message.fill("/hlp")
+    send.click()
+    expect(page.get_by_role("alert")).to_contain_text("Did you mean /help?")
+    wire.enqueue(Scenario(text="As you say."))
+    page.get_by_role("button", name="Send as a message").click()
+    expect(page.locator("#rows")).to_contain_text("/hlp")
+    page.get_by_label("Actions for this session").click()
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Export as JSON lines").click()
+    assert download.value.path().read_text().startswith('{"type":"session"')

@@ -1,0 +1,89 @@
+"""Files by a part of their path."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from conversations.domain.errors import Rejected
+from conversations.folder import completing
+from conversations.folder.completing import find_files
+
+
+@pytest.fixture(autouse=True)
+def _nothing_kept() -> None:
+    completing._kept.clear()
+
+
+def fill(root: Path, *paths: str) -> None:
+    for age, path in enumerate(paths):
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text("")
+        os.utime(root / path, (1_000_000 - age, 1_000_000 - age))
+
+
+def test_names_count_more_than_folders_and_what_is_together_more_than_what_is_not(
+    tmp_path: Path,
+) -> None:
+    fill(
+        tmp_path,
+        "peas/bean_plan.py",
+        "plan/notes.md",
+        "old_plan.md",
+        "plan.md",
+        "p/l/a/n.txt",
+        "pel_ana_n",
+        "other.txt",
+    )
+    assert find_files(tmp_path, "plan").paths == [
+        "plan.md",
+        "old_plan.md",
+        "peas/bean_plan.py",
+        "plan/notes.md",
+        "pel_ana_n",
+        "p/l/a/n.txt",
+    ]
+    assert find_files(tmp_path, "PEAS/Plan").paths == ["peas/bean_plan.py"]
+
+
+def test_without_a_query_what_was_changed_last_comes_first(tmp_path: Path) -> None:
+    fill(tmp_path, "z.txt", "a.txt", "m.txt")
+    assert find_files(tmp_path, " ", limit=2).paths == ["z.txt", "a.txt"]
+
+
+def test_what_is_ignored_heavy_linked_or_hides_something_is_left_out(tmp_path: Path) -> None:
+    inside, outside = tmp_path / "inside", tmp_path / "outside"
+    fill(inside, "a.txt", "built/a.o", "node_modules/a.js", ".git/a", "a\u202etxt", 'a"b', "a\nb")
+    fill(outside, "a_secret.txt")
+    (inside / ".gitignore").write_text("built/\n")
+    (inside / "link").symlink_to(outside)
+    (inside / "a_link.txt").symlink_to(outside / "a_secret.txt")
+    assert find_files(inside, "a").paths == ["a.txt"]
+
+
+def test_a_folder_that_is_too_large_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(tmp_path, *(f"{number}.txt" for number in range(6)))
+    assert not find_files(tmp_path, "").is_cut
+    completing._kept.clear()
+    monkeypatch.setattr(completing, "MOST_PATHS", 5)
+    found = find_files(tmp_path, "")
+    assert found.is_cut
+    assert len(found.paths) == 5
+
+
+def test_a_folder_is_not_read_again_for_every_key(tmp_path: Path) -> None:
+    fill(tmp_path, "a.txt")
+    assert find_files(tmp_path, "").paths == ["a.txt"]
+    fill(tmp_path, "b.txt")
+    assert find_files(tmp_path, "").paths == ["a.txt"]
+    for number in range(completing.MOST_KEPT):
+        (tmp_path / f"folder{number}").mkdir()
+        find_files(tmp_path / f"folder{number}", "")
+    assert "b.txt" in find_files(tmp_path, "").paths
+
+
+def test_a_folder_that_is_gone_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Rejected):
+        find_files(tmp_path / "gone", "a")
