@@ -55,6 +55,7 @@ class HttpServer:
         if self._process is not None:
             self._process.kill()
             self._process.communicate()
+            self._process = None
 
     def __enter__(self) -> "HttpServer":
         self.start()
@@ -72,7 +73,7 @@ def is_running(pid: int) -> bool:
     return state != "Z"
 
 
-async def until(condition: Callable[[], Any], *, seconds: float = 20) -> None:
+async def until(condition: Callable[[], Any], *, seconds: float = 60) -> None:
     async with asyncio.timeout(seconds):
         while not condition():
             await asyncio.sleep(0.01)

@@ -193,8 +193,11 @@ async def test_a_server_that_is_down_is_left_out_and_the_chat_goes_on(
 ) -> None:
     runtime: Runtime = await start_runtime(
         mcp=config(good=plain(), bad=plain("missing_library"), mute=plain("silent")),
-        mcp_timing=Timing(wait=2, connect=60),
+        mcp_timing=Timing(wait=0.5, connect=60),
     )
+    servers = runtime.tool_servers
+    await servers.prepare(garden.workspace.slug, auto)
+    await until(lambda: {"ready": 1, "failed": 1}.items() <= servers.count_states().items())
     wire.enqueue(*answers(("mcp__bad__echo", {}), ("mcp__good__echo", {"b": 2})))
     assert (await ask(runtime, garden, "go")).state == "completed"
     assert {name.split("__")[1] for name in offered(wire, 0)} == {"good"}
@@ -202,7 +205,7 @@ async def test_a_server_that_is_down_is_left_out_and_the_chat_goes_on(
     first, second = await results(garden)
     assert first.startswith("The tool server bad is not answering. It ended with code 1.")
     assert second == '{"b": 2}'
-    states = {state.name: state.state for state in runtime.tool_servers.describe("garden")}
+    states = {state.name: state.state for state in servers.describe(garden.workspace.slug)}
     assert states == {"bad": "failed", "good": "ready", "mute": "connecting"}
     await require_whole(garden)
 

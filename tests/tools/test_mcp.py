@@ -22,7 +22,7 @@ from conversations.tools.registry import TOOLS, find_tool, offered_tools
 from loomweb.settings import BASE_DIR
 from tests.mcp_servers.running import HttpServer, config, is_running, plain, sdk, until
 
-QUICK = Timing(wait=10, connect=10, first_wait=0.05, longest_wait=0.2)
+QUICK = Timing(wait=60, connect=60, first_wait=0.05, longest_wait=0.2)
 """Nothing of these tests is waited for so long, unless it does not happen."""
 
 type Open = Callable[..., Awaitable[ToolServers]]
@@ -138,9 +138,11 @@ async def test_a_program_sees_the_folder_and_no_secret(
 async def test_a_server_that_does_not_come_up_is_failed(
     open_servers: Open, behaviour: str, reason: str
 ) -> None:
-    servers = await open_servers(config(plain=plain(behaviour), good=plain()), connect=1)
+    connect = 1 if behaviour == "silent" else 60
+    servers = await open_servers(config(plain=plain(behaviour), good=plain()), connect=connect)
     await until(lambda: state_of(servers).is_failed)
     assert state_of(servers).reason == reason
+    await until(lambda: state_of(servers, "good").state == "ready")
     assert [name[:11] for name in servers.tools_of("garden")] == ["mcp__good__"] * 6
     assert servers.explain("mcp__plain__echo", "garden") == (
         f"The tool server plain is not answering. {reason}"
@@ -261,6 +263,19 @@ async def test_a_server_with_an_address_is_shared_and_comes_back(open_servers: O
         assert await call(servers, "echo", "web", text="still") == f"still from {Path.cwd().name}"
         await call(servers, "grow", "web")
         await until(lambda: "mcp__web__echo_too" in servers.tools_of("garden"))
+
+
+async def test_the_absence_of_an_address_is_noticed(open_servers: Open) -> None:
+    with HttpServer() as http:
+        servers = await open_servers(config(web={"url": http.url}), look=0.1)
+        tools = servers.tools_of("garden")
+        await until(lambda: state_of(servers, "web").state == "ready")
+        http.stop()
+        await until(lambda: state_of(servers, "web").is_failed)
+        http.start(port=http.port)
+        await until(lambda: state_of(servers, "web").state == "ready")
+        again = servers.tools_of("garden")
+        assert [again[name].as_json for name in again] == [tools[name].as_json for name in tools]
 
 
 async def test_each_workspace_has_its_own_program(open_servers: Open, tmp_path: Path) -> None:

@@ -35,7 +35,8 @@ class Timing:
     """Seconds. ``wait``: what a model call waits for a server that has just begun to
     connect; ``first_wait`` and ``longest_wait`` between two tries; ``steady``: a
     connection that held so long begins with the first again; ``idle``: how long a
-    program is kept that nobody uses."""
+    program is kept that nobody uses; ``look``: how often a server with an address is asked
+    for its list, which is how its absence is noticed."""
 
     wait: float = 2.0
     connect: float = 30.0
@@ -43,7 +44,8 @@ class Timing:
     longest_wait: float = 60.0
     steady: float = 60.0
     idle: float = 900.0
-    close: float = 12.0
+    look: float = 60.0
+    close: float = 8.0
 
 
 class Connection:
@@ -227,7 +229,10 @@ class Connection:
 
     async def _attend(self, session: "Session") -> None:
         while True:
-            await self._woken.wait()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(None if self.config.is_program else self._timing.look):
+                    await self._woken.wait()
+            self._has_new_list |= not self._woken.is_set()
             self._woken.clear()
             if self._is_closing or self._is_asked_again:
                 return
@@ -245,8 +250,10 @@ class Connection:
             listed = await session.list_tools()
         except CallRefused as error:
             raise ServerFailed(f"It gives no list of its tools: {error}") from error
-        self.offers = await asyncio.to_thread(make_offers, self.config, listed)
-        self.version += 1
+        offers = await asyncio.to_thread(make_offers, self.config, listed)
+        if offers != self.offers or not self.version:
+            self.offers = offers
+            self.version += 1
 
     def _notice_list(self) -> None:
         self._has_new_list = True

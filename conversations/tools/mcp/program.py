@@ -20,7 +20,7 @@ from conversations.domain.text import one_line
 from conversations.sandbox import supervise
 from conversations.sandbox.running import default_limits
 
-MOST_LINE = 32_000_000
+MOST_LINE = 16_000_000
 """Bytes of one message; a larger one ends the connection."""
 
 MOST_NOISE = 2_000_000

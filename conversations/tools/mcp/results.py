@@ -37,13 +37,17 @@ class _File:
 async def make_result(context: ToolContext, server: str, data: Mapping[str, Any]) -> ToolResult:
     """From a result as the server gave it: text as it is, images and PDFs kept and
     shown, everything else described."""
-    reading = _read(server, data)
-    files, problems = await asyncio.to_thread(_examine, reading.files)
+    output, files = await asyncio.to_thread(_take_apart, server, data)
     blocks = [attachment_block(await _keep(context, file)) for file in files]
-    output = storable("\n\n".join(text for text in (*reading.texts, *problems) if text))
-    if not output:
-        output = "Shown below." if blocks else "(The tool gave no output.)"
-    return ToolResult(ok=data.get("isError") is not True, output=_capped(output), blocks=blocks)
+    output = output or ("Shown below." if blocks else "(The tool gave no output.)")
+    return ToolResult(ok=data.get("isError") is not True, output=output, blocks=blocks)
+
+
+def _take_apart(server: str, data: Mapping[str, Any]) -> tuple[str, list[_File]]:
+    reading = _read(server, data)
+    files, problems = _examine(reading.files)
+    texts = [text for text in (*reading.texts, *problems) if text]
+    return _capped(storable("\n\n".join(texts))), files
 
 
 def _read(server: str, data: Mapping[str, Any]) -> _Reading:

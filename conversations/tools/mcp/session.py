@@ -50,8 +50,10 @@ _ANSWER: TypeAdapter[types.CallToolResult | types.InputRequiredResult] = TypeAda
 )
 _LOST = ("Session terminated", "Connection closed")
 
-for _name in ("mcp", "client", "httpx2", "httpcore2"):
+for _name in ("mcp", "client"):
     logging.getLogger(_name).setLevel(logging.CRITICAL)  # what matters is a server's state
+for _name in ("httpx2", "httpcore2"):
+    logging.getLogger(_name).setLevel(logging.WARNING)
 
 
 class Session:
@@ -171,13 +173,18 @@ async def open_session(
                 await stack.enter_async_context(client)
             yield Session(client)
     except (Exception, ExceptionGroup) as error:
-        raise ServerFailed(said[0] if said else describe(error)) from error
+        raise ServerFailed(_reason(error, said)) from error
+
+
+def _reason(error: BaseException, said: list[str]) -> str:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    is_plain = isinstance(error, httpx2.TransportError | ProgramError)
+    return said[0] if said and not is_plain else describe(error)
 
 
 def describe(error: BaseException) -> str:
     """One sentence for people."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
     if isinstance(error, ServerFailed | CallRefused | ProgramError):
         return str(error)
     if isinstance(error, TimeoutError | httpx2.TimeoutException):
