@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -148,7 +148,7 @@ async def run_command(
         ),
         limits,
     )
-    prepared.environment.update(environment or {})
+    prepared = replace(prepared, environment=prepared.environment | (environment or {}))
     running = _start(
         prepared,
         folder=folder,
