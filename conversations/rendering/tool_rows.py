@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
+from django.utils.safestring import mark_safe
+
 from conversations.domain.approvals import read_asked
 from conversations.domain.events import Info, ToolCallCompleted, ToolCallStarted
 from conversations.domain.searchable import RECALL_TOOL
@@ -103,15 +105,15 @@ def asked_row(payload: Info, session: UUID) -> dict[str, Any] | None:
         "call": asked.call,
         "step": STEPS["asked"],
         "name": asked.name,
-        "word": word,
+        "word": mark_safe(show_hidden(word)),
         "icon": icon,
         "summary_html": show_hidden(asked.summary[:1000]),
         "command_html": show_hidden(command),
         "diff_html": diff.html if asked.diff else "",
         "changes": changes_text(diff.added, diff.removed),
         "left_out": _left_out(len(asked.command) - len(command), diff.left_out),
-        "note": asked.note[:1000],
-        "kind_label": asked.kind_label,
+        "note_html": show_hidden(asked.note[:1000]),
+        "kind_html": show_hidden(asked.kind_label[:300]),
         "record_url": url,
     }
 
@@ -149,7 +151,7 @@ def _line(name: str, arguments: Any, call: str, *, step: str) -> dict[str, Any]:
         "call": call,
         "step": STEPS[step],
         "name": name,
-        "word": word,
+        "word": mark_safe(show_hidden(word)),
         "icon": icon,
         "argument_html": show_hidden(telling_argument(name, arguments)),
     }

@@ -456,6 +456,9 @@ def test_the_card_says_what_will_happen_and_how_to_answer() -> None:
     assert 'name="always" value="1" data-action="approve">Always: commands that begin' in html
     assert f'form="act" formaction="{RECORD}deny/" data-action="deny">Deny<' in html
     assert "Always" not in asked(command="a; b")
+    hidden = asked(summary="", name="<b>\u202e", note="\u202e", kind_label="\u202e")
+    assert hidden.count('<span class="ctl">U+202E</span>') == 3
+    assert "&lt;b&gt;" in hidden
 
 
 def test_the_card_of_an_edit_shows_the_diff() -> None:
