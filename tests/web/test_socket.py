@@ -766,6 +766,29 @@ async def test_a_text_that_cannot_be_is_an_error(
 
 
 @pytest.mark.parametrize(
+    ("attachments", "code"),
+    [
+        ("x", "bad_attachments"),
+        (7, "bad_attachments"),
+        (["x"], "bad_attachments"),
+        ([None], "bad_attachments"),
+        ([{"uuid": "x"}], "bad_attachments"),
+        (["00000000-0000-4000-8000-000000000000"], "attachment_unknown"),
+        ([f"00000000-0000-4000-8000-{n:012}" for n in range(11)], "too_many_attachments"),
+        ([], "message_empty"),
+        (None, "message_empty"),
+    ],
+)
+async def test_attachments_that_cannot_be_are_an_error(
+    socket: Socket, attachments: Any, code: str
+) -> None:
+    frame = {"type": "send", "client_id": "client-0001", "text": "", "attachments": attachments}
+    error = await error_after(socket, frame)
+    assert (error["code"], error["client_id"]) == (code, "client-0001")
+    assert await Run.objects.acount() == 0
+
+
+@pytest.mark.parametrize(
     "client_id", [None, "", "short", "x" * 65, "a b c d e", 12345678, ["x" * 8]]
 )
 @pytest.mark.parametrize("kind", ["send", "edit", "regenerate", "retry", "continue"])
