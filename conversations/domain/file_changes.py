@@ -1,6 +1,7 @@
 """What a file was and is: the plain values behind every record of a change."""
 
 import hashlib
+import re
 import stat
 from dataclasses import dataclass
 from datetime import datetime
@@ -108,18 +109,15 @@ def stored_path(path: str) -> str:
 
 
 def real_path(stored: str) -> str:
-    """The path that ``stored_path`` made this of."""
-    if not stored.startswith('"'):
+    """The path that ``stored_path`` made this of; never fails."""
+    if len(stored) < 2 or not (stored.startswith('"') and stored.endswith('"')):
         return stored
-    data, at, text = bytearray(), 0, stored[1:-1]
-    while at < len(text):
-        if text[at] != "\\":
-            data += text[at].encode()
-            at += 1
-        elif text[at + 1] == "\\":
-            data += b"\\"
-            at += 2
-        else:
-            data.append(int(text[at + 1 : at + 4], 8))
-            at += 4
-    return data.decode(errors="surrogateescape")
+    data = stored[1:-1].encode(errors="surrogateescape")
+    return _QUOTED.sub(_unquote, data).decode(errors="surrogateescape")
+
+
+_QUOTED = re.compile(rb"\\(\\|[0-3][0-7]{2})")
+
+
+def _unquote(found: re.Match[bytes]) -> bytes:
+    return b"\\" if found[1] == b"\\" else bytes([int(found[1], 8)])

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from asgiref.sync import async_to_sync
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from conversations.archive.file_changes import Scope
@@ -21,6 +21,7 @@ from conversations.changes.trees import watched
 from conversations.context.messages import Caps, join_pieces, make_piece
 from conversations.domain.errors import Conflict, Rejected
 from conversations.models import ChatEvent, FileChange, Run, Session, ToolCall
+from tests.properties import costly
 
 from .conftest import Calls, command, crossing, picture
 
@@ -246,9 +247,7 @@ def shell(root: Path, work: list[tuple[str, str, str, bytes]]) -> None:
             continue
 
 
-@settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@costly
 @given(steps=st.lists(TOOL | SHELL, min_size=1, max_size=8))
 def test_whatever_was_done_is_undone_byte_for_byte(
     root: Path, calls: Calls, steps: list[Any]
