@@ -7,12 +7,16 @@ A folder may be huge: reading ends at a time and a number, and says so.
 import time
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from threading import Lock
 
-from .paths import shown
+from conversations.domain.errors import Rejected
+
+from .ignoring import HEAVY
+from .paths import is_git_name, shown
 from .walking import Walk
 
 MOST_SHOWN = 20
@@ -41,15 +45,21 @@ class _Listing:
     read_at: float
 
 
-_kept: OrderedDict[str, _Listing] = OrderedDict()
+_kept: OrderedDict[tuple[str, str], _Listing] = OrderedDict()
 _lock = Lock()
 
 
 def find_files(root: str | Path, query: str, *, limit: int = MOST_SHOWN) -> FoundFiles:
     """The files whose path has the query's characters in this order, best first: those
     whose name begins with it, whose name has it, whose path has it, the rest. Without a
-    query the files that were changed last. Raises Rejected when the folder is gone."""
+    query the files that were changed last. In a folder that is too large to be read, what
+    stands before the query's last slash is looked through as a folder. Raises Rejected
+    when the folder is gone."""
     listing = _listing(str(root))
+    folder, slash, name = query.rpartition("/")
+    if listing.is_cut and slash and _may_begin_in(folder):
+        with suppress(Rejected):
+            listing, query = _listing(str(root), folder), name
     wanted = query.casefold().replace(" ", "").strip("/")
     if not wanted:
         return FoundFiles(list(listing.paths[:limit]), listing.is_cut)
@@ -88,21 +98,27 @@ def _has_in_order(text: str, wanted: str) -> bool:
     return True
 
 
-def _listing(root: str) -> _Listing:
+def _may_begin_in(folder: str) -> bool:
+    """A walk passes such folders over, but not where it begins."""
+    return not any(name in HEAVY or is_git_name(name) for name in folder.split("/"))
+
+
+def _listing(root: str, path: str = ".") -> _Listing:
+    where = (root, path)
     with _lock:
-        kept = _kept.get(root)
+        kept = _kept.get(where)
     if kept is None or time.monotonic() - kept.read_at > KEPT_SECONDS:
-        kept = _read(root)
+        kept = _read(root, path)
         with _lock:
-            _kept[root] = kept
-            _kept.move_to_end(root)
+            _kept[where] = kept
+            _kept.move_to_end(where)
             while len(_kept) > MOST_KEPT:
                 _kept.popitem(last=False)
     return kept
 
 
-def _read(root: str) -> _Listing:
-    walk = Walk(root=Path(root), deadline=time.monotonic() + MOST_SECONDS)
+def _read(root: str, path: str) -> _Listing:
+    walk = Walk(root=Path(root), path=path, deadline=time.monotonic() + MOST_SECONDS)
     files = list(islice(walk.files(), MOST_PATHS + 1))
     newest = sorted(files[:MOST_PATHS], key=lambda file: (-file.mtime_ns, file.path))
     return _Listing(

@@ -38,7 +38,7 @@ def workspace_files(request: HttpRequest, slug: str) -> HttpResponse:
         found = find_files(workspace.root, query)
     except Rejected as error:  # the folder is gone, or cannot be read
         return JsonResponse({"files": [], "note": error.message})
-    note = "There are more files than are listed." if found.is_cut else ""
+    note = "There are more files than are listed: name a folder." if found.is_cut else ""
     return JsonResponse({"files": found.paths, "note": note})
 
 

@@ -203,6 +203,25 @@ def test_the_palette_finds_sessions_commands_and_pages(
     assert sent(wire) == 0
 
 
+def test_a_session_that_is_only_read_has_the_commands_that_change_nothing(chat: Chat) -> None:
+    page = chat.page
+    page.get_by_label("Actions for this session").click()
+    page.get_by_role("button", name="Archive").click()
+    expect(page.get_by_text("This session is archived.")).to_be_visible()
+    chat.wait_connected()
+    page.keyboard.press("Control+k")
+    field = palette(page).get_by_role("combobox")
+    field.press_sequentially("/undo")
+    field.press("Enter")
+    expect(page.get_by_text("No file was changed in this session.").first).to_be_visible()
+    page.keyboard.press("Control+k")
+    field.press_sequentially("/export")
+    field.press("Enter")
+    with page.expect_download() as download:
+        field.press("Enter")
+    assert download.value.suggested_filename.startswith("session-")
+
+
 def test_the_palette_opens_on_every_page_and_narrow(
     server: Server, open_chat: Callable[..., Chat]
 ) -> None:

@@ -73,6 +73,20 @@ def test_a_folder_that_is_too_large_says_so(
     assert len(found.paths) == 5
 
 
+def test_in_a_folder_that_is_too_large_a_folder_can_be_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inside = tmp_path / "inside"
+    fill(inside, "a/1.txt", "a/2.txt", "z/plan.md", "z/b/plan.md", ".git/plan", "node_modules/plan")
+    fill(tmp_path, "plan.md")
+    monkeypatch.setattr(completing, "MOST_PATHS", 2)
+    assert find_files(inside, "plan").paths == []
+    assert find_files(inside, "z/pla").paths == ["z/plan.md", "z/b/plan.md"]
+    assert find_files(inside, "z/").paths
+    for query in ("../plan", "/plan", ".git/plan", "node_modules/plan", "gone/plan", "\0/plan"):
+        assert find_files(inside, query).paths == [], query
+
+
 def test_a_folder_is_not_read_again_for_every_key(tmp_path: Path) -> None:
     fill(tmp_path, "a.txt")
     assert find_files(tmp_path, "").paths == ["a.txt"]
