@@ -26,6 +26,7 @@ NO_TABLE = {
     ("conversations/providers/anthropic_messages.py", "client.messages.with_raw_response.create"),
     ("conversations/providers/message_assembly.py", "self._message.update"),
     ("conversations/providers/message_assembly.py", "self._usage.update"),
+    ("conversations/sandbox/running.py", "prepared.environment.update"),
 }
 """Calls of these names that have nothing to do with the database."""
 
