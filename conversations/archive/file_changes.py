@@ -23,6 +23,8 @@ from conversations.domain.file_changes import (
 from conversations.domain.tool_calls import OPEN_STATES
 from conversations.models import FileChange, Revert, Run, Session, ToolCall
 
+from .locks import lock_session
+
 ROWS = 400
 """Rows that one statement, and better one transaction, writes: others want to write too."""
 
@@ -51,6 +53,18 @@ def record_changes(
     with transaction.atomic():
         created = FileChange.objects.bulk_create(rows, batch_size=ROWS)
     return [row.pk for row in created]
+
+
+def record_found(*, author: Author, changes: Sequence[Change]) -> None:
+    """Put on record what a call has changed, unless another process that settles the
+    same call was first."""
+    with transaction.atomic():
+        lock_session(author.session_pk)
+        paths = [stored_path(change.path) for change in changes]
+        rows = FileChange.objects.filter(call=author.call_pk, revert=None, path__in=paths)
+        known = {real_path(path) for path in rows.values_list("path", flat=True)}
+        missing = [change for change in changes if change.path not in known]
+        record_changes(author=author, changes=missing, is_done=True)
 
 
 def _columns(name: str, state: FileState | None) -> dict[str, str | int | None]:
@@ -113,7 +127,6 @@ class Unsettled:
     author: Author
     root: Path
     tree: str
-    recorded: frozenset[str]
     changes: list[tuple[int, Change]]
 
 
@@ -127,13 +140,12 @@ def unsettled_calls() -> list[int]:
 
 def read_unsettled(call_pk: int) -> Unsettled:
     call = ToolCall.objects.select_related("session__workspace").get(pk=call_pk)
-    rows = list(FileChange.objects.filter(call=call_pk, revert=None))
+    rows = FileChange.objects.filter(call=call_pk, revert=None, done_at=None).order_by("pk")
     return Unsettled(
         author=Author(session_pk=call.session_id, run_pk=call.run_id, call_pk=call.pk),
         root=Path(call.session.workspace.root),
         tree=call.tree,
-        recorded=frozenset(real_path(row.path) for row in rows),
-        changes=[(row.pk, change_of(row)) for row in rows if row.done_at is None],
+        changes=[(row.pk, change_of(row)) for row in rows],
     )
 
 

@@ -25,6 +25,7 @@ from conversations.archive.file_changes import (
     note_tree,
     read_unsettled,
     record_changes,
+    record_found,
     settle_changes,
     settle_tree,
     unsettled_calls,
@@ -79,9 +80,13 @@ async def _record(author: Author, changes: Sequence[Change], write: Crossing) ->
     for chunk in batched(changes, ROWS, strict=False):
         await write(record_changes, author=author, changes=chunk, is_done=True)
     if author.call_pk is not None:
-        tree = await write(settle_tree, author.call_pk)
-        if tree:
-            await asyncio.to_thread(remove_blob, tree)
+        await _forget_tree(author.call_pk, write)
+
+
+async def _forget_tree(call_pk: int, write: Crossing) -> None:
+    tree = await write(settle_tree, call_pk)
+    if tree:
+        await asyncio.to_thread(remove_blob, tree)
 
 
 def compare(before: Listing, after: Listing) -> Iterator[Change]:
@@ -135,7 +140,9 @@ async def settle_interrupted(call_pk: int, *, read: Crossing, write: Crossing) -
         await write(settle_changes, done=done, dropped=dropped)
     if found.tree:
         changes = await asyncio.to_thread(_changes_since, found)
-        await _record(found.author, changes, write)
+        for chunk in batched(changes, ROWS, strict=False):
+            await write(record_found, author=found.author, changes=chunk)
+        await _forget_tree(call_pk, write)
 
 
 def _judge_begun(found: Unsettled) -> tuple[list[Outcome], list[int]]:
@@ -159,4 +166,4 @@ def _changes_since(found: Unsettled) -> list[Change]:
     except NotFound:
         return []
     after = take_listing(found.root, earlier=before)
-    return [c for c in compare(before, after) if c.path not in found.recorded]
+    return list(compare(before, after))
