@@ -105,6 +105,20 @@ def test_a_bad_value_stops_the_start_with_one_sentence(
     assert name in sentence
 
 
+def test_a_bad_file_of_tool_servers_stops_the_start_with_one_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "mcp.json"
+    path.write_text('{"servers": {"files": {"command": "x", "env": {"A": "${NO_SUCH}"}}}}')
+    done = manage("check", data_dir=tmp_path)
+    assert done.returncode != 0
+    [sentence] = done.stderr.strip().splitlines()
+    assert sentence == (
+        f"Loom Web cannot start: {path}: servers.files.env.A: the environment has no NO_SUCH."
+        " See docs/mcp.md."
+    )
+    missing = manage("check", data_dir=tmp_path, LOOM_MCP_CONFIG="/no/such/file")
+    assert "LOOM_MCP_CONFIG names /no/such/file, which is no file." in missing.stderr
+
+
 def test_good_values_start(tmp_path: Path) -> None:
     done = manage(
         "check",

@@ -26,9 +26,11 @@ def send(message: dict[str, Any]) -> None:
 
 
 def tools() -> list[dict[str, Any]]:
+    how = "anew" if "described_anew" in BEHAVIOURS else "well"
     names = ["echo", "wait", "die", "environment", "touch", "deaf"]
     found = [
-        {"name": name, "description": f"It does {name}.", "inputSchema": OBJECT} for name in names
+        {"name": name, "description": f"It does {name} {how}.", "inputSchema": OBJECT}
+        for name in names
     ]
     found[0]["annotations"] = {"readOnlyHint": True}
     if "odd" in BEHAVIOURS:

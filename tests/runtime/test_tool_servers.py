@@ -104,6 +104,24 @@ async def test_an_approved_call_survives_its_process(
     await require_whole(garden)
 
 
+async def test_a_tool_that_was_approved_as_another_one_is_not_called(
+    start_runtime: Start, wire: WireThread, garden: Session, tmp_path: Path
+) -> None:
+    first: Runtime = await start_runtime(mcp=config(plain=plain()), mcp_timing=QUICK)
+    wire.enqueue(*answers(("mcp__plain__touch", {})))
+    await first.send(garden, client_id="client-1", text="go", user_pk=garden.owner_id)
+    [call] = await until_waiting(garden)
+    await first.stop()
+    second: Runtime = await start_runtime(
+        mcp=config(plain=plain("described_anew")), mcp_timing=QUICK, data_dir=tmp_path / "second"
+    )
+    await second.decide_call(garden, call=call.uuid, decision="once", user_pk=garden.owner_id)
+    await second.wait_idle(garden.pk)
+    [said] = await results(garden)
+    assert said.startswith("This is not the tool that was approved")
+    assert not (tmp_path / "touched").exists()
+
+
 async def test_results_of_the_sdks_server_are_text_pictures_and_errors(
     start_runtime: Start, wire: WireThread, garden: Session, auto: Path, settings: Any
 ) -> None:

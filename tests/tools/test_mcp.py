@@ -88,7 +88,7 @@ async def test_tools_are_listed_in_order_after_our_own(open_servers: Open) -> No
     reading = ToolScope(workspace="garden", policy="read_only")
     assert "mcp__" not in offered_tools(reading, tools)
     assert find_tool("mcp__plain__echo", reading, tools) is None
-    assert "in the server's own words: It does echo." in tools["mcp__plain__echo"].description
+    assert "in the server's own words: It does echo well." in tools["mcp__plain__echo"].description
 
 
 async def test_a_server_is_believed_only_if_that_is_configured(open_servers: Open) -> None:
