@@ -9,7 +9,8 @@ deltas, keys) is passed over or kept as it came, never an error.
 A tool call's input is parsed once, when its block ends. Input that is no JSON
 object, because ``max_tokens`` cut it or the model wrote it badly, becomes
 ``{"_unparsed": "<the text as it came>"}``: the block stays one that the API takes
-back, and no character of it is lost. :func:`read_unparsed_input` tells.
+back, and no character of it is lost. :func:`read_unparsed_input` tells. A call without
+an id of its own (the API gives each one, other servers may not) gets one.
 """
 
 import json
@@ -107,6 +108,7 @@ class MessageAssembly:
         self._usage: dict[str, Any] = {}
         self._open: dict[int, OpenBlock] = {}
         self._completed: dict[int, Block] = {}
+        self._call_ids: set[str] = set()
         self._takers: dict[str, Callable[[Event, list[StreamItem]], None]] = {
             "content_block_delta": self._take_delta,
             "message_start": self._start_message,
@@ -191,8 +193,17 @@ class MessageAssembly:
         opened = self._open.pop(event["index"], None)
         if opened is not None:
             block = opened.complete()
+            if opened.kind == "tool_use":
+                self._name_call(block, event["index"])
             self._completed[event["index"]] = block
             items.append(BlockCompleted(index=event["index"], block=block))
+
+    def _name_call(self, block: Block, index: int) -> None:
+        """Results are matched to calls by id, so every call of an answer has its own."""
+        call_id = str(block.get("id") or "")
+        if not call_id or call_id in self._call_ids:
+            call_id = block["id"] = f"{call_id or 'call'}_{index}"
+        self._call_ids.add(call_id)
 
     def _change_message(self, event: Event, items: list[StreamItem]) -> None:
         # Each field replaces the one of the start; an absent or null one does not.

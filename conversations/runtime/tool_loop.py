@@ -355,7 +355,10 @@ class ToolLoop:
                 await self._ask([first])
         if first.waits:
             await self._wait_for(first)
-        tasks = [asyncio.create_task(self._carry_out(call)) for call in group]
+        tasks: list[asyncio.Task[None]] = []
+        for call in group:
+            before = tasks[-1] if tasks else None
+            tasks.append(asyncio.create_task(self._carry_out(call, before=before)))
         try:
             await asyncio.wait(tasks)
         finally:
@@ -374,7 +377,8 @@ class ToolLoop:
         await write(show_run_waiting, run_pk, waits=False)
         self._stage.show_state(run_states.RUNNING)
 
-    async def _carry_out(self, call: _Call) -> None:
+    async def _carry_out(self, call: _Call, *, before: asyncio.Task[None] | None) -> None:
+        """Results are kept in the order of the calls: one waits for that ``before`` it."""
         began = monotonic()
         if call.asked is not None and call.decision not in ("", DENY) and not call.stopped_by:
             await self._recheck(call)
@@ -387,7 +391,10 @@ class ToolLoop:
             result, state = ToolResult(ok=False, output=_denied(call)), DENIED
         else:
             result, state = await self._run(call)
-        await self._end(call, result, state, duration_ms=int((monotonic() - began) * 1000))
+        duration_ms = int((monotonic() - began) * 1000)
+        if before is not None and not call.stopped_by:
+            await asyncio.wait({before})
+        await self._end(call, result, state, duration_ms=duration_ms)
 
     async def _recheck(self, call: _Call) -> None:
         """The rules may be others than when the question was asked, and calls before this

@@ -56,6 +56,22 @@ def test_text_in_the_blocks_start_counts() -> None:
     assert done.blocks == [{"type": "text", "text": "ab"}]
 
 
+def test_every_call_of_an_answer_has_an_id_of_its_own() -> None:
+    ids = ["a", "a", "", None, "b"]
+    calls = [
+        event
+        for index, call_id in enumerate(ids)
+        for event in (start(index, type="tool_use", id=call_id, name="x", input={}), stop(index))
+    ]
+    assert [block["id"] for block in complete(*calls).blocks] == [
+        "a",
+        "a_1",
+        "call_2",
+        "call_3",
+        "b",
+    ]
+
+
 def test_a_text_without_a_start_is_begun() -> None:
     items = assemble(START, delta(0, "text_delta", text="a"))
     assert items[1:] == [

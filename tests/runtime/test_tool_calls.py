@@ -94,6 +94,18 @@ async def test_neighbours_that_only_read_run_together(
     await require_whole(garden)
 
 
+async def test_results_of_calls_that_run_together_are_kept_in_their_order(
+    runtime: Runtime, wire: WireThread, garden: Session, folder: Path
+) -> None:
+    reading = {"effect": "reads", "lines": 0}
+    wire.enqueue(*answers(("work", reading | {"name": "slow"}), ("peek", {"refuse": True})))
+    await runtime.send(garden, client_id="client-1", text="go", user_pk=None)
+    await until_done(folder, "begin slow")
+    (folder / "go").touch()
+    await runtime.wait_idle(garden.pk)
+    assert [ending.name for ending in await endings(garden)] == ["work", "peek"]
+
+
 async def test_a_long_output_is_whole_in_the_turn_and_begins_in_the_row(
     runtime: Runtime, wire: WireThread, garden: Session, folder: Path
 ) -> None:
