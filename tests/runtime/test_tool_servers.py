@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from asgiref.sync import sync_to_async
 
-from conversations.models import FileChange, Session, ToolPermission, Workspace
+from conversations.context.rebuild import rebuild_request
+from conversations.models import FileChange, ModelCall, Session, ToolPermission, Workspace
 from conversations.runtime.engine import Runtime
 from conversations.tools.mcp.connection import Timing
 from tests.mcp_servers.running import config, is_running, plain, sdk, until
@@ -68,6 +70,9 @@ async def test_a_call_asks_runs_and_can_be_always_allowed(
     wire.enqueue(*answers(("mcp__plain__touch", {"name": "pea.txt"}), prefix="again"))
     assert (await ask(runtime, garden, "more")).state == "completed"
     assert (root / "pea.txt").exists()
+    calls = [call.pk async for call in ModelCall.objects.order_by("pk")]
+    rebuilt = [await sync_to_async(rebuild_request)(pk) for pk in calls]
+    assert [(one.matches, one.reason) for one in rebuilt] == [(True, "")] * 4
     await require_whole(garden)
 
 
