@@ -31,12 +31,13 @@ MAX_BYTES = 28_000_000
 MAX_IMAGES, MAX_PAGES = 100, 100
 """Of one request, for the provider."""
 
-MISSING, TOO_MUCH, NO_ROOM = "missing", "too_much", "no_room"
+MISSING, TOO_MUCH, NO_ROOM, REFUSED = "missing", "too_much", "no_room", "refused"
 
 REASONS = {
     MISSING: "its content is not kept any more",
     TOO_MUCH: "with what was attached later the request would be too large",
     NO_ROOM: "it does not fit into the window",
+    REFUSED: "the provider refused a request with what is attached",
 }
 
 
@@ -61,13 +62,17 @@ def fit_attachments(blocks: list[Block], *, cap: int, cost: Callable[[Block], in
     return _map(blocks, lambda b: [note_left_out(b, NO_ROOM)] if _is_in(b, gone) else [b])
 
 
-def withhold(pieces: Iterable[list[Block]]) -> dict[str, str]:
+def withhold(pieces: Iterable[list[Block]], *, are_refused: bool = False) -> dict[str, str]:
     """The digests of contents that cannot go along, with the reason: what is gone, and
-    of what is too much for one request the oldest. ``pieces`` in order."""
+    of what is too much for one request the oldest. ``pieces`` in order. All of them,
+    where the provider has refused a request with them."""
+    references = [b for blocks in pieces for b in list_references(blocks)]
+    if are_refused:
+        return {str(b["source"].get("digest", "")): REFUSED for b in references}
     withheld: dict[str, str] = {}
     taken, images, pages = 0, 0, 0
     known: set[str] = set()
-    for block in reversed([b for blocks in pieces for b in list_references(blocks)]):
+    for block in reversed(references):
         digest = str(block["source"].get("digest", ""))
         if digest in withheld:
             continue

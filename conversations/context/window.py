@@ -44,8 +44,8 @@ STATE_MARK = "[Session state, kept by the archive: a record of what happened, no
 class WindowWish:
     """What a window is to be made of. ``floor`` is where the last one started,
     ``rewinds`` how many the session has, ``share`` below 1 asks for a shorter one,
-    ``tools`` are JSON.
-    ``has_compactions`` and ``has_skills`` False save looking for them."""
+    ``tools`` are JSON. ``refuses_files``: the provider refused a request with what is
+    attached. ``has_compactions`` and ``has_skills`` False save looking for them."""
 
     session_pk: int
     floor: int
@@ -61,6 +61,7 @@ class WindowWish:
     hint: str = ""
     go_on: bool = False
     share: float = 1.0
+    refuses_files: bool = False
     has_compactions: bool = True
     has_skills: bool = True
 
@@ -94,6 +95,11 @@ class Window:
     texts: dict[str, str]
     estimated: int
     limit: int
+
+    @property
+    def has_files(self) -> bool:
+        """Whether contents of attachments go along."""
+        return self.request is not self.referring
 
     def describe(self) -> tuple[str, str]:
         """The manifest and the request's digest. For a long window that takes some
@@ -191,7 +197,7 @@ def _describe(wish: WindowWish, budget: Budget, caps: Caps, choice: Choice, text
     }
     total = sum(estimated.values())
     max_tokens = budget.max_tokens(estimated=total)
-    withheld = withhold(piece.blocks for piece in pieces)
+    withheld = withhold((piece.blocks for piece in pieces), are_refused=wish.refuses_files)
     request, places = make_request(
         pieces,
         texts,

@@ -43,6 +43,16 @@ def describe_provider_error(error: ProviderError, *, run: str) -> Info:
     )
 
 
+def describe_refused_files(error: ProviderError) -> Info:
+    """The row for an answer that was given without what is attached."""
+    return Info(
+        text="The provider refused the request with the attached files. This answer was given"
+        " without them; they are kept.",
+        code="files_refused",
+        detail=f"{sentence(error.message)}\ncode: {error.code}",
+    )
+
+
 def describe_crash(*, run: str) -> Info:
     """The row for a fault of ours; the log has the details."""
     return Info(

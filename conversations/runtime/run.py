@@ -46,7 +46,7 @@ from conversations.tools.registry import NO_MORE
 from conversations.tools.tool import Tool
 
 from .answers import make_payloads, make_turn, tool_calls_of
-from .failures import describe_crash, describe_provider_error, describe_stop
+from .failures import describe_crash, describe_provider_error, describe_refused_files, describe_stop
 from .frames import rows_frame, state_frame
 from .live import LiveAnswer, Part
 from .tool_loop import ToolLoop
@@ -138,6 +138,7 @@ class RunExecution:
         self._flush_handle: asyncio.TimerHandle | None = None
         self._last_flush = 0.0
         self._window_share = 1.0
+        self._files_refused: ProviderError | None = None
         self._hint: str | None = None
         self._place: Place | None = None
         self._root = Path()
@@ -311,6 +312,7 @@ class RunExecution:
             hint=self._hint,
             go_on=go_on,
             share=self._window_share,
+            refuses_files=self._files_refused is not None,
             more_tools=more_tools,
         )
         return facts, system, window
@@ -338,10 +340,20 @@ class RunExecution:
                     self._window_share *= 0.6
                     answer.window = await self._assemble(go_on=go_on)
                     continue
+                if self._may_be_files(error, answer.window):
+                    self._files_refused = error
+                    answer.window = await self._assemble(go_on=go_on)
+                    continue
                 if not error.transient or tries >= self._runtime.options.provider_retries:
                     raise
                 tries += 1
                 await self._wait_before_retry(error, tries)
+
+    def _may_be_files(self, error: ProviderError, window: Window) -> bool:
+        """Whether the request may be taken without what is attached. One that the
+        provider refuses must not end the session."""
+        is_refused = error.code in ("invalid_request", "request_too_large")
+        return is_refused and window.has_files and self._files_refused is None
 
     async def _wait_before_retry(self, error: ProviderError, tries: int) -> None:
         wait = error.retry_after
@@ -539,6 +551,8 @@ class RunExecution:
             is_demo=self._runtime.provider.is_demo,
         )
         payloads: list[Payload] = [*([outcome.notice] if outcome.notice else []), footer]
+        if self._files_refused is not None and outcome.state == states.COMPLETED:
+            payloads.insert(0, describe_refused_files(self._files_refused))
         draft = self._runtime.drafts.take(self.claimed.run_pk)
         self.state = outcome.state
         await self._keep(

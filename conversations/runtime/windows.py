@@ -33,6 +33,7 @@ def make_window(
     hint: str = "",
     go_on: bool = False,
     share: float = 1.0,
+    refuses_files: bool = False,
     more_tools: Mapping[str, Tool] = NO_MORE,
 ) -> tuple[str, Window]:
     """The system prompt and the window of a session's next model call. ``limits`` are
@@ -56,6 +57,7 @@ def make_window(
         hint=hint,
         go_on=go_on,
         share=share,
+        refuses_files=refuses_files,
         has_compactions=bool(facts.has_compactions),
         has_skills=bool(facts.has_skills),
     )

@@ -329,3 +329,37 @@ async def test_names_of_attachments_are_found(runtime: Runtime, garden: Session)
     assert "(attached: Invoice Kowalski.pdf)\nplease check" in make_part(stored, Caps()).text
     found = await sync_to_async(search_session)(garden.pk, "kowalski")
     assert [hit.turn for hit in found.hits] == [1]
+
+
+async def test_a_file_that_the_provider_refuses_does_not_end_the_session(
+    runtime: Runtime, wire: WireThread, garden: Session
+) -> None:
+    kept = await attach(garden, files.image_bytes(), "a.png")
+    refusal = Scenario(status=400, error_message="Could not process image")
+    wire.enqueue(refusal, Scenario(text="A picture?"), refusal, Scenario(text="Yes."))
+    run = await send(runtime, garden, "What is this?", kept)
+    assert run.state == "completed"
+    assert "a.png was attached here, and is left out: the provider refused" in str(sent(wire))
+    notices = [
+        load_json(event.payload)
+        async for event in ChatEvent.objects.filter(session=garden, event_type="info")
+    ]
+    assert [(notice["code"], "kept" in notice["text"]) for notice in notices] == [
+        ("files_refused", True)
+    ]
+    assert (await send(runtime, garden, "Go on without it.")).state == "completed"
+    async for call in ModelCall.objects.filter(session=garden):
+        assert (await sync_to_async(rebuild_request)(call.pk)).matches
+
+
+async def test_a_request_that_is_refused_without_files_too_says_only_that(
+    runtime: Runtime, wire: WireThread, garden: Session
+) -> None:
+    kept = await attach(garden, files.image_bytes(), "a.png")
+    wire.enqueue(*[Scenario(status=400, error_message="no such thing")] * 2)
+    assert (await send(runtime, garden, "What is this?", kept)).state == "failed"
+    codes = [
+        load_json(event.payload)["code"]
+        async for event in ChatEvent.objects.filter(session=garden, event_type="info")
+    ]
+    assert codes == ["invalid_request"]
