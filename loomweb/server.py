@@ -60,8 +60,51 @@ class Outbound:
         self._paused = False
 
 
+@implementer(IPushProducer)
+class Pace:
+    """Lets who writes an answer in pieces wait for a browser that reads slowly."""
+
+    def __init__(self) -> None:
+        self._may_go_on = asyncio.Event()
+        self._may_go_on.set()
+
+    async def wait(self) -> None:
+        await self._may_go_on.wait()
+
+    def pauseProducing(self) -> None:
+        self._may_go_on.clear()
+
+    def resumeProducing(self) -> None:
+        self._may_go_on.set()
+
+    def stopProducing(self) -> None:
+        self._may_go_on.set()
+
+
 class LoomRequest(WebRequest):  # type: ignore[misc]
-    """Refuses a request that is too large before it is read, or as soon as it is."""
+    """Refuses a request that is too large before it is read, or as soon as it is; gives
+    an answer in pieces as fast as it is read."""
+
+    pace: Pace | None = None
+
+    async def keep_pace(self) -> None:
+        """Wait until what was written so far is on its way, or the browser has left."""
+        if self.pace is None:
+            if self.finished or self.channel is None:
+                return
+            self.pace = Pace()
+            self.registerProducer(self.pace, True)
+        await self.pace.wait()
+
+    def finish(self) -> None:
+        if self.pace is not None and self.channel is not None:
+            self.unregisterProducer()
+        super().finish()
+
+    def connectionLost(self, reason: Any) -> None:
+        if self.pace is not None:
+            self.pace.stopProducing()
+        super().connectionLost(reason)
 
     def gotLength(self, length: int | None) -> None:
         self.received = 0
@@ -118,6 +161,8 @@ class LoomServer(Server):  # type: ignore[misc]
     async def handle_reply(self, protocol: Any, message: dict[str, Any]) -> None:
         with suppress(Disconnected):  # the page has left; the consumer hears of it soon
             await super().handle_reply(protocol, message)
+            if message.get("more_body"):
+                await protocol.keep_pace()
 
 
 def _stop_runtime() -> "defer.Deferred[Any]":

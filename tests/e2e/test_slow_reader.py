@@ -1,4 +1,5 @@
-"""A page that does not read is closed instead of filling the server's memory."""
+"""A page that does not read is closed, and a download waits, instead of filling the
+server's memory."""
 
 import http.cookiejar
 import json
@@ -7,6 +8,8 @@ import socket as socket_module
 import time
 import urllib.request
 from collections.abc import Callable
+from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from playwright.sync_api import BrowserContext
@@ -56,6 +59,41 @@ def test_a_page_that_reads_too_slowly_is_closed_and_catches_up(
 def _read_to_the_end(socket: ClientConnection) -> None:
     while True:
         socket.recv(timeout=20)
+
+
+def memory_of(server: Server) -> int:
+    """Bytes that the server's process holds."""
+    assert server._process is not None
+    status = Path(f"/proc/{server._process.pid}/status").read_text()
+    return 1024 * int(re.search(r"VmRSS:\s+(\d+)", status).group(1))  # type: ignore[union-attr]
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
+def test_a_download_waits_for_who_reads_slowly(server: Server) -> None:
+    cookies = http.cookiejar.CookieJar()
+    opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(cookies))
+    opener.open(server.manage("sign_in_link").strip()).close()
+    uuid = str(uuid4())
+    lines = [json.dumps({"type": "session", "uuid": uuid, "workspace": "example"})]
+    for number in range(1, 501):
+        turn = {"type": "turn", "number": number, "role": "user", "content": "beans " * 20_000}
+        lines.append(json.dumps(turn))
+    size = 500 * 120_000
+    server.manage("import_sessions", "-", stdin="\n".join(lines))
+    host, _, port = server.url.removeprefix("http://").partition(":")
+    cookie = "; ".join(f"{c.name}={c.value}" for c in cookies)
+    before = memory_of(server)
+    with socket_module.create_connection((host, int(port)), timeout=20) as slow:
+        slow.sendall(
+            f"GET /s/{uuid}/export/ HTTP/1.0\r\nHost: {host}:{port}\r\n"
+            f"Cookie: {cookie}\r\n\r\n".encode()
+        )
+        time.sleep(3)
+        assert memory_of(server) - before < size / 3
+        received = 0
+        while piece := slow.recv(1_000_000):
+            received += len(piece)
+    assert received > size
 
 
 def test_the_limit_of_a_frame_is_for_what_comes_in(
