@@ -91,7 +91,7 @@ class _Running:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Prepared:
+class Prepared:
     """``words`` to execute with ``environment`` and the open ``descriptors``, of which
     the first ``skipped`` levels of processes are not the command's own."""
 
@@ -165,13 +165,30 @@ async def run_command(
         raise
 
 
-def _prepare(command: Sequence[str], inside: Inside, limits: Limits) -> _Prepared:
+def prepare_sandboxed(
+    command: Sequence[str], *, root: Path, limits: Limits, allows_network: bool = False
+) -> Prepared:
+    """For a program that stays, which somebody else starts. Raises Rejected where there
+    is no sandbox; the descriptors are the caller's to close."""
+    if find_mode() != SANDBOXED:
+        raise Rejected(f"{describe()} Without a sandbox it is not run.", code="no_sandbox")
+    inside = Inside(
+        root=root,
+        folder=root,
+        readable=[*interpreter_paths(), *settings.LOOM.sandbox_paths],
+        hidden=hidden_places(),
+        allows_network=allows_network,
+    )
+    return _prepare(command, inside, limits)
+
+
+def _prepare(command: Sequence[str], inside: Inside, limits: Limits) -> Prepared:
     root = inside.root
     if root == Path(root.anchor) or root.resolve() != root or not root.is_dir():
         raise Rejected(f"Commands cannot be run in {root}: it is no folder of its own.")
     mode = find_mode()
     if mode == UNSANDBOXED:
-        return _Prepared(words=list(command), environment=plain_environment())
+        return Prepared(words=list(command), environment=plain_environment())
     if mode != SANDBOXED:
         raise Rejected(f"{describe()} See LOOM_UNSANDBOXED_SHELL.", code="no_sandbox")
     support = find_support()
@@ -180,7 +197,7 @@ def _prepare(command: Sequence[str], inside: Inside, limits: Limits) -> _Prepare
         command = [prlimit, f"--nproc={most}:{most}", "--", *command]
     abilities = support.abilities
     seccomp = open_filter() if abilities.filters else None
-    return _Prepared(
+    return Prepared(
         words=wrap(command, inside, bwrap=support.bwrap, abilities=abilities, seccomp=seccomp),
         environment=sandboxed_environment(inside.readable),
         skipped=BWRAP_LEVELS,
@@ -188,7 +205,7 @@ def _prepare(command: Sequence[str], inside: Inside, limits: Limits) -> _Prepare
     )
 
 
-def _options(limits: Limits, prepared: _Prepared) -> dict[str, Any]:
+def _options(limits: Limits, prepared: Prepared) -> dict[str, Any]:
     """For the supervisor. The limit of memory is each process's own and, counted now and
     then, that of all; a process that has no room left is told so."""
     return {
@@ -208,7 +225,7 @@ def _options(limits: Limits, prepared: _Prepared) -> dict[str, Any]:
 
 
 def _start(
-    prepared: _Prepared, *, folder: Path, options: dict[str, Any], output: Output, stdin: bytes
+    prepared: Prepared, *, folder: Path, options: dict[str, Any], output: Output, stdin: bytes
 ) -> _Running:
     status, writable = os.pipe()
     given = _as_file(stdin)

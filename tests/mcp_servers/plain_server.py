@@ -77,6 +77,8 @@ def answer_call(number: Any, name: str, arguments: dict[str, Any]) -> None:
         Path(arguments.get("name", "touched")).write_text("by a server\n")
     if name == "environment":
         text = json.dumps({"env": dict(os.environ), "cwd": str(Path.cwd()), "pid": os.getpid()})
+    elif name == "list":
+        text = ",".join(os.listdir(arguments["path"]))
     else:
         text = json.dumps(arguments)
     send({"id": number, "result": {"content": [{"type": "text", "text": text}]}})

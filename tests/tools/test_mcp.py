@@ -14,13 +14,17 @@ from typing import Any
 import pytest
 
 from conversations.domain.tool_policy import ToolScope
+from conversations.sandbox.support import find_support
 from conversations.tools.mcp.config import McpConfig
 from conversations.tools.mcp.connection import Connection, Timing
 from conversations.tools.mcp.errors import CallRefused, ServerFailed
 from conversations.tools.mcp.servers import ServerState, ToolServers
 from conversations.tools.registry import TOOLS, find_tool, offered_tools
 from loomweb.settings import BASE_DIR
-from tests.mcp_servers.running import HttpServer, config, is_running, plain, sdk, until
+from tests.mcp_servers.running import HERE, HttpServer, config, is_running, plain, sdk, until
+
+PYTHON = str(Path(sys.executable).resolve())
+"""Not the link to it in a virtual environment, which a sandbox does not hold."""
 
 QUICK = Timing(wait=60, connect=60, first_wait=0.05, longest_wait=0.2)
 """Nothing of these tests is waited for so long, unless it does not happen."""
@@ -33,11 +37,11 @@ async def open_servers(tmp_path: Path) -> AsyncIterator[Open]:
     """Servers of a workspace ``garden`` whose folder is the temporary one."""
     opened: list[ToolServers] = []
 
-    async def start(made: McpConfig, **timing: float) -> ToolServers:
+    async def start(made: McpConfig, root: Path = tmp_path, **timing: float) -> ToolServers:
         servers = ToolServers(made, replace(QUICK, **timing))
         opened.append(servers)
         await servers.start()
-        await servers.prepare("garden", tmp_path)
+        await servers.prepare("garden", root)
         return servers
 
     yield start
@@ -62,8 +66,8 @@ def connection_of(servers: ToolServers, name: str = "plain") -> Connection:
     return next(c for key, c in servers._connections.items() if key[0] == name)
 
 
-async def call(servers: ToolServers, tool: str, name: str = "plain", **arguments: Any) -> str:
-    connection = connection_of(servers, name)
+async def call(servers: ToolServers, tool: str, server: str = "plain", **arguments: Any) -> str:
+    connection = connection_of(servers, server)
     result = await connection.call(tool, arguments, report=lambda text: None)
     return str(result["content"][0]["text"])
 
@@ -126,6 +130,26 @@ async def test_a_program_sees_the_folder_and_no_secret(
     assert seen["env"]["PATH"] == os.environ["PATH"]
     assert not {"ANTHROPIC_API_KEY", "DATABASE_URL", "LOOM_SECRET_KEY"} & seen["env"].keys()
     assert "MINE" not in arguments_of(seen["pid"]) + arguments_of(parent_of(seen["pid"]))
+
+
+@pytest.mark.skipif(not find_support().bwrap, reason="NO SANDBOX HERE")
+async def test_a_program_in_a_sandbox_sees_the_folder_only(
+    open_servers: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    monkeypatch.setattr(settings.LOOM, "sandbox_paths", [HERE])
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "garden").mkdir()
+    server = plain("child", sandbox=True, env={"MINE": "yes"})
+    server["command"] = PYTHON
+    servers = await open_servers(config(plain=server), tmp_path / "garden")
+    seen = json.loads(await call(servers, "environment"))
+    assert (seen["cwd"], seen["env"]["MINE"]) == (str(tmp_path / "garden"), "yes")
+    assert seen["env"]["HOME"] != os.environ["HOME"]
+    assert await call(servers, "list", path=str(tmp_path)) == "garden"
+    await call(servers, "touch", name="bean.txt")
+    assert (tmp_path / "garden/bean.txt").exists()
+    with pytest.raises(ServerFailed, match="It ended with code 7"):
+        await call(servers, "die")
 
 
 @pytest.mark.parametrize(
@@ -318,7 +342,7 @@ import django; django.setup()
 from pathlib import Path
 from conversations.tools.mcp.connection import Timing
 from conversations.tools.mcp.servers import ToolServers
-from tests.mcp_servers.running import HttpServer, config, plain
+from tests.mcp_servers.running import HERE, HttpServer, config, plain
 async def main():
     servers = ToolServers(config(plain=plain("stubborn", "child")), Timing(wait=30))
     await servers.prepare("garden", Path(sys.argv[1]))

@@ -77,6 +77,7 @@ def test_a_workspace_adds_replaces_and_turns_off() -> None:
         ({"servers": {"a": {"command": "x", "args": "y"}}}, "args has to be a list of texts"),
         ({"servers": {"a": {"command": "x", "env": {"K": "${NO}"}}}}, "environment has no NO"),
         ({"servers": {"a": {"command": "x", "folder": "nowhere"}}}, "nowhere is no folder"),
+        ({"servers": {"a": {"command": "x", "network": True}}}, "network is about a sandbox"),
         ({"servers": {"a": {"url": "ftp://x"}}}, "'ftp://x' is no http or https address"),
         ({"servers": {"a": {"url": "http://x", "headers": {"A": "b\nc"}}}}, "cannot be sent"),
         ({"servers": {"a": {"url": "http://x", "effect": "none"}}}, "one of reads, changes"),

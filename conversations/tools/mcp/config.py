@@ -22,7 +22,7 @@ CALL_SECONDS = 60.0
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,30}[A-Za-z0-9])?")
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-_STDIO = {"command", "args", "env", "folder"}
+_STDIO = {"command", "args", "env", "folder", "sandbox", "network"}
 _HTTP = {"url", "headers"}
 _COMMON = {"timeout_seconds", "effect", "trust_hints", "tools"}
 
@@ -34,14 +34,18 @@ class ConfigError(Exception):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig:
     """One server: a ``command`` with its arguments to run, or a ``url`` to speak to.
-    ``folder`` is where a command runs, None: in the workspace's. ``effect`` is what its
-    tools do, unless it is believed when it says that one only reads (``trust_hints``).
+    ``folder`` is where a command runs, None: in the workspace's; ``sandbox``: it sees that
+    folder and nothing else of the machine, and the network only with ``network``.
+    ``effect`` is what its tools do, unless it is believed when it says that one only reads
+    (``trust_hints``).
     ``tools`` are the names of those that are wanted, None: all."""
 
     name: str
     command: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     folder: Path | None = None
+    sandbox: bool = False
+    network: bool = False
     url: str = ""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     timeout_seconds: float = CALL_SECONDS
@@ -195,7 +199,17 @@ def _program(
             raise ConfigError(f"{where}.folder: {folder} is no folder with an absolute path.")
     words = (command, *(_filled(arg, f"{where}.args", environment) for arg in args))
     variables = _filled_table(entry.get("env", {}), f"{where}.env", environment)
-    return {"command": words, "environment": variables, "folder": folder}
+    sandbox = _flag(entry.get("sandbox", False), f"{where}.sandbox")
+    network = _flag(entry.get("network", False), f"{where}.network")
+    if "network" in entry and not sandbox:
+        raise ConfigError(f"{where}.network is about a sandbox: add sandbox, or leave it out.")
+    return {
+        "command": words,
+        "environment": variables,
+        "folder": folder,
+        "sandbox": sandbox,
+        "network": network,
+    }
 
 
 def _address(

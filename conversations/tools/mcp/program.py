@@ -1,9 +1,10 @@
 """A server of this machine: a program that is spoken to by lines.
 
 It hangs on the supervisor of the sandbox's commands, which ends it and everything that
-it started when it is told to, and when this process is gone, however that ends. There is
-no sandbox around it: whoever configures a server trusts it with the machine as far as
-the server's own user may go. Its environment is made from nothing.
+it started when it is told to, and when this process is gone, however that ends. Whoever
+configures a server trusts it with the machine as far as
+the server's own user may go, or has it confined in a sandbox as the commands of the model
+are. Its environment is made from nothing.
 """
 
 import asyncio
@@ -12,13 +13,17 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from conversations.domain.errors import Rejected
 from conversations.domain.text import one_line
 from conversations.sandbox import supervise
-from conversations.sandbox.running import default_limits
+from conversations.sandbox.running import Prepared, default_limits, prepare_sandboxed
+
+from .config import ServerConfig
 
 MOST_LINE = 16_000_000
 """Bytes of one message; a larger one ends the connection."""
@@ -64,11 +69,10 @@ class Program:
         self._has_ended = False
 
     @classmethod
-    async def start(
-        cls, command: Sequence[str], *, folder: Path, environment: Mapping[str, str]
-    ) -> "Program":
+    async def start(cls, config: ServerConfig, *, folder: Path) -> "Program":
         """Raises ProgramError."""
-        process, status = _spawn(command, folder, make_environment(environment))
+        prepared = await asyncio.to_thread(_prepare, config, folder)
+        process, status = _spawn(prepared, folder)
         program = cls(process, status)
         try:
             await program._attach()
@@ -174,34 +178,54 @@ class Program:
         self._said = json.loads(text) if text else {}
 
 
-def _spawn(
-    command: Sequence[str], folder: Path, environment: Mapping[str, str]
-) -> tuple["subprocess.Popen[bytes]", int]:
+def _prepare(config: ServerConfig, folder: Path) -> Prepared:
     if sys.platform != "linux":
         raise ProgramError("Programs as tool servers are run on Linux only.")
-    status, writable = os.pipe()
+    if not config.sandbox:
+        return Prepared(
+            words=list(config.command), environment=make_environment(config.environment)
+        )
+    try:
+        prepared = prepare_sandboxed(
+            config.command,
+            root=folder.resolve(),
+            limits=default_limits(),
+            allows_network=config.network,
+        )
+    except Rejected as error:
+        raise ProgramError(error.message) from error
+    return replace(prepared, environment={**prepared.environment, **config.environment})
+
+
+def _options(prepared: Prepared, status: int) -> dict[str, Any]:
+    """For the supervisor. Its environment is the command's, since its arguments can be
+    seen by every user of the machine."""
     limits = default_limits()
-    options = {
+    return {
         "parent": os.getpid(),
-        "status": writable,
+        "status": status,
         "seconds": FOR_EVER,
         "processes": limits.processes,
         "bytes": limits.memory_bytes,
-        "skipped": 0,
+        "skipped": prepared.skipped,
         "group": "",
-        "environment": None,  # its own: arguments can be seen by every user of the machine
+        "environment": None,
         "limits": {"RLIMIT_CORE": 0},
     }
-    words = [sys.executable, "-I", "-S", supervise.__file__, json.dumps(options), *command]
+
+
+def _spawn(prepared: Prepared, folder: Path) -> tuple["subprocess.Popen[bytes]", int]:
+    status, writable = os.pipe()
+    options = json.dumps(_options(prepared, writable))
     try:
         process = subprocess.Popen(  # noqa: S603 (running configured programs is what this is for)
-            words,
+            [sys.executable, "-I", "-S", supervise.__file__, options, *prepared.words],
             cwd=folder,
-            env=dict(environment),
+            env=prepared.environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            pass_fds=[writable],
+            pass_fds=[writable, *prepared.descriptors],
             start_new_session=True,
             bufsize=0,
         )
@@ -210,5 +234,6 @@ def _spawn(
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise ProgramError(f"It cannot be started: {reason}.") from error
     finally:
-        os.close(writable)
+        for descriptor in (writable, *prepared.descriptors):
+            os.close(descriptor)
     return process, status

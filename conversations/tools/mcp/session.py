@@ -273,7 +273,7 @@ async def _program(
     config: ServerConfig, root: Path | None, said: list[str], on_end: Callable[[], None]
 ) -> AsyncIterator[Streams]:
     folder = config.folder or root or Path("/")
-    program = await Program.start(config.command, folder=folder, environment=config.environment)
+    program = await Program.start(config, folder=folder)
     to_us, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     outgoing, to_it = anyio.create_memory_object_stream[SessionMessage](0)
     try:
