@@ -13,6 +13,7 @@ let commands = [];
 let sessions = [];
 let more = "";
 let query = "";
+let answered = ""; // the query that the sessions are for
 let onlySessions = false;
 let step = null; // the command whose argument is asked for
 let asked = 0;
@@ -67,7 +68,9 @@ function askFor(command) {
 function groups() {
   const typedText = field.value.trim();
   if (step) return [{ label: step.says, items: fitting(step.choices.map(({ value, says }) => ({ name: says, says: value, value })), typedText) }];
-  const found = { label: typedText ? "Sessions" : "Recent sessions", items: [...sessions, ...(more ? [{ name: "More sessions", more }] : [])] };
+  // Until the server has looked, those at hand: Enter never goes where nobody meant to.
+  const items = answered === typedText ? [...sessions, ...(more ? [{ name: "More sessions", more }] : [])] : fitting(sessions, typedText);
+  const found = { label: typedText ? "Sessions" : "Recent sessions", items };
   if (onlySessions) return [found];
   const wanted = typedText.replace(/^\//, "");
   const named = fitting(commands, wanted);
@@ -80,7 +83,8 @@ function groups() {
 }
 
 function draw(isKept = false) {
-  choices.show(groups(), { empty: step ? (step.choices.length ? "Nothing fits." : "Enter does it.") : "Nothing fits.", isKept });
+  const isAsking = !step && answered !== field.value.trim() && !field.value.startsWith("/");
+  choices.show(groups(), { empty: isAsking ? "Looking" : step ? (step.choices.length ? "Nothing fits." : "Enter does it.") : "Nothing fits.", isKept });
 }
 
 async function load(parameters) {
@@ -89,6 +93,7 @@ async function load(parameters) {
   if (mine !== asked) return null;
   sessions = parameters.before ? [...sessions, ...page.sessions] : page.sessions;
   more = page.more;
+  answered = parameters.q;
   return page;
 }
 
@@ -163,7 +168,7 @@ export async function open() {
     await addStyle(page.style);
   } catch {
     places = commands = sessions = [];
-    more = "";
+    more = answered = "";
     if (!dialog.open) dialog.showModal();
     return fail();
   }
