@@ -16,7 +16,7 @@ from tests.archive import files
 from tests.wire.scenario import Scenario
 from tests.wire.server import WireThread
 
-from .conftest import NARROW, Chat, Server, take_picture
+from .conftest import NARROW, Chat, Server, take_picture, wait_until
 from .test_pages import violations, violations_light_and_dark
 
 HAND_OVER = """
@@ -106,7 +106,7 @@ def test_an_image_is_shown_large_and_a_document_is_saved(chat: Chat) -> None:
     page.get_by_role("link", name="sun.png").click()
     dialog = page.get_by_role("dialog", name="sun.png")
     expect(dialog.get_by_role("img")).to_be_visible()
-    page.wait_for_function("document.querySelector('.viewer img').naturalWidth === 900")
+    wait_until(lambda: page.evaluate("document.querySelector('.viewer img').naturalWidth === 900"))
     take_picture(page, "attachments-view")
     assert violations(page) == []
     with page.expect_download() as download:

@@ -18,6 +18,7 @@ from tests.e2e.conftest import (
     sign_in,
     start_ordinary,
     take_picture,
+    wait_until,
 )
 from tests.e2e.test_pages import violations_light_and_dark
 from tests.wire.scenario import Scenario
@@ -99,7 +100,7 @@ def test_what_was_said_is_searched_filtered_paged_and_opened(
     tab.locator(".hit").nth(39).get_by_role("link").click()
     expect(tab).to_have_url(re.compile(rf"/s/{archive}/t/41/$"))
     in_sight(tab.locator("#rows [data-turn='41']"))
-    tab.wait_for_function("CSS.highlights.get('found')?.size > 0")
+    wait_until(lambda: tab.evaluate("CSS.highlights.get('found')?.size > 0"))
 
 
 def test_a_hit_in_a_folded_tool_call_is_unfolded(server: Server, archive: str, tab: Page) -> None:
