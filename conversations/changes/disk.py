@@ -240,15 +240,6 @@ def remove_entry(root: Path, path: str) -> None:
             os.unlink(name, dir_fd=folder)
 
 
-def rename_entry(root: Path, source: str, target: str) -> None:
-    """Rename a file, link or folder."""
-    with (
-        folder_of(root, source) as (source_folder, source_name),
-        folder_of(root, target) as (target_folder, target_name),
-    ):
-        os.rename(source_name, target_name, src_dir_fd=source_folder, dst_dir_fd=target_folder)
-
-
 def list_below(root: Path, path: str, *, limit: int) -> list[str]:
     """The paths of all that lies in a folder, itself first. Raises TooLarge."""
     found = [path]

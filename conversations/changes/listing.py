@@ -70,10 +70,6 @@ class Listing:
     entries: Mapping[str, FileState]
     unlisted: frozenset[str] = frozenset()
 
-    @property
-    def uncopied(self) -> int:
-        return sum(not state.has_copy for state in self.entries.values())
-
 
 @dataclass(slots=True)
 class _Known:

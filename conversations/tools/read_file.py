@@ -1,13 +1,12 @@
 """``read_file``: lines of a text file with their numbers; images and PDFs as content."""
 
 import asyncio
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from django.conf import settings
 
-from conversations.archive.attachments import Content, attachment_block, examine, keep_attachment
+from conversations.archive.attachments import examine
 from conversations.domain.errors import Rejected
 from conversations.folder.confined import read_bytes
 from conversations.folder.paths import shown
@@ -15,6 +14,7 @@ from conversations.folder.text_files import TextFile, read_text
 
 from .arguments import Arguments, BadArgument
 from .files.texts import count_text, cut, numbered, size_text
+from .kept_files import ExaminedFile, keep_file
 from .tool import Tool, ToolContext, ToolResult
 
 NAME = "read_file"
@@ -34,15 +34,6 @@ _SIGNATURES = (
 _SHOWABLE = ("PNG image", "JPEG image", "GIF image", "WebP image", "PDF")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Picture:
-    """A file that the model gets as content."""
-
-    data: bytes
-    name: str
-    content: Content
-
-
 async def run(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     """Carry out a call; see :class:`Tool`."""
     try:
@@ -54,21 +45,12 @@ async def run(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         return ToolResult(ok=False, output=str(error))
 
 
-async def _give(context: ToolContext, picture: _Picture) -> ToolResult:
-    attachment = await context.write(
-        keep_attachment,
-        context.session_pk,
-        data=picture.data,
-        name=picture.name,
-        user_pk=None,
-        turn=context.call_turn,
-        content=picture.content,
-    )
+async def _give(context: ToolContext, picture: ExaminedFile) -> ToolResult:
     output = f"{shown(picture.name)} is shown below ({size_text(len(picture.data))})."
-    return ToolResult(ok=True, output=output, blocks=[attachment_block(attachment)])
+    return ToolResult(ok=True, output=output, blocks=[await keep_file(context, picture)])
 
 
-def _read(root: Path, arguments: Arguments) -> str | _Picture:
+def _read(root: Path, arguments: Arguments) -> str | ExaminedFile:
     path = arguments.path("path", "file_path")
     offset = arguments.number("offset", lowest=0) or 1
     limit = arguments.number("limit") or MAX_LINES
@@ -84,12 +66,12 @@ def _read(root: Path, arguments: Arguments) -> str | _Picture:
     return _show(path, file, offset=offset, limit=min(limit, MAX_LINES), cut_from=size)
 
 
-def _examine(path: str, data: bytes, *, is_cut: bool, kind: str) -> _Picture:
+def _examine(path: str, data: bytes, *, is_cut: bool, kind: str) -> ExaminedFile:
     if is_cut:
         limit = size_text(settings.LOOM.max_read_bytes)
         raise Rejected(f"{shown(path)} is a {kind} of more than {limit}, too large to be shown.")
     name = path.rpartition("/")[2]
-    return _Picture(data=data, name=name, content=examine(data, name))
+    return ExaminedFile(data=data, name=name, content=examine(data, name))
 
 
 def _kind(data: bytes) -> str:

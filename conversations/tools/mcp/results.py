@@ -10,9 +10,10 @@ from typing import Any
 
 from django.conf import settings
 
-from conversations.archive.attachments import Content, attachment_block, examine, keep_attachment
+from conversations.archive.attachments import examine
 from conversations.domain.errors import Rejected
 from conversations.domain.text import one_line, storable
+from conversations.tools.kept_files import ExaminedFile, keep_file
 from conversations.tools.tool import ToolContext, ToolResult
 
 MOST_FILES = 10
@@ -27,23 +28,16 @@ class _Reading:
     files: list[tuple[bytes, str]] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class _File:
-    data: bytes
-    name: str
-    content: Content
-
-
 async def make_result(context: ToolContext, server: str, data: Mapping[str, Any]) -> ToolResult:
     """From a result as the server gave it: text as it is, images and PDFs kept and
     shown, everything else described."""
     output, files = await asyncio.to_thread(_take_apart, server, data)
-    blocks = [attachment_block(await _keep(context, file)) for file in files]
+    blocks = [await keep_file(context, file) for file in files]
     output = output or ("Shown below." if blocks else "(The tool gave no output.)")
     return ToolResult(ok=data.get("isError") is not True, output=output, blocks=blocks)
 
 
-def _take_apart(server: str, data: Mapping[str, Any]) -> tuple[str, list[_File]]:
+def _take_apart(server: str, data: Mapping[str, Any]) -> tuple[str, list[ExaminedFile]]:
     reading = _read(server, data)
     files, problems = _examine(reading.files)
     texts = [text for text in (*reading.texts, *problems) if text]
@@ -110,7 +104,7 @@ def _take(reading: _Reading, data: Any, name: str) -> None:
         reading.files.append((raw, name))
 
 
-def _examine(found: list[tuple[bytes, str]]) -> tuple[list[_File], list[str]]:
+def _examine(found: list[tuple[bytes, str]]) -> tuple[list[ExaminedFile], list[str]]:
     files, problems = [], []
     for data, name in found:
         try:
@@ -120,20 +114,8 @@ def _examine(found: list[tuple[bytes, str]]) -> tuple[list[_File], list[str]]:
             continue
         ending = content.media_type.rpartition("/")[2]
         named = name if name.lower().endswith(f".{ending}") else f"{name}.{ending}"
-        files.append(_File(data, named, content))
+        files.append(ExaminedFile(data=data, name=named, content=content))
     return files, problems
-
-
-async def _keep(context: ToolContext, file: _File) -> Any:
-    return await context.write(
-        keep_attachment,
-        context.session_pk,
-        data=file.data,
-        name=file.name,
-        user_pk=None,
-        turn=context.call_turn,
-        content=file.content,
-    )
 
 
 def _capped(output: str) -> str:
