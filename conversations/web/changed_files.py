@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from uuid import UUID
 
@@ -40,11 +41,13 @@ class ShownCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownFile:
-    """``name_html`` has nothing hidden in it, ``value`` names the file in a form.
-    ``since`` is what somebody else made of it."""
+    """``name_html`` has nothing hidden in it, ``value`` names the file in a form, ``key``
+    in the page: what is ticked and unfolded there stays with its file when the list
+    changes. ``since`` is what somebody else made of it."""
 
     name_html: str
     value: str
+    key: str
     facts: list[str]
     state: str
     reason: str
@@ -61,6 +64,7 @@ def show_file(root: Path, file: FileReview) -> ShownFile:
     return ShownFile(
         name_html=show_hidden(storable(file.path)) if file.path != ROOT else "the folder itself",
         value=stored_path(file.path),
+        key=sha256(stored_path(file.path).encode()).hexdigest()[:16],
         facts=[*_facts(file), *([diff.changes] if diff.changes else [])],
         state=_state(file),
         reason=plan.reason if plan else "",

@@ -74,18 +74,22 @@ function fail({ detail: { ctx } }) {
 }
 body.addEventListener("htmx:response:error", fail);
 body.addEventListener("htmx:error", fail);
-// What is unfolded stays so when the same part comes again.
-let opened = {};
+// What is unfolded stays so when the same part comes again, and what was said stays there.
+let before = {};
 body.addEventListener("htmx:before:swap", () => {
   const ids = findAll("details[open][id]", body).map(({ id }) => id);
-  opened = { url: find("[data-url]", body)?.dataset.url, ids };
+  const notice = find("[role=status].notice", body)?.cloneNode(true);
+  before = { url: find("[data-url]", body)?.dataset.url, ids, notice };
 });
 
 body.addEventListener("htmx:after:swap", () => {
   const part = find("[data-url]", body);
   if (!part) return;
   const { url, tab, said } = part.dataset;
-  if (url === opened.url) for (const id of opened.ids) byId(id)?.setAttribute("open", "");
+  if (url === before.url) {
+    for (const id of before.ids) byId(id)?.setAttribute("open", "");
+    if (before.notice && !wantsFocus && !find(".notice", body)) find("h2", body)?.after(before.notice);
+  }
   address = byId("panel-page").href = url;
   for (const link of findAll(".tabs a", panel)) link.ariaCurrent = link.dataset.tab === tab ? "page" : null;
   localise(body);

@@ -105,3 +105,52 @@ def test_everything_is_undone(
     expect(narrow.page.get_by_role("heading", name="Files changed")).to_be_visible()
     assert violations_light_and_dark(narrow.page, "changes-narrow") == []
     assert not narrow.page.evaluate("document.documentElement.scrollWidth > innerWidth")
+
+
+def test_what_a_person_ticked_and_was_told_outlasts_a_new_row(
+    open_chat: Callable[..., Chat], wire: WireThread, server: Server
+) -> None:
+    folder = prepare(server, "orchard")
+    edit = {"path": "orchard/beds.py", "old_text": "depth: int = 1", "new_text": "depth: int = 2"}
+    wire.enqueue(
+        Scenario(
+            tools=(
+                ToolCall(name="edit_file", input=edit),
+                ToolCall(name="delete_file", input={"path": "orchard/old.txt"}),
+            )
+        ),
+        Scenario(text="It is done."),
+    )
+    chat = open_chat().new()
+    page = chat.page
+    chat.send("Tidy up the orchard")
+    for _ in range(2):
+        page.get_by_role("button", name="Approve").first.click()
+        settle()
+    chat.wait_idle()
+    (folder / "beds.py").write_text(CODE + "\n# somebody else's line\n")
+    chat.open(chat.uuid).wait_connected()
+    page.get_by_role("link", name="About this session").click()
+    page.get_by_role("link", name="Files", exact=True).click()
+    panel = page.locator("#panel")
+    files = panel.locator(".changed .path")
+    expect(files).to_have_text(["orchard/beds.py", "orchard/old.txt"])
+    panel.get_by_role("button", name="Undo everything").click()
+    expect(panel.get_by_role("status")).to_contain_text("1 file left as it is.")
+    tick = panel.get_by_role("checkbox", name="Replace what is there now")
+    tick.check()
+
+    wire.enqueue(
+        Scenario(tools=(ToolCall(name="write_file", input={"path": "orchard/a", "content": "a"}),)),
+        Scenario(text="One more."),
+    )
+    chat.send("Add a file")
+    page.get_by_role("button", name="Approve").first.click()
+    expect(files).to_have_text(["orchard/a", "orchard/beds.py", "orchard/old.txt"])
+    expect(tick).to_be_checked()
+    expect(panel.get_by_role("status")).to_contain_text("1 file left as it is.")
+    panel.get_by_role("button", name="Undo everything").click()
+    expect(panel.get_by_role("status")).to_contain_text("2 files put back")
+    assert (folder / "beds.py").read_text() == CODE
+    page.get_by_role("link", name="Files", exact=True).click()
+    expect(panel.get_by_role("status")).to_have_count(0)
