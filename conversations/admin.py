@@ -20,12 +20,15 @@ from django.utils.functional import cached_property
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from conversations.domain.audit import AUDIT_ACTIONS
 from conversations.domain.events import EVENT_TYPES
 from conversations.domain.runs import RUN_STATES
 from conversations.domain.text import one_line
 from conversations.domain.tool_calls import TOOL_CALL_STATES
 from conversations.models import (
     Attachment,
+    AuditEntry,
+    AuditHead,
     ChatEvent,
     Compaction,
     DraftChunk,
@@ -343,6 +346,18 @@ class SearchEntryAdmin(OfSessionAdmin):
 @admin.register(SearchProgress)
 class SearchProgressAdmin(OfSessionAdmin):
     list_display = ("session", "indexed_turn", "total_length", "version")
+
+
+@admin.register(AuditEntry)
+class AuditEntryAdmin(WindowAdmin):
+    list_display = ("number", "at", "actor_name", "action", "session", "workspace", "reason")
+    list_filter = (choice_filter("action", AUDIT_ACTIONS),)
+    ordering = ("-number",)
+
+
+@admin.register(AuditHead)
+class AuditHeadAdmin(WindowAdmin):
+    list_display = ("number", "digest")
 
 
 @admin.register(PurgePermit)

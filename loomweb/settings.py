@@ -149,7 +149,7 @@ AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
 AXES_RESET_ON_SUCCESS = True
 AXES_VERBOSE = False
 AXES_LOCKOUT_CALLABLE = "conversations.web.accounts.locked_out"
-AXES_CLIENT_IP_CALLABLE = "conversations.web.accounts.client_address"
+AXES_CLIENT_IP_CALLABLE = "conversations.web.addresses.client_address"
 AXES_USERNAME_CALLABLE = "conversations.web.accounts.tried_name"
 AXES_ENABLE_ACCESS_FAILURE_LOG = True
 

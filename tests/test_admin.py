@@ -19,9 +19,11 @@ from django.utils import timezone
 from conversations.admin import PAGES, PER_PAGE, SHOWN_CHARS
 from conversations.archive.accounts import create_sign_in_link
 from conversations.archive.append import NewEvent, append
+from conversations.archive.audit import Origin, note_of, record
 from conversations.archive.rewinds import append_rewind
 from conversations.archive.search.indexing import index_session
 from conversations.archive.sessions import create_session, get_session
+from conversations.domain.audit import TRANSCRIPT
 from conversations.domain.events import UserMessage
 from conversations.domain.turns import NewTurn
 from conversations.models import (
@@ -138,6 +140,7 @@ def fill(workspace: Workspace, user: User, *, times: int) -> None:
         PromptText.objects.create(digest=f"{session.pk:064}", text="{}")
         PurgePermit.objects.create(session_pk=-session.pk, reason="x", created_at=now)
         create_sign_in_link(user)
+        record(Origin(user=user), note_of(session, TRANSCRIPT))
 
 
 def list_url(model: type[Model]) -> str:

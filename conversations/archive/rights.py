@@ -24,8 +24,13 @@ ALLOWED = {
     Membership.Role.OWNER: frozenset({READ, WRITE, MANAGE}),
 }
 
-STAFF_PERMISSION = "conversations.view_session"
-"""Staff who have it may open any transcript, as the admin's links do. Read only."""
+REVIEW_PERMISSION = "conversations.review_transcripts"
+"""A reviewer may read any session, and change nothing of it. Each reading of what is
+not theirs is entered in the audit log."""
+
+ADMINISTER_PERMISSION = "conversations.administer_installation"
+"""An administrator manages people and policies and reads the audit log. It does not
+let anybody read transcripts; a superuser has both."""
 
 type Person = User | AnonymousUser
 
@@ -43,14 +48,14 @@ def rights_in(workspace: Workspace, person: Person) -> Rights:
     role = role_of(workspace, person.pk) if person.is_authenticated else None
     if role is not None:
         return Rights(role, ALLOWED[Membership.Role(role)])
-    return Rights(None, frozenset({READ}) if _reads_as_staff(person) else frozenset())
+    return Rights(None, frozenset({READ}) if is_reviewer(person) else frozenset())
 
 
 def readable_sessions(person: Person) -> QuerySet[Session]:
     """All sessions that this person may read; the same rule, as a query."""
     if not person.is_authenticated:
         return Session.objects.none()
-    if _reads_as_staff(person):
+    if is_reviewer(person):
         return Session.objects.all()
     return Session.objects.filter(workspace__in=_workspaces_of(person))
 
@@ -58,14 +63,14 @@ def readable_sessions(person: Person) -> QuerySet[Session]:
 def readable_workspaces(person: Person) -> QuerySet[Workspace]:
     """The workspaces whose sessions this person may read, by name."""
     workspaces = Workspace.objects.order_by("name", "pk")
-    if person.is_authenticated and _reads_as_staff(person):
+    if person.is_authenticated and is_reviewer(person):
         return workspaces
     return workspaces.filter(pk__in=_workspaces_of(person))
 
 
-def read_as_staff(person: Person, sessions: Iterable[Session]) -> list[Session]:
+def read_as_reviewer(person: Person, sessions: Iterable[Session]) -> list[Session]:
     """Those of the sessions that this person may read without being a member."""
-    if not _reads_as_staff(person):
+    if not is_reviewer(person):
         return []
     own = set(_workspaces_of(person).values_list("workspace_id", flat=True))
     return [session for session in sessions if session.workspace_id not in own]
@@ -81,5 +86,9 @@ def find_person(user_pk: int | None) -> Person:
     return found or AnonymousUser()
 
 
-def _reads_as_staff(person: Person) -> bool:
-    return person.is_active and person.is_staff and person.has_perm(STAFF_PERMISSION)
+def is_reviewer(person: Person) -> bool:
+    return person.is_active and person.has_perm(REVIEW_PERMISSION)
+
+
+def is_administrator(person: Person) -> bool:
+    return person.is_active and person.has_perm(ADMINISTER_PERMISSION)

@@ -2,6 +2,7 @@
 
 from .accounts import SignInLink
 from .archive import ChatEvent, JournalGap, PromptText, PurgePermit, Rewind, Turn
+from .audit import AuditEntry, AuditHead
 from .context import Compaction, SessionSkill
 from .runs import DraftChunk, ModelCall, Run, ToolCall
 from .search import SearchEntry, SearchProgress
@@ -12,6 +13,8 @@ from .workspaces import Membership, Workspace
 
 __all__ = [
     "Attachment",
+    "AuditEntry",
+    "AuditHead",
     "ChatEvent",
     "Compaction",
     "DraftChunk",

@@ -79,6 +79,22 @@ GUARDED = {
         "created_at",
         "metadata",
     ),
+    "conversations_auditentry": (
+        "id",
+        "number",
+        "at",
+        "action",
+        "actor_id",
+        "actor_name",
+        "session",
+        "workspace",
+        "place",
+        "address",
+        "agent",
+        "reason",
+        "metadata",
+        "digest",
+    ),
 }
 """Table → columns that never change once written."""
 
@@ -88,9 +104,17 @@ NUMBERED_BY = {
     "conversations_rewind": "id = NEW.id",
     "conversations_sessionskill": "id = NEW.id",
     "conversations_compaction": "id = NEW.id OR uuid = NEW.uuid",
+    "conversations_auditentry": "id = NEW.id OR number = NEW.number",
 }
 
+KEPT_FOR_EVER = frozenset({"conversations_auditentry"})
+"""Tables whose rows no purge removes."""
+
 _PERMIT = "EXISTS (SELECT 1 FROM conversations_purgepermit WHERE session_pk = OLD.session_id)"
+
+
+def _may_be_removed(table: str) -> str:
+    return "1 = 0" if table in KEPT_FOR_EVER else _PERMIT
 
 
 def guard_names(table: str, vendor: str) -> list[str]:
@@ -130,7 +154,8 @@ def _sqlite(table: str, columns: tuple[str, ...]) -> list[str]:
         f"DROP TRIGGER IF EXISTS {no_update}",
         f"CREATE TRIGGER {no_update} BEFORE UPDATE OF {', '.join(columns)} ON {table} {refuse}",
         f"DROP TRIGGER IF EXISTS {no_delete}",
-        f"CREATE TRIGGER {no_delete} BEFORE DELETE ON {table} WHEN NOT {_PERMIT} {refuse}",
+        f"CREATE TRIGGER {no_delete} BEFORE DELETE ON {table}"
+        f" WHEN NOT ({_may_be_removed(table)}) {refuse}",
         # INSERT OR REPLACE removes the old row without firing its delete trigger.
         f"DROP TRIGGER IF EXISTS {no_replace}",
         f"CREATE TRIGGER {no_replace} BEFORE INSERT ON {table}"
@@ -151,7 +176,7 @@ def _postgresql(table: str, columns: tuple[str, ...]) -> list[str]:
         f"""CREATE TRIGGER {no_update} BEFORE UPDATE ON {table}
             FOR EACH ROW EXECUTE FUNCTION {no_update}()""",
         f"""CREATE OR REPLACE FUNCTION {no_delete}() RETURNS trigger LANGUAGE plpgsql AS $$
-            BEGIN IF NOT {_PERMIT} THEN {refuse}; END IF; RETURN OLD; END $$""",
+            BEGIN IF NOT ({_may_be_removed(table)}) THEN {refuse}; END IF; RETURN OLD; END $$""",
         f"DROP TRIGGER IF EXISTS {no_delete} ON {table}",
         f"""CREATE TRIGGER {no_delete} BEFORE DELETE ON {table}
             FOR EACH ROW EXECUTE FUNCTION {no_delete}()""",

@@ -65,6 +65,7 @@ class Session(models.Model):
 
     class Meta:
         ordering = ("-last_active_at", "-id")
+        permissions = (("review_transcripts", "Can read and review other people's transcripts"),)
         constraints = (
             models.UniqueConstraint(
                 fields=("workspace", "key"),

@@ -1,12 +1,13 @@
 """Who may do what. Every object that a request names is obtained here.
 
 A person who may not know of an object gets the same answer as if it did not
-exist; one who may read it but not change it is told so.
+exist; one who may read it but not change it is told so. What somebody reads without
+being a member is entered in the audit log before it is shown: once for each session
+and request.
 """
 
-import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import wraps
 from importlib import import_module
 from typing import Any
@@ -14,11 +15,13 @@ from uuid import UUID
 
 from django.conf import settings
 from django.contrib.auth import get_user
+from django.contrib.auth.models import User
 from django.contrib.auth.views import redirect_to_login
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.views.decorators.http import require_POST
 
+from conversations.archive import audit
 from conversations.archive.accounts import Standing, read_standing
 from conversations.archive.rights import (
     ALLOWED,
@@ -26,18 +29,31 @@ from conversations.archive.rights import (
     READ,
     WRITE,
     Person,
-    read_as_staff,
+    read_as_reviewer,
     rights_in,
 )
 from conversations.archive.sessions import get_session
 from conversations.archive.workspaces import get_workspace
+from conversations.domain.audit import ATTACHMENT, EXPORT, HIT, LIVE, OLDER, PART, TRANSCRIPT
 from conversations.domain.errors import NotFound, NotPermitted
 from conversations.models import Membership, Session, Workspace
 
-logger = logging.getLogger(__name__)
+from .addresses import address_of, client_address
 
 HIDDEN = "There is no such page, or it is not yours."
 """The same words for what is not there and for what is somebody else's."""
+
+
+READING = {
+    "session": TRANSCRIPT,
+    "turn": TRANSCRIPT,
+    "session_find": HIT,
+    "search": HIT,
+    "session_export": EXPORT,
+    "attachment": ATTACHMENT,
+    "attachment_thumb": ATTACHMENT,
+}
+"""Name of a URL → the kind of reading; every other is that of a part."""
 
 
 class SignedOut(NotPermitted):
@@ -46,9 +62,69 @@ class SignedOut(NotPermitted):
     code = "signed_out"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Visit:
+    """Who asks, from where, and for what. ``noted`` are the sessions that the audit log
+    has an entry of for this visit."""
+
+    user: Person
+    action: str
+    place: str
+    address: str
+    agent: str
+    reason: str = ""
+    noted: set[int] = field(default_factory=set)
+
+    @property
+    def origin(self) -> audit.Origin:
+        return audit.Origin(
+            user=self.user if isinstance(self.user, User) else None,
+            place=self.place,
+            address=self.address,
+            agent=self.agent,
+            reason=self.reason,
+        )
+
+
+def visit_of(request: HttpRequest, user: Person | None = None) -> Visit:
+    """The visit that a request is: the same one, however often it is asked for. An
+    asynchronous view gives the ``user`` that it has waited for."""
+    found = getattr(request, "loom_visit", None)
+    if not isinstance(found, Visit):
+        found = Visit(
+            user=user or request.user,
+            action=_action_of(request),
+            place=request.get_full_path(),
+            address=client_address(request) or "",
+            agent=request.headers.get("User-Agent", ""),
+        )
+        request.loom_visit = found  # type: ignore[attr-defined]
+    return found
+
+
+def _action_of(request: HttpRequest) -> str:
+    match = request.resolver_match
+    action = READING.get(match.url_name or "", PART) if match else PART
+    pages = action == TRANSCRIPT and ("before" in request.GET or "after" in request.GET)
+    return OLDER if pages else action
+
+
+def visit_of_socket(scope: dict[str, Any]) -> Visit:
+    """The visit that a socket is."""
+    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+    client = scope.get("client") or ("",)
+    return Visit(
+        user=scope["user"],
+        action=LIVE,
+        place=scope["path"],
+        address=address_of(client[0], headers.get("x-forwarded-for", "")) or "",
+        agent=headers.get("user-agent", ""),
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What a person may do. ``role`` is None for staff without membership."""
+    """What a person may do. ``role`` is None for a reviewer without membership."""
 
     role: str | None
     can_write: bool
@@ -76,29 +152,49 @@ def sign_in_first(**where: Any) -> HttpResponseRedirect:
     return redirect_to_login(reverse("home"))
 
 
-def get_session_for(user: Person, uuid: UUID, *, to: str = READ) -> tuple[Session, Access]:
+def get_session_for(
+    visit: Visit | HttpRequest, uuid: UUID, *, to: str = READ
+) -> tuple[Session, Access]:
     """The session, if this person may do that with it. Raises NotFound, NotPermitted."""
+    visit = _visit(visit)
     try:
         session = get_session(uuid)
     except NotFound as error:
         raise NotFound(HIDDEN) from error
-    return session, _access(user, session.workspace, to, what=f"session {uuid}")
+    access = _granted(visit.user, session.workspace, to)
+    if access.role is None:
+        _note(visit, [session])
+    return session, access
 
 
-def get_workspace_for(user: Person, slug: str, *, to: str = READ) -> tuple[Workspace, Access]:
-    """The workspace, if this person may do that with it. Raises NotFound, NotPermitted."""
+def get_workspace_for(
+    visit: Visit | HttpRequest, slug: str, *, to: str = READ
+) -> tuple[Workspace, Access]:
+    """The workspace, if this person may do that with it. Raises NotFound, NotPermitted.
+    A list of sessions shows nothing of what was said in them."""
     try:
         workspace = get_workspace(slug)
     except NotFound as error:
         raise NotFound(HIDDEN) from error
-    return workspace, _access(user, workspace, to, what=f"workspace {slug}")
+    return workspace, _granted(_visit(visit).user, workspace, to)
 
 
-def note_reading(user: Person, sessions: Iterable[Session]) -> None:
-    """Parts of these sessions are shown to a person who may read them. As with whole
-    transcripts, what somebody reads without being a member is logged."""
-    for session in read_as_staff(user, sessions):
-        _log_staff(user, f"session {session.uuid}")
+def note_reading(visit: Visit | HttpRequest, sessions: Iterable[Session]) -> None:
+    """Parts of these sessions are shown to a person who may read them: entered, as
+    whole transcripts are."""
+    visit = _visit(visit)
+    _note(visit, read_as_reviewer(visit.user, sessions))
+
+
+def _visit(visit: Visit | HttpRequest) -> Visit:
+    return visit if isinstance(visit, Visit) else visit_of(visit)
+
+
+def _note(visit: Visit, sessions: Iterable[Session]) -> None:
+    new = [session for session in sessions if session.pk not in visit.noted]
+    audit.record(visit.origin, *(audit.note_of(session, visit.action) for session in new))
+    for session in new:
+        visit.noted.add(session.pk)
 
 
 def recheck_access(
@@ -129,17 +225,6 @@ def _signed_in_by(session_key: str | None) -> Person:
     request = HttpRequest()
     request.session = import_module(settings.SESSION_ENGINE).SessionStore(session_key)
     return get_user(request)
-
-
-def _access(user: Person, workspace: Workspace, to: str, *, what: str) -> Access:
-    access = _granted(user, workspace, to)
-    if access.role is None:
-        _log_staff(user, what)
-    return access
-
-
-def _log_staff(user: Person, what: str) -> None:
-    logger.info("read_by_staff", extra={"fields": {"user": user.pk, "what": what}})
 
 
 def _granted(user: Person, workspace: Workspace, to: str) -> Access:

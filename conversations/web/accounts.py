@@ -1,6 +1,5 @@
 """Signing in and out, by password or by the link that the terminal printed."""
 
-from ipaddress import ip_address
 from typing import Any
 
 from axes.handlers.proxy import AxesProxyHandler
@@ -64,19 +63,6 @@ def locked_out(request: HttpRequest, *_: Any) -> HttpResponse:
         "message": f"Too many attempts. Try again in {minutes} minutes."
     }
     return render(request, view.template_name, context, status=429)
-
-
-def client_address(request: HttpRequest) -> str | None:
-    """Whose attempts are counted together. Behind a proxy it is the address that
-    the proxy noted last; what stands before it is anybody's claim."""
-    address = request.META.get("REMOTE_ADDR", "")
-    if settings.LOOM.behind_tls_proxy:
-        forwarded = request.headers.get("X-Forwarded-For", "")
-        address = forwarded.rpartition(",")[2].strip() or address
-    try:
-        return str(ip_address(address.partition("%")[0]))
-    except ValueError:
-        return None
 
 
 def tried_name(request: HttpRequest, credentials: dict[str, Any] | None = None) -> str:

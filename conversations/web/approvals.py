@@ -14,7 +14,7 @@ from conversations.domain.errors import Rejected
 from conversations.domain.tool_calls import ALWAYS, DENY, ONCE
 from conversations.runtime.current import current_runtime
 
-from .access import get_session_for, sign_in_first
+from .access import get_session_for, sign_in_first, visit_of
 from .forms import check_reason
 
 
@@ -44,7 +44,7 @@ async def _carry_out(
     user = await request.auser()
     if not user.is_authenticated:
         return sign_in_first(uuid=uuid)
-    found, _ = await sync_to_async(get_session_for)(user, uuid, to=WRITE)
+    found, _ = await sync_to_async(get_session_for)(visit_of(request, user), uuid, to=WRITE)
     try:
         await sync_to_async(require_decidable)(found, call)
         reason = _reason(request, call) if decision == DENY else ""

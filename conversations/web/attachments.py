@@ -46,7 +46,7 @@ def session_attachments(request: HttpRequest, uuid: UUID) -> HttpResponse:
 @require_safe
 def _describe_files(request: HttpRequest, uuid: UUID) -> HttpResponse:
     """Of the named files those that the person can send, with what is shown of each."""
-    found, _ = get_session_for(person(request), uuid)
+    found, _ = get_session_for(request, uuid)
     wanted = check_attachment_ids(request.GET.getlist("uuid")[: settings.LOOM.max_attachments])
     files = [
         shown_attachment(attachment_block(file))
@@ -59,7 +59,7 @@ def _describe_files(request: HttpRequest, uuid: UUID) -> HttpResponse:
 @post_by_person
 def _take_files(request: HttpRequest, uuid: UUID) -> HttpResponse:
     """Keep files that are to be sent; says of each what became of it."""
-    found, _ = get_session_for(person(request), uuid, to=WRITE)
+    found, _ = get_session_for(request, uuid, to=WRITE)
     files = request.FILES.getlist("files")
     if not files:
         raise Rejected("No file came with the request.", code="no_file")
@@ -97,7 +97,7 @@ def attachment_thumb(request: HttpRequest, uuid: UUID, attachment: UUID) -> Http
 @post_by_person
 def attachment_remove(request: HttpRequest, uuid: UUID, attachment: UUID) -> HttpResponse:
     """Take back a file that is not sent."""
-    found, _ = get_session_for(person(request), uuid, to=WRITE)
+    found, _ = get_session_for(request, uuid, to=WRITE)
     try:
         remove_attachment(found.pk, attachment, user_pk=person(request).pk)
     except LoomError as error:
@@ -106,7 +106,7 @@ def attachment_remove(request: HttpRequest, uuid: UUID, attachment: UUID) -> Htt
 
 
 def _attachment_for(request: HttpRequest, uuid: UUID, attachment: UUID) -> Attachment:
-    found, _ = get_session_for(person(request), uuid)
+    found, _ = get_session_for(request, uuid)
     return get_attachment(found.pk, attachment, user_pk=person(request).pk)
 
 

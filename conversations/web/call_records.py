@@ -36,7 +36,6 @@ from conversations.rendering.tool_words import (
 )
 
 from .access import Access, get_session_for
-from .pages import person
 from .panel import render_panel
 
 LONG_DIFF_LINES, LONG_DIFF_CHARS = 5000, 500_000
@@ -55,7 +54,7 @@ class Moment:
 @require_safe
 def tool_call(request: HttpRequest, uuid: UUID, call: UUID) -> HttpResponse:
     """The record of a call: what was asked, decided and done, when, and what it gave."""
-    found, access = get_session_for(person(request), uuid)
+    found, access = get_session_for(request, uuid)
     record = read_tool_record(found, call)
     return render_panel(request, found, access, "tool_call", _describe(found, record))
 
@@ -64,7 +63,7 @@ def tool_call(request: HttpRequest, uuid: UUID, call: UUID) -> HttpResponse:
 @require_safe
 def tool_call_output(request: HttpRequest, uuid: UUID, call: UUID) -> HttpResponse:
     """A page of what a call gave; ``from`` is the character that it begins with."""
-    found, access = get_session_for(person(request), uuid)
+    found, access = get_session_for(request, uuid)
     address = reverse("tool_call_output", args=[uuid, call])
     record_url = reverse("tool_call", args=[uuid, call])
     output = read_call_output(found, call)
@@ -75,7 +74,7 @@ def tool_call_output(request: HttpRequest, uuid: UUID, call: UUID) -> HttpRespon
 @require_safe
 def turn_output(request: HttpRequest, uuid: UUID, number: int) -> HttpResponse:
     """The same for a result without a record, by its turn."""
-    found, access = get_session_for(person(request), uuid)
+    found, access = get_session_for(request, uuid)
     address = reverse("turn_output", args=[uuid, number])
     turn_url = reverse("turn", args=[uuid, number])
     output = read_turn_output(found.pk, number)

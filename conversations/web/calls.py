@@ -31,7 +31,7 @@ from conversations.rendering.figures import number_text
 
 from .access import get_session_for
 from .call_facts import make_sections, summary_of
-from .pages import is_fragment, person
+from .pages import is_fragment
 from .panel import render_panel
 from .request_text import make_page, make_single
 
@@ -42,7 +42,7 @@ CALLS_PAGE = 15
 @require_safe
 def session_window(request: HttpRequest, uuid: UUID) -> HttpResponse:
     """How full the window is, what it was made of last, and the calls before."""
-    found, access = get_session_for(person(request), uuid)
+    found, access = get_session_for(request, uuid)
     mark = window_mark_of(found)
     newest = find_newest_call(found.pk)
     calls = list_calls(found.pk, before=_number(request, "before"), limit=CALLS_PAGE + 1)
@@ -67,7 +67,7 @@ def session_window(request: HttpRequest, uuid: UUID) -> HttpResponse:
 @require_safe
 def turn_call(request: HttpRequest, uuid: UUID, number: int) -> HttpResponse:
     """The call that produced a turn."""
-    found, access = get_session_for(person(request), uuid)
+    found, access = get_session_for(request, uuid)
     if not 1 <= number <= found.turn_count:
         raise NotFound("There is no such turn in this session.")
     call = find_call_of_turn(found.pk, number)
@@ -84,7 +84,7 @@ def turn_call(request: HttpRequest, uuid: UUID, number: int) -> HttpResponse:
 @require_safe
 def model_call(request: HttpRequest, uuid: UUID, run: UUID, ordinal: int) -> HttpResponse:
     """One call, whether it gave a turn or failed."""
-    found, access = get_session_for(person(request), uuid)
+    found, access = get_session_for(request, uuid)
     call = require_call(found.pk, run=run, ordinal=ordinal)
     context = {
         "heading": "What the model saw",
@@ -100,7 +100,7 @@ def model_call(request: HttpRequest, uuid: UUID, run: UUID, ordinal: int) -> Htt
 def model_call_text(request: HttpRequest, uuid: UUID, run: UUID, ordinal: int) -> HttpResponse:
     """The very text, rebuilt and checked: ``from`` pages through the messages, ``part``
     shows one of them alone, ``check`` says only whether it matches."""
-    found, access = get_session_for(person(request), uuid)
+    found, access = get_session_for(request, uuid)
     call = require_call(found.pk, run=run, ordinal=ordinal)
     rebuilt = rebuild_request(call.line.pk)
     if request.GET.get("check"):
@@ -130,7 +130,7 @@ def model_call_text(request: HttpRequest, uuid: UUID, run: UUID, ordinal: int) -
 @require_safe
 def model_call_request(request: HttpRequest, uuid: UUID, run: UUID, ordinal: int) -> HttpResponse:
     """The request as JSON, to keep, with whether it is what was sent."""
-    found, _ = get_session_for(person(request), uuid)
+    found, _ = get_session_for(request, uuid)
     call = require_call(found.pk, run=run, ordinal=ordinal)
     rebuilt = rebuild_request(call.line.pk)
     body = {

@@ -25,9 +25,9 @@ from conversations.models import Session
 from conversations.rendering.tool_words import tool_word
 from conversations.runtime.current import current_runtime
 
-from .access import Access, get_session_for, sign_in_first
+from .access import Access, get_session_for, sign_in_first, visit_of
 from .changed_files import show_file
-from .pages import is_fragment, person
+from .pages import is_fragment
 from .panel import render_panel
 
 SCOPES = ("run", "call", "revert")
@@ -50,7 +50,7 @@ class Asked:
 def session_changes(request: HttpRequest, uuid: UUID) -> HttpResponse:
     """The files that were changed, by path; ``run`` or ``call`` narrows them down,
     ``after`` is the path after which the page begins."""
-    found, access = get_session_for(person(request), uuid)
+    found, access = get_session_for(request, uuid)
     return _changes(request, found, access, read_asked(request.GET))
 
 
@@ -62,7 +62,7 @@ async def session_changes_revert(request: HttpRequest, uuid: UUID) -> HttpRespon
     user = await request.auser()
     if not user.is_authenticated:
         return sign_in_first(uuid=uuid)
-    found, access = await sync_to_async(get_session_for)(user, uuid, to=WRITE)
+    found, access = await sync_to_async(get_session_for)(visit_of(request, user), uuid, to=WRITE)
     asked = read_asked(request.POST)
     shown = Asked(scope=Scope()) if asked.scope.revert else asked
     try:

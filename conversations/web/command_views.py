@@ -19,10 +19,9 @@ from conversations.domain.text import storable
 from conversations.folder.completing import find_files
 from conversations.runtime.choices import list_models
 
-from .access import get_session_for, get_workspace_for, sign_in_first
+from .access import get_session_for, get_workspace_for, sign_in_first, visit_of
 from .carry_out import ON_THE_PAGE, carry_out
 from .commands import FORMATS, Command, NoCommand, commands_for, read_command
-from .pages import person
 
 LONGEST_NAME = 200
 """Characters of a part of a path that count."""
@@ -32,7 +31,7 @@ LONGEST_NAME = 200
 @require_safe
 def workspace_files(request: HttpRequest, slug: str) -> HttpResponse:
     """Paths below the workspace's folder that fit to ``q``, best first."""
-    workspace, _ = get_workspace_for(person(request), slug)
+    workspace, _ = get_workspace_for(request, slug)
     query = storable(request.GET.get("q", ""))[:LONGEST_NAME]
     try:
         found = find_files(workspace.root, query)
@@ -49,14 +48,14 @@ async def session_commands(request: HttpRequest, uuid: UUID) -> HttpResponseBase
     if not isinstance(user, User):
         return sign_in_first(uuid=uuid)
     if request.method != "POST":
-        return JsonResponse(await sync_to_async(_list_commands)(user, uuid))
+        return JsonResponse(await sync_to_async(_list_commands)(request, uuid))
     try:
-        session, _ = await sync_to_async(get_session_for)(user, uuid)
+        session, _ = await sync_to_async(get_session_for)(visit_of(request, user), uuid)
         typed = read_command(storable(request.POST.get("text", "")))
         if typed is None:
             raise NoCommand("This is not a command.")
         if typed.command.to != READ:
-            await sync_to_async(get_session_for)(user, uuid, to=typed.command.to)
+            await sync_to_async(get_session_for)(visit_of(request, user), uuid, to=typed.command.to)
         outcome = await carry_out(typed, session, user)
     except LoomError as error:
         is_text = isinstance(error, NoCommand)
@@ -65,8 +64,8 @@ async def session_commands(request: HttpRequest, uuid: UUID) -> HttpResponseBase
     return JsonResponse(asdict(outcome))
 
 
-def _list_commands(user: User, uuid: UUID) -> dict[str, Any]:
-    session, access = get_session_for(user, uuid)
+def _list_commands(request: HttpRequest, uuid: UUID) -> dict[str, Any]:
+    session, access = get_session_for(request, uuid)
     allowed = (READ, WRITE) if access.can_write else (READ,)
     return {
         "commands": [_describe(command) for command in commands_for(allowed=allowed)],

@@ -30,7 +30,7 @@ from conversations.runtime.engine import Runtime
 from conversations.runtime.frames import Frame, dump_frame
 from conversations.runtime.hub import Subscriber
 
-from .access import SignedOut, get_session_for, recheck_access
+from .access import SignedOut, get_session_for, recheck_access, visit_of_socket
 from .forms import check_attachment_ids, check_client_id, check_message_text, check_reason
 
 logger = logging.getLogger(__name__)
@@ -72,7 +72,7 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         self.runtime = await current_runtime()
         try:
             self.session, _ = await self.runtime.readers.read(
-                get_session_for, self.scope["user"], self._uuid, to=READ
+                get_session_for, visit_of_socket(self.scope), self._uuid, to=READ
             )
             self.standing = await self.runtime.readers.read(
                 read_standing,

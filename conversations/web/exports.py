@@ -15,7 +15,7 @@ from conversations.archive.export_sessions import session_lines
 from conversations.domain.errors import Rejected
 from conversations.models import Session
 
-from .access import get_session_for, sign_in_first
+from .access import get_session_for, sign_in_first, visit_of
 
 PIECE_CHARS = 64_000
 TITLE_CHARS = 60
@@ -38,7 +38,7 @@ async def session_export(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
     user = await request.auser()
     if not isinstance(user, User):
         return sign_in_first(uuid=uuid)
-    session, _ = await sync_to_async(get_session_for)(user, uuid)
+    session, _ = await sync_to_async(get_session_for)(visit_of(request, user), uuid)
     wanted = request.GET.get("format", "markdown")
     if wanted not in EXPORTERS:
         raise Rejected("The format is markdown or jsonl.", code="bad_format")

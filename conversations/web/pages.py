@@ -43,6 +43,7 @@ from .access import (
     get_workspace_for,
     post_by_person,
     sign_in_first,
+    visit_of,
 )
 from .carry_out import FILE, carry_out
 from .commands import NoCommand, Typed, read_command
@@ -135,7 +136,7 @@ def workspace_create(request: HttpRequest) -> HttpResponse:
 @login_required
 @require_safe
 def workspace(request: HttpRequest, slug: str) -> HttpResponse:
-    found, access = get_workspace_for(person(request), slug)
+    found, access = get_workspace_for(request, slug)
     context = {
         "workspace": _workspace_context(found, access),
         "sessions": read_session_list(
@@ -162,7 +163,7 @@ def _workspace_context(workspace: Workspace, access: Access) -> dict[str, Any]:
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def workspace_settings(request: HttpRequest, slug: str) -> HttpResponse:
-    found, _ = get_workspace_for(person(request), slug, to=MANAGE)
+    found, _ = get_workspace_for(request, slug, to=MANAGE)
     form = _settings_form(found, request.POST if request.method == "POST" else None)
     if form.is_valid():
         archive_workspaces.change_workspace(found, **form.cleaned_data)
@@ -210,7 +211,7 @@ def _settings_page(
 
 @post_by_person
 def workspace_member_add(request: HttpRequest, slug: str) -> HttpResponse:
-    found, _ = get_workspace_for(person(request), slug, to=MANAGE)
+    found, _ = get_workspace_for(request, slug, to=MANAGE)
     form = MemberForm(request.POST)
     if form.is_valid():
         try:
@@ -225,7 +226,7 @@ def workspace_member_add(request: HttpRequest, slug: str) -> HttpResponse:
 
 @post_by_person
 def workspace_member_remove(request: HttpRequest, slug: str) -> HttpResponse:
-    found, _ = get_workspace_for(person(request), slug, to=MANAGE)
+    found, _ = get_workspace_for(request, slug, to=MANAGE)
     try:
         user = archive_workspaces.find_user(
             storable(request.POST.get("username", "")), even_closed=True
@@ -239,7 +240,7 @@ def workspace_member_remove(request: HttpRequest, slug: str) -> HttpResponse:
 def _to_settings(request: HttpRequest, slug: str) -> HttpResponse:
     """Back to the settings, unless they are not this person's any more."""
     try:
-        get_workspace_for(person(request), slug, to=MANAGE)
+        get_workspace_for(request, slug, to=MANAGE)
     except (NotFound, NotPermitted):
         return redirect("home")
     return redirect("workspace_settings", slug=slug)
@@ -247,7 +248,7 @@ def _to_settings(request: HttpRequest, slug: str) -> HttpResponse:
 
 @post_by_person
 def session_create(request: HttpRequest, slug: str) -> HttpResponse:
-    found, _ = get_workspace_for(person(request), slug, to=WRITE)
+    found, _ = get_workspace_for(request, slug, to=WRITE)
     session = archive_sessions.open_empty_session(found, owner=person(request))
     return redirect("session", uuid=session.uuid)
 
@@ -257,7 +258,7 @@ def session_create(request: HttpRequest, slug: str) -> HttpResponse:
 def session(request: HttpRequest, uuid: UUID) -> HttpResponse:
     """The chat. ``before`` and ``after`` page through the transcript; ``all=1``
     shows the rows that left the active path too."""
-    found, access = get_session_for(person(request), uuid)
+    found, access = get_session_for(request, uuid)
     loom = settings.LOOM
     where: dict[str, Any] = {"include_rewound": request.GET.get("all") == "1"}
     for name in ("before", "after"):
@@ -271,7 +272,7 @@ def session(request: HttpRequest, uuid: UUID) -> HttpResponse:
 @require_safe
 def turn(request: HttpRequest, uuid: UUID, number: int) -> HttpResponse:
     """The page around a turn. A turn that left the active path is shown there."""
-    found, access = get_session_for(person(request), uuid)
+    found, access = get_session_for(request, uuid)
     if not 1 <= number <= found.turn_count:
         raise NotFound("There is no such turn in this session.")
     replaced = is_rewound(found.pk, number)
@@ -389,7 +390,7 @@ def _chat_surroundings(request: HttpRequest, found: Session) -> dict[str, Any]:
 @require_safe
 def turn_source(request: HttpRequest, uuid: UUID, number: int) -> HttpResponse:
     """A turn's verbatim text, for copying it and for rows too long for the page."""
-    found, _ = get_session_for(person(request), uuid)
+    found, _ = get_session_for(request, uuid)
     source = source_of_turn(found.uuid, number)
     if source is None:
         raise NotFound("There is no such turn in this session.")
@@ -405,7 +406,7 @@ async def session_send(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
     user = await request.auser()
     if not user.is_authenticated:
         return sign_in_first(uuid=uuid)
-    found, access = await sync_to_async(get_session_for)(user, uuid, to=WRITE)
+    found, access = await sync_to_async(get_session_for)(visit_of(request, user), uuid, to=WRITE)
     text = request.POST.get("text", "")
     attached: list[str] = []
     try:
@@ -444,7 +445,7 @@ async def session_compact(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
     user = await request.auser()
     if not user.is_authenticated:
         return sign_in_first(uuid=uuid)
-    found, _ = await sync_to_async(get_session_for)(user, uuid, to=WRITE)
+    found, _ = await sync_to_async(get_session_for)(visit_of(request, user), uuid, to=WRITE)
     try:
         client_id = check_client_id(request.POST.get("client_id") or uuid4().hex)
         runtime = await current_runtime()
@@ -462,7 +463,7 @@ async def session_undo_compaction(
     user = await request.auser()
     if not user.is_authenticated:
         return sign_in_first(uuid=uuid)
-    found, _ = await sync_to_async(get_session_for)(user, uuid, to=WRITE)
+    found, _ = await sync_to_async(get_session_for)(visit_of(request, user), uuid, to=WRITE)
     await sync_to_async(require_compaction)(found, compaction)
     try:
         runtime = await current_runtime()
@@ -498,7 +499,7 @@ def _refused(
 
 @post_by_person
 def session_rename(request: HttpRequest, uuid: UUID) -> HttpResponse:
-    found, _ = get_session_for(person(request), uuid, to=WRITE)
+    found, _ = get_session_for(request, uuid, to=WRITE)
     try:
         archive_sessions.rename_session(found, title=request.POST.get("title", ""))
     except Rejected as error:
@@ -508,14 +509,14 @@ def session_rename(request: HttpRequest, uuid: UUID) -> HttpResponse:
 
 @post_by_person
 def session_pin(request: HttpRequest, uuid: UUID) -> HttpResponse:
-    found, _ = get_session_for(person(request), uuid, to=WRITE)
+    found, _ = get_session_for(request, uuid, to=WRITE)
     archive_sessions.pin_session(found, pinned=found.pinned_at is None)
     return _back(request, found)
 
 
 @post_by_person
 def session_archive(request: HttpRequest, uuid: UUID) -> HttpResponse:
-    found, _ = get_session_for(person(request), uuid, to=WRITE)
+    found, _ = get_session_for(request, uuid, to=WRITE)
     archives = found.archived_at is None
     archive_sessions.archive_session(found, archived=archives)
     if archives and settings.LOOM.compact_at_end:
@@ -525,7 +526,7 @@ def session_archive(request: HttpRequest, uuid: UUID) -> HttpResponse:
 
 @post_by_person
 def session_model(request: HttpRequest, uuid: UUID) -> HttpResponse:
-    found, _ = get_session_for(person(request), uuid, to=WRITE)
+    found, _ = get_session_for(request, uuid, to=WRITE)
     chosen = request.POST.get("model", "")
     if chosen not in {model.id for model in list_models()}:
         raise Rejected("This model is not on offer.", code="unknown_model")

@@ -16,9 +16,9 @@ from conversations.domain.text import storable
 from conversations.models import Session
 from conversations.runtime.current import current_runtime
 
-from .access import Access, get_session_for, sign_in_first
+from .access import Access, get_session_for, sign_in_first, visit_of
 from .forms import check_state_action
-from .pages import is_fragment, person, render_page
+from .pages import is_fragment, render_page
 from .state_items import DONE, group_items, show_items
 
 
@@ -26,7 +26,7 @@ from .state_items import DONE, group_items, show_items
 @require_safe
 def session_state(request: HttpRequest, uuid: UUID) -> HttpResponse:
     """The session state, with what a member may do to it."""
-    found, access = get_session_for(person(request), uuid)
+    found, access = get_session_for(request, uuid)
     return _state(request, found, access)
 
 
@@ -36,7 +36,7 @@ async def session_state_edit(request: HttpRequest, uuid: UUID) -> HttpResponseBa
     user = await request.auser()
     if not user.is_authenticated:
         return sign_in_first(uuid=uuid)
-    found, access = await sync_to_async(get_session_for)(user, uuid, to=WRITE)
+    found, access = await sync_to_async(get_session_for)(visit_of(request, user), uuid, to=WRITE)
     names = ("item", "action", "text")
     item, action, text = (storable(request.POST.get(name, "")) for name in names)
     try:

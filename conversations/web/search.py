@@ -55,7 +55,7 @@ def search(request: HttpRequest) -> HttpResponse:
 @require_safe
 def session_find(request: HttpRequest, uuid: UUID) -> HttpResponse:
     """One session, as a page or as the chat's panel."""
-    session, _ = get_session_for(person(request), uuid)
+    session, _ = get_session_for(request, uuid)
 
     def find(query: Query, **page: Any) -> Found:
         return search_session(session.pk, query, **page)
@@ -97,7 +97,7 @@ def _search(
     found = find(query, limit=limit, cursor=cursor, order=form.cleaned_data["order"])
     around = read_surroundings(found.hits)
     user = person(request)
-    note_reading(user, around.sessions.values())
+    note_reading(request, around.sessions.values())
     return Results(
         groups=group_hits(found.hits, query=query, around=around, user_pk=user.pk),
         total=found.total,

@@ -38,7 +38,7 @@ def tool_rules_context(workspace: Workspace) -> dict[str, Any]:
 
 @post_by_person
 def workspace_tools(request: HttpRequest, slug: str) -> HttpResponse:
-    found, _ = get_workspace_for(request.user, slug, to=MANAGE)
+    found, _ = get_workspace_for(request, slug, to=MANAGE)
     form = ToolRulesForm(request.POST)
     if form.is_valid():
         change_tool_rules(found, **form.cleaned_data)
@@ -51,7 +51,7 @@ def workspace_tools(request: HttpRequest, slug: str) -> HttpResponse:
 @post_by_person
 def workspace_permission_revoke(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     """Calls of this kind ask again."""
-    found, _ = get_workspace_for(request.user, slug, to=MANAGE)
+    found, _ = get_workspace_for(request, slug, to=MANAGE)
     revoke_permission(found, pk=pk, user_pk=request.user.pk)
     messages.success(request, "Taken back: calls of this kind ask again.")
     return redirect("workspace_settings", slug=slug)

@@ -14,7 +14,7 @@ from conversations.domain.errors import NotFound
 from conversations.runtime.current import current_runtime, started_runtime
 from conversations.tools.mcp.servers import ServerState, ToolServers
 
-from .access import get_workspace_for, sign_in_first
+from .access import get_workspace_for, sign_in_first, visit_of
 
 
 def list_tool_servers(workspace: str) -> list[ServerState]:
@@ -37,7 +37,7 @@ async def workspace_tool_server_connect(
     user = await request.auser()
     if not user.is_authenticated:
         return sign_in_first(slug=slug)
-    found, _ = await sync_to_async(get_workspace_for)(user, slug, to=MANAGE)
+    found, _ = await sync_to_async(get_workspace_for)(visit_of(request, user), slug, to=MANAGE)
     if name not in [state.name for state in list_tool_servers(slug)]:
         raise NotFound("There is no such tool server in this workspace.")
     runtime = await current_runtime()

@@ -50,6 +50,7 @@ def make_person(workspace: Workspace, user: User) -> MakePerson:
             add_member(workspace, user_pk=person.pk, role=role)
         if role == "staff_viewing":
             person.user_permissions.add(view_session_permission())
+            person.user_permissions.add(Permission.objects.get(codename="review_transcripts"))
         return person
 
     return make

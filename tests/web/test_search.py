@@ -17,6 +17,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from conversations.archive.append import append
+from conversations.archive.audit import readings_of
 from conversations.archive.rewinds import append_rewind
 from conversations.archive.sessions import archive_session, create_session
 from conversations.archive.workspaces import add_member, create_workspace, remove_member
@@ -260,18 +261,17 @@ def test_a_session_of_another_member_names_its_owner(
     assert "<span>of ann</span>" not in ask(browser_of(user), q="beans").text
 
 
-def test_what_staff_find_without_membership_is_logged(
-    session: Session, make_person: MakePerson, caplog: pytest.LogCaptureFixture
+def test_what_reviewers_find_without_membership_is_in_the_audit_log(
+    session: Session, make_person: MakePerson
 ) -> None:
     say(session, "Plant the beans")
-    caplog.set_level("INFO")
     staff, member = make_person("staff_viewing"), make_person("member")
     ask(browser_of(member), q="beans")
-    assert "read_by_staff" not in caplog.messages
     ask(browser_of(staff), q="nothing")
-    assert "read_by_staff" not in caplog.messages
+    assert not readings_of(session.uuid)
     ask(browser_of(staff), q="beans")
-    assert caplog.messages.count("read_by_staff") == 1
+    [entry] = readings_of(session.uuid)
+    assert (entry.actor, entry.action, entry.place) == (staff, "search_hit", "/search/?q=beans")
 
 
 # --- filters ---

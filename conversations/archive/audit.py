@@ -1,0 +1,152 @@
+"""The audit log: the one place that writes it, and its readers.
+
+An entry is committed before what it is about is shown or done: a reading that cannot
+be recorded does not happen.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from conversations.domain.audit import FIRST, READINGS, Chained, entry_digest
+from conversations.domain.jsontext import dump_json
+from conversations.domain.text import one_line, storable
+from conversations.models import AuditEntry, AuditHead, Session
+
+HEAD = 1
+"""The key of the one head."""
+
+CHUNK = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Who does something, and from where. ``user`` is None for a command on the server
+    and for the scheduler, which ``name`` then names."""
+
+    user: User | None = None
+    name: str = ""
+    place: str = ""
+    address: str = ""
+    agent: str = ""
+    reason: str = ""
+
+    @property
+    def actor_name(self) -> str:
+        if self.user is None:
+            return self.name or "the server"
+        return self.user.get_username()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Noted:
+    """What is to be entered. ``metadata`` is what else should be known (plain JSON)."""
+
+    action: str
+    session: UUID | None = None
+    workspace: str = ""
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+
+def note_of(session: Session, action: str, **metadata: Any) -> Noted:
+    """An entry about this session."""
+    return Noted(
+        action=action,
+        session=session.uuid,
+        workspace=session.workspace.slug,
+        metadata=metadata,
+    )
+
+
+def record(origin: Origin, *notes: Noted) -> list[AuditEntry]:
+    """Add entries, in one transaction (that of the caller, where there is one)."""
+    if not notes:
+        return []
+    with transaction.atomic():
+        head = _lock_head()
+        entries = [_next_entry(head, origin, note, at=timezone.now()) for note in notes]
+        AuditEntry.objects.bulk_create(entries)
+        AuditHead.objects.filter(pk=HEAD).update(number=head.number, digest=head.digest)
+    return entries
+
+
+def _lock_head() -> AuditHead:
+    heads = AuditHead.objects.select_for_update()
+    if found := heads.filter(pk=HEAD).first():
+        return found
+    AuditHead.objects.get_or_create(pk=HEAD, defaults={"digest": FIRST})
+    return heads.get(pk=HEAD)
+
+
+def _next_entry(head: AuditHead, origin: Origin, note: Noted, *, at: datetime) -> AuditEntry:
+    """The entry after the head, which moves on to it."""
+    entry = AuditEntry(
+        number=head.number + 1,
+        at=at,
+        action=note.action,
+        actor=origin.user,
+        actor_name=one_line(storable(origin.actor_name), limit=200),
+        session=note.session,
+        workspace=note.workspace,
+        place=one_line(storable(origin.place), limit=500),
+        address=origin.address[:45],
+        agent=one_line(storable(origin.agent), limit=200),
+        reason=one_line(storable(origin.reason), limit=500),
+        metadata=dump_json(note.metadata),
+    )
+    entry.digest = entry_digest(head.digest, _chained(entry))
+    head.number, head.digest = entry.number, entry.digest
+    return entry
+
+
+def _chained(entry: AuditEntry) -> Chained:
+    return Chained(
+        number=entry.number,
+        at=entry.at,
+        action=entry.action,
+        actor=entry.actor_id,
+        actor_name=entry.actor_name,
+        session=str(entry.session or ""),
+        workspace=entry.workspace,
+        place=entry.place,
+        address=entry.address,
+        agent=entry.agent,
+        reason=entry.reason,
+        metadata=entry.metadata,
+    )
+
+
+def readings_of(session_uuid: UUID) -> QuerySet[AuditEntry]:
+    """Who has read this session, the latest first."""
+    return AuditEntry.objects.filter(session=session_uuid, action__in=READINGS).order_by("-number")
+
+
+def verify_audit() -> tuple[int, str]:
+    """How many entries are as they were written, and what is wrong with the next one;
+    an empty text when all are. In constant memory."""
+    digest, expected = FIRST, 1
+    for entry in _walk():
+        if entry.number != expected:
+            return expected - 1, f"audit entry {expected} is missing"
+        digest = entry_digest(digest, _chained(entry))
+        if digest != entry.digest:
+            return expected - 1, f"audit entry {expected} is not what was written"
+        expected += 1
+    head = AuditHead.objects.filter(pk=HEAD).first()
+    if head is not None and head.number >= expected:
+        return expected - 1, f"audit entry {expected} is missing"
+    return expected - 1, ""
+
+
+def _walk() -> Iterator[AuditEntry]:
+    last = 0
+    while batch := list(AuditEntry.objects.filter(number__gt=last).order_by("number")[:CHUNK]):
+        yield from batch
+        last = batch[-1].number

@@ -1,0 +1,92 @@
+"""The audit log: numbered, chained, and refused to be changed by the database."""
+
+import threading
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import DatabaseError, connection, transaction
+
+from conversations.archive.audit import Origin, note_of, readings_of, record, verify_audit
+from conversations.domain.audit import FLAG, TRANSCRIPT
+from conversations.models import AuditEntry, Session
+from conversations.models.guards import guard_names, install_guards
+
+pytestmark = pytest.mark.django_db
+
+
+def read(session: Session, user: User, *, times: int = 1) -> None:
+    origin = Origin(user=user, place="/s/", address="::1", agent="Browser", reason="a question")
+    for _ in range(times):
+        record(origin, note_of(session, TRANSCRIPT))
+
+
+def test_an_entry_says_who_read_what_from_where_and_why(session: Session, user: User) -> None:
+    read(session, user)
+    [entry] = readings_of(session.uuid)
+    assert (entry.number, entry.actor, entry.actor_name) == (1, user, "ann")
+    assert (entry.workspace, entry.place) == (session.workspace.slug, "/s/")
+    assert (entry.address, entry.agent, entry.reason) == ("::1", "Browser", "a question")
+
+
+def test_decisions_are_no_readings(session: Session, user: User) -> None:
+    record(Origin(user=user), note_of(session, FLAG, turn=3))
+    assert not readings_of(session.uuid)
+    assert AuditEntry.objects.get().metadata == '{"turn":3}'
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE conversations_auditentry SET reason = 'other'",
+        "UPDATE conversations_auditentry SET actor_name = 'bob'",
+        "DELETE FROM conversations_auditentry",
+    ],
+)
+def test_the_database_refuses_changes(session: Session, user: User, statement: str) -> None:
+    read(session, user)
+    with pytest.raises(DatabaseError, match="append-only"), transaction.atomic():
+        run(statement)
+
+
+@pytest.mark.parametrize(
+    ("statement", "problem"),
+    [
+        ("UPDATE conversations_auditentry SET reason = 'x' WHERE number = 2", "2 is not what"),
+        ("DELETE FROM conversations_auditentry WHERE number = 2", "2 is missing"),
+        ("DELETE FROM conversations_auditentry WHERE number = 3", "3 is missing"),
+        ("UPDATE conversations_auditentry SET number = 9 WHERE number = 1", "1 is missing"),
+    ],
+)
+def test_a_change_past_the_guards_is_found(
+    session: Session, user: User, statement: str, problem: str
+) -> None:
+    read(session, user, times=3)
+    assert verify_audit() == (3, "")
+    table = AuditEntry._meta.db_table
+    for name in guard_names(table, connection.vendor):
+        on_table = f" ON {table}" if connection.vendor == "postgresql" else ""
+        run(f"DROP TRIGGER {name}{on_table}")
+    run(statement)
+    install_guards()
+    assert problem in verify_audit()[1]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_readers_at_the_same_time_keep_one_chain(session: Session, user: User) -> None:
+    def work() -> None:
+        try:
+            read(session, user, times=10)
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert verify_audit() == (40, "")
+
+
+def run(statement: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(statement)
