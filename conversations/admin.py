@@ -2,19 +2,19 @@
 
 All writes go through the functions of ``archive``, so nobody adds, changes or
 removes anything here, whatever their permissions. Tables that grow without limit
-are never counted and never sorted by a column without an index. Who looks at what
-was said in a session is logged, as on the session's own page.
+are never counted and never sorted by a column without an index. Lists show nothing of what
+was said in a session; opening a record of one is a reading, as it is on the session's
+own page.
 """
 
 import json
-import logging
 from collections.abc import Callable, Iterable
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.contrib import admin
 from django.core.paginator import Paginator
 from django.db.models import Model, Q, QuerySet, TextField
-from django.db.models.functions import Substr
 from django.http import HttpRequest, HttpResponse
 from django.utils.functional import cached_property
 from django.utils.html import format_html
@@ -23,7 +23,6 @@ from django.utils.safestring import SafeString
 from conversations.domain.audit import AUDIT_ACTIONS
 from conversations.domain.events import EVENT_TYPES
 from conversations.domain.runs import RUN_STATES
-from conversations.domain.text import one_line
 from conversations.domain.tool_calls import TOOL_CALL_STATES
 from conversations.models import (
     Attachment,
@@ -54,6 +53,7 @@ from conversations.models import (
 )
 from conversations.models.archive import ROLES
 from conversations.models.context import COMPACTION_REASONS
+from conversations.web.access import note_record
 
 if TYPE_CHECKING:
     AnyPaginator = Paginator[Any]
@@ -61,14 +61,11 @@ if TYPE_CHECKING:
 else:
     AnyPaginator, AnyAdmin = Paginator, admin.ModelAdmin
 
-logger = logging.getLogger(__name__)
-
 PER_PAGE = 50
 PAGES = 100
 """Pages that a list offers; what lies beyond is found by search and filters."""
 
 SHOWN_CHARS = 20_000
-SHOWN_IN_LIST = 80
 FOUND_SESSIONS = 500
 
 admin.site.site_header = admin.site.site_title = "Loom Web"
@@ -193,15 +190,23 @@ class OfSessionAdmin(WindowAdmin):
         of_session = [f"{self.session_path}__{name}" for name in _large_columns(Session)]
         return rows.defer(*_large_columns(self.model), *of_session)
 
-    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
-        _log_reading(request, f"list of {self.opts.verbose_name_plural}")
-        return super().changelist_view(request, extra_context)
-
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
+    def render_change_form(
+        self,
+        request: HttpRequest,
+        context: dict[str, Any],
+        add: bool = False,
+        change: bool = False,
+        form_url: str = "",
+        obj: Any = None,
     ) -> HttpResponse:
-        _log_reading(request, f"{self.opts.verbose_name} {object_id}")
-        return super().change_view(request, object_id, form_url, extra_context)
+        """The record is shown: the permission was checked, and nothing is rendered yet."""
+        note_record(request, self.session_of(obj))
+        return super().render_change_form(request, context, add, change, form_url, obj)
+
+    def session_of(self, row: Any) -> Session:
+        """The session that the row belongs to."""
+        found: Session = attrgetter(self.session_path.replace("__", "."))(row)
+        return found
 
 
 def _find_sessions(term: str) -> list[int]:
@@ -210,10 +215,6 @@ def _find_sessions(term: str) -> list[int]:
         Q(uuid__istartswith=words) | Q(title__icontains=words) | Q(owner__username__iexact=words)
     )
     return list(found.order_by("-pk").values_list("pk", flat=True)[:FOUND_SESSIONS])
-
-
-def _log_reading(request: HttpRequest, what: str) -> None:
-    logger.info("read_by_staff", extra={"fields": {"user": request.user.pk, "what": what}})
 
 
 def _transcript_link(session: Session, *, place: str = "") -> SafeString:
@@ -229,7 +230,10 @@ class WorkspaceAdmin(WindowAdmin):
 
 @admin.register(PromptText)
 class PromptTextAdmin(WindowAdmin):
+    """Without the text: it may be of many sessions, and of none that could be named as read."""
+
     list_display = ("digest",)
+    left_out = ("text",)
     search_fields = ("digest",)
 
 
@@ -260,6 +264,10 @@ class SessionAdmin(OfSessionAdmin):
     ordering = ("-last_active_at", "-pk")
     shown_first = ("transcript",)
 
+    def session_of(self, row: Any) -> Session:
+        assert isinstance(row, Session)
+        return row
+
     def for_list(self, rows: QuerySet[Any]) -> QuerySet[Any]:
         return rows.defer(*_large_columns(Session))
 
@@ -278,26 +286,9 @@ class SessionAdmin(OfSessionAdmin):
 
 @admin.register(Turn)
 class TurnAdmin(OfSessionAdmin):
-    list_display = (
-        "session",
-        "number",
-        "role",
-        "tool_name",
-        "complete",
-        "created_at",
-        "beginning",
-    )
+    list_display = ("session", "number", "role", "tool_name", "complete", "created_at")
     list_filter = (choice_filter("role", ROLES),)
     shown_first = ("transcript",)
-
-    def for_list(self, rows: QuerySet[Any]) -> QuerySet[Any]:
-        head = Substr("content", 1, 4 * SHOWN_IN_LIST)
-        listed: QuerySet[Any] = super().for_list(rows).annotate(head=head)
-        return listed
-
-    @admin.display(description="content")
-    def beginning(self, turn: Turn) -> str:
-        return one_line(getattr(turn, "head", ""), limit=SHOWN_IN_LIST)
 
     @admin.display(description="transcript")
     def transcript(self, turn: Turn) -> SafeString:

@@ -34,7 +34,16 @@ from conversations.archive.rights import (
 )
 from conversations.archive.sessions import get_session
 from conversations.archive.workspaces import get_workspace
-from conversations.domain.audit import ATTACHMENT, EXPORT, HIT, LIVE, OLDER, PART, TRANSCRIPT
+from conversations.domain.audit import (
+    ATTACHMENT,
+    EXPORT,
+    HIT,
+    LIVE,
+    OLDER,
+    PART,
+    RECORD,
+    TRANSCRIPT,
+)
 from conversations.domain.errors import NotFound, NotPermitted
 from conversations.models import Membership, Session, Workspace
 
@@ -55,6 +64,9 @@ READING = {
 }
 """Name of a URL → the kind of reading; every other is that of a part."""
 
+NO_READING = frozenset({"session_commands"})
+"""Names of URLs that belong to a session and show nothing of what was said in it."""
+
 
 class SignedOut(NotPermitted):
     """The person signed out meanwhile, or may not sign in any more."""
@@ -64,8 +76,8 @@ class SignedOut(NotPermitted):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visit:
-    """Who asks, from where, and for what. ``noted`` are the sessions that the audit log
-    has an entry of for this visit."""
+    """Who asks, from where, and for what: an empty ``action`` shows nothing of what was
+    said. ``noted`` are the sessions that the audit log has an entry of for this visit."""
 
     user: Person
     action: str
@@ -104,7 +116,12 @@ def visit_of(request: HttpRequest, user: Person | None = None) -> Visit:
 
 def _action_of(request: HttpRequest) -> str:
     match = request.resolver_match
-    action = READING.get(match.url_name or "", PART) if match else PART
+    name = (match.url_name if match else "") or ""
+    if match and match.namespace == "admin":
+        return RECORD
+    if name in NO_READING:
+        return ""
+    action = READING.get(name, PART)
     pages = action == TRANSCRIPT and ("before" in request.GET or "after" in request.GET)
     return OLDER if pages else action
 
@@ -186,11 +203,21 @@ def note_reading(visit: Visit | HttpRequest, sessions: Iterable[Session]) -> Non
     _note(visit, read_as_reviewer(visit.user, sessions))
 
 
+def note_record(request: HttpRequest, session: Session) -> None:
+    """A record of the session is shown in the admin, whose own permissions decide who
+    sees it: entered, unless the person is a member."""
+    visit = visit_of(request)
+    if rights_in(session.workspace, visit.user).role is None:
+        _note(visit, [session])
+
+
 def _visit(visit: Visit | HttpRequest) -> Visit:
     return visit if isinstance(visit, Visit) else visit_of(visit)
 
 
 def _note(visit: Visit, sessions: Iterable[Session]) -> None:
+    if not visit.action:
+        return
     new = [session for session in sessions if session.pk not in visit.noted]
     audit.record(visit.origin, *(audit.note_of(session, visit.action) for session in new))
     for session in new:

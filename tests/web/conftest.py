@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 from django.contrib.auth.models import Permission, User
+from django.db.models import QuerySet
 from django.test import Client
 
 from conversations.archive.append import NewEvent, append
@@ -24,12 +25,17 @@ ROLES = (
     "viewer",
     "member",
     "owner",
-    "staff_viewing",
+    "reviewer",
+    "administrator",
     "staff",
     "superuser",
 )
-"""Everybody who may come: ``other`` is signed in and no member; ``staff_viewing``
-may view sessions in the admin, ``staff`` may not; neither is a member."""
+"""Everybody who may come. From ``other`` on they are signed in; ``viewer``, ``member``
+and ``owner`` belong to the workspace, all others do not; ``staff`` may look at every
+table in the admin."""
+
+AS_REVIEWER = frozenset({"reviewer", "superuser"})
+"""Those who may read what is not theirs; each reading is entered in the audit log."""
 
 type MakePerson = Callable[[str], User | None]
 
@@ -48,17 +54,21 @@ def make_person(workspace: Workspace, user: User) -> MakePerson:
         )
         if role in ("viewer", "member"):
             add_member(workspace, user_pk=person.pk, role=role)
-        if role == "staff_viewing":
-            person.user_permissions.add(view_session_permission())
-            person.user_permissions.add(Permission.objects.get(codename="review_transcripts"))
+        person.user_permissions.set(permissions_of(role))
         return person
 
     return make
 
 
-def view_session_permission() -> Permission:
-    """Django's own sessions have a permission of the same codename."""
-    return Permission.objects.get(codename="view_session", content_type__app_label="conversations")
+def permissions_of(role: str) -> QuerySet[Permission]:
+    """What is granted to the role beside its membership."""
+    ours = Permission.objects.filter(content_type__app_label="conversations")
+    wanted = {
+        "reviewer": ours.filter(codename="review_transcripts"),
+        "administrator": ours.filter(codename="administer_installation"),
+        "staff": ours.filter(codename__startswith="view_"),
+    }
+    return wanted.get(role, ours.none())
 
 
 def browser_of(person: User | None) -> Client:

@@ -1,27 +1,35 @@
-"""Who may do what: every URL and the socket, for every role.
+"""Who may do what, and what of it the audit log holds: every URL, every page of the
+admin and every socket, for every role.
 
-The URLs come from the URLconf: one that is added without a row here fails.
+The URLs come from the URLconf: one that is added without a row here fails. Whoever reads
+a session as a reviewer leaves exactly one entry in the audit log, nobody else any.
 """
 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
+from asgiref.sync import sync_to_async
 from django.contrib import admin
 from django.contrib.auth.models import User
+from django.db.models import Model
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 from django.utils import timezone
 
-from conversations.archive.accounts import create_sign_in_link
 from conversations.archive.attachments import keep_attachment
-from conversations.archive.messages import accept_message
-from conversations.models import ModelCall, Run, Session, ToolCall, Workspace
+from conversations.archive.audit import readings_of
+from conversations.archive.workspaces import add_member
+from conversations.domain.audit import LIVE, RECORD
+from conversations.models import AuditEntry, ModelCall, Run, Session, ToolCall, Workspace
+from conversations.web.urls import websocket_urlpatterns
 from tests.archive.files import image_bytes
+from tests.test_admin import fill
 
-from .conftest import ROLES, MakePerson, browser_of, say
+from .conftest import AS_REVIEWER, ROLES, MakePerson, browser_of, say
 from .sockets import open_socket
 
 pytestmark = pytest.mark.django_db
@@ -42,7 +50,17 @@ def signed_in(status: int) -> Statuses:
 
 
 def readers(status: int) -> Statuses:
-    return for_roles(stranger=302, others=status, other=404, staff=404)
+    return for_roles(stranger=302, others=status, other=404, administrator=404, staff=404)
+
+
+def administrators(status: int) -> Statuses:
+    """To everybody else the page is not there."""
+    return for_roles(stranger=302, others=404, administrator=status, superuser=status)
+
+
+def reviewers(status: int) -> Statuses:
+    """To everybody else the page is not there."""
+    return for_roles(stranger=302, others=404, reviewer=status, superuser=status)
 
 
 def writers(status: int) -> Statuses:
@@ -58,11 +76,15 @@ REFUSED = everybody(405)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """What each role gets; ``data`` is what is posted."""
+    """What each role gets. ``query`` follows the address, ``data`` is what is posted.
+    ``reads``: a GET shows what was said in a session; None: it does if its address names
+    one."""
 
     get: Statuses
     post: Statuses
+    query: str = ""
     data: dict[str, str] = field(default_factory=dict)
+    reads: bool | None = None
 
 
 TABLE: dict[str, Row] = {
@@ -98,12 +120,14 @@ TABLE: dict[str, Row] = {
     "session_changes": Row(get=readers(200), post=signed_in(405)),
     "session_changes_revert": Row(get=REFUSED, post=writers(400)),  # there is nothing
     "session_window": Row(get=readers(200), post=signed_in(405)),
-    "session_find": Row(get=readers(200), post=signed_in(405)),
+    "session_find": Row(get=readers(200), post=signed_in(405), query="?q=beans"),
     "session_attachments": Row(get=readers(200), post=writers(400)),  # no file
     "attachment": Row(get=readers(200), post=signed_in(405)),
     "attachment_thumb": Row(get=readers(200), post=signed_in(405)),
     "attachment_remove": Row(get=REFUSED, post=writers(409)),  # it is sent
-    "session_commands": Row(get=readers(200), post=writers(200), data={"text": "/rename Beans"}),
+    "session_commands": Row(
+        get=readers(200), post=writers(200), data={"text": "/rename Beans"}, reads=False
+    ),
     "session_export": Row(get=readers(200), post=REFUSED),
     "session_send": Row(get=REFUSED, post=writers(400)),  # nothing to send
     "session_rename": Row(get=REFUSED, post=writers(302), data={"title": "Beans"}),
@@ -114,7 +138,7 @@ TABLE: dict[str, Row] = {
     "session_model": Row(get=REFUSED, post=writers(302), data={"model": "claude-sonnet-5-5"}),
     "palette": Row(get=signed_in(200), post=signed_in(405)),
     "help": Row(get=signed_in(200), post=signed_in(405)),
-    "search": Row(get=signed_in(200), post=signed_in(405)),
+    "search": Row(get=signed_in(200), post=signed_in(405), query="?q=beans", reads=True),
     "sign_in": Row(
         get=for_roles(stranger=200, others=302), post=for_roles(stranger=200, others=302)
     ),
@@ -128,10 +152,6 @@ TABLE: dict[str, Row] = {
 }
 """Name of a URL → what it answers. A stranger is sent to sign in (302); to a person
 who is no member the workspace and what is in it do not exist (404)."""
-
-OF_THE_WORKSPACE = [
-    name for name, row in TABLE.items() if 404 in (*row.get.values(), *row.post.values())
-]
 
 
 def walk(patterns: list[Any], prefix: str = "") -> Iterator[tuple[str, str]]:
@@ -148,8 +168,19 @@ URLS = dict(walk(get_resolver().url_patterns))
 ADMIN_URLS = {name: route for name, route in URLS.items() if name.startswith("admin:")}
 
 
+OF_THE_WORKSPACE = [
+    name for name in TABLE if "<uuid:uuid>" in URLS[name] or "<slug:slug>" in URLS[name]
+]
+
+
 def test_every_url_has_a_row() -> None:
     assert set(URLS) - set(ADMIN_URLS) == set(TABLE)
+
+
+def reads(name: str) -> bool:
+    """Whether a GET shows what was said in a session."""
+    row = TABLE[name]
+    return "<uuid:uuid>" in URLS[name] if row.reads is None else row.reads
 
 
 @pytest.fixture
@@ -198,61 +229,101 @@ def addresses(workspace: Workspace, session: Session) -> dict[str, str]:
         name: reverse(
             name, kwargs={key: value for key, value in values.items() if f":{key}>" in URLS[name]}
         )
-        for name in TABLE
+        + row.query
+        for name, row in TABLE.items()
     }
 
 
-@pytest.mark.parametrize("headers", [{}, {"HX-Request": "true"}], ids=["plain", "htmx"])
+PLAIN: dict[str, str] = {}
+HTMX = {"HX-Request": "true"}
+
+type Answers = dict[str, tuple[int, int]]
+"""Name of a URL → the status, and how many readings of the session it left."""
+
+
+class Readings:
+    """The entries about the session, counted from one request to the next."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._seen = 0
+
+    def new(self) -> int:
+        count = readings_of(self._session.uuid).count()
+        new, self._seen = count - self._seen, count
+        return new
+
+
 @pytest.mark.parametrize("role", ROLES)
 def test_a_page_answers_as_the_role_allows(
-    role: str, headers: dict[str, str], addresses: dict[str, str], make_person: MakePerson
+    role: str, addresses: dict[str, str], session: Session, make_person: MakePerson
 ) -> None:
     person = make_person(role)
-    got = {
-        name: browser_of(person).get(address, headers=headers).status_code
-        for name, address in addresses.items()
-    }
-    expected = {name: row.get[role] for name, row in TABLE.items()}
-    if role == "stranger" and headers:  # a part of a page never becomes the sign-in page
-        expected = {name: 204 if code == 302 else code for name, code in expected.items()}
-    assert got == expected
+    client, readings = browser_of(person), Readings(session)
+
+    def get(address: str, headers: dict[str, str]) -> tuple[int, int]:
+        return client.get(address, headers=headers).status_code, readings.new()
+
+    def expected(name: str) -> tuple[int, int]:
+        status = TABLE[name].get[role]
+        is_reading = status == 200 and role in AS_REVIEWER and reads(name)
+        return status, int(is_reading)
+
+    plain: Answers = {name: get(address, PLAIN) for name, address in addresses.items()}
+    assert plain == {name: expected(name) for name in TABLE}
+    parts: Answers = {name: get(address, HTMX) for name, address in addresses.items()}
+    if role == "stranger":  # a part of a page never becomes the sign-in page
+        plain = {name: (204 if code == 302 else code, n) for name, (code, n) in plain.items()}
+    assert parts == plain
+    assert {entry.actor for entry in AuditEntry.objects.all()} <= {person}
 
 
-@pytest.mark.parametrize("headers", [{}, {"HX-Request": "true"}], ids=["plain", "htmx"])
+@pytest.mark.parametrize("headers", [PLAIN, HTMX], ids=["plain", "htmx"])
 @pytest.mark.parametrize("role", ROLES)
 def test_a_form_is_taken_as_the_role_allows(
-    role: str, headers: dict[str, str], addresses: dict[str, str], make_person: MakePerson
+    role: str,
+    headers: dict[str, str],
+    addresses: dict[str, str],
+    session: Session,
+    make_person: MakePerson,
 ) -> None:
     person = make_person(role)
-    got = {
-        name: browser_of(person).post(address, TABLE[name].data, headers=headers).status_code
-        for name, address in addresses.items()
-    }
-    assert got == {name: row.post[role] for name, row in TABLE.items()}
+    readings = Readings(session)
+
+    def post(name: str) -> tuple[int, int]:
+        # each of a new browser: to sign out is among them
+        response = browser_of(person).post(addresses[name], TABLE[name].data, headers=headers)
+        return response.status_code, readings.new()
+
+    answers: Answers = {name: post(name) for name in TABLE}
+    assert answers == {name: (row.post[role], 0) for name, row in TABLE.items()}
 
 
-@pytest.mark.parametrize("name", OF_THE_WORKSPACE)
 def test_a_stranger_is_sent_to_sign_in_and_back_to_a_page(
-    name: str, addresses: dict[str, str], user: User
+    addresses: dict[str, str], user: User
 ) -> None:
-    row = TABLE[name]
-    response = Client().generic("POST" if 302 in row.post.values() else "GET", addresses[name])
-    page, _, back = response["Location"].partition("?next=")
-    assert page == reverse("sign_in")
-    assert browser_of(user).get(back).status_code == 200
+    client, stranger = browser_of(user), Client()
+
+    def sent_to(name: str) -> tuple[str, int]:
+        method = "POST" if 302 in TABLE[name].post.values() else "GET"
+        response = stranger.generic(method, addresses[name])
+        page, _, back = response["Location"].partition("?next=")
+        return page, client.get(unquote(back)).status_code
+
+    answers = {name: sent_to(name) for name in OF_THE_WORKSPACE}
+    assert answers == dict.fromkeys(OF_THE_WORKSPACE, (reverse("sign_in"), 200))
 
 
-@pytest.mark.parametrize("name", [name for name, row in TABLE.items() if row.post != REFUSED])
-def test_a_form_without_a_token_is_refused(
-    name: str, addresses: dict[str, str], user: User, session: Session
-) -> None:
-    client = Client(enforce_csrf_checks=True)
-    if name != "sign_in":
-        client.force_login(user, backend="django.contrib.auth.backends.ModelBackend")
-    response = client.post(addresses[name], TABLE[name].data)
-    assert response.status_code == 403
-    assert "style=" not in response.text
-    assert "<style" not in response.text
+def test_a_form_without_a_token_is_refused(addresses: dict[str, str], user: User) -> None:
+    clients = {is_signed_in: Client(enforce_csrf_checks=True) for is_signed_in in (True, False)}
+    clients[True].force_login(user, backend="django.contrib.auth.backends.ModelBackend")
+    for name, row in TABLE.items():
+        if row.post == REFUSED:
+            continue
+        response = clients[name != "sign_in"].post(addresses[name], row.data)
+        assert response.status_code == 403, name
+        assert "style=" not in response.text, name
+        assert "<style" not in response.text, name
 
 
 def test_a_thing_of_somebody_else_looks_like_one_that_is_not_there(
@@ -269,58 +340,80 @@ def without_tokens(html: str) -> str:
     return re.sub(r'name="csrfmiddlewaretoken" value="\w+"', "", html)
 
 
-@pytest.fixture
-def stocked(session: Session, user: User) -> None:
-    """Something of every kind that the admin may show."""
-    say(session, "Plant the beans", "In May")
-    accept_message(
-        session, client_id="client-0001", text="And peas?", user_pk=user.pk, max_queued=5
-    )
-    create_sign_in_link(user)
+OURS = {
+    f"admin:{model._meta.app_label}_{model._meta.model_name}": model
+    for model in admin.site._registry
+    if model._meta.app_label == "conversations"
+}
+IN_THE_WINDOW = {"changelist": 200, "change": 200, "history": 200, "add": 403, "delete": 403}
+"""What the admin answers to somebody who may look at a table."""
+
+NOT_VISITED = {"admin:login", "admin:logout", "admin:None"}
+"""Open to everybody, and the pattern that catches all other addresses."""
 
 
-def admin_pages() -> list[tuple[str, type[Any]]]:
-    """Every model of the admin with the stem of its URLs' names."""
-    return [
-        (f"admin:{model._meta.app_label}_{model._meta.model_name}", model)
-        for model in admin.site._registry
-    ]
+def admin_addresses() -> dict[str, str]:
+    """The pages of the admin, each about a row where one is."""
+    found = {}
+    for name in ADMIN_URLS.keys() - NOT_VISITED:
+        model = OURS.get(name.rpartition("_")[0])
+        row = model._default_manager.first() if model else None
+        kwargs = {"app_label": "auth", "content_type_id": 1, "url": "x", "id": 1}
+        kwargs["object_id"] = row.pk if row else 1
+        taken = re.findall(r"<(?:\w+:)?(\w+)>", ADMIN_URLS[name])
+        found[name] = reverse(name, kwargs={key: kwargs[key] for key in taken})
+    return found
 
 
-@pytest.mark.usefixtures("stocked")
-@pytest.mark.parametrize("role", ROLES)
-def test_the_admin_shows_what_the_permission_covers(role: str, make_person: MakePerson) -> None:
+def is_of_session(model: type[Model]) -> bool:
+    """Whether its rows belong to a session, by a key of their own or of their owner."""
+    owners = {field.related_model for field in model._meta.concrete_fields if field.is_relation}
+    return model is Session or bool(owners & {Session, Run})
+
+
+@pytest.mark.parametrize("role", ["staff", "superuser"])
+def test_a_record_in_the_admin_is_a_reading_and_a_list_is_none(
+    role: str, workspace: Workspace, user: User, make_person: MakePerson
+) -> None:
+    fill(workspace, user, times=1)
     person = make_person(role)
-    client = browser_of(person)
-    for stem, model in admin_pages():
-        status = 302
-        if person is not None and person.is_staff:
-            may_see = person.is_superuser or (role == "staff_viewing" and model is Session)
-            status = 200 if may_see else 403
-        assert client.get(reverse(f"{stem}_changelist")).status_code == status, (stem, role)
-        for found in model._default_manager.all()[:1]:
-            change = reverse(f"{stem}_change", args=[found.pk])
-            assert client.get(change).status_code == status, (stem, role)
-
-
-@pytest.mark.parametrize("role", ["stranger", "other", "viewer", "member", "owner"])
-def test_the_admin_is_closed_to_everybody_but_staff(role: str, make_person: MakePerson) -> None:
-    client = browser_of(make_person(role))
-    fill = {"object_id": "1", "app_label": "auth", "content_type_id": "1", "url": "x", "id": "1"}
-    for name, route in ADMIN_URLS.items():
-        if name in ("admin:login", "admin:logout"):
-            continue
-        keys = {
-            key: value for key, value in fill.items() if f":{key}>" in route or f"<{key}>" in route
+    client, seen = browser_of(person), AuditEntry.objects.count()
+    for name, address in admin_addresses().items():
+        stem, _, page = name.rpartition("_")
+        status = client.get(address).status_code
+        entries = list(AuditEntry.objects.order_by("number")[seen:])
+        seen += len(entries)
+        is_reading = stem in OURS and page == "change" and is_of_session(OURS[stem])
+        assert len(entries) == is_reading, name
+        assert {(entry.action, entry.actor, entry.place) for entry in entries} <= {
+            (RECORD, person, address)
         }
-        if name == "admin:None":
-            continue
-        address = reverse(name, kwargs=keys)
+        if stem in OURS:
+            assert status == IN_THE_WINDOW[page], name
+
+
+def test_a_member_opens_a_record_of_the_workspace_without_an_entry(
+    session: Session, make_person: MakePerson, workspace: Workspace
+) -> None:
+    staff = make_person("staff")
+    assert staff
+    add_member(workspace, user_pk=staff.pk, role="viewer")
+    change = reverse("admin:conversations_session_change", args=[session.pk])
+    assert browser_of(staff).get(change).status_code == 200
+    assert not readings_of(session.uuid)
+
+
+@pytest.mark.parametrize("role", [role for role in ROLES if role not in ("staff", "superuser")])
+def test_the_admin_is_closed_to_everybody_but_staff(
+    role: str, workspace: Workspace, user: User, make_person: MakePerson
+) -> None:
+    client = browser_of(make_person(role))
+    for name, address in admin_addresses().items():
         for method in ("get", "post"):
             response = getattr(client, method)(address)
-            assert response.status_code in (302, 403, 404), (name, method)
-            if response.status_code == 302:
-                assert response["Location"].startswith(reverse("admin:login")), (name, method)
+            assert response.status_code == 302, (name, method)
+            assert response["Location"].startswith(reverse("admin:login")), (name, method)
+    assert not AuditEntry.objects.exists()
 
 
 SOCKET = {
@@ -329,10 +422,17 @@ SOCKET = {
     "viewer": "watches",
     "member": "writes",
     "owner": "writes",
-    "staff_viewing": "watches",
+    "reviewer": "watches",
+    "administrator": 4404,
     "staff": 4404,
     "superuser": "watches",
 }
+
+
+def test_every_socket_is_covered() -> None:
+    """That of a session, and the answer at every other address."""
+    routes = [str(route.pattern) for route in websocket_urlpatterns]
+    assert routes == ["ws/s/<uuid:uuid>/", ""]
 
 
 @pytest.mark.django_db(transaction=True)
@@ -355,6 +455,9 @@ async def test_the_socket_does_what_the_role_allows(
             assert (answer["code"], answer["client_id"]) == ("not_permitted", "client-0001")
     finally:
         await socket.close()
+        entries = await sync_to_async(list)(readings_of(session.uuid))
+        expected = [(LIVE, role)] if role in AS_REVIEWER else []
+        assert [(entry.action, entry.actor_name) for entry in entries] == expected
 
 
 @pytest.fixture

@@ -265,13 +265,13 @@ def test_what_reviewers_find_without_membership_is_in_the_audit_log(
     session: Session, make_person: MakePerson
 ) -> None:
     say(session, "Plant the beans")
-    staff, member = make_person("staff_viewing"), make_person("member")
+    reviewer, member = make_person("reviewer"), make_person("member")
     ask(browser_of(member), q="beans")
-    ask(browser_of(staff), q="nothing")
+    ask(browser_of(reviewer), q="nothing")
     assert not readings_of(session.uuid)
-    ask(browser_of(staff), q="beans")
+    ask(browser_of(reviewer), q="beans")
     [entry] = readings_of(session.uuid)
-    assert (entry.actor, entry.action, entry.place) == (staff, "search_hit", "/search/?q=beans")
+    assert (entry.actor, entry.action, entry.place) == (reviewer, "search_hit", "/search/?q=beans")
 
 
 # --- filters ---
