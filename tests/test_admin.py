@@ -312,12 +312,13 @@ def test_nobody_else_sees_it(
 def test_a_permission_to_view_is_enough_and_reading_is_entered(
     client: Client, session: Session, other_user: User
 ) -> None:
+    say(session, "Plan the year")  # becomes the title
     say(session, "runner beans")
     other_user.is_staff = True
     other_user.save()
     other_user.user_permissions.add(Permission.objects.get(codename="view_turn"))
     client.force_login(other_user)
-    turn = Turn.objects.get()
+    turn = Turn.objects.get(number=2)
     assert "runner beans" not in page(client, list_url(Turn))
     assert not readings_of(session.uuid)
     assert "runner beans" in page(client, row_url(turn))
