@@ -22,6 +22,7 @@ from django.utils.safestring import SafeString
 
 from conversations.domain.audit import AUDIT_ACTIONS
 from conversations.domain.events import EVENT_TYPES
+from conversations.domain.review import LABELS
 from conversations.domain.runs import RUN_STATES
 from conversations.domain.tool_calls import TOOL_CALL_STATES
 from conversations.models import (
@@ -38,6 +39,9 @@ from conversations.models import (
     PromptText,
     PurgePermit,
     Revert,
+    ReviewFlag,
+    ReviewMark,
+    ReviewNote,
     Rewind,
     Run,
     SearchEntry,
@@ -337,6 +341,25 @@ class SearchEntryAdmin(OfSessionAdmin):
 @admin.register(SearchProgress)
 class SearchProgressAdmin(OfSessionAdmin):
     list_display = ("session", "indexed_turn", "total_length", "version")
+
+
+@admin.register(ReviewNote)
+class ReviewNoteAdmin(OfSessionAdmin):
+    list_display = ("uuid", "session", "turn", "author", "created_at", "withdrawn_at")
+    list_select_related = ("session", "author")
+
+
+@admin.register(ReviewFlag)
+class ReviewFlagAdmin(OfSessionAdmin):
+    list_display = ("uuid", "session", "turn", "label", "author", "created_at", "resolved_at")
+    list_filter = (choice_filter("label", LABELS),)
+    list_select_related = ("session", "author")
+
+
+@admin.register(ReviewMark)
+class ReviewMarkAdmin(OfSessionAdmin):
+    list_display = ("session", "through_turn", "author", "created_at")
+    list_select_related = ("session", "author")
 
 
 @admin.register(AuditEntry)

@@ -9,6 +9,7 @@ from asgiref.sync import SyncToAsync
 from django.contrib.auth.models import Permission, User
 from django.contrib.contenttypes.models import ContentType
 from django.db import connection, connections, transaction
+from django.db.models import Model
 from django.test import TransactionTestCase
 from django.utils import timezone
 from hypothesis import settings
@@ -20,6 +21,9 @@ from conversations.models import (
     ChatEvent,
     Compaction,
     PurgePermit,
+    ReviewFlag,
+    ReviewMark,
+    ReviewNote,
     Rewind,
     Session,
     SessionSkill,
@@ -67,13 +71,25 @@ def _purge_archive(request: pytest.FixtureRequest) -> Iterator[None]:
         purge_everything()
 
 
+ARCHIVED: tuple[type[Model], ...] = (
+    ChatEvent,
+    Turn,
+    Rewind,
+    SessionSkill,
+    Compaction,
+    ReviewNote,
+    ReviewFlag,
+    ReviewMark,
+)
+
+
 def purge_everything() -> None:
     """Remove all archived rows, the recorded way."""
     with transaction.atomic():
         for pk in Session.objects.values_list("pk", flat=True):
             PurgePermit.objects.create(session_pk=pk, reason="test", created_at=timezone.now())
-        for model in (ChatEvent, Turn, Rewind, SessionSkill, Compaction):
-            model.objects.all()._raw_delete(model.objects.db)
+        for model in ARCHIVED:
+            model._default_manager.all()._raw_delete(connection.alias)
         PurgePermit.objects.all().delete()
         empty_audit_log()
 

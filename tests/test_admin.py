@@ -19,6 +19,7 @@ from conversations.admin import PAGES, PER_PAGE, SHOWN_CHARS
 from conversations.archive.accounts import create_sign_in_link
 from conversations.archive.append import NewEvent, append
 from conversations.archive.audit import Origin, note_of, readings_of, record
+from conversations.archive.review import mark_reviewed, set_flag, write_note
 from conversations.archive.rewinds import append_rewind
 from conversations.archive.search.indexing import index_session
 from conversations.archive.sessions import create_session, get_session
@@ -140,6 +141,9 @@ def fill(workspace: Workspace, user: User, *, times: int) -> None:
         PurgePermit.objects.create(session_pk=-session.pk, reason="x", created_at=now)
         create_sign_in_link(user)
         record(Origin(user=user), note_of(session, TRANSCRIPT))
+        write_note(session, Origin(user=user), text="x", turn=None)
+        set_flag(session, Origin(user=user), label="other", turn=None)
+        mark_reviewed(get_session(session.uuid), Origin(user=user), through=1)
 
 
 def list_url(model: type[Model]) -> str:

@@ -29,7 +29,8 @@ READINGS = {
 """Kind of reading → what the person did, as it is said on a page. ``part`` is what
 belongs to a session beside its rows: state, changed files, calls, tool output."""
 
-NOTE, FLAG, UNFLAG, REVIEWED, UNREVIEWED = "note", "flag", "unflag", "reviewed", "unreviewed"
+NOTE, UNNOTE, FLAG, UNFLAG = "note", "unnote", "flag", "unflag"
+REVIEWED, UNREVIEWED = "reviewed", "unreviewed"
 HOLD, RELEASE = "hold", "release"
 PURGE_ORDERED, PURGE_CALLED_OFF, PURGED, RESTORED = (
     "purge_ordered",
@@ -42,6 +43,7 @@ AUDIT_EXPORT, ROLE, BUDGET = "audit_export", "role", "budget"
 
 ACTS = {
     NOTE: "wrote a note",
+    UNNOTE: "withdrew a note",
     FLAG: "set a flag",
     UNFLAG: "resolved a flag",
     REVIEWED: "marked the session as reviewed",

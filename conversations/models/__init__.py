@@ -4,14 +4,16 @@ from .accounts import SignInLink
 from .archive import ChatEvent, JournalGap, PromptText, PurgePermit, Rewind, Turn
 from .audit import AuditEntry, AuditHead
 from .context import Compaction, SessionSkill
+from .review import ReviewFlag, ReviewMark, ReviewNote
 from .runs import DraftChunk, ModelCall, Run, ToolCall
 from .search import SearchEntry, SearchProgress
-from .sessions import Session
+from .sessions import UNREVIEWED, Session
 from .states import StateCheckpoint
 from .tools import Attachment, FileChange, Revert, ToolPermission
 from .workspaces import Membership, Workspace
 
 __all__ = [
+    "UNREVIEWED",
     "Attachment",
     "AuditEntry",
     "AuditHead",
@@ -25,6 +27,9 @@ __all__ = [
     "PromptText",
     "PurgePermit",
     "Revert",
+    "ReviewFlag",
+    "ReviewMark",
+    "ReviewNote",
     "Rewind",
     "Run",
     "SearchEntry",

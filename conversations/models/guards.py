@@ -79,6 +79,32 @@ GUARDED = {
         "created_at",
         "metadata",
     ),
+    "conversations_reviewnote": (
+        "id",
+        "uuid",
+        "session_id",
+        "turn",
+        "author_id",
+        "text",
+        "created_at",
+    ),
+    "conversations_reviewflag": (
+        "id",
+        "uuid",
+        "session_id",
+        "turn",
+        "label",
+        "text",
+        "author_id",
+        "created_at",
+    ),
+    "conversations_reviewmark": (
+        "id",
+        "session_id",
+        "through_turn",
+        "author_id",
+        "created_at",
+    ),
     "conversations_auditentry": (
         "id",
         "number",
@@ -104,6 +130,9 @@ NUMBERED_BY = {
     "conversations_rewind": "id = NEW.id",
     "conversations_sessionskill": "id = NEW.id",
     "conversations_compaction": "id = NEW.id OR uuid = NEW.uuid",
+    "conversations_reviewnote": "id = NEW.id OR uuid = NEW.uuid",
+    "conversations_reviewflag": "id = NEW.id OR uuid = NEW.uuid",
+    "conversations_reviewmark": "id = NEW.id",
     "conversations_auditentry": "id = NEW.id OR number = NEW.number",
 }
 

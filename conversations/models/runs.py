@@ -5,7 +5,7 @@ import uuid
 from django.conf import settings
 from django.db import models
 
-from conversations.domain.runs import ACTIVE_STATES, RUN_KINDS, RUN_STATES
+from conversations.domain.runs import ACTIVE_STATES, BROKEN_STATES, RUN_KINDS, RUN_STATES
 from conversations.domain.tool_calls import DECISIONS, OPEN_STATES, TOOL_CALL_STATES
 
 from .sessions import Session
@@ -63,6 +63,11 @@ class Run(models.Model):
                 fields=("owner",),
                 condition=models.Q(state__in=ACTIVE_STATES),
                 name="run_active_by_owner",
+            ),
+            models.Index(
+                fields=("session",),
+                condition=models.Q(state__in=BROKEN_STATES),
+                name="run_broken_of_session",
             ),
         )
 
@@ -172,6 +177,9 @@ class ToolCall(models.Model):
                 name="tool_call_open",
             ),
             models.Index(fields=("id",), condition=~models.Q(tree=""), name="tool_call_unsettled"),
+            models.Index(
+                fields=("session",), condition=models.Q(ok=False), name="tool_call_failed"
+            ),
         )
 
     def __str__(self) -> str:

@@ -7,6 +7,9 @@ from django.db import models
 
 from .workspaces import Workspace
 
+UNREVIEWED = models.Q(next_turn__gt=models.F("reviewed_turn") + 1)
+"""Of a session: it has turns that no reviewer has marked as reviewed."""
+
 
 class Session(models.Model):
     """One conversation in a workspace.
@@ -18,6 +21,8 @@ class Session(models.Model):
     ``context_tokens`` is the size of the newest window with its answer, as reported
     or else as estimated, ``context_limit`` what it may have; ``token_ratio`` is how
     many tokens ``token_model`` counts for one that is estimated. 0: unknown.
+
+    ``reviewed_turn`` is the turn through which a reviewer has marked it as reviewed.
     """
 
     uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
@@ -46,6 +51,8 @@ class Session(models.Model):
     token_ratio = models.FloatField(default=0.0, db_default=0.0)
     token_model = models.CharField(max_length=120, blank=True, default="", db_default="")
     rewind_count = models.BigIntegerField(default=0, db_default=0)
+
+    reviewed_turn = models.BigIntegerField(default=0, db_default=0)
 
     input_tokens = models.BigIntegerField(default=0, db_default=0)
     output_tokens = models.BigIntegerField(default=0, db_default=0)
@@ -79,6 +86,10 @@ class Session(models.Model):
         indexes = (
             models.Index(
                 fields=("workspace", "-last_active_at", "-id"), name="session_by_activity"
+            ),
+            models.Index(fields=("-last_active_at", "-id"), name="session_by_time"),
+            models.Index(
+                fields=("-last_active_at", "-id"), condition=UNREVIEWED, name="session_unreviewed"
             ),
         )
 

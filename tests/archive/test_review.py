@@ -1,0 +1,357 @@
+"""What reviewers see in their lists, and what they leave behind."""
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import DatabaseError, connection, transaction
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from conversations.archive.audit import Origin, readings_of
+from conversations.archive.review import (
+    QueueFilters,
+    mark_reviewed,
+    mark_unreviewed,
+    next_unreviewed,
+    read_queue,
+    read_remarks,
+    resolve_flag,
+    set_flag,
+    withdraw_note,
+    write_note,
+)
+from conversations.archive.sessions import archive_session, create_session
+from conversations.archive.turns import append_turn
+from conversations.archive.workspaces import add_member, create_workspace
+from conversations.domain.errors import Conflict, NotFound, Rejected
+from conversations.domain.review import TEXT_LIMIT
+from conversations.domain.turns import NewTurn
+from conversations.models import AuditEntry, Run, Session, ToolCall, Workspace
+
+pytestmark = pytest.mark.django_db
+
+NOW = timezone.now()
+
+type Talk = Callable[..., Session]
+
+
+@pytest.fixture
+def reviewer(db: None) -> Origin:
+    return Origin(user=User.objects.create_user("rita"), place="/review/", reason="a complaint")
+
+
+@pytest.fixture
+def talk(workspace: Workspace, user: User) -> Talk:
+    """A session of ``turns`` turns that was last used ``age`` hours ago."""
+
+    def make(*, turns: int = 2, age: float = 0, **columns: Any) -> Session:
+        columns = {"workspace": workspace, "owner": user} | columns
+        session = create_session(columns.pop("workspace"), owner=columns.pop("owner"))
+        for number in range(turns):
+            append_turn(session, NewTurn(role="assistant" if number % 2 else "user", content="x"))
+        moment = NOW - timedelta(hours=age)
+        Session.objects.filter(pk=session.pk).update(last_active_at=moment, **columns)
+        session.refresh_from_db()
+        return session
+
+    return make
+
+
+def walk(filters: QueueFilters, *, limit: int = 2) -> Iterator[Session]:
+    """All sessions of the list, page by page."""
+    before = ""
+    while True:
+        page = read_queue(filters, before=before, limit=limit)
+        yield from (Session.objects.get(uuid=item.uuid) for item in page.items)
+        before = page.next_cursor
+        if not before:
+            return
+
+
+def queue_of(**filters: Any) -> list[Session]:
+    return list(walk(QueueFilters(**filters)))
+
+
+def entries_of(session: Session) -> list[str]:
+    entries = AuditEntry.objects.filter(session=session.uuid).order_by("number")
+    return list(entries.values_list("action", flat=True))
+
+
+def test_what_is_not_reviewed_is_listed_the_last_used_first(talk: Talk, reviewer: Origin) -> None:
+    sessions = [talk(age=age) for age in (1, 3, 2, 0, 4)]
+    talk(turns=0)
+    mark_reviewed(sessions[1], reviewer, through=2)
+    assert queue_of() == [sessions[place] for place in (3, 0, 2, 4)]
+
+
+def test_a_page_follows_also_where_sessions_share_their_moment(talk: Talk) -> None:
+    sessions = [talk(age=1) for _ in range(5)]
+    assert queue_of() == sessions[::-1]
+
+
+def test_a_session_comes_back_when_something_new_is_said(talk: Talk, reviewer: Origin) -> None:
+    session = talk()
+    mark_reviewed(session, reviewer, through=2)
+    assert queue_of() == []
+    append_turn(session, NewTurn(role="user", content="One more thing"))
+    assert queue_of() == [session]
+    [item] = read_queue(QueueFilters(), limit=9).items
+    assert (item.reviewed_turn, item.new_turns, item.reviewed_by) == (2, 1, "rita")
+
+
+def test_nothing_is_missing_from_the_list_of_all(
+    talk: Talk, other_user: User, tmp_path: Path
+) -> None:
+    """Archived, expired, empty, of a closed account, of another workspace."""
+    elsewhere = create_workspace(root=tmp_path, name="Shed", owner=other_user)
+    other_user.is_active = False
+    other_user.save()
+    sessions = [
+        talk(age=1),
+        talk(age=2, archived_at=NOW),
+        talk(age=3, expires_at=NOW - timedelta(days=1)),
+        talk(age=4, turns=0),
+        talk(age=5, workspace=elsewhere, owner=other_user, channel="import"),
+    ]
+    assert queue_of(queue="all") == sessions
+    items = read_queue(QueueFilters(queue="all"), limit=9).items
+    assert [item.is_archived for item in items] == [False, True, False, False, False]
+    assert [item.is_expired for item in items] == [False, False, True, False, False]
+    assert items[4].channel == "import"
+
+
+def test_the_list_can_be_narrowed(talk: Talk, other_user: User, tmp_path: Path) -> None:
+    elsewhere = create_workspace(root=tmp_path, name="Shed", owner=other_user)
+    own = talk(age=30, created_at=NOW - timedelta(hours=40))
+    shed = talk(age=1, workspace=elsewhere, owner=other_user, channel="api")
+    assert queue_of(person=other_user.pk) == [shed]
+    assert queue_of(workspace="garden") == [own]
+    assert queue_of(channel="api") == [shed]
+    assert queue_of(since=NOW - timedelta(hours=9)) == [shed]
+    assert queue_of(until=NOW - timedelta(hours=9)) == [own]
+    assert queue_of(since=NOW - timedelta(hours=35), until=NOW - timedelta(hours=32)) == [own]
+    assert queue_of(until=NOW - timedelta(hours=41)) == []
+
+
+def test_a_person_is_found_in_what_others_own(
+    talk: Talk, workspace: Workspace, other_user: User
+) -> None:
+    add_member(workspace, user_pk=other_user.pk, role="member")
+    session = talk()
+    talk(age=1)
+    ask(session, state="completed", requested_by=other_user)
+    assert queue_of(person=other_user.pk) == [session]
+
+
+def ask(session: Session, *, state: str, requested_by: User | None = None) -> Run:
+    return Run.objects.create(
+        session=session,
+        client_id=uuid4().hex,
+        state=state,
+        requested_by=requested_by,
+        created_at=NOW,
+    )
+
+
+def test_errors_are_failed_runs_and_failed_calls(talk: Talk) -> None:
+    fine, failed, cut_off, refused = (talk(age=age) for age in range(4))
+    calls = ((ask(fine, state="completed"), True), (ask(refused, state="completed"), False))
+    ask(failed, state="failed")
+    ask(cut_off, state="interrupted")
+    for run, ok in calls:
+        ToolCall.objects.create(
+            session_id=run.session_id,
+            run=run,
+            call_id="c",
+            name="ls",
+            state="completed",
+            ok=ok,
+            turn_number=1,
+            created_at=NOW,
+        )
+    assert queue_of(has_errors=True) == [failed, cut_off, refused]
+
+
+def test_the_next_one_follows_the_current_one_and_begins_anew_at_the_end(
+    talk: Talk, reviewer: Origin
+) -> None:
+    first, second, third = (talk(age=age) for age in range(3))
+    filters = QueueFilters()
+    assert next_unreviewed(filters) == first
+    assert next_unreviewed(filters, after=first) == second
+    assert next_unreviewed(filters, after=third) == first
+    for session in (first, second):
+        mark_reviewed(session, reviewer, through=2)
+    assert next_unreviewed(filters, after=third) is None
+    assert next_unreviewed(filters, after=first) == third
+
+
+def test_a_page_takes_the_same_queries_for_any_number_of_sessions(
+    talk: Talk, reviewer: Origin
+) -> None:
+    def count() -> int:
+        with CaptureQueriesContext(connection) as queries:
+            read_queue(QueueFilters(), limit=50)
+        return len(queries)
+
+    talk()
+    few = count()
+    for age in range(10):
+        set_flag(talk(age=age), reviewer, label="other", turn=1)
+    assert count() == few == 2
+
+
+@pytest.mark.parametrize(
+    ("queue", "index"), [("unreviewed", "session_unreviewed"), ("all", "session_by_time")]
+)
+def test_a_page_is_one_range_of_an_index(
+    talk: Talk, reviewer: Origin, queue: str, index: str
+) -> None:
+    for age in range(3):
+        mark_reviewed(talk(age=age), reviewer, through=2)
+    first = talk()
+    before = f"{first.last_active_at.isoformat()}~{first.pk}"
+    plan = plan_of(lambda: read_queue(QueueFilters(queue=queue), before=before, limit=50))
+    assert index in plan
+
+
+def plan_of(read: Callable[[], Any]) -> str:
+    """How the database carries out the first statement, its values bound."""
+    statements: list[tuple[str, Any]] = []
+
+    def note(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        statements.append((sql, params))
+        return execute(sql, params, many, context)
+
+    with connection.execute_wrapper(note):
+        read()
+    sql, params = statements[0]
+    keyword = "EXPLAIN QUERY PLAN" if connection.vendor == "sqlite" else "EXPLAIN"
+    with connection.cursor() as cursor:
+        if connection.vendor == "postgresql":  # where a few rows are cheaper to sort
+            cursor.execute("SET LOCAL enable_seqscan = off")
+            cursor.execute("SET LOCAL enable_sort = off")
+            cursor.execute("SET LOCAL enable_bitmapscan = off")
+        cursor.execute(f"{keyword} {sql}", params)
+        return "\n".join(str(row) for row in cursor.fetchall())
+
+
+def test_a_note_stays_with_its_turn(talk: Talk, reviewer: Origin) -> None:
+    session = talk()
+    write_note(session, reviewer, text="  Check this.\0 ", turn=2)
+    write_note(session, reviewer, text="All of it.", turn=None)
+    notes = read_remarks(session).notes
+    assert [(note.turn, note.text, note.author) for note in notes] == [
+        (2, "Check this.\ufffd", reviewer.user),
+        (None, "All of it.", reviewer.user),
+    ]
+
+
+def test_a_withdrawn_note_keeps_its_text(talk: Talk, reviewer: Origin) -> None:
+    session = talk()
+    note = write_note(session, reviewer, text="Wrong.", turn=1)
+    withdraw_note(session, reviewer, uuid=note.uuid)
+    [kept] = read_remarks(session).notes
+    assert (kept.text, kept.withdrawn_by) == ("Wrong.", reviewer.user)
+    with pytest.raises(Conflict):
+        withdraw_note(session, reviewer, uuid=note.uuid)
+    with pytest.raises(NotFound):
+        withdraw_note(talk(), reviewer, uuid=note.uuid)
+
+
+def test_a_flag_lists_the_session_until_it_is_resolved(talk: Talk, reviewer: Origin) -> None:
+    session, _ = talk(), talk()
+    flags = [set_flag(session, reviewer, label=label, turn=1) for label in ("safety", "privacy")]
+    assert queue_of(queue="flagged") == [session]
+    resolve_flag(session, reviewer, uuid=flags[0].uuid)
+    assert read_queue(QueueFilters(queue="flagged"), limit=9).items[0].flags == 1
+    resolve_flag(session, reviewer, uuid=flags[1].uuid)
+    assert queue_of(queue="flagged") == []
+    with pytest.raises(Conflict):
+        resolve_flag(session, reviewer, uuid=flags[1].uuid)
+    with pytest.raises(NotFound):
+        resolve_flag(talk(), reviewer, uuid=flags[1].uuid)
+
+
+def test_a_mark_does_not_reach_further_than_what_was_seen(talk: Talk, reviewer: Origin) -> None:
+    session = talk(turns=4)
+    mark_reviewed(session, reviewer, through=3)
+    assert queue_of() == [session]
+    with pytest.raises(Conflict):  # from a page that was opened earlier
+        mark_reviewed(session, reviewer, through=2)
+    with pytest.raises(Rejected):
+        mark_reviewed(session, reviewer, through=5)
+    mark_reviewed(session, reviewer, through=4)
+    mark_unreviewed(session, reviewer)
+    with pytest.raises(Conflict):
+        mark_unreviewed(session, reviewer)
+    assert queue_of() == [session]
+    assert [mark.through_turn for mark in read_remarks(session).marks] == [0, 4, 3]
+
+
+def test_each_act_leaves_one_entry_and_is_no_reading(talk: Talk, reviewer: Origin) -> None:
+    session = talk()
+    note = write_note(session, reviewer, text="x", turn=1)
+    withdraw_note(session, reviewer, uuid=note.uuid)
+    flag = set_flag(session, reviewer, label="other", text="x", turn=None)
+    resolve_flag(session, reviewer, uuid=flag.uuid)
+    mark_reviewed(session, reviewer, through=2)
+    mark_unreviewed(session, reviewer)
+    acts = ["note", "unnote", "flag", "unflag", "reviewed", "unreviewed"]
+    assert entries_of(session) == acts
+    assert not readings_of(session.uuid)
+    entry = AuditEntry.objects.get(action="flag")
+    assert entry.reason == "a complaint"
+    assert entry.metadata == f'{{"flag":"{flag.uuid}","label":"other"}}'
+
+
+def test_what_cannot_be_said_leaves_nothing(talk: Talk, reviewer: Origin) -> None:
+    session = talk()
+    with pytest.raises(Rejected):
+        write_note(session, reviewer, text=" ", turn=1)
+    with pytest.raises(Rejected):
+        write_note(session, reviewer, text="x" * (TEXT_LIMIT + 1), turn=1)
+    with pytest.raises(Rejected):
+        write_note(session, reviewer, text="x", turn=3)
+    with pytest.raises(Rejected):
+        set_flag(session, reviewer, label="funny", turn=1)
+    with pytest.raises(Rejected):
+        set_flag(session, reviewer, label="other", turn=0)
+    assert entries_of(session) == []
+    remarks = read_remarks(session)
+    assert (remarks.notes, remarks.flags, remarks.marks) == ([], [], [])
+
+
+@pytest.mark.parametrize("table", ["reviewnote", "reviewflag", "reviewmark"])
+def test_the_database_refuses_to_rewrite_a_review(talk: Talk, reviewer: Origin, table: str) -> None:
+    session = talk()
+    write_note(session, reviewer, text="x", turn=1)
+    set_flag(session, reviewer, label="other", turn=1)
+    mark_reviewed(session, reviewer, through=2)
+    for statement in (
+        f"UPDATE conversations_{table} SET author_id = NULL",
+        f"DELETE FROM conversations_{table}",
+    ):
+        with (
+            pytest.raises(DatabaseError, match="append-only"),
+            transaction.atomic(),
+            connection.cursor() as cursor,
+        ):
+            cursor.execute(statement)
+
+
+def test_a_review_changes_nothing_archived(talk: Talk, reviewer: Origin) -> None:
+    session = talk()
+    archive_session(session, archived=True)
+    session.refresh_from_db()
+    before = Session.objects.filter(pk=session.pk).values().get()
+    write_note(session, reviewer, text="x", turn=1)
+    set_flag(session, reviewer, label="other", turn=1)
+    mark_reviewed(session, reviewer, through=2)
+    after = Session.objects.filter(pk=session.pk).values().get()
+    assert after == before | {"reviewed_turn": 2}
