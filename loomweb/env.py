@@ -116,6 +116,7 @@ class Environment:
         self._read_snapshot_settings(env, positive)
         self._read_command_settings(env, positive)
         self._read_mcp_settings(env)
+        self._read_review_settings(env, positive)
 
     def _read_model_settings(self, env: Env, positive: Range) -> None:
         self.api_key: str = env.str("ANTHROPIC_API_KEY", "")
@@ -251,3 +252,9 @@ class Environment:
         self.mcp_wait_seconds: float = env.float(
             "LOOM_MCP_WAIT_SECONDS", 2.0, validate=Range(min=0, max=60)
         )
+
+    def _read_review_settings(self, env: Env, positive: Range) -> None:
+        self.review_reason: str = env.str(
+            "LOOM_REVIEW_REASON", "optional", validate=OneOf(("optional", "required", "off"))
+        )
+        self.review_reason_hours: int = env.int("LOOM_REVIEW_REASON_HOURS", 8, validate=positive)

@@ -47,11 +47,13 @@ class Origin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Noted:
-    """What is to be entered. ``metadata`` is what else should be known (plain JSON)."""
+    """What is to be entered. ``metadata`` is what else should be known (plain JSON);
+    the ``reason`` is the origin's where it has none of its own."""
 
     action: str
     session: UUID | None = None
     workspace: str = ""
+    reason: str = ""
     metadata: dict[str, Any] = field(default_factory=dict)
 
 
@@ -98,7 +100,7 @@ def _next_entry(head: AuditHead, origin: Origin, note: Noted, *, at: datetime) -
         place=one_line(storable(origin.place), limit=500),
         address=origin.address[:45],
         agent=one_line(storable(origin.agent), limit=200),
-        reason=one_line(storable(origin.reason), limit=500),
+        reason=one_line(storable(note.reason or origin.reason), limit=500),
         metadata=dump_json(note.metadata),
     )
     entry.digest = entry_digest(head.digest, _chained(entry))

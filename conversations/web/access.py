@@ -3,7 +3,7 @@
 A person who may not know of an object gets the same answer as if it did not
 exist; one who may read it but not change it is told so. What somebody reads without
 being a member is entered in the audit log before it is shown: once for each session
-and request.
+and request. Where a reason is required and was not stated, nothing is shown or entered.
 """
 
 from collections.abc import Callable, Iterable
@@ -17,6 +17,7 @@ from django.conf import settings
 from django.contrib.auth import get_user
 from django.contrib.auth.models import User
 from django.contrib.auth.views import redirect_to_login
+from django.contrib.sessions.backends.base import SessionBase
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.views.decorators.http import require_POST
@@ -48,6 +49,7 @@ from conversations.domain.errors import NotFound, NotPermitted
 from conversations.models import Membership, Session, Workspace
 
 from .addresses import address_of, client_address
+from .reasons import find_reason, require_reasons
 
 HIDDEN = "There is no such page, or it is not yours."
 """The same words for what is not there and for what is somebody else's."""
@@ -77,14 +79,15 @@ class SignedOut(NotPermitted):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visit:
     """Who asks, from where, and for what: an empty ``action`` shows nothing of what was
-    said. ``noted`` are the sessions that the audit log has an entry of for this visit."""
+    said. ``browser`` holds the reasons that were stated, ``noted`` are the sessions that
+    the audit log has an entry of for this visit."""
 
     user: Person
     action: str
     place: str
     address: str
     agent: str
-    reason: str = ""
+    browser: SessionBase | None = None
     noted: set[int] = field(default_factory=set)
 
     @property
@@ -94,7 +97,6 @@ class Visit:
             place=self.place,
             address=self.address,
             agent=self.agent,
-            reason=self.reason,
         )
 
 
@@ -109,6 +111,7 @@ def visit_of(request: HttpRequest, user: Person | None = None) -> Visit:
             place=request.get_full_path(),
             address=client_address(request) or "",
             agent=request.headers.get("User-Agent", ""),
+            browser=getattr(request, "session", None),
         )
         request.loom_visit = found  # type: ignore[attr-defined]
     return found
@@ -136,6 +139,7 @@ def visit_of_socket(scope: dict[str, Any]) -> Visit:
         place=scope["path"],
         address=address_of(client[0], headers.get("x-forwarded-for", "")) or "",
         agent=headers.get("user-agent", ""),
+        browser=scope.get("session"),
     )
 
 
@@ -219,9 +223,15 @@ def _note(visit: Visit, sessions: Iterable[Session]) -> None:
     if not visit.action:
         return
     new = [session for session in sessions if session.pk not in visit.noted]
-    audit.record(visit.origin, *(audit.note_of(session, visit.action) for session in new))
+    require_reasons(visit.browser, [session.uuid for session in new])
+    audit.record(visit.origin, *(_reading(visit, session) for session in new))
     for session in new:
         visit.noted.add(session.pk)
+
+
+def _reading(visit: Visit, session: Session) -> audit.Noted:
+    noted = audit.note_of(session, visit.action)
+    return replace(noted, reason=find_reason(visit.browser, session.uuid))
 
 
 def recheck_access(

@@ -8,6 +8,9 @@ from django.utils.deprecation import MiddlewareMixin
 
 from conversations.domain.errors import LoomError
 
+from .reason_pages import ask_reason
+from .reasons import ReasonNeeded
+
 
 class LoomErrorMiddleware(MiddlewareMixin):
     """Turns a :class:`LoomError` that a view raises into its page."""
@@ -17,6 +20,8 @@ class LoomErrorMiddleware(MiddlewareMixin):
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
         if not isinstance(error, LoomError):
             return None
+        if isinstance(error, ReasonNeeded):
+            return ask_reason(request, error)
         template = f"{error.status}.html" if error.status in (403, 404) else "error.html"
         context = {"message": error.message, "code": error.code, "status": error.status}
         return render(request, template, context, status=error.status)

@@ -1,0 +1,172 @@
+"""Why a reviewer reads: stated once, kept for some hours, in every entry."""
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import reverse
+
+from conversations.archive.audit import readings_of
+from conversations.archive.sessions import create_session
+from conversations.models import AuditEntry, Session, Workspace
+
+from .conftest import MakePerson, browser_of, say
+from .sockets import open_socket
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def reviewer(make_person: MakePerson) -> Client:
+    return browser_of(make_person("reviewer"))
+
+
+@pytest.fixture
+def other_session(workspace: Workspace, user: User) -> Session:
+    return create_session(workspace, owner=user)
+
+
+def state(client: Client, reason: str, **fields: object) -> str:
+    """Where the form leads."""
+    data = {"reason": reason} | {name: str(value) for name, value in fields.items()}
+    response = client.post(reverse("review_reason"), data)
+    assert response.status_code == 302
+    return response["Location"]
+
+
+def reasons(session: Session) -> list[str]:
+    return [entry.reason for entry in reversed(readings_of(session.uuid))]
+
+
+def test_reading_works_without_a_reason(reviewer: Client, session: Session) -> None:
+    assert reviewer.get(f"/s/{session.uuid}/").status_code == 200
+    assert reasons(session) == [""]
+
+
+def test_a_reason_for_one_session_is_in_the_entries_of_that_one(
+    reviewer: Client, session: Session, other_session: Session
+) -> None:
+    state(reviewer, "Report 7", session=session.uuid, covers="session")
+    for found in (session, other_session, session):
+        reviewer.get(f"/s/{found.uuid}/")
+    assert reasons(session) == ["Report 7", "Report 7"]
+    assert reasons(other_session) == [""]
+
+
+def test_a_reason_for_the_sitting_is_in_all_entries_but_those_with_their_own(
+    reviewer: Client, session: Session, other_session: Session
+) -> None:
+    state(reviewer, "A sample", session=session.uuid, covers="sitting")
+    state(reviewer, "Report 7", session=other_session.uuid, covers="session")
+    say(session, "Plant the beans")
+    say(other_session, "Plant the beans")
+    reviewer.get("/search/?q=beans")  # one page, with hits of both
+    assert (reasons(session), reasons(other_session)) == (["A sample"], ["Report 7"])
+
+
+def test_a_reason_holds_for_its_hours(
+    reviewer: Client, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings.LOOM, "review_reason_hours", 0)
+    state(reviewer, "A sample")
+    reviewer.get(f"/s/{session.uuid}/")
+    assert reasons(session) == [""]
+
+
+def test_a_reason_can_be_taken_back(reviewer: Client, session: Session) -> None:
+    state(reviewer, "A sample")
+    state(reviewer, " ")
+    reviewer.get(f"/s/{session.uuid}/")
+    assert reasons(session) == [""]
+
+
+def test_an_installation_that_asks_for_none_keeps_none(
+    reviewer: Client, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings.LOOM, "review_reason", "off")
+    state(reviewer, "A sample")
+    reviewer.get(f"/s/{session.uuid}/")
+    assert reasons(session) == [""]
+
+
+@pytest.fixture
+def _required(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings.LOOM, "review_reason", "required")
+
+
+@pytest.mark.usefixtures("_required")
+def test_the_page_that_needs_a_reason_asks_for_it_and_comes_after_it(
+    reviewer: Client, session: Session
+) -> None:
+    say(session, "Plant the beans")
+    address = f"/s/{session.uuid}/?all=1"
+    asked = reviewer.get(address)
+    assert asked.status_code == 403
+    assert "Why do you read this?" in asked.text
+    assert f'value="{address}"' in asked.text
+    assert "Plant the beans" not in asked.text
+    assert not AuditEntry.objects.exists()
+    back = state(reviewer, "Report 7", session=session.uuid, covers="session", next=address)
+    assert back == address
+    assert "Plant the beans" in reviewer.get(back).text
+    assert reasons(session) == ["Report 7"]
+
+
+@pytest.mark.usefixtures("_required")
+def test_an_empty_reason_is_none(reviewer: Client, session: Session) -> None:
+    response = reviewer.post(reverse("review_reason"), {"reason": " "})
+    assert response.status_code == 400
+    assert "Without a reason nothing is shown." in response.text
+
+
+@pytest.mark.usefixtures("_required")
+def test_members_are_not_asked(session: Session, make_person: MakePerson) -> None:
+    assert browser_of(make_person("viewer")).get(f"/s/{session.uuid}/").status_code == 200
+
+
+@pytest.mark.usefixtures("_required")
+def test_staff_are_asked_in_the_admin_too(session: Session, make_person: MakePerson) -> None:
+    staff = browser_of(make_person("staff"))
+    change = reverse("admin:conversations_session_change", args=[session.pk])
+    assert staff.get(change).status_code == 403
+    assert not AuditEntry.objects.exists()
+    state(staff, "Report 7", session=session.uuid, covers="session")
+    assert staff.get(change).status_code == 200
+    assert reasons(session) == ["Report 7"]
+
+
+def test_a_reason_that_is_too_long_is_refused(reviewer: Client) -> None:
+    response = reviewer.post(reverse("review_reason"), {"reason": "x" * 501})
+    assert response.status_code == 400
+    assert "at most 500 characters" in response.text
+
+
+@pytest.mark.parametrize("elsewhere", ["https://evil.example/", "//evil.example/", "evil", ""])
+def test_the_form_leads_to_pages_of_ours_only(reviewer: Client, elsewhere: str) -> None:
+    assert state(reviewer, "A sample", next=elsewhere) == "/"
+
+
+def test_the_form_shows_what_was_stated(reviewer: Client, session: Session) -> None:
+    state(reviewer, "Report 7", session=session.uuid, covers="session")
+    page = reverse("review_reason")
+    assert "Report 7" in reviewer.get(page, {"session": str(session.uuid)}).text
+    assert "Report 7" not in reviewer.get(page, {"session": "bad"}).text
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("runtime_ends", "_required")
+async def test_a_socket_needs_the_reason_as_well(
+    transactional_db: None, session: Session, make_person_of: User
+) -> None:
+    socket = await open_socket(session, make_person_of)
+    try:
+        assert (await socket.next())["code"] == "reason_needed"
+    finally:
+        await socket.close()
+    assert not await sync_to_async(readings_of(session.uuid).exists)()
+
+
+@pytest.fixture
+def make_person_of(transactional_db: None, make_person: MakePerson) -> User | None:
+    return make_person("reviewer")
