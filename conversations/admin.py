@@ -25,10 +25,13 @@ from conversations.domain.events import EVENT_TYPES
 from conversations.domain.review import LABELS
 from conversations.domain.runs import RUN_STATES
 from conversations.domain.tool_calls import TOOL_CALL_STATES
+from conversations.domain.usage import SCOPES
 from conversations.models import (
     Attachment,
     AuditEntry,
     AuditHead,
+    Budget,
+    BudgetWarning,
     ChatEvent,
     Compaction,
     DraftChunk,
@@ -53,6 +56,8 @@ from conversations.models import (
     ToolCall,
     ToolPermission,
     Turn,
+    UsageDay,
+    UsageTotal,
     Workspace,
 )
 from conversations.models.archive import ROLES
@@ -410,6 +415,30 @@ class ModelCallAdmin(OfSessionAdmin):
         "created_at",
     )
     list_select_related = ("session", "run")
+
+
+@admin.register(UsageDay)
+class UsageDayAdmin(WindowAdmin):
+    list_display = ("day", "workspace", "session", "person", "model", "calls", "cost_microusd")
+    list_select_related = ("workspace", "session", "person")
+
+
+@admin.register(UsageTotal)
+class UsageTotalAdmin(WindowAdmin):
+    list_display = ("day", "scope", "target", "tokens", "cost_microusd")
+    list_filter = (choice_filter("scope", SCOPES),)
+
+
+@admin.register(Budget)
+class BudgetAdmin(WindowAdmin):
+    list_display = ("workspace", "person", "period", "unit", "limit", "created_at", "ended_at")
+    list_select_related = ("workspace", "person")
+
+
+@admin.register(BudgetWarning)
+class BudgetWarningAdmin(WindowAdmin):
+    list_display = ("budget", "starts_on", "at")
+    list_select_related = ("budget",)
 
 
 @admin.register(ToolCall)

@@ -28,6 +28,8 @@ from conversations.domain.events import UserMessage
 from conversations.domain.turns import NewTurn
 from conversations.models import (
     Attachment,
+    Budget,
+    BudgetWarning,
     ChatEvent,
     Compaction,
     DraftChunk,
@@ -45,6 +47,8 @@ from conversations.models import (
     ToolCall,
     ToolPermission,
     Turn,
+    UsageDay,
+    UsageTotal,
     Workspace,
 )
 
@@ -140,6 +144,14 @@ def fill(workspace: Workspace, user: User, *, times: int) -> None:
         PromptText.objects.create(digest=f"{session.pk:064}", text="{}")
         PurgePermit.objects.create(session_pk=-session.pk, reason="x", created_at=now)
         create_sign_in_link(user)
+        UsageDay.objects.create(
+            day=now, workspace=workspace, session=session, person=user, model="m"
+        )
+        UsageTotal.objects.create(scope="person", target=session.pk, day=now)
+        budget = Budget.objects.create(
+            workspace=workspace, period="day", unit="usd", limit=1, created_at=now
+        )
+        BudgetWarning.objects.create(budget=budget, starts_on=now, at=now)
         record(Origin(user=user), note_of(session, TRANSCRIPT))
         write_note(session, Origin(user=user), text="x", turn=None)
         set_flag(session, Origin(user=user), label="other", turn=None)

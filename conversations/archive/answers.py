@@ -18,6 +18,7 @@ from conversations.models import DraftChunk, ModelCall, ToolCall
 from .append import Appended, ContextSize, Counted, PreparedEvent, append
 from .runs import Claimed
 from .tool_calls import end_call
+from .usage import UsedByCall, add_call
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +65,7 @@ def append_answer(
         for uuid, tool_call in tool_calls:
             _record_tool_call(claimed, uuid, tool_call, number or 0)
         DraftChunk.objects.filter(run=claimed.run_pk).delete()
+        _add_to_usage(claimed, call)
     return appended
 
 
@@ -79,12 +81,15 @@ def append_call(
             counted=_counted(call, None),
         )
         _insert_call(claimed, call, turn_number=None)
+        _add_to_usage(claimed, call)
     return appended
 
 
 def append_failed_call(claimed: Claimed, *, call: CallRecord) -> None:
     """Keep the record of a call that gave no answer."""
-    _insert_call(claimed, call, turn_number=None)
+    with transaction.atomic():
+        _insert_call(claimed, call, turn_number=None)
+        _add_to_usage(claimed, call)
 
 
 def _insert_call(claimed: Claimed, call: CallRecord, *, turn_number: int | None) -> None:
@@ -95,6 +100,20 @@ def _insert_call(claimed: Claimed, call: CallRecord, *, turn_number: int | None)
         turn_number=turn_number,
         **asdict(call),
     )
+
+
+def _add_to_usage(claimed: Claimed, call: CallRecord) -> None:
+    used = UsedByCall(
+        model=call.model,
+        failed=bool(call.error_code),
+        input_tokens=call.input_tokens,
+        cache_read_tokens=call.cache_read_tokens,
+        cache_write_tokens=call.cache_write_tokens,
+        output_tokens=call.output_tokens,
+        cost_microusd=call.cost_microusd,
+        first_token_ms=call.first_token_ms,
+    )
+    add_call(claimed.session_pk, person_pk=claimed.user_pk, used=used, now=timezone.now())
 
 
 def _counted(call: CallRecord, size: ContextSize | None) -> Counted:

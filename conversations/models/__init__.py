@@ -10,6 +10,7 @@ from .search import SearchEntry, SearchProgress
 from .sessions import UNREVIEWED, Session
 from .states import StateCheckpoint
 from .tools import Attachment, FileChange, Revert, ToolPermission
+from .usage import Budget, BudgetWarning, UsageDay, UsageTotal
 from .workspaces import Membership, Workspace
 
 __all__ = [
@@ -17,6 +18,8 @@ __all__ = [
     "Attachment",
     "AuditEntry",
     "AuditHead",
+    "Budget",
+    "BudgetWarning",
     "ChatEvent",
     "Compaction",
     "DraftChunk",
@@ -41,5 +44,7 @@ __all__ = [
     "ToolCall",
     "ToolPermission",
     "Turn",
+    "UsageDay",
+    "UsageTotal",
     "Workspace",
 ]
