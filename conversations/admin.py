@@ -34,11 +34,14 @@ from conversations.models import (
     BudgetWarning,
     ChatEvent,
     Compaction,
+    Device,
     DraftChunk,
     FileChange,
+    Invitation,
     JournalGap,
     Membership,
     ModelCall,
+    Preferences,
     PromptText,
     PurgePermit,
     Revert,
@@ -59,6 +62,7 @@ from conversations.models import (
     UsageDay,
     UsageTotal,
     Workspace,
+    WorkspaceGroup,
 )
 from conversations.models.archive import ROLES
 from conversations.models.context import COMPACTION_REASONS
@@ -486,3 +490,33 @@ class SignInLinkAdmin(WindowAdmin):
     list_select_related = ("user",)
     left_out = ("digest",)
     search_fields = ("user__username",)
+
+
+@admin.register(Device)
+class DeviceAdmin(WindowAdmin):
+    list_display = ("user", "agent", "address", "created_at", "last_seen_at", "ended_at")
+    list_select_related = ("user",)
+    left_out = ("session_key",)
+    search_fields = ("user__username",)
+
+
+@admin.register(Invitation)
+class InvitationAdmin(WindowAdmin):
+    list_display = ("label", "workspace", "role", "created_by", "expires_at", "used_by")
+    list_select_related = ("workspace", "created_by", "used_by")
+    left_out = ("digest",)
+    search_fields = ("label",)
+
+
+@admin.register(Preferences)
+class PreferencesAdmin(WindowAdmin):
+    list_display = ("user", "theme", "keys", "enter", "language", "clock", "times")
+    list_select_related = ("user",)
+    search_fields = ("user__username",)
+
+
+@admin.register(WorkspaceGroup)
+class WorkspaceGroupAdmin(WindowAdmin):
+    list_display = ("group", "workspace", "role", "created_at")
+    list_select_related = ("group", "workspace")
+    search_fields = ("group__name", "workspace__name", "workspace__slug")

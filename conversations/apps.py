@@ -1,4 +1,4 @@
-"""The app's start: guards on the archive are put back after every migration."""
+"""The app's start, and what is put back after every migration: guards, search, groups."""
 
 from django.apps import AppConfig
 from django.db.models.signals import post_migrate
@@ -10,8 +10,10 @@ class ConversationsConfig(AppConfig):
 
     def ready(self) -> None:
         from conversations import checks  # noqa: F401 (registers the system checks)
+        from conversations.archive.role_groups import make_role_groups
         from conversations.models.guards import install_guards
         from conversations.models.search_schema import install_search
 
         post_migrate.connect(install_guards, sender=self, dispatch_uid="archive-guards")
         post_migrate.connect(install_search, sender=self, dispatch_uid="search-index")
+        post_migrate.connect(make_role_groups, sender=self, dispatch_uid="role-groups")

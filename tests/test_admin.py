@@ -7,7 +7,7 @@ import pytest
 from django.apps import apps
 from django.conf import settings
 from django.contrib import admin
-from django.contrib.auth.models import Permission, User
+from django.contrib.auth.models import Group, Permission, User
 from django.db import connection
 from django.db.models import Model
 from django.test import Client
@@ -32,10 +32,13 @@ from conversations.models import (
     BudgetWarning,
     ChatEvent,
     Compaction,
+    Device,
     DraftChunk,
     FileChange,
+    Invitation,
     JournalGap,
     ModelCall,
+    Preferences,
     PromptText,
     PurgePermit,
     Revert,
@@ -50,6 +53,7 @@ from conversations.models import (
     UsageDay,
     UsageTotal,
     Workspace,
+    WorkspaceGroup,
 )
 
 pytestmark = pytest.mark.django_db
@@ -152,10 +156,25 @@ def fill(workspace: Workspace, user: User, *, times: int) -> None:
             workspace=workspace, period="day", unit="usd", limit=1, created_at=now
         )
         BudgetWarning.objects.create(budget=budget, starts_on=now, at=now)
+        fill_accounts(workspace, user, number=session.pk)
         record(Origin(user=user), note_of(session, TRANSCRIPT))
         write_note(session, Origin(user=user), text="x", turn=None)
         set_flag(session, Origin(user=user), label="other", turn=None)
         mark_reviewed(get_session(session.uuid), Origin(user=user), through=1)
+
+
+def fill_accounts(workspace: Workspace, user: User, *, number: int) -> None:
+    now = timezone.now()
+    Preferences.objects.create(user=User.objects.create(username=f"person {number}"))
+    Device.objects.create(
+        user=user, session_key=f"key-of-session-{number}", created_at=now, last_seen_at=now
+    )
+    Invitation.objects.create(
+        digest=f"{number:064}", created_by=user, created_at=now, expires_at=now
+    )
+    WorkspaceGroup.objects.create(
+        workspace=workspace, group=Group.objects.create(name=f"group {number}"), created_at=now
+    )
 
 
 def list_url(model: type[Model]) -> str:
@@ -304,6 +323,14 @@ def test_a_sign_in_link_shows_no_digest(staff: Client, user: User) -> None:
     link = SignInLink.objects.get()
     assert link.digest not in page(staff, row_url(link))
     assert link.digest not in page(staff, list_url(SignInLink))
+
+
+def test_a_device_shows_no_key(staff: Client, workspace: Workspace, user: User) -> None:
+    fill_accounts(workspace, user, number=1)
+    assert "key-of-session-1" not in page(
+        staff, row_url(Device.objects.get(session_key="key-of-session-1"))
+    )
+    assert "key-of-session-1" not in page(staff, list_url(Device))
 
 
 def test_a_list_offers_a_limited_number_of_pages(staff: Client, session: Session) -> None:

@@ -8,7 +8,8 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 
-from conversations.archive.workspaces import get_workspace, role_of
+from conversations.archive.roles import role_of
+from conversations.archive.workspaces import get_workspace
 from conversations.models import Workspace
 
 pytestmark = pytest.mark.django_db

@@ -25,6 +25,7 @@ from .interchange import (
     parse_moment,
     parse_object,
 )
+from .roles import role_of
 from .workspaces import add_member, create_workspace
 
 IMPORTED_SLUG = "imported"
@@ -119,7 +120,7 @@ class SessionFinder:
     def _admit(self, workspace: Workspace, owner: User, note: Note) -> None:
         """Whom the operator names as owner may take part in the workspace; a name
         in a file gives nobody access."""
-        if Membership.objects.filter(workspace=workspace, user=owner).exists():
+        if role_of(workspace, owner.pk) is not None:
             return
         if owner == self.target.owner:
             add_member(workspace, user_pk=owner.pk, role=Membership.Role.MEMBER)

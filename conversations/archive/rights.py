@@ -6,22 +6,22 @@ Entry points ask through ``web.access``; what works for a person without a reque
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from django.contrib.auth.models import AnonymousUser, User
 from django.db.models import QuerySet
 
-from conversations.models import Membership, Session, Workspace
+from conversations.domain.roles import MEMBER, OWNER, VIEWER
+from conversations.models import Session, Workspace
 
-from .workspaces import role_of
+from .roles import role_of, roles_of_person, workspaces_of
 
 READ, WRITE, MANAGE = "read", "write", "manage"
 """What somebody wants to do: look, take part, change the workspace itself."""
 
 ALLOWED = {
-    Membership.Role.VIEWER: frozenset({READ}),
-    Membership.Role.MEMBER: frozenset({READ, WRITE}),
-    Membership.Role.OWNER: frozenset({READ, WRITE, MANAGE}),
+    VIEWER: frozenset({READ}),
+    MEMBER: frozenset({READ, WRITE}),
+    OWNER: frozenset({READ, WRITE, MANAGE}),
 }
 
 REVIEW_PERMISSION = "conversations.review_transcripts"
@@ -47,7 +47,7 @@ def rights_in(workspace: Workspace, person: Person) -> Rights:
     """What this person may do there."""
     role = role_of(workspace, person.pk) if person.is_authenticated else None
     if role is not None:
-        return Rights(role, ALLOWED[Membership.Role(role)])
+        return Rights(role, ALLOWED[role])
     return Rights(None, frozenset({READ}) if is_reviewer(person) else frozenset())
 
 
@@ -57,7 +57,7 @@ def readable_sessions(person: Person) -> QuerySet[Session]:
         return Session.objects.none()
     if is_reviewer(person):
         return Session.objects.all()
-    return Session.objects.filter(workspace__in=_workspaces_of(person))
+    return Session.objects.filter(workspace__in=workspaces_of(person.pk))
 
 
 def readable_workspaces(person: Person) -> QuerySet[Workspace]:
@@ -65,19 +65,15 @@ def readable_workspaces(person: Person) -> QuerySet[Workspace]:
     workspaces = Workspace.objects.order_by("name", "pk")
     if person.is_authenticated and is_reviewer(person):
         return workspaces
-    return workspaces.filter(pk__in=_workspaces_of(person))
+    return workspaces.filter(pk__in=workspaces_of(person.pk))
 
 
 def read_as_reviewer(person: Person, sessions: Iterable[Session]) -> list[Session]:
     """Those of the sessions that this person may read without being a member."""
     if not is_reviewer(person):
         return []
-    own = set(_workspaces_of(person).values_list("workspace_id", flat=True))
+    own = roles_of_person(person.pk)
     return [session for session in sessions if session.workspace_id not in own]
-
-
-def _workspaces_of(person: Person) -> QuerySet[Membership, Any]:
-    return Membership.objects.filter(user=person.pk).order_by().values("workspace")
 
 
 def find_person(user_pk: int | None) -> Person:

@@ -17,12 +17,14 @@ from django.utils import timezone
 from conversations.domain.digest import first_digest
 from conversations.domain.errors import NotFound, Rejected
 from conversations.domain.jsontext import dump_json
+from conversations.domain.roles import VIEWER
 from conversations.domain.runs import ACTIVE_STATES, COMPACT, IDLE, INTERRUPTED, QUEUED
 from conversations.domain.text import is_storable, one_line, storable
 from conversations.domain.tool_policy import ToolScope
 from conversations.domain.turns import StoredTurn
-from conversations.models import Membership, Run, Session, Workspace
+from conversations.models import Run, Session, Workspace
 
+from .roles import may_write_sql, roles_of_person
 from .turns import read_recent_turns
 from .workspaces import Place
 
@@ -355,18 +357,17 @@ def read_window_facts(session_pk: int, *, user_pk: int | None = None) -> WindowF
     message is answered; None: a program of the server, which may what members may."""
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT s.uuid, s.floor_turn, s.system_prompt, w.name, w.root, w.instructions,"
+            "SELECT s.uuid, s.floor_turn, s.system_prompt, w.name, w.root, w.instructions,"  # noqa: S608 (our own)
             " s.rewind_count, COALESCE(NULLIF(s.model, ''), w.default_model),"
             " w.reads_instruction_files, s.context_limit, s.token_ratio, s.token_model,"
             " w.window_strategy, w.keep_recent, w.high_water, w.low_water,"
             " EXISTS(SELECT 1 FROM conversations_compaction c WHERE c.session_id = s.id),"
             " EXISTS(SELECT 1 FROM conversations_sessionskill k WHERE k.session_id = s.id),"
             " s.context_tokens, w.slug, w.tool_policy, w.allows_network,"
-            " CAST(%s AS bigint) IS NULL OR EXISTS(SELECT 1 FROM conversations_membership m"
-            " WHERE m.workspace_id = w.id AND m.user_id = %s AND m.role <> 'viewer')"
+            f" CAST(%s AS bigint) IS NULL OR {may_write_sql('w.id')}"
             " FROM conversations_session s"
             " JOIN conversations_workspace w ON w.id = s.workspace_id WHERE s.id = %s",
-            [user_pk, user_pk, session_pk],
+            [user_pk, user_pk, user_pk, session_pk],
         )
         uuid, floor, system, name, root, instructions, rewinds, model, reads, *rules = (
             cursor.fetchone()
@@ -388,9 +389,9 @@ def read_window_facts(session_pk: int, *, user_pk: int | None = None) -> WindowF
 def open_first_session(user: User) -> Session | None:
     """The chat to begin in: the latest session, or an empty one, of the person's
     only workspace. None when they have several or none, or may not write there."""
-    found = list(Membership.objects.filter(user=user.pk).select_related("workspace")[:2])
-    if len(found) != 1 or found[0].role == Membership.Role.VIEWER:
+    roles = roles_of_person(user.pk)
+    if len(roles) != 1 or VIEWER in roles.values():
         return None
-    workspace = found[0].workspace
+    workspace = Workspace.objects.get(pk__in=roles)
     latest = Session.objects.filter(workspace=workspace, owner=user.pk, archived_at=None).first()
     return latest or open_empty_session(workspace, owner=user)

@@ -11,6 +11,8 @@ from conversations.domain.errors import NotFound
 from conversations.domain.tool_policy import ToolScope
 from conversations.models import ToolPermission, Workspace
 
+from .roles import may_write_sql
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
@@ -25,12 +27,11 @@ def read_rules(session_pk: int, *, user_pk: int | None) -> Rules:
     None: a program of the server, which may what members may)."""
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT w.slug, w.tool_policy, w.allows_network,"
-            " CAST(%s AS bigint) IS NULL OR EXISTS(SELECT 1 FROM conversations_membership m"
-            " WHERE m.workspace_id = w.id AND m.user_id = %s AND m.role <> 'viewer')"
+            "SELECT w.slug, w.tool_policy, w.allows_network,"  # noqa: S608 (our own)
+            f" CAST(%s AS bigint) IS NULL OR {may_write_sql('w.id')}"
             " FROM conversations_session s"
             " JOIN conversations_workspace w ON w.id = s.workspace_id WHERE s.id = %s",
-            [user_pk, user_pk, session_pk],
+            [user_pk, user_pk, user_pk, session_pk],
         )
         slug, policy, allows_network, may_change = cursor.fetchone()
     scope = ToolScope(

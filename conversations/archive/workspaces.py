@@ -5,16 +5,22 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from django.contrib.auth.models import User
-from django.db import IntegrityError, connection, transaction
+from django.contrib.auth.models import Group, User
+from django.db import IntegrityError, transaction
 from django.db.models import Count, Max, Q
 from django.utils import timezone
 from django.utils.text import slugify
 
+from conversations.domain.audit import ROLE
 from conversations.domain.errors import NotFound, Rejected
+from conversations.domain.roles import OWNER
 from conversations.domain.runs import ACTIVE_STATES
 from conversations.domain.text import one_line, storable
-from conversations.models import Membership, Workspace
+from conversations.models import Membership, Workspace, WorkspaceGroup
+
+from .accounts import read_username
+from .audit import Noted, Origin, record
+from .roles import roles_of_person, workspaces_of
 
 SLUG_LIMIT = 50
 
@@ -58,7 +64,7 @@ def _holds_data(folder: Path, data_dir: Path) -> bool:
 
 
 def _is_taken(folder: Path, user_pk: int) -> bool:
-    others = Workspace.objects.exclude(memberships__user=user_pk).values_list("root", flat=True)
+    others = Workspace.objects.exclude(pk__in=workspaces_of(user_pk)).values_list("root", flat=True)
     for text in others.iterator():
         other = Path(text)
         if folder == other or folder in other.parents or other in folder.parents:
@@ -79,7 +85,7 @@ def create_workspace(
     with transaction.atomic():
         workspace = _insert_workspace(root, name, slug or slugify(name)[:SLUG_LIMIT], instructions)
         if owner is not None:
-            add_member(workspace, user_pk=owner.pk, role=Membership.Role.OWNER)
+            add_member(workspace, user_pk=owner.pk, role=OWNER)
     return workspace
 
 
@@ -135,10 +141,13 @@ def change_tool_rules(workspace: Workspace, *, tool_policy: str, allows_network:
     )
 
 
-def add_member(workspace: Workspace, *, user_pk: int, role: str) -> None:
-    """Give a person a role, or another one. The last owner stays one."""
+def add_member(
+    workspace: Workspace, *, user_pk: int, role: str, origin: Origin | None = None
+) -> None:
+    """Give a person a role, or another one. The last owner stays one. ``origin`` is who
+    does it, for the audit log; None: the server itself."""
     with transaction.atomic():
-        if role != Membership.Role.OWNER:
+        if role != OWNER:
             _keep_an_owner(workspace, user_pk)
         Membership.objects.update_or_create(
             workspace=workspace,
@@ -146,32 +155,45 @@ def add_member(workspace: Workspace, *, user_pk: int, role: str) -> None:
             defaults={"role": role},
             create_defaults={"role": role, "created_at": timezone.now()},
         )
+        _note_role(workspace, origin, person=read_username(user_pk), role=role)
 
 
-def remove_member(workspace: Workspace, *, user_pk: int) -> None:
+def remove_member(workspace: Workspace, *, user_pk: int, origin: Origin | None = None) -> None:
     with transaction.atomic():
         _keep_an_owner(workspace, user_pk)
-        Membership.objects.filter(workspace=workspace, user=user_pk).delete()
+        if Membership.objects.filter(workspace=workspace, user=user_pk).delete()[0]:
+            _note_role(workspace, origin, person=read_username(user_pk), role="")
 
 
 def _keep_an_owner(workspace: Workspace, user_pk: int) -> None:
-    owners = Membership.objects.filter(workspace=workspace, role=Membership.Role.OWNER)
+    """Of its own: who is one by a group only may leave that group any time."""
+    owners = Membership.objects.filter(workspace=workspace, role=OWNER)
     locked = list(owners.select_for_update().order_by("pk").values_list("user_id", flat=True))
     if locked == [user_pk]:
         raise Rejected("A workspace keeps at least one owner.", code="last_owner")
 
 
-def role_of(workspace: Workspace, user_pk: int | None) -> str | None:
-    """The person's role in the workspace, None for no member."""
-    if user_pk is None:
-        return None
-    with connection.cursor() as cursor:  # raw, because every request asks
-        cursor.execute(
-            "SELECT role FROM conversations_membership WHERE workspace_id = %s AND user_id = %s",
-            [workspace.pk, user_pk],
+def add_group(workspace: Workspace, *, group: Group, role: str, origin: Origin) -> None:
+    """Give all people of a group a role, or another one."""
+    with transaction.atomic():
+        WorkspaceGroup.objects.update_or_create(
+            workspace=workspace,
+            group=group,
+            defaults={"role": role},
+            create_defaults={"role": role, "created_at": timezone.now()},
         )
-        found = cursor.fetchone()
-    return found[0] if found else None
+        _note_role(workspace, origin, group=group.name, role=role)
+
+
+def remove_group(workspace: Workspace, *, group: Group, origin: Origin) -> None:
+    with transaction.atomic():
+        if WorkspaceGroup.objects.filter(workspace=workspace, group=group).delete()[0]:
+            _note_role(workspace, origin, group=group.name, role="")
+
+
+def _note_role(workspace: Workspace, origin: Origin | None, **metadata: str) -> None:
+    if origin is not None:
+        record(origin, Noted(action=ROLE, workspace=workspace.slug, metadata=metadata))
 
 
 def get_workspace(slug: str) -> Workspace:
@@ -205,41 +227,33 @@ class WorkspaceItem:
 
 
 def list_workspaces(user_pk: int) -> list[WorkspaceItem]:
-    """The workspaces that a person belongs to, by name."""
+    """The workspaces that a person belongs to, by name. Two statements."""
+    roles = roles_of_person(user_pk)
     rows = (
-        Membership.objects.filter(user=user_pk)
-        .order_by("workspace__name", "workspace_id")
+        Workspace.objects.filter(pk__in=roles)
+        .order_by("name", "pk")
         .annotate(
-            session_count=Count("workspace__sessions", filter=_LISTED, distinct=True),
-            running_count=Count("workspace__sessions", filter=_RUNNING, distinct=True),
-            last_active_at=Max("workspace__sessions__last_active_at", filter=_LISTED),
-        )
-        .values_list(
-            "workspace__name",
-            "workspace__slug",
-            "workspace__root",
-            "role",
-            "session_count",
-            "running_count",
-            "last_active_at",
+            session_count=Count("sessions", filter=_LISTED, distinct=True),
+            running_count=Count("sessions", filter=_RUNNING, distinct=True),
+            last_active_at=Max("sessions__last_active_at", filter=_LISTED),
         )
     )
     return [
         WorkspaceItem(
-            name=name,
-            slug=slug,
-            root=root,
-            role=role,
-            session_count=session_count,
-            running_count=running_count,
-            last_active_at=last_active_at,
+            name=row.name,
+            slug=row.slug,
+            root=row.root,
+            role=roles[row.pk],
+            session_count=row.session_count,
+            running_count=row.running_count,
+            last_active_at=row.last_active_at,
         )
-        for name, slug, root, role, session_count, running_count, last_active_at in rows
+        for row in rows.defer("instructions")
     ]
 
 
-_LISTED = Q(workspace__sessions__archived_at=None)
-_RUNNING = Q(workspace__sessions__runs__state__in=ACTIVE_STATES)
+_LISTED = Q(sessions__archived_at=None)
+_RUNNING = Q(sessions__runs__state__in=ACTIVE_STATES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,9 +279,30 @@ def members_of(workspace: Workspace) -> list[tuple[str, str]]:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupItem:
+    pk: int
+    name: str
+    role: str
+    people: int
+
+
+def groups_of(workspace: Workspace) -> list[GroupItem]:
+    """The groups whose people are in the workspace, by name."""
+    rows = (
+        WorkspaceGroup.objects.filter(workspace=workspace)
+        .annotate(people=Count("group__user", filter=Q(group__user__is_active=True)))
+        .order_by("group__name", "pk")
+        .values_list("group", "group__name", "role", "people")
+    )
+    return [
+        GroupItem(pk=pk, name=name, role=role, people=people) for pk, name, role, people in rows
+    ]
+
+
 def owner_of(workspace: Workspace) -> User:
     """The workspace's first owner. Raises Rejected when it has none."""
-    owners = Membership.objects.filter(workspace=workspace, role=Membership.Role.OWNER)
+    owners = Membership.objects.filter(workspace=workspace, role=OWNER)
     found = owners.select_related("user").order_by("pk").first()
     if found is None:
         raise Rejected("This workspace has no owner.", code="no_owner")

@@ -1,6 +1,6 @@
 """Tables, constraints and small properties. Nothing here writes: see ``archive``."""
 
-from .accounts import SignInLink
+from .accounts import Device, Invitation, Preferences, SignInLink
 from .archive import ChatEvent, JournalGap, PromptText, PurgePermit, Rewind, Turn
 from .audit import AuditEntry, AuditHead
 from .context import Compaction, SessionSkill
@@ -11,7 +11,7 @@ from .sessions import UNREVIEWED, Session
 from .states import StateCheckpoint
 from .tools import Attachment, FileChange, Revert, ToolPermission
 from .usage import Budget, BudgetWarning, UsageDay, UsageTotal
-from .workspaces import Membership, Workspace
+from .workspaces import Membership, Workspace, WorkspaceGroup
 
 __all__ = [
     "UNREVIEWED",
@@ -22,11 +22,14 @@ __all__ = [
     "BudgetWarning",
     "ChatEvent",
     "Compaction",
+    "Device",
     "DraftChunk",
     "FileChange",
+    "Invitation",
     "JournalGap",
     "Membership",
     "ModelCall",
+    "Preferences",
     "PromptText",
     "PurgePermit",
     "Revert",
@@ -47,4 +50,5 @@ __all__ = [
     "UsageDay",
     "UsageTotal",
     "Workspace",
+    "WorkspaceGroup",
 ]

@@ -1,7 +1,12 @@
-"""Single-use links that sign a person in."""
+"""What belongs to people: links to sign in and to join, devices, preferences."""
 
 from django.conf import settings
 from django.db import models
+
+from conversations.domain.preferences import CLOCKS, ENTERS, KEYS, LANGUAGES, THEMES, TIMES
+from conversations.domain.roles import ROLES
+
+from .workspaces import Workspace
 
 
 class SignInLink(models.Model):
@@ -19,3 +24,96 @@ class SignInLink(models.Model):
 
     def __str__(self) -> str:
         return f"sign-in link {self.pk} of {self.user}"
+
+
+class Device(models.Model):
+    """A browser in which a person has signed in.
+
+    ``session_key`` names its row in Django's table of sessions, and is null when the
+    device was signed out; where that row is gone, the device is signed out as well."""
+
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="devices"
+    )
+    session_key = models.CharField(max_length=40, unique=True, null=True)
+    agent = models.CharField(max_length=400, default="", db_default="")
+    address = models.CharField(max_length=45, default="", db_default="")
+    created_at = models.DateTimeField()
+    last_seen_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ("-last_seen_at", "-id")
+        indexes = (models.Index(fields=("user", "-last_seen_at", "-id"), name="device_of_person"),)
+
+    def __str__(self) -> str:
+        return f"device {self.pk} of {self.user}"
+
+
+class Preferences(models.Model):
+    """How a person wants the pages. Empty: as the browser does."""
+
+    user = models.OneToOneField(
+        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="preferences"
+    )
+    theme = models.CharField(max_length=5, default="auto", db_default="auto")
+    keys = models.CharField(max_length=10, default="all", db_default="all")
+    enter = models.CharField(max_length=5, default="send", db_default="send")
+    language = models.CharField(max_length=8, default="", db_default="")
+    clock = models.CharField(max_length=3, default="h23", db_default="h23")
+    times = models.CharField(max_length=8, default="relative", db_default="relative")
+
+    class Meta:
+        verbose_name_plural = "preferences"
+        constraints = (
+            models.CheckConstraint(
+                condition=models.Q(
+                    theme__in=THEMES,
+                    keys__in=KEYS,
+                    enter__in=ENTERS,
+                    language__in=LANGUAGES,
+                    clock__in=CLOCKS,
+                    times__in=TIMES,
+                ),
+                name="preferences_known",
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"preferences of {self.user}"
+
+
+class Invitation(models.Model):
+    """A link by which one person joins: a workspace in a role, or the installation
+    alone (no workspace, no role). It works once. Only its SHA-256 digest is kept;
+    ``label`` says for whom it was made."""
+
+    digest = models.CharField(max_length=64, unique=True)
+    label = models.CharField(max_length=120, default="", db_default="")
+    workspace = models.ForeignKey(
+        Workspace, null=True, on_delete=models.CASCADE, related_name="invitations"
+    )
+    role = models.CharField(max_length=8, default="", db_default="")
+    created_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+"
+    )
+    created_at = models.DateTimeField()
+    expires_at = models.DateTimeField()
+    used_at = models.DateTimeField(null=True)
+    used_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+"
+    )
+    revoked_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ("-id",)
+        constraints = (
+            models.CheckConstraint(
+                condition=models.Q(workspace__isnull=True, role="")
+                | models.Q(workspace__isnull=False, role__in=ROLES),
+                name="invitation_role_known",
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"invitation {self.pk} to {self.workspace or 'the installation'}"

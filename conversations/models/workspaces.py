@@ -3,6 +3,7 @@
 from django.conf import settings
 from django.db import models
 
+from conversations.domain.roles import MEMBER, OWNER, ROLES, VIEWER
 from conversations.domain.windows import STRATEGIES
 
 
@@ -58,9 +59,9 @@ class Membership(models.Model):
     owner also changes the workspace and its members."""
 
     class Role(models.TextChoices):
-        VIEWER = "viewer", "viewer"
-        MEMBER = "member", "member"
-        OWNER = "owner", "owner"
+        VIEWER = VIEWER, "viewer"
+        MEMBER = MEMBER, "member"
+        OWNER = OWNER, "owner"
 
     workspace = models.ForeignKey(Workspace, on_delete=models.CASCADE, related_name="memberships")
     user = models.ForeignKey(
@@ -81,3 +82,25 @@ class Membership(models.Model):
 
     def __str__(self) -> str:
         return f"{self.user} in {self.workspace} ({self.role})"
+
+
+class WorkspaceGroup(models.Model):
+    """A group whose people are all in the workspace, in a role. Who is there by more
+    than one way has the strongest of the roles."""
+
+    workspace = models.ForeignKey(Workspace, on_delete=models.CASCADE, related_name="groups")
+    group = models.ForeignKey("auth.Group", on_delete=models.CASCADE, related_name="workspaces")
+    role = models.CharField(max_length=8, choices=Membership.Role, default=Membership.Role.MEMBER)
+    created_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ("id",)
+        constraints = (
+            models.UniqueConstraint(fields=("workspace", "group"), name="workspace_group_unique"),
+            models.CheckConstraint(
+                condition=models.Q(role__in=ROLES), name="workspace_group_role_known"
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.group} in {self.workspace} ({self.role})"

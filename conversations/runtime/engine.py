@@ -47,6 +47,7 @@ from .ownership import Owner
 from .relay import Relay
 from .run import RunExecution
 from .undo import Undo
+from .visitors import Visitors
 from .watch import Watcher
 
 logger = logging.getLogger(__name__)
@@ -89,6 +90,7 @@ class Runtime:
         self.drafts = DraftKeeper(self.writer, interval=options.draft_interval)
         self.models: list[ModelInfo] = list(options.models)
         self.watcher = Watcher(self)
+        self.visitors = Visitors(self)
         self.relay = Relay(self, url=options.redis_url)
         self.tool_servers = ToolServers(options.mcp, options.mcp_timing)
         self._workers: dict[int, _Worker] = {}
@@ -115,6 +117,7 @@ class Runtime:
             self.drafts.keep,
             self._beat_for_ever,
             self.watcher.watch,
+            self.visitors.watch,
         ]
         if self.relay.is_used:
             loops.append(self.relay.listen)

@@ -23,7 +23,6 @@ from django.urls import reverse
 from django.views.decorators.http import require_POST
 
 from conversations.archive import audit
-from conversations.archive.accounts import Standing, read_standing
 from conversations.archive.rights import (
     ALLOWED,
     MANAGE,
@@ -34,6 +33,7 @@ from conversations.archive.rights import (
     rights_in,
 )
 from conversations.archive.sessions import get_session
+from conversations.archive.standing import Place, Standing, read_standing
 from conversations.archive.workspaces import get_workspace
 from conversations.domain.audit import (
     ATTACHMENT,
@@ -46,7 +46,7 @@ from conversations.domain.audit import (
     TRANSCRIPT,
 )
 from conversations.domain.errors import NotFound, NotPermitted
-from conversations.models import Membership, Session, Workspace
+from conversations.models import Session, Workspace
 
 from .addresses import address_of, client_address
 from .reasons import find_reason, require_reasons
@@ -235,7 +235,7 @@ def _reading(visit: Visit, session: Session) -> audit.Noted:
 
 
 def recheck_access(
-    session_key: str, user: Person, workspace: Workspace, *, to: str, earlier: Standing | None
+    place: Place, workspace: Workspace, *, to: str, earlier: Standing | None
 ) -> None:
     """For a socket that has a session of the workspace open since some time: its
     person may have signed out or lost the right. Raises SignedOut, NotFound,
@@ -244,11 +244,11 @@ def recheck_access(
     While a member's ``earlier`` standing is the same but for the role, one query
     answers; otherwise everything is asked again.
     """
-    now = read_standing(session_key, user_pk=user.pk or 0, workspace_pk=workspace.pk)
+    now = read_standing(place)
     if now is not None and now.role is not None and _is_unchanged(now, earlier):
-        _require(ALLOWED[Membership.Role(now.role)], to)
+        _require(ALLOWED[now.role], to)
         return
-    signed_in = _signed_in_by(session_key)
+    signed_in = _signed_in_by(place.session_key)
     if not signed_in.is_authenticated:
         raise SignedOut("You are signed out. Sign in again.")
     _granted(signed_in, workspace, to)

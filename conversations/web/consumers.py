@@ -17,8 +17,8 @@ from channels.generic.websocket import AsyncWebsocketConsumer
 from django.conf import settings
 from django.db import DatabaseError
 
-from conversations.archive.accounts import Standing, read_standing
 from conversations.archive.rights import READ, WRITE
+from conversations.archive.standing import Place, read_standing
 from conversations.domain.cursors import parse_cursor
 from conversations.domain.errors import LoomError, NotFound, Rejected
 from conversations.domain.text import is_storable
@@ -29,6 +29,7 @@ from conversations.runtime.current import current_runtime
 from conversations.runtime.engine import Runtime
 from conversations.runtime.frames import Frame, dump_frame
 from conversations.runtime.hub import Subscriber
+from conversations.runtime.visitors import Visitor
 
 from .access import SignedOut, get_session_for, recheck_access, visit_of_socket
 from .forms import check_attachment_ids, check_client_id, check_message_text, check_reason
@@ -37,9 +38,6 @@ logger = logging.getLogger(__name__)
 
 BAD_FRAME, SIGNED_OUT, WRONG_ORIGIN, UNKNOWN, TOO_SLOW = 4400, 4401, 4403, 4404, 4408
 
-RECHECK_SECONDS = 15.0
-"""How long a page may go on watching after its person lost the right to."""
-
 
 class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
     """One page that watches one session."""
@@ -47,7 +45,7 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
     runtime: Runtime
     session: Session
     subscriber: Subscriber | None = None
-    standing: Standing | None = None
+    visitor: Visitor
     rechecking: asyncio.Task[None] | None = None
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -74,12 +72,9 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
             self.session, _ = await self.runtime.readers.read(
                 get_session_for, visit_of_socket(self.scope), self._uuid, to=READ
             )
-            self.standing = await self.runtime.readers.read(
-                read_standing,
-                self._session_key,
-                user_pk=self._user_pk,
-                workspace_pk=self.session.workspace_id,
-            )
+            place = Place(self._session_key, self._user_pk, self.session.workspace_id)
+            standing = await self.runtime.readers.read(read_standing, place)
+            self.visitor = Visitor(place, standing, self._recheck_soon)
             await self._subscribe()
         except NotFound:
             await self.close(UNKNOWN)
@@ -219,30 +214,32 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         open. What else may have changed of it, the runtime reads when it needs it."""
         await self.runtime.readers.read(
             recheck_access,
-            self._session_key,
-            self.scope["user"],
+            self.visitor.place,
             self.session.workspace,
             to=to,
-            earlier=self.standing,
+            earlier=self.visitor.standing,
         )
         return self.session
 
-    async def _recheck_for_ever(self) -> None:
+    def _recheck_soon(self) -> None:
+        if self.rechecking is None or self.rechecking.done():
+            self.rechecking = asyncio.create_task(self._recheck())
+
+    async def _recheck(self) -> None:
         """Close the socket of a person who may not read the session any more."""
-        while True:
-            await asyncio.sleep(RECHECK_SECONDS)
-            try:
-                await self._authorised(READ)
-            except LoomError as error:
-                await self._turn_away(error)
-                return
-            except DatabaseError as error:
-                logger.warning("session_not_rechecked: %s", error)
+        try:
+            await self._authorised(READ)
+        except LoomError as error:
+            await self._turn_away(error)
+        except DatabaseError as error:
+            self.visitor.look_again()
+            logger.warning("session_not_rechecked: %s", error)
 
     async def _turn_away(self, error: LoomError) -> None:
         """Nothing more for a person who may not read the session any more."""
         assert self.subscriber is not None
         self.runtime.hub.remove(self.subscriber)
+        self.runtime.visitors.remove(self.visitor)
         await self.close(SIGNED_OUT if isinstance(error, SignedOut) else UNKNOWN)
 
     async def _acknowledge(self, request: Awaitable[Any]) -> None:
@@ -262,7 +259,7 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         """Subscribe first, then replay, so that nothing falls in between."""
         self.subscriber = Subscriber(session_pk=self.session.pk, deliver=self._deliver)
         self.runtime.hub.add(self.subscriber)
-        self.rechecking = asyncio.create_task(self._recheck_for_ever())
+        self.runtime.visitors.add(self.visitor)
         self.runtime.prepare_provider()
         query = parse_qs(self.scope["query_string"].decode("latin-1"))
         rewinds = query.get("rewinds", [""])[0]
@@ -277,6 +274,7 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
             self.rechecking.cancel()
         if self.subscriber is not None:
             self.runtime.hub.remove(self.subscriber)
+            self.runtime.visitors.remove(self.visitor)
 
     async def _catch_up(self, after: str, *, hello: bool, rewinds: int | None = None) -> None:
         assert self.subscriber is not None

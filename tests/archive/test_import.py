@@ -29,11 +29,11 @@ from conversations.archive.interchange import (
     SessionLine,
     TurnLine,
 )
+from conversations.archive.roles import role_of
 from conversations.archive.sessions import create_session
 from conversations.archive.transcript import read_page
 from conversations.archive.turns import append_turn
 from conversations.archive.verify import verify_session
-from conversations.archive.workspaces import role_of
 from conversations.domain.events import UserMessage
 from conversations.domain.turns import NewTurn
 from conversations.models import ChatEvent, JournalGap, Rewind, Run, Session, Turn, Workspace

@@ -1,8 +1,16 @@
 """The rule in its two forms: for one workspace, and as a query over sessions."""
 
-import pytest
-from django.contrib.auth.models import AnonymousUser
+from collections.abc import Callable
+from pathlib import Path
 
+import pytest
+from django.contrib.auth.models import AnonymousUser, Group, User
+from django.core.management import call_command
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from conversations.archive.audit import Origin
+from conversations.archive.recent_sessions import list_recent_sessions
 from conversations.archive.rights import (
     READ,
     find_person,
@@ -10,9 +18,23 @@ from conversations.archive.rights import (
     readable_workspaces,
     rights_in,
 )
+from conversations.archive.role_groups import ROLE_GROUPS
+from conversations.archive.roles import role_of, roles_of_person
+from conversations.archive.sessions import open_first_session, read_window_facts
+from conversations.archive.standing import Place, read_standing, read_standings
+from conversations.archive.tool_permissions import read_rules
+from conversations.archive.workspaces import (
+    add_group,
+    add_member,
+    create_workspace,
+    groups_of,
+    list_workspaces,
+    remove_group,
+)
+from conversations.domain.roles import ROLES as WORKSPACE_ROLES
 from conversations.models import Session, Workspace
 
-from .conftest import ROLES, MakePerson
+from .conftest import ROLES, MakePerson, browser_of
 
 
 @pytest.mark.parametrize("role", ROLES)
@@ -34,3 +56,121 @@ def test_a_closed_account_is_nobody(make_person: MakePerson, session: Session) -
     assert not find_person(person.pk).is_authenticated
     assert not find_person(None).is_authenticated
     assert not readable_sessions(find_person(person.pk)).exists()
+
+
+# --- groups ---
+
+type JoinBy = Callable[[User, str], Group]
+
+
+@pytest.fixture
+def join_by(workspace: Workspace, user: User) -> JoinBy:
+    """Puts a person into a group that has a role in the workspace."""
+
+    def join(person: User, role: str) -> Group:
+        group = Group.objects.create(name=f"{role}s of the garden")
+        person.groups.add(group)
+        add_group(workspace, group=group, role=role, origin=Origin(user=user))
+        return group
+
+    return join
+
+
+def place_of(person: User, workspace: Workspace) -> Place:
+    key = browser_of(person).session.session_key or ""
+    return Place(key, person.pk, workspace.pk)
+
+
+@pytest.mark.parametrize("by_group", WORKSPACE_ROLES)
+@pytest.mark.parametrize("own", ["", *WORKSPACE_ROLES])
+def test_the_strongest_of_the_own_role_and_those_of_groups_counts_everywhere(
+    own: str,
+    by_group: str,
+    join_by: JoinBy,
+    workspace: Workspace,
+    session: Session,
+    other_user: User,
+) -> None:
+    if own:
+        add_member(workspace, user_pk=other_user.pk, role=own)
+    join_by(other_user, by_group)
+    expected = max(filter(None, (own, by_group)), key=WORKSPACE_ROLES.index)
+    place = place_of(other_user, workspace)
+    standing = read_standing(place)
+    assert standing is not None
+    assert (
+        role_of(workspace, other_user.pk),
+        roles_of_person(other_user.pk),
+        rights_in(workspace, other_user).role,
+        standing.role,
+        read_standings([place])[place],
+        [item.role for item in list_workspaces(other_user.pk)],
+    ) == (expected, {workspace.pk: expected}, expected, expected, standing, [expected])
+    writes = expected != "viewer"
+    assert read_window_facts(session.pk, user_pk=other_user.pk).may_change == writes
+    assert read_rules(session.pk, user_pk=other_user.pk).scope.may_change == writes
+    assert (open_first_session(other_user) is not None) == writes
+    assert readable_sessions(other_user).filter(pk=session.pk).exists()
+    assert readable_workspaces(other_user).get() == workspace
+    found = list_recent_sessions(other_user, limit=9).items
+    assert session.uuid in {item.uuid for item in found}
+
+
+def test_who_leaves_the_group_or_whose_group_leaves_is_no_member(
+    join_by: JoinBy, workspace: Workspace, user: User, other_user: User
+) -> None:
+    group = join_by(other_user, "member")
+    assert [(item.name, item.role, item.people) for item in groups_of(workspace)] == [
+        ("members of the garden", "member", 1)
+    ]
+    other_user.groups.clear()
+    assert role_of(workspace, other_user.pk) is None
+    other_user.groups.add(group)
+    assert role_of(workspace, other_user.pk) == "member"
+    remove_group(workspace, group=group, origin=Origin(user=user))
+    assert role_of(workspace, other_user.pk) is None
+    assert not list_workspaces(other_user.pk)
+    assert not readable_workspaces(other_user)
+
+
+def test_the_number_of_groups_and_workspaces_costs_no_query(
+    join_by: JoinBy, workspace: Workspace, user: User, other_user: User
+) -> None:
+    join_by(other_user, "member")
+
+    def count() -> int:
+        with CaptureQueriesContext(connection) as queries:
+            list_workspaces(other_user.pk)
+            role_of(workspace, other_user.pk)
+            read_standing(place)
+            read_standings([place])
+            list(readable_sessions(other_user))
+            list_recent_sessions(other_user, limit=9)
+        return len(queries)
+
+    place = place_of(other_user, workspace)
+    count()  # what Django keeps with the person
+    before = count()
+    for number in range(5):
+        other = create_workspace(root=workspace_root(workspace), name=f"Bed {number}", owner=user)
+        group = Group.objects.create(name=f"group {number}")
+        other_user.groups.add(group)
+        add_group(other, group=group, role="viewer", origin=Origin(user=user))
+        add_group(workspace, group=group, role="viewer", origin=Origin(user=user))
+    assert count() == before
+
+
+def workspace_root(workspace: Workspace) -> Path:
+    return Path(workspace.root)
+
+
+@pytest.mark.django_db
+def test_the_groups_of_reviewers_and_administrators_come_with_a_migration(
+    other_user: User,
+) -> None:
+    Group.objects.all().delete()
+    call_command("migrate", verbosity=0)
+    for name, permission in ROLE_GROUPS.items():
+        person = User.objects.create(username=name)
+        person.groups.add(Group.objects.get(name=name))
+        assert person.get_all_permissions() == {permission}

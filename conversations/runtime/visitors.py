@@ -1,0 +1,82 @@
+"""Who has a page open here, and whether they still may: asked every few seconds for
+all pages of this process at once, whichever process signed somebody out or took a
+right away.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from django.db import DatabaseError
+
+from conversations.archive.standing import Place, Standing, read_standings
+
+if TYPE_CHECKING:
+    from .engine import Runtime
+
+logger = logging.getLogger(__name__)
+
+LOOK_SECONDS = 2.0
+"""How long a page may go on watching after its person lost the right to."""
+
+OUTSIDERS_EVERY = 5
+"""Looks; what somebody who is no member may rests on more than a role, and costs more
+to find out."""
+
+
+@dataclass(slots=True, eq=False)
+class Visitor:
+    """A page that is open. ``standing`` is that of its beginning, ``seen`` the one of
+    the last look. ``recheck`` asks everything again, and closes the page's socket if it
+    must; it does not wait for that."""
+
+    place: Place
+    standing: Standing | None
+    recheck: Callable[[], None]
+    seen: Standing | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.seen = self.standing
+
+    def look_again(self) -> None:
+        """What was seen last could not be acted upon."""
+        self.seen = self.standing
+
+
+class Visitors:
+    """All pages of this process."""
+
+    def __init__(self, runtime: "Runtime") -> None:
+        self._runtime = runtime
+        self._visitors: set[Visitor] = set()
+
+    def add(self, visitor: Visitor) -> None:
+        self._visitors.add(visitor)
+
+    def remove(self, visitor: Visitor) -> None:
+        self._visitors.discard(visitor)
+
+    async def watch(self) -> None:
+        look = 0
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            look += 1
+            try:
+                await self._look(asks_outsiders=look % OUTSIDERS_EVERY == 0)
+            except DatabaseError as error:
+                logger.warning("session_not_rechecked: %s", error)
+
+    async def _look(self, *, asks_outsiders: bool) -> None:
+        visitors = list(self._visitors)
+        places = {visitor.place for visitor in visitors}
+        if not places:
+            return
+        standings = await self._runtime.readers.read(read_standings, places)
+        for visitor in visitors:
+            now = standings[visitor.place]
+            is_outside = now is not None and now.role is None
+            if now != visitor.seen or (is_outside and asks_outsiders):
+                visitor.seen = now
+                visitor.recheck()
