@@ -69,7 +69,7 @@ def make_sample(size: int, *, seed: int) -> str:
 SAMPLE_TOOL = Tool(
     name=TOOL,
     description="Read a sample of text.",
-    input_schema={
+    arguments={
         "type": "object",
         "properties": {"size": {"type": "integer"}, "seed": {"type": "integer"}},
         "required": ["size", "seed"],

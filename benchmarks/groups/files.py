@@ -12,7 +12,6 @@ from benchmarks.figures import Figure
 from conversations.folder.search_engines import Expression
 from conversations.folder.searching import Query, Search
 from conversations.tools import edit_file, glob_files
-from conversations.tools.arguments import Arguments
 
 FILES, QUICK_FILES = 20_000, 4_000
 IN_FOLDER = 50
@@ -59,14 +58,15 @@ def _write_files(root: Path, count: int) -> int:
 
 def _glob(root: Path) -> float:
     began = time.perf_counter()
-    glob_files.look(root, Arguments({"pattern": "**/*7.py"}))
+    glob_files.look(root, glob_files.GlobFiles(pattern="**/*7.py"))
     return time.perf_counter() - began
 
 
 def _edit(root: Path) -> float:
     path = str(next(root.rglob("*.py")))
     began = time.perf_counter()
-    edit_file.prepare(root, Arguments({"path": path, "old_text": "+ 7 ", "new_text": "+ 8 "}))
+    asked = edit_file.EditFile.read({"path": path, "old_text": "+ 7 ", "new_text": "+ 8 "})
+    edit_file.prepare(root, asked)
     return time.perf_counter() - began
 
 

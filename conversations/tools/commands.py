@@ -6,8 +6,10 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
 
 from django.conf import settings
+from pydantic import Field
 
 from conversations import sandbox
 from conversations.changes.trees import Author, watched
@@ -15,7 +17,7 @@ from conversations.domain.errors import Rejected
 from conversations.folder.paths import find_place
 from conversations.sandbox.running import default_limits
 
-from .arguments import Arguments, BadArgument
+from .arguments import BadArgument, Text, Whole
 from .tool import ToolContext, ToolResult
 
 MAX_COMMAND_CHARS = 30_000
@@ -45,16 +47,19 @@ class Command:
     readable: Sequence[Path] = ()
 
 
-def read_text(arguments: Arguments, name: str) -> str:
-    """An argument that a program can be given. Raises BadArgument."""
-    text = arguments.text(name)
-    if not text:
-        raise BadArgument(f"'{name}' is missing.")
-    check_text(text, name)
-    return text
+Folder = Annotated[
+    Text,
+    Field(description="Where to run it, relative to the workspace's folder. Default: there."),
+]
+Seconds = Annotated[
+    Whole,
+    Field(description="Seconds after which it is ended, where the default is too short."),
+]
+"""0: the default."""
 
 
 def check_text(text: str, name: str) -> None:
+    """That a program can be given it. Raises BadArgument."""
     if len(text) > MAX_COMMAND_CHARS:
         raise BadArgument(
             f"'{name}' has more than {MAX_COMMAND_CHARS} characters. Write a file, and run that."
@@ -63,9 +68,8 @@ def check_text(text: str, name: str) -> None:
         raise BadArgument(f"'{name}' holds a character that no program can be given.")
 
 
-def read_folder(arguments: Arguments, root: Path) -> Path:
+def read_folder(path: str, root: Path) -> Path:
     """The working folder. Raises BadArgument."""
-    path = arguments.text("folder")
     if not path:
         return root
     try:
@@ -77,10 +81,9 @@ def read_folder(arguments: Arguments, root: Path) -> Path:
     return place
 
 
-def read_seconds(arguments: Arguments) -> int:
+def read_seconds(wanted: int) -> int:
     loom = settings.LOOM
-    wanted = arguments.number("timeout_seconds") or loom.command_seconds
-    return min(wanted, loom.command_max_seconds)
+    return min(wanted or loom.command_seconds, loom.command_max_seconds)
 
 
 def hides_something(text: str) -> bool:

@@ -10,15 +10,19 @@ from conversations.domain.tool_calls import CHANGES
 from conversations.folder.confined import FILE, FOLDER, LINK, Found, list_folder, stat_file
 from conversations.folder.paths import shown
 
-from .arguments import Arguments
+from .arguments import Arguments, FilePath
 from .files.calls import Prepared, changing, planning
 from .files.diffs import unified_diff
 from .files.texts import check_writable, count_text, read_whole, size_text
-from .tool import Tool
+from .tool import declare_tool
 
 
-def prepare(root: Path, arguments: Arguments) -> Prepared:
-    path = arguments.path("path", "file_path")
+class DeleteFile(Arguments):
+    path: FilePath
+
+
+def prepare(root: Path, asked: DeleteFile) -> Prepared:
+    path = asked.path
     found = stat_file(root, path, follow_last=False)
     if found is None:
         raise Rejected(f"There is no {shown(path)}.")
@@ -66,22 +70,13 @@ def _remove(path: str, *, what: str, basis: str) -> Prepared:
     )
 
 
-TOOL = Tool(
+TOOL = declare_tool(
     name="delete_file",
     description=(
         "Delete a file, a link (not what it leads to) or an empty folder of the workspace."
         " A person can restore what was deleted."
     ),
-    input_schema={
-        "type": "object",
-        "properties": {
-            "path": {
-                "type": "string",
-                "description": "Relative to the workspace's folder, or absolute inside it.",
-            },
-        },
-        "required": ["path"],
-    },
+    arguments=DeleteFile,
     run=changing(prepare),
     plan=planning(prepare),
     effect=CHANGES,

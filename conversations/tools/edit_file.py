@@ -1,6 +1,9 @@
 """``edit_file``: one text in a file of the workspace is replaced by another."""
 
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
 
 from conversations.changes.apply import Put
 from conversations.domain.errors import Rejected
@@ -8,12 +11,12 @@ from conversations.domain.tool_calls import CHANGES
 from conversations.folder.paths import shown
 from conversations.folder.text_files import NotEncodable, TextFile, split_lines, to_bytes
 
-from .arguments import Arguments, BadArgument
+from .arguments import Arguments, BadArgument, ExactText, FilePath, Flag, Must, named
 from .files.calls import Prepared, changing, planning
 from .files.diffs import unified_diff
 from .files.edits import Match, describe_nearest, find_match, line_of, replace_spans
 from .files.texts import check_writable, count_text, numbered, read_whole
-from .tool import Tool
+from .tool import declare_tool
 
 AROUND, SNIPPET_LINES = 3, 40
 NAMED = 20
@@ -23,22 +26,35 @@ SHOWN = 4
 """Places that are shown with the lines around them, when it is not clear which is meant."""
 
 
-def prepare(root: Path, arguments: Arguments) -> Prepared:
-    path = arguments.path("path", "file_path")
-    old = arguments.exact("old_text", "old_string")
-    new = arguments.exact("new_text", "new_string")
-    if not old or new is None:
-        raise BadArgument(
-            "'old_text' must be the text to replace and 'new_text' what to put there."
-            " To write a whole file use write_file."
-        )
+OLD_TEXT = "be the text to replace. To write a whole file use write_file."
+
+
+class EditFile(Arguments):
+    path: FilePath
+    old_text: Annotated[
+        ExactText, Must(OLD_TEXT), named("old_text", "old_string", description="What is there now.")
+    ]
+    new_text: Annotated[
+        ExactText,
+        Must("be what to put there; it may be empty."),
+        named("new_text", "new_string", description="What is to be there; may be empty."),
+    ]
+    replace_all: Annotated[Flag, Field(description="Replace every occurrence. Default false.")] = (
+        False
+    )
+
+
+def prepare(root: Path, asked: EditFile) -> Prepared:
+    path, old, new = asked.path, asked.old_text, asked.new_text
+    if not old:
+        raise BadArgument(f"'old_text' must {OLD_TEXT}")
     if old == new:
         raise BadArgument("'old_text' and 'new_text' are the same: there is nothing to change.")
     there = read_whole(root, path)
     if there.text is None:
         raise Rejected(f"{shown(path)} is binary and cannot be edited as text.")
     check_writable(there.found)
-    match = _choose(path, there.text, old, new, every=arguments.flag("replace_all"))
+    match = _choose(path, there.text, old, new, every=asked.replace_all)
     text = replace_spans(there.text.text, match.spans)
     return Prepared(
         actions=(Put(path=path, data=_encode(path, text, there.text), expect=there.digest),),
@@ -117,7 +133,7 @@ def _list(numbers: list[int]) -> str:
     return ", ".join(map(str, numbers[:NAMED])) + more
 
 
-TOOL = Tool(
+TOOL = declare_tool(
     name="edit_file",
     description=(
         "Replace a text in a file of the workspace. 'old_text' has to be in the file exactly"
@@ -126,22 +142,7 @@ TOOL = Tool(
         " exactly, one place that differs only in spacing, typographic quotes or newlines is"
         " taken, and the result says so. The file keeps its encoding and newlines."
     ),
-    input_schema={
-        "type": "object",
-        "properties": {
-            "path": {
-                "type": "string",
-                "description": "Relative to the workspace's folder, or absolute inside it.",
-            },
-            "old_text": {"type": "string", "description": "What is there now."},
-            "new_text": {"type": "string", "description": "What is to be there; may be empty."},
-            "replace_all": {
-                "type": "boolean",
-                "description": "Replace every occurrence. Default false.",
-            },
-        },
-        "required": ["path", "old_text", "new_text"],
-    },
+    arguments=EditFile,
     run=changing(prepare),
     plan=planning(prepare),
     effect=CHANGES,

@@ -13,7 +13,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated
+
+from pydantic import Field
 
 from conversations import sandbox
 from conversations.archive.accounts import read_name
@@ -23,9 +25,18 @@ from conversations.domain.tool_calls import CHANGES, READS
 from conversations.domain.tool_policy import ToolScope
 
 from . import git_words
-from .arguments import Arguments, BadArgument
-from .commands import Command, carry_out, check_text, note_of, read_folder, read_seconds
-from .tool import Tool, ToolContext, ToolResult
+from .arguments import Arguments, BadArgument, Must
+from .commands import (
+    Command,
+    Folder,
+    Seconds,
+    carry_out,
+    check_text,
+    note_of,
+    read_folder,
+    read_seconds,
+)
+from .tool import ToolContext, ToolResult, declare_tool
 
 NAME = "git_command"
 NOBODY = "Loom"
@@ -54,24 +65,15 @@ that only look need no approval. Hooks do not run, no editor opens (give message
 -m), and there is no network unless the workspace allows it. Options before the subcommand \
 and aliases are not taken."""
 
-SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "arguments": {
-            "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],
-            "description": 'What follows \'git\': "log --oneline -20", or ["commit", "-m", …].',
-        },
-        "folder": {
-            "type": "string",
-            "description": "Where to run it, relative to the workspace's folder. Default: there.",
-        },
-        "timeout_seconds": {
-            "type": "integer",
-            "description": "Seconds after which it is ended, where the default is too short.",
-        },
-    },
-    "required": ["arguments"],
-}
+
+class GitCommand(Arguments):
+    arguments: Annotated[
+        str | list[str],
+        Must("be a text or a list of texts: what follows 'git'."),
+        Field(description='What follows \'git\': "log --oneline -20", or ["commit", "-m", …].'),
+    ]
+    folder: Folder = ""
+    timeout_seconds: Seconds = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,11 +95,8 @@ def is_offered(scope: ToolScope) -> bool:
     return sandbox.can_run()
 
 
-async def plan(context: ToolContext, arguments: dict[str, Any]) -> Plan | ToolResult:
-    try:
-        request = await _read(context, arguments)
-    except BadArgument as error:
-        return ToolResult(ok=False, output=str(error))
+async def plan(context: ToolContext, asked: GitCommand) -> Plan | ToolResult:
+    request = await _read(context, asked)
     command = shlex.join(["git", request.subcommand, *request.words])
     if not request.changes:
         return Plan(effect=READS, summary=one_line(command, limit=100), command=command)
@@ -111,11 +110,8 @@ async def plan(context: ToolContext, arguments: dict[str, Any]) -> Plan | ToolRe
     )
 
 
-async def run(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
-    try:
-        request = await _read(context, arguments)
-    except BadArgument as error:
-        return ToolResult(ok=False, output=str(error))
+async def run(context: ToolContext, asked: GitCommand) -> ToolResult:
+    request = await _read(context, asked)
     if request.changes and not context.scope.offers_changes:
         return ToolResult(ok=False, output=f"git {request.subcommand} is not allowed here.")
     name = await context.read(read_name, context.user_pk) if context.user_pk else ""
@@ -154,9 +150,8 @@ def _identity_file(name: str) -> Iterator[Path]:
         yield Path(file.name).resolve()
 
 
-async def _read(context: ToolContext, values: dict[str, Any]) -> _Request:
-    arguments = Arguments(values)
-    subcommand, *words = _read_words(values.get("arguments"))
+async def _read(context: ToolContext, asked: GitCommand) -> _Request:
+    subcommand, *words = _read_words(asked.arguments)
     if subcommand not in git_words.KNOWN:
         known = ", ".join(sorted(git_words.KNOWN))
         raise BadArgument(f"'git {subcommand[:100]}' is not offered. There are: {known}.")
@@ -172,24 +167,19 @@ async def _read(context: ToolContext, values: dict[str, Any]) -> _Request:
     return _Request(
         subcommand=subcommand,
         words=words,
-        folder=await asyncio.to_thread(read_folder, arguments, context.root),
-        seconds=read_seconds(arguments),
+        folder=await asyncio.to_thread(read_folder, asked.folder, context.root),
+        seconds=read_seconds(asked.timeout_seconds),
         changes=unsandboxed or not git_words.looks_only(subcommand, words),
         allows_network=wants_network and can_reach,
     )
 
 
-def _read_words(given: Any) -> list[str]:
+def _read_words(given: str | list[str]) -> list[str]:
     """The words after ``git``. Raises BadArgument."""
-    if isinstance(given, str):
-        try:
-            words = shlex.split(given)
-        except ValueError as error:
-            raise BadArgument(f"'arguments' cannot be read: {error}.") from error
-    elif isinstance(given, list) and all(isinstance(word, str) for word in given):
-        words = list(given)
-    else:
-        raise BadArgument("'arguments' must be a text or a list of texts: what follows 'git'.")
+    try:
+        words = shlex.split(given) if isinstance(given, str) else given
+    except ValueError as error:
+        raise BadArgument(f"'arguments' cannot be read: {error}.") from error
     check_text(" ".join(words), "arguments")
     words = words[1:] if words[:1] == ["git"] else words
     words = words[1:] if words[:1] == ["--no-pager"] else words
@@ -203,10 +193,10 @@ def _read_words(given: Any) -> list[str]:
     return words
 
 
-TOOL = Tool(
+TOOL = declare_tool(
     name=NAME,
     description=DESCRIPTION,
-    input_schema=SCHEMA,
+    arguments=GitCommand,
     run=run,
     effect=CHANGES,
     plan=plan,

@@ -3,25 +3,41 @@
 import time
 from heapq import nlargest
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
 
 from conversations.folder.confined import FOLDER, LINK, stat_file
 from conversations.folder.paths import shown
 from conversations.folder.patterns import read_pattern
 from conversations.folder.walking import Walk
 
-from .arguments import Arguments, BadArgument
+from .arguments import Arguments, BadArgument, Flag, Must, PathText
 from .files.calls import reading
 from .files.texts import count_text, size_text
 from .files.walks import describe_walk
-from .tool import Tool
+from .tool import declare_tool
 
 MAX_FILES = 200
 SECONDS = 15
 
 
-def look(root: Path, arguments: Arguments) -> str:
-    path = arguments.path("path", default=".")
-    pattern = read_pattern(arguments.path("pattern"))
+class GlobFiles(Arguments):
+    pattern: Annotated[
+        PathText,
+        Must("be a pattern for paths, such as '**/*.py'."),
+        Field(description="The pattern, relative to 'path'."),
+    ]
+    path: Annotated[
+        PathText, Field(description="The folder to look in. Default: the workspace's folder.")
+    ] = "."
+    include_ignored: Annotated[
+        Flag, Field(description="Also what git ignores, and heavy folders. Default false.")
+    ] = False
+
+
+def look(root: Path, asked: GlobFiles) -> str:
+    pattern, path = read_pattern(asked.pattern), asked.path
     start = stat_file(root, path)
     if start is not None and start.kind != FOLDER:
         raise BadArgument("'path' must be a folder.")
@@ -29,7 +45,7 @@ def look(root: Path, arguments: Arguments) -> str:
     walk = Walk(
         root=root,
         path=path,
-        with_ignored=arguments.flag("include_ignored"),
+        with_ignored=asked.include_ignored,
         deadline=time.monotonic() + SECONDS,
     )
     found = [
@@ -47,7 +63,7 @@ def look(root: Path, arguments: Arguments) -> str:
     return "\n".join([*lines, *describe_walk(walk)])
 
 
-TOOL = Tool(
+TOOL = declare_tool(
     name="glob_files",
     description=(
         "Find files of the workspace by a pattern for their path, newest first, at most"
@@ -56,20 +72,6 @@ TOOL = Tool(
         " names in every folder. What git ignores and folders such as node_modules are left"
         " out and named, and links are not followed."
     ),
-    input_schema={
-        "type": "object",
-        "properties": {
-            "pattern": {"type": "string", "description": "The pattern, relative to 'path'."},
-            "path": {
-                "type": "string",
-                "description": "The folder to look in. Default: the workspace's folder.",
-            },
-            "include_ignored": {
-                "type": "boolean",
-                "description": "Also what git ignores, and heavy folders. Default false.",
-            },
-        },
-        "required": ["pattern"],
-    },
+    arguments=GlobFiles,
     run=reading(look),
 )

@@ -3,6 +3,9 @@
 import time
 from itertools import dropwhile, islice
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
 
 from conversations.domain.errors import Rejected
 from conversations.folder.confined import FILE, FOLDER, LINK, Found, stat_file
@@ -10,20 +13,31 @@ from conversations.folder.paths import find_place, shown
 from conversations.folder.searching import path_order
 from conversations.folder.walking import Walk
 
-from .arguments import Arguments
+from .arguments import Arguments, PathText, Text, Whole
 from .files.calls import reading
 from .files.texts import size_text
 from .files.walks import describe_walk, make_cursor, read_cursor
-from .tool import Tool
+from .tool import declare_tool
 
 MAX_ENTRIES = 500
 MAX_DEPTH = 10
 SECONDS = 10
 
 
-def look(root: Path, arguments: Arguments) -> str:
-    path = arguments.path("path", default=".")
-    depth = min(arguments.number("depth") or 1, MAX_DEPTH)
+class ListFiles(Arguments):
+    path: Annotated[PathText, Field(description="The folder. Default: the workspace's folder.")] = (
+        "."
+    )
+    depth: Annotated[
+        Whole, Field(description=f"Levels of folders, 1 to {MAX_DEPTH}. Default 1.")
+    ] = 1
+    cursor: Annotated[
+        Text, Field(description="Goes on where an earlier result ended, as it said.")
+    ] = ""
+
+
+def look(root: Path, asked: ListFiles) -> str:
+    path, depth = asked.path, min(asked.depth, MAX_DEPTH)
     found = stat_file(root, path)
     if found is not None and found.kind != FOLDER:
         raise Rejected(f"{shown(path)} is no folder: {_describe(root, found)}.")
@@ -35,7 +49,7 @@ def look(root: Path, arguments: Arguments) -> str:
         max_depth=depth,
         deadline=time.monotonic() + SECONDS,
     )
-    after = path_order(read_cursor(arguments.text("cursor")))
+    after = path_order(read_cursor(asked.cursor))
     entries = dropwhile(lambda entry: path_order(entry.path) <= after, walk.entries())
     page = list(islice(entries, MAX_ENTRIES + 1))
     lines = [_describe(root, entry) for entry in page[:MAX_ENTRIES]]
@@ -64,7 +78,7 @@ def _describe_link(root: Path, path: str) -> str:
         return "-> (outside of the workspace)"
 
 
-TOOL = Tool(
+TOOL = declare_tool(
     name="list_files",
     description=(
         "List what lies in a folder of the workspace, sorted by name: folders end in '/', files"
@@ -72,22 +86,6 @@ TOOL = Tool(
         " With 'depth' above 1 also what lies below, without what git ignores and folders such"
         " as node_modules. To find files by name use glob_files."
     ),
-    input_schema={
-        "type": "object",
-        "properties": {
-            "path": {
-                "type": "string",
-                "description": "The folder. Default: the workspace's folder.",
-            },
-            "depth": {
-                "type": "integer",
-                "description": f"Levels of folders, 1 to {MAX_DEPTH}. Default 1.",
-            },
-            "cursor": {
-                "type": "string",
-                "description": "Goes on where an earlier result ended, as it said.",
-            },
-        },
-    },
+    arguments=ListFiles,
     run=reading(look),
 )

@@ -6,28 +6,36 @@ the turn of the call is far below its floor.
 
 import asyncio
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
 from django.conf import settings
+from pydantic import Field
 
 from conversations.archive.skills import append_loaded_skill
 from conversations.folder.skills import Skill, find_skills, read_skill
 
-from .tool import Tool, ToolContext, ToolResult
+from .arguments import Arguments, ExactText, Must
+from .tool import ToolContext, ToolResult, declare_tool
 
 NAME = "load_skill"
 LISTED = 200
 """Names that an answer to an unknown one holds."""
 
 
-async def run(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
-    name = arguments.get("name")
-    if not isinstance(name, str) or not name.strip():
-        return _refused(await _find(context.root), "`name` is the name of a skill.")
-    skills = await _find(context.root)
+NAMED = "be the name of a skill, as the system prompt lists them."
+
+
+class LoadSkill(Arguments):
+    name: Annotated[ExactText, Must(NAMED), Field(description="The skill's name.")]
+
+
+async def run(context: ToolContext, asked: LoadSkill) -> ToolResult:
+    skills, name = await _find(context.root), asked.name.strip()
+    if not name:
+        return _refused(skills, f"'name' must {NAMED}")
     skill = _named(skills, name)
     if skill is None:
-        return _refused(skills, f"There is no skill named {name.strip()[:100]!r} here.")
+        return _refused(skills, f"There is no skill named {name[:100]!r} here.")
     content = await asyncio.to_thread(_read, context.root, skill)
     if content is None:
         return ToolResult(ok=False, output=f"{skill.path} cannot be read as text.")
@@ -61,7 +69,7 @@ async def _find(root: Path) -> list[Skill]:
 
 def _named(skills: list[Skill], name: str) -> Skill | None:
     """By name; or by that of its folder, which people mistake for it."""
-    wanted = name.strip().lower()
+    wanted = name.lower()
     by_folder = {skill.path.split("/")[-2].lower(): skill for skill in reversed(skills)}
     by_name = {skill.name.lower(): skill for skill in skills}
     return (by_folder | by_name).get(wanted)
@@ -91,7 +99,7 @@ def _refused(skills: list[Skill], reason: str) -> ToolResult:
     return ToolResult(ok=False, output=f"{reason} There are: {', '.join(names[:LISTED])}{more}.")
 
 
-TOOL = Tool(
+TOOL = declare_tool(
     name=NAME,
     description=(
         "Load one of the workspace's skills, which the system prompt lists: instructions for a"
@@ -99,10 +107,6 @@ TOOL = Tool(
         " is loaded stays with the conversation; loading it again is only useful if its file"
         " has changed."
     ),
-    input_schema={
-        "type": "object",
-        "properties": {"name": {"type": "string", "description": "The skill's name."}},
-        "required": ["name"],
-    },
+    arguments=LoadSkill,
     run=run,
 )

@@ -1,6 +1,7 @@
 """``move_file``: a file or folder of the workspace gets another name or place."""
 
 from pathlib import Path
+from typing import Annotated
 
 from conversations.changes.apply import Move
 from conversations.domain.errors import Rejected
@@ -8,14 +9,20 @@ from conversations.domain.tool_calls import CHANGES
 from conversations.folder.confined import FOLDER, Found, stat_file
 from conversations.folder.paths import find_place, is_within, shown
 
-from .arguments import Arguments
+from .arguments import Arguments, PathText, named
 from .files.calls import Prepared, changing, planning
-from .tool import Tool
+from .tool import declare_tool
 
 
-def prepare(root: Path, arguments: Arguments) -> Prepared:
-    source = arguments.path("source", "path", "from")
-    target = arguments.path("destination", "target", "to")
+class MoveFile(Arguments):
+    source: Annotated[PathText, named("source", "path", "from", description="What to move.")]
+    destination: Annotated[
+        PathText, named("destination", "target", "to", description="Its new path.")
+    ]
+
+
+def prepare(root: Path, asked: MoveFile) -> Prepared:
+    source, target = asked.source, asked.destination
     found = stat_file(root, source, follow_last=False)
     if found is None:
         raise Rejected(f"There is no {shown(source)}.")
@@ -44,20 +51,13 @@ def _say_taken(target: str, there: Found) -> str:
     return f"There is a {name} already, and nothing is overwritten."
 
 
-TOOL = Tool(
+TOOL = declare_tool(
     name="move_file",
     description=(
         "Move or rename a file or a folder of the workspace; folders that are missing are made."
         " 'destination' is the whole new path, and nothing may be there."
     ),
-    input_schema={
-        "type": "object",
-        "properties": {
-            "source": {"type": "string", "description": "What to move."},
-            "destination": {"type": "string", "description": "Its new path."},
-        },
-        "required": ["source", "destination"],
-    },
+    arguments=MoveFile,
     run=changing(prepare),
     plan=planning(prepare),
     effect=CHANGES,

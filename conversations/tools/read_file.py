@@ -2,9 +2,10 @@
 
 import asyncio
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
 from django.conf import settings
+from pydantic import Field
 
 from conversations.archive.attachments import examine
 from conversations.domain.errors import Rejected
@@ -12,10 +13,10 @@ from conversations.folder.confined import read_bytes
 from conversations.folder.paths import shown
 from conversations.folder.text_files import TextFile, read_text
 
-from .arguments import Arguments, BadArgument
+from .arguments import Arguments, BadArgument, FilePath, Whole, WholeOrZero
 from .files.texts import count_text, cut, numbered, size_text
 from .kept_files import ExaminedFile, keep_file
-from .tool import Tool, ToolContext, ToolResult
+from .tool import ToolContext, ToolResult, declare_tool
 
 NAME = "read_file"
 MAX_LINES = 2000
@@ -34,15 +35,20 @@ _SIGNATURES = (
 _SHOWABLE = ("PNG image", "JPEG image", "GIF image", "WebP image", "PDF")
 
 
-async def run(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
+class ReadFile(Arguments):
+    path: FilePath
+    offset: Annotated[WholeOrZero, Field(description="First line, from 1. Default 1.")] = 1
+    limit: Annotated[
+        Whole, Field(description=f"How many lines. Default, and at most, {MAX_LINES}.")
+    ] = MAX_LINES
+
+
+async def run(context: ToolContext, asked: ReadFile) -> ToolResult:
     """Carry out a call; see :class:`Tool`."""
-    try:
-        read = await asyncio.to_thread(_read, context.root, Arguments(arguments))
-        if isinstance(read, str):
-            return ToolResult(ok=True, output=read)
-        return await _give(context, read)
-    except (BadArgument, Rejected) as error:
-        return ToolResult(ok=False, output=str(error))
+    read = await asyncio.to_thread(_read, context.root, asked)
+    if isinstance(read, str):
+        return ToolResult(ok=True, output=read)
+    return await _give(context, read)
 
 
 async def _give(context: ToolContext, picture: ExaminedFile) -> ToolResult:
@@ -50,10 +56,8 @@ async def _give(context: ToolContext, picture: ExaminedFile) -> ToolResult:
     return ToolResult(ok=True, output=output, blocks=[await keep_file(context, picture)])
 
 
-def _read(root: Path, arguments: Arguments) -> str | ExaminedFile:
-    path = arguments.path("path", "file_path")
-    offset = arguments.number("offset", lowest=0) or 1
-    limit = arguments.number("limit") or MAX_LINES
+def _read(root: Path, asked: ReadFile) -> str | ExaminedFile:
+    path, offset, limit = asked.path, max(asked.offset, 1), min(asked.limit, MAX_LINES)
     content = read_bytes(root, path, limit=settings.LOOM.max_read_bytes)
     kind = _kind(content.data)
     if kind in _SHOWABLE:
@@ -63,7 +67,7 @@ def _read(root: Path, arguments: Arguments) -> str | ExaminedFile:
         what = kind or "binary data"
         return f"{shown(path)} is no text: {what}, {size_text(content.found.size)}."
     size = content.found.size if content.is_cut else 0
-    return _show(path, file, offset=offset, limit=min(limit, MAX_LINES), cut_from=size)
+    return _show(path, file, offset=offset, limit=limit, cut_from=size)
 
 
 def _examine(path: str, data: bytes, *, is_cut: bool, kind: str) -> ExaminedFile:
@@ -113,7 +117,7 @@ def _fitting(lines: list[str]) -> list[str]:
     return lines
 
 
-TOOL = Tool(
+TOOL = declare_tool(
     name=NAME,
     description=(
         "Read a file of the workspace. Text comes as lines with their numbers (a number and a"
@@ -122,20 +126,6 @@ TOOL = Tool(
         " with. Images (PNG, JPEG, GIF, WebP) and PDFs are shown to you. Of other binary files"
         " you get type and size."
     ),
-    input_schema={
-        "type": "object",
-        "properties": {
-            "path": {
-                "type": "string",
-                "description": "Relative to the workspace's folder, or absolute inside it.",
-            },
-            "offset": {"type": "integer", "description": "First line, from 1. Default 1."},
-            "limit": {
-                "type": "integer",
-                "description": f"How many lines. Default, and at most, {MAX_LINES}.",
-            },
-        },
-        "required": ["path"],
-    },
+    arguments=ReadFile,
     run=run,
 )

@@ -2,9 +2,10 @@
 
 import asyncio
 from collections.abc import Iterator
-from typing import Any
+from typing import Annotated
 
 from django.conf import settings
+from pydantic import Field
 
 from conversations.domain.errors import Rejected
 from conversations.folder.confined import stat_file
@@ -13,10 +14,20 @@ from conversations.folder.patterns import read_pattern
 from conversations.folder.search_engines import Expression
 from conversations.folder.searching import Lines, Query, Search
 
-from .arguments import Arguments, BadArgument
+from .arguments import (
+    Arguments,
+    BadArgument,
+    ExactText,
+    Flag,
+    Must,
+    PathText,
+    Whole,
+    WholeOrZero,
+    named,
+)
 from .files.texts import count_text, cut, size_text
 from .files.walks import describe_passed_over, make_cursor, read_cursor
-from .tool import Tool, ToolContext, ToolResult
+from .tool import ToolContext, ToolResult, declare_tool
 
 MAX_MATCHES, DEFAULT_MATCHES = 500, 100
 MAX_CONTEXT = 10
@@ -26,17 +37,44 @@ SECONDS = 20.0
 PATTERN_CHARS = 2000
 
 
-async def run(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
+PATTERN = f"be a text of 1 to {PATTERN_CHARS} characters."
+
+
+class SearchFiles(Arguments):
+    pattern: Annotated[
+        ExactText,
+        Must(PATTERN),
+        named("pattern", "query", description="Regular expression, or the text."),
+    ]
+    path: Annotated[
+        PathText, Field(description="A folder or a file. Default: the workspace's folder.")
+    ] = "."
+    glob: Annotated[
+        ExactText,
+        Field(description="Only files whose path below 'path' matches: '*.py', 'src/**'."),
+    ] = ""
+    literal: Annotated[Flag, Field(description="The pattern is plain text.")] = False
+    ignore_case: Annotated[Flag, Field(description="Default false.")] = False
+    context: Annotated[
+        WholeOrZero,
+        Field(description=f"Lines before and after each, at most {MAX_CONTEXT}. Default 0."),
+    ] = 0
+    limit: Annotated[
+        Whole, Field(description=f"Lines, at most {MAX_MATCHES}. Default {DEFAULT_MATCHES}.")
+    ] = DEFAULT_MATCHES
+    include_ignored: Annotated[
+        Flag, Field(description="Also what git ignores, and heavy folders. Default false.")
+    ] = False
+    cursor: Annotated[
+        ExactText, Field(description="Goes on where an earlier result ended, as it said.")
+    ] = ""
+
+
+async def run(context: ToolContext, asked: SearchFiles) -> ToolResult:
     """Carry out a call; see :class:`Tool`. Cancelled, it ends the search."""
-    try:
-        asked = Arguments(arguments)
-        search = Search(context.root, _read_query(asked))
-        limit = min(asked.number("limit") or DEFAULT_MATCHES, MAX_MATCHES)
-        around = min(asked.number("context", lowest=0) or 0, MAX_CONTEXT)
-        output = await _in_thread(search, limit=limit, around=around)
-    except (BadArgument, Rejected) as error:
-        return ToolResult(ok=False, output=str(error))
-    return ToolResult(ok=True, output=output)
+    search = Search(context.root, _read_query(asked))
+    limit, around = min(asked.limit, MAX_MATCHES), min(asked.context, MAX_CONTEXT)
+    return ToolResult(ok=True, output=await _in_thread(search, limit=limit, around=around))
 
 
 async def _in_thread(search: Search, *, limit: int, around: int) -> str:
@@ -49,23 +87,22 @@ async def _in_thread(search: Search, *, limit: int, around: int) -> str:
         raise
 
 
-def _read_query(arguments: Arguments) -> Query:
-    pattern = arguments.exact("pattern", "query") or ""
+def _read_query(asked: SearchFiles) -> Query:
+    pattern = asked.pattern
     if not pattern or len(pattern) > PATTERN_CHARS:
-        raise BadArgument(f"'pattern' must be a text of 1 to {PATTERN_CHARS} characters.")
+        raise BadArgument(f"'pattern' must {PATTERN}")
     if "\n" in pattern or "\0" in pattern:
         raise BadArgument("'pattern' is for one line at a time; it cannot hold a line break.")
-    glob = arguments.exact("glob")
     return Query(
         expression=Expression(
             text=pattern,
-            is_literal=arguments.flag("literal"),
-            ignores_case=arguments.flag("ignore_case"),
+            is_literal=asked.literal,
+            ignores_case=asked.ignore_case,
         ),
-        path=arguments.path("path", default="."),
-        glob=read_pattern(glob) if glob else None,
-        with_ignored=arguments.flag("include_ignored"),
-        after=_read_cursor(arguments.exact("cursor") or ""),
+        path=asked.path,
+        glob=read_pattern(asked.glob) if asked.glob else None,
+        with_ignored=asked.include_ignored,
+        after=_read_cursor(asked.cursor),
         limit=settings.LOOM.max_read_bytes,
         seconds=SECONDS,
     )
@@ -148,7 +185,7 @@ def _notes(search: Search, page: _Page) -> Iterator[str]:
         yield over
 
 
-TOOL = Tool(
+TOOL = declare_tool(
     name="search_files",
     description=(
         "Find lines in the workspace's files that match a regular expression (or, with"
@@ -156,38 +193,6 @@ TOOL = Tool(
         " line is matched by itself. Binary files, what git ignores and folders such as"
         " node_modules are left out, and links are not followed."
     ),
-    input_schema={
-        "type": "object",
-        "properties": {
-            "pattern": {"type": "string", "description": "Regular expression, or the text."},
-            "path": {
-                "type": "string",
-                "description": "A folder or a file. Default: the workspace's folder.",
-            },
-            "glob": {
-                "type": "string",
-                "description": "Only files whose path below 'path' matches: '*.py', 'src/**'.",
-            },
-            "literal": {"type": "boolean", "description": "The pattern is plain text."},
-            "ignore_case": {"type": "boolean", "description": "Default false."},
-            "context": {
-                "type": "integer",
-                "description": f"Lines before and after each, at most {MAX_CONTEXT}. Default 0.",
-            },
-            "limit": {
-                "type": "integer",
-                "description": f"Lines, at most {MAX_MATCHES}. Default {DEFAULT_MATCHES}.",
-            },
-            "include_ignored": {
-                "type": "boolean",
-                "description": "Also what git ignores, and heavy folders. Default false.",
-            },
-            "cursor": {
-                "type": "string",
-                "description": "Goes on where an earlier result ended, as it said.",
-            },
-        },
-        "required": ["pattern"],
-    },
+    arguments=SearchFiles,
     run=run,
 )

@@ -4,40 +4,56 @@ Nothing is stored beside the call: the register is read off the turns, and the c
 its result are turns. The result of a strike begins with the id of what was struck.
 """
 
-from typing import Any
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from conversations.archive.session_state import read_state_view
 from conversations.domain.session_state.items import StateItem
 from conversations.domain.session_state.values import DECISION, FILE, ITEM_CHARS
 from conversations.domain.text import one_line
 
-from .arguments import Arguments, BadArgument
-from .tool import Tool, ToolContext, ToolResult
+from .arguments import Arguments, BadArgument, OneOf, Text
+from .tool import ToolContext, ToolResult, declare_tool
 
 NAME = "session_state"
-ACTIONS = ("note", "strike", "show")
 
 
-async def run(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
+class AboutState(Arguments):
+    action: Annotated[
+        Literal["note", "strike", "show"],
+        OneOf,
+        Field(
+            description=(
+                "note: add the decision 'text'. strike: take back the decision 'text'."
+                " show: everything in the register, with ids."
+            )
+        ),
+    ]
+    text: Annotated[
+        Text,
+        Field(
+            description=(
+                f"For note: one sentence of at most {ITEM_CHARS} characters. For strike:"
+                " the decision's id, its text, or words that only it has."
+            )
+        ),
+    ] = ""
+
+
+async def run(context: ToolContext, asked: AboutState) -> ToolResult:
     """Carry out a call; see :class:`Tool`."""
-    try:
-        output = await _carry_out(context, Arguments(arguments))
-    except BadArgument as error:
-        return ToolResult(ok=False, output=str(error))
-    return ToolResult(ok=True, output=output)
+    return ToolResult(ok=True, output=await _carry_out(context, asked))
 
 
-async def _carry_out(context: ToolContext, arguments: Arguments) -> str:
-    action = arguments.text("action")
-    if action == "note":
-        return _note(arguments.text("text"))
-    if action not in ACTIONS:
-        raise BadArgument("'action' must be 'note', 'strike' or 'show'.")
+async def _carry_out(context: ToolContext, asked: AboutState) -> str:
+    if asked.action == "note":
+        return _note(asked.text)
     view = await context.read(read_state_view, context.session_pk)
-    if action == "show":
+    if asked.action == "show":
         return "\n".join(map(_line, view.items)) or "There is nothing in the register yet."
     decisions = [item for item in view.items if item.kind == DECISION]
-    found = _find(decisions, arguments.text("text"))
+    found = _find(decisions, asked.text)
     if found.is_pinned:
         raise BadArgument("A person pinned this decision; only they can take it back.")
     return f"Struck {found.id}: {found.text}"
@@ -77,7 +93,7 @@ def _line(item: StateItem) -> str:
     return f"{item.id} {item.kind}: {what} (turn {item.turn}{pinned})"
 
 
-TOOL = Tool(
+TOOL = declare_tool(
     name=NAME,
     description=(
         "The session state is a short register that you always see: files touched, decisions,"
@@ -86,26 +102,6 @@ TOOL = Tool(
         " what was decided, and why if it is not obvious), and strike one that no longer"
         " holds. It is for what must not be forgotten, not for progress or plans."
     ),
-    input_schema={
-        "type": "object",
-        "properties": {
-            "action": {
-                "type": "string",
-                "enum": list(ACTIONS),
-                "description": (
-                    "note: add the decision 'text'. strike: take back the decision 'text'."
-                    " show: everything in the register, with ids."
-                ),
-            },
-            "text": {
-                "type": "string",
-                "description": (
-                    f"For note: one sentence of at most {ITEM_CHARS} characters. For strike:"
-                    " the decision's id, its text, or words that only it has."
-                ),
-            },
-        },
-        "required": ["action"],
-    },
+    arguments=AboutState,
     run=run,
 )

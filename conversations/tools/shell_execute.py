@@ -4,7 +4,9 @@ import asyncio
 import re
 import shlex
 import shutil
-from typing import Any
+from typing import Annotated
+
+from pydantic import Field
 
 from conversations import sandbox
 from conversations.domain.approvals import Plan
@@ -12,17 +14,19 @@ from conversations.domain.text import one_line
 from conversations.domain.tool_calls import CHANGES
 from conversations.domain.tool_policy import Kind, ToolScope
 
-from .arguments import Arguments, BadArgument
+from .arguments import Arguments, Text
 from .commands import (
     Command,
+    Folder,
+    Seconds,
     carry_out,
+    check_text,
     hides_something,
     note_of,
     read_folder,
     read_seconds,
-    read_text,
 )
-from .tool import Tool, ToolContext, ToolResult
+from .tool import ToolContext, ToolResult, declare_tool
 
 NAME = "shell_execute"
 
@@ -65,37 +69,22 @@ options that need no answer. The workspace is writable, the rest of the system i
 read-only or absent, and there is no network unless the workspace allows it. To read, \
 search and edit files use the tools for that."""
 
-SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "command": {"type": "string", "description": "The command, as for 'bash -c'."},
-        "folder": {
-            "type": "string",
-            "description": "Where to run it, relative to the workspace's folder. Default: there.",
-        },
-        "timeout_seconds": {
-            "type": "integer",
-            "description": "Seconds after which it is ended, where the default is too short.",
-        },
-    },
-    "required": ["command"],
-}
+
+class ShellExecute(Arguments):
+    command: Annotated[Text, Field(description="The command, as for 'bash -c'.")]
+    folder: Folder = ""
+    timeout_seconds: Seconds = 0
 
 
 def is_offered(scope: ToolScope) -> bool:
     return scope.offers_changes and sandbox.can_run()
 
 
-async def plan(context: ToolContext, arguments: dict[str, Any]) -> Plan | ToolResult:
-    try:
-        text, command = await _read(context, arguments)
-    except BadArgument as error:
-        return ToolResult(ok=False, output=str(error))
+async def plan(context: ToolContext, asked: ShellExecute) -> Plan | ToolResult:
+    text, command = asked.command, await _read(context, asked)
     is_elsewhere = command.folder != context.root
     kind = kind_of(text, is_elsewhere=is_elsewhere)
-    where = (
-        f" in {one_line(Arguments(arguments).text('folder'), limit=200)}" if is_elsewhere else ""
-    )
+    where = f" in {one_line(asked.folder, limit=200)}" if is_elsewhere else ""
     return Plan(
         effect=CHANGES,
         summary=one_line(f"Run {one_line(text, limit=100)}{where}", limit=300),
@@ -106,21 +95,16 @@ async def plan(context: ToolContext, arguments: dict[str, Any]) -> Plan | ToolRe
     )
 
 
-async def run(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
-    try:
-        _, command = await _read(context, arguments)
-    except BadArgument as error:
-        return ToolResult(ok=False, output=str(error))
-    return await carry_out(context, command)
+async def run(context: ToolContext, asked: ShellExecute) -> ToolResult:
+    return await carry_out(context, await _read(context, asked))
 
 
-async def _read(context: ToolContext, values: dict[str, Any]) -> tuple[str, Command]:
-    arguments = Arguments(values)
-    text = read_text(arguments, "command")
-    return text, Command(
-        words=[_shell(), "-c", text],
-        folder=await asyncio.to_thread(read_folder, arguments, context.root),
-        seconds=read_seconds(arguments),
+async def _read(context: ToolContext, asked: ShellExecute) -> Command:
+    check_text(asked.command, "command")
+    return Command(
+        words=[_shell(), "-c", asked.command],
+        folder=await asyncio.to_thread(read_folder, asked.folder, context.root),
+        seconds=read_seconds(asked.timeout_seconds),
         allows_network=sandbox.has_network(workspace_allows=context.scope.allows_network),
     )
 
@@ -147,10 +131,10 @@ def kind_of(command: str, *, is_elsewhere: bool = False) -> Kind | None:
     return Kind(key=f"shell:{program}", label=f"commands that begin with {program}")
 
 
-TOOL = Tool(
+TOOL = declare_tool(
     name=NAME,
     description=DESCRIPTION,
-    input_schema=SCHEMA,
+    arguments=ShellExecute,
     run=run,
     effect=CHANGES,
     plan=plan,

@@ -1,4 +1,4 @@
-"""What a tool is, and what a call of one is given and gives."""
+"""What a tool is, how one is declared, and what a call of one is given and gives."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -9,9 +9,12 @@ from uuid import UUID
 
 from conversations.domain.approvals import Plan
 from conversations.domain.crossing import Crossing
+from conversations.domain.errors import Rejected
 from conversations.domain.jsontext import dump_json
 from conversations.domain.tool_calls import READS
 from conversations.domain.tool_policy import ToolScope
+
+from .arguments import Arguments, BadArgument, schema_of
 
 
 def _say_nothing(text: str) -> None:
@@ -70,15 +73,21 @@ class Tool:
     has a ``plan``, which says what this call would do, without doing it; or why it
     cannot be carried out, as a result. ``is_offered`` says where the tool is on offer,
     beyond the rule that one which always changes something is not where nothing may be
-    changed."""
+    changed. ``arguments`` is what it is called with: a declaration for a tool of ours (made
+    by :func:`declare_tool`), a JSON schema for one of another program."""
 
     name: str
     description: str
-    input_schema: dict[str, Any]
+    arguments: type[Arguments] | dict[str, Any]
     run: Run
     effect: str = READS
     plan: Planning | None = None
     is_offered: Callable[[ToolScope], bool] | None = None
+
+    @cached_property
+    def input_schema(self) -> dict[str, Any]:
+        given = self.arguments
+        return given if isinstance(given, dict) else schema_of(given)
 
     @cached_property
     def as_json(self) -> str:
@@ -90,3 +99,42 @@ class Tool:
                 "input_schema": self.input_schema,
             }
         )
+
+
+type RunWith[A: Arguments] = Callable[[ToolContext, A], Awaitable[ToolResult]]
+type PlanWith[A: Arguments] = Callable[[ToolContext, A], Awaitable[Plan | ToolResult]]
+
+
+def declare_tool[A: Arguments](
+    *,
+    name: str,
+    description: str,
+    arguments: type[A],
+    run: RunWith[A],
+    plan: PlanWith[A] | None = None,
+    effect: str = READS,
+    is_offered: Callable[[ToolScope], bool] | None = None,
+) -> Tool:
+    """A tool whose ``run`` and ``plan`` get what was sent as ``arguments``. What they
+    raise as BadArgument or Rejected is told to the model."""
+    return Tool(
+        name=name,
+        description=description,
+        arguments=arguments,
+        run=_reading(arguments, run),
+        plan=_reading(arguments, plan) if plan else None,
+        effect=effect,
+        is_offered=is_offered,
+    )
+
+
+def _reading[A: Arguments, R](
+    arguments: type[A], step: Callable[[ToolContext, A], Awaitable[R]]
+) -> Callable[[ToolContext, dict[str, Any]], Awaitable[R | ToolResult]]:
+    async def carry_out(context: ToolContext, sent: dict[str, Any]) -> R | ToolResult:
+        try:
+            return await step(context, arguments.read(sent))
+        except (BadArgument, Rejected) as error:
+            return ToolResult(ok=False, output=str(error))
+
+    return carry_out

@@ -1,6 +1,7 @@
 """``write_file``: a whole file of the workspace, new or replaced."""
 
 from pathlib import Path
+from typing import Annotated
 
 from django.conf import settings
 
@@ -16,18 +17,24 @@ from conversations.folder.confined import (
 from conversations.folder.paths import shown
 from conversations.folder.text_files import split_lines
 
-from .arguments import Arguments, BadArgument
+from .arguments import Arguments, BadArgument, ExactText, FilePath, Must, named
 from .files.calls import Prepared, changing, planning
 from .files.diffs import unified_diff
 from .files.texts import WholeFile, check_writable, count_text, read_whole, size_text
-from .tool import Tool
+from .tool import declare_tool
 
 
-def prepare(root: Path, arguments: Arguments) -> Prepared:
-    path = arguments.path("path", "file_path")
-    text = arguments.exact("content", "text")
-    if text is None:
-        raise BadArgument("'content' must be the whole text of the file.")
+class WriteFile(Arguments):
+    path: FilePath
+    content: Annotated[
+        ExactText,
+        Must("be the whole text of the file."),
+        named("content", "text", description="The file's whole text."),
+    ]
+
+
+def prepare(root: Path, asked: WriteFile) -> Prepared:
+    path, text = asked.path, asked.content
     data = _to_bytes(text)
     there = _find(root, path)
     lines = count_text(len(split_lines(text)), "line")
@@ -89,24 +96,14 @@ def _to_bytes(text: str) -> bytes:
     return data
 
 
-TOOL = Tool(
+TOOL = declare_tool(
     name="write_file",
     description=(
         "Write a whole file of the workspace as UTF-8, exactly as 'content' has it; folders"
         " that are missing are made. A file that is there is overwritten, and the result says"
         " so. To change part of a file use edit_file."
     ),
-    input_schema={
-        "type": "object",
-        "properties": {
-            "path": {
-                "type": "string",
-                "description": "Relative to the workspace's folder, or absolute inside it.",
-            },
-            "content": {"type": "string", "description": "The file's whole text."},
-        },
-        "required": ["path", "content"],
-    },
+    arguments=WriteFile,
     run=changing(prepare),
     plan=planning(prepare),
     effect=CHANGES,

@@ -100,7 +100,7 @@ SAMPLE_TOOLS = (
     Tool(
         name="add",
         description="Add.",
-        input_schema=SCHEMA,
+        arguments=SCHEMA,
         run=_add,
         effect=CHANGES,
         plan=_plan_add,
@@ -108,13 +108,13 @@ SAMPLE_TOOLS = (
     Tool(
         name="work",
         description="Work.",
-        input_schema=SCHEMA,
+        arguments=SCHEMA,
         run=_work,
         effect=CHANGES,
         plan=_plan_work,
         is_offered=lambda scope: True,
     ),
-    Tool(name="peek", description="Look.", input_schema=SCHEMA, run=_look, effect=READS),
+    Tool(name="peek", description="Look.", arguments=SCHEMA, run=_look, effect=READS),
 )
 
 

@@ -161,7 +161,7 @@ def foreign(other_user: User, tmp_path: Path) -> Session:
     [
         ({}, "'action' must be one of"),
         ({"action": "forget"}, "'action' must be one of"),
-        ({"action": ["search"]}, "'action' must be a text"),
+        ({"action": ["search"]}, "'action' must be one of"),
         ({"action": "search"}, "'search' needs 'query'"),
         ({"action": "search", "query": " "}, "'search' needs 'query'"),
         ({"action": "search", "query": 7}, "'query' must be a text"),

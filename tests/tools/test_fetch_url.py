@@ -10,11 +10,11 @@ import pytest
 from conversations.domain.approvals import Plan
 from conversations.domain.tool_policy import ToolScope
 from conversations.tools import fetch_url, fetching
-from conversations.tools.fetch_url import fetch_page
+from conversations.tools.fetch_url import FetchUrl, fetch_page
 from conversations.tools.page_text import html_to_text
 from conversations.tools.registry import find_tool
-from conversations.tools.tool import ToolResult
-from conversations.tools.web_addresses import is_public
+from conversations.tools.tool import ToolContext, ToolResult, declare_tool
+from conversations.tools.web_addresses import Allows, is_public
 
 PAGE = """<!doctype html><html><head><title>Roses</title><style>p {}</style>
 <script>alert("x")</script></head><body><nav><a href="/">Home</a></nav><h1>About
@@ -69,8 +69,18 @@ def site() -> Iterator[str]:
         thread.join()
 
 
-async def get(url: str, **arguments: Any) -> ToolResult:
-    return await fetch_page({"url": url, **arguments}, allows=lambda address: True)
+async def fetch(allows: Allows, **sent: Any) -> ToolResult:
+    """As the runtime does it, but for which addresses may be connected to."""
+
+    async def run(context: ToolContext, asked: FetchUrl) -> ToolResult:
+        return await fetch_page(asked, allows=allows)
+
+    tool = declare_tool(name="fetch", description="", arguments=FetchUrl, run=run)
+    return await tool.run(None, sent)  # type: ignore[arg-type]
+
+
+async def get(url: str, **sent: Any) -> ToolResult:
+    return await fetch(lambda address: True, url=url, **sent)
 
 
 async def test_a_page_becomes_text_that_is_marked_as_the_pages(site: str) -> None:
@@ -142,7 +152,7 @@ async def test_redirects_are_followed_on_the_same_host_only(site: str) -> None:
 async def test_this_machine_is_never_reached(site: str, host: str) -> None:
     _Answers.asked.clear()
     port = site.rpartition(":")[2]
-    result = await fetch_page({"url": f"http://{host}:{port}/page"}, allows=is_public)
+    result = await fetch(is_public, url=f"http://{host}:{port}/page")
     assert not result.ok
     assert result.output.endswith(("private addresses are not fetched.", "are fetched from."))
     assert not _Answers.asked
@@ -156,7 +166,7 @@ async def test_the_address_that_is_connected_to_is_the_one_that_was_looked_at(si
         looked_at.append(address)
         return False
 
-    result = await fetch_page({"url": f"{site}/page"}, allows=allows)
+    result = await fetch(allows, url=f"{site}/page")
     assert not result.ok
     assert looked_at == ["127.0.0.1"]
 
@@ -207,16 +217,16 @@ def test_only_addresses_of_the_internet_are_public(address: str, public: bool) -
     ],
 )
 async def test_what_is_no_web_address_is_said_before_anybody_is_asked(url: Any) -> None:
-    for answer in (
-        await fetch_url.plan(None, {"url": url}),  # type: ignore[arg-type]
-        await fetch_page({"url": url}, allows=lambda address: True),
-    ):
+    plan = fetch_url.TOOL.plan
+    assert plan is not None
+    for answer in (await plan(None, {"url": url}), await get(url)):  # type: ignore[arg-type]
         assert not isinstance(answer, Plan)
         assert not answer.ok
 
 
 async def test_a_person_is_told_where_the_address_goes() -> None:
-    plan = await fetch_url.plan(None, {"url": "HTTPS://Bücher.example/a?q=secret"})  # type: ignore[arg-type]
+    asked = FetchUrl(url="HTTPS://Bücher.example/a?q=secret")
+    plan = await fetch_url.plan(None, asked)  # type: ignore[arg-type]
     assert isinstance(plan, Plan)
     assert plan.effect == "changes"
     assert plan.command.endswith("/a?q=secret")

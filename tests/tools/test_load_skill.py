@@ -79,7 +79,7 @@ async def test_loading_it_again_gives_it_only_if_it_has_changed(
     assert [skill.content for skill in await loaded(garden)] == ["Cut them all."]
 
 
-@pytest.mark.parametrize("name", ["tulips", "../roses", "/etc/passwd", "", None, 3, "x" * 5000])
+@pytest.mark.parametrize("name", ["tulips", "../roses", "/etc/passwd", "", "x" * 5000])
 async def test_an_unknown_name_is_told_what_there_is(
     load: Callable[..., Any],
     garden: Session,

@@ -260,7 +260,7 @@ def test_a_search_that_is_cancelled_leaves_nothing_running(
     context = use.context()
 
     async def cancel() -> None:
-        call = asyncio.create_task(search_files.run(context, {"pattern": "(a+)+$"}))
+        call = asyncio.create_task(search_files.TOOL.run(context, {"pattern": "(a+)+$"}))
         while not search_processes():
             await asyncio.sleep(0.01)
         call.cancel()

@@ -5,14 +5,12 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from conversations.changes.apply import Author, FileAction, apply_changes
 from conversations.domain.approvals import Plan
-from conversations.domain.errors import Rejected
 from conversations.domain.tool_calls import CHANGES, READS
-from conversations.tools.arguments import Arguments, BadArgument
-from conversations.tools.tool import Planning, Run, ToolContext, ToolResult
+from conversations.tools.arguments import Arguments
+from conversations.tools.tool import PlanWith, RunWith, ToolContext, ToolResult
 
 KIND, KIND_LABEL = "files", "changes of files"
 
@@ -30,29 +28,22 @@ class Prepared:
     note: str = ""
 
 
-type Prepare = Callable[[Path, Arguments], Prepared]
+type Prepare[A: Arguments] = Callable[[Path, A], Prepared]
 """Looks at the folder and changes nothing. Raises BadArgument or Rejected."""
 
 
-def reading(look: Callable[[Path, Arguments], str]) -> Run:
+def reading[A: Arguments](look: Callable[[Path, A], str]) -> RunWith[A]:
     """A tool that gives text about the folder."""
 
-    async def run(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
-        try:
-            output = await asyncio.to_thread(look, context.root, Arguments(arguments))
-        except (BadArgument, Rejected) as error:
-            return ToolResult(ok=False, output=str(error))
-        return ToolResult(ok=True, output=output)
+    async def run(context: ToolContext, asked: A) -> ToolResult:
+        return ToolResult(ok=True, output=await asyncio.to_thread(look, context.root, asked))
 
     return run
 
 
-def planning(prepare: Prepare) -> Planning:
-    async def plan(context: ToolContext, arguments: dict[str, Any]) -> Plan | ToolResult:
-        try:
-            prepared = await asyncio.to_thread(prepare, context.root, Arguments(arguments))
-        except (BadArgument, Rejected) as error:
-            return ToolResult(ok=False, output=str(error))
+def planning[A: Arguments](prepare: Prepare[A]) -> PlanWith[A]:
+    async def plan(context: ToolContext, asked: A) -> Plan | ToolResult:
+        prepared = await asyncio.to_thread(prepare, context.root, asked)
         return Plan(
             effect=CHANGES if prepared.actions else READS,
             summary=prepared.summary,
@@ -66,15 +57,12 @@ def planning(prepare: Prepare) -> Planning:
     return plan
 
 
-def changing(prepare: Prepare) -> Run:
-    async def run(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
-        try:
-            prepared = await asyncio.to_thread(prepare, context.root, Arguments(arguments))
-            if context.basis and context.basis != prepared.basis:
-                return ToolResult(ok=False, output=CHANGED_SINCE)
-            await _apply(context, prepared)
-        except (BadArgument, Rejected) as error:
-            return ToolResult(ok=False, output=str(error))
+def changing[A: Arguments](prepare: Prepare[A]) -> RunWith[A]:
+    async def run(context: ToolContext, asked: A) -> ToolResult:
+        prepared = await asyncio.to_thread(prepare, context.root, asked)
+        if context.basis and context.basis != prepared.basis:
+            return ToolResult(ok=False, output=CHANGED_SINCE)
+        await _apply(context, prepared)
         return ToolResult(ok=True, output=prepared.output, diff=prepared.diff)
 
     return run

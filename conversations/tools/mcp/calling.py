@@ -47,7 +47,7 @@ def make_tool(connection: Connection, offer: Offer) -> Tool:
     return Tool(
         name=offer.name,
         description=offer.description,
-        input_schema=offer.input_schema,
+        arguments=offer.input_schema,
         run=run,
         effect=offer.effect,
         plan=plan if offer.effect == CHANGES else None,

@@ -27,7 +27,7 @@ type Found = tuple[PastTurn, PastCall | None]
 
 def past_calls(request: Request) -> str:
     target, limit = request.target(), request.limit()
-    name, query = request.arguments.text("tool_name"), request.query()
+    name, query = request.arguments.tool_name, request.query()
     if not name:
         raise BadArgument(f"'tool_calls' needs 'tool_name'. {_names(target)}")
     match = matched_cursor(request, _CURSOR, action="tool_calls")

@@ -14,10 +14,9 @@ from conversations.archive.recall import (
     sibling_sessions,
 )
 from conversations.models import Session
-from conversations.tools.arguments import Arguments, BadArgument
+from conversations.tools.arguments import BadArgument
 
-DEFAULT_LIMIT, MAX_LIMIT = 10, 20
-"""Results of one call: seed 000's default, and as many as keep a passage each."""
+from .asked import MAX_LIMIT, Recall
 
 MAX_QUERY = 1_000
 """Characters of a query that are used."""
@@ -31,22 +30,22 @@ class Request:
     session: UUID
     user_pk: int | None
     call_turn: int
-    arguments: Arguments
+    arguments: Recall
 
     @property
     def siblings(self) -> QuerySet[Session]:
         return sibling_sessions(self.session_pk, self.user_pk)
 
     def query(self) -> str:
-        return self.arguments.text("query")[:MAX_QUERY]
+        return self.arguments.query[:MAX_QUERY]
 
     def limit(self) -> int:
-        return min(self.arguments.number("limit") or DEFAULT_LIMIT, MAX_LIMIT)
+        return min(self.arguments.limit, MAX_LIMIT)
 
     def target(self) -> "Target":
         """The session to look into. Raises BadArgument unless it is this one or
         another of the workspace that the person may read."""
-        text = self.arguments.text("session")
+        text = self.arguments.session
         uuid = _read_uuid(text) if text else self.session
         if uuid == self.session:
             facts = read_session_facts(Session.objects.filter(pk=self.session_pk), uuid)
@@ -58,7 +57,7 @@ class Request:
     def sealed_cursor(self, *about: object) -> str:
         """The inner part of a cursor that goes with these arguments only; empty if
         none was sent. Raises BadArgument for one of another call."""
-        text = self.arguments.text("cursor")
+        text = self.arguments.cursor
         if not text:
             return ""
         seal, _, inner = text.partition(".")
@@ -113,7 +112,7 @@ def _existing(facts: SessionFacts | None) -> SessionFacts:
 
 def matched_cursor(request: Request, form: re.Pattern[str], *, action: str) -> re.Match[str] | None:
     """The cursor in the form that the action gives out; None if none was sent."""
-    text = request.arguments.text("cursor")
+    text = request.arguments.cursor
     if not text:
         return None
     match = form.fullmatch(text)

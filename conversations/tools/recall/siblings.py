@@ -19,7 +19,7 @@ NO_OTHERS = "There is no other session of this workspace that may be read here."
 
 
 def siblings(request: Request) -> str:
-    if request.arguments.text("session"):
+    if request.arguments.session:
         raise BadArgument(
             "'sessions' takes no 'session'. To look into one of them use action 'search' or"
             " 'range' with 'session'."

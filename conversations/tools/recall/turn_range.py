@@ -7,7 +7,7 @@ from conversations.archive.recall import PastTurn, read_past_range, read_past_tu
 from conversations.tools.arguments import BadArgument
 
 from .quotation import BUDGET, PREFACE, Group, Said, quote, say_turn, say_whole_turn
-from .request import DEFAULT_LIMIT, Request, Target, matched_cursor, more_line
+from .request import Request, Target, matched_cursor, more_line
 
 ROWS = 60
 """Turns that one page reads."""
@@ -58,17 +58,15 @@ def _read_stretch(request: Request, *, last: int) -> _Stretch:
 
 
 def _read_ends(request: Request) -> tuple[int, int]:
-    start, end = (request.arguments.number(name) for name in ("start_turn", "end_turn"))
-    if start is None and end is None:
+    asked = request.arguments
+    start, end = asked.start_turn, asked.end_turn
+    if not start and not end:
         raise BadArgument(
             "'range' needs 'start_turn' and 'end_turn': the numbers of the first and the last"
             " turn to read."
         )
-    many = request.arguments.number("limit") or DEFAULT_LIMIT
-    if start is None:
-        start = max(1, (end or 1) - many + 1)
-    if end is None:
-        end = start + many - 1
+    start = start or max(1, end - asked.limit + 1)
+    end = end or start + asked.limit - 1
     if start > end:
         raise BadArgument("'start_turn' comes after 'end_turn'; exchange them.")
     return start, end
