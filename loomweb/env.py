@@ -14,6 +14,7 @@ from environs import Env
 from environs.exceptions import EnvError
 from marshmallow.validate import OneOf, Range
 
+from conversations.providers.prices import read_prices
 from conversations.tools.mcp.config import ConfigError, read_config
 
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -116,6 +117,7 @@ class Environment:
         self._read_snapshot_settings(env, positive)
         self._read_command_settings(env, positive)
         self._read_mcp_settings(env)
+        self._read_prices(env)
         self._read_review_settings(env, positive)
 
     def _read_model_settings(self, env: Env, positive: Range) -> None:
@@ -252,6 +254,13 @@ class Environment:
         self.mcp_wait_seconds: float = env.float(
             "LOOM_MCP_WAIT_SECONDS", 2.0, validate=Range(min=0, max=60)
         )
+
+    def _read_prices(self, env: Env) -> None:
+        path = env.str("LOOM_PRICES", "")
+        try:
+            self.prices = read_prices(Path(path).expanduser() if path else None)
+        except ValueError as error:
+            raise SettingsError(f"LOOM_PRICES: {error} See docs/usage.md.") from error
 
     def _read_review_settings(self, env: Env, positive: Range) -> None:
         self.review_reason: str = env.str(

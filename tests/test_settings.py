@@ -119,6 +119,30 @@ def test_a_bad_file_of_tool_servers_stops_the_start_with_one_sentence(tmp_path: 
     assert "LOOM_MCP_CONFIG names /no/such/file, which is no file." in missing.stderr
 
 
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("[models", "is no list of prices: "),
+        ("", "is no list of prices: 'models' is missing."),
+        ("[models]\nm = [{ input = 1 }]", "is no list of prices: 'output' is missing."),
+        (
+            '[models]\nm = [{ from = "x", input = 1, output = 1 }]',
+            "is no list of prices: “from” is a date such as 2026-11-01.",
+        ),
+        (None, "cannot be read: No such file or directory."),
+    ],
+)
+def test_bad_prices_stop_the_start_with_one_sentence(
+    tmp_path: Path, text: str | None, reason: str
+) -> None:
+    path = tmp_path / "prices.toml"
+    if text is not None:
+        path.write_text(text)
+    done = manage("check", data_dir=tmp_path, LOOM_PRICES=str(path))
+    [sentence] = done.stderr.strip().splitlines()
+    assert f"Loom Web cannot start: LOOM_PRICES: {path} {reason}" in sentence
+
+
 def test_good_values_start(tmp_path: Path) -> None:
     done = manage(
         "check",

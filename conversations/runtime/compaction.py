@@ -52,7 +52,6 @@ from conversations.domain.summaries import (
 )
 from conversations.domain.text import estimate_tokens, storable
 from conversations.domain.windows import SUMMARIZE
-from conversations.providers.prices import find_cost
 from conversations.rendering.figures import number_text
 
 from .failures import sentence
@@ -384,7 +383,7 @@ class CompactionExecution:
             output_tokens=usage.output_tokens,
             cache_read_tokens=usage.cache_read_tokens,
             cache_write_tokens=usage.cache_write_tokens,
-            cost_microusd=find_cost(model, usage),
+            cost_microusd=self._runtime.options.prices.find_cost(model, usage),
             duration_ms=int((monotonic() - began) * 1000),
         )
 

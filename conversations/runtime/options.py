@@ -8,6 +8,7 @@ from django.conf import settings
 from conversations.domain.stream import ModelInfo
 from conversations.domain.windows import WindowRules
 from conversations.providers.model_limits import find_limits
+from conversations.providers.prices import PriceList
 from conversations.tools.mcp.config import McpConfig
 from conversations.tools.mcp.connection import Timing
 
@@ -41,6 +42,7 @@ class RuntimeOptions:
     compact_tokens: int
     compact_max_calls: int
     max_queued: int
+    prices: PriceList
     redis_url: str
     mcp: McpConfig
     mcp_timing: Timing
@@ -83,6 +85,7 @@ def read_options(*, supervise: bool) -> RuntimeOptions:
         compact_tokens=loom.compact_tokens,
         compact_max_calls=loom.compact_max_calls,
         max_queued=loom.max_queued,
+        prices=loom.prices,
         redis_url=loom.redis_url,
         mcp=loom.mcp,
         mcp_timing=Timing(wait=loom.mcp_wait_seconds),

@@ -41,7 +41,6 @@ from conversations.domain.stream import (
 from conversations.domain.text import cost_text, storable
 from conversations.domain.tool_calls import READ_ONLY
 from conversations.domain.tool_policy import ToolScope
-from conversations.providers.prices import find_cost
 from conversations.tools.registry import NO_MORE
 from conversations.tools.tool import Tool
 
@@ -504,6 +503,7 @@ class RunExecution:
         manifest, digest = await asyncio.to_thread(answer.window.describe)
         usage = message.usage if message else Usage()
         model = (message.model if message else "") or answer.window.request.model
+        options = self._runtime.options
         return CallRecord(
             ordinal=answer.ordinal,
             model=model[:120],
@@ -515,7 +515,7 @@ class RunExecution:
             output_tokens=usage.output_tokens,
             cache_read_tokens=usage.cache_read_tokens,
             cache_write_tokens=usage.cache_write_tokens,
-            cost_microusd=find_cost(model, usage, lifetime=self._runtime.options.prompt_cache),
+            cost_microusd=options.prices.find_cost(model, usage, lifetime=options.prompt_cache),
             first_token_ms=answer.first_token_ms,
             duration_ms=answer.duration_ms,
         )

@@ -1,10 +1,15 @@
 """What a call costs, in millionths of a dollar."""
 
+from datetime import date
+from pathlib import Path
+
 import pytest
 
 from conversations.domain.stream import Usage
 from conversations.domain.text import cost_text
-from conversations.providers.prices import find_cost
+from conversations.providers.prices import read_prices
+
+find_cost = read_prices().find_cost
 
 
 def test_each_kind_of_token_has_its_price() -> None:
@@ -37,3 +42,24 @@ def test_what_is_not_known_costs_nothing_said(model: str, usage: Usage) -> None:
 def test_a_sum_is_written_as_short_as_it_can_be_read() -> None:
     sums = (None, 49, 1_234, 421_499, 12_345_678)
     assert [cost_text(microusd) for microusd in sums] == ["", "", "0.0012", "0.42", "12.35"]
+
+
+USAGE = Usage(input_tokens=1_000_000, output_tokens=0, cache_write_tokens=1_000_000)
+
+
+def test_a_call_costs_what_its_model_cost_on_that_day(tmp_path: Path) -> None:
+    path = tmp_path / "prices.toml"
+    path.write_text(
+        "[models]\n"
+        "bean = [\n"
+        "  { from = 2026-03-01, input = 1.0, output = 4 },\n"
+        "  { from = 2027-01-01, input = 0.5, output = 2 },\n"
+        "]\n"
+        "claude-opus-5-5 = [{ input = 3, output = 4 }]\n"
+    )
+    prices = read_prices(path)
+    days = (date(2026, 2, 28), date(2026, 3, 1), date(2026, 12, 31), date(2027, 1, 1))
+    costs = [prices.find_cost("bean", USAGE, day=day) for day in days]
+    assert costs == [None, 2_250_000, 2_250_000, 1_125_000]
+    assert prices.find_cost("claude-opus-5-5", USAGE) == 3_000_000 + 3_750_000
+    assert prices.find_cost("claude-sonnet-5-5", USAGE) == 2_000_000 + 2_500_000
