@@ -37,13 +37,17 @@ from conversations.models import (
     Device,
     DraftChunk,
     FileChange,
+    Hold,
     Invitation,
     JournalGap,
     Membership,
     ModelCall,
     Preferences,
     PromptText,
+    PurgedContent,
+    PurgeOrder,
     PurgePermit,
+    Receipt,
     Revert,
     ReviewFlag,
     ReviewMark,
@@ -386,6 +390,29 @@ class AuditHeadAdmin(WindowAdmin):
 @admin.register(PurgePermit)
 class PurgePermitAdmin(WindowAdmin):
     list_display = ("session_pk", "created_at")
+
+
+@admin.register(Hold)
+class HoldAdmin(OfSessionAdmin):
+    list_display = ("__str__", "session", "workspace", "reason", "created_at", "released_at")
+    list_select_related = ("session", "workspace")
+
+
+@admin.register(PurgeOrder)
+class PurgeOrderAdmin(OfSessionAdmin):
+    list_display = ("session", "ordered_by", "ordered_at", "due_at", "by_policy", "reason")
+    list_select_related = ("session", "ordered_by")
+
+
+@admin.register(PurgedContent)
+class PurgedContentAdmin(WindowAdmin):
+    list_display = ("digest", "purged_at")
+
+
+@admin.register(Receipt)
+class ReceiptAdmin(WindowAdmin):
+    list_display = ("session", "workspace", "owner", "purged_at", "ordered_by_name", "reason")
+    search_fields = ("session", "workspace", "owner")
 
 
 @admin.register(Run)

@@ -21,6 +21,7 @@ from conversations.models import (
     ChatEvent,
     Compaction,
     PurgePermit,
+    Receipt,
     ReviewFlag,
     ReviewMark,
     ReviewNote,
@@ -91,14 +92,15 @@ def purge_everything() -> None:
         for model in ARCHIVED:
             model._default_manager.all()._raw_delete(connection.alias)
         PurgePermit.objects.all().delete()
-        empty_audit_log()
+        for kept in (AuditEntry, Receipt):
+            empty_kept_table(kept)
 
 
-def empty_audit_log() -> None:
+def empty_kept_table(model: type[Model]) -> None:
     """No permit allows it: past the guard, as only somebody with the database can."""
-    if not AuditEntry.objects.exists():
+    if not model._default_manager.exists():
         return
-    table = AuditEntry._meta.db_table
+    table = model._meta.db_table
     _, no_delete, _ = guard_names(table, connection.vendor)
     with connection.cursor() as cursor:
         on_table = f" ON {table}" if connection.vendor == "postgresql" else ""

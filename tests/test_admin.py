@@ -35,12 +35,16 @@ from conversations.models import (
     Device,
     DraftChunk,
     FileChange,
+    Hold,
     Invitation,
     JournalGap,
     ModelCall,
     Preferences,
     PromptText,
+    PurgedContent,
+    PurgeOrder,
     PurgePermit,
+    Receipt,
     Revert,
     Run,
     Session,
@@ -147,6 +151,17 @@ def fill(workspace: Workspace, user: User, *, times: int) -> None:
         DraftChunk.objects.create(run=run, ordinal=0, part=0, kind="text", text="x")
         PromptText.objects.create(digest=f"{session.pk:064}", text="{}")
         PurgePermit.objects.create(session_pk=-session.pk, reason="x", created_at=now)
+        Hold.objects.create(session=session, reason="x", created_at=now)
+        PurgeOrder.objects.create(session=session, reason="x", ordered_at=now, due_at=now)
+        PurgedContent.objects.create(digest=f"{session.pk:064}", purged_at=now)
+        Receipt.objects.create(
+            session=session.uuid,
+            created_at=now,
+            last_active_at=now,
+            purged_at=now,
+            turns=1,
+            events=1,
+        )
         create_sign_in_link(user)
         UsageDay.objects.create(
             day=now, workspace=workspace, session=session, person=user, model="m"

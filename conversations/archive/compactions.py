@@ -22,8 +22,8 @@ from .messages import (
     create_run,
     find_accepted,
     last_user_turn,
-    refuse_archived,
     refuse_busy,
+    refuse_closed,
 )
 from .rewinds import is_rewound
 from .runs import Claimed
@@ -190,15 +190,16 @@ def request_compaction(
     session: Session, *, client_id: str, request: CompactionRequest, user_pk: int | None
 ) -> Accepted:
     """Queue a run that writes a summary. Raises Conflict while another run is not over
-    and for an archived session (unless it was archived just now: reason ``end``),
+    and for an archived or expired session (unless it was archived just now: reason
+    ``end``),
     Rejected where nothing was said yet."""
     with transaction.atomic():
-        is_archived = lock_session(session.pk)
+        closed = lock_session(session.pk)
         known = find_accepted(session, client_id)
         if known is not None:
             return known
         if request.reason != "end":
-            refuse_archived(is_archived)
+            refuse_closed(closed)
         refuse_busy(session.pk)
         turn = last_user_turn(session.pk)
         if turn is None:

@@ -22,7 +22,7 @@ from conversations.models import Rewind, Run, Session, Turn
 
 from .append import Appended, Row
 from .attachments import attachment_block, check_attachments, list_attachments, read_uuids
-from .locks import lock_session
+from .locks import ARCHIVED, EXPIRED, lock_session
 from .rewinds import (
     Rewound,
     append_rewind,
@@ -82,18 +82,18 @@ def accept_message(
     """Commit a person's message, once for each ``client_id``; in an idle session
     claim its run for ``owner`` in the same transaction. ``attachments`` are uuids.
 
-    Raises Rejected for an empty message, an archived session or an attachment that is
-    not there, Conflict when too many messages wait already. Raw SQL where a first word
-    waits for it.
+    Raises Rejected for an empty message or an attachment that is not there, Conflict
+    for a session that is archived or expired and when too many messages wait already.
+    Raw SQL where a first word waits for it.
     """
     if not text.strip() and not attachments:
         raise Rejected("A message needs at least one character.", code="message_empty")
     with transaction.atomic(), connection.cursor() as cursor:
-        is_archived = lock_session(session.pk)
+        closed = lock_session(session.pk)
         known_pk, busy = _known_and_busy(cursor, session.pk, client_id)
         if known_pk is not None:
             return _accepted_before(Run.objects.get(pk=known_pk))
-        refuse_archived(is_archived)
+        refuse_closed(closed)
         if busy > max_queued:
             raise Conflict(
                 f"{busy - 1} messages wait already. Withdraw one, or wait for an answer.",
@@ -147,9 +147,20 @@ _RUN_FIELDS = [field for field in Run._meta.concrete_fields if not field.primary
 _RUN_COLUMNS = ", ".join(str(field.column) for field in _RUN_FIELDS)
 
 
-def refuse_archived(is_archived: bool) -> None:
+def refuse_closed(closed: str) -> None:
+    """Raises Conflict for a session that nobody goes on with. ``closed`` is what
+    :func:`lock_session` said."""
+    refuse_archived(closed)
+    if closed == EXPIRED:
+        raise Conflict(
+            "This session has expired. Start a new one; this one stays readable.",
+            code="session_expired",
+        )
+
+
+def refuse_archived(closed: str) -> None:
     """Raises Conflict for a session that is archived."""
-    if is_archived:
+    if closed == ARCHIVED:
         raise Conflict(
             "This session is archived. Bring it back to go on with it.", code="session_archived"
         )
@@ -242,11 +253,11 @@ def edit_message(
     path, Conflict while a run is active.
     """
     with transaction.atomic():
-        is_archived = lock_session(session.pk)
+        closed = lock_session(session.pk)
         known = find_accepted(session, client_id)
         if known is not None:
             return Restarted(accepted=known, rewound=Rewound(from_seq=1, to_seq=0))
-        refuse_archived(is_archived)
+        refuse_closed(closed)
         refuse_busy(session.pk)
         attached = _attached_to(session, turn)
         if not text.strip() and not attached:
@@ -280,11 +291,11 @@ def answer_again(
     ``turn`` None means the last message. Raises as :func:`edit_message`.
     """
     with transaction.atomic():
-        is_archived = lock_session(session.pk)
+        closed = lock_session(session.pk)
         known = find_accepted(session, client_id)
         if known is not None:
             return Restarted(accepted=known, rewound=Rewound(from_seq=1, to_seq=0))
-        refuse_archived(is_archived)
+        refuse_closed(closed)
         refuse_busy(session.pk)
         chosen = turn if turn is not None else last_user_turn(session.pk)
         if chosen is None:
@@ -312,11 +323,11 @@ def continue_run(session: Session, *, client_id: str, user_pk: int | None) -> Ac
     """Go on after an answer that was cut off. Raises Conflict while a run is active,
     Rejected when there is nothing to go on from."""
     with transaction.atomic():
-        is_archived = lock_session(session.pk)
+        closed = lock_session(session.pk)
         known = find_accepted(session, client_id)
         if known is not None:
             return known
-        refuse_archived(is_archived)
+        refuse_closed(closed)
         refuse_busy(session.pk)
         turn = last_user_turn(session.pk)
         if turn is None:

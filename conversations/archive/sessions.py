@@ -15,15 +15,16 @@ from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery
 from django.utils import timezone
 
 from conversations.domain.digest import first_digest
-from conversations.domain.errors import NotFound, Rejected
+from conversations.domain.errors import Conflict, NotFound, Rejected
 from conversations.domain.jsontext import dump_json
 from conversations.domain.roles import VIEWER
 from conversations.domain.runs import ACTIVE_STATES, COMPACT, IDLE, INTERRUPTED, QUEUED
 from conversations.domain.text import is_storable, one_line, storable
 from conversations.domain.tool_policy import ToolScope
 from conversations.domain.turns import StoredTurn
-from conversations.models import Run, Session, Workspace
+from conversations.models import PurgeOrder, Run, Session, Workspace
 
+from .expiry import expiry_of, is_current, is_over, last_of_key, take_note
 from .roles import may_write_sql, roles_of_person
 from .turns import read_recent_turns
 from .workspaces import Place
@@ -48,8 +49,12 @@ def create_session(
     title: str = "",
     metadata: dict[str, Any] | None = None,
     created_at: datetime | None = None,
+    expires_at: datetime | None = None,
+    continues: Session | None = None,
 ) -> Session:
-    """Start a session. Raises IntegrityError when the key or uuid is taken."""
+    """Start a session, which expires as the workspace has it unless ``expires_at`` is
+    given. ``continues`` is the one in whose place it goes on. Raises IntegrityError when
+    the key or uuid is taken."""
     uuid = uuid or uuid4()
     now = created_at or timezone.now()
     return Session.objects.create(
@@ -67,6 +72,8 @@ def create_session(
         event_digest=first_digest(uuid, chain="events"),
         created_at=now,
         last_active_at=now,
+        expires_at=expires_at or expiry_of(workspace, now),
+        parent=continues,
     )
 
 
@@ -74,6 +81,7 @@ def open_empty_session(workspace: Workspace, *, owner: User) -> Session:
     """A session without any message yet: the person's last unused one, or a new one."""
     unused = (
         Session.objects.filter(
+            is_current(timezone.now()),
             workspace=workspace,
             owner=owner,
             next_turn=1,
@@ -93,13 +101,24 @@ def open_empty_session(workspace: Workspace, *, owner: User) -> Session:
 def get_or_create_by_key(
     workspace: Workspace, *, key: str, owner: User, channel: str = "api"
 ) -> Session:
-    """The session with this key, created without a race on first use."""
-    found = Session.objects.filter(workspace=workspace, key=key).first()
+    """The session with this key, created without a race on first use. One that has
+    expired counts as not found: a new one begins under its key, and continues it."""
+    now = timezone.now()
+    of_key = Session.objects.filter(workspace=workspace, key=key)
+    found = of_key.filter(is_current(now)).first()
     if found is not None:
         return found
     try:
         with transaction.atomic():
-            return create_session(workspace, owner=owner, key=key, channel=channel)
+            for earlier in of_key.filter(is_over(now)).order_by("pk"):
+                take_note(earlier.uuid, now=now)
+            return create_session(
+                workspace,
+                owner=owner,
+                key=key,
+                channel=channel,
+                continues=last_of_key(workspace, key),
+            )
     except IntegrityError:
         return Session.objects.get(workspace=workspace, key=key)
 
@@ -153,7 +172,13 @@ def pin_session(session: Session, *, pinned: bool) -> None:
 
 
 def archive_session(session: Session, *, archived: bool) -> None:
-    """Take a session off the list, or bring it back. Nothing is removed."""
+    """Take a session off the list, or bring it back. Nothing is removed. Raises Conflict
+    for bringing back one whose purge is ordered: that has to be called off."""
+    if not archived and PurgeOrder.objects.filter(session=session.pk).exists():
+        raise Conflict(
+            "A purge of this session is ordered. Call that off to bring it back.",
+            code="purge_ordered",
+        )
     Session.objects.filter(pk=session.pk).update(archived_at=timezone.now() if archived else None)
 
 
@@ -177,6 +202,7 @@ class SessionItem:
     archived: bool
     channel: str
     owner: str
+    expired: bool = False
 
     @property
     def url(self) -> str:
@@ -266,6 +292,7 @@ def _listed(sessions: QuerySet[Session]) -> QuerySet[Session, Any]:
             "next_turn",
             "pinned_at",
             "archived_at",
+            "expires_at",
             "channel",
             "owner__username",
             "latest_state",
@@ -285,9 +312,15 @@ def _item(row: dict[str, Any]) -> SessionItem:
         state=_list_state(row),
         pinned=row["pinned_at"] is not None,
         archived=row["archived_at"] is not None,
+        expired=has_expired(row["expires_at"]),
         channel=row["channel"],
         owner=row["owner__username"],
     )
+
+
+def has_expired(expires_at: datetime | None) -> bool:
+    """Whether a session that expires then has done so by now."""
+    return expires_at is not None and expires_at <= timezone.now()
 
 
 def _list_state(row: dict[str, Any]) -> str:
@@ -393,5 +426,7 @@ def open_first_session(user: User) -> Session | None:
     if len(roles) != 1 or VIEWER in roles.values():
         return None
     workspace = Workspace.objects.get(pk__in=roles)
-    latest = Session.objects.filter(workspace=workspace, owner=user.pk, archived_at=None).first()
+    latest = Session.objects.filter(
+        is_current(timezone.now()), workspace=workspace, owner=user.pk, archived_at=None
+    ).first()
     return latest or open_empty_session(workspace, owner=user)

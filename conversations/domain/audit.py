@@ -39,7 +39,7 @@ PURGE_ORDERED, PURGE_CALLED_OFF, PURGED, RESTORED = (
     "restored",
 )
 SHARED, UNSHARED = "shared", "unshared"
-AUDIT_EXPORT, ROLE, BUDGET = "audit_export", "role", "budget"
+AUDIT_EXPORT, ROLE, BUDGET, RETENTION = "audit_export", "role", "budget", "retention"
 
 ACTS = {
     NOTE: "wrote a note",
@@ -59,6 +59,7 @@ ACTS = {
     AUDIT_EXPORT: "exported the audit log",
     ROLE: "changed a role",
     BUDGET: "changed a budget",
+    RETENTION: "changed how long sessions are kept",
 }
 """Kind of decision → what the person did."""
 

@@ -4,6 +4,7 @@ from .accounts import Device, Invitation, Preferences, SignInLink
 from .archive import ChatEvent, JournalGap, PromptText, PurgePermit, Rewind, Turn
 from .audit import AuditEntry, AuditHead
 from .context import Compaction, SessionSkill
+from .retention import Hold, PurgedContent, PurgeOrder, Receipt
 from .review import ReviewFlag, ReviewMark, ReviewNote
 from .runs import DraftChunk, ModelCall, Run, ToolCall
 from .search import SearchEntry, SearchProgress
@@ -25,13 +26,17 @@ __all__ = [
     "Device",
     "DraftChunk",
     "FileChange",
+    "Hold",
     "Invitation",
     "JournalGap",
     "Membership",
     "ModelCall",
     "Preferences",
     "PromptText",
+    "PurgeOrder",
     "PurgePermit",
+    "PurgedContent",
+    "Receipt",
     "Revert",
     "ReviewFlag",
     "ReviewMark",

@@ -121,6 +121,30 @@ GUARDED = {
         "metadata",
         "digest",
     ),
+    "conversations_receipt": (
+        "id",
+        "uuid",
+        "session",
+        "workspace",
+        "owner",
+        "key",
+        "channel",
+        "created_at",
+        "last_active_at",
+        "purged_at",
+        "ordered_by_id",
+        "ordered_by_name",
+        "reason",
+        "by_policy",
+        "turns",
+        "events",
+        "counts",
+        "turn_digest",
+        "event_digest",
+        "cold_name",
+        "cold_digest",
+        "digest",
+    ),
 }
 """Table → columns that never change once written."""
 
@@ -134,9 +158,10 @@ NUMBERED_BY = {
     "conversations_reviewflag": "id = NEW.id OR uuid = NEW.uuid",
     "conversations_reviewmark": "id = NEW.id",
     "conversations_auditentry": "id = NEW.id OR number = NEW.number",
+    "conversations_receipt": "id = NEW.id OR uuid = NEW.uuid",
 }
 
-KEPT_FOR_EVER = frozenset({"conversations_auditentry"})
+KEPT_FOR_EVER = frozenset({"conversations_auditentry", "conversations_receipt"})
 """Tables whose rows no purge removes."""
 
 _PERMIT = "EXISTS (SELECT 1 FROM conversations_purgepermit WHERE session_pk = OLD.session_id)"

@@ -23,6 +23,10 @@ class Session(models.Model):
     many tokens ``token_model`` counts for one that is estimated. 0: unknown.
 
     ``reviewed_turn`` is the turn through which a reviewer has marked it as reviewed.
+
+    From ``expires_at`` on nobody goes on with it; ``expired_at`` is when the server took
+    note of that and gave its key free, which is the ``former_key`` then. It stays readable;
+    a session that goes on in its place has it as its ``parent``, without a ``fork_turn``.
     """
 
     uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
@@ -66,6 +70,8 @@ class Session(models.Model):
     created_at = models.DateTimeField()
     last_active_at = models.DateTimeField()
     expires_at = models.DateTimeField(null=True, blank=True)
+    expired_at = models.DateTimeField(null=True, blank=True)
+    former_key = models.CharField(max_length=255, null=True, blank=True)
     archived_at = models.DateTimeField(null=True, blank=True)
     pinned_at = models.DateTimeField(null=True, blank=True)
     metadata = models.TextField(default="{}", db_default="{}")
@@ -90,6 +96,16 @@ class Session(models.Model):
             models.Index(fields=("-last_active_at", "-id"), name="session_by_time"),
             models.Index(
                 fields=("-last_active_at", "-id"), condition=UNREVIEWED, name="session_unreviewed"
+            ),
+            models.Index(
+                fields=("expires_at",),
+                condition=models.Q(expires_at__isnull=False, expired_at=None),
+                name="session_to_expire",
+            ),
+            models.Index(
+                fields=("workspace", "former_key", "-expired_at"),
+                condition=models.Q(former_key__isnull=False),
+                name="session_by_former_key",
             ),
         )
 

@@ -10,7 +10,12 @@ from conversations.domain.windows import STRATEGIES
 class Workspace(models.Model):
     """A folder on the server with a name, instructions, a default model, a tool
     policy and members. Of the window's rules and of ``reads_instruction_files``,
-    what is empty or null is as the installation has it."""
+    what is empty or null is as the installation has it.
+
+    A new session expires after ``expire_after_hours``; one that is idle for
+    ``retention_days`` is purged after the grace period; null: never. ``members_may_purge``
+    lets members order that for sessions of their own, ``uses_cold_storage`` keeps a copy
+    of what is purged."""
 
     class ToolPolicy(models.TextChoices):
         READ_ONLY = "read_only", "read only"
@@ -31,7 +36,10 @@ class Workspace(models.Model):
     keep_recent = models.PositiveSmallIntegerField(null=True, blank=True)
     high_water = models.PositiveSmallIntegerField(null=True, blank=True)
     low_water = models.PositiveSmallIntegerField(null=True, blank=True)
+    expire_after_hours = models.PositiveIntegerField(null=True, blank=True)
     retention_days = models.PositiveIntegerField(null=True, blank=True)
+    members_may_purge = models.BooleanField(default=False, db_default=False)
+    uses_cold_storage = models.BooleanField(default=False, db_default=False)
     created_at = models.DateTimeField()
     members = models.ManyToManyField(
         settings.AUTH_USER_MODEL, through="Membership", related_name="workspaces"

@@ -1,0 +1,307 @@
+"""Removing a session from the archive, the one way there is.
+
+All of it goes in one transaction, which leaves the receipt and an entry in the audit
+log. The guards let rows go only under a permit, which the same transaction writes and
+removes. :data:`ROWS` names every table that has something of a session; a test fails
+when a new one is missing.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import chain, islice
+from typing import Any
+from uuid import uuid4
+
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.db.models import Model, QuerySet
+
+from conversations.domain.audit import PURGED
+from conversations.domain.errors import Conflict
+from conversations.domain.jsontext import dump_json, load_json
+from conversations.domain.receipts import Received, receipt_digest
+from conversations.models import (
+    Attachment,
+    ChatEvent,
+    Compaction,
+    DraftChunk,
+    FileChange,
+    Hold,
+    JournalGap,
+    ModelCall,
+    PromptText,
+    PurgedContent,
+    PurgeOrder,
+    PurgePermit,
+    Receipt,
+    Revert,
+    Rewind,
+    Run,
+    SearchEntry,
+    SearchProgress,
+    Session,
+    SessionSkill,
+    StateCheckpoint,
+    ToolCall,
+    Turn,
+    Workspace,
+)
+from conversations.models.search import entry_id
+
+from .audit import Origin, note_of, record
+from .holds import refuse_held
+from .locks import lock_session
+from .messages import refuse_busy
+
+CHUNK = 500
+
+
+def _of_session(model: type[Model]) -> Callable[[int], QuerySet[Any]]:
+    return lambda pk: model._default_manager.filter(session=pk)
+
+
+def _draft_chunks(pk: int) -> QuerySet[DraftChunk]:
+    return DraftChunk.objects.filter(run__in=Run.objects.filter(session=pk).values("pk"))
+
+
+def _search_entries(pk: int) -> QuerySet[SearchEntry]:
+    """By their keys, a range: they have no index by session."""
+    return SearchEntry.objects.filter(pk__gt=entry_id(pk, 0), pk__lt=entry_id(pk + 1, 0))
+
+
+def _summaries_given(pk: int) -> QuerySet[PromptText]:
+    """Earlier summaries that the model was given to write the next one. The other
+    texts, system prompts and tools, are shared and say nothing of the session."""
+    manifests = ModelCall.objects.filter(session=pk, manifest__contains='"previous_digest"')
+    digests = set()
+    for manifest in manifests.order_by("pk").values_list("manifest", flat=True).iterator():
+        digests.add(_previous_digest(manifest))
+    return PromptText.objects.filter(digest__in=digests - {""})
+
+
+def _previous_digest(manifest: str) -> str:
+    try:
+        value = load_json(manifest, default={})
+    except ValueError:
+        return ""
+    return str(value.get("previous_digest") or "") if isinstance(value, dict) else ""
+
+
+ROWS: dict[type[Model], Callable[[int], QuerySet[Any]]] = {
+    PromptText: _summaries_given,
+    FileChange: _of_session(FileChange),
+    Revert: _of_session(Revert),
+    ToolCall: _of_session(ToolCall),
+    ModelCall: _of_session(ModelCall),
+    DraftChunk: _draft_chunks,
+    Run: _of_session(Run),
+    Attachment: _of_session(Attachment),
+    Compaction: _of_session(Compaction),
+    SessionSkill: _of_session(SessionSkill),
+    StateCheckpoint: _of_session(StateCheckpoint),
+    Rewind: _of_session(Rewind),
+    JournalGap: _of_session(JournalGap),
+    ChatEvent: _of_session(ChatEvent),
+    Turn: _of_session(Turn),
+    SearchEntry: _search_entries,
+    SearchProgress: _of_session(SearchProgress),
+    Hold: _of_session(Hold),
+    PurgeOrder: _of_session(PurgeOrder),
+    Session: lambda pk: Session.objects.filter(pk=pk),
+}
+"""Table → its rows of the session with this key, in the order in which they go."""
+
+FORGET: tuple[Callable[[int], None], ...] = ()
+"""What else is done for a session with this key that goes, before its rows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a purge takes. ``counts`` are rows by table, those that have any.
+    ``contents`` are digests of files, ``shared`` how many of these something else
+    names too; ``forks`` are sessions that lose their parent."""
+
+    counts: dict[str, int]
+    contents: frozenset[str]
+    shared: int
+    forks: int
+
+    @property
+    def row_count(self) -> int:
+        return sum(self.counts.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColdCopy:
+    """A copy in cold storage, and the session's digests when it was made."""
+
+    name: str
+    digest: str
+    turn_digest: str
+    event_digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """Who decided on a purge, and why."""
+
+    reason: str
+    by: User | None = None
+    by_name: str = ""
+    by_policy: bool = False
+
+
+def plan_purge(session: Session) -> Plan:
+    """What a purge would take now. Changes nothing."""
+    contents = frozenset(contents_of(session.pk))
+    return Plan(
+        counts=count_rows(session.pk),
+        contents=contents,
+        shared=len(named_elsewhere(contents, session_pk=session.pk)),
+        forks=Session.objects.filter(parent=session.pk).count(),
+    )
+
+
+def count_rows(session_pk: int) -> dict[str, int]:
+    """The session's rows by table."""
+    counted = {_name(model): rows(session_pk).count() for model, rows in ROWS.items()}
+    return {name: count for name, count in counted.items() if count}
+
+
+def purge(
+    session: Session,
+    *,
+    order: Order,
+    origin: Origin,
+    now: datetime,
+    cold: ColdCopy | None = None,
+) -> Receipt:
+    """Remove a session and leave a receipt, all or nothing. Its contents are noted for
+    removal (see ``retention.contents``).
+
+    Raises Conflict while it is on hold, while an answer is being written, and where it
+    has changed since the ``cold`` copy was made; NotFound when it is gone already.
+    """
+    with transaction.atomic():
+        lock_session(session.pk)
+        Workspace.objects.select_for_update(no_key=True).get(pk=session.workspace_id)
+        session.refresh_from_db()
+        refuse_held(session)
+        refuse_busy(session.pk)
+        _refuse_changed(session, cold)
+        _note_contents(contents_of(session.pk), now=now)
+        Session.objects.filter(parent=session.pk).update(parent=None)
+        for forget in FORGET:
+            forget(session.pk)
+        receipt = _make_receipt(session, order=order, now=now, cold=cold)
+        receipt.counts = dump_json(_remove_rows(session.pk, reason=order.reason, now=now))
+        receipt.digest = digest_of_receipt(receipt)
+        receipt.save(force_insert=True)
+        known = {"receipt": str(receipt.uuid), "digest": receipt.digest}
+        record(origin, note_of(session, PURGED, **known, reason=order.reason))
+    return receipt
+
+
+def _refuse_changed(session: Session, cold: ColdCopy | None) -> None:
+    if cold is None:
+        return
+    if (cold.turn_digest, cold.event_digest) != (session.turn_digest, session.event_digest):
+        raise Conflict(
+            "The session has changed since it was copied. Try again.", code="session_changed"
+        )
+
+
+def _remove_rows(session_pk: int, *, reason: str, now: datetime) -> dict[str, int]:
+    permit = PurgePermit.objects.create(session_pk=session_pk, reason=reason, created_at=now)
+    counts = {}
+    for model, rows in ROWS.items():
+        found = rows(session_pk)
+        counts[_name(model)] = found._raw_delete(found.db)
+    permit.delete()
+    return {name: count for name, count in counts.items() if count}
+
+
+def _name(model: type[Model]) -> str:
+    return str(model._meta.verbose_name_plural)
+
+
+def _make_receipt(
+    session: Session, *, order: Order, now: datetime, cold: ColdCopy | None
+) -> Receipt:
+    return Receipt(
+        uuid=uuid4(),
+        session=session.uuid,
+        workspace=session.workspace.slug,
+        owner=session.owner.get_username(),
+        key=session.key or session.former_key or "",
+        channel=session.channel,
+        created_at=session.created_at,
+        last_active_at=session.last_active_at,
+        purged_at=now,
+        ordered_by=order.by,
+        ordered_by_name=order.by.get_username() if order.by else order.by_name,
+        reason=order.reason,
+        by_policy=order.by_policy,
+        turns=session.turn_count,
+        events=session.last_seq,
+        turn_digest=session.turn_digest,
+        event_digest=session.event_digest,
+        cold_name=cold.name if cold else "",
+        cold_digest=cold.digest if cold else "",
+    )
+
+
+def digest_of_receipt(receipt: Receipt) -> str:
+    """What the receipt's digest has to be."""
+    values = {name: getattr(receipt, name) for name in Received._fields}
+    values |= {
+        "uuid": str(receipt.uuid),
+        "session": str(receipt.session),
+        "ordered_by": receipt.ordered_by_id,
+    }
+    return receipt_digest(Received(**values))
+
+
+def contents_of(session_pk: int) -> set[str]:
+    """The digests of all contents that the session names."""
+    changes = FileChange.objects.filter(session=session_pk).values_list("before", "after")
+    files = Attachment.objects.filter(session=session_pk).values_list(*_FILE_COLUMNS)
+    trees = ToolCall.objects.filter(session=session_pk).values_list("tree")
+    rows = chain(changes.iterator(), files.iterator(), trees.iterator())
+    return {digest for row in rows for digest in row} - {""}
+
+
+_FILE_COLUMNS = ("digest", "sent", "thumbnail")
+
+_NAMING: tuple[tuple[type[Model], str], ...] = (
+    (FileChange, "before"),
+    (FileChange, "after"),
+    *((Attachment, column) for column in _FILE_COLUMNS),
+    (ToolCall, "tree"),
+)
+
+
+def named_elsewhere(digests: Iterable[str], *, session_pk: int | None = None) -> set[str]:
+    """Those of the digests that a row names, of any session but this one."""
+    return set(chain.from_iterable(_named(some, session_pk) for some in _in_chunks(digests)))
+
+
+def _named(digests: list[str], session_pk: int | None) -> Iterator[str]:
+    for model, column in _NAMING:
+        rows = model._default_manager.filter(**{f"{column}__in": digests})
+        if session_pk is not None:
+            rows = rows.exclude(session=session_pk)
+        yield from rows.order_by().values_list(column, flat=True).distinct()
+
+
+def _note_contents(digests: Iterable[str], *, now: datetime) -> None:
+    for some in _in_chunks(digests):
+        rows = [PurgedContent(digest=digest, purged_at=now) for digest in some]
+        PurgedContent.objects.bulk_create(rows, ignore_conflicts=True)
+
+
+def _in_chunks(items: Iterable[str]) -> Iterator[list[str]]:
+    left = iter(sorted(items))
+    while some := list(islice(left, CHUNK)):
+        yield some

@@ -1,0 +1,145 @@
+"""Expiry: not gone on with any more, still there, and the key free for a new session."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from conversations.archive.compactions import CompactionRequest, request_compaction
+from conversations.archive.expiry import list_due, take_note
+from conversations.archive.messages import accept_message, answer_again, continue_run, edit_message
+from conversations.archive.sessions import (
+    create_session,
+    get_or_create_by_key,
+    get_session,
+    list_sessions,
+    open_empty_session,
+    open_first_session,
+)
+from conversations.archive.transcript import read_page
+from conversations.domain.errors import Conflict
+from conversations.models import Session, Workspace
+from tests.web.conftest import say
+
+pytestmark = pytest.mark.django_db
+
+HOUR = timedelta(hours=1)
+
+
+def expire(session: Session, *, ago: timedelta = HOUR) -> None:
+    Session.objects.filter(pk=session.pk).update(expires_at=timezone.now() - ago)
+    session.refresh_from_db()
+
+
+def test_a_session_expires_as_its_workspace_has_it(workspace: Workspace, user: User) -> None:
+    assert create_session(workspace, owner=user).expires_at is None
+    workspace.expire_after_hours = 24
+    session = create_session(workspace, owner=user)
+    assert session.expires_at == session.created_at + 24 * HOUR
+
+
+def test_one_can_be_given_a_moment_of_its_own(workspace: Workspace, user: User) -> None:
+    workspace.expire_after_hours = 24
+    moment = timezone.now() + HOUR
+    assert create_session(workspace, owner=user, expires_at=moment).expires_at == moment
+
+
+WAYS: dict[str, Callable[[Session], Any]] = {
+    "send": lambda s: accept_message(
+        s, client_id="client-1", text="More", user_pk=None, max_queued=5
+    ),
+    "edit": lambda s: edit_message(s, client_id="client-1", turn=1, text="Other", user_pk=None),
+    "regenerate": lambda s: answer_again(s, client_id="client-1", turn=None, user_pk=None),
+    "continue": lambda s: continue_run(s, client_id="client-1", user_pk=None),
+    "compact": lambda s: request_compaction(
+        s, client_id="client-1", request=CompactionRequest(reason="manual"), user_pk=None
+    ),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_nobody_goes_on_with_an_expired_session(session: Session, way: str) -> None:
+    say(session, "Plant the beans", "In May")
+    expire(session)
+    with pytest.raises(Conflict) as refused:
+        WAYS[way](session)
+    assert refused.value.code == "session_expired"
+    assert "stays readable" in refused.value.message
+
+
+def test_it_stays_readable(session: Session) -> None:
+    say(session, "Plant the beans", "In May")
+    expire(session)
+    assert len(read_page(get_session(session.uuid), limit=10).rows) == 2
+    [item] = list_sessions(session.workspace, limit=10).items
+    assert item.expired
+
+
+def test_before_it_expires_it_is_gone_on_with(session: Session) -> None:
+    expire(session, ago=-HOUR)
+    WAYS["send"](session)
+
+
+def test_a_new_session_begins_under_the_key_of_an_expired_one(
+    workspace: Workspace, user: User
+) -> None:
+    first = get_or_create_by_key(workspace, key="bead:1", owner=user)
+    assert get_or_create_by_key(workspace, key="bead:1", owner=user) == first
+    expire(first)
+    second = get_or_create_by_key(workspace, key="bead:1", owner=user)
+    assert second != first
+    assert second.parent == first
+    assert get_or_create_by_key(workspace, key="bead:1", owner=user) == second
+    first.refresh_from_db()
+    assert (first.key, first.former_key) == (None, "bead:1")
+
+
+def test_the_link_is_there_when_the_key_was_free_already(workspace: Workspace, user: User) -> None:
+    first = get_or_create_by_key(workspace, key="bead:1", owner=user)
+    expire(first)
+    assert take_note(first.uuid, now=timezone.now())
+    assert get_or_create_by_key(workspace, key="bead:1", owner=user).parent == first
+
+
+def test_note_is_taken_once(workspace: Workspace, session: Session, user: User) -> None:
+    keyed = create_session(workspace, owner=user, key="bead:1")
+    now = timezone.now()
+    assert not list(list_due(now))
+    expire(session)
+    expire(keyed)
+    assert [(due.session, due.key) for due in list_due(now)] == [
+        (session.uuid, ""),
+        (keyed.uuid, "bead:1"),
+    ]
+    assert take_note(keyed.uuid, now=now)
+    assert not take_note(keyed.uuid, now=now)
+    assert [due.session for due in list_due(now)] == [session.uuid]
+
+
+def test_note_is_not_taken_of_a_session_that_was_given_more_time(session: Session) -> None:
+    expire(session)
+    now = timezone.now()
+    assert list(list_due(now))
+    expire(session, ago=-HOUR)
+    assert not take_note(session.uuid, now=now)
+
+
+def test_an_expired_session_is_not_opened_as_a_new_one(workspace: Workspace, user: User) -> None:
+    empty = open_empty_session(workspace, owner=user)
+    assert open_first_session(user) == open_empty_session(workspace, owner=user) == empty
+    expire(empty)
+    fresh = open_empty_session(workspace, owner=user)
+    assert fresh != empty
+    assert open_first_session(user) == fresh
+
+
+def test_what_is_due_is_found_by_an_index(session: Session) -> None:
+    expire(session)
+    with CaptureQueriesContext(connection) as queries:
+        list(list_due(timezone.now()))
+    assert len(queries) == 2

@@ -1,0 +1,332 @@
+"""Purging: what goes, what stays, what it leaves, and when it is refused."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+from django.apps import apps
+from django.contrib.auth.models import User
+from django.db import DatabaseError, connection, transaction
+from django.db.models import ForeignKey, Model
+from django.utils import timezone
+
+from conversations.archive import purge as purging
+from conversations.archive.append import NewEvent, append
+from conversations.archive.attachments import keep_attachment
+from conversations.archive.audit import Origin, verify_audit
+from conversations.archive.blobs import put_blob
+from conversations.archive.holds import hold_session, hold_workspace, release_hold
+from conversations.archive.messages import accept_message
+from conversations.archive.purge import (
+    ROWS,
+    ColdCopy,
+    Order,
+    count_rows,
+    digest_of_receipt,
+    plan_purge,
+    purge,
+)
+from conversations.archive.rewinds import append_rewind
+from conversations.archive.search.indexing import index_session
+from conversations.archive.sessions import create_session, get_session
+from conversations.archive.skills import digest_of
+from conversations.archive.verify import verify_sessions
+from conversations.domain.audit import HOLD, PURGED, RELEASE
+from conversations.domain.errors import Conflict, NotFound, Rejected
+from conversations.domain.events import UserMessage
+from conversations.domain.jsontext import dump_json, load_json
+from conversations.domain.turns import NewTurn
+from conversations.models import (
+    AuditEntry,
+    AuditHead,
+    Compaction,
+    DraftChunk,
+    FileChange,
+    JournalGap,
+    ModelCall,
+    PromptText,
+    PurgedContent,
+    PurgeOrder,
+    PurgePermit,
+    Receipt,
+    Revert,
+    Run,
+    Session,
+    SessionSkill,
+    StateCheckpoint,
+    ToolCall,
+    Turn,
+    Workspace,
+)
+from conversations.models.search_schema import INDEX
+from tests.archive.files import image_bytes
+
+pytestmark = pytest.mark.django_db
+
+SHARED = b"the same file in two sessions"
+
+
+def stock(session: Session, user: User) -> None:
+    """Something in every table that has rows of sessions."""
+    now = timezone.now()
+    append(
+        session.pk,
+        session_uuid=session.uuid,
+        turns=[NewTurn(role="user", content="Plant the beans")],
+        events=[NewEvent(payload=UserMessage(text="Plant the beans"), new=0)],
+    )
+    append_rewind(
+        get_session(session.uuid), from_turn=1, from_seq=1, reason="edit", actor_pk=user.pk
+    )
+    index_session(session.pk)
+    of = {"session": session}
+    JournalGap.objects.create(**of, from_turn=1, to_turn=1, after_seq=0)
+    SessionSkill.objects.create(
+        **of, name="s", content="c", digest=digest_of("c"), turn_number=1, loaded_at=now
+    )
+    sizes = dict.fromkeys(("before_turns", "after_turns", "before_tokens", "after_tokens"), 1)
+    Compaction.objects.create(
+        **of, from_turn=1, to_turn=1, summary="s", reason="manual", created_at=now, **sizes
+    )
+    StateCheckpoint.objects.create(**of, turn=50, seq=0, rewinds=0, state="{}")
+    run = Run.objects.create(**of, client_id="c", state="completed", created_at=now)
+    DraftChunk.objects.create(run=run, ordinal=0, part=0, kind="text", text="x")
+    earlier = PromptText.objects.create(digest=uuid4().hex * 2, text="Summary of earlier turns")
+    manifest = dump_json({"previous_digest": earlier.digest, "system_digest": "0" * 64})
+    ModelCall.objects.create(**of, run=run, ordinal=0, manifest=manifest, created_at=now)
+    call = ToolCall.objects.create(
+        **of, run=run, call_id="c", name="ls", state="completed", turn_number=1, created_at=now
+    )
+    revert = Revert.objects.create(**of, run=run, call=call, created_at=now)
+    FileChange.objects.create(
+        **of,
+        run=run,
+        call=call,
+        path="a",
+        before=put_blob(SHARED),
+        after=put_blob(f"only in {session.uuid}".encode()),
+        created_at=now,
+        reverted_by=revert,
+    )
+    keep_attachment(session.pk, data=image_bytes(), name="bed.png", user_pk=user.pk, turn=1)
+    hold = hold_session(session, origin=Origin(user=user), reason="A question")
+    release_hold(hold.pk, origin=Origin(user=user))
+    PurgeOrder.objects.create(**of, reason="r", ordered_at=now, due_at=now)
+
+
+def remove(session: Session, user: User, **options: object) -> Receipt:
+    return purge(
+        get_session(session.uuid),
+        order=Order(reason="They asked for it.", by=user),
+        origin=Origin(name="purge_session"),
+        now=timezone.now(),
+        **options,  # type: ignore[arg-type]
+    )
+
+
+def every_table() -> Iterator[type[Model]]:
+    return iter(apps.get_app_config("conversations").get_models())
+
+
+def count_all() -> dict[str, int]:
+    counts = {str(m._meta.verbose_name_plural): m._default_manager.count() for m in every_table()}
+    if connection.vendor == "sqlite":
+        with connection.cursor() as cursor:
+            cursor.execute(f"SELECT count(*) FROM {INDEX} WHERE {INDEX} MATCH 'bean'")
+            counts["words in the index"] = cursor.fetchone()[0]
+    return counts
+
+
+def leads_to_session(model: type[Model], seen: frozenset[type[Model]] = frozenset()) -> bool:
+    """Whether a row belongs to a session, by whatever way."""
+    targets = [f.related_model for f in model._meta.concrete_fields if isinstance(f, ForeignKey)]
+    return any(
+        target is Session
+        or (
+            target not in (model, *seen)
+            and target is not Workspace
+            and leads_to_session(target, seen | {model})
+        )
+        for target in targets
+        if isinstance(target, type)
+    )
+
+
+def test_every_table_that_leads_to_a_session_is_covered() -> None:
+    leading = {model for model in every_table() if leads_to_session(model)}
+    assert {Run, DraftChunk, FileChange, PurgeOrder} <= leading  # the walk finds the way
+    assert leading - set(ROWS) == set()
+
+
+def test_what_remains_is_what_the_plan_left_out_to_the_row(
+    workspace: Workspace, session: Session, user: User
+) -> None:
+    other = create_session(workspace, owner=user)
+    stock(session, user)
+    stock(other, user)
+    plan, before = plan_purge(get_session(session.uuid)), count_all()
+    assert set(plan.counts) == {str(model._meta.verbose_name_plural) for model in ROWS}
+    receipt = remove(session, user)
+    after = count_all()
+    assert load_json(receipt.counts) == plan.counts
+    added = {"audit entries": 1, "receipts": 1, "purged contents": len(plan.contents)}
+    words = {"words in the index": -1} if connection.vendor == "sqlite" else {}
+    expected = {name: -count for name, count in plan.counts.items()} | added | words
+    changed = {name: after[name] - before[name] for name in after if after[name] != before[name]}
+    assert changed == expected
+    assert plan.shared >= 2  # the file and the picture of the other session
+    assert [verified.problem for verified in verify_sessions()] == [""]
+
+
+def test_another_session_is_not_touched(workspace: Workspace, session: Session, user: User) -> None:
+    other = create_session(workspace, owner=user)
+    stock(session, user)
+    stock(other, user)
+    before = {model: list(rows(other.pk).values()) for model, rows in ROWS.items()}
+    assert all(before.values())
+    remove(session, user)
+    assert {model: list(rows(other.pk).values()) for model, rows in ROWS.items()} == before
+
+
+def test_a_receipt_says_what_went_who_ordered_it_and_why(session: Session, user: User) -> None:
+    stock(session, user)
+    kept = get_session(session.uuid)
+    receipt = remove(session, user)
+    assert (receipt.session, receipt.workspace, receipt.owner) == (session.uuid, "garden", "ann")
+    assert (receipt.turns, receipt.events) == (kept.turn_count, kept.last_seq)
+    assert (receipt.turn_digest, receipt.event_digest) == (kept.turn_digest, kept.event_digest)
+    assert (receipt.ordered_by_name, receipt.reason) == ("ann", "They asked for it.")
+    assert receipt.digest == digest_of_receipt(Receipt.objects.get())
+    entry = AuditEntry.objects.filter(action=PURGED).get()
+    assert (entry.session, entry.actor_name) == (session.uuid, "purge_session")
+    assert load_json(entry.metadata)["digest"] == receipt.digest
+    assert verify_audit()[1] == ""
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE conversations_receipt SET reason = 'other'",
+        "UPDATE conversations_receipt SET turns = 0",
+        "DELETE FROM conversations_receipt",
+    ],
+)
+def test_a_receipt_is_kept_for_ever(session: Session, user: User, statement: str) -> None:
+    remove(session, user)
+    with (
+        pytest.raises(DatabaseError, match="append-only"),
+        transaction.atomic(),
+        connection.cursor() as cursor,
+    ):
+        cursor.execute(statement)
+
+
+def test_rows_go_under_a_permit_only_and_it_goes_too(session: Session, user: User) -> None:
+    stock(session, user)
+    with pytest.raises(DatabaseError, match="append-only"), transaction.atomic():
+        Turn.objects.filter(session=session.pk)._raw_delete("default")
+    remove(session, user)
+    assert not PurgePermit.objects.exists()
+
+
+def test_a_failure_leaves_everything(
+    session: Session, user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stock(session, user)
+    before = count_all()
+
+    def fail(_: int) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(purging, "FORGET", (fail,))
+    with pytest.raises(ZeroDivisionError):
+        remove(session, user)
+    assert count_all() == before
+
+
+def test_a_session_on_hold_stays(session: Session, user: User) -> None:
+    hold = hold_session(session, origin=Origin(user=user), reason="A dispute")
+    with pytest.raises(Conflict, match="on hold: A dispute"):
+        remove(session, user)
+    release_hold(hold.pk, origin=Origin(user=user))
+    assert remove(session, user).session == session.uuid
+
+
+def test_a_hold_on_a_workspace_keeps_all_its_sessions(
+    workspace: Workspace, session: Session, user: User
+) -> None:
+    hold = hold_workspace(workspace, origin=Origin(user=user), reason="A dispute")
+    later = create_session(workspace, owner=user)
+    for held in (session, later):
+        with pytest.raises(Conflict, match="workspace is on hold"):
+            remove(held, user)
+    release_hold(hold.pk, origin=Origin(user=user))
+    remove(later, user)
+    actions = AuditEntry.objects.order_by("number").values_list("action", "workspace")
+    assert list(actions)[:2] == [(HOLD, "garden"), (RELEASE, "garden")]
+
+
+def test_a_hold_has_a_reason_and_is_released_once(session: Session, user: User) -> None:
+    with pytest.raises(Rejected, match="Say why"):
+        hold_session(session, origin=Origin(user=user), reason="  ")
+    hold = hold_session(session, origin=Origin(user=user), reason="A dispute")
+    release_hold(hold.pk, origin=Origin(user=user))
+    with pytest.raises(Conflict, match="released already"):
+        release_hold(hold.pk, origin=Origin(user=user))
+    with pytest.raises(NotFound):
+        release_hold(hold.pk + 1, origin=Origin(user=user))
+
+
+def test_a_session_at_work_stays(session: Session, user: User) -> None:
+    accept_message(session, client_id="client-1", text="Hello", user_pk=user.pk, max_queued=5)
+    with pytest.raises(Conflict, match="An answer is being written"):
+        remove(session, user)
+
+
+def test_a_session_that_changed_after_it_was_copied_stays(session: Session, user: User) -> None:
+    copy = ColdCopy(
+        name="x", digest="0" * 64, turn_digest=session.turn_digest, event_digest="other"
+    )
+    with pytest.raises(Conflict, match="changed since"):
+        remove(session, user, cold=copy)
+
+
+def test_forks_lose_their_parent_and_nothing_else(
+    workspace: Workspace, session: Session, user: User
+) -> None:
+    fork = create_session(workspace, owner=user, continues=session)
+    assert plan_purge(session).forks == 1
+    remove(session, user)
+    fork.refresh_from_db()
+    assert fork.parent is None
+
+
+def test_a_purged_session_is_gone(session: Session, user: User) -> None:
+    remove(session, user)
+    with pytest.raises(NotFound):
+        get_session(session.uuid)
+    with pytest.raises(NotFound):
+        purge(
+            session,
+            order=Order(reason="again"),
+            origin=Origin(),
+            now=timezone.now() + timedelta(days=1),
+        )
+    assert Receipt.objects.count() == 1
+    assert AuditHead.objects.get().number == AuditEntry.objects.count()
+
+
+def test_contents_are_noted_once(workspace: Workspace, session: Session, user: User) -> None:
+    other = create_session(workspace, owner=user)
+    stock(session, user)
+    stock(other, user)
+    both = purging.contents_of(session.pk) | purging.contents_of(other.pk)
+    remove(session, user)
+    remove(other, user)
+    assert set(PurgedContent.objects.values_list("digest", flat=True)) == both
+
+
+def test_an_empty_session_has_only_itself(session: Session, user: User) -> None:
+    assert count_rows(session.pk) == {"sessions": 1}
+    assert load_json(remove(session, user).counts) == {"sessions": 1}
