@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import connection
-from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from conversations.archive.compactions import CompactionRequest, request_compaction
@@ -136,10 +134,3 @@ def test_an_expired_session_is_not_opened_as_a_new_one(workspace: Workspace, use
     fresh = open_empty_session(workspace, owner=user)
     assert fresh != empty
     assert open_first_session(user) == fresh
-
-
-def test_what_is_due_is_found_by_an_index(session: Session) -> None:
-    expire(session)
-    with CaptureQueriesContext(connection) as queries:
-        list(list_due(timezone.now()))
-    assert len(queries) == 2
