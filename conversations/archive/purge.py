@@ -36,6 +36,9 @@ from conversations.models import (
     PurgePermit,
     Receipt,
     Revert,
+    ReviewFlag,
+    ReviewMark,
+    ReviewNote,
     Rewind,
     Run,
     SearchEntry,
@@ -45,6 +48,7 @@ from conversations.models import (
     StateCheckpoint,
     ToolCall,
     Turn,
+    UsageDay,
     Workspace,
 )
 from conversations.models.search import entry_id
@@ -53,6 +57,7 @@ from .audit import Origin, note_of, record
 from .holds import refuse_held
 from .locks import lock_session
 from .messages import refuse_busy
+from .usage import forget_session
 
 CHUNK = 500
 
@@ -106,23 +111,29 @@ ROWS: dict[type[Model], Callable[[int], QuerySet[Any]]] = {
     Turn: _of_session(Turn),
     SearchEntry: _search_entries,
     SearchProgress: _of_session(SearchProgress),
+    ReviewNote: _of_session(ReviewNote),
+    ReviewFlag: _of_session(ReviewFlag),
+    ReviewMark: _of_session(ReviewMark),
     Hold: _of_session(Hold),
     PurgeOrder: _of_session(PurgeOrder),
     Session: lambda pk: Session.objects.filter(pk=pk),
 }
 """Table → its rows of the session with this key, in the order in which they go."""
 
-FORGET: tuple[Callable[[int], None], ...] = ()
-"""What else is done for a session with this key that goes, before its rows."""
+FOLDED: dict[type[Model], Callable[[int], int]] = {UsageDay: forget_session}
+"""Table → what takes its rows of the session together with others that name none: the
+sums stay. Returns how many rows named it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a purge takes. ``counts`` are rows by table, those that have any.
+    """What a purge takes. ``counts`` are rows by table, those that have any; ``folded``
+    are rows whose sums stay without naming the session.
     ``contents`` are digests of files, ``shared`` how many of these something else
     names too; ``forks`` are sessions that lose their parent."""
 
     counts: dict[str, int]
+    folded: dict[str, int]
     contents: frozenset[str]
     shared: int
     forks: int
@@ -157,6 +168,7 @@ def plan_purge(session: Session) -> Plan:
     contents = frozenset(contents_of(session.pk))
     return Plan(
         counts=count_rows(session.pk),
+        folded={_name(model): _of_session(model)(session.pk).count() for model in FOLDED},
         contents=contents,
         shared=len(named_elsewhere(contents, session_pk=session.pk)),
         forks=Session.objects.filter(parent=session.pk).count(),
@@ -192,8 +204,8 @@ def purge(
         _refuse_changed(session, cold)
         _note_contents(contents_of(session.pk), now=now)
         Session.objects.filter(parent=session.pk).update(parent=None)
-        for forget in FORGET:
-            forget(session.pk)
+        for fold in FOLDED.values():
+            fold(session.pk)
         receipt = _make_receipt(session, order=order, now=now, cold=cold)
         receipt.counts = dump_json(_remove_rows(session.pk, reason=order.reason, now=now))
         receipt.digest = digest_of_receipt(receipt)
