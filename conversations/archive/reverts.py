@@ -1,5 +1,6 @@
 """Putting files back, on record: what is about to happen, and what has."""
 
+import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,7 +11,7 @@ from django.db.models import Count, Q
 from django.utils import timezone
 
 from conversations.domain.events import REVERTED, Info
-from conversations.domain.file_changes import Author, StoredChange, stored_path
+from conversations.domain.file_changes import Author, StoredChange, count_entries, stored_path
 from conversations.domain.jsontext import dump_json
 from conversations.domain.session_state.facts import MAX_PUT_BACK
 from conversations.domain.text import estimate_tokens, storable
@@ -87,6 +88,12 @@ def mark_undone(begun: Begun, *, changes: Sequence[StoredChange]) -> None:
             undone.filter(revert=None).update(reverted_by=None)
 
 
+_FOLDER_MODES = (stat.S_IFDIR, stat.S_IFDIR | 0o7777)
+_IS_FOLDER = Q(file_changes__after_mode__range=_FOLDER_MODES) | Q(
+    file_changes__after_mode=None, file_changes__before_mode__range=_FOLDER_MODES
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastRevert:
     """A revert whose files are as it left them, as far as records go."""
@@ -95,6 +102,11 @@ class PastRevert:
     at: datetime
     by: str
     files: int
+    folders: int
+
+    @property
+    def what(self) -> str:
+        return count_entries(files=self.files, folders=self.folders)
 
 
 def recent_reverts(session_pk: int, *, limit: int = 5) -> list[PastRevert]:
@@ -102,9 +114,15 @@ def recent_reverts(session_pk: int, *, limit: int = 5) -> list[PastRevert]:
     standing = Q(file_changes__done_at__isnull=False, file_changes__reverted_by=None)
     found = (
         Revert.objects.filter(session=session_pk)
-        .annotate(files=Count("file_changes", filter=standing))
-        .filter(files__gt=0)
+        .annotate(
+            entries=Count("file_changes", filter=standing),
+            folders=Count("file_changes", filter=standing & _IS_FOLDER),
+        )
+        .filter(entries__gt=0)
         .order_by("-pk")
-        .values_list("uuid", "created_at", "actor__username", "files")
+        .values_list("uuid", "created_at", "actor__username", "entries", "folders")
     )
-    return [PastRevert(uuid=u, at=at, by=by or "", files=n) for u, at, by, n in found[:limit]]
+    return [
+        PastRevert(uuid=uuid, at=at, by=by or "", files=entries - folders, folders=folders)
+        for uuid, at, by, entries, folders in found[:limit]
+    ]

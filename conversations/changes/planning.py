@@ -42,6 +42,12 @@ class FilePlan:
         """What the last of the changes left."""
         return self.changes[-1].after
 
+    @property
+    def is_folder(self) -> bool:
+        """What is put back, or what goes, is a folder."""
+        state = self.target or self.current or self.left
+        return state is not None and state.is_folder
+
 
 def plan_revert(session_pk: int, root: Path, *, scope: Scope) -> list[FilePlan]:
     """What would become of each file, by path; reads the database and the folder. What

@@ -18,7 +18,13 @@ from conversations.archive.file_changes import ROWS, Outcome, Scope, record_chan
 from conversations.archive.reverts import Begun, begin_revert, finish_revert, mark_undone
 from conversations.domain.crossing import Crossing
 from conversations.domain.errors import LoomError, Rejected
-from conversations.domain.file_changes import Change, FileState, digest_of, same_state
+from conversations.domain.file_changes import (
+    Change,
+    FileState,
+    count_entries,
+    digest_of,
+    same_state,
+)
 from conversations.folder.paths import shown
 from conversations.models import Session
 
@@ -45,10 +51,11 @@ MOST_TOLD = 20
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reverted:
     """``back`` are the files that are as they were now, ``left`` those that are not, each
-    with the reason."""
+    with the reason; ``folders`` are those of both that are none."""
 
     back: list[str]
     left: dict[str, str]
+    folders: frozenset[str]
     appended: Appended
 
 
@@ -225,7 +232,7 @@ async def _carry_out(
         await asyncio.to_thread(work.judge)
         appended = await _settle(session, begun, work, plans, scope, write)
     back, left = _sum_up(work, plans)
-    return Reverted(back=back, left=left, appended=appended)
+    return Reverted(back=back, left=left, folders=_folders(plans), appended=appended)
 
 
 async def _settle(
@@ -246,13 +253,14 @@ async def _settle(
     for chunk in batched(changes, ROWS, strict=False):
         await write(mark_undone, begun, changes=chunk)
     back, left = _sum_up(work, plans)
+    said = describe(scope, back, left, folders=_folders(plans))
     return await write(
         finish_revert,
         session,
         begun,
         back=back,
-        text=describe(scope, back, left),
-        told=_tell_model(scope, back, left),
+        text=said,
+        told=_tell_model(said, back),
         left=len(left),
     )
 
@@ -265,24 +273,30 @@ def _sum_up(work: _Work, plans: Sequence[FilePlan]) -> tuple[list[str], dict[str
     return back, left | work.failed
 
 
-def describe(scope: Scope, back: Sequence[str], left: Mapping[str, str]) -> str:
+def _folders(plans: Sequence[FilePlan]) -> frozenset[str]:
+    return frozenset(plan.path for plan in plans if plan.is_folder)
+
+
+def describe(
+    scope: Scope, back: Sequence[str], left: Mapping[str, str], *, folders: Collection[str]
+) -> str:
     """What was done, for people."""
     they, are = ("it", "is") if len(back) == 1 else ("they", "are")
     if scope.revert:
-        told = f"What was undone is taken back: {_count(back)} {are} as before that"
+        told = f"What was undone is taken back: {_count(back, folders)} {are} as before that"
     else:
         what = "this call" if scope.call else "this answer" if scope.run else "this session"
         was = "was" if len(back) == 1 else "were"
-        told = f"{_count(back)} put back as {they} {was} before {what}"
+        told = f"{_count(back, folders)} put back as {they} {was} before {what}"
     if left:
-        told += f"; {_count([*left])} left as {'it is' if len(left) == 1 else 'they are'}"
+        told += f"; {_count([*left], folders)} left as {'it is' if len(left) == 1 else 'they are'}"
     return f"{told}."
 
 
-def _tell_model(scope: Scope, back: Sequence[str], left: Mapping[str, str]) -> str:
+def _tell_model(said: str, back: Sequence[str]) -> str:
     names = ", ".join(shown(path) for path in back[:MOST_TOLD])
     more = f" and {len(back) - MOST_TOLD} more" if len(back) > MOST_TOLD else ""
-    told = f"Note: {describe(scope, back, left)}"
+    told = f"Note: {said}"
     if back:
         told += (
             f" The person did this, outside of any tool: {names}{more}. Earlier results do not"
@@ -291,5 +305,6 @@ def _tell_model(scope: Scope, back: Sequence[str], left: Mapping[str, str]) -> s
     return told
 
 
-def _count(paths: Sequence[str]) -> str:
-    return "1 file" if len(paths) == 1 else f"{len(paths):,} files"
+def _count(paths: Sequence[str], folders: Collection[str]) -> str:
+    many = sum(path in folders for path in paths)
+    return count_entries(files=len(paths) - many, folders=many)

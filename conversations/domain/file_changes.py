@@ -11,6 +11,13 @@ NOTHING = hashlib.sha256(b"").hexdigest()
 """The content of a folder, as far as records go: it has none of its own."""
 
 
+def count_entries(*, files: int, folders: int) -> str:
+    """Such as "2 files and 1 folder"; files are not named where there are only folders."""
+    counts = [(files, "file")] if files or not folders else []
+    counts += [(folders, "folder")] if folders else []
+    return " and ".join(f"{n:,} {word}{'' if n == 1 else 's'}" for n, word in counts)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileState:
     """One entry of a folder as it was at one moment; where there is none, None stands.

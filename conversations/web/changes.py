@@ -78,7 +78,7 @@ async def session_changes_revert(request: HttpRequest, uuid: UUID) -> HttpRespon
         )
     except Rejected as error:
         return await sync_to_async(_changes)(request, found, access, shown, error=error)
-    said = describe(asked.scope, done.back, done.left)
+    said = describe(asked.scope, done.back, done.left, folders=done.folders)
     if is_fragment(request):
         return await sync_to_async(_changes)(request, found, access, shown, said=said)
     messages.success(request, said)

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conversations.archive.file_changes import Scope
+from conversations.archive.reverts import recent_reverts
 from conversations.archive.turns import read_turns
 from conversations.changes.apply import Move, Put, Remove, apply_changes
 from conversations.changes.revert import Reverted, revert_files
@@ -204,6 +205,26 @@ def test_people_and_the_model_are_told(root: Path, calls: Calls) -> None:
     assert message["role"] == "user"
     assert "a.py" in message["content"][0]["text"]
     assert not make_piece(replace(turn, metadata="{}"), model="any", caps=piece_caps()).blocks
+
+
+def test_folders_are_not_counted_as_files(root: Path, calls: Calls) -> None:
+    put(root, calls, Put(path="new/deep/a.py", data=b"1"), Put(path="b.py", data=b"1"))
+    revert(calls.session, root)
+    event = ChatEvent.objects.get()
+    assert "2 files and 2 folders put back as they were before this session." in event.payload
+    [past] = recent_reverts(calls.session.pk)
+    assert past.what == "2 files and 2 folders"
+    revert(calls.session, root, revert=past.uuid)
+    assert "2 files and 2 folders are as before" in ChatEvent.objects.order_by("seq")[1].payload
+
+
+def test_a_folder_alone_is_a_folder(root: Path, calls: Calls) -> None:
+    (root / "bed").mkdir()
+    put(root, calls, Remove(path="bed"))
+    revert(calls.session, root)
+    assert "1 folder put back as it was before this session." in ChatEvent.objects.get().payload
+    [past] = recent_reverts(calls.session.pk)
+    assert past.what == "1 folder"
 
 
 def piece_caps() -> Caps:
