@@ -140,6 +140,13 @@ def test_writing_a_file_that_was_there_is_an_edit() -> None:
     wrote = used("write_file", {"path": "a.py"})
     assert files(*used("read_file", {"path": "a.py"}), *wrote) == [("a.py", "edited", 3)]
     assert files(*used("write_file", {"path": "a.py"}, "Overwrote a.py")) == [("a.py", "edited", 1)]
+    updated = {"path": "src/updated.py"}
+    done = "The file src/updated.py has been updated."
+    for new in ("Created src/updated.py: 3 lines.", "Created already existed: 1 line."):
+        assert files(*used("write_file", updated, new)) == [("src/updated.py", "created", 1)]
+    for new in ("Wrote src/updated.py.", "File src/replaced-old/updated/x made."):
+        assert files(*used("write", updated, new)) == [("src/updated.py", "created", 1)]
+    assert files(*used("write", updated, done)) == [("src/updated.py", "edited", 1)]
     gone = used("delete_file", {"path": "a.py"})
     assert files(*wrote, *gone, *wrote) == [("a.py", "created", 5)]
 

@@ -68,8 +68,11 @@ MAX_PUT_BACK = 1000
 JSON_OUTPUT_CHARS = 200_000
 
 _REPLACED = re.compile(
-    r"\b(?:overwr\w+|replaced|updated|has been updated|already existed)\b", re.IGNORECASE
+    r"(?<![\w/\\.-])(?:overwr\w+|replaced|updated|already existed)(?![\w/\\-]|\.\w)",
+    re.IGNORECASE,
 )
+"""Not as part of a path, whose file may have any name."""
+
 _LOOKS_FAILED = re.compile(
     r"\s*(?:<tool_use_error>|(?:tool |fatal )?error\b|traceback \(most|exception\b|failed\b)",
     re.IGNORECASE,
@@ -287,9 +290,13 @@ def _outcome(turn: AnyTurn) -> Outcome:
         name=name,
         ok=ok,
         error="" if ok else error_line(storable(output)),
-        is_replaced=kind in (WRITE, OTHER) and _REPLACED.search(output[:200]) is not None,
+        is_replaced=kind in (WRITE, OTHER) and _says_replaced(output[:200]),
         struck=struck[1] if struck else "",
     )
+
+
+def _says_replaced(start: str) -> bool:
+    return not start.startswith("Created ") and _REPLACED.search(start) is not None
 
 
 def _result(turn: AnyTurn, metadata: dict[str, Any], value: dict[str, Any]) -> tuple[bool, str]:
