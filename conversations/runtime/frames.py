@@ -36,13 +36,14 @@ def rows_frame(rows: Iterable[Row], *, ends_draft: str = "") -> Frame:
     return frame | {"ends_draft": ends_draft} if ends_draft else frame
 
 
-def state_frame(*, run_state: str, run: str, note: str, elapsed_ms: int) -> Frame:
-    """``note`` says what a running run waits for."""
+def state_frame(*, run_state: str, run: str, note: str, elapsed_ms: int, doing: str = "") -> Frame:
+    """``note`` says what a running run waits for, ``doing`` what it does instead of
+    writing."""
     return {
         "type": "state",
         "run_state": RETRYING if note and run_state == RUNNING else run_state,
         "run": run,
-        "text": note,
+        "text": note or doing,
         "elapsed_ms": elapsed_ms,
     }
 

@@ -127,6 +127,7 @@ class RunExecution:
         self.live = LiveAnswer(self.run)
         self.state = states.RUNNING
         self.note = ""
+        self.doing = ""
         self._runtime = runtime
         self._totals = Totals()
         self._started = monotonic()
@@ -169,7 +170,11 @@ class RunExecution:
 
     def state_frame(self) -> dict[str, Any]:
         return state_frame(
-            run_state=self.state, run=self.run, note=self.note, elapsed_ms=self.elapsed_ms
+            run_state=self.state,
+            run=self.run,
+            note=self.note,
+            elapsed_ms=self.elapsed_ms,
+            doing=self.doing,
         )
 
     async def carry_out(self) -> None:
@@ -257,6 +262,7 @@ class RunExecution:
                 root=self._root,
                 is_cut_off=message.stop_reason != "tool_use",
             )
+            self.show_state(states.RUNNING)
         return message
 
     def _note_call(
@@ -489,9 +495,10 @@ class RunExecution:
         """A call's state or output has changed."""
         self._schedule_flush()
 
-    def show_state(self, state: str) -> None:
-        self.state = state
-        self._publish(self.state_frame())
+    def show_state(self, state: str, *, doing: str = "") -> None:
+        if (state, doing) != (self.state, self.doing):
+            self.state, self.doing = state, doing
+            self._publish(self.state_frame())
 
     async def _record_failure(self, answer: _Answer, error: ProviderError) -> None:
         """A failed call is a record too; the next try has an ordinal of its own."""
@@ -534,6 +541,7 @@ class RunExecution:
                 self._note_call(call.usage, call.model, call.cost_microusd, call.first_token_ms)
         facts = await read(read_window_facts, claimed.session_pk, user_pk=claimed.user_pk)
         await self._tools.carry_out(turn=turn, scope=facts.scope, root=facts.root)
+        self.show_state(states.RUNNING)
 
     async def _finish(self, outcome: Outcome) -> None:
         self.flush()

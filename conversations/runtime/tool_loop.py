@@ -83,7 +83,7 @@ class Stage(Protocol):
 
     def show_calls(self) -> None: ...
 
-    def show_state(self, state: str) -> None: ...
+    def show_state(self, state: str, *, doing: str = "") -> None: ...
 
 
 @dataclass(slots=True)
@@ -113,6 +113,11 @@ class _Call:
         if self.result is not None:
             return True
         return not self.is_due and (self.plan is None or self.plan.effect == READS)
+
+    @property
+    def runs(self) -> bool:
+        """It is carried out as soon as its turn comes."""
+        return self.result is None and self.decision != DENY and not self.stopped_by
 
     @property
     def waits(self) -> bool:
@@ -355,6 +360,7 @@ class ToolLoop:
                 await self._ask([first])
         if first.waits:
             await self._wait_for(first)
+        self._stage.show_state(run_states.RUNNING, doing=_doing(group))
         tasks: list[asyncio.Task[None]] = []
         for call in group:
             before = tasks[-1] if tasks else None
@@ -375,7 +381,6 @@ class ToolLoop:
         if call.is_lost:
             raise RunLost("A call that waited here was ended by another process.")
         await write(show_run_waiting, run_pk, waits=False)
-        self._stage.show_state(run_states.RUNNING)
 
     async def _carry_out(self, call: _Call, *, before: asyncio.Task[None] | None) -> None:
         """Results are kept in the order of the calls: one waits for that ``before`` it."""
@@ -576,6 +581,11 @@ def _is_same(plan: Plan, asked: Asked) -> bool:
 
 def _changed_lines(diff: str) -> list[str]:
     return [line for line in diff.splitlines() if line[:1] in ("+", "-")]
+
+
+def _doing(group: Sequence[_Call]) -> str:
+    running = sum(call.runs for call in group)
+    return ("", "A tool is running", "Tools are running")[min(running, 2)]
 
 
 def _denied(call: _Call) -> str:

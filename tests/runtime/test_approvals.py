@@ -71,11 +71,12 @@ async def test_a_change_waits_until_it_is_allowed(
     await allow(runtime, garden, call)
     await runtime.wait_idle(garden.pk)
     assert witness(folder) == ["beans"]
-    assert [frame["run_state"] for frame in page.of_type("state")] == [
-        "running",
-        "waiting_approval",
-        "running",
-        "idle",
+    assert [(frame["run_state"], frame["text"]) for frame in page.of_type("state")] == [
+        ("running", ""),
+        ("waiting_approval", ""),
+        ("running", "A tool is running"),
+        ("running", ""),
+        ("idle", ""),
     ]
     [ending] = await endings(garden)
     assert (ending.ok, ending.decision, ending.decided_by) == (True, "once", "ann")

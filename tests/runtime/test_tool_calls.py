@@ -147,6 +147,27 @@ async def test_output_is_shown_while_a_call_runs(
     await runtime.wait_idle(garden.pk)
 
 
+async def test_the_state_says_that_tools_run(
+    runtime: Runtime,
+    wire: WireThread,
+    garden: Session,
+    folder: Path,
+    open_page: Callable[[Runtime], Page],
+) -> None:
+    (folder / "go").touch()
+    reading = ("work", {"effect": "reads"})
+    wire.enqueue(*answers(("work", {}), reading, reading, ("peek", {"refuse": True})))
+    page = open_page(runtime)
+    await ask(runtime, garden, "go")
+    assert [(frame["run_state"], frame["text"]) for frame in page.of_type("state")] == [
+        ("running", ""),
+        ("running", "A tool is running"),
+        ("running", "Tools are running"),
+        ("running", ""),
+        ("idle", ""),
+    ]
+
+
 async def test_a_flood_of_output_reaches_pages_bounded(
     runtime: Runtime,
     wire: WireThread,
