@@ -58,6 +58,7 @@ from conversations.models import (
     SearchProgress,
     Session,
     SessionSkill,
+    ShareLink,
     SignInLink,
     StateCheckpoint,
     ToolCall,
@@ -508,6 +509,22 @@ class DraftChunkAdmin(OfSessionAdmin):
     session_path = "run__session"
     list_display = ("run", "ordinal", "part", "kind")
     list_select_related = ("run__session",)
+
+
+@admin.register(ShareLink)
+class ShareLinkAdmin(OfSessionAdmin):
+    list_display = (
+        "session",
+        "from_turn",
+        "to_turn",
+        "with_tools",
+        "created_by",
+        "created_at",
+        "expires_at",
+        "revoked_at",
+        "opened_count",
+    )
+    list_select_related = ("session", "created_by")
 
 
 @admin.register(SignInLink)

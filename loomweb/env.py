@@ -119,6 +119,7 @@ class Environment:
         self._read_mcp_settings(env)
         self._read_prices(env)
         self._read_review_settings(env, positive)
+        self._read_sharing_settings(env)
 
     def _read_model_settings(self, env: Env, positive: Range) -> None:
         self.api_key: str = env.str("ANTHROPIC_API_KEY", "")
@@ -187,6 +188,10 @@ class Environment:
             "LOOM_MAX_READ_BYTES", 10_000_000, validate=Range(min=1000)
         )
         self.snapshot_max_files: int = env.int("LOOM_SNAPSHOT_MAX_FILES", 50_000, validate=positive)
+
+    def _read_sharing_settings(self, env: Env) -> None:
+        self.share_links: bool = env.bool("LOOM_SHARE_LINKS", False)
+        self.share_days: int = env.int("LOOM_SHARE_DAYS", 30, validate=Range(min=1, max=3650))
 
     def _read_transcript_settings(self, env: Env, positive: Range) -> None:
         page = Range(min=1, max=500)

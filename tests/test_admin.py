@@ -23,6 +23,7 @@ from conversations.archive.review import mark_reviewed, set_flag, write_note
 from conversations.archive.rewinds import append_rewind
 from conversations.archive.search.indexing import index_session
 from conversations.archive.sessions import create_session, get_session
+from conversations.archive.sharing import NewLink, create_share_link
 from conversations.domain.audit import TRANSCRIPT
 from conversations.domain.events import UserMessage
 from conversations.domain.turns import NewTurn
@@ -172,6 +173,8 @@ def fill(workspace: Workspace, user: User, *, times: int) -> None:
         )
         BudgetWarning.objects.create(budget=budget, starts_on=now, at=now)
         fill_accounts(workspace, user, number=session.pk)
+        new = NewLink(from_turn=1, to_turn=1, days=1)
+        create_share_link(get_session(session.uuid), new, origin=Origin(user=user))
         record(Origin(user=user), note_of(session, TRANSCRIPT))
         write_note(session, Origin(user=user), text="x", turn=None)
         set_flag(session, Origin(user=user), label="other", turn=None)

@@ -9,6 +9,7 @@ from .review import ReviewFlag, ReviewMark, ReviewNote
 from .runs import DraftChunk, ModelCall, Run, ToolCall
 from .search import SearchEntry, SearchProgress
 from .sessions import UNREVIEWED, Session
+from .sharing import ShareLink
 from .states import StateCheckpoint
 from .tools import Attachment, FileChange, Revert, ToolPermission
 from .usage import Budget, BudgetWarning, UsageDay, UsageTotal
@@ -47,6 +48,7 @@ __all__ = [
     "SearchProgress",
     "Session",
     "SessionSkill",
+    "ShareLink",
     "SignInLink",
     "StateCheckpoint",
     "ToolCall",

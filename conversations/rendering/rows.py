@@ -47,12 +47,29 @@ class Place:
 
 def render_row(payload: Payload | Fallback, *, place: Place) -> str:
     """The row's HTML, wrapper included."""
-    name = "fallback" if isinstance(payload, Fallback) else events.event_type_of(payload)
+    name = _name_of(payload)
     partial, extra = name, None
     if isinstance(payload, events.Info) and payload.code in _APPROVALS:
         extra = _APPROVALS[payload.code](payload, place.session)
         partial = payload.code if extra else name
-    return _render(name, payload, place, extra or _EXTRAS[name](payload, place), partial=partial)
+    return _render(name, payload, place, extra or row_extra(payload, place), partial=partial)
+
+
+def row_extra(payload: Payload | Fallback, place: Place) -> dict[str, Any]:
+    """What the template of the row shows besides the payload."""
+    return _EXTRAS[_name_of(payload)](payload, place)
+
+
+def render_row_with(
+    payload: Payload | Fallback, extra: Mapping[str, Any], *, place: Place, links: bool
+) -> str:
+    """The row with something else of its own; without ``links`` it has no address of
+    what was left out of it."""
+    return _render(_name_of(payload), payload, place, extra, links=links)
+
+
+def _name_of(payload: Payload | Fallback) -> str:
+    return "fallback" if isinstance(payload, Fallback) else events.event_type_of(payload)
 
 
 def render_rewound(*, place: Place, count: int, show_url: str) -> str:
@@ -61,7 +78,13 @@ def render_rewound(*, place: Place, count: int, show_url: str) -> str:
 
 
 def _render(
-    name: str, payload: Any, place: Place, extra: Mapping[str, Any], *, partial: str = ""
+    name: str,
+    payload: Any,
+    place: Place,
+    extra: Mapping[str, Any],
+    *,
+    partial: str = "",
+    links: bool = True,
 ) -> str:
     moment = place.created_at.astimezone(UTC)
     row = {
@@ -72,7 +95,7 @@ def _render(
         "session": place.session,
         "created_iso": moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         "created_text": f"{moment:%Y-%m-%d %H:%M} UTC",
-        "source_url": f"/s/{place.session}/t/{place.turn}/source/" if place.turn else "",
+        "source_url": f"/s/{place.session}/t/{place.turn}/source/" if place.turn and links else "",
     }
     html: str = _partial(partial or name).render({"row": row, "p": payload, **extra})
     return html.strip()

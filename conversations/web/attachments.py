@@ -75,7 +75,18 @@ def _take_files(request: HttpRequest, uuid: UUID) -> HttpResponse:
 @require_safe
 def attachment(request: HttpRequest, uuid: UUID, attachment: UUID) -> HttpResponse:
     """The file as it came, to be saved."""
-    found = _attachment_for(request, uuid, attachment)
+    return give_attachment(request, _attachment_for(request, uuid, attachment))
+
+
+@login_required
+@require_safe
+def attachment_thumb(request: HttpRequest, uuid: UUID, attachment: UUID) -> HttpResponse:
+    """A small picture of an image, made here."""
+    return give_thumbnail(request, _attachment_for(request, uuid, attachment))
+
+
+def give_attachment(request: HttpRequest, found: Attachment) -> HttpResponse:
+    """The content, to be saved."""
     response = _give(request, found.digest, "application/octet-stream")
     if response.status_code == 200:
         response["Content-Type"] = _safe_type(found, response.content)
@@ -84,11 +95,8 @@ def attachment(request: HttpRequest, uuid: UUID, attachment: UUID) -> HttpRespon
     return response
 
 
-@login_required
-@require_safe
-def attachment_thumb(request: HttpRequest, uuid: UUID, attachment: UUID) -> HttpResponse:
-    """A small picture of an image, made here."""
-    found = _attachment_for(request, uuid, attachment)
+def give_thumbnail(request: HttpRequest, found: Attachment) -> HttpResponse:
+    """The small picture. Raises NotFound where there is none."""
     if not found.thumbnail:
         raise NotFound(HIDDEN)
     return _give(request, found.thumbnail, "image/webp")

@@ -314,6 +314,7 @@ def _chat(
             "workspace": {"name": found.workspace.name, "slug": found.workspace.slug},
             "model": found.model or found.workspace.default_model or settings.LOOM.model,
             "can_write": access.can_write,
+            "can_share": access.can_write and settings.LOOM.share_links,
             "archived": found.archived_at is not None,
             "pinned": found.pinned_at is not None,
             "owner_name": found.owner.get_username(),

@@ -22,7 +22,8 @@ from django.urls import URLPattern, URLResolver, get_resolver, reverse
 from django.utils import timezone
 
 from conversations.archive.attachments import keep_attachment
-from conversations.archive.audit import readings_of
+from conversations.archive.audit import Origin, readings_of
+from conversations.archive.sharing import NewLink, create_share_link, share_token
 from conversations.archive.workspaces import add_member
 from conversations.domain.audit import LIVE, RECORD
 from conversations.models import AuditEntry, ModelCall, Run, Session, ToolCall, Workspace
@@ -88,6 +89,8 @@ class Row:
     reads: bool | None = None
 
 
+SHARE = {"from_turn": "1", "to_turn": "2", "days": "1"}
+
 TABLE: dict[str, Row] = {
     "home": Row(get=signed_in(200), post=signed_in(405)),
     "start": Row(get=signed_in(302), post=signed_in(405)),
@@ -130,6 +133,11 @@ TABLE: dict[str, Row] = {
         get=readers(200), post=writers(200), data={"text": "/rename Beans"}, reads=False
     ),
     "session_export": Row(get=readers(200), post=REFUSED),
+    "session_share": Row(get=writers(200), post=writers(302), data=SHARE),
+    "session_share_revoke": Row(get=REFUSED, post=writers(302)),
+    "shared": Row(get=everybody(200), post=REFUSED),
+    "shared_file": Row(get=everybody(200), post=REFUSED),
+    "shared_thumb": Row(get=everybody(200), post=REFUSED),
     "session_send": Row(get=REFUSED, post=writers(400)),  # nothing to send
     "session_rename": Row(get=REFUSED, post=writers(302), data={"title": "Beans"}),
     "session_pin": Row(get=REFUSED, post=writers(302)),
@@ -187,7 +195,9 @@ def reads(name: str) -> bool:
 
 
 @pytest.fixture
-def addresses(workspace: Workspace, session: Session) -> dict[str, str]:
+def addresses(
+    workspace: Workspace, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> dict[str, str]:
     """The address of every URL, with things that exist in its place."""
     say(session, "Plant the beans", "In May")
     run = Run.objects.create(
@@ -215,6 +225,9 @@ def addresses(workspace: Workspace, session: Session) -> dict[str, str]:
     attachment = keep_attachment(
         session.pk, data=image_bytes(), name="bed.png", user_pk=None, turn=1
     )
+    monkeypatch.setattr(settings.LOOM, "share_links", True)
+    new = NewLink(from_turn=1, to_turn=2, days=1)
+    link = create_share_link(session, new, origin=Origin(user=session.owner))
     values = {
         "attachment": attachment.uuid,
         "run": run.uuid,
@@ -225,6 +238,8 @@ def addresses(workspace: Workspace, session: Session) -> dict[str, str]:
         "number": 1,
         "compaction": session.uuid,
         "token": "unknown",
+        "link": link.uuid,
+        "share": share_token(link),
         "name": "unknown",
         "pk": 999,
     }
