@@ -8,6 +8,7 @@ a session as a reviewer leaves exactly one entry in the audit log, nobody else a
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 from urllib.parse import unquote
 
@@ -22,11 +23,11 @@ from django.urls import URLPattern, URLResolver, get_resolver, reverse
 from django.utils import timezone
 
 from conversations.archive.attachments import keep_attachment
-from conversations.archive.audit import Origin, readings_of
-from conversations.archive.sharing import NewLink, create_share_link, share_token
+from conversations.archive.audit import readings_of
+from conversations.archive.sharing import share_token
 from conversations.archive.workspaces import add_member
 from conversations.domain.audit import LIVE, RECORD
-from conversations.models import AuditEntry, ModelCall, Run, Session, ToolCall, Workspace
+from conversations.models import AuditEntry, ModelCall, Run, Session, ShareLink, ToolCall, Workspace
 from conversations.web.urls import websocket_urlpatterns
 from tests.archive.files import image_bytes
 from tests.test_admin import fill
@@ -226,8 +227,15 @@ def addresses(
         session.pk, data=image_bytes(), name="bed.png", user_pk=None, turn=1
     )
     monkeypatch.setattr(settings.LOOM, "share_links", True)
-    new = NewLink(from_turn=1, to_turn=2, days=1)
-    link = create_share_link(session, new, origin=Origin(user=session.owner))
+    now = timezone.now()
+    link = ShareLink.objects.create(
+        session=session,
+        from_turn=1,
+        to_turn=2,
+        created_by=session.owner,
+        created_at=now,
+        expires_at=now + timedelta(days=1),
+    )
     values = {
         "attachment": attachment.uuid,
         "run": run.uuid,

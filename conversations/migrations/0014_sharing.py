@@ -9,7 +9,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('conversations', '0012_audit'),
+        ('conversations', '0013_review'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
