@@ -9,7 +9,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('conversations', '0013_review'),
+        ('conversations', '0015_accounts'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
