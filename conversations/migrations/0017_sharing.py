@@ -9,7 +9,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('conversations', '0015_accounts'),
+        ('conversations', '0016_retention'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
