@@ -8,7 +8,9 @@ that cannot be read stops the start with one sentence that names it.
 import contextlib
 import os
 import secrets
+from importlib.util import find_spec
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from environs import Env
 from environs.exceptions import EnvError
@@ -57,6 +59,30 @@ def _read_paths(setting: str, texts: list[str]) -> list[Path]:
         if not path.is_absolute():
             raise SettingsError(f"{setting} holds {path}, which is no absolute path.")
     return paths
+
+
+def _read_pairs(setting: str, texts: list[str]) -> dict[str, str]:
+    """``theirs=ours`` as a table from theirs to ours."""
+    pairs = [text.partition("=") for text in texts]
+    for theirs, _, ours in pairs:
+        if not (theirs.strip() and ours.strip()):
+            raise SettingsError(f"{setting} is a list of the form theirs=ours,theirs=ours.")
+    return {theirs.strip(): ours.strip() for theirs, _, ours in pairs}
+
+
+LONGEST_ISSUER = 200
+"""Characters; the column that keeps whose account somebody signed in by holds no more."""
+
+
+def _check_provider(issuer: str, *, client_id: str) -> None:
+    address = urlsplit(issuer)
+    is_here = address.hostname in ("localhost", "127.0.0.1", "::1")
+    if address.scheme != "https" and not (address.scheme == "http" and is_here):
+        raise SettingsError("LOOM_OIDC_ISSUER is not an address that begins with https://.")
+    if address.query or address.fragment or len(issuer) > LONGEST_ISSUER:
+        raise SettingsError("LOOM_OIDC_ISSUER is not the address of an issuer.")
+    if not client_id:
+        raise SettingsError("LOOM_OIDC_ISSUER is set and LOOM_OIDC_CLIENT_ID is not.")
 
 
 def _prepare_data_dir(path: Path) -> Path:
@@ -120,6 +146,7 @@ class Environment:
         self._read_prices(env)
         self._read_review_settings(env, positive)
         self._read_sharing_settings(env)
+        self._read_sign_in_settings(env)
 
     def _read_model_settings(self, env: Env, positive: Range) -> None:
         self.api_key: str = env.str("ANTHROPIC_API_KEY", "")
@@ -272,3 +299,36 @@ class Environment:
             "LOOM_REVIEW_REASON", "optional", validate=OneOf(("optional", "required", "off"))
         )
         self.review_reason_hours: int = env.int("LOOM_REVIEW_REASON_HOURS", 8, validate=positive)
+
+    def _read_sign_in_settings(self, env: Env) -> None:
+        self.two_factor: str = env.str(
+            "LOOM_TWO_FACTOR", "off", validate=OneOf(("off", "optional", "required"))
+        )
+        self.oidc_issuer: str = env.str("LOOM_OIDC_ISSUER", "")
+        self.oidc_client_id: str = env.str("LOOM_OIDC_CLIENT_ID", "")
+        self.oidc_client_secret: str = env.str("LOOM_OIDC_CLIENT_SECRET", "")
+        self.oidc_name: str = env.str("LOOM_OIDC_NAME", "")
+        self.oidc_scopes: list[str] = env.list("LOOM_OIDC_SCOPES", ["openid", "profile", "email"])
+        self.oidc_create_people: bool = env.bool("LOOM_OIDC_CREATE_PEOPLE", False)
+        self.oidc_link_by_email: bool = env.bool("LOOM_OIDC_LINK_BY_EMAIL", False)
+        self.oidc_groups_claim: str = env.str("LOOM_OIDC_GROUPS_CLAIM", "groups")
+        self.oidc_groups = _read_pairs("LOOM_OIDC_GROUPS", env.list("LOOM_OIDC_GROUPS", []))
+        if self.oidc_issuer:
+            _check_provider(self.oidc_issuer, client_id=self.oidc_client_id)
+            self.oidc_name = self.oidc_name or str(urlsplit(self.oidc_issuer).hostname)
+        for setting in self._sign_in_extras():
+            if find_spec("allauth") is None:
+                raise SettingsError(
+                    f"{setting} needs django-allauth, which is not installed. "
+                    "Install it with: uv sync --extra sso. See docs/sign-in.md."
+                )
+
+    def _sign_in_extras(self) -> list[str]:
+        """The settings for which django-allauth is loaded."""
+        return ["LOOM_TWO_FACTOR"] * (self.two_factor != "off") + ["LOOM_OIDC_ISSUER"] * bool(
+            self.oidc_issuer
+        )
+
+    @property
+    def uses_allauth(self) -> bool:
+        return bool(self._sign_in_extras())

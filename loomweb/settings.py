@@ -209,3 +209,12 @@ LOGGING = {
         "django.server": {"level": "WARNING", "handlers": [], "propagate": True},
     },
 }
+
+if LOOM.uses_allauth:
+    from .sign_in import allauth_apps, allauth_settings
+
+    INSTALLED_APPS += allauth_apps(LOOM)
+    MIDDLEWARE.append("allauth.account.middleware.AccountMiddleware")
+    globals().update(allauth_settings(LOOM))
+    if LOOM.two_factor == "required":
+        AUTHENTICATION_BACKENDS[-1] = "conversations.web.sso.backends.SecondFactorBackend"

@@ -1,9 +1,15 @@
 """Every URL of the product."""
 
+from django.conf import settings
 from django.contrib import admin
-from django.urls import include, path
+from django.urls import URLPattern, URLResolver, include, path
 
-urlpatterns = [
+urlpatterns: list[URLPattern | URLResolver] = [
     path("admin/", admin.site.urls),
     path("", include("conversations.web.urls")),
 ]
+
+if settings.LOOM.two_factor != "off":
+    from conversations.web.sso.admin_site import admin_sign_in
+
+    urlpatterns.insert(0, path("admin/login/", admin_sign_in))

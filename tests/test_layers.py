@@ -27,6 +27,7 @@ NO_TABLE = {
     ("conversations/providers/message_assembly.py", "self._message.update"),
     ("conversations/providers/message_assembly.py", "self._usage.update"),
     ("conversations/sandbox/running.py", "prepared.environment.update"),
+    ("loomweb/settings.py", "globals().update"),
 }
 """Calls of these names that have nothing to do with the database."""
 
@@ -135,6 +136,18 @@ def test_the_server_starts_without_the_sdk(tmp_path: Path) -> None:
     loaded = loaded_by("import loomweb.asgi, loomweb.server", tmp_path)
     assert "conversations.runtime.engine" in loaded
     assert not {"anthropic", "mcp"} & loaded
+
+
+OF_THE_EXTRA = {"allauth", "cryptography", "fido2", "jwt", "oauthlib", "qrcode", "requests"}
+
+
+def test_the_extra_way_to_sign_in_is_loaded_where_it_is_asked_for_only(tmp_path: Path) -> None:
+    """The server runs without the packages of the extra, though they are here."""
+    loaded = loaded_by("import loomweb.asgi, loomweb.urls", tmp_path)
+    assert not OF_THE_EXTRA & {name.partition(".")[0] for name in loaded}
+    assert not {name for name in loaded if name.startswith("conversations.web.sso")}
+    importers = {path for path in PRODUCT if OF_THE_EXTRA & imported_by(path, ast.walk)}
+    assert {path.parent.name for path in importers} == {"sso"}
 
 
 def test_the_domain_is_plain_python(tmp_path: Path) -> None:

@@ -91,6 +91,13 @@ BAD = [
     ("DATABASE_URL", "nonsense"),
     ("DATABASE_URL", "mysql://host/name"),
     ("REDIS_URL", "localhost:6379"),
+    ("LOOM_TWO_FACTOR", "maybe"),
+    ("LOOM_OIDC_ISSUER", "login.example.org"),
+    ("LOOM_OIDC_ISSUER", "http://login.example.org"),
+    ("LOOM_OIDC_ISSUER", "https://login.example.org?a=b"),
+    ("LOOM_OIDC_ISSUER", "https://login.example.org/" + "x" * 200),
+    ("LOOM_OIDC_ISSUER", "https://login.example.org"),  # and no client's name
+    ("LOOM_OIDC_GROUPS", "reviewers"),
 ]
 
 
@@ -247,3 +254,32 @@ def test_a_database_that_is_away_is_said_in_one_sentence(tmp_path: Path) -> None
     assert done.returncode != 0
     assert "The database cannot be used" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"LOOM_TWO_FACTOR": "optional"},
+        {"LOOM_OIDC_ISSUER": "https://login.example.org", "LOOM_OIDC_CLIENT_ID": "loom"},
+    ],
+    ids=lambda settings: next(iter(settings)),
+)
+def test_an_extra_that_is_not_installed_is_named(settings: dict[str, str], tmp_path: Path) -> None:
+    """And only a setting that needs it asks for it."""
+    script = "import sys; sys.modules['allauth'] = None; import loomweb.asgi; print('started')"
+    for given in ({}, settings):
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", script],
+            env={"LOOM_DATA_DIR": str(tmp_path), "PATH": ""} | given,
+            cwd=BASE_DIR,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        if not given:
+            assert done.stdout == "started\n"
+            continue
+        [sentence] = done.stderr.strip().splitlines()
+        assert sentence.startswith(f"Loom Web cannot start: {next(iter(settings))} needs")
+        assert "uv sync --extra sso" in sentence

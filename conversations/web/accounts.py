@@ -5,7 +5,6 @@ from typing import Any
 from axes.handlers.proxy import AxesProxyHandler
 from axes.models import AccessAttempt
 from django.conf import settings
-from django.contrib.auth import login
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.forms import PasswordChangeForm, SetPasswordForm
 from django.contrib.auth.models import User
@@ -18,6 +17,8 @@ from django.views.decorators.http import require_safe
 
 from conversations.archive.accounts import use_sign_in_link
 from conversations.domain.text import storable
+
+from .signing_in import sign_in_person
 
 PREVIEWERS = (
     "bingbot",
@@ -51,6 +52,12 @@ class SignIn(LoginView):
         """Where to go afterwards: one of our own pages, and not this one again."""
         wanted = super().get_redirect_url(request)
         return "" if wanted == self.request.path else wanted
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        return super().get_context_data(**kwargs) | {"provider_name": settings.LOOM.oidc_name}
+
+    def form_valid(self, form: Any) -> HttpResponse:
+        return sign_in_person(self.request, form.get_user(), to=self.get_success_url())
 
 
 def locked_out(request: HttpRequest, *_: Any) -> HttpResponse:
@@ -102,8 +109,7 @@ def sign_in_link(request: HttpRequest, token: str) -> HttpResponse:
             return redirect("home")
         return render(request, "registration/link_invalid.html", status=410)
     _leave_token_out_of_log(request)
-    login(request, user, backend="django.contrib.auth.backends.ModelBackend")
-    return redirect("start")
+    return sign_in_person(request, user, to=reverse("start"))
 
 
 def _is_only_looking(request: HttpRequest) -> bool:

@@ -1,5 +1,6 @@
 """The pages' and the socket's addresses."""
 
+from django.conf import settings
 from django.contrib.auth.views import LogoutView
 from django.urls import path, re_path
 
@@ -157,6 +158,11 @@ urlpatterns = [
     path("readyz", health.readyz, name="readyz"),
     path("metrics", health.metrics, name="metrics"),
 ]
+
+if settings.LOOM.uses_allauth:
+    from .sso.urls import urlpatterns as sso_patterns
+
+    urlpatterns += sso_patterns
 
 websocket_urlpatterns = [
     path("ws/s/<uuid:uuid>/", SessionConsumer.as_asgi()),

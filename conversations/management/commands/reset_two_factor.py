@@ -1,0 +1,27 @@
+"""Removes the second factor of a person who has lost it."""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.core.management.base import BaseCommand, CommandError
+
+from conversations.archive.second_factors import remove_second_factors
+
+
+class Command(BaseCommand):
+    help = "Remove a person's second factor and recovery codes."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("username")
+
+    def handle(self, *, username: str, **_: Any) -> None:
+        if settings.LOOM.two_factor == "off":
+            raise CommandError("Two factors are off: LOOM_TWO_FACTOR.")
+        user = User.objects.filter(username=username).first()
+        if user is None:
+            raise CommandError(f"There is no account {username!r}.")
+        if not remove_second_factors(user):
+            raise CommandError(f"{username} has set up no second factor.")
+        self.stdout.write(f"{username} has no second factor any more.")

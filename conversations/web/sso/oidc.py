@@ -1,0 +1,143 @@
+"""The talk with the provider: discovery, the authorisation code with PKCE, the tokens."""
+
+from typing import Any
+
+from allauth.socialaccount.adapter import get_adapter
+from allauth.socialaccount.models import SocialLogin, SocialToken
+from allauth.socialaccount.providers.oauth2.client import OAuth2Error
+from allauth.socialaccount.providers.openid_connect.provider import OpenIDConnectProvider
+from allauth.socialaccount.providers.openid_connect.views import OpenIDConnectOAuth2Adapter
+from django.conf import settings
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils.crypto import salted_hmac
+
+from .id_token import NotVerified, verify_id_token
+
+
+class ProviderError(OAuth2Error):  # type: ignore[misc]
+    """The provider does not say what it has to. Its text quotes nothing."""
+
+
+class Unverified(OAuth2Error):  # type: ignore[misc]
+    """It says something that is not so, or not about this sign-in. Quotes nothing."""
+
+
+def nonce_of(state: str) -> str:
+    """What ties an ID token to the one sign-in that asked for it: the state is random,
+    belongs to this browser, and is good once."""
+    return salted_hmac("loom.oidc.nonce", state, algorithm="sha256").hexdigest()
+
+
+class OidcAdapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]
+    def __init__(self, request: HttpRequest, provider_id: str | None = None) -> None:
+        super().__init__(request, provider_id or settings.LOOM.oidc_issuer)
+        self._config: Any = None
+
+    @property
+    def openid_config(self) -> dict[str, Any]:
+        """Read once per sign-in. An answer in another issuer's name is refused."""
+        if self._config is None:
+            self._config = self._read(self.get_provider().server_url)
+        if (
+            not isinstance(self._config, dict)
+            or self._config.get("issuer") != settings.LOOM.oidc_issuer
+        ):
+            raise ProviderError("issuer")
+        for name in ("authorization_endpoint", "token_endpoint", "jwks_uri"):
+            if not isinstance(self._config.get(name), str):
+                raise ProviderError(name)
+        return self._config
+
+    def get_callback_url(self, request: HttpRequest, app: Any) -> str:
+        return request.build_absolute_uri(reverse("oidc_callback"))
+
+    def parse_token(self, data: dict[str, Any]) -> SocialToken:
+        return SocialToken(token=str(data["access_token"]))
+
+    def complete_login(
+        self, request: HttpRequest, app: Any, token: SocialToken, **kwargs: Any
+    ) -> SocialLogin:
+        """Who it is, by the ID token; userinfo adds what that leaves out."""
+        try:
+            claims = verify_id_token(
+                str(kwargs["response"].get("id_token")),
+                keys=self._read(self.openid_config["jwks_uri"]),
+                issuer=settings.LOOM.oidc_issuer,
+                client_id=app.client_id,
+                nonce=nonce_of(request.GET["state"]),
+            )
+        except NotVerified as error:
+            raise Unverified(str(error)) from error
+        more = self._read_userinfo(token.token, subject=claims["sub"])
+        more.pop("amr", None)  # how somebody signed in there, the signed token says
+        return self.get_provider().sociallogin_from_response(request, more | claims)
+
+    def _read_userinfo(self, access_token: str, *, subject: str) -> dict[str, Any]:
+        address = self.openid_config.get("userinfo_endpoint")
+        if not address:
+            return {}
+        found = self._read(address, headers={"Authorization": f"Bearer {access_token}"})
+        if not isinstance(found, dict) or found.get("sub") != subject:
+            raise Unverified("userinfo")  # it may be about somebody else (Core, 5.3.2)
+        return found
+
+    def _read(self, address: str, **more: Any) -> Any:
+        with get_adapter().get_requests_session() as session:
+            response = session.get(address, **more)
+            response.raise_for_status()
+            return response.json()
+
+
+class OidcProvider(OpenIDConnectProvider):  # type: ignore[misc]
+    """The one provider of this installation. Whose account is whose is kept under the
+    issuer's address: an account at another provider is another account."""
+
+    id = "oidc"
+    oauth2_adapter_class = OidcAdapter
+    pkce_enabled_default = True
+
+    def get_callback_url(self) -> str:
+        return reverse("oidc_callback")
+
+    def get_scope(self) -> list[str]:
+        return list(settings.LOOM.oidc_scopes)
+
+    def extract_uid(self, data: dict[str, Any]) -> str:
+        return str(data["sub"])
+
+    def extract_common_fields(self, data: dict[str, Any]) -> dict[str, Any]:
+        names = {
+            "username": "preferred_username",
+            "name": "name",
+            "first_name": "given_name",
+            "last_name": "family_name",
+        }
+        fields = {ours: data.get(theirs) for ours, theirs in names.items()}
+        return fields | {"email": verified_email(data)}
+
+    def extract_email_addresses(self, data: dict[str, Any]) -> list[Any]:
+        return []
+
+    def extract_extra_data(self, data: dict[str, Any]) -> dict[str, Any]:
+        """What is kept of an account: what it is called there, and what the groups and
+        the second factor rest on. No token."""
+        called = (data.get(name) for name in ("preferred_username", "email", "name", "sub"))
+        groups = data.get(settings.LOOM.oidc_groups_claim)
+        return {
+            "name": next(str(name)[:200] for name in called if name),
+            "groups": [name for name in _texts(groups) if name in settings.LOOM.oidc_groups],
+            "amr": _texts(data.get("amr")),
+        }
+
+
+def verified_email(data: dict[str, Any]) -> str:
+    """An address that the provider did not verify is anybody's claim."""
+    email = data.get("email")
+    is_verified = data.get("email_verified") in (True, "true")
+    return email if is_verified and isinstance(email, str) else ""
+
+
+def _texts(value: Any) -> list[str]:
+    values = value if isinstance(value, list) else [value]
+    return [text for text in values if isinstance(text, str)][:1000]

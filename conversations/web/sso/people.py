@@ -1,0 +1,115 @@
+"""Who it is that the provider vouches for, and whether they may come in."""
+
+from typing import Any
+
+import requests
+from allauth.core.exceptions import ImmediateHttpResponse
+from allauth.socialaccount.adapter import DefaultSocialAccountAdapter
+from allauth.socialaccount.models import SocialApp, SocialLogin
+from allauth.socialaccount.providers.base import AuthError, AuthProcess
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.http import HttpRequest
+from django.urls import reverse
+
+from conversations.domain.text import storable
+
+from .oidc import ProviderError, Unverified
+from .refusals import (
+    CANCELLED,
+    NOBODY,
+    NOT_VERIFIED,
+    PROVIDER,
+    STATE,
+    TAKEN,
+    UNREACHABLE,
+    Refusal,
+    refuse,
+)
+
+LONGEST_NAME = 150
+"""Characters of a first or last name in Django's table."""
+
+
+class PeopleAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
+    def list_apps(
+        self, request: HttpRequest | None, provider: Any = None, client_id: Any = None
+    ) -> list[SocialApp]:
+        """The one provider, by the settings alone; the table of apps is not read."""
+        loom = settings.LOOM
+        app = SocialApp(
+            provider="oidc",
+            provider_id=loom.oidc_issuer,
+            name=loom.oidc_name,
+            client_id=loom.oidc_client_id,
+            secret=loom.oidc_client_secret,
+            settings={
+                "server_url": loom.oidc_issuer.rstrip("/") + "/.well-known/openid-configuration"
+            },
+        )
+        return [app] if provider in (None, "oidc", loom.oidc_issuer) else []
+
+    def get_requests_session(self) -> requests.Session:
+        """A few seconds at most, and no redirection: a secret goes where it is meant to."""
+        session: requests.Session = super().get_requests_session()
+        session.max_redirects = 0
+        return session
+
+    def pre_social_login(self, request: HttpRequest, sociallogin: SocialLogin) -> None:
+        """Somebody who is not connected yet: is it somebody here, or somebody new?"""
+        sociallogin.token, sociallogin.email_addresses = None, []  # kept nowhere
+        if sociallogin.is_existing or sociallogin.state.get("process") == AuthProcess.CONNECT:
+            return
+        namesakes = _people_at(sociallogin.user.email)
+        if settings.LOOM.oidc_link_by_email and len(namesakes) == 1:
+            sociallogin.connect(request, namesakes[0])
+        elif namesakes:
+            self._turn_away(request, TAKEN)
+        elif not settings.LOOM.oidc_create_people:
+            self._turn_away(request, NOBODY)
+
+    def is_open_for_signup(self, request: HttpRequest, sociallogin: SocialLogin) -> bool:
+        return bool(settings.LOOM.oidc_create_people)
+
+    def populate_user(self, request: HttpRequest, sociallogin: SocialLogin, data: Any) -> User:
+        """Claims can be anything; a name is a text that the table can hold."""
+        texts = {
+            key: storable(value)[:LONGEST_NAME] if key.endswith("name") else value
+            for key, value in data.items()
+            if isinstance(value, str)
+        }
+        user: User = super().populate_user(request, sociallogin, texts)
+        return user
+
+    def get_connect_redirect_url(self, request: HttpRequest, socialaccount: Any) -> str:
+        return reverse("sign_in_ways")
+
+    def on_authentication_error(
+        self,
+        request: HttpRequest,
+        provider: Any,
+        error: Any = None,
+        exception: Exception | None = None,
+        extra_context: dict[str, Any] | None = None,
+    ) -> None:
+        refusal = _refusal_of(error, exception, extra_context or {})
+        is_ours = isinstance(exception, ProviderError | Unverified)
+        detail = str(exception) if is_ours else type(exception).__name__ if exception else ""
+        self._turn_away(request, refusal, detail=detail)
+
+    def _turn_away(self, request: HttpRequest, refusal: Refusal, *, detail: str = "") -> None:
+        raise ImmediateHttpResponse(refuse(request, refusal, detail=detail))
+
+
+def _people_at(email: str) -> list[User]:
+    return list(User.objects.filter(email__iexact=email).order_by("pk")[:2]) if email else []
+
+
+def _refusal_of(error: Any, exception: Exception | None, context: dict[str, Any]) -> Refusal:
+    if error == AuthError.CANCELLED:
+        return CANCELLED
+    if isinstance(exception, requests.RequestException | ProviderError):
+        return UNREACHABLE
+    if exception is not None:
+        return NOT_VERIFIED
+    return PROVIDER if "state" in context else STATE

@@ -1,0 +1,111 @@
+"""The provider, and browsers that come and go between it and us."""
+
+import hmac
+import os
+import struct
+import time
+from base64 import b32decode
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import requests
+from django.conf import settings as django_settings
+from django.contrib.auth.models import User
+from django.core.cache import cache
+from django.test import Client
+from django.urls import reverse
+
+from tests.web.conftest import runtime_ends
+
+from .provider import Provider
+
+__all__ = ["runtime_ends"]
+
+if os.environ.get("DJANGO_SETTINGS_MODULE") != "tests.sso.settings":
+    collect_ignore_glob = ["test_*.py"]
+
+PASSWORD = "correct horse"
+
+
+@pytest.fixture(scope="session")
+def one_provider() -> Iterator[Provider]:
+    provider = Provider()
+    yield provider
+    provider.stop()
+
+
+@pytest.fixture
+def provider(one_provider: Provider, monkeypatch: pytest.MonkeyPatch) -> Provider:
+    """The provider of the settings; anybody may come who is known there."""
+    one_provider.reset()
+    monkeypatch.setattr(django_settings.LOOM, "oidc_issuer", one_provider.url)
+    monkeypatch.setattr(django_settings.LOOM, "oidc_create_people", True)
+    return one_provider
+
+
+@pytest.fixture(autouse=True)
+def _no_memory_of_attempts() -> None:
+    cache.clear()
+
+
+def go_there(client: Client, address: str) -> str:
+    """Follow a link of ours to the provider; where it sends the browser back to."""
+    there = client.get(address)
+    assert there.status_code == 302, there.text
+    back = requests.get(there["Location"], allow_redirects=False, timeout=5)
+    assert back.status_code == 302, back.text
+    return str(back.headers["Location"])
+
+
+def come_back(client: Client, address: str) -> Any:
+    parts = urlsplit(address)
+    return client.get(f"{parts.path}?{parts.query}")
+
+
+def sign_in_there(client: Client, **query: str) -> Any:
+    """Our answer at the end of a sign-in by the provider."""
+    address = reverse("oidc_sign_in")
+    if query:
+        address += "?" + "&".join(f"{name}={value}" for name, value in query.items())
+    return come_back(client, go_there(client, address))
+
+
+def sign_in(client: Client, username: str = "ann", password: str = PASSWORD, **more: str) -> Any:
+    return client.post(reverse("sign_in"), {"username": username, "password": password, **more})
+
+
+def is_signed_in(client: Client) -> bool:
+    return client.get(reverse("home")).status_code == 200
+
+
+def signed_in_name(client: Client) -> str:
+    user_pk = client.session.get("_auth_user_id")
+    return User.objects.get(pk=user_pk).username if user_pk else ""
+
+
+def code_of(secret: str, *, steps: int = 0) -> str:
+    """What an authenticator app shows (RFC 6238)."""
+    counter = struct.pack(">Q", int(time.time()) // 30 + steps)
+    digest = hmac.digest(b32decode(secret.replace(" ", "")), counter, "sha1")
+    offset = digest[-1] & 15
+    number = struct.unpack(">I", digest[offset : offset + 4])[0] & 0x7FFFFFFF
+    return f"{number % 1_000_000:06d}"
+
+
+def confirm(client: Client, next_page: str = "/") -> Any:
+    """Type the password again, as it is asked before a way to sign in is changed."""
+    data = {"password": PASSWORD, "next": next_page}
+    return client.post(reverse("account_reauthenticate"), data)
+
+
+def set_up(client: Client) -> str:
+    """Set a second factor up, signed in; its secret."""
+    confirm(client)
+    page = client.get(reverse("mfa_activate_totp"))
+    secret = str(page.context["secret"])
+    done = client.post(reverse("mfa_activate_totp"), {"code": code_of(secret)})
+    assert done.status_code == 302, done.text
+    cache.clear()  # the code of now may be used again: a test does not wait for the next
+    return secret

@@ -1,0 +1,12 @@
+"""The tests' settings with the whole extra switched on. The provider's address is the
+business of the ``provider`` fixture."""
+
+import os
+
+os.environ["LOOM_TWO_FACTOR"] = "optional"
+os.environ["LOOM_OIDC_ISSUER"] = "http://127.0.0.1:9"
+os.environ["LOOM_OIDC_CLIENT_ID"] = "loom"
+os.environ["LOOM_OIDC_CLIENT_SECRET"] = "a secret of the client"
+os.environ["LOOM_OIDC_NAME"] = "Example"
+
+from tests.settings import *  # noqa: F403

@@ -1,0 +1,130 @@
+"""Who may open which address of the extra. The addresses come from its URLconf: one
+that is added without a row here fails."""
+
+import re
+from dataclasses import dataclass
+
+import pytest
+from django.contrib import admin
+from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import reverse
+from django.utils.csp import CSP
+
+from conversations.models import AuditEntry
+from conversations.web.sso.urls import urlpatterns
+from tests.web.conftest import browser_of
+from tests.web.test_matrix import walk
+
+from .conftest import confirm, set_up, sign_in
+from .provider import Provider
+
+pytestmark = pytest.mark.django_db
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What a stranger gets, by GET and POST; somebody without a second factor; somebody
+    with one, who has just shown who they are. 302 leads to the sign-in, to the question
+    for the password, or on."""
+
+    stranger: tuple[int, int]
+    person: tuple[int, int]
+    secured: tuple[int, int]
+
+
+CLOSED = (302, 302)
+
+TABLE = {
+    "sign_in_ways": Row(CLOSED, (200, 405), (200, 405)),
+    "account_reauthenticate": Row(CLOSED, (200, 200), (200, 200)),
+    "account_login": Row(CLOSED, CLOSED, CLOSED),
+    "oidc_sign_in": Row((302, 405), (302, 405), (302, 405)),
+    "oidc_callback": Row((400, 405), (400, 405), (400, 405)),
+    "oidc_connect": Row(CLOSED, (302, 405), (400, 405)),
+    "oidc_disconnect": Row(CLOSED, (405, 302), (405, 302)),
+    "socialaccount_connections": Row(CLOSED, CLOSED, CLOSED),
+    "socialaccount_signup": Row((400, 400), (400, 400), (400, 400)),
+    "mfa_authenticate": Row(CLOSED, CLOSED, CLOSED),
+    "two_factor_set_up": Row(CLOSED, CLOSED, CLOSED),
+    "mfa_reauthenticate": Row(CLOSED, CLOSED, (200, 200)),
+    "mfa_index": Row(CLOSED, CLOSED, CLOSED),
+    "mfa_activate_totp": Row(CLOSED, CLOSED, CLOSED),
+    "mfa_deactivate_totp": Row(CLOSED, (404, 404), (200, 302)),
+    "mfa_view_recovery_codes": Row(CLOSED, (404, 405), (200, 405)),
+    "mfa_generate_recovery_codes": Row(CLOSED, CLOSED, (200, 302)),
+    "mfa_download_recovery_codes": Row(CLOSED, (404, 404), (200, 405)),
+}
+
+URLS = dict(walk(urlpatterns))
+
+
+def test_every_address_has_a_row() -> None:
+    assert set(URLS) == set(TABLE)
+
+
+def address_of(name: str) -> str:
+    return reverse(name, kwargs={"token": "x"} if name == "oidc_connect" else None)
+
+
+@pytest.fixture
+def secured(user: User) -> Client:
+    client = Client()
+    sign_in(client)
+    set_up(client)
+    return client
+
+
+def answers(client: Client, name: str) -> tuple[int, int]:
+    address = address_of(name)
+    return client.get(address).status_code, client.post(address).status_code
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_an_address_answers_as_the_table_says(
+    name: str, provider: Provider, user: User, secured: Client
+) -> None:
+    row = TABLE[name]
+    person = User.objects.create_user("bob", password="correct horse")
+    assert answers(Client(), name) == row.stranger
+    assert answers(browser_of(person), name) == row.person
+    assert answers(secured, name) == row.secured
+    assert not AuditEntry.objects.exists()
+
+
+INLINE = re.compile(r"<style|<script(?![^>]*\bsrc=)|\son\w+=|\sstyle=", re.I)
+
+
+def test_the_pages_keep_to_the_policy_and_say_nothing_to_caches(
+    provider: Provider, secured: Client
+) -> None:
+    client = Client()
+    sign_in(client)  # waits for the code
+    fresh = browser_of(User.objects.create_user("bob"))
+    pages = [
+        *(secured.get(address_of(name)) for name, row in TABLE.items() if row.secured[0] == 200),
+        client.get(reverse("mfa_authenticate")),
+        fresh.get(reverse("mfa_activate_totp")),
+        secured.get(reverse("oidc_callback")),
+    ]
+    assert len(pages) > 8
+    for page in pages:
+        path = page.request["PATH_INFO"]
+        assert CSP.SELF in page["Content-Security-Policy"], path
+        assert not INLINE.search(page.text), path
+    secrets = ("mfa_authenticate", "mfa_view_recovery_codes", "mfa_download_recovery_codes")
+    for page in (*pages[-3:-1], *(secured.get(reverse(name)) for name in secrets[1:])):
+        assert "no-store" in page["Cache-Control"], page.request["PATH_INFO"]
+
+
+def test_the_admin_shows_and_changes_none_of_it() -> None:
+    registered = {model._meta.app_label for model in admin.site._registry}
+    assert not registered & {"account", "socialaccount", "mfa"}
+
+
+def test_a_confirmation_is_for_a_while(client: Client, user: User, settings: object) -> None:
+    sign_in(client)
+    confirm(client)
+    assert client.get(reverse("mfa_activate_totp")).status_code == 200
+    settings.ACCOUNT_REAUTHENTICATION_TIMEOUT = 0  # type: ignore[attr-defined]
+    assert client.get(reverse("mfa_activate_totp")).status_code == 302

@@ -1,0 +1,324 @@
+"""Two factors: set up, asked for, lost, turned off; and where everybody needs them."""
+
+from typing import Any
+
+import pytest
+from allauth.mfa.models import Authenticator
+from asgiref.sync import sync_to_async
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.core.cache import cache
+from django.core.management import CommandError, call_command
+from django.test import Client
+from django.urls import reverse
+
+from conversations.archive.accounts import create_sign_in_link
+from conversations.archive.sessions import create_session
+from conversations.models import Workspace
+from tests.web.sockets import open_socket
+
+from .conftest import code_of, confirm, is_signed_in, set_up, sign_in, sign_in_there
+from .provider import Provider
+
+pytestmark = pytest.mark.django_db
+
+STRICT = "conversations.web.sso.backends.SecondFactorBackend"
+
+
+@pytest.fixture
+def required(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings.LOOM, "two_factor", "required")
+    settings.AUTHENTICATION_BACKENDS = [settings.AUTHENTICATION_BACKENDS[0], STRICT]
+
+
+@pytest.fixture
+def secret(client: Client, user: User) -> str:
+    """Ann has set up a second factor, and is signed in."""
+    sign_in(client)
+    return set_up(client)
+
+
+def recovery_codes(client: Client) -> list[str]:
+    return list(client.get(reverse("mfa_view_recovery_codes")).context["unused_codes"])
+
+
+def answer(client: Client, code: str) -> Any:
+    return client.post(reverse("mfa_authenticate"), {"code": code})
+
+
+def test_without_one_the_password_is_enough(client: Client, user: User) -> None:
+    response = sign_in(client, next="/help/")
+    assert (response.status_code, response["Location"]) == (302, "/help/")
+    assert is_signed_in(client)
+
+
+def test_setting_one_up_asks_for_the_password_again(client: Client, user: User) -> None:
+    sign_in(client)
+    asked = client.get(reverse("mfa_activate_totp"))
+    assert asked["Location"].startswith(reverse("account_reauthenticate"))
+    wrong = client.post(asked["Location"], {"password": "x"})
+    assert wrong.status_code == 200
+    assert client.get(reverse("mfa_activate_totp")).status_code == 302
+    assert confirm(client, reverse("mfa_activate_totp")).status_code == 302
+    page = client.get(reverse("mfa_activate_totp"))
+    assert "QR code" in page.text
+    assert page.context["secret"] in page.text
+
+
+def test_a_wrong_first_code_turns_nothing_on(client: Client, user: User) -> None:
+    sign_in(client)
+    confirm(client)
+    before = client.get(reverse("mfa_activate_totp")).context["secret"]
+    page = client.post(reverse("mfa_activate_totp"), {"code": "000000"})
+    assert "Incorrect code" in page.text
+    assert page.context["secret"] == before
+    assert not Authenticator.objects.exists()
+
+
+def test_the_code_comes_after_the_password(secret: str) -> None:
+    client = Client()
+    response = sign_in(client, next="/help/")
+    assert response["Location"] == reverse("mfa_authenticate")
+    assert not is_signed_in(client)
+    done = answer(client, code_of(secret))
+    assert (done.status_code, done["Location"]) == (302, "/help/")
+    assert is_signed_in(client)
+
+
+def test_the_code_comes_after_a_sign_in_link(secret: str, user: User) -> None:
+    client = Client()
+    response = client.get(reverse("sign_in_link", args=[create_sign_in_link(user)]))
+    assert response["Location"] == reverse("mfa_authenticate")
+    assert answer(client, code_of(secret))["Location"] == reverse("start")
+
+
+@pytest.mark.parametrize("code", ["000000", "", " ", "x" * 5000, "\x00"])
+def test_a_wrong_code_does_not_sign_in(secret: str, code: str) -> None:
+    client = Client()
+    sign_in(client)
+    assert answer(client, code).status_code == 200
+    assert not is_signed_in(client)
+
+
+def test_the_code_alone_signs_nobody_in(secret: str) -> None:
+    client = Client()
+    for response in (answer(client, code_of(secret)), client.get(reverse("mfa_authenticate"))):
+        assert response.status_code == 302
+    assert not is_signed_in(client)
+
+
+def test_a_code_is_good_once(secret: str) -> None:
+    """Whoever looks over a shoulder comes too late."""
+    code = code_of(secret)
+    first, second = Client(), Client()
+    sign_in(first)
+    answer(first, code)
+    sign_in(second)
+    assert answer(second, code).status_code == 200
+    assert not is_signed_in(second)
+
+
+def test_guessing_ends(secret: str) -> None:
+    client = Client()
+    sign_in(client)
+    for _ in range(settings.LOOM.sign_in_attempts):
+        assert "Incorrect code" in answer(client, "000000").text
+    assert "Too many" in answer(client, code_of(secret)).text
+    other = Client(REMOTE_ADDR="192.0.2.7")
+    sign_in(other)
+    assert "Too many" in answer(other, code_of(secret)).text
+    assert not is_signed_in(other)
+
+
+def test_a_wrong_code_does_not_forgive_wrong_passwords(secret: str) -> None:
+    """The count of passwords starts anew with a whole sign-in only."""
+    client = Client()
+    for _ in range(settings.LOOM.sign_in_attempts - 1):
+        sign_in(client, password="x")
+    sign_in(client)
+    assert sign_in(client, password="x").status_code == 429
+
+
+def test_a_recovery_code_works_once(client: Client, secret: str) -> None:
+    code = recovery_codes(client)[0]
+    first, second = Client(), Client()
+    sign_in(first)
+    assert answer(first, code).status_code == 302
+    assert is_signed_in(first)
+    sign_in(second)
+    assert answer(second, code).status_code == 200
+    assert not is_signed_in(second)
+    assert "9 recovery codes left" in first.get(reverse("sign_in_ways")).text
+
+
+def test_new_recovery_codes_end_the_old_ones(client: Client, secret: str) -> None:
+    old = recovery_codes(client)
+    client.post(reverse("mfa_generate_recovery_codes"))
+    new = recovery_codes(client)
+    assert len(new) == 10
+    assert not set(old) & set(new)
+    file = client.get(reverse("mfa_download_recovery_codes"))
+    assert file["Content-Type"].startswith("text/plain")
+    assert all(code in file.text for code in new)
+
+
+def test_recovery_codes_are_shown_to_who_shows_who_they_are(secret: str) -> None:
+    client = Client()
+    sign_in(client)
+    answer(client, code_of(secret))
+    for name in ("mfa_view_recovery_codes", "mfa_download_recovery_codes"):
+        asked = client.get(reverse(name))
+        assert asked["Location"].startswith(reverse("account_reauthenticate"))
+
+
+def test_it_is_turned_off(client: Client, secret: str) -> None:
+    client.post(reverse("mfa_deactivate_totp"))
+    assert not Authenticator.objects.exists()
+    other = Client()
+    sign_in(other)
+    assert is_signed_in(other)
+
+
+def test_the_database_alone_makes_no_codes(client: Client, secret: str) -> None:
+    kept = repr(list(Authenticator.objects.values_list("data", flat=True)))
+    assert secret.replace(" ", "") not in kept
+    for code in recovery_codes(client):
+        assert code not in kept
+
+
+def test_the_pending_sign_in_ends(secret: str, settings: Any) -> None:
+    client = Client()
+    sign_in(client)
+    settings.ACCOUNT_LOGIN_TIMEOUT = -1
+    assert answer(client, code_of(secret)).status_code == 302
+    assert not is_signed_in(client)
+
+
+def test_it_comes_after_the_provider_too(client: Client, provider: Provider) -> None:
+    sign_in_there(client)
+    page = client.get(reverse("mfa_activate_totp"))  # there is no password to ask for
+    secret = page.context["secret"]
+    client.post(reverse("mfa_activate_totp"), {"code": code_of(secret)})
+    cache.clear()
+    other = Client()
+    assert sign_in_there(other)["Location"] == reverse("mfa_authenticate")
+    answer(other, code_of(secret))
+    assert is_signed_in(other)
+    provider.person["amr"] = ["pwd", "mfa"]
+    vouched = Client()
+    sign_in_there(vouched)
+    assert is_signed_in(vouched)
+
+
+def test_only_the_signed_token_vouches(client: Client, provider: Provider, user: User) -> None:
+    sign_in_there(client)
+    secret = client.get(reverse("mfa_activate_totp")).context["secret"]
+    client.post(reverse("mfa_activate_totp"), {"code": code_of(secret)})
+    provider.answers["/userinfo"] = (200, provider.person | {"amr": ["mfa"]})
+    other = Client()
+    assert sign_in_there(other)["Location"] == reverse("mfa_authenticate")
+
+
+def test_the_admin_asks_for_both(secret: str, user: User) -> None:
+    User.objects.update(is_staff=True, is_superuser=True)
+    client = Client()
+    data = {"username": "ann", "password": "correct horse", "next": "/admin/"}
+    asked = client.post(reverse("admin:login") + "?next=/admin/", data)
+    assert asked["Location"] == f"{reverse('sign_in')}?next=/admin/"
+    assert client.get("/admin/").status_code == 302
+    sign_in(client, next="/admin/")
+    assert client.get("/admin/").status_code == 302
+    answer(client, code_of(secret))
+    assert client.get("/admin/").status_code == 200
+
+
+def test_who_may_not_enter_the_admin_is_told_so(client: Client, user: User) -> None:
+    sign_in(client)
+    assert client.get("/admin/", follow=True).status_code == 403
+
+
+def test_a_lost_one_is_removed_on_the_server(secret: str, user: User) -> None:
+    call_command("reset_two_factor", "ann")
+    client = Client()
+    sign_in(client)
+    assert is_signed_in(client)
+    for name in ("ann", "nobody"):
+        with pytest.raises(CommandError):
+            call_command("reset_two_factor", name)
+
+
+@pytest.mark.usefixtures("required")
+def test_where_it_is_required_it_is_set_up_before_the_person_is_in(user: User) -> None:
+    client = Client()
+    assert sign_in(client, next="/help/")["Location"] == reverse("two_factor_set_up")
+    page = client.get(reverse("two_factor_set_up"))
+    assert not is_signed_in(client)
+    wrong = client.post(reverse("two_factor_set_up"), {"code": "000000"})
+    assert "Incorrect code" in wrong.text
+    assert not is_signed_in(client)
+    secret = client.get(reverse("two_factor_set_up")).context["secret"]
+    assert secret != page.context["secret"]
+    done = client.post(reverse("two_factor_set_up"), {"code": code_of(secret)})
+    assert done["Location"] == f"{reverse('mfa_view_recovery_codes')}?next=%2Fhelp%2F"
+    assert is_signed_in(client)
+    codes = client.get(done["Location"])
+    assert 'href="/help/"' in codes.text
+    assert len(codes.context["unused_codes"]) == 10
+    cache.clear()
+    again = Client()
+    assert sign_in(again)["Location"] == reverse("mfa_authenticate")
+    answer(again, code_of(secret))
+    assert is_signed_in(again)
+
+
+@pytest.mark.usefixtures("required")
+@pytest.mark.parametrize("wanted", ["https://evil.example/", "//evil.example", "javascript:x"])
+def test_recovery_codes_lead_on_to_our_own_pages_only(user: User, wanted: str) -> None:
+    client = Client()
+    sign_in(client)
+    secret = client.get(reverse("two_factor_set_up")).context["secret"]
+    client.post(reverse("two_factor_set_up"), {"code": code_of(secret)})
+    page = client.get(reverse("mfa_view_recovery_codes"), {"next": wanted})
+    assert wanted not in page.text
+
+
+@pytest.mark.usefixtures("required")
+def test_moving_to_another_app_signs_out(user: User) -> None:
+    client = Client()
+    sign_in(client)
+    secret = client.get(reverse("two_factor_set_up")).context["secret"]
+    client.post(reverse("two_factor_set_up"), {"code": code_of(secret)})
+    assert "Move to another app" in client.get(reverse("mfa_deactivate_totp")).text
+    client.post(reverse("mfa_deactivate_totp"))
+    assert not is_signed_in(client)
+    assert sign_in(client)["Location"] == reverse("two_factor_set_up")
+
+
+@pytest.mark.usefixtures("required")
+def test_a_link_and_the_provider_lead_to_it_as_well(user: User, provider: Provider) -> None:
+    link = reverse("sign_in_link", args=[create_sign_in_link(user)])
+    assert Client().get(link)["Location"] == reverse("two_factor_set_up")
+    assert sign_in_there(Client())["Location"] == reverse("two_factor_set_up")
+    provider.person["amr"] = ["mfa"]
+    vouched = Client()
+    sign_in_there(vouched)
+    assert is_signed_in(vouched)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("runtime_ends")
+async def test_where_it_is_required_what_was_signed_in_before_counts_for_nothing(
+    request: pytest.FixtureRequest, user: User, workspace: Workspace
+) -> None:
+    """No page and no socket."""
+    session = await sync_to_async(create_session)(workspace, owner=user)
+    socket = await open_socket(session, user)
+    assert (await socket.next())["type"] == "hello"
+    await socket.close()
+    client = Client()
+    await sync_to_async(sign_in)(client)
+    assert await sync_to_async(is_signed_in)(client)
+    request.getfixturevalue("required")
+    assert not await sync_to_async(is_signed_in)(client)
+    socket = await open_socket(session, user)
+    assert await socket.close_code() == 4401
