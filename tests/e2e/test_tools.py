@@ -288,9 +288,11 @@ def test_output_comes_while_it_runs_and_the_call_can_be_cancelled(
     live = page.locator("#rows .live")
     expect(live.locator("pre")).to_contain_text("first\n10 %")
     expect(page.locator("#rows .state").filter(has_text="Running")).to_be_visible()
+    expect(page.locator("#status")).to_have_text("A tool is running")
     assert violations_light_and_dark(page, "tool-running") == []
     page.reload()
     expect(live.locator("pre")).to_contain_text("first")
+    expect(page.locator("#status")).to_have_text("A tool is running")
     live.get_by_role("button", name="Cancel").click()
     expect(done(page).locator(".state")).to_have_text("Stopped")
     chat.wait_idle()
