@@ -61,11 +61,11 @@ def row_extra(payload: Payload | Fallback, place: Place) -> dict[str, Any]:
 
 
 def render_row_with(
-    payload: Payload | Fallback, extra: Mapping[str, Any], *, place: Place, links: bool
+    payload: Payload | Fallback, extra: Mapping[str, Any], *, place: Place, partial: str = ""
 ) -> str:
-    """The row with something else of its own; without ``links`` it has no address of
-    what was left out of it."""
-    return _render(_name_of(payload), payload, place, extra, links=links)
+    """The row with something else of its own, in another partial where one is named,
+    and without the address of what was left out of it."""
+    return _render(_name_of(payload), payload, place, extra, partial=partial, links=False)
 
 
 def _name_of(payload: Payload | Fallback) -> str:

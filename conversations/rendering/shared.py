@@ -1,5 +1,6 @@
 """Rows for people who are not members: the same template, without anything that leads
-into the product, and without what tools did unless that is shared too."""
+into the product, and without what tools did unless that is shared too. No separators of
+days stand between them, so their times have the day."""
 
 from dataclasses import replace
 from typing import Any
@@ -24,7 +25,8 @@ def render_shared(
     """The row's HTML; empty for what is not shared. ``files_url`` is the address below
     which the link's attachments are."""
     if isinstance(payload, events.ToolCallCompleted) and not with_tools:
-        return storable(render_row_with(payload, _name_only(payload), place=place, links=False))
+        row = render_row_with(payload, _name_only(payload), place=place, partial="tool_name")
+        return storable(row)
     if not isinstance(payload, _SAID + (_BY_TOOLS if with_tools else ())):
         return ""
     if isinstance(payload, events.AssistantText) and not with_tools:
@@ -32,7 +34,8 @@ def render_shared(
         if not payload.text.strip():
             return ""
     extra = _without_links(row_extra(payload, place), place, files_url)
-    return storable(render_row_with(payload, extra, place=place, links=False))
+    row = render_row_with(payload, extra, place=place)
+    return storable(row.replace("<time datetime", "<time data-relative datetime"))
 
 
 def _name_only(payload: events.ToolCallCompleted) -> dict[str, Any]:
@@ -41,8 +44,6 @@ def _name_only(payload: events.ToolCallCompleted) -> dict[str, Any]:
         "name": storable(payload.name),
         "word": mark_safe(show_hidden(word)),
         "icon": icon,
-        "state": ("", ""),
-        "blocks": [],
     }
 
 

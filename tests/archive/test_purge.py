@@ -59,6 +59,7 @@ from conversations.models import (
     Run,
     Session,
     SessionSkill,
+    ShareLink,
     StateCheckpoint,
     ToolCall,
     Turn,
@@ -120,6 +121,9 @@ def stock(session: Session, user: User) -> None:
     ReviewNote.objects.create(**review, turn=1, text="Look at this")
     ReviewFlag.objects.create(**review, turn=1, label="other")
     ReviewMark.objects.create(**review, through_turn=1)
+    ShareLink.objects.create(
+        **of, from_turn=1, to_turn=1, created_by=user, created_at=now, expires_at=now
+    )
     used = UsedByCall(
         model="m",
         input_tokens=100,
