@@ -32,6 +32,7 @@ from .transcript_plan import (
     first_seq_of_turn,
     locate,
     make_plan,
+    rewound_ranges,
 )
 from .turns import COLUMNS, page_limit
 
@@ -99,6 +100,17 @@ def read_page(
         plan_before = cut_before(plan, locate(session, plan, before))
         return _page(session, plan, plan_before, [], limit)
     return _page(session, plan, plan, [], limit)
+
+
+def find_rewound(session: Session, rows: Sequence[PageRow]) -> frozenset[str]:
+    """The cursors of those rows that left the active path."""
+    kinds = {_parse(row.cursor).source for row in rows}
+    ranges = {source: rewound_ranges(session, source=source) for source in kinds}
+
+    def is_rewound(cursor: Cursor) -> bool:
+        return any(part.low <= cursor.number <= part.high for part in ranges[cursor.source])
+
+    return frozenset(row.cursor for row in rows if is_rewound(_parse(row.cursor)))
 
 
 def render_rewound_marker(session: Session, rewound: RewoundRange) -> str:

@@ -29,6 +29,7 @@ from conversations.archive.rights import (
     READ,
     WRITE,
     Person,
+    is_reviewer,
     read_as_reviewer,
     rights_in,
 )
@@ -58,6 +59,8 @@ HIDDEN = "There is no such page, or it is not yours."
 READING = {
     "session": TRANSCRIPT,
     "turn": TRANSCRIPT,
+    "review_session": TRANSCRIPT,
+    "review_turn": TRANSCRIPT,
     "session_find": HIT,
     "search": HIT,
     "session_export": EXPORT,
@@ -66,7 +69,15 @@ READING = {
 }
 """Name of a URL → the kind of reading; every other is that of a part."""
 
-NO_READING = frozenset({"session_commands"})
+NO_READING = frozenset(
+    {
+        "session_commands",
+        "review_remark",
+        "review_note_withdraw",
+        "review_flag_resolve",
+        "review_mark",
+    }
+)
 """Names of URLs that belong to a session and show nothing of what was said in it."""
 
 
@@ -198,6 +209,26 @@ def get_workspace_for(
     except NotFound as error:
         raise NotFound(HIDDEN) from error
     return workspace, _granted(_visit(visit).user, workspace, to)
+
+
+def get_session_for_review(visit: Visit | HttpRequest, uuid: UUID) -> Session:
+    """The session, for a page of reviewers: there reading is entered whenever the session
+    is not one's own, whatever one's role in its workspace. Raises NotFound."""
+    visit = _visit(visit)
+    require_reviewer(visit)
+    try:
+        session = get_session(uuid)
+    except NotFound as error:
+        raise NotFound(HIDDEN) from error
+    if session.owner_id != visit.user.pk:
+        _note(visit, [session])
+    return session
+
+
+def require_reviewer(visit: Visit | HttpRequest) -> None:
+    """To everybody else the page is not there. Raises NotFound."""
+    if not is_reviewer(_visit(visit).user):
+        raise NotFound(HIDDEN)
 
 
 def note_reading(visit: Visit | HttpRequest, sessions: Iterable[Session]) -> None:

@@ -56,6 +56,7 @@ from .forms import (
     check_message_text,
 )
 from .hydration import hydrate
+from .review_transcript import show_for_review
 from .session_list import read_session_list
 from .tool_rules import tool_rules_context
 from .tool_servers import failed_tool_servers, list_tool_servers
@@ -256,9 +257,12 @@ def session_create(request: HttpRequest, slug: str) -> HttpResponse:
 @login_required
 @require_safe
 def session(request: HttpRequest, uuid: UUID) -> HttpResponse:
-    """The chat. ``before`` and ``after`` page through the transcript; ``all=1``
-    shows the rows that left the active path too."""
+    """The chat; to a reviewer who is no member, the page to read the session on.
+    ``before`` and ``after`` page through the transcript; ``all=1`` shows the rows that
+    left the active path too."""
     found, access = get_session_for(request, uuid)
+    if access.role is None:
+        return show_for_review(request, found)
     loom = settings.LOOM
     where: dict[str, Any] = {"include_rewound": request.GET.get("all") == "1"}
     for name in ("before", "after"):
@@ -273,6 +277,8 @@ def session(request: HttpRequest, uuid: UUID) -> HttpResponse:
 def turn(request: HttpRequest, uuid: UUID, number: int) -> HttpResponse:
     """The page around a turn. A turn that left the active path is shown there."""
     found, access = get_session_for(request, uuid)
+    if access.role is None:
+        return show_for_review(request, found, turn=number)
     if not 1 <= number <= found.turn_count:
         raise NotFound("There is no such turn in this session.")
     replaced = is_rewound(found.pk, number)

@@ -32,7 +32,7 @@ from conversations.web.urls import websocket_urlpatterns
 from tests.archive.files import image_bytes
 from tests.test_admin import fill
 
-from .conftest import AS_REVIEWER, ROLES, MakePerson, browser_of, say
+from .conftest import AS_REVIEWER, ROLES, MakePerson, browser_of, permissions_of, say
 from .sockets import open_socket
 
 pytestmark = pytest.mark.django_db
@@ -146,6 +146,15 @@ TABLE: dict[str, Row] = {
     "session_compact": Row(get=REFUSED, post=writers(302), data={"client_id": "bad"}),
     "session_undo_compaction": Row(get=REFUSED, post=writers(404)),  # there is none
     "session_model": Row(get=REFUSED, post=writers(302), data={"model": "claude-sonnet-5-5"}),
+    "review": Row(get=reviewers(200), post=signed_in(405)),
+    "review_next": Row(get=reviewers(302), post=signed_in(405)),
+    "review_sample": Row(get=reviewers(200), post=signed_in(405)),
+    "review_session": Row(get=reviewers(200), post=signed_in(405)),
+    "review_turn": Row(get=reviewers(200), post=signed_in(405)),
+    "review_remark": Row(get=REFUSED, post=reviewers(302), data={"text": "Look at this"}),
+    "review_mark": Row(get=REFUSED, post=reviewers(302), data={"through": "1"}),
+    "review_note_withdraw": Row(get=REFUSED, post=reviewers(404)),  # there is none
+    "review_flag_resolve": Row(get=REFUSED, post=reviewers(404)),  # there is none
     "palette": Row(get=signed_in(200), post=signed_in(405)),
     "help": Row(get=signed_in(200), post=signed_in(405)),
     "review_reason": Row(get=signed_in(200), post=signed_in(302), data={"reason": "A complaint"}),
@@ -250,6 +259,8 @@ def addresses(
         "share": share_token(link),
         "name": "unknown",
         "pk": 999,
+        "note": session.uuid,
+        "flag": session.uuid,
     }
     return {
         name: reverse(
@@ -344,6 +355,8 @@ def test_a_form_is_taken_as_the_role_allows(
 def test_a_stranger_is_sent_to_sign_in_and_back_to_a_page(
     addresses: dict[str, str], user: User
 ) -> None:
+    """To a page that somebody may see who may see them all."""
+    user.user_permissions.set(permissions_of("reviewer"))
     client, stranger = browser_of(user), Client()
 
     def sent_to(name: str) -> tuple[str, int]:

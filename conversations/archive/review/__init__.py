@@ -8,6 +8,7 @@ from .queue import (
     QueuePage,
     involving,
     next_unreviewed,
+    read_items,
     read_queue,
 )
 from .remarks import (
@@ -20,6 +21,7 @@ from .remarks import (
     withdraw_note,
     write_note,
 )
+from .sample import draw_sample
 
 __all__ = [
     "FLAGGED",
@@ -28,10 +30,12 @@ __all__ = [
     "QueueItem",
     "QueuePage",
     "Remarks",
+    "draw_sample",
     "involving",
     "mark_reviewed",
     "mark_unreviewed",
     "next_unreviewed",
+    "read_items",
     "read_queue",
     "read_remarks",
     "resolve_flag",

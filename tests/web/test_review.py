@@ -1,0 +1,419 @@
+"""The reviewers' pages: lists, samples, a session to read, notes, flags and marks."""
+
+import re
+from datetime import timedelta
+from html import unescape
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+from django.utils import timezone
+
+from conversations.archive.append import NewEvent, append
+from conversations.archive.audit import Origin, readings_of
+from conversations.archive.review import mark_reviewed, read_remarks, set_flag, write_note
+from conversations.archive.rewinds import append_rewind
+from conversations.archive.sessions import create_session
+from conversations.archive.workspaces import add_member
+from conversations.domain.events import ToolCallCompleted, ToolCallStarted
+from conversations.domain.turns import NewTurn
+from conversations.models import AuditEntry, Session, Workspace
+
+from .conftest import browser_of, permissions_of, say
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def rita(db: None) -> User:
+    person = User.objects.create_user("rita")
+    person.user_permissions.set(permissions_of("reviewer"))
+    return person
+
+
+@pytest.fixture
+def reviewer(rita: User) -> Client:
+    return browser_of(rita)
+
+
+@pytest.fixture
+def talk(session: Session) -> Session:
+    say(session, "Plant the beans", "In May", "And the peas?", "In March")
+    return session
+
+
+def page(client: Client, address: str, **query: str) -> str:
+    response = client.get(address, query)
+    assert response.status_code == 200
+    return response.text
+
+
+def rows_of(html: str) -> list[str]:
+    """The rows as they are stored, in order."""
+    return re.findall(r"<article.*?</article>", html, re.DOTALL)
+
+
+def address_of(session: Session, turn: int | None = None) -> str:
+    if turn is None:
+        return reverse("review_session", args=[session.uuid])
+    return reverse("review_turn", args=[session.uuid, turn])
+
+
+def links(html: str, text: str) -> list[str]:
+    return [unescape(found) for found in re.findall(rf'href="([^"]*)"[^>]*>{text}<', html)]
+
+
+def entries(session: Session) -> list[str]:
+    found = AuditEntry.objects.filter(session=session.uuid).order_by("number")
+    return list(found.values_list("action", flat=True))
+
+
+def test_the_rows_are_the_very_rows_of_the_owner(
+    owner: Client, reviewer: Client, talk: Session
+) -> None:
+    seen = rows_of(page(owner, reverse("session", args=[talk.uuid])).partition("<template")[0])
+    assert len(seen) == 4
+    assert rows_of(page(reviewer, address_of(talk))) == seen
+    assert rows_of(page(reviewer, reverse("session", args=[talk.uuid]))) == seen
+    assert rows_of(page(reviewer, reverse("turn", args=[talk.uuid, 1]))) == seen
+
+
+def test_a_reviewer_gets_no_socket_and_nothing_to_write_with(
+    reviewer: Client, talk: Session
+) -> None:
+    html = page(reviewer, reverse("session", args=[talk.uuid]))
+    assert "data-socket" not in html
+    assert "chat.js" not in html
+    assert 'id="composer"' not in html
+    assert reverse("session_send", args=[talk.uuid]) not in html
+
+
+def test_what_was_replaced_is_shown_and_marked(
+    owner: Client, reviewer: Client, talk: Session
+) -> None:
+    append_rewind(talk, from_turn=3, from_seq=3, reason="edit", actor_pk=None)
+    talk.refresh_from_db()
+    say(talk, "And the leeks?")
+    html = page(reviewer, address_of(talk))
+    assert "And the peas?" in html
+    parts = re.findall(r'<section class="turn([^"]*)" id="turn-(\d)"', html)
+    assert parts == [("", "1"), ("", "2"), (" replaced", "3"), (" replaced", "4"), ("", "5")]
+    assert html.count('<span class="badge">Replaced</span>') == 2
+    assert "And the peas?" not in page(owner, reverse("session", args=[talk.uuid]))
+
+
+def test_older_and_newer_rows_are_pages(reviewer: Client, session: Session) -> None:
+    say(session, *(f"Message {number}." for number in range(250)))
+    found: list[str] = []
+    html = page(reviewer, address_of(session), person="ann")
+    assert "Message 249." in html
+    assert not links(html, "Newer rows")
+    while True:
+        found = rows_of(html) + found
+        older = links(html, "Older rows")
+        if not older:
+            break
+        assert "person=ann" in older[0]
+        html = page(reviewer, older[0])
+    assert len(found) == len(set(found)) == 250
+    assert "Message 100." in page(reviewer, links(html, "Newer rows")[0])
+    assert entries(session) == ["transcript", "older", "older", "older"]
+
+
+def test_a_turn_has_an_address(reviewer: Client, session: Session) -> None:
+    say(session, *(f"Message {number}." for number in range(250)))
+    html = page(reviewer, address_of(session, 50))
+    assert re.search(r'<section class="turn" id="turn-50" data-target>', html)
+    assert f'href="{address_of(session, 50)}#turn-50"' in html
+    assert links(html, "Older rows")
+    assert links(html, "Newer rows")
+    assert reviewer.get(address_of(session, 251)).status_code == 404
+
+
+def test_a_call_is_shown_once_and_both_its_turns_can_be_reached(
+    reviewer: Client, session: Session
+) -> None:
+    append(
+        session.pk,
+        session_uuid=session.uuid,
+        turns=[
+            NewTurn(role="assistant", content=""),
+            NewTurn(role="tool", content="a.txt", tool_call_id="c", tool_name="ls"),
+        ],
+        events=[
+            NewEvent(payload=ToolCallStarted(call_id="c", name="ls"), new=0),
+            NewEvent(
+                payload=ToolCallCompleted(call_id="c", name="ls", output="a.txt", ok=True), new=1
+            ),
+        ],
+    )
+    folded = '<section class="turn settled" id="turn-1">'
+    assert folded in page(reviewer, address_of(session))
+    assert folded not in page(reviewer, address_of(session, 1))
+
+
+def test_a_session_says_how_far_it_is_reviewed(reviewer: Client, rita: User, talk: Session) -> None:
+    assert "Not reviewed" in page(reviewer, address_of(talk))
+    mark_reviewed(talk, Origin(user=rita), through=2)
+    html = page(reviewer, address_of(talk))
+    assert "Reviewed through turn 2" in html
+    assert "2 newer turns" in html
+    new = html.index("New since the last review")
+    assert html.index('id="turn-2"') < new < html.index('id="turn-3"')
+
+
+def test_a_mark_reaches_as_far_as_the_page_that_it_was_made_on(
+    reviewer: Client, rita: User, talk: Session
+) -> None:
+    html = page(reviewer, address_of(talk))
+    through = re.search(r'name="through"[^>]* value="(\d+)"', html)
+    assert through
+    say(talk, "Something new")
+    reviewer.post(reverse("review_mark", args=[talk.uuid]), {"through": through[1]})
+    talk.refresh_from_db()
+    assert talk.reviewed_turn == 4
+    [mark] = read_remarks(talk).marks
+    assert (mark.author, mark.through_turn) == (rita, 4)
+    reviewer.post(reverse("review_mark", args=[talk.uuid]), {"through": "0"})
+    talk.refresh_from_db()
+    assert talk.reviewed_turn == 0
+    assert entries(talk) == ["transcript", "reviewed", "unreviewed"]
+
+
+@pytest.mark.parametrize("through", ["", "-1", "99", "two", "9" * 5000, "²"])
+def test_a_mark_of_no_turn_is_refused(reviewer: Client, talk: Session, through: str) -> None:
+    answer = reviewer.post(
+        reverse("review_mark", args=[talk.uuid]), {"through": through}, follow=True
+    )
+    assert "There is no such turn in this session." in answer.text
+    talk.refresh_from_db()
+    assert talk.reviewed_turn == 0
+
+
+def test_a_note_and_a_flag_stand_under_their_turn(reviewer: Client, talk: Session) -> None:
+    to = reverse("review_remark", args=[talk.uuid])
+    answer = reviewer.post(to, {"text": "Is that so?", "turn": "2"}, follow=True)
+    assert answer.redirect_chain == [(f"{address_of(talk, 2)}#turn-2", 302)]
+    reviewer.post(to, {"text": "An address", "label": "privacy", "turn": "2"})
+    html = page(reviewer, address_of(talk))
+    part = html[html.index('id="turn-2"') : html.index('id="turn-3"')]
+    assert "Is that so?" in part
+    assert "Privacy" in part
+    assert entries(talk) == ["note", "transcript", "flag", "transcript"]
+
+
+def test_what_is_said_of_the_session_stands_beside_it(
+    reviewer: Client, rita: User, session: Session
+) -> None:
+    say(session, *(f"Message {number}." for number in range(250)))
+    to = reverse("review_remark", args=[session.uuid])
+    answer = reviewer.post(to, {"text": "<b>All</b> of it"}, follow=True)
+    assert "&lt;b&gt;All&lt;/b&gt; of it" in answer.text
+    set_flag(session, Origin(user=rita), label="safety", turn=3)
+    html = page(reviewer, address_of(session))
+    assert f'href="{address_of(session, 3)}#turn-3">Turn 3</a> Safety' in html
+
+
+def test_notes_are_withdrawn_and_flags_resolved(
+    reviewer: Client, rita: User, talk: Session
+) -> None:
+    origin = Origin(user=rita)
+    note = write_note(talk, origin, text="Hm", turn=1)
+    flag = set_flag(talk, origin, label="other", turn=1)
+    forms = re.findall(r'action="([^"]*/(?:resolve|withdraw)/)"', page(reviewer, address_of(talk)))
+    assert forms == [
+        reverse("review_flag_resolve", args=[talk.uuid, flag.uuid]),
+        reverse("review_note_withdraw", args=[talk.uuid, note.uuid]),
+    ]
+    for form in forms:
+        answer = reviewer.post(form, {"turn": "1"})
+        assert answer["Location"] == f"{address_of(talk, 1)}#turn-1"
+    html = page(reviewer, address_of(talk))
+    assert "withdrawn by rita" in html
+    assert "resolved by rita" in html
+    again = reviewer.post(forms[0], {"turn": "1"}, follow=True)
+    assert "This flag is resolved already." in again.text
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"text": " "}, "A note needs at least one character."),
+        ({"text": "x" * 4001}, "at most 4000 characters"),
+        ({"text": "x", "turn": "9"}, "There is no such turn"),
+        ({"text": "x", "turn": "first"}, "Enter a whole number"),
+        ({"text": "x", "label": "funny"}, "Select a valid choice"),
+    ],
+)
+def test_what_cannot_be_kept_is_refused(
+    reviewer: Client, talk: Session, data: dict[str, str], message: str
+) -> None:
+    answer = reviewer.post(reverse("review_remark", args=[talk.uuid]), data, follow=True)
+    assert message in answer.text
+    assert entries(talk) == ["transcript"]
+
+
+def test_members_do_not_see_what_reviewers_say(owner: Client, rita: User, talk: Session) -> None:
+    write_note(talk, Origin(user=rita), text="Between ourselves", turn=1)
+    assert "Between ourselves" not in page(owner, reverse("session", args=[talk.uuid]))
+    assert owner.get(address_of(talk)).status_code == 404
+
+
+def test_reading_is_entered_unless_the_session_is_ones_own(
+    reviewer: Client, rita: User, workspace: Workspace, talk: Session
+) -> None:
+    """On these pages also where the reviewer is a member."""
+    add_member(workspace, user_pk=rita.pk, role="member")
+    own = create_session(workspace, owner=rita)
+    say(own, "Mine")
+    for session in (talk, own):
+        page(reviewer, address_of(session))
+        page(reviewer, reverse("session", args=[session.uuid]))
+    assert entries(talk) == ["transcript"]
+    assert entries(own) == []
+
+
+def test_the_list_shows_titles_and_no_words(reviewer: Client, talk: Session) -> None:
+    Session.objects.filter(pk=talk.pk).update(title="Vegetables", archived_at=timezone.now())
+    html = page(reviewer, reverse("review"))
+    assert "Vegetables" in html
+    assert "Archived" in html
+    assert "Plant the beans" not in html
+    assert "In March" not in html
+    assert entries(talk) == []
+
+
+def test_a_list_has_tabs_filters_and_pages(
+    reviewer: Client, rita: User, workspace: Workspace, user: User
+) -> None:
+    sessions = [create_session(workspace, owner=user, title=f"Bed {n}") for n in range(53)]
+    for session in sessions:
+        say(session, "x")
+    set_flag(sessions[0], Origin(user=rita), label="other", turn=None)
+    html = page(reviewer, reverse("review"), person="ann", workspace="garden")
+    assert len(re.findall(r">Bed \d+</a>", html)) == 50
+    html = page(
+        reviewer, reverse("review") + links(html, "Earlier sessions")[0].partition("/review/")[2]
+    )
+    assert re.findall(r">(Bed \d+)</a>", html) == ["Bed 2", "Bed 1", "Bed 0"]
+    html = page(reviewer, reverse("review"), queue="flagged")
+    assert re.findall(r">(Bed \d+)</a>", html) == ["Bed 0"]
+    assert "No session fits" in page(reviewer, reverse("review"), person="rita")
+    assert "1 open flag" in html
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ({"person": "nobody"}, "Nobody here has this name."),
+        ({"person": "a\0"}, "Nobody here has this name."),
+        ({"workspace": "nowhere"}, "Select a valid choice"),
+        ({"since": "soon"}, "A date looks like 2026-01-31."),
+        ({"since": "2026-02-02", "until": "2026-02-01"}, "nothing can match"),
+        ({"queue": "mine"}, "There is no such list."),
+        ({"before": "x"}, "This is not a cursor"),
+    ],
+)
+def test_a_list_says_what_it_cannot_find(
+    reviewer: Client, query: dict[str, str], message: str
+) -> None:
+    answer = reviewer.get(reverse("review"), query)
+    assert answer.status_code == 400
+    assert message in answer.text
+    query.pop("before", None)
+    assert reviewer.get(reverse("review_next"), query).status_code == 302
+
+
+def test_a_list_takes_the_same_queries_for_any_number_of_sessions(
+    reviewer: Client, workspace: Workspace, user: User
+) -> None:
+    def count() -> int:
+        with CaptureQueriesContext(connection) as queries:
+            page(reviewer, reverse("review"))
+        return len(queries)
+
+    say(create_session(workspace, owner=user), "x")
+    few = count()
+    for _ in range(10):
+        say(create_session(workspace, owner=user), "x")
+    assert count() == few
+
+
+def test_a_session_takes_the_same_queries_at_any_length(reviewer: Client, talk: Session) -> None:
+    def count() -> int:
+        with CaptureQueriesContext(connection) as queries:
+            page(reviewer, address_of(talk))
+        return len(queries)
+
+    page(reviewer, address_of(talk))  # the first entry of the log
+    few = count()
+    say(talk, *("x" for _ in range(150)))
+    assert count() == few
+
+
+def test_next_leads_to_what_is_new_and_keeps_the_filters(
+    reviewer: Client, rita: User, workspace: Workspace, user: User
+) -> None:
+    later, earlier = (create_session(workspace, owner=user) for _ in range(2))
+    for session in (earlier, later):
+        say(session, "one", "two", "three")
+    mark_reviewed(earlier, Origin(user=rita), through=2)
+    query = {"person": "ann", "after": str(later.uuid)}
+    answer = reviewer.get(reverse("review_next"), query)
+    assert answer["Location"] == f"{address_of(earlier, 3)}?person=ann#turn-3"
+    assert entries(earlier) == ["reviewed"]
+    link = links(page(reviewer, answer["Location"]), "Next unreviewed")[0]
+    assert link == f"{reverse('review_next')}?person=ann&after={earlier.uuid}"
+    marked = reviewer.post(
+        f"{reverse('review_mark', args=[later.uuid])}?person=ann", {"through": "3", "then": "next"}
+    )
+    assert marked["Location"] == f"{reverse('review_next')}?person=ann&after={later.uuid}"
+    mark_reviewed(earlier, Origin(user=rita), through=3)
+    answer = reviewer.get(reverse("review_next"), query, follow=True)
+    assert "Nothing is left to be reviewed here." in answer.text
+
+
+def test_a_sample_is_the_same_again_whatever_is_said_later(
+    reviewer: Client, workspace: Workspace, user: User
+) -> None:
+    sessions = [create_session(workspace, owner=user, title=f"Bed {n}") for n in range(30)]
+    for session in sessions[:25]:
+        say(session, "x")
+    address = reviewer.get(reverse("review_sample"), {"n": "10", "days": "7"})["Location"]
+    drawn = re.findall(r">(Bed \d+)</a>", page(reviewer, address))
+    assert len(drawn) == len(set(drawn)) == 10
+    later = create_session(workspace, owner=user, title="Bed 99")
+    moment = timezone.now() + timedelta(hours=1)
+    Session.objects.filter(pk=later.pk).update(created_at=moment, last_active_at=moment)
+    for session in (sessions[0], sessions[29]):
+        say(session, "once more")
+    assert re.findall(r">(Bed \d+)</a>", page(reviewer, address)) == drawn
+    again = reviewer.get(reverse("review_sample"), {"n": "10", "days": "7"})["Location"]
+    assert again != address
+    assert not readings_of(sessions[0].uuid)
+
+
+def test_a_sample_has_only_sessions_in_which_something_was_said_then(
+    reviewer: Client, workspace: Workspace, user: User
+) -> None:
+    session = create_session(workspace, owner=user, title="Bed")
+    say(session, "x")
+    create_session(workspace, owner=user, title="Shed")
+    address = reviewer.get(reverse("review_sample"), {"n": "9", "days": "1"})["Location"]
+    html = page(reviewer, address)
+    assert "Bed" in html
+    assert "Shed" not in html
+    old = (timezone.now() - timedelta(days=9)).isoformat()
+    html = page(reviewer, reverse("review_sample"), n="9", days="1", seed="s", until=old)
+    assert "Nothing was said in this time" in html
+
+
+@pytest.mark.parametrize(
+    "query",
+    [{"n": "0", "days": "7"}, {"n": "5", "days": "x"}, {"n": "5", "days": "7", "until": "y"}],
+)
+def test_a_sample_of_nothing_is_refused(reviewer: Client, query: dict[str, str]) -> None:
+    assert reviewer.get(reverse("review_sample"), query).status_code == 400
