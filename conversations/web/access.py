@@ -225,6 +225,12 @@ def get_session_for_review(visit: Visit | HttpRequest, uuid: UUID) -> Session:
     return session
 
 
+def origin_of_act(visit: Visit | HttpRequest, session: Session) -> audit.Origin:
+    """Who decides something about a session, with the reason that applies to it."""
+    visit = _visit(visit)
+    return replace(visit.origin, reason=find_reason(visit.browser, session.uuid))
+
+
 def require_reviewer(visit: Visit | HttpRequest) -> None:
     """To everybody else the page is not there. Raises NotFound."""
     if not is_reviewer(_visit(visit).user):

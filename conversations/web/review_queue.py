@@ -21,6 +21,7 @@ from conversations.models import Session
 
 from .access import require_reviewer
 from .pages import person
+from .reasons import reason_context
 from .review_forms import QUEUES, QueueForm, SampleForm, carried_filters
 
 
@@ -51,16 +52,22 @@ def _context(request: HttpRequest, form: QueueForm) -> dict[str, Any]:
     return {
         "form": form,
         "queue": queue,
-        "tabs": [
-            {
-                "label": label,
-                "query": carried_filters(request.GET.dict() | {"queue": name}),
-                "is_current": name == queue,
-            }
-            for name, label in QUEUES.items()
-        ],
+        "tabs": _tabs(request, queue),
         "carried": carried_filters(request.GET),
+        **reason_context(request, None),
     }
+
+
+def _tabs(request: HttpRequest, current: str) -> list[dict[str, Any]]:
+    """The lists, with the filters of this one."""
+    return [
+        {
+            "label": label,
+            "query": carried_filters(request.GET.dict() | {"queue": name}),
+            "is_current": name == current,
+        }
+        for name, label in QUEUES.items()
+    ]
 
 
 @login_required
@@ -95,7 +102,7 @@ def review_sample(request: HttpRequest) -> HttpResponse:
     require_reviewer(request)
     asked = request.GET.dict() if request.GET else {"n": "10", "days": "7"}
     form = SampleForm(asked, workspaces=_workspaces(request))
-    context: dict[str, Any] = {"form": form, "queue": "sample"}
+    context = {"form": form, "queue": "sample", "tabs": _tabs(request, "sample")}
     if not form.is_valid():
         return render(request, "review/sample.html", context, status=400)
     if not request.GET:

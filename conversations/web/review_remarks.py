@@ -13,7 +13,7 @@ from conversations.archive import review as archive
 from conversations.domain.errors import Rejected
 from conversations.models import Session
 
-from .access import get_session_for_review, post_by_person, visit_of
+from .access import get_session_for_review, origin_of_act, post_by_person
 from .review_forms import RemarkForm, carried_filters
 
 
@@ -28,7 +28,7 @@ def review_remark(request: HttpRequest, uuid: UUID) -> HttpResponse:
         )
         return _back(request, session)
     said: dict[str, Any] = form.cleaned_data
-    origin = visit_of(request).origin
+    origin = origin_of_act(request, session)
     if said["label"]:
         _carry_out(request, "The flag is set.", archive.set_flag, session, origin, **said)
     else:
@@ -40,7 +40,7 @@ def review_remark(request: HttpRequest, uuid: UUID) -> HttpResponse:
 @post_by_person
 def review_note_withdraw(request: HttpRequest, uuid: UUID, note: UUID) -> HttpResponse:
     session = get_session_for_review(request, uuid)
-    origin = visit_of(request).origin
+    origin = origin_of_act(request, session)
     _carry_out(request, "The note is withdrawn.", archive.withdraw_note, session, origin, uuid=note)
     return _back(request, session, turn=_turn_of(request, session))
 
@@ -48,7 +48,7 @@ def review_note_withdraw(request: HttpRequest, uuid: UUID, note: UUID) -> HttpRe
 @post_by_person
 def review_flag_resolve(request: HttpRequest, uuid: UUID, flag: UUID) -> HttpResponse:
     session = get_session_for_review(request, uuid)
-    origin = visit_of(request).origin
+    origin = origin_of_act(request, session)
     _carry_out(request, "The flag is resolved.", archive.resolve_flag, session, origin, uuid=flag)
     return _back(request, session, turn=_turn_of(request, session))
 
@@ -58,7 +58,7 @@ def review_mark(request: HttpRequest, uuid: UUID) -> HttpResponse:
     """Reviewed ``through`` a turn (0: not at all any more), and on to the next session if
     that is asked for."""
     session = get_session_for_review(request, uuid)
-    origin = visit_of(request).origin
+    origin = origin_of_act(request, session)
     through = request.POST.get("through", "")[:18]
     if through == "0":
         said = "The session is among those to be reviewed again."

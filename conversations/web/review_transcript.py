@@ -31,6 +31,7 @@ from conversations.rendering.settled import mark_settled
 
 from .access import get_session_for_review
 from .hydration import hydrate
+from .reasons import reason_context
 from .review_forms import RemarkForm, carried_filters
 
 ROWS = 100
@@ -72,7 +73,7 @@ def show_for_review(
     )
     remarks = read_remarks(session)
     parts = read_parts(session, page.rows, remarks, target=turn)
-    context = {
+    context: dict[str, Any] = {
         "session": session,
         "page": page,
         "parts": parts,
@@ -87,6 +88,8 @@ def show_for_review(
         "pager": _pager(request, page),
         "remark_form": RemarkForm(),
     }
+    if session.owner_id != request.user.pk:
+        context |= reason_context(request, session.uuid)
     return render(request, "review/session.html", context)
 
 
