@@ -13,7 +13,9 @@ class ConversationsConfig(AppConfig):
         from conversations.archive.role_groups import make_role_groups
         from conversations.models.guards import install_guards
         from conversations.models.search_schema import install_search
+        from conversations.web import devices
 
         post_migrate.connect(install_guards, sender=self, dispatch_uid="archive-guards")
         post_migrate.connect(install_search, sender=self, dispatch_uid="search-index")
         post_migrate.connect(make_role_groups, sender=self, dispatch_uid="role-groups")
+        devices.connect()

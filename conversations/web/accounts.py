@@ -16,6 +16,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
 from conversations.archive.accounts import use_sign_in_link
+from conversations.archive.devices import move_device, sign_out_devices
 from conversations.domain.text import storable
 
 from .signing_in import sign_in_person
@@ -87,6 +88,16 @@ class PasswordChange(PasswordChangeView):
     def get_form_class(self) -> Any:
         assert isinstance(self.request.user, User)
         return PasswordChangeForm if self.request.user.has_usable_password() else SetPasswordForm
+
+    def form_valid(self, form: Any) -> HttpResponse:
+        """Django gives this browser another session, and those of others are of no use
+        any more."""
+        before = self.request.session.session_key or ""
+        response = super().form_valid(form)
+        now = self.request.session.session_key or ""
+        move_device(before, now)
+        sign_out_devices(form.user.pk, but=now)
+        return response
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         return super().get_context_data(**kwargs) | {"done": False}

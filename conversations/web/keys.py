@@ -4,8 +4,10 @@ from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
+from conversations.archive.preferences import read_preferences
+
 from .commands import COMMANDS
-from .pages import render_page
+from .pages import person, render_page
 
 type Keys = tuple[tuple[tuple[str, ...], str], ...]
 
@@ -34,9 +36,16 @@ KEYS: tuple[tuple[str, Keys], ...] = (
 )
 """Groups of keys with what they do."""
 
+ENTER_BREAKS: Keys = ((("Ctrl", "Enter"), "Send the message"), (("Enter",), "New line"))
+"""The first two, for whoever prefers that."""
+
 
 @login_required
 @require_safe
 def help_page(request: HttpRequest) -> HttpResponse:
     """Commands and keys: a page, and what the chat shows in a dialog."""
-    return render_page(request, "help.html", "lists", {"commands": COMMANDS, "keys": KEYS})
+    keys = KEYS
+    if read_preferences(person(request).pk).enter == "break":
+        (writing, usual), *others = KEYS
+        keys = ((writing, ENTER_BREAKS + usual[2:]), *others)
+    return render_page(request, "help.html", "lists", {"commands": COMMANDS, "keys": keys})

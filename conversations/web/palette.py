@@ -65,6 +65,7 @@ def _places(user: User) -> Iterator[dict[str, str]]:
     yield {"name": "All workspaces", "says": "", "url": reverse("home")}
     yield {"name": "Search what was said", "says": "", "url": reverse("search")}
     yield {"name": "Commands and keys", "says": "", "url": reverse("help")}
+    yield {"name": "Account", "says": "", "url": reverse("account")}
     yield {"name": "Change password", "says": "", "url": reverse("password_change")}
     if user.is_staff:
         yield {"name": "Admin", "says": "", "url": reverse("admin:index")}

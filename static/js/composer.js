@@ -95,7 +95,8 @@ export function startComposer(socket) {
     });
     field.addEventListener("keydown", (event) => {
       if (event.key !== "Enter" || event.shiftKey || event.isComposing || event.keyCode === 229) return;
-      if (matchMedia("(pointer: coarse)").matches) return;
+      const breaks = "enter" in document.documentElement.dataset || matchMedia("(pointer: coarse)").matches;
+      if (breaks && !event.ctrlKey && !event.metaKey) return;
       event.preventDefault();
       send();
     });

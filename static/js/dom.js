@@ -16,10 +16,12 @@ export function announce(text) {
   setTimeout(() => { byId("announce").textContent = text; }, 50);
 }
 
-const format = (options) => new Intl.DateTimeFormat(undefined, options).format;
-const clock = format({ hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
-const exact = format({ dateStyle: "full", timeStyle: "medium" });
-const ago = new Intl.RelativeTimeFormat(undefined, { numeric: "auto", style: "short" });
+const { dates, clock: hourCycle = "h23", times } = document.documentElement.dataset;
+const format = (options) => new Intl.DateTimeFormat(dates, options).format;
+const clock = format({ hour: "2-digit", minute: "2-digit", hourCycle });
+const brief = format({ dateStyle: "short", timeStyle: "short", hourCycle });
+const exact = format({ dateStyle: "full", timeStyle: "medium", hourCycle });
+const ago = new Intl.RelativeTimeFormat(dates, { numeric: "auto", style: "short" });
 export const formatDay = format({ dateStyle: "full" });
 
 function relative(moment) {
@@ -30,12 +32,12 @@ function relative(moment) {
   }
 }
 
-/** Write times in the reader's zone: the clock, or how long ago. */
+/** Write times in the reader's zone: the clock; where it is relative, how long ago or the date. */
 export function localise(root) {
   for (const element of findAll("time", root)) {
     const moment = new Date(element.dateTime);
     element.title = exact(moment);
-    element.textContent = "relative" in element.dataset ? relative(moment) : clock(moment);
+    element.textContent = ("relative" in element.dataset ? times ? brief : relative : clock)(moment);
   }
 }
 

@@ -5,18 +5,19 @@ import { addStyle } from "./choices.js";
 import { allRows } from "./marks.js";
 import { firstVisible } from "./transcript.js";
 
-const LETTERS = "loom:letters";
+const preferences = document.documentElement.dataset;
 let help;
 
 /** Whether keys without Ctrl or Alt do something. */
-function hasLetters() {
-  try { return localStorage.getItem(LETTERS) !== "off"; } catch { return true; }
-}
+const hasLetters = () => !("keys" in preferences);
 
 function makeSwitch() {
   const box = create("input", { type: "checkbox", checked: hasLetters() });
-  box.addEventListener("change", () => {
-    try { localStorage.setItem(LETTERS, box.checked ? "on" : "off"); } catch { /* off */ }
+  box.addEventListener("change", async () => {
+    const keys = box.checked ? "all" : "no_letters";
+    if (box.checked) delete preferences.keys;
+    else preferences.keys = keys;
+    (await import("./choose.js")).choose("keys", keys);
   });
   const label = create("label", { className: "check" });
   label.append(box, "Single-letter keys");
@@ -80,7 +81,7 @@ export function press(event) {
   const key = event.key.length > 1 || plain ? event.key : event.key.toLowerCase();
   const name = plain ? key : `${control ? "control " : ""}${event.altKey ? "alt " : ""}${event.shiftKey ? "shift " : ""}${key}`;
   const typing = event.target.matches("input, textarea, select");
-  if (!(name in KEYS) || document.querySelector("dialog[open]") || (plain && (typing || !hasLetters()))) return;
+  if (!(name in KEYS) || preferences.keys === "none" || document.querySelector("dialog[open]") || (plain && (typing || !hasLetters()))) return;
   event.preventDefault();
   KEYS[name]();
 }

@@ -1,20 +1,12 @@
-// Every page: times, theme, menus, the session list, the sidebar.
+// Every page: times, menus, the session list, the sidebar.
 import { byId, find, findAll, keep, localise } from "./dom.js";
 
 const root = document.documentElement;
 const lists = () => findAll("[data-session-list], .cards").forEach(localise);
-const store = (name, value) => { try { localStorage.setItem(name, value); } catch { /* off */ } };
 
 // Rows get theirs from marks.js.
 localise(byId("side") ?? document);
 setInterval(lists, 60000);
-
-const THEMES = ["auto", "light", "dark"];
-function showTheme(theme) {
-  root.dataset.theme = theme;
-  for (const button of findAll("[data-theme-toggle]")) button.ariaLabel = button.title = `Theme: ${theme}`;
-}
-showTheme(root.dataset.theme ?? "auto");
 
 // The sidebar: a column, or a drawer where there is no room.
 const narrow = matchMedia("(max-width: 759.98px)");
@@ -25,16 +17,16 @@ function setDrawer(open) {
 function toggleSide() {
   const open = narrow.matches ? !("drawer" in root.dataset) : root.dataset.side === "closed";
   if (narrow.matches) setDrawer(open);
-  else store("loom:side", root.dataset.side = open ? "open" : "closed");
+  else {
+    root.dataset.side = open ? "open" : "closed";
+    try { localStorage.setItem("loom:side", root.dataset.side); } catch { /* off */ }
+  }
   find(open ? "#side summary" : ".open-side").focus();
 }
 narrow.addEventListener("change", () => setDrawer(false));
 
 document.addEventListener("click", ({ target }) => {
-  if (target.closest("[data-theme-toggle]")) {
-    showTheme(THEMES[(THEMES.indexOf(root.dataset.theme) + 1) % 3]);
-    store("loom:theme", root.dataset.theme);
-  }
+  if (target.closest("[data-theme-toggle]")) import("./choose.js").then(({ nextTheme }) => nextTheme());
   if (target.closest("[data-side-toggle]")) toggleSide();
   for (const menu of findAll(".menu[open]")) if (!menu.contains(target)) menu.open = false;
 });
@@ -43,7 +35,7 @@ document.addEventListener("keydown", (event) => {
   const { key, target } = event;
   const menu = key === "Escape" && find(".menu[open]");
   if (key === " " && target.matches("a[role=button]")) target.click();
-  else if (key === "k" && event.ctrlKey !== event.metaKey) import("./palette.js").then(({ open }) => open());
+  else if (key === "k" && event.ctrlKey !== event.metaKey && root.dataset.keys !== "none") import("./palette.js").then(({ open }) => open());
   else if (menu) {
     menu.open = false;
     find("summary", menu).focus();

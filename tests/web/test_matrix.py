@@ -166,6 +166,10 @@ TABLE: dict[str, Row] = {
     "sign_out": Row(get=REFUSED, post=everybody(302)),
     "password_change": Row(get=signed_in(200), post=signed_in(200)),
     "password_change_done": Row(get=signed_in(200), post=signed_in(200)),
+    "account": Row(get=signed_in(200), post=signed_in(400)),  # nothing chosen
+    "account_choose": Row(get=REFUSED, post=signed_in(204), data={"theme": "dark"}),
+    "device_sign_out": Row(get=REFUSED, post=signed_in(404)),  # there is none
+    "devices_sign_out": Row(get=REFUSED, post=signed_in(302), data={"others": "1"}),
     "healthz": Row(get=everybody(200), post=REFUSED),
     "readyz": Row(get=everybody(200), post=REFUSED),
     "metrics": Row(get=everybody(200), post=REFUSED),

@@ -12,6 +12,7 @@ from django.contrib.auth.models import User
 from django.contrib.sessions.models import Session as BrowserSession
 from django.db import connection
 
+from conversations.archive.devices import sign_out_devices
 from conversations.archive.messages import accept_message
 from conversations.archive.sessions import create_session
 from conversations.archive.turns import read_turns
@@ -628,6 +629,10 @@ def sign_out(user: User, _: Workspace) -> None:
     BrowserSession.objects.all().delete()
 
 
+def sign_out_everywhere(user: User, _: Workspace) -> None:
+    sign_out_devices(user.pk)
+
+
 def close_account(user: User, _: Workspace) -> None:
     User.objects.filter(pk=user.pk).update(is_active=False)
 
@@ -640,6 +645,7 @@ def change_password(user: User, _: Workspace) -> None:
 ENDS = [
     (remove_from_workspace, 4404),
     (sign_out, 4401),
+    (sign_out_everywhere, 4401),
     (close_account, 4401),
     (change_password, 4401),
 ]

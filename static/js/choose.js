@@ -1,0 +1,26 @@
+// Preferences that a page changes by itself: kept with the account, or in this browser
+// where nobody is signed in. Loaded with the first use.
+import { byId, find, findAll } from "./dom.js";
+
+const root = document.documentElement;
+
+/** Keep a choice. What cannot be kept holds for this page. */
+export async function choose(name, value) {
+  const { choose: address } = document.body.dataset;
+  const token = find("[name=csrfmiddlewaretoken]")?.value;
+  if (!address || !token) return;
+  const body = new URLSearchParams({ csrfmiddlewaretoken: token, [name]: value });
+  await fetch(address, { method: "POST", body, redirect: "error" }).catch(() => {});
+}
+
+const THEMES = ["auto", "light", "dark"];
+
+export function nextTheme() {
+  const theme = THEMES[(THEMES.indexOf(root.dataset.theme ?? "auto") + 1) % 3];
+  root.dataset.theme = theme;
+  for (const button of findAll("[data-theme-toggle]")) button.ariaLabel = button.title = `Theme: ${theme}`;
+  const field = byId("id_theme");
+  if (field) field.value = theme;
+  try { localStorage.setItem("loom:theme", theme); } catch { /* off */ }
+  choose("theme", theme);
+}

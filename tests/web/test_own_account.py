@@ -1,0 +1,233 @@
+"""One's own account: preferences, and where one is signed in."""
+
+import re
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.contrib.sessions.models import Session as BrowserSession
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+from django.utils import timezone
+
+from conversations.archive.accounts import create_sign_in_link
+from conversations.archive.devices import list_devices, see_device
+from conversations.archive.preferences import Chosen, read_preferences, write_preferences
+from conversations.domain.agents import name_of_agent
+from conversations.models import Device, Session
+
+from .conftest import browser_of
+
+pytestmark = pytest.mark.django_db
+
+ACCOUNT = reverse("account")
+CHOICE = {
+    "theme": "dark",
+    "keys": "none",
+    "enter": "break",
+    "language": "de",
+    "clock": "h12",
+    "times": "exact",
+}
+LINUX = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"
+
+
+def html_tag(page: Any) -> str:
+    found = re.search(r"<html[^>]*>", page.text)
+    assert found
+    return found[0]
+
+
+# --- preferences ---
+
+
+def test_preferences_are_kept_and_carried_by_every_page(owner: Client, session: Session) -> None:
+    assert html_tag(owner.get(ACCOUNT)) == '<html lang="en" data-theme="auto">'
+    response = owner.post(ACCOUNT, CHOICE)
+    assert (response.status_code, response["Location"]) == (302, ACCOUNT)
+    for page in (ACCOUNT, reverse("home"), reverse("session", args=[session.uuid])):
+        assert html_tag(owner.get(page)) == (
+            '<html lang="en" data-theme="dark" data-keys="none" data-enter="break"'
+            ' data-dates="de" data-clock="h12" data-times="exact">'
+        )
+    owner.post(ACCOUNT, CHOICE | {"theme": "auto", "keys": "all", "language": ""})
+    assert "data-keys" not in html_tag(owner.get(ACCOUNT))
+
+
+def test_a_refused_page_has_the_theme_too(owner: Client) -> None:
+    owner.post(ACCOUNT, CHOICE)
+    assert 'data-theme="dark"' in html_tag(owner.get("/w/nowhere/"))
+
+
+def test_a_stranger_has_none(client: Client) -> None:
+    assert html_tag(client.get(reverse("sign_in"))) == '<html lang="en">'
+
+
+@pytest.mark.parametrize("name", CHOICE)
+def test_what_is_not_on_offer_is_refused(owner: Client, user: User, name: str) -> None:
+    bad = CHOICE | {name: '"><script>'}
+    assert owner.post(ACCOUNT, bad).status_code == 400
+    assert owner.post(reverse("account_choose"), {name: "x"}).status_code == 400
+    assert read_preferences(user.pk) == Chosen()
+
+
+def test_a_button_changes_one_and_leaves_the_others(owner: Client, user: User) -> None:
+    owner.post(ACCOUNT, CHOICE)
+    response = owner.post(reverse("account_choose"), {"theme": "light", "nonsense": "x"})
+    assert response.status_code == 204
+    assert read_preferences(user.pk) == Chosen(**(CHOICE | {"theme": "light"}))
+
+
+def test_the_keys_are_listed_as_they_are(owner: Client, user: User) -> None:
+    usual = owner.get(reverse("help")).text
+    assert "<kbd>Enter</kbd> </dt><dd>Send the message" in usual
+    write_preferences(user.pk, Chosen(enter="break"))
+    assert "<kbd>Ctrl</kbd> <kbd>Enter</kbd> </dt><dd>Send the message" in (
+        owner.get(reverse("help")).text
+    )
+
+
+def test_they_cost_a_page_one_query_and_a_part_of_one_none(
+    owner: Client, session: Session, user: User
+) -> None:
+    def asked(**headers: str) -> int:
+        with CaptureQueriesContext(connection) as queries:
+            owner.get(reverse("session", args=[session.uuid]), headers=headers)
+        return sum("conversations_preferences" in query["sql"] for query in queries)
+
+    assert (asked(), asked(**{"HX-Request": "true"})) == (1, 0)
+
+
+# --- devices ---
+
+
+def device_names(client: Client) -> list[str]:
+    return re.findall(r"<b title=[^>]*>([^<]*)</b>", client.get(ACCOUNT).text)
+
+
+def is_signed_in(client: Client) -> bool:
+    return client.get(reverse("home")).status_code == 200
+
+
+def sign_in(user: User, agent: str = LINUX, address: str = "192.0.2.7") -> Client:
+    client = Client(headers={"User-Agent": agent}, REMOTE_ADDR=address)
+    link = reverse("sign_in_link", args=[create_sign_in_link(user)])
+    assert client.get(link).status_code == 302
+    return client
+
+
+def test_the_browsers_in_which_one_is_signed_in_are_listed(user: User, other_user: User) -> None:
+    sign_in(other_user)
+    phone = sign_in(user, "Mozilla/5.0 (iPhone; like Mac OS X) Version/18 Mobile Safari/604", "::1")
+    laptop = sign_in(user)
+    assert device_names(laptop) == ["Firefox on Linux", "Safari on iPhone"]
+    page = laptop.get(ACCOUNT).text
+    assert page.count("this one") == 1
+    assert "192.0.2.7" in page
+    assert "::1" in page
+    assert is_signed_in(phone)
+
+
+def test_one_device_is_signed_out(user: User) -> None:
+    phone, laptop = sign_in(user), sign_in(user)
+    theirs = Device.objects.get(session_key=phone.session.session_key)
+    response = laptop.post(reverse("device_sign_out", args=[theirs.pk]))
+    assert response["Location"].endswith("#devices")
+    assert is_signed_in(laptop)
+    assert not is_signed_in(phone)
+    assert len(device_names(laptop)) == 1
+    theirs.refresh_from_db()
+    assert theirs.ended_at is not None
+    assert theirs.session_key is None
+    assert laptop.post(reverse("device_sign_out", args=[theirs.pk])).status_code == 404
+
+
+def test_nobody_signs_out_the_device_of_another(user: User, other_user: User) -> None:
+    theirs = sign_in(other_user)
+    device = Device.objects.get(user=other_user)
+    assert sign_in(user).post(reverse("device_sign_out", args=[device.pk])).status_code == 404
+    assert is_signed_in(theirs)
+
+
+def test_all_others_are_signed_out(user: User, other_user: User) -> None:
+    phone, laptop, stranger = sign_in(user), sign_in(user), sign_in(other_user)
+    link = reverse("sign_in_link", args=[create_sign_in_link(user)])
+    response = laptop.post(reverse("devices_sign_out"), {"others": "1"}, follow=True)
+    assert "Signed out: 1 device." in response.text
+    assert is_signed_in(laptop)
+    assert not is_signed_in(phone)
+    assert is_signed_in(stranger)
+    assert Client().get(link).status_code == 410, "a link that was not used yet"
+
+
+def test_everywhere_means_here_too(user: User) -> None:
+    phone, laptop = sign_in(user), sign_in(user)
+    response = laptop.post(reverse("devices_sign_out"), follow=True)
+    assert response.redirect_chain[-1][0].startswith(reverse("sign_in"))
+    assert not is_signed_in(phone)
+    assert not BrowserSession.objects.exists()
+
+
+def test_who_signs_out_has_one_device_less(user: User) -> None:
+    phone, laptop = sign_in(user), sign_in(user)
+    phone.post(reverse("sign_out"))
+    assert len(device_names(laptop)) == 1
+    assert Device.objects.exclude(ended_at=None).count() == 1
+
+
+def test_a_new_password_signs_the_others_out_and_keeps_this_one(user: User) -> None:
+    phone, laptop = sign_in(user), sign_in(user)
+    data = {"old_password": "correct horse"}
+    new = {"new_password1": "staple battery", "new_password2": "staple battery"}
+    assert laptop.post(reverse("password_change"), data | new).status_code == 302
+    assert len(device_names(laptop)) == 1
+    assert "this one" in laptop.get(ACCOUNT).text
+    assert not is_signed_in(phone)
+    assert Device.objects.filter(session_key=None).count() == 1
+
+
+def test_a_session_that_is_over_is_no_device(user: User) -> None:
+    phone, laptop = sign_in(user), sign_in(user)
+    gone = BrowserSession.objects.filter(session_key=phone.session.session_key)
+    gone.update(expire_date=timezone.now() - timedelta(seconds=1))
+    assert len(device_names(laptop)) == 1
+
+
+def test_a_device_is_seen_again_after_minutes_and_costs_nothing_before(user: User) -> None:
+    client = browser_of(user)
+    with CaptureQueriesContext(connection) as queries:
+        client.get(reverse("help"))
+    assert not [query for query in queries if "conversations_device" in query["sql"]]
+
+
+def test_what_a_browser_says_of_itself_is_kept_within_limits(user: User) -> None:
+    client = sign_in(user, "\x01" + "a" * 3000 + "<script>")
+    device = Device.objects.get()
+    assert len(device.agent) <= 400
+    assert "<script>" not in client.get(ACCOUNT).text.replace("<script src", "").replace(
+        "<script type", ""
+    )
+
+
+def test_two_requests_of_one_browser_are_one_device(user: User) -> None:
+    for _ in range(2):
+        see_device(user.pk, session_key="a" * 32, agent=LINUX, address="")
+    assert Device.objects.count() == 1
+    assert list_devices(user.pk) == [], "a session that does not exist signs nobody in"
+
+
+@pytest.mark.parametrize(
+    ("agent", "name"),
+    [
+        (LINUX, "Firefox on Linux"),
+        ("Mozilla/5.0 (Windows NT 10.0) Chrome/140.0 Safari/537.36 Edg/140.0", "Edge on Windows"),
+        ("Mozilla/5.0 (Linux; Android 15) Chrome/140.0 Mobile Safari/537", "Chrome on Android"),
+        ("Mozilla/5.0 (Macintosh; Intel Mac OS X) Version/18 Safari/605", "Safari on macOS"),
+        ("", "A browser"),
+    ],
+)
+def test_a_browser_has_a_name(agent: str, name: str) -> None:
+    assert name_of_agent(agent) == name
