@@ -1,10 +1,6 @@
 """The provider, and browsers that come and go between it and us."""
 
-import hmac
 import os
-import struct
-import time
-from base64 import b32decode
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,6 +15,7 @@ from django.urls import reverse
 
 from tests.web.conftest import runtime_ends
 
+from .authenticator import code_of
 from .provider import Provider
 
 __all__ = ["runtime_ends"]
@@ -83,15 +80,6 @@ def is_signed_in(client: Client) -> bool:
 def signed_in_name(client: Client) -> str:
     user_pk = client.session.get("_auth_user_id")
     return User.objects.get(pk=user_pk).username if user_pk else ""
-
-
-def code_of(secret: str, *, steps: int = 0) -> str:
-    """What an authenticator app shows (RFC 6238)."""
-    counter = struct.pack(">Q", int(time.time()) // 30 + steps)
-    digest = hmac.digest(b32decode(secret.replace(" ", "")), counter, "sha1")
-    offset = digest[-1] & 15
-    number = struct.unpack(">I", digest[offset : offset + 4])[0] & 0x7FFFFFFF
-    return f"{number % 1_000_000:06d}"
 
 
 def confirm(client: Client, next_page: str = "/") -> Any:

@@ -17,7 +17,8 @@ from conversations.archive.sessions import create_session
 from conversations.models import Workspace
 from tests.web.sockets import open_socket
 
-from .conftest import code_of, confirm, is_signed_in, set_up, sign_in, sign_in_there
+from .authenticator import code_of
+from .conftest import confirm, is_signed_in, set_up, sign_in, sign_in_there
 from .provider import Provider
 
 pytestmark = pytest.mark.django_db
@@ -63,6 +64,14 @@ def test_setting_one_up_asks_for_the_password_again(client: Client, user: User) 
     page = client.get(reverse("mfa_activate_totp"))
     assert "QR code" in page.text
     assert page.context["secret"] in page.text
+
+
+def test_recovery_codes_come_right_after_it(client: Client, provider: Provider) -> None:
+    sign_in_there(client)  # nobody has been asked for a password
+    secret = client.get(reverse("mfa_activate_totp")).context["secret"]
+    done = client.post(reverse("mfa_activate_totp"), {"code": code_of(secret)}, follow=True)
+    assert done.request["PATH_INFO"] == reverse("mfa_view_recovery_codes")
+    assert len(done.context["unused_codes"]) == 10
 
 
 def test_a_wrong_first_code_turns_nothing_on(client: Client, user: User) -> None:

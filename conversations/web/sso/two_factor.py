@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from allauth.account.internal.flows.login import record_authentication
 from allauth.mfa.base.views import AuthenticateView, ReauthenticateView
 from allauth.mfa.recovery_codes.views import (
     DownloadRecoveryCodesView,
@@ -37,6 +38,14 @@ class SetUp(ActivateTOTPView):  # type: ignore[misc]
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         context: dict[str, Any] = super().get_context_data(**kwargs)
         return context | totp_picture(self.request.user, context["form"].secret)
+
+    def form_valid(self, form: Any) -> HttpResponse:
+        """The code that turned it on also shows who it is: the recovery codes come next."""
+        response: HttpResponse = super().form_valid(form)
+        record_authentication(
+            self.request, self.request.user, "mfa", type="totp", reauthenticated=True
+        )
+        return response
 
 
 @method_decorator([never_cache, login_required], name="dispatch")
