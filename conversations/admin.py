@@ -218,12 +218,13 @@ class OfSessionAdmin(WindowAdmin):
         obj: Any = None,
     ) -> HttpResponse:
         """The record is shown: the permission was checked, and nothing is rendered yet."""
-        note_record(request, self.session_of(obj))
+        if (session := self.session_of(obj)) is not None:
+            note_record(request, session)
         return super().render_change_form(request, context, add, change, form_url, obj)
 
-    def session_of(self, row: Any) -> Session:
-        """The session that the row belongs to."""
-        found: Session = attrgetter(self.session_path.replace("__", "."))(row)
+    def session_of(self, row: Any) -> Session | None:
+        """The session that the row belongs to; None where that is purged."""
+        found: Session | None = attrgetter(self.session_path.replace("__", "."))(row)
         return found
 
 
@@ -450,7 +451,7 @@ class ModelCallAdmin(OfSessionAdmin):
 
 
 @admin.register(UsageDay)
-class UsageDayAdmin(WindowAdmin):
+class UsageDayAdmin(OfSessionAdmin):
     list_display = ("day", "workspace", "session", "person", "model", "calls", "cost_microusd")
     list_select_related = ("workspace", "session", "person")
 

@@ -44,7 +44,7 @@ async def session_export(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
         raise Rejected("The format is markdown or jsonl.", code="bad_format")
     write, ending, content_type = EXPORTERS[wanted]
     pieces = iter(()) if request.method == "HEAD" else write(session)
-    response = StreamingHttpResponse(_in_threads(pieces), content_type=content_type)
+    response = StreamingHttpResponse(in_threads(pieces), content_type=content_type)
     response["Content-Disposition"] = content_disposition_header(
         as_attachment=True, filename=file_name(session, ending=ending)
     )
@@ -58,7 +58,7 @@ def file_name(session: Session, *, ending: str) -> str:
     return f"{words or 'session'}-{str(session.uuid)[:8]}.{ending}"
 
 
-async def _in_threads(pieces: Iterator[str]) -> AsyncIterator[bytes]:
+async def in_threads(pieces: Iterator[str]) -> AsyncIterator[bytes]:
     """The text in pieces of about this size: the event loop does not wait for the
     database, and no more than one piece is held."""
     while piece := await sync_to_async(_take)(pieces):

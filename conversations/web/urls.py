@@ -28,6 +28,7 @@ from . import (
     start,
     tool_rules,
     tool_servers,
+    usage,
 )
 from .consumers import NoSessionConsumer, SessionConsumer
 
@@ -54,6 +55,7 @@ urlpatterns = [
         pages.workspace_member_remove,
         name="workspace_member_remove",
     ),
+    path("w/<slug:slug>/usage/", usage.workspace_usage, name="workspace_usage"),
     path("w/<slug:slug>/new/", pages.session_create, name="session_create"),
     path("w/<slug:slug>/files/", command_views.workspace_files, name="workspace_files"),
     path("s/<uuid:uuid>/", pages.session, name="session"),
@@ -86,6 +88,7 @@ urlpatterns = [
         changes.session_changes_revert,
         name="session_changes_revert",
     ),
+    path("s/<uuid:uuid>/usage/", usage.session_usage, name="session_usage"),
     path("s/<uuid:uuid>/window/", calls.session_window, name="session_window"),
     path("s/<uuid:uuid>/calls/<int:number>/", calls.turn_call, name="turn_call"),
     path(
@@ -166,6 +169,8 @@ urlpatterns = [
         review_remarks.review_flag_resolve,
         name="review_flag_resolve",
     ),
+    path("usage/", usage.usage, name="usage"),
+    path("usage/usage.csv", usage.usage_file, name="usage_file"),
     path("search/", search.search, name="search"),
     path("review/reason/", reason_pages.review_reason, name="review_reason"),
     path("palette/", palette.palette, name="palette"),

@@ -124,6 +124,7 @@ TABLE: dict[str, Row] = {
     "model_call_request": Row(get=readers(200), post=signed_in(405)),
     "session_changes": Row(get=readers(200), post=signed_in(405)),
     "session_changes_revert": Row(get=REFUSED, post=writers(400)),  # there is nothing
+    "session_usage": Row(get=readers(200), post=signed_in(405)),
     "session_window": Row(get=readers(200), post=signed_in(405)),
     "session_find": Row(get=readers(200), post=signed_in(405), query="?q=beans"),
     "session_attachments": Row(get=readers(200), post=writers(400)),  # no file
@@ -155,6 +156,9 @@ TABLE: dict[str, Row] = {
     "review_mark": Row(get=REFUSED, post=reviewers(302), data={"through": "1"}),
     "review_note_withdraw": Row(get=REFUSED, post=reviewers(404)),  # there is none
     "review_flag_resolve": Row(get=REFUSED, post=reviewers(404)),  # there is none
+    "usage": Row(get=signed_in(200), post=signed_in(405)),
+    "usage_file": Row(get=signed_in(200), post=REFUSED),
+    "workspace_usage": Row(get=readers(200), post=signed_in(405)),
     "palette": Row(get=signed_in(200), post=signed_in(405)),
     "help": Row(get=signed_in(200), post=signed_in(405)),
     "review_reason": Row(get=signed_in(200), post=signed_in(302), data={"reason": "A complaint"}),

@@ -1,0 +1,97 @@
+"""What is asked of the page of usage."""
+
+from collections.abc import Iterable, Mapping
+from datetime import date, timedelta
+from typing import Any
+from urllib.parse import urlencode
+
+from django import forms
+
+from conversations.archive.usage_report import UsageWish
+from conversations.domain.text import storable
+
+MOST_DAYS = 366
+USUAL_DAYS = 30
+
+
+def _date_field(label: str) -> forms.DateField:
+    return forms.DateField(
+        label=label,
+        required=False,
+        input_formats=["%Y-%m-%d"],
+        widget=forms.DateInput(attrs={"type": "date"}, format="%Y-%m-%d"),
+        error_messages={"invalid": "A date looks like 2026-01-31."},
+    )
+
+
+class UsageForm(forms.Form):
+    """Days, a workspace, a person, a model. Nothing said: the last thirty days."""
+
+    first = _date_field("From")
+    last = _date_field("To")
+    workspace = forms.ChoiceField(
+        required=False,
+        error_messages={"invalid_choice": "There is no such workspace, or it is not yours."},
+    )
+    person = forms.CharField(required=False, max_length=150, widget=forms.HiddenInput)
+    model = forms.CharField(required=False, max_length=120, widget=forms.HiddenInput)
+
+    use_required_attribute = False
+
+    def __init__(
+        self, data: Mapping[str, str], *, workspaces: Iterable[tuple[str, str]], today: date
+    ) -> None:
+        self.today = today
+        text = {name: storable(value).strip() for name, value in data.items()}
+        text["first"] = text.get("first") or f"{today - timedelta(days=USUAL_DAYS - 1)}"
+        text["last"] = text.get("last") or f"{max(text['first'], str(today))}"
+        super().__init__(text)
+        workspace = self.fields["workspace"]
+        assert isinstance(workspace, forms.ChoiceField)
+        workspace.choices = [("", "All workspaces"), *workspaces]
+
+    def clean(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.cleaned_data
+        first, last = found.get("first"), found.get("last")
+        if first and last and first > last:
+            self.add_error("last", "This lies before the other date.")
+        elif first and last and (last - first).days >= MOST_DAYS:
+            self.add_error("last", f"At most {MOST_DAYS} days are shown at once.")
+        return found
+
+    @property
+    def wish(self) -> UsageWish:
+        """What the valid form asks for."""
+        return UsageWish(**self.cleaned_data)
+
+    def address(self, **changes: Any) -> str:
+        """The query string of this page, with changes; empty values stay out."""
+        values = {**self.cleaned_data, **changes}
+        return urlencode({name: value for name, value in values.items() if value})
+
+    def spans(self) -> list[tuple[str, str, bool]]:
+        """Usual stretches of days: name, query string, and whether it is shown."""
+        today = self.today
+        month = today.replace(day=1)
+        before = (month - timedelta(days=1)).replace(day=1)
+        spans = (
+            ("7 days", today - timedelta(days=6), today),
+            ("30 days", today - timedelta(days=USUAL_DAYS - 1), today),
+            ("This month", month, today),
+            ("Last month", before, month - timedelta(days=1)),
+            ("Year", today - timedelta(days=MOST_DAYS - 2), today),
+        )
+        now = (self.cleaned_data["first"], self.cleaned_data["last"])
+        return [
+            (name, self.address(first=first, last=last), (first, last) == now)
+            for name, first, last in spans
+        ]
+
+    def chosen(self) -> list[tuple[str, str, str]]:
+        """Filters that have no control of their own: what, which, and the query string of
+        the page without it."""
+        return [
+            (name, self.cleaned_data[name], self.address(**{name: ""}))
+            for name in ("person", "model")
+            if self.cleaned_data[name]
+        ]
