@@ -270,6 +270,11 @@ def list_places() -> list[Place]:
     return [Place(workspace=slug, root=Path(root)) for slug, root in places]
 
 
+def workspace_names() -> list[tuple[str, str]]:
+    """Slug and name of every workspace, by name."""
+    return list(Workspace.objects.order_by("name", "pk").values_list("slug", "name"))
+
+
 def members_of(workspace: Workspace) -> list[tuple[str, str]]:
     """Names and roles of the workspace's members."""
     return list(

@@ -45,11 +45,17 @@ class AuditEntry(models.Model):
             models.Index(fields=("session", "-number"), name="audit_of_session"),
             models.Index(fields=("actor", "-number"), name="audit_of_actor"),
             models.Index(fields=("action", "-number"), name="audit_of_action"),
+            models.Index(fields=("workspace", "-number"), name="audit_of_workspace"),
             models.Index(fields=("at",), name="audit_by_time"),
         )
 
     def __str__(self) -> str:
-        return f"{self.number} · {self.actor_name} {AUDIT_ACTIONS.get(self.action, self.action)}"
+        return f"{self.number} · {self.actor_name} {self.did}"
+
+    @property
+    def did(self) -> str:
+        """What the person did, in words."""
+        return AUDIT_ACTIONS.get(self.action, self.action)
 
 
 class AuditHead(models.Model):

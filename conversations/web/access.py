@@ -29,6 +29,7 @@ from conversations.archive.rights import (
     READ,
     WRITE,
     Person,
+    is_administrator,
     is_reviewer,
     read_as_reviewer,
     rights_in,
@@ -72,6 +73,7 @@ READING = {
 NO_READING = frozenset(
     {
         "session_commands",
+        "session_readers",
         "review_remark",
         "review_note_withdraw",
         "review_flag_resolve",
@@ -234,6 +236,18 @@ def origin_of_act(visit: Visit | HttpRequest, session: Session) -> audit.Origin:
 def require_reviewer(visit: Visit | HttpRequest) -> None:
     """To everybody else the page is not there. Raises NotFound."""
     if not is_reviewer(_visit(visit).user):
+        raise NotFound(HIDDEN)
+
+
+def sees_readers(session: Session, access: Access, user: User) -> bool:
+    """Whether to show who has read the session: to its owner, and to those of the
+    workspace."""
+    return access.can_manage or (access.role is not None and session.owner_id == user.pk)
+
+
+def require_administrator(visit: Visit | HttpRequest) -> None:
+    """To everybody else the page is not there. Raises NotFound."""
+    if not is_administrator(_visit(visit).user):
         raise NotFound(HIDDEN)
 
 

@@ -42,6 +42,7 @@ from .access import (
     get_session_for,
     get_workspace_for,
     post_by_person,
+    sees_readers,
     sign_in_first,
     visit_of,
 )
@@ -325,6 +326,7 @@ def _chat(
             "pinned": found.pinned_at is not None,
             "owner_name": found.owner.get_username(),
             "is_owner": found.owner_id == person(request).pk,
+            "sees_readers": sees_readers(found, access, person(request)),
             "turn_count": found.turn_count,
         },
         "page": {

@@ -4,11 +4,12 @@ import threading
 
 import pytest
 from django.contrib.auth.models import User
+from django.core.management import call_command
 from django.db import DatabaseError, connection, transaction
 
 from conversations.archive.audit import Origin, note_of, readings_of, record, verify_audit
 from conversations.domain.audit import FLAG, TRANSCRIPT
-from conversations.models import AuditEntry, Session
+from conversations.models import AuditEntry, AuditHead, Session
 from conversations.models.guards import guard_names, install_guards
 
 pytestmark = pytest.mark.django_db
@@ -55,6 +56,7 @@ def test_the_database_refuses_changes(session: Session, user: User, statement: s
         ("DELETE FROM conversations_auditentry WHERE number = 2", "2 is missing"),
         ("DELETE FROM conversations_auditentry WHERE number = 3", "3 is missing"),
         ("UPDATE conversations_auditentry SET number = 9 WHERE number = 1", "1 is missing"),
+        ("UPDATE conversations_audithead SET digest = 'x'", "end of the audit log"),
     ],
 )
 def test_a_change_past_the_guards_is_found(
@@ -69,6 +71,18 @@ def test_a_change_past_the_guards_is_found(
     run(statement)
     install_guards()
     assert problem in verify_audit()[1]
+
+
+def test_the_command_verifies_the_log_too(
+    session: Session, user: User, capsys: pytest.CaptureFixture[str]
+) -> None:
+    read(session, user, times=2)
+    call_command("verify_archive")
+    assert capsys.readouterr().out.splitlines()[-1] == "2 audit entries: all whole"
+    AuditHead.objects.update(number=3)
+    with pytest.raises(SystemExit):
+        call_command("verify_archive")
+    assert capsys.readouterr().out.splitlines()[-1] == "audit entry 3 is missing"
 
 
 @pytest.mark.django_db(transaction=True)

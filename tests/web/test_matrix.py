@@ -27,7 +27,16 @@ from conversations.archive.audit import readings_of
 from conversations.archive.sharing import share_token
 from conversations.archive.workspaces import add_member
 from conversations.domain.audit import LIVE, RECORD
-from conversations.models import AuditEntry, ModelCall, Run, Session, ShareLink, ToolCall, Workspace
+from conversations.models import (
+    AuditEntry,
+    ModelCall,
+    Run,
+    Session,
+    ShareLink,
+    ToolCall,
+    UsageDay,
+    Workspace,
+)
 from conversations.web.urls import websocket_urlpatterns
 from tests.archive.files import image_bytes
 from tests.test_admin import fill
@@ -140,6 +149,7 @@ TABLE: dict[str, Row] = {
     "shared": Row(get=everybody(200), post=REFUSED),
     "shared_file": Row(get=everybody(200), post=REFUSED),
     "shared_thumb": Row(get=everybody(200), post=REFUSED),
+    "session_readers": Row(get=managers(200), post=signed_in(405), reads=False),
     "session_send": Row(get=REFUSED, post=writers(400)),  # nothing to send
     "session_rename": Row(get=REFUSED, post=writers(302), data={"title": "Beans"}),
     "session_pin": Row(get=REFUSED, post=writers(302)),
@@ -162,6 +172,8 @@ TABLE: dict[str, Row] = {
     "palette": Row(get=signed_in(200), post=signed_in(405)),
     "help": Row(get=signed_in(200), post=signed_in(405)),
     "review_reason": Row(get=signed_in(200), post=signed_in(302), data={"reason": "A complaint"}),
+    "audit": Row(get=administrators(200), post=signed_in(405)),
+    "audit_export": Row(get=administrators(200), post=REFUSED),
     "search": Row(get=signed_in(200), post=signed_in(405), query="?q=beans", reads=True),
     "sign_in": Row(
         get=for_roles(stranger=200, others=302), post=for_roles(stranger=200, others=302)
@@ -428,8 +440,15 @@ def admin_addresses() -> dict[str, str]:
     return found
 
 
+SAYS_NOTHING = frozenset({UsageDay})
+"""Tables about sessions that hold nothing of what was said in them."""
+
+
 def is_of_session(model: type[Model]) -> bool:
-    """Whether its rows belong to a session, by a key of their own or of their owner."""
+    """Whether its rows belong to a session, by a key of their own or of their owner, and
+    hold something of it."""
+    if model in SAYS_NOTHING:
+        return False
     owners = {field.related_model for field in model._meta.concrete_fields if field.is_relation}
     return model is Session or bool(owners & {Session, Run})
 

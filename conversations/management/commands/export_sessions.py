@@ -4,8 +4,6 @@ import os
 import sys
 from argparse import ArgumentParser
 from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, TextIO
 from uuid import UUID
 
@@ -15,6 +13,7 @@ from conversations.archive.export_markdown import session_markdown
 from conversations.archive.export_sessions import choose_sessions, session_lines
 from conversations.archive.workspaces import get_workspace
 from conversations.domain.errors import LoomError
+from conversations.management.output import open_output
 from conversations.models import Session
 
 PROGRESS_LINES = 2000
@@ -48,7 +47,7 @@ class Command(BaseCommand):
             raise CommandError(error.message, returncode=2) from error
         pieces = _markdown(sessions) if format == "markdown" else _lines(sessions)
         try:
-            with _writer(output, self.stdout) as stream:
+            with open_output(output, self.stdout) as stream:
                 self._write(pieces, stream)
         except BrokenPipeError:
             # Whoever read has had enough; the interpreter must not flush again.
@@ -80,27 +79,3 @@ def _markdown(sessions: Iterator[Session]) -> Iterator[str]:
         if place:
             yield "\n---\n\n"
         yield from session_markdown(session)
-
-
-@contextmanager
-def _writer(output: str | None, stdout: Any) -> Iterator[TextIO]:
-    """Text as UTF-8, whatever the locale. A file appears under its name only when it
-    is whole, and is readable by its owner alone."""
-    if output is not None:
-        path = Path(output)
-        partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-        try:
-            descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with open(descriptor, "w", encoding="utf-8", newline="\n") as file:
-                yield file
-                file.flush()
-                os.fsync(file.fileno())
-            partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
-        return
-    if hasattr(stdout, "buffer"):
-        with open(os.dup(stdout.fileno()), "w", encoding="utf-8", newline="\n") as file:
-            yield file
-        return
-    yield stdout

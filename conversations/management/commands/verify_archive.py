@@ -8,6 +8,7 @@ from uuid import UUID
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError, connection
 
+from conversations.archive.audit import verify_audit
 from conversations.archive.sessions import get_session
 from conversations.archive.verify import check_database_file, verify_sessions
 from conversations.context.rebuild import find_damaged_calls
@@ -19,8 +20,8 @@ PROGRESS_SESSIONS = 20
 
 class Command(BaseCommand):
     help = (
-        "Verify every turn and event against its hash chain, the markers, the triggers"
-        " that guard the archive and the database file."
+        "Verify every turn, event and audit entry against its hash chain, the markers, the"
+        " triggers that guard the archive and the database file."
     )
     # The guards are looked at here; a missing one is a finding, not a reason to stop.
     requires_system_checks = ()
@@ -39,6 +40,7 @@ class Command(BaseCommand):
             if session is not None:
                 get_session(session)
             problems += self._check_sessions(session)
+            problems += self._check_audit() if session is None else 0
             problems += self._check_windows(session) if windows else 0
         except LoomError as error:
             raise CommandError(error.message, returncode=2) from error
@@ -77,6 +79,12 @@ class Command(BaseCommand):
             + (f"{damaged} damaged" if damaged else "all whole")
         )
         return damaged
+
+    def _check_audit(self) -> int:
+        entries, problem = verify_audit()
+        if problem or entries:
+            self.stdout.write(problem or f"{entries} audit entries: all whole")
+        return int(bool(problem))
 
     def _check_windows(self, session: UUID | None) -> int:
         damaged = 0

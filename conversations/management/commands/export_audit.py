@@ -1,0 +1,58 @@
+"""Exports the audit log, or a part of it."""
+
+import os
+import sys
+from argparse import ArgumentParser, ArgumentTypeError
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+from django.core.management.base import BaseCommand, CommandError
+
+from conversations.archive.audit import Origin
+from conversations.archive.audit_export import WRITERS, export_log
+from conversations.archive.audit_log import ACTIONS, Wanted
+from conversations.archive.workspaces import find_user
+from conversations.domain.errors import LoomError
+from conversations.management.output import open_output
+
+
+def day(text: str) -> datetime:
+    """The beginning of the day, in UTC."""
+    try:
+        return datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC)
+    except ValueError as error:
+        raise ArgumentTypeError("a date looks like 2026-01-31") from error
+
+
+class Command(BaseCommand):
+    help = "Export the audit log as JSON lines or CSV. That it was exported is entered in it."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--format", choices=sorted(WRITERS), default="jsonl")
+        parser.add_argument("--person", metavar="NAME", help="Only what this person did.")
+        parser.add_argument("--action", choices=sorted(ACTIONS), default="", metavar="ACTION")
+        parser.add_argument("--session", type=UUID, metavar="UUID")
+        parser.add_argument("--workspace", default="", metavar="SLUG")
+        parser.add_argument("--after", type=day, metavar="DATE", help="From this day on.")
+        parser.add_argument("--before", type=day, metavar="DATE", help="Up to it, without it.")
+        parser.add_argument("--output", metavar="FILE", help="Instead of standard output.")
+
+    def handle(self, *, format: str, person: str | None, output: str | None, **asked: Any) -> None:
+        names = ("action", "session", "workspace", "after", "before")
+        try:
+            user = find_user(person, even_closed=True) if person else None
+        except LoomError as error:
+            raise CommandError(error.message, returncode=2) from error
+        wanted = Wanted(person=user, **{name: asked[name] for name in names})
+        try:
+            with open_output(output, self.stdout) as stream:
+                stream.writelines(
+                    export_log(wanted, format=format, origin=Origin(name="export_audit"))
+                )
+        except BrokenPipeError:
+            # Whoever read has had enough; the interpreter must not flush again.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        except OSError as error:
+            where = output or "standard output"
+            raise CommandError(f"{where}: {error.strerror or error}", returncode=2) from error

@@ -1,0 +1,31 @@
+"""Where a command writes a file, or standard output."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TextIO
+
+
+@contextmanager
+def open_output(output: str | None, stdout: Any) -> Iterator[TextIO]:
+    """Text as UTF-8, whatever the locale. A file appears under its name only when it
+    is whole, and is readable by its owner alone."""
+    if output is not None:
+        path = Path(output)
+        partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+        try:
+            descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with open(descriptor, "w", encoding="utf-8", newline="\n") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
+        return
+    if hasattr(stdout, "buffer"):
+        with open(os.dup(stdout.fileno()), "w", encoding="utf-8", newline="\n") as file:
+            yield file
+        return
+    yield stdout

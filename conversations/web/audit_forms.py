@@ -1,0 +1,85 @@
+"""What administrators ask the audit log for."""
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, date, datetime, time
+from typing import Any
+from urllib.parse import urlencode
+
+from django import forms
+from django.contrib.auth.models import User
+
+from conversations.archive.audit_log import ACT_ANY, READ_ANY, Wanted
+from conversations.archive.workspaces import find_user
+from conversations.domain.audit import ACTS, READINGS
+from conversations.domain.errors import Rejected
+from conversations.domain.text import storable
+
+ACTIONS = (
+    ("", "Everything"),
+    (READ_ANY, "All readings"),
+    (ACT_ANY, "All decisions"),
+    ("Readings", tuple(READINGS.items())),
+    ("Decisions", tuple(ACTS.items())),
+)
+
+
+class AuditForm(forms.Form):
+    """Filters; each stays in the address."""
+
+    person = forms.CharField(required=False, max_length=150, strip=True)
+    action = forms.ChoiceField(choices=ACTIONS, required=False, label="What")
+    workspace = forms.ChoiceField(
+        required=False, error_messages={"invalid_choice": "There is no such workspace."}
+    )
+    session = forms.UUIDField(
+        required=False, error_messages={"invalid": "A session is named by its uuid."}
+    )
+    after = forms.DateField(
+        label="From",
+        required=False,
+        input_formats=["%Y-%m-%d"],
+        widget=forms.DateInput(attrs={"type": "date"}, format="%Y-%m-%d"),
+        error_messages={"invalid": "A date looks like 2026-01-31."},
+    )
+    before = forms.DateField(
+        required=False,
+        input_formats=["%Y-%m-%d"],
+        widget=forms.DateInput(attrs={"type": "date"}, format="%Y-%m-%d"),
+        error_messages={"invalid": "A date looks like 2026-01-31."},
+    )
+
+    use_required_attribute = False
+
+    def __init__(self, data: Mapping[str, str], *, workspaces: Iterable[tuple[str, str]]) -> None:
+        super().__init__({name: storable(value).strip() for name, value in data.items()})
+        workspace = self.fields["workspace"]
+        assert isinstance(workspace, forms.ChoiceField)
+        workspace.choices = [("", "All workspaces"), *workspaces]
+        self.fields["person"].widget.attrs |= {"autocomplete": "off", "spellcheck": "false"}
+
+    def clean_person(self) -> User | None:
+        name = self.cleaned_data["person"]
+        try:
+            return find_user(name, even_closed=True) if name else None
+        except Rejected as error:
+            raise forms.ValidationError(error.message) from error
+
+    @property
+    def wanted(self) -> Wanted:
+        """What a valid form asks for. Days begin at midnight UTC."""
+        found: dict[str, Any] = dict(self.cleaned_data)
+        found["after"], found["before"] = _midnight(found["after"]), _midnight(found["before"])
+        return Wanted(**found)
+
+    def address(self, **changes: Any) -> str:
+        """The query string of these filters, with changes; empty values stay out."""
+        values = {name: self[name].value() for name in self.fields} | changes
+        return urlencode({name: value for name, value in values.items() if value})
+
+    @property
+    def has_filters(self) -> bool:
+        return any(self[name].value() for name in self.fields)
+
+
+def _midnight(day: date | None) -> datetime | None:
+    return datetime.combine(day, time.min, tzinfo=UTC) if day else None

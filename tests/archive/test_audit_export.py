@@ -1,0 +1,70 @@
+"""The audit log as a file, by the command; its pages have tests of their own."""
+
+import csv
+import io
+import json
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.management import CommandError, call_command
+
+from conversations.archive.audit import Origin, note_of, record
+from conversations.domain.audit import AUDIT_EXPORT, FIRST, NOTE, TRANSCRIPT, Chained, entry_digest
+from conversations.domain.jsontext import dump_json
+from conversations.models import AuditEntry, Session
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def log(session: Session, user: User, other_user: User) -> None:
+    record(Origin(user=other_user, reason="“why”"), note_of(session, TRANSCRIPT))
+    record(Origin(user=user), note_of(session, NOTE, turn=3))
+
+
+def exported() -> list[dict[str, Any]]:
+    out = io.StringIO()
+    call_command("export_audit", stdout=out)
+    return [json.loads(line) for line in out.getvalue().splitlines()]
+
+
+@pytest.mark.usefixtures("log")
+def test_the_whole_log_is_written_and_the_export_is_entered() -> None:
+    lines = exported()
+    assert [(line["number"], line["actor_name"], line["action"]) for line in lines] == [
+        (1, "bob", TRANSCRIPT),
+        (2, "ann", NOTE),
+        (3, "export_audit", AUDIT_EXPORT),
+    ]
+
+
+@pytest.mark.usefixtures("log")
+def test_the_chain_can_be_followed_in_the_file() -> None:
+    digest = FIRST
+    for facts in exported():
+        kept = facts.pop("digest")
+        facts["session"] = facts["session"] or ""
+        facts["metadata"] = dump_json(facts["metadata"])
+        at = AuditEntry.objects.get(number=facts["number"]).at
+        assert facts["at"] == at.isoformat()
+        digest = entry_digest(digest, Chained(**facts | {"at": at}))
+        assert digest == kept
+
+
+@pytest.mark.usefixtures("log")
+def test_a_part_is_written_to_a_file_that_only_its_owner_reads(tmp_path: Path) -> None:
+    path = tmp_path / "audit.csv"
+    call_command("export_audit", format="csv", person="bob", output=str(path))
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    [row] = csv.DictReader(path.read_text().splitlines())
+    assert (row["number"], row["reason"]) == ("1", "“why”")
+
+
+@pytest.mark.parametrize("words", [["--person=nobody"], ["--after=x"], ["--action=x"]])
+def test_what_cannot_be_asked_for_is_refused_and_not_entered(words: list[str]) -> None:
+    with pytest.raises(CommandError):
+        call_command("export_audit", *words)
+    assert not AuditEntry.objects.exists()

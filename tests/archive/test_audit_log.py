@@ -1,0 +1,116 @@
+"""Looking things up in the audit log: what is found, in which order, at what cost."""
+
+from datetime import UTC, datetime, timedelta
+from itertools import combinations
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from conversations.archive import audit_log
+from conversations.archive.audit import Noted, Origin, record
+from conversations.archive.audit_log import LogPage, Wanted, read_log_page, walk_log
+from conversations.domain.audit import EXPORT, NOTE, TRANSCRIPT
+from conversations.models import AuditEntry, Session
+
+pytestmark = pytest.mark.django_db
+
+DAY = datetime(2026, 5, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def log(session: Session, user: User, other_user: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thirty entries, an hour apart: of two people, three actions and two workspaces, the
+    even ones of a session."""
+    for place in range(30):
+        moment = DAY + timedelta(hours=place)
+        monkeypatch.setattr("django.utils.timezone.now", lambda moment=moment: moment)
+        note = Noted(
+            action=(TRANSCRIPT, EXPORT, NOTE)[place % 3],
+            session=session.uuid if place % 2 else None,
+            workspace="garden" if place < 20 else "orchard",
+        )
+        record(Origin(user=user if place % 5 else other_user), note)
+
+
+def all_pages(wanted: Wanted, *, limit: int) -> list[LogPage]:
+    pages = [read_log_page(wanted, limit=limit)]
+    while (cursor := pages[-1].cursor) is not None:
+        pages.append(read_log_page(wanted, before=cursor, limit=limit))
+    return pages
+
+
+def numbers(pages: list[LogPage]) -> list[int]:
+    return [entry.number for page in pages for entry in page.entries]
+
+
+@pytest.fixture
+def filters(user: User, session: Session) -> dict[str, object]:
+    return {
+        "person": user,
+        "action": EXPORT,
+        "session": session.uuid,
+        "workspace": "garden",
+        "after": DAY + timedelta(hours=4),
+        "before": DAY + timedelta(hours=26),
+    }
+
+
+KINDS = ("person", "action", "session", "workspace", "after", "before")
+
+
+@pytest.mark.usefixtures("log")
+@pytest.mark.parametrize("looked_through", [3, 2000])
+def test_any_filters_together_find_what_fits_each_of_them(
+    looked_through: int, filters: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However little of the log a page looks at."""
+    monkeypatch.setattr(audit_log, "LOOKED_THROUGH", looked_through)
+    log = list(AuditEntry.objects.select_related("actor"))
+    for count in range(len(KINDS) + 1):
+        for used in combinations(KINDS, count):
+            wanted = Wanted(**{kind: filters[kind] for kind in used})  # type: ignore[arg-type]
+            expected = [entry.number for entry in log if fits(entry, wanted)]
+            assert numbers(all_pages(wanted, limit=2)) == expected, used
+            assert [entry.number for entry in walk_log(wanted)] == expected[::-1], used
+
+
+def fits(entry: AuditEntry, wanted: Wanted) -> bool:
+    return (
+        wanted.person in (None, entry.actor)
+        and wanted.action in ("", entry.action)
+        and wanted.session in (None, entry.session)
+        and wanted.workspace in ("", entry.workspace)
+        and (wanted.after is None or entry.at >= wanted.after)
+        and (wanted.before is None or entry.at < wanted.before)
+    )
+
+
+@pytest.mark.usefixtures("log")
+@pytest.mark.parametrize(("action", "found"), [("readings", 20), ("decisions", 10)])
+def test_readings_and_decisions_are_asked_for_as_such(action: str, found: int) -> None:
+    assert len(numbers(all_pages(Wanted(action=action), limit=7))) == found
+
+
+@pytest.mark.usefixtures("log")
+def test_a_day_after_the_last_entry_finds_nothing() -> None:
+    assert numbers(all_pages(Wanted(after=DAY + timedelta(days=9)), limit=7)) == []
+    assert len(numbers(all_pages(Wanted(before=DAY + timedelta(days=9)), limit=7))) == 30
+
+
+@pytest.mark.usefixtures("log")
+@pytest.mark.parametrize("kind", ["", *KINDS])
+def test_a_page_is_read_along_an_index(kind: str, filters: dict[str, object]) -> None:
+    wanted = Wanted(**{kind: filters[kind]} if kind else {})  # type: ignore[arg-type]
+    with CaptureQueriesContext(connection) as queries:
+        read_log_page(wanted, limit=2)
+    assert len(queries) <= 2
+    assert all("LIMIT" in query["sql"] for query in queries)
+    if connection.vendor == "sqlite":
+        with connection.cursor() as cursor:
+            for query in queries:
+                cursor.execute("EXPLAIN QUERY PLAN " + query["sql"])
+                plan = " ".join(str(step[3]) for step in cursor.fetchall())
+                assert "USE TEMP B-TREE FOR ORDER BY" not in plan, plan
+                assert "SCAN conversations_auditentry USING" in plan or "SEARCH" in plan, plan

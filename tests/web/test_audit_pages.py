@@ -1,0 +1,246 @@
+"""The audit log for administrators, and on each session who has read it."""
+
+import csv
+import io
+import json
+import re
+from uuid import uuid4
+
+import pytest
+from asgiref.sync import async_to_sync
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+
+from conversations.archive.audit import Noted, Origin, note_of, readings_of, record
+from conversations.archive.sessions import create_session
+from conversations.archive.workspaces import add_member
+from conversations.domain.audit import AUDIT_EXPORT, NOTE, TRANSCRIPT
+from conversations.models import AuditEntry, Session, Workspace
+from conversations.web.audit import PAGE
+
+from .conftest import AS_REVIEWER, MakePerson, browser_of, say
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def administrator(make_person: MakePerson) -> Client:
+    return browser_of(make_person("administrator"))
+
+
+@pytest.fixture
+def rita(db: None) -> User:
+    return User.objects.create_user("rita")
+
+
+def read(session: Session, user: User, *, times: int = 1, reason: str = "") -> None:
+    origin = Origin(user=user, place=f"/s/{session.uuid}/", reason=reason)
+    record(origin, *[note_of(session, TRANSCRIPT)] * times)
+
+
+def numbers(page: str) -> list[int]:
+    return [int(number) for number in re.findall(r'id="entry-(\d+)"', page)]
+
+
+def readers_page(client: Client, session: Session, **query: object) -> str:
+    response = client.get(reverse("session_readers", args=[session.uuid]), query)
+    assert response.status_code == 200
+    return response.text
+
+
+# --- who has read this ---
+
+
+@pytest.mark.parametrize("role", sorted(AS_REVIEWER))
+def test_what_a_reviewer_opens_stands_on_the_page_of_the_owner(
+    role: str, owner: Client, session: Session, make_person: MakePerson
+) -> None:
+    say(session, "Plant the beans")
+    reviewer = browser_of(make_person(role))
+    reviewer.post(reverse("review_reason"), {"reason": "Report <7>"})
+    addresses = (
+        f"/s/{session.uuid}/",
+        f"/s/{session.uuid}/export/",
+        f"/s/{session.uuid}/state/",
+        "/search/?q=beans",
+    )
+    for address in addresses:
+        assert reviewer.get(address).status_code == 200
+    page = readers_page(owner, session)
+    assert numbers(page) == [entry.number for entry in readings_of(session.uuid)]
+    assert len(numbers(page)) == len(addresses)
+    assert f"<b>{role}</b> exported the session" in page
+    assert "Report &lt;7&gt;" in page
+
+
+def test_nobody_has_read_a_session_of_which_nothing_is_entered(
+    owner: Client, session: Session
+) -> None:
+    assert "Nobody else has read this session." in readers_page(owner, session)
+
+
+def test_decisions_and_other_sessions_are_not_among_the_readings(
+    owner: Client, session: Session, workspace: Workspace, user: User, rita: User
+) -> None:
+    read(create_session(workspace, owner=user), rita)
+    record(Origin(user=rita), note_of(session, NOTE))
+    assert numbers(readers_page(owner, session)) == []
+
+
+def test_the_page_does_not_say_from_where_somebody_read(
+    owner: Client, session: Session, rita: User
+) -> None:
+    record(Origin(user=rita, address="192.0.2.7", agent="Lynx"), note_of(session, TRANSCRIPT))
+    page = readers_page(owner, session)
+    assert "rita" in page
+    assert "192.0.2.7" not in page
+    assert "Lynx" not in page
+
+
+def test_readings_are_paged_at_constant_cost(owner: Client, session: Session, rita: User) -> None:
+    read(session, rita, times=PAGE)
+    with CaptureQueriesContext(connection) as few:
+        first = readers_page(owner, session)
+    assert ">Older</a>" not in first
+    read(session, rita, times=PAGE)
+    with CaptureQueriesContext(connection) as many:
+        first = readers_page(owner, session)
+    assert len(many) == len(few)
+    older = readers_page(owner, session, before=numbers(first)[-1])
+    assert numbers(first) + numbers(older) == list(range(2 * PAGE, 0, -1))
+    assert owner.get(reverse("session_readers", args=[session.uuid]), {"before": "x"}).status_code
+
+
+def test_the_owner_of_a_session_sees_its_readers_and_other_members_do_not(
+    workspace: Workspace, session: Session, other_user: User
+) -> None:
+    add_member(workspace, user_pk=other_user.pk, role="member")
+    theirs = create_session(workspace, owner=other_user)
+    member = browser_of(other_user)
+    address = reverse("session_readers", args=[theirs.uuid])
+    assert address in member.get(f"/s/{theirs.uuid}/").text
+    assert member.get(address).status_code == 200
+    address = reverse("session_readers", args=[session.uuid])
+    assert address not in member.get(f"/s/{session.uuid}/").text
+    assert member.get(address).status_code == 403
+
+
+# --- the log ---
+
+
+def log_page(client: Client, **query: object) -> str:
+    response = client.get(reverse("audit"), query)
+    assert response.status_code == 200
+    return response.text
+
+
+def test_the_log_is_paged_from_the_newest_entry_on(
+    administrator: Client, session: Session, rita: User
+) -> None:
+    read(session, rita, times=PAGE)
+    with CaptureQueriesContext(connection) as few:
+        log_page(administrator)
+    read(session, rita, times=PAGE)
+    with CaptureQueriesContext(connection) as many:
+        first = log_page(administrator)
+    assert len(many) == len(few)
+    [cursor] = re.findall(r'\?cursor=(\d+)"[^>]*>Older', first)
+    older = log_page(administrator, cursor=cursor)
+    assert numbers(first) + numbers(older) == list(range(2 * PAGE, 0, -1))
+    assert ">Older</a>" not in older
+
+
+def test_an_entry_says_everything_that_is_known(
+    administrator: Client, session: Session, rita: User
+) -> None:
+    origin = Origin(
+        user=rita, place="/search/?q=<b>", address="192.0.2.7", agent="<Lynx>", reason="<why>"
+    )
+    record(origin, note_of(session, NOTE, turn=7))
+    page = log_page(administrator)
+    for text in ("<b>rita</b> wrote a note", "/search/?q=&lt;b&gt;", "192.0.2.7", "&lt;Lynx&gt;"):
+        assert text in page
+    for text in (str(session.uuid), "garden", "&lt;why&gt;", "{&quot;turn&quot;:7}"):
+        assert text in page
+
+
+def test_what_the_form_cannot_take_is_said(administrator: Client) -> None:
+    for query in ({"person": "nobody"}, {"session": "x"}, {"after": "x"}, {"workspace": "none"}):
+        response = administrator.get(reverse("audit"), query)
+        assert response.status_code == 400
+        assert 'class="error"' in response.text
+    assert administrator.get(reverse("audit"), {"cursor": "x"}).status_code == 400
+
+
+def test_filters_stay_in_the_links(administrator: Client, session: Session, rita: User) -> None:
+    read(session, rita, times=PAGE + 1)
+    page = log_page(administrator, person="rita", session=session.uuid)
+    assert page.count(f"person=rita&amp;session={session.uuid}") == 3  # two exports, older
+
+
+# --- export ---
+
+
+def exported(client: Client, **query: object) -> str:
+    response = client.get(reverse("audit_export"), query)
+    assert response.status_code == 200
+    assert response["Content-Disposition"].startswith("attachment")
+
+    async def body() -> str:
+        pieces = [piece async for piece in response]  # type: ignore[attr-defined]
+        return b"".join(pieces).decode()
+
+    return async_to_sync(body)()
+
+
+def test_an_export_is_an_entry_and_the_last_line_of_itself(
+    administrator: Client, session: Session, rita: User
+) -> None:
+    read(session, rita, times=3, reason="Report 7")
+    lines = [json.loads(line) for line in exported(administrator, format="jsonl").splitlines()]
+    assert [line["number"] for line in lines] == [1, 2, 3, 4]
+    assert [line["reason"] for line in lines] == ["Report 7"] * 3 + [""]
+    assert lines[3]["action"] == AUDIT_EXPORT
+    assert lines[3]["metadata"] == {"format": "jsonl"}
+    assert AuditEntry.objects.count() == 4
+
+
+def test_an_export_of_a_part_says_of_which(
+    administrator: Client, session: Session, rita: User
+) -> None:
+    read(session, rita)
+    text = exported(administrator, format="jsonl", person="rita", action="readings")
+    assert [json.loads(line)["number"] for line in text.splitlines()] == [1]
+    entry = AuditEntry.objects.get(action=AUDIT_EXPORT)
+    assert json.loads(entry.metadata) == {
+        "format": "jsonl",
+        "person": "rita",
+        "action": "readings",
+    }
+
+
+def test_a_spreadsheet_runs_nothing_that_stands_in_the_log(
+    administrator: Client, session: Session, rita: User
+) -> None:
+    record(Origin(user=rita, agent='=HYPERLINK("x")', reason="-1, a"), note_of(session, TRANSCRIPT))
+    rows = list(csv.DictReader(io.StringIO(exported(administrator, format="csv"))))
+    assert (rows[0]["agent"], rows[0]["reason"]) == ('\'=HYPERLINK("x")', "'-1, a")
+    assert rows[0]["session"] == str(session.uuid)
+
+
+@pytest.mark.parametrize("query", [{"format": "xml"}, {"person": "nobody"}])
+def test_what_cannot_be_exported_is_not_entered(
+    administrator: Client, query: dict[str, str]
+) -> None:
+    assert administrator.get(reverse("audit_export"), query).status_code == 400
+    assert administrator.head(reverse("audit_export")).status_code == 200
+    assert not AuditEntry.objects.exists()
+
+
+def test_a_purged_session_stays_in_the_log(administrator: Client, rita: User) -> None:
+    gone = uuid4()
+    record(Origin(user=rita), Noted(action=TRANSCRIPT, session=gone, workspace="garden"))
+    assert numbers(log_page(administrator, session=gone)) == [1]
