@@ -224,16 +224,21 @@ def list_sessions(
     archived: bool = False,
     before: str = "",
     limit: int,
+    with_previews: bool = True,
 ) -> SessionPage:
     """Sessions of a workspace: pinned ones first, then by last activity; paged by
-    the cursor of the last item. ``query`` filters by words of title and preview."""
+    the cursor of the last item. ``query`` filters by words of title and preview; without
+    previews nothing of what was said is shown, nor can be guessed at."""
     sessions = Session.objects.filter(workspace=workspace, archived_at__isnull=not archived)
-    sessions = filter_by_words(sessions, query, "title", "preview")
-    if before:
-        return _unpinned_page(sessions, before=before, limit=limit)
-    pinned = [_item(row) for row in _listed(sessions.filter(pinned_at__isnull=False))[:limit]]
-    rest = _unpinned_page(sessions, before="", limit=limit)
-    return replace(rest, items=pinned + rest.items)
+    columns = ("title", "preview") if with_previews else ("title",)
+    sessions = filter_by_words(sessions, query, *columns)
+    page = _unpinned_page(sessions, before=before, limit=limit)
+    if not before:
+        pinned = [_item(row) for row in _listed(sessions.filter(pinned_at__isnull=False))[:limit]]
+        page = replace(page, items=pinned + page.items)
+    if with_previews:
+        return page
+    return replace(page, items=[replace(item, preview="") for item in page.items])
 
 
 def _unpinned_page(sessions: QuerySet[Session], *, before: str, limit: int) -> SessionPage:

@@ -14,12 +14,12 @@ from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_safe
 
 from conversations.archive.rights import READ, WRITE
-from conversations.domain.errors import LoomError, Rejected
+from conversations.domain.errors import LoomError, NotFound, Rejected
 from conversations.domain.text import storable
 from conversations.folder.completing import find_files
 from conversations.runtime.choices import list_models
 
-from .access import get_session_for, get_workspace_for, sign_in_first, visit_of
+from .access import HIDDEN, get_session_for, get_workspace_for, sign_in_first, visit_of
 from .carry_out import ON_THE_PAGE, carry_out
 from .commands import FORMATS, Command, NoCommand, commands_for, read_command
 
@@ -31,7 +31,9 @@ LONGEST_NAME = 200
 @require_safe
 def workspace_files(request: HttpRequest, slug: str) -> HttpResponse:
     """Paths below the workspace's folder that fit to ``q``, best first."""
-    workspace, _ = get_workspace_for(request, slug)
+    workspace, access = get_workspace_for(request, slug)
+    if access.role is None:  # reviewers read transcripts, not folders
+        raise NotFound(HIDDEN)
     query = storable(request.GET.get("q", ""))[:LONGEST_NAME]
     try:
         found = find_files(workspace.root, query)

@@ -146,6 +146,7 @@ def workspace(request: HttpRequest, slug: str) -> HttpResponse:
             query=request.GET.get("q", "").strip()[:LONGEST_QUERY],
             archived=request.GET.get("archived") == "1",
             before=request.GET.get("before", ""),
+            is_member=access.role is not None,
         ),
     }
     return render_page(request, "workspace.html", "session_items", context)

@@ -29,14 +29,21 @@ class SessionList:
 
 
 def read_session_list(
-    workspace: Workspace, *, query: str = "", archived: bool = False, before: str = ""
+    workspace: Workspace,
+    *,
+    query: str = "",
+    archived: bool = False,
+    before: str = "",
+    is_member: bool = True,
 ) -> SessionList:
+    """The sessions as a member of the workspace sees them, or somebody who is none."""
     page = list_sessions(
         workspace,
         query=query,
         archived=archived,
         before=before,
         limit=settings.LOOM.session_list_size,
+        with_previews=is_member,
     )
     return SessionList(
         groups=_grouped(page.items),

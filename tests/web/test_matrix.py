@@ -79,6 +79,10 @@ def writers(status: int) -> Statuses:
     return readers(403) | {"member": status, "owner": status}
 
 
+def members(status: int) -> Statuses:
+    return readers(404) | {"viewer": status, "member": status, "owner": status}
+
+
 def managers(status: int) -> Statuses:
     return readers(403) | {"owner": status}
 
@@ -114,7 +118,7 @@ TABLE: dict[str, Row] = {
     "workspace_tools": Row(get=REFUSED, post=managers(302), data={"tool_policy": "ask"}),
     "workspace_tool_server_connect": Row(get=REFUSED, post=managers(404)),  # there is none
     "workspace_permission_revoke": Row(get=REFUSED, post=managers(404)),  # there is none
-    "workspace_files": Row(get=readers(200), post=signed_in(405)),
+    "workspace_files": Row(get=members(200), post=signed_in(405)),
     "session_create": Row(get=REFUSED, post=writers(302)),
     "session": Row(get=readers(200), post=signed_in(405)),
     "turn": Row(get=readers(200), post=signed_in(405)),

@@ -40,7 +40,7 @@ from conversations.runtime.current import current_runtime
 from conversations.runtime.engine import Runtime
 from conversations.runtime.windows import rules_of
 
-from .conftest import browser_of, say
+from .conftest import MakePerson, browser_of, say
 
 pytestmark = pytest.mark.django_db
 
@@ -360,6 +360,19 @@ def test_the_filter_finds_words_of_title_and_last_text(
     assert titles(response) == found
     if not found:
         assert "No session matches" in response.text
+
+
+@pytest.mark.parametrize(("role", "sees"), [("viewer", True), ("reviewer", False)])
+def test_the_list_shows_nothing_of_what_was_said_to_who_is_no_member(
+    session: Session, workspace: Workspace, make_person: MakePerson, role: str, sees: bool
+) -> None:
+    say(session, "Hello", "The secret is out")
+    Session.objects.filter(pk=session.pk).update(title="Peas", preview="The secret is out")
+    address = reverse("workspace", args=[workspace.slug])
+    browser = browser_of(make_person(role))
+    assert "Peas" in browser.get(address).text
+    assert ("The secret is out" in browser.get(address).text) is sees
+    assert ("Peas" in browser.get(address, {"q": "secret"}).text) is sees
 
 
 def test_the_filter_by_htmx_gets_the_list_only(owner: Client, workspace: Workspace) -> None:
