@@ -14,6 +14,7 @@ from django.contrib.sessions.models import Session as BrowserSession
 from django.test import Client
 from django.urls import reverse
 
+from conversations.domain.text import is_storable
 from conversations.models import AuditEntry
 
 from .conftest import (
@@ -142,9 +143,20 @@ def test_claims_that_no_table_holds_do_no_harm(client: Client, provider: Provide
         "family_name": ["no", "text"],
         "email": {"no": "text"},
         "groups": [1, None, {"a": 1}],
+        "amr": ["\x00", "\ud800"],
     }
     assert sign_in_there(client).status_code == 302
     assert is_signed_in(client)
+    kept = SocialAccount.objects.get()
+    assert is_storable(f"{kept.uid}{kept.extra_data['name']}{''.join(kept.extra_data['amr'])}")
+
+
+def test_behind_a_proxy_the_way_back_is_the_proxys(provider: Provider, settings: Any) -> None:
+    settings.SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+    there = Client().get(reverse("oidc_sign_in"), headers={"X-Forwarded-Proto": "https"})
+    assert (
+        "redirect_uri=https%3A%2F%2Ftestserver%2Fsign-in%2Foidc%2Fcallback%2F" in there["Location"]
+    )
 
 
 def spoiled(**claims: Any) -> Callable[[Provider], None]:

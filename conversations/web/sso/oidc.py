@@ -12,6 +12,8 @@ from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.crypto import salted_hmac
 
+from conversations.domain.text import storable
+
 from .id_token import NotVerified, verify_id_token
 
 
@@ -125,7 +127,7 @@ class OidcProvider(OpenIDConnectProvider):  # type: ignore[misc]
         called = (data.get(name) for name in ("preferred_username", "email", "name", "sub"))
         groups = data.get(settings.LOOM.oidc_groups_claim)
         return {
-            "name": next(str(name)[:200] for name in called if name),
+            "name": next(storable(str(name))[:200] for name in called if name),
             "groups": [name for name in _texts(groups) if name in settings.LOOM.oidc_groups],
             "amr": _texts(data.get("amr")),
         }
@@ -140,4 +142,4 @@ def verified_email(data: dict[str, Any]) -> str:
 
 def _texts(value: Any) -> list[str]:
     values = value if isinstance(value, list) else [value]
-    return [text for text in values if isinstance(text, str)][:1000]
+    return [storable(text) for text in values if isinstance(text, str)][:1000]
