@@ -66,6 +66,7 @@ def test_a_newcomer_signs_in_by_the_provider_and_sets_a_second_factor_up(
     expect(page).to_have_url(re.compile("/help/$"))
 
     page.get_by_label("Account of rosa").click()
+    page.get_by_role("link", name="Account", exact=True).click()
     page.get_by_role("link", name="Ways to sign in").click()
     assert_is_for_everybody(page, "ways")
     page.get_by_label("Account of rosa").click()

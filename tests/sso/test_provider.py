@@ -14,6 +14,8 @@ from django.contrib.sessions.models import Session as BrowserSession
 from django.test import Client
 from django.urls import reverse
 
+from conversations.archive.rights import is_reviewer
+from conversations.archive.role_groups import REVIEWERS
 from conversations.domain.text import is_storable
 from conversations.models import AuditEntry
 
@@ -153,7 +155,9 @@ def test_claims_that_no_table_holds_do_no_harm(client: Client, provider: Provide
 
 def test_behind_a_proxy_the_way_back_is_the_proxys(provider: Provider, settings: Any) -> None:
     settings.SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
-    there = Client().get(reverse("oidc_sign_in"), headers={"X-Forwarded-Proto": "https"})
+    there = Client().get(
+        reverse("oidc_sign_in"), headers={"X-Forwarded-Proto": "https", "Host": "testserver"}
+    )
     assert (
         "redirect_uri=https%3A%2F%2Ftestserver%2Fsign-in%2Foidc%2Fcallback%2F" in there["Location"]
     )
@@ -402,6 +406,18 @@ def test_groups_follow_the_claim_at_each_sign_in(client: Client, provider: Provi
         ("rosa", '{"person":"rosa","joined":["Reading","Running"],"left":[]}'),
         ("rosa", '{"person":"rosa","joined":[],"left":["Running"]}'),
     ]
+
+
+def test_the_provider_makes_a_reviewer(
+    client: Client, provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings.LOOM, "oidc_groups", {"chat-review": REVIEWERS})
+    provider.person["groups"] = ["chat-review"]
+    sign_in_there(Client())
+    assert is_reviewer(User.objects.get())
+    provider.person["groups"] = []
+    sign_in_there(client)
+    assert not is_reviewer(User.objects.get())
 
 
 def test_without_a_table_no_claim_makes_a_group(client: Client, provider: Provider) -> None:
