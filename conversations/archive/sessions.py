@@ -370,6 +370,7 @@ class WindowFacts:
     tool_policy: str
     allows_network: bool
     may_change: bool
+    has_budgets: bool
 
     @property
     def scope(self) -> ToolScope:
@@ -402,7 +403,8 @@ def read_window_facts(session_pk: int, *, user_pk: int | None = None) -> WindowF
             " EXISTS(SELECT 1 FROM conversations_compaction c WHERE c.session_id = s.id),"
             " EXISTS(SELECT 1 FROM conversations_sessionskill k WHERE k.session_id = s.id),"
             " s.context_tokens, w.slug, w.tool_policy, w.allows_network,"
-            f" CAST(%s AS bigint) IS NULL OR {may_write_sql('w.id')}"
+            f" CAST(%s AS bigint) IS NULL OR {may_write_sql('w.id')},"
+            " EXISTS(SELECT 1 FROM conversations_budget b WHERE b.ended_at IS NULL)"
             " FROM conversations_session s"
             " JOIN conversations_workspace w ON w.id = s.workspace_id WHERE s.id = %s",
             [user_pk, user_pk, user_pk, session_pk],

@@ -8,6 +8,7 @@
     ├── Rejected              400  the request cannot be carried out as it is
     │   ├── TooLarge          413
     │   └── Conflict          409  the state has moved on meanwhile
+    ├── BudgetReached         402  what may be used in this period is used up
     ├── Unavailable           503  a part of the installation does not answer
     └── ProviderError         502  the model's provider failed
 
@@ -52,6 +53,11 @@ class TooLarge(Rejected):
 class Conflict(Rejected):
     code = "conflict"
     status = 409
+
+
+class BudgetReached(LoomError):
+    code = "budget_reached"
+    status = 402
 
 
 class Unavailable(LoomError):

@@ -181,6 +181,7 @@ STOP_WORDS = {
     "model_context_window_exceeded": "cut at the window's limit",
     "failed": "failed",
     "interrupted": "interrupted",
+    "budget_reached": "stopped by a budget",
     "too_many_calls": "stopped after too many model calls",
 }
 """What the footer says for a stop reason that is not the ordinary one."""

@@ -39,7 +39,7 @@ from conversations.context.summary import (
 )
 from conversations.context.window import digest_of, request_digest
 from conversations.domain import runs as states
-from conversations.domain.errors import ProviderError
+from conversations.domain.errors import BudgetReached, ProviderError
 from conversations.domain.events import COMPACTED, Info
 from conversations.domain.stream import MessageCompleted, ModelRequest, Usage
 from conversations.domain.summaries import (
@@ -54,6 +54,7 @@ from conversations.domain.text import estimate_tokens, storable
 from conversations.domain.windows import SUMMARIZE
 from conversations.rendering.figures import number_text
 
+from .budgets import check_budgets
 from .failures import sentence
 from .frames import rows_frame, state_frame
 from .live import LiveAnswer
@@ -168,6 +169,8 @@ class CompactionExecution:
             await self._end(states.STOPPED, "stopped", "")
         except NotWorthIt as reason:
             await self._end(states.COMPLETED, NOTHING, str(reason))
+        except BudgetReached as error:
+            await self._end(states.FAILED, error.code, error.message)
         except ProviderError as error:
             await self._end(
                 states.FAILED, error.code, f"The summary failed: {sentence(error.message)}"
@@ -235,6 +238,8 @@ class CompactionExecution:
         self, job: _Job, rest: Sequence[Part], summary: str, reached: int
     ) -> tuple[_Stage, MessageCompleted, CallRecord]:
         while True:
+            if job.facts.has_budgets:
+                await self._runtime.readers.read(self._check_budgets)
             stage = self._make_stage(job, rest, summary, reached)
             began = monotonic()
             try:
@@ -246,6 +251,9 @@ class CompactionExecution:
                 await self._mend(job, error)
             else:
                 return stage, message, self._record(stage, message, began)
+
+    def _check_budgets(self) -> None:
+        check_budgets(self.claimed.session_pk, person_pk=self.claimed.user_pk)
 
     def _make_stage(self, job: _Job, rest: Sequence[Part], summary: str, reached: int) -> _Stage:
         options = self._runtime.options

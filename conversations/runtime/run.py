@@ -13,6 +13,7 @@ from uuid import uuid4
 
 from conversations.archive.answers import CallRecord, append_answer, append_failed_call
 from conversations.archive.append import Appended, NewEvent, PreparedEvent, Row, prepare_event
+from conversations.archive.budgets import append_budget_warnings
 from conversations.archive.model_calls import read_past_calls
 from conversations.archive.runs import Claimed, finish_run, note_run, release_run
 from conversations.archive.sessions import (
@@ -27,7 +28,8 @@ from conversations.archive.workspaces import Place
 from conversations.context.hint import find_hint
 from conversations.context.window import Window
 from conversations.domain import runs as states
-from conversations.domain.errors import ProviderError
+from conversations.domain.budgets import BudgetState
+from conversations.domain.errors import BudgetReached, ProviderError
 from conversations.domain.events import Info, Payload, TurnSeparator
 from conversations.domain.stream import (
     Block,
@@ -45,6 +47,8 @@ from conversations.tools.registry import NO_MORE
 from conversations.tools.tool import Tool
 
 from .answers import make_payloads, make_turn, tool_calls_of
+from .budgets import check_budgets, describe_warnings
+from .budgets import describe_stop as describe_out_of_budget
 from .failures import describe_crash, describe_provider_error, describe_refused_files, describe_stop
 from .frames import rows_frame, state_frame
 from .live import LiveAnswer, Part
@@ -145,6 +149,7 @@ class RunExecution:
         self._scope = ToolScope(workspace="", policy=READ_ONLY)
         self._calls = 0
         self._tries = 0
+        self._due_warnings: list[BudgetState] = []
 
     def stop(self) -> None:
         self._stop.set()
@@ -208,11 +213,22 @@ class RunExecution:
             return Outcome(state=states.STOPPED, stop_reason="stopped")
         except ProviderError as error:
             notice = describe_provider_error(error, run=self.run)
+        except BudgetReached as error:
+            return self._out_of_budget(error)
         except Exception:
             logger.exception("run_failed", extra={"fields": {"run": self.run}})
             notice = describe_crash(run=self.run)
         return Outcome(
             state=states.FAILED, stop_reason="failed", notice=notice, error_code=notice.code
+        )
+
+    def _out_of_budget(self, error: BudgetReached) -> Outcome:
+        has_answered = self._calls > 0
+        return Outcome(
+            state=states.COMPLETED if has_answered else states.FAILED,
+            stop_reason=error.code,
+            notice=describe_out_of_budget(error, run=self.run, has_answered=has_answered),
+            error_code=error.code,
         )
 
     async def _work(self) -> Outcome:
@@ -280,11 +296,29 @@ class RunExecution:
         session_pk, keep = self.claimed.session_pk, self._runtime.write_in_background
         self._runtime.keep_prompt_texts(window.texts)
         self._root, self._scope = facts.root, facts.scope
+        if self._due_warnings:
+            self._warn(self._due_warnings)
         if system != facts.system_prompt:
             keep(save_system_prompt, session_pk, system_prompt=system)
         if window.floor != facts.floor:
             self._runtime.run_in_background(self._move_floor(window.floor))
         return window
+
+    def _warn(self, due: Sequence[BudgetState]) -> None:
+        """Say that budgets are nearly used up, while the model is asked."""
+        notices = describe_warnings(due)
+
+        async def commit() -> Appended:
+            appended = await self._runtime.writer.write(
+                append_budget_warnings,
+                self.claimed.session_pk,
+                session=self.claimed.session,
+                notices=notices,
+            )
+            self.show_rows(appended.rows)
+            return appended
+
+        self._track(self._runtime.run_in_background(commit()))
 
     async def _move_floor(self, floor: int) -> None:
         session_pk = self.claimed.session_pk
@@ -305,6 +339,9 @@ class RunExecution:
     ) -> tuple[WindowFacts, str, Window]:
         session_pk = self.claimed.session_pk
         facts = read_window_facts(session_pk, user_pk=self.claimed.user_pk)
+        self._due_warnings = (
+            check_budgets(session_pk, person_pk=self.claimed.user_pk) if facts.has_budgets else []
+        )
         if self._hint is None:
             self._hint = self._find_hint(facts)
         model = self._runtime.model_for(facts.model)
@@ -483,10 +520,13 @@ class RunExecution:
             self._publish(rows_frame(appended.rows, ends_draft=self.run))
             return appended
 
-        task = asyncio.create_task(commit())
+        return await asyncio.shield(self._track(asyncio.create_task(commit())))
+
+    def _track(self, task: asyncio.Task[Appended]) -> asyncio.Task[Appended]:
+        """The run's end waits for it."""
         self._commits.add(task)
         task.add_done_callback(self._commits.discard)
-        return await asyncio.shield(task)
+        return task
 
     def show_rows(self, rows: Sequence[Row]) -> None:
         self._runtime.publish_rows(self.claimed.session_pk, rows)
