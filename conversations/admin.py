@@ -270,6 +270,7 @@ class SessionAdmin(OfSessionAdmin):
     list_display = (
         "name",
         "transcript",
+        "review",
         "uuid",
         "workspace",
         "owner",
@@ -301,6 +302,10 @@ class SessionAdmin(OfSessionAdmin):
     @admin.display(description="transcript")
     def transcript(self, session: Session) -> SafeString:
         return _transcript_link(session)
+
+    @admin.display(description="review")
+    def review(self, session: Session) -> SafeString:
+        return format_html('<a href="/review/s/{}/">Review</a>', session.uuid)
 
 
 @admin.register(Turn)

@@ -387,5 +387,9 @@ def test_a_permission_to_view_is_enough_and_reading_is_entered(
     assert (entry.actor, entry.action, entry.place) == (other_user, "record", row_url(turn))
 
 
+def test_the_list_of_sessions_leads_to_their_review(staff: Client, session: Session) -> None:
+    assert reverse("review_session", args=[session.uuid]) in page(staff, list_url(Session))
+
+
 def test_every_table_has_a_page_of_its_own() -> None:
     assert {model for model in MODELS if not admin.site.is_registered(model)} == set()

@@ -165,6 +165,19 @@ def start_ordinary(make_server: Callable[..., Server], provider: WireThread) -> 
 
 
 @pytest.fixture(scope="session")
+def story(server: Server) -> str:
+    """A session with every kind of row, read or unreadable."""
+    return (
+        server.manage(
+            "import_sessions",
+            "-",
+            stdin=(Path(__file__).parent / "every_row.jsonl").read_text(),
+        )
+        and "11111111-2222-4333-8444-555555555555"
+    )
+
+
+@pytest.fixture(scope="session")
 def demo_server(make_server: Callable[..., Server]) -> Server:
     """A server as a newcomer has it: an empty data folder and no key."""
     return make_server(is_new=True, LOOM_DEMO_DELAY="0.005")

@@ -28,19 +28,6 @@ AXE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text()
 KILOBYTE = 1024
 
 
-@pytest.fixture(scope="session")
-def story(server: Server) -> str:
-    """A session with every kind of row, read or unreadable."""
-    return (
-        server.manage(
-            "import_sessions",
-            "-",
-            stdin=(Path(__file__).parent / "every_row.jsonl").read_text(),
-        )
-        and "11111111-2222-4333-8444-555555555555"
-    )
-
-
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 OF_COLOURS = ["color-contrast", "link-in-text-block"]
 """All rules, by their tags, and those that look at colours."""

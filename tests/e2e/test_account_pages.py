@@ -1,0 +1,32 @@
+"""The pages about people, sessions and the installation: accessible, narrow and wide,
+light and dark. A page is added by its address."""
+
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import BrowserContext
+
+from .conftest import NARROW, WIDE, Server
+from .test_pages import violations_light_and_dark
+
+PAGES = {
+    "review": "/review/",
+    "review-narrowed": "/review/?queue=flagged&with_errors=on",
+    "review-sample": "/review/sample/?n=5&days=30&seed=a&until=2026-03-01",
+    "review-session": "/review/s/{story}/t/2/",
+}
+
+
+@pytest.mark.parametrize("viewport", [WIDE, NARROW], ids=["wide", "narrow"])
+def test_axe_finds_nothing_and_nothing_scrolls_sideways(
+    server: Server,
+    story: str,
+    open_context: Callable[..., BrowserContext],
+    viewport: dict[str, int],
+) -> None:
+    page = open_context(viewport=viewport).new_page()
+    width = "wide" if viewport is WIDE else "narrow"
+    for name, path in PAGES.items():
+        page.goto(server.url + path.format(story=story))
+        assert violations_light_and_dark(page, f"{name}-{width}") == [], name
+        assert not page.evaluate("document.documentElement.scrollWidth > innerWidth"), name
