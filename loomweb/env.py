@@ -254,6 +254,8 @@ class Environment:
         self.max_model_calls: int = env.int("LOOM_MAX_MODEL_CALLS", 50, validate=positive)
         self.sign_in_attempts: int = env.int("LOOM_SIGN_IN_ATTEMPTS", 5, validate=positive)
         self.sign_in_lock_minutes: int = env.int("LOOM_SIGN_IN_LOCK_MINUTES", 15, validate=positive)
+        self.invitation_days: int = env.int("LOOM_INVITATION_DAYS", 7, validate=Range(1, 365))
+        self.invite_strangers: bool = env.bool("LOOM_INVITE_STRANGERS", True)
         self.max_frame_bytes: int = env.int("LOOM_MAX_FRAME_BYTES", 4_000_000, validate=positive)
 
     def _read_command_settings(self, env: Env, positive: Range) -> None:

@@ -305,6 +305,13 @@ def groups_of(workspace: Workspace) -> list[GroupItem]:
     ]
 
 
+def groups_to_add(workspace: Workspace) -> list[tuple[int, str]]:
+    """Keys and names of the groups that are not in the workspace yet. Groups that give
+    permissions stand for a role in the whole installation, and for none in it."""
+    groups = Group.objects.filter(permissions=None).exclude(workspaces__workspace=workspace)
+    return list(groups.order_by("name").values_list("pk", "name"))
+
+
 def owner_of(workspace: Workspace) -> User:
     """The workspace's first owner. Raises Rejected when it has none."""
     owners = Membership.objects.filter(workspace=workspace, role=OWNER)

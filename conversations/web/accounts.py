@@ -119,7 +119,7 @@ def sign_in_link(request: HttpRequest, token: str) -> HttpResponse:
         if request.user.is_authenticated:
             return redirect("home")
         return render(request, "registration/link_invalid.html", status=410)
-    _leave_token_out_of_log(request)
+    leave_token_out_of_log(request)
     return sign_in_person(request, user, to=reverse("start"))
 
 
@@ -136,7 +136,7 @@ def _is_only_looking(request: HttpRequest) -> bool:
     )
 
 
-def _leave_token_out_of_log(request: HttpRequest) -> None:
+def leave_token_out_of_log(request: HttpRequest) -> None:
     """The log of sign-ins notes the page's address."""
     AxesProxyHandler.update_request(request)
     request.axes_path_info = reverse("sign_in")  # type: ignore[attr-defined]

@@ -57,6 +57,7 @@ from .forms import (
     check_message_text,
 )
 from .hydration import hydrate
+from .members import members_context
 from .review_transcript import show_for_review
 from .session_list import read_session_list
 from .tool_rules import tool_rules_context
@@ -198,10 +199,7 @@ def _settings_page(
     context = {
         "workspace": {"name": found.name, "slug": found.slug, "root": found.root},
         "form": form,
-        "members": [
-            {"username": username, "role": role}
-            for username, role in archive_workspaces.members_of(found)
-        ],
+        "members": members_context(found),
         "member_form": member_form,
         "can_manage": True,
         "models": list_models(),
@@ -219,7 +217,12 @@ def workspace_member_add(request: HttpRequest, slug: str) -> HttpResponse:
     if form.is_valid():
         try:
             user = archive_workspaces.find_user(form.cleaned_data["username"])
-            archive_workspaces.add_member(found, user_pk=user.pk, role=form.cleaned_data["role"])
+            archive_workspaces.add_member(
+                found,
+                user_pk=user.pk,
+                role=form.cleaned_data["role"],
+                origin=visit_of(request).origin,
+            )
         except Rejected as error:
             form.add_error("username", error.message)
         else:
@@ -234,7 +237,7 @@ def workspace_member_remove(request: HttpRequest, slug: str) -> HttpResponse:
         user = archive_workspaces.find_user(
             storable(request.POST.get("username", "")), even_closed=True
         )
-        archive_workspaces.remove_member(found, user_pk=user.pk)
+        archive_workspaces.remove_member(found, user_pk=user.pk, origin=visit_of(request).origin)
     except Rejected as error:
         messages.error(request, error.message)
     return _to_settings(request, slug)

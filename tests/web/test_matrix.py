@@ -186,6 +186,11 @@ TABLE: dict[str, Row] = {
     "sign_out": Row(get=REFUSED, post=everybody(302)),
     "password_change": Row(get=signed_in(200), post=signed_in(200)),
     "password_change_done": Row(get=signed_in(200), post=signed_in(200)),
+    "workspace_group_add": Row(get=REFUSED, post=managers(302)),  # no group: a message
+    "workspace_group_remove": Row(get=REFUSED, post=managers(404)),  # there is none
+    "workspace_invite": Row(get=REFUSED, post=managers(200), data={"role": "member"}),
+    "workspace_invitation_revoke": Row(get=REFUSED, post=managers(404)),  # there is none
+    "join": Row(get=everybody(410), post=everybody(410)),  # no such invitation
     "account": Row(get=signed_in(200), post=signed_in(400)),  # nothing chosen
     "account_choose": Row(get=REFUSED, post=signed_in(204), data={"theme": "dark"}),
     "device_sign_out": Row(get=REFUSED, post=signed_in(404)),  # there is none

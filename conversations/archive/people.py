@@ -1,0 +1,275 @@
+"""The people of the installation and their groups, for those who look after them.
+
+Nobody changes what they may themselves; only a superuser changes another. Every change
+is in the audit log.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.contrib.auth.models import Group, User
+from django.db import IntegrityError, transaction
+from django.db.models import Count, Q, QuerySet
+
+from conversations.domain.audit import ROLE
+from conversations.domain.errors import NotFound, NotPermitted, Rejected
+from conversations.domain.text import one_line, storable
+from conversations.models import Workspace
+
+from .audit import Noted, Origin, record
+from .devices import sign_out_devices
+from .role_groups import ROLE_GROUPS, role_group
+from .roles import roles_of_person
+
+GROUP_NAME = 150
+MOST_IN_GROUP = 500
+BACKEND = "django.contrib.auth.backends.ModelBackend"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PersonItem:
+    """``roles`` are the names of role groups whose permission the person has, however
+    they came by it; nobody has any with a closed account."""
+
+    pk: int
+    username: str
+    name: str
+    email: str
+    is_active: bool
+    is_superuser: bool
+    joined_at: datetime
+    last_sign_in: datetime | None
+    roles: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeoplePage:
+    """``next_cursor`` is empty on the last page."""
+
+    items: list[PersonItem]
+    next_cursor: str
+
+
+def list_people(
+    *, query: str = "", closed: bool = False, after: str = "", limit: int
+) -> PeoplePage:
+    """By name to sign in with, paged by it; ``query`` is a part of a name or address.
+    The number of statements does not depend on how many people there are."""
+    people = User.objects.filter(is_active=not closed, username__gt=storable(after))
+    words = storable(query).strip()
+    if words:
+        people = people.filter(
+            Q(username__icontains=words)
+            | Q(first_name__icontains=words)
+            | Q(last_name__icontains=words)
+            | Q(email__icontains=words)
+        )
+    rows = list(people.order_by("username")[: limit + 1])
+    items = _items(rows[:limit])
+    return PeoplePage(items=items, next_cursor=items[-1].username if len(rows) > limit else "")
+
+
+def _items(people: Collection[User]) -> list[PersonItem]:
+    holders = {name: _holders(permission, people) for name, permission in ROLE_GROUPS.items()}
+    return [
+        PersonItem(
+            pk=person.pk,
+            username=person.get_username(),
+            name=person.get_full_name(),
+            email=person.email,
+            is_active=person.is_active,
+            is_superuser=person.is_superuser,
+            joined_at=person.date_joined,
+            last_sign_in=person.last_login,
+            roles=tuple(name for name, pks in holders.items() if person.pk in pks),
+        )
+        for person in people
+    ]
+
+
+def _holders(permission: str, people: Collection[User]) -> set[int]:
+    having = User.objects.with_perm(permission, backend=BACKEND)
+    return set(having.filter(pk__in=[one.pk for one in people]).values_list("pk", flat=True))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Person:
+    """``groups`` are those that are no roles; ``workspaces`` (name, slug, role)."""
+
+    user: User
+    item: PersonItem
+    role_groups: frozenset[str]
+    groups: list[tuple[int, str]]
+    workspaces: list[tuple[str, str, str]]
+
+
+def read_person(pk: int) -> Person:
+    """Raises NotFound."""
+    user = _find(pk)
+    groups = list(user.groups.order_by("name").values_list("pk", "name"))
+    roles = roles_of_person(pk)
+    places = Workspace.objects.filter(pk__in=roles).order_by("name", "pk")
+    return Person(
+        user=user,
+        item=_items([user])[0],
+        role_groups=frozenset(name for _, name in groups if name in ROLE_GROUPS),
+        groups=[(key, name) for key, name in groups if name not in ROLE_GROUPS],
+        workspaces=[
+            (name, slug, roles[key]) for key, name, slug in places.values_list("pk", "name", "slug")
+        ],
+    )
+
+
+def _find(pk: int) -> User:
+    found = User.objects.filter(pk=pk).first()
+    if found is None:
+        raise NotFound("There is no such person.")
+    return found
+
+
+def _changeable(pk: int, origin: Origin) -> User:
+    """The person, if whoever asks may change what they may."""
+    user = _find(pk)
+    if origin.user is not None:
+        if user == origin.user:
+            raise NotPermitted("Nobody changes what they may do themselves; somebody else has to.")
+        if user.is_superuser and not origin.user.is_superuser:
+            raise NotPermitted("Only a superuser changes another one.")
+    return user
+
+
+def set_roles(pk: int, *, names: Collection[str], origin: Origin) -> None:
+    """Put the person into these of the role groups, and into no other one. Raises
+    NotFound, NotPermitted."""
+    with transaction.atomic():
+        user = _changeable(pk, origin)
+        before = set(user.groups.filter(name__in=ROLE_GROUPS).values_list("name", flat=True))
+        wanted = set(names) & set(ROLE_GROUPS)
+        if wanted == before:
+            return
+        user.groups.remove(*(role_group(name) for name in before - wanted))
+        user.groups.add(*(role_group(name) for name in wanted - before))
+        _note(origin, person=user.get_username(), roles=", ".join(sorted(wanted)))
+
+
+def close_account(pk: int, *, origin: Origin) -> None:
+    """Nobody signs in with it any more, and whoever is signed in is signed out. What the
+    person wrote stays. Raises NotFound, NotPermitted."""
+    _set_active(pk, to=False, origin=origin)
+
+
+def open_account(pk: int, *, origin: Origin) -> None:
+    """Undo that."""
+    _set_active(pk, to=True, origin=origin)
+
+
+def _set_active(pk: int, *, to: bool, origin: Origin) -> None:
+    with transaction.atomic():
+        user = _changeable(pk, origin)
+        if User.objects.filter(pk=pk, is_active=not to).update(is_active=to):
+            if not to:
+                sign_out_devices(pk)
+            _note(origin, person=user.get_username(), account="opened" if to else "closed")
+
+
+def sign_out_person(pk: int, *, origin: Origin) -> int:
+    """End all sessions of the person's browsers. Returns how many there were."""
+    with transaction.atomic():
+        user = _changeable(pk, origin)
+        count = sign_out_devices(pk)
+        _note(origin, person=user.get_username(), signed_out=str(count))
+    return count
+
+
+# --- groups ---
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSummary:
+    pk: int
+    name: str
+    people: int
+    workspaces: int
+
+
+def _groups() -> QuerySet[Group]:
+    """Groups without permissions: the others stand for roles in the installation, and
+    are changed by whoever gives those."""
+    return Group.objects.filter(permissions=None)
+
+
+def list_groups() -> list[GroupSummary]:
+    rows = (
+        _groups()
+        .annotate(
+            people=Count("user", distinct=True),
+            places=Count("workspaces", distinct=True),
+        )
+        .order_by("name")
+        .values_list("pk", "name", "people", "places")
+    )
+    return [
+        GroupSummary(pk=pk, name=name, people=people, workspaces=places)
+        for pk, name, people, places in rows
+    ]
+
+
+def find_group(pk: int) -> Group:
+    """Raises NotFound."""
+    found = _groups().filter(pk=pk).first()
+    if found is None:
+        raise NotFound("There is no such group.")
+    return found
+
+
+def people_in(group: Group) -> list[tuple[int, str, bool]]:
+    """(Key, name, whether the account is open), the first ones by name."""
+    people = group.user_set.order_by("username").values_list("pk", "username", "is_active")
+    return list(people[:MOST_IN_GROUP])
+
+
+def workspaces_with(group: Group) -> list[tuple[str, str]]:
+    """(Name, role)."""
+    places = group.workspaces.order_by("workspace__name")
+    return list(places.values_list("workspace__name", "role"))
+
+
+def create_group(name: str, *, origin: Origin) -> Group:
+    """Raises Rejected for a name that is empty or taken."""
+    chosen = one_line(storable(name), limit=GROUP_NAME)
+    if not chosen:
+        raise Rejected("A group needs a name.", code="name_empty")
+    try:
+        with transaction.atomic():
+            group = Group.objects.create(name=chosen)
+            _note(origin, group=chosen, change="made")
+    except IntegrityError as error:
+        raise Rejected(f"There is a group “{chosen}” already.", code="name_taken") from error
+    return group
+
+
+def remove_group(group: Group, *, origin: Origin) -> None:
+    """Its people lose what they have by it."""
+    with transaction.atomic():
+        _note(origin, group=group.name, change="removed")
+        group.delete()
+
+
+def add_to_group(group: Group, *, user: User, origin: Origin) -> None:
+    """Raises NotPermitted."""
+    with transaction.atomic():
+        _changeable(user.pk, origin).groups.add(group)
+        _note(origin, group=group.name, person=user.get_username(), change="added")
+
+
+def remove_from_group(group: Group, *, user_pk: int, origin: Origin) -> None:
+    """Anybody may be taken out, oneself too. Raises NotFound."""
+    with transaction.atomic():
+        user = _find(user_pk)
+        user.groups.remove(group)
+        _note(origin, group=group.name, person=user.get_username(), change="taken out")
+
+
+def _note(origin: Origin, **metadata: str) -> None:
+    record(origin, Noted(action=ROLE, metadata=metadata))

@@ -1,0 +1,15 @@
+// A field whose text is to be sent to somebody.
+import { byId } from "./dom.js";
+
+document.addEventListener("click", async ({ target }) => {
+  const button = target.closest("[data-copy]");
+  if (!button) return;
+  const field = byId(button.dataset.copy);
+  field.select();
+  try {
+    await navigator.clipboard.writeText(field.value);
+    button.textContent = "Copied";
+  } catch {
+    button.textContent = "Selected: copy it by key"; // without TLS there is no clipboard
+  }
+});

@@ -1,0 +1,313 @@
+"""Invitations: made by owners, used once, by somebody with an account or without."""
+
+import re
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.apps import apps
+from django.conf import settings
+from django.contrib.auth.models import Group, User
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+
+from conversations.archive.audit import Origin
+from conversations.archive.devices import list_devices
+from conversations.archive.invitations import (
+    MOST_OPEN,
+    accept_invitation,
+    create_invitation,
+    list_invitations,
+)
+from conversations.archive.role_groups import ADMINISTRATORS, role_group
+from conversations.archive.roles import role_of
+from conversations.archive.workspaces import add_member, remove_member
+from conversations.domain.audit import ROLE
+from conversations.domain.errors import Rejected
+from conversations.models import AuditEntry, Invitation, Workspace
+
+from .conftest import browser_of
+
+pytestmark = pytest.mark.django_db
+
+NEW = {"username": "eve", "password1": "staple battery", "password2": "staple battery"}
+
+
+def invitation(workspace: Workspace | None, by: User, role: str = "member") -> str:
+    """The address of a new one."""
+    token = create_invitation(
+        workspace=workspace,
+        role=role if workspace else "",
+        label="Eve",
+        lifetime=timedelta(days=1),
+        origin=Origin(user=by),
+    )
+    return reverse("join", args=[token])
+
+
+def noted() -> list[str]:
+    entries = AuditEntry.objects.filter(action=ROLE).order_by("number")
+    return list(entries.values_list("metadata", flat=True))
+
+
+def test_an_owner_makes_a_link_that_is_shown_once(
+    owner: Client, user: User, workspace: Workspace
+) -> None:
+    page = owner.post(
+        reverse("workspace_invite", args=["garden"]), {"label": "Eve", "role": "viewer"}
+    )
+    found = re.search(r'value="http://testserver(/join/[^"]+)"', page.text)
+    assert found
+    token = found[1].split("/")[2]
+    assert page["Cache-Control"] == "no-store"
+    settings_page = owner.get(reverse("workspace_settings", args=["garden"])).text
+    assert "Eve" in settings_page
+    assert token not in settings_page
+    for model in apps.get_models():
+        assert not [row for row in model._default_manager.values() if token in str(row)], model
+    assert "ann invites you" in Client().get(found[1]).text
+    assert noted() == ['{"invited":"Eve","role":"viewer"}']
+
+
+def test_looking_at_the_link_changes_nothing(
+    client: Client, user: User, workspace: Workspace
+) -> None:
+    link = invitation(workspace, user)
+    for _ in range(2):
+        page = client.get(link)
+        assert page.status_code == 200
+        assert client.head(link).status_code == 200
+    assert page["X-Robots-Tag"] == "noindex, nofollow"
+    assert page["Referrer-Policy"] == "no-referrer"
+    assert "no-store" in page["Cache-Control"]
+
+
+def test_somebody_with_an_account_joins(user: User, workspace: Workspace, other_user: User) -> None:
+    client, link = browser_of(other_user), invitation(workspace, user)
+    assert "Make an account" not in client.get(link).text
+    response = client.post(link)
+    assert response["Location"] == reverse("workspace", args=["garden"])
+    assert role_of(workspace, other_user.pk) == "member"
+    assert noted()[-1] == '{"joined":"bob","role":"member"}'
+    assert not list_invitations(workspace)
+
+
+def test_it_works_once(user: User, workspace: Workspace, other_user: User) -> None:
+    link = invitation(workspace, user)
+    browser_of(other_user).post(link)
+    assert Client().post(link, NEW).status_code == 410
+    assert not User.objects.filter(username="eve").exists()
+
+
+def test_a_stranger_makes_an_account_and_is_in(
+    client: Client, user: User, workspace: Workspace
+) -> None:
+    link = invitation(workspace, user)
+    response = client.post(link, NEW)
+    assert response["Location"] == reverse("workspace", args=["garden"])
+    assert client.get(response["Location"]).status_code == 200
+    eve = User.objects.get(username="eve")
+    assert eve.check_password("staple battery")
+    assert {eve.is_staff, eve.is_superuser} == {False}
+    assert role_of(workspace, eve.pk) == "member"
+    assert len(list_devices(eve.pk)) == 1
+    assert Invitation.objects.get().used_by == eve
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"password1": "12345678", "password2": "12345678"},
+        {"password2": "something else"},
+        {"username": "ann"},
+        {"username": "ANN"},
+        {"username": "a b"},
+        {"username": "a\0b"},
+        {"username": ""},
+        {"username": "e" * 200},
+    ],
+)
+def test_an_account_is_checked_and_the_invitation_kept(
+    client: Client, user: User, workspace: Workspace, wrong: dict[str, str]
+) -> None:
+    link = invitation(workspace, user)
+    response = client.post(link, NEW | wrong)
+    assert response.status_code == 400
+    assert "staple battery" not in response.text
+    assert User.objects.count() == 1
+    assert client.post(link, NEW).status_code == 302
+
+
+def test_a_stranger_may_sign_in_and_come_back(
+    client: Client, user: User, workspace: Workspace, other_user: User
+) -> None:
+    link = invitation(workspace, user)
+    found = re.search(r'<p>You have an account\? <a href="([^"]+)"', client.get(link).text)
+    assert found
+    sign_in = {"username": "bob", "password": "battery staple", "next": link}
+    assert client.post(found[1], sign_in)["Location"] == link
+    assert client.post(link).status_code == 302
+    assert role_of(workspace, other_user.pk) == "member"
+
+
+def test_an_installation_may_keep_strangers_out(
+    client: Client, user: User, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings.LOOM, "invite_strangers", False)
+    link = invitation(workspace, user)
+    assert "password" not in client.get(link).text
+    assert client.post(link, NEW).status_code == 200
+    assert User.objects.count() == 1
+
+
+def expire(_: Workspace, __: User) -> None:
+    Invitation.objects.update(expires_at=timezone.now())
+
+
+def revoke(workspace: Workspace, user: User) -> None:
+    [made] = list_invitations(workspace)
+    address = reverse("workspace_invitation_revoke", args=["garden", made.pk])
+    assert browser_of(user).post(address).status_code == 302
+
+
+def demote(workspace: Workspace, user: User) -> None:
+    add_member(workspace, user_pk=User.objects.create_user("dan").pk, role="owner")
+    add_member(workspace, user_pk=user.pk, role="member")
+
+
+def close(_: Workspace, user: User) -> None:
+    User.objects.filter(pk=user.pk).update(is_active=False)
+
+
+@pytest.mark.parametrize("end", [expire, revoke, demote, close])
+def test_a_link_is_over_when_whoever_made_it_could_not_make_it_now(
+    client: Client, user: User, workspace: Workspace, other_user: User, end: Any
+) -> None:
+    link = invitation(workspace, user)
+    end(workspace, user)
+    page = client.get(link)
+    assert page.status_code == 410
+    assert "This invitation does not work" in page.text
+    assert browser_of(other_user).post(link).status_code == 410
+    assert role_of(workspace, other_user.pk) is None
+
+
+@pytest.mark.parametrize(
+    ("now", "invited", "then", "is_used"),
+    [
+        ("viewer", "member", "member", True),
+        ("member", "viewer", "member", False),
+        ("owner", "owner", "owner", False),
+    ],
+)
+def test_nobody_loses_a_role_by_joining(
+    user: User,
+    workspace: Workspace,
+    other_user: User,
+    now: str,
+    invited: str,
+    then: str,
+    is_used: bool,
+) -> None:
+    add_member(workspace, user_pk=other_user.pk, role=now)
+    response = browser_of(other_user).post(invitation(workspace, user, invited))
+    assert role_of(workspace, other_user.pk) == then
+    assert (Invitation.objects.get().used_at is not None) == is_used
+    assert is_used or "already" in response.text
+
+
+def test_of_two_at_once_one_joins(user: User, workspace: Workspace, other_user: User) -> None:
+    token = invitation(workspace, user).split("/")[2]
+    accept_invitation(token, user=other_user, origin=Origin(user=other_user))
+    third = User.objects.create_user("eve")
+    with pytest.raises(Rejected, match="does not work"):
+        accept_invitation(token, user=third, origin=Origin(user=third))
+    assert role_of(workspace, third.pk) is None
+
+
+def test_an_administrator_invites_to_the_installation_alone(
+    client: Client, other_user: User
+) -> None:
+    other_user.groups.add(role_group(ADMINISTRATORS))
+    link = invitation(None, other_user)
+    assert "to the workspace" not in client.get(link).text
+    assert client.post(link, NEW)["Location"] == reverse("home")
+    assert client.get(reverse("home")).status_code == 200
+    second = invitation(None, other_user)
+    Group.objects.all().delete()
+    assert Client().get(second).status_code == 410, "who is no administrator any more"
+
+
+def test_guessing_is_counted_like_wrong_passwords(
+    user: User, workspace: Workspace, caplog: pytest.LogCaptureFixture
+) -> None:
+    link, limit = invitation(workspace, user), settings.LOOM.sign_in_attempts
+    codes = [Client().get(reverse("join", args=[f"x{n}"])).status_code for n in range(limit)]
+    assert codes == [410] * (limit - 1) + [429]
+    page = Client().post(link, NEW)
+    assert page.status_code == 429
+    assert "Too many attempts. Try again in 15 minutes." in page.text
+    assert Client(REMOTE_ADDR="192.0.2.7").get(link).status_code == 200
+    sign_in = {"username": "ann", "password": "correct horse"}
+    assert Client().post(reverse("sign_in"), sign_in).status_code == 302
+    assert "/join/" not in caplog.text
+
+
+@pytest.mark.parametrize("token", ["x", "a" * 5000, "%00", "%ff%fe", "💥"])
+def test_any_token_is_answered(client: Client, token: str) -> None:
+    assert client.get(f"/join/{token}/").status_code in (404, 410)
+
+
+def test_the_number_of_open_invitations_is_limited(
+    owner: Client, user: User, workspace: Workspace
+) -> None:
+    now = timezone.now()
+    Invitation.objects.bulk_create(
+        Invitation(
+            digest=f"{n:064}",
+            workspace=workspace,
+            role="viewer",
+            created_by=user,
+            created_at=now,
+            expires_at=now + timedelta(days=1),
+        )
+        for n in range(MOST_OPEN)
+    )
+    data = {"role": "viewer"}
+    page = owner.post(reverse("workspace_invite", args=["garden"]), data, follow=True)
+    assert "Too many invitations are open." in page.text
+
+
+def test_a_group_is_added_and_removed_in_the_settings(
+    owner: Client, workspace: Workspace, other_user: User
+) -> None:
+    gardeners = Group.objects.create(name="Gardeners")
+    other_user.groups.add(gardeners)
+    role_group(ADMINISTRATORS)
+    add = reverse("workspace_group_add", args=["garden"])
+    page = owner.post(add, {"group": gardeners.pk, "role": "member"}, follow=True)
+    assert "group of 1 person" in page.text
+    assert role_of(workspace, other_user.pk) == "member"
+    reviewers = role_group("Reviewers")
+    page = owner.post(add, {"group": reviewers.pk, "role": "member"}, follow=True)
+    assert "Choose a group and a role." in page.text, "it would read without an entry"
+    owner.post(reverse("workspace_group_remove", args=["garden", gardeners.pk]))
+    assert role_of(workspace, other_user.pk) is None
+    assert noted() == ['{"group":"Gardeners","role":"member"}', '{"group":"Gardeners","role":""}']
+
+
+def test_what_happens_to_members_is_in_the_audit_log(
+    owner: Client, user: User, workspace: Workspace, other_user: User
+) -> None:
+    owner.post(
+        reverse("workspace_member_add", args=["garden"]), {"username": "bob", "role": "viewer"}
+    )
+    owner.post(reverse("workspace_member_remove", args=["garden"]), {"username": "bob"})
+    entries = AuditEntry.objects.order_by("number")
+    assert [(entry.action, entry.actor, entry.workspace) for entry in entries] == [
+        (ROLE, user, "garden")
+    ] * 2
+    assert noted() == ['{"person":"bob","role":"viewer"}', '{"person":"bob","role":""}']
+    remove_member(workspace, user_pk=other_user.pk)
+    assert len(noted()) == 2
