@@ -147,6 +147,7 @@ class Environment:
         self._read_review_settings(env, positive)
         self._read_sharing_settings(env)
         self._read_sign_in_settings(env)
+        self._read_retention_settings(env)
 
     def _read_model_settings(self, env: Env, positive: Range) -> None:
         self.api_key: str = env.str("ANTHROPIC_API_KEY", "")
@@ -334,3 +335,10 @@ class Environment:
     @property
     def uses_allauth(self) -> bool:
         return bool(self._sign_in_extras())
+
+    def _read_retention_settings(self, env: Env) -> None:
+        self.purge_grace_days: int = env.int(
+            "LOOM_PURGE_GRACE_DAYS", 30, validate=Range(min=0, max=3650)
+        )
+        self.expire_minutes: int = env.int("LOOM_EXPIRE_MINUTES", 60, validate=Range(min=0))
+        self.cold_storage: str = env.str("LOOM_COLD_STORAGE", "")

@@ -162,6 +162,25 @@ def remove_blob(digest: str) -> None:
     blob_path(digest).unlink(missing_ok=True)
 
 
+def remove_untouched(digest: str, *, since: float) -> bool:
+    """Remove a content that nothing refers to, unless somebody said after ``since`` (in
+    seconds since 1970) that it is in use. False: it stays.
+
+    It is moved away first: who touches it before that is seen, who comes after it finds
+    nothing and writes it anew."""
+    path = blob_path(digest)
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.rename(aside)
+    except FileNotFoundError:
+        return True
+    if aside.stat().st_mtime > since:
+        aside.replace(path)  # the same content, in case it was written anew
+        return False
+    aside.unlink()
+    return True
+
+
 def _sync(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:

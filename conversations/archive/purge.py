@@ -309,6 +309,18 @@ def _named(digests: list[str], session_pk: int | None) -> Iterator[str]:
         yield from rows.order_by().values_list(column, flat=True).distinct()
 
 
+def waiting_contents(*, after: str = "") -> list[str]:
+    """Digests that purged sessions named, in order, a page of them."""
+    rows = PurgedContent.objects.filter(digest__gt=after).order_by("digest")
+    return list(rows.values_list("digest", flat=True)[:CHUNK])
+
+
+def forget_contents(digests: Iterable[str]) -> None:
+    """These are gone, or stay for good."""
+    for some in _in_chunks(digests):
+        PurgedContent.objects.filter(digest__in=some).delete()
+
+
 def _note_contents(digests: Iterable[str], *, now: datetime) -> None:
     for some in _in_chunks(digests):
         rows = [PurgedContent(digest=digest, purged_at=now) for digest in some]

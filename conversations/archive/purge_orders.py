@@ -31,6 +31,7 @@ def order_purge(
     now: datetime,
     grace: timedelta,
     by_policy: bool = False,
+    keeps_copy: bool = False,
 ) -> PurgeOrder:
     """Have a session purged after the grace period; until then it is archived.
 
@@ -53,6 +54,7 @@ def order_purge(
             due_at=now + grace,
             by_policy=by_policy,
             was_archived=session.archived_at is not None,
+            keeps_copy=keeps_copy,
         )
         Session.objects.filter(pk=session.pk, archived_at=None).update(archived_at=now)
         due = {"due_at": order.due_at.isoformat(), "by_policy": by_policy}

@@ -36,7 +36,7 @@ def prune_blobs(*, days: int, dry_run: bool) -> Pruned:
     newest = time() - max(days, SAFE_DAYS) * 24 * 3600
     # Listed first: what comes into use while the references are read is not old.
     files = list(_files())
-    used = used_digests() | _listed()
+    used = used_digests() | listed_digests()
     removed = removed_bytes = kept = kept_bytes = 0
     for path, digest, size, touched in files:
         if digest in used or touched > newest:
@@ -68,7 +68,7 @@ def _digest_of(path: Path) -> bytes:
         return b""
 
 
-def _listed() -> set[bytes]:
+def listed_digests() -> set[bytes]:
     """What commands that run, or are not settled yet, may have to put back."""
     found = set()
     for tree in open_trees():

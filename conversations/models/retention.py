@@ -50,7 +50,8 @@ class Hold(models.Model):
 class PurgeOrder(models.Model):
     """The session is to be purged at ``due_at``; until then the order can be called
     off. ``by_policy``: it was idle for as long as its workspace allows. ``was_archived``
-    is how it was before the order, which archives it."""
+    is how it was before the order, which archives it; ``keeps_copy``: a copy goes into cold
+    storage, whatever the workspace says."""
 
     session = models.OneToOneField(Session, on_delete=models.PROTECT, related_name="purge_order")
     ordered_by = models.ForeignKey(
@@ -61,6 +62,7 @@ class PurgeOrder(models.Model):
     due_at = models.DateTimeField(db_index=True)
     by_policy = models.BooleanField(default=False, db_default=False)
     was_archived = models.BooleanField(default=False, db_default=False)
+    keeps_copy = models.BooleanField(default=False, db_default=False)
 
     class Meta:
         ordering = ("due_at", "id")

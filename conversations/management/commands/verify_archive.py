@@ -9,6 +9,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError, connection
 
 from conversations.archive.audit import verify_audit
+from conversations.archive.receipts import verify_receipts
 from conversations.archive.sessions import get_session
 from conversations.archive.verify import check_database_file, verify_sessions
 from conversations.context.rebuild import find_damaged_calls
@@ -21,7 +22,8 @@ PROGRESS_SESSIONS = 20
 class Command(BaseCommand):
     help = (
         "Verify every turn, event and audit entry against its hash chain, the markers, the"
-        " triggers that guard the archive and the database file."
+        " receipts of what was purged, the triggers that guard the archive and the database"
+        " file."
     )
     # The guards are looked at here; a missing one is a finding, not a reason to stop.
     requires_system_checks = ()
@@ -41,6 +43,7 @@ class Command(BaseCommand):
                 get_session(session)
             problems += self._check_sessions(session)
             problems += self._check_audit() if session is None else 0
+            problems += self._check_receipts() if session is None else 0
             problems += self._check_windows(session) if windows else 0
         except LoomError as error:
             raise CommandError(error.message, returncode=2) from error
@@ -85,6 +88,14 @@ class Command(BaseCommand):
         if problem or entries:
             self.stdout.write(problem or f"{entries} audit entries: all whole")
         return int(bool(problem))
+
+    def _check_receipts(self) -> int:
+        count, problems = verify_receipts()
+        for problem in problems:
+            self.stdout.write(problem)
+        if count and not problems:
+            self.stdout.write(f"{count} receipts of purged sessions: all as written")
+        return len(problems)
 
     def _check_windows(self, session: UUID | None) -> int:
         damaged = 0

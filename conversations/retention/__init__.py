@@ -1,0 +1,1 @@
+"""How long sessions are kept: the hourly run, cold storage, bringing back."""

@@ -1,0 +1,70 @@
+"""Bringing a session back: an order is called off, a purged one comes from its copy."""
+
+from datetime import datetime
+from pathlib import Path
+from uuid import UUID
+
+from django.contrib.auth.models import User
+from django.db import transaction
+
+from conversations.archive.audit import Origin
+from conversations.archive.import_sessions import ImportCounts, import_file
+from conversations.archive.import_targets import ImportTarget
+from conversations.archive.purge_orders import call_off_purge
+from conversations.archive.receipts import note_restored, receipts_of
+from conversations.archive.sessions import get_session
+from conversations.archive.verify import verify_session
+from conversations.domain.errors import Conflict, NotFound
+from conversations.models import Receipt, Session
+
+from .cold_storage import open_copy
+
+
+def restore_session(
+    uuid: UUID, *, origin: Origin, now: datetime, default_owner: User, root: Path
+) -> Receipt | None:
+    """Bring a session back as it was, and in use: from cold storage where it is purged,
+    by calling the purge off where it is only ordered (None then). ``default_owner`` and
+    ``root`` are for a person or workspace that is gone (see ``archive.import_targets``).
+
+    Raises NotFound where nothing is known of it, or no copy was kept; Conflict where it
+    is there and no purge is ordered, or the copy does not give what was purged.
+    """
+    try:
+        known = get_session(uuid)
+    except NotFound:
+        return _from_copy(uuid, origin, now, ImportTarget(default_owner=default_owner, root=root))
+    call_off_purge(known, origin=origin, now=now)
+    return None
+
+
+def _from_copy(uuid: UUID, origin: Origin, now: datetime, target: ImportTarget) -> Receipt:
+    receipt = receipts_of(uuid).exclude(cold_name="").first()
+    if receipt is None:
+        raise NotFound(
+            "No copy of this session was kept."
+            if receipts_of(uuid).exists()
+            else "There is no session and no receipt of this uuid."
+        )
+    with transaction.atomic(), open_copy(receipt.cold_name, digest=receipt.cold_digest) as lines:
+        reports: list[str] = []
+        import_file(
+            lines,
+            target=target,
+            counts=ImportCounts(),
+            report=lambda line, text: reports.append(f"line {line}: {text}"),
+        )
+        session = get_session(uuid)
+        _refuse_other(session, receipt)
+        note_restored(session, receipt, origin=origin, now=now)
+    return receipt
+
+
+def _refuse_other(session: Session, receipt: Receipt) -> None:
+    is_same = (session.turn_digest, session.event_digest) == (
+        receipt.turn_digest,
+        receipt.event_digest,
+    )
+    problem = verify_session(session).problem if is_same else "its digests are others"
+    if problem:
+        raise Conflict(f"The copy does not give what was purged: {problem}.", code="copy_differs")
