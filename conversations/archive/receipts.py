@@ -19,6 +19,7 @@ from conversations.models import AuditEntry, Receipt, Session
 
 from .append import event_digest, turn_digest
 from .audit import Origin, note_of, record
+from .expiry import is_over
 from .interchange import (
     Unusable,
     parse_object,
@@ -66,8 +67,12 @@ def _asked(query: str) -> dict[str, Any]:
 
 
 def note_restored(session: Session, receipt: Receipt, *, origin: Origin, now: datetime) -> None:
-    """The session is back: in use from now on, and on record."""
-    Session.objects.filter(pk=session.pk).update(archived_at=None, last_active_at=now)
+    """The session is back: in use from now on, and on record. One that had expired and
+    given its key free has done so still."""
+    sessions = Session.objects.filter(pk=session.pk)
+    sessions.update(archived_at=None, last_active_at=now)
+    if session.key is None:
+        sessions.filter(is_over(now)).update(expired_at=now, former_key=receipt.key or None)
     record(origin, note_of(session, RESTORED, receipt=str(receipt.uuid)))
 
 

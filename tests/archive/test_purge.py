@@ -135,6 +135,9 @@ def stock(session: Session, user: User) -> None:
         failed=False,
     )
     add_call(session.pk, person_pk=user.pk, used=used, now=now)
+    ShareLink.objects.create(
+        **of, from_turn=1, to_turn=1, created_by=user, created_at=now, expires_at=now
+    )
     hold = hold_session(session, origin=Origin(user=user), reason="A question")
     release_hold(hold.pk, origin=Origin(user=user))
     PurgeOrder.objects.create(**of, reason="r", ordered_at=now, due_at=now)

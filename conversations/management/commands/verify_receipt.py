@@ -3,8 +3,8 @@
 import gzip
 import sys
 from argparse import ArgumentParser
-from contextlib import ExitStack
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, BinaryIO, cast
 
 from django.core.management.base import BaseCommand, CommandError
@@ -22,29 +22,34 @@ class Command(BaseCommand):
 
     def handle(self, *, file: str, **_: Any) -> None:
         count = damaged = 0
-        with ExitStack() as stack:
-            try:
-                for checked in check_copy(_open(file, stack)):
+        try:
+            with _opened(file) as lines:
+                for checked in check_copy(lines):
                     count += 1
                     damaged += bool(checked.problem)
                     said = checked.problem or f"what was purged, by receipt {checked.receipt}"
                     self.stdout.write(
                         f"{checked.session}: {checked.turns} turns, {checked.events} events: {said}"
                     )
-            except (OSError, EOFError) as error:
-                raise CommandError(f"{file}: {error}", returncode=2) from error
+        except (OSError, EOFError) as error:
+            raise CommandError(f"{file}: {error}", returncode=2) from error
         if not count:
             raise CommandError(f"{file} has no session.", returncode=2)
         if damaged:
             sys.exit(1)
 
 
-def _open(name: str, stack: ExitStack) -> BinaryIO:
+@contextmanager
+def _opened(name: str) -> Iterator[BinaryIO]:
+    """The file's lines, unpacked where it is compressed."""
     if name == "-":
-        return sys.stdin.buffer
-    raw = stack.enter_context(Path(name).open("rb"))
-    start = raw.read(2)
-    raw.seek(0)
-    if start != GZIP:
-        return raw
-    return cast(BinaryIO, stack.enter_context(gzip.GzipFile(fileobj=raw, mode="rb")))
+        yield sys.stdin.buffer
+        return
+    with open(name, "rb") as raw:
+        is_packed = raw.read(2) == GZIP
+        raw.seek(0)
+        if not is_packed:
+            yield raw
+            return
+        with gzip.GzipFile(fileobj=raw, mode="rb") as lines:
+            yield cast(BinaryIO, lines)
