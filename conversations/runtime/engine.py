@@ -45,6 +45,7 @@ from .indexer import Indexer
 from .options import RuntimeOptions
 from .ownership import Owner
 from .relay import Relay
+from .retention import RetentionKeeper
 from .run import RunExecution
 from .undo import Undo
 from .visitors import Visitors
@@ -123,6 +124,8 @@ class Runtime:
             loops.append(self.relay.listen)
         if self.options.supervise:
             loops.append(Indexer(self).keep)
+            if self.options.expire_minutes:
+                loops.append(RetentionKeeper(self).keep)
         self._tasks = [asyncio.create_task(_for_ever(loop)) for loop in loops]
         if self.options.supervise:
             await self._claim_waiting()

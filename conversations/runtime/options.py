@@ -47,6 +47,7 @@ class RuntimeOptions:
     mcp: McpConfig
     mcp_timing: Timing
     supervise: bool
+    expire_minutes: int = 0
 
 
 def read_options(*, supervise: bool) -> RuntimeOptions:
@@ -90,6 +91,7 @@ def read_options(*, supervise: bool) -> RuntimeOptions:
         mcp=loom.mcp,
         mcp_timing=Timing(wait=loom.mcp_wait_seconds),
         supervise=supervise,
+        expire_minutes=loom.expire_minutes,
     )
 
 
