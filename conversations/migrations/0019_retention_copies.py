@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('conversations', '0017_sharing'),
+        ('conversations', '0018_audit_by_workspace'),
     ]
 
     operations = [
