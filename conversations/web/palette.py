@@ -11,6 +11,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from conversations.archive.recent_sessions import RecentPage, list_recent_sessions
+from conversations.archive.rights import is_administrator
 from conversations.archive.workspaces import list_workspaces
 from conversations.models import Membership
 
@@ -67,5 +68,7 @@ def _places(user: User) -> Iterator[dict[str, str]]:
     yield {"name": "Commands and keys", "says": "", "url": reverse("help")}
     yield {"name": "Account", "says": "", "url": reverse("account")}
     yield {"name": "Change password", "says": "", "url": reverse("password_change")}
+    if is_administrator(user):
+        yield {"name": "People", "says": "", "url": reverse("people")}
     if user.is_staff:
         yield {"name": "Admin", "says": "", "url": reverse("admin:index")}

@@ -190,6 +190,20 @@ TABLE: dict[str, Row] = {
     "workspace_group_remove": Row(get=REFUSED, post=managers(404)),  # there is none
     "workspace_invite": Row(get=REFUSED, post=managers(200), data={"role": "member"}),
     "workspace_invitation_revoke": Row(get=REFUSED, post=managers(404)),  # there is none
+    "people": Row(get=administrators(200), post=signed_in(405)),
+    "people_invite": Row(get=REFUSED, post=administrators(200)),
+    "people_invitation_revoke": Row(get=REFUSED, post=administrators(404)),  # there is none
+    "person": Row(get=administrators(404), post=signed_in(405)),  # there is none
+    "person_roles": Row(get=REFUSED, post=administrators(404)),
+    "person_close": Row(get=REFUSED, post=administrators(404)),
+    "person_open": Row(get=REFUSED, post=administrators(404)),
+    "person_sign_out": Row(get=REFUSED, post=administrators(404)),
+    "groups": Row(get=administrators(200), post=signed_in(405)),
+    "group_create": Row(get=REFUSED, post=administrators(302)),
+    "group": Row(get=administrators(404), post=signed_in(405)),  # there is none
+    "group_add": Row(get=REFUSED, post=administrators(404)),
+    "group_take_out": Row(get=REFUSED, post=administrators(404)),
+    "group_remove": Row(get=REFUSED, post=administrators(404)),
     "join": Row(get=everybody(410), post=everybody(410)),  # no such invitation
     "account": Row(get=signed_in(200), post=signed_in(400)),  # nothing chosen
     "account_choose": Row(get=REFUSED, post=signed_in(204), data={"theme": "dark"}),
@@ -288,6 +302,7 @@ def addresses(
         "share": share_token(link),
         "name": "unknown",
         "pk": 999,
+        "user_pk": 999,
         "note": session.uuid,
         "flag": session.uuid,
     }

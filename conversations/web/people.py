@@ -1,0 +1,187 @@
+"""The people of the installation, for administrators: roles, accounts, groups,
+invitations. None of it opens a transcript."""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_safe
+
+from conversations.archive import people as archive_people
+from conversations.archive.audit import Origin
+from conversations.archive.devices import list_devices
+from conversations.archive.invitations import list_invitations, revoke_invitation
+from conversations.archive.role_groups import ROLE_GROUPS
+from conversations.archive.workspaces import find_user
+from conversations.domain.errors import LoomError, NotFound
+from conversations.domain.text import storable
+
+from .access import post_by_person, require_administrator, visit_of
+from .account_forms import InvitationForm
+from .members import invite
+from .pages import LONGEST_QUERY, person
+
+PER_PAGE = 50
+
+type View = Callable[..., HttpResponse]
+
+
+def for_administrators(view: View) -> View:
+    """To everybody else the page does not exist."""
+
+    @wraps(view)
+    def checked(request: HttpRequest, **where: Any) -> HttpResponse:
+        require_administrator(request)
+        return view(request, **where)
+
+    return checked
+
+
+def _page(view: View) -> View:
+    return require_safe(login_required(for_administrators(view)))
+
+
+def _form(view: View) -> View:
+    return post_by_person(for_administrators(view))
+
+
+def _origin(request: HttpRequest) -> Origin:
+    return visit_of(request).origin
+
+
+@_page
+def people(request: HttpRequest) -> HttpResponse:
+    """Everybody, found by ``q``; with ``closed=1`` those whose account is closed."""
+    query = request.GET.get("q", "").strip()[:LONGEST_QUERY]
+    closed = request.GET.get("closed") == "1"
+    page = archive_people.list_people(
+        query=query, closed=closed, after=request.GET.get("after", ""), limit=PER_PAGE
+    )
+    context = {
+        "page": page,
+        "query": query,
+        "closed": closed,
+        "invitations": list_invitations(None),
+        "invitation_form": InvitationForm(auto_id="invite_%s"),
+    }
+    return render(request, "people/people.html", context)
+
+
+@_page
+def person_page(request: HttpRequest, pk: int) -> HttpResponse:
+    found = archive_people.read_person(pk)
+    me = person(request)
+    context = {
+        "person": found.item,
+        "groups": found.groups,
+        "workspaces": found.workspaces,
+        "devices": list_devices(pk),
+        "roles": [
+            {
+                "name": name,
+                "is_member": name in found.role_groups,
+                "has_anyway": name in found.item.roles and name not in found.role_groups,
+            }
+            for name in ROLE_GROUPS
+        ],
+        "is_self": found.user == me,
+        "can_change": found.user != me and (me.is_superuser or not found.user.is_superuser),
+    }
+    return render(request, "people/person.html", context)
+
+
+@_form
+def person_roles(request: HttpRequest, pk: int) -> HttpResponse:
+    archive_people.set_roles(pk, names=request.POST.getlist("roles"), origin=_origin(request))
+    messages.success(request, "Saved.")
+    return redirect("person", pk=pk)
+
+
+@_form
+def person_close(request: HttpRequest, pk: int) -> HttpResponse:
+    archive_people.close_account(pk, origin=_origin(request))
+    return redirect("person", pk=pk)
+
+
+@_form
+def person_open(request: HttpRequest, pk: int) -> HttpResponse:
+    archive_people.open_account(pk, origin=_origin(request))
+    return redirect("person", pk=pk)
+
+
+@_form
+def person_sign_out(request: HttpRequest, pk: int) -> HttpResponse:
+    archive_people.sign_out_person(pk, origin=_origin(request))
+    messages.success(request, "Signed out everywhere. Pages that are open close now.")
+    return redirect("person", pk=pk)
+
+
+@_form
+def people_invite(request: HttpRequest) -> HttpResponse:
+    form = InvitationForm(request.POST)
+    if not form.is_valid():
+        messages.error(request, "Choose a shorter name.")
+        return redirect("people")
+    return invite(request, form, workspace=None, back=reverse("people"), back_to="People")
+
+
+@_form
+def people_invitation_revoke(request: HttpRequest, pk: int) -> HttpResponse:
+    if not revoke_invitation(None, pk=pk, origin=_origin(request)):
+        raise NotFound("This invitation is not open any more.")
+    return redirect(reverse("people") + "#invitations")
+
+
+@_page
+def groups(request: HttpRequest) -> HttpResponse:
+    return render(request, "people/groups.html", {"groups": archive_people.list_groups()})
+
+
+@_form
+def group_create(request: HttpRequest) -> HttpResponse:
+    try:
+        made = archive_people.create_group(request.POST.get("name", ""), origin=_origin(request))
+    except LoomError as error:
+        messages.error(request, error.message)
+        return redirect("groups")
+    return redirect("group", pk=made.pk)
+
+
+@_page
+def group(request: HttpRequest, pk: int) -> HttpResponse:
+    found = archive_people.find_group(pk)
+    context = {
+        "group": {"pk": found.pk, "name": found.name},
+        "people": archive_people.people_in(found),
+        "workspaces": archive_people.workspaces_with(found),
+    }
+    return render(request, "people/group.html", context)
+
+
+@_form
+def group_add(request: HttpRequest, pk: int) -> HttpResponse:
+    found = archive_people.find_group(pk)
+    try:
+        user = find_user(storable(request.POST.get("username", "").strip()))
+        archive_people.add_to_group(found, user=user, origin=_origin(request))
+    except LoomError as error:
+        messages.error(request, error.message)
+    return redirect("group", pk=pk)
+
+
+@_form
+def group_take_out(request: HttpRequest, pk: int, user_pk: int) -> HttpResponse:
+    found = archive_people.find_group(pk)
+    archive_people.remove_from_group(found, user_pk=user_pk, origin=_origin(request))
+    return redirect("group", pk=pk)
+
+
+@_form
+def group_remove(request: HttpRequest, pk: int) -> HttpResponse:
+    archive_people.remove_group(archive_people.find_group(pk), origin=_origin(request))
+    return redirect("groups")

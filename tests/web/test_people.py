@@ -1,0 +1,205 @@
+"""People and groups, as administrators look after them."""
+
+import pytest
+from django.contrib.auth.models import Group, User
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+
+from conversations.archive.audit import Origin
+from conversations.archive.devices import list_devices
+from conversations.archive.rights import is_administrator, is_reviewer
+from conversations.archive.role_groups import ADMINISTRATORS, REVIEWERS, role_group
+from conversations.archive.roles import role_of
+from conversations.archive.workspaces import add_group
+from conversations.domain.audit import READINGS, ROLE
+from conversations.models import AuditEntry, Session, Workspace
+from conversations.web import people as people_pages
+
+from .conftest import browser_of
+
+pytestmark = pytest.mark.django_db
+
+PEOPLE = reverse("people")
+
+
+@pytest.fixture
+def head(db: None) -> User:
+    """An administrator, who is in no workspace."""
+    person = User.objects.create_user("head")
+    person.groups.add(role_group(ADMINISTRATORS))
+    return person
+
+
+@pytest.fixture
+def office(head: User) -> Client:
+    return browser_of(head)
+
+
+def noted() -> list[str]:
+    entries = AuditEntry.objects.filter(action=ROLE).order_by("number")
+    return list(entries.values_list("metadata", flat=True))
+
+
+def fresh(person: User) -> User:
+    """Without what Django has kept with the old object."""
+    return User.objects.get(pk=person.pk)
+
+
+def names(page: str) -> list[str]:
+    return [part.split("</b>")[0] for part in page.split("<b>")[1:]]
+
+
+def test_people_are_listed_found_and_paged(
+    office: Client, user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    User.objects.create_user("zoe", first_name="Zoe", last_name="Bean", email="z@example.org")
+    User.objects.create_user("gone", is_active=False)
+    assert names(office.get(PEOPLE).text) == ["ann", "head", "zoe"]
+    for query in ("ZOE", "bean", "example.org"):
+        assert names(office.get(PEOPLE, {"q": query}).text) == ["zoe"]
+    assert names(office.get(PEOPLE, {"closed": "1"}).text) == ["gone"]
+    assert "Nobody’s name or address has “&lt;b&gt;”" in office.get(PEOPLE, {"q": "<b>"}).text
+    monkeypatch.setattr(people_pages, "PER_PAGE", 2)
+    first = office.get(PEOPLE).text
+    assert names(first) == ["ann", "head"]
+    assert '?after=head"' in first
+    assert names(office.get(PEOPLE, {"after": "head"}).text) == ["zoe"]
+    assert office.get(PEOPLE, {"after": "a\0b", "q": "\0"}).status_code == 200
+
+
+def test_the_number_of_people_costs_no_query(office: Client) -> None:
+    def count() -> int:
+        with CaptureQueriesContext(connection) as queries:
+            office.get(PEOPLE)
+        return len(queries)
+
+    before = count()
+    for number in range(20):
+        person = User.objects.create(username=f"person {number:02}")
+        person.groups.add(role_group(REVIEWERS))
+    assert count() == before
+
+
+def test_roles_are_given_and_taken(office: Client, head: User, user: User) -> None:
+    roles = reverse("person_roles", args=[user.pk])
+    office.post(roles, {"roles": [REVIEWERS, ADMINISTRATORS, "Gardeners"]})
+    assert (is_reviewer(fresh(user)), is_administrator(fresh(user))) == (True, True)
+    page = office.get(reverse("person", args=[user.pk])).text
+    assert page.count(" checked") == 2
+    office.post(roles, {"roles": [REVIEWERS]})
+    office.post(roles, {"roles": [REVIEWERS]})  # nothing changes: no entry
+    office.post(roles)
+    assert (is_reviewer(fresh(user)), is_administrator(fresh(user))) == (False, False)
+    assert noted() == [
+        '{"person":"ann","roles":"Administrators, Reviewers"}',
+        '{"person":"ann","roles":"Reviewers"}',
+        '{"person":"ann","roles":""}',
+    ]
+    assert set(AuditEntry.objects.values_list("actor", flat=True)) == {head.pk}
+
+
+@pytest.mark.parametrize("name", ["person_roles", "person_close", "person_sign_out"])
+def test_nobody_changes_themselves_or_a_superuser(office: Client, head: User, name: str) -> None:
+    root = User.objects.create_superuser("root")
+    for person in (head, root):
+        response = office.post(reverse(name, args=[person.pk]), {"roles": [REVIEWERS]})
+        assert response.status_code == 403
+        assert fresh(person).is_active
+    assert not is_reviewer(fresh(head))
+    assert noted() == []
+    page = office.get(reverse("person", args=[head.pk])).text
+    assert "This is you." in page
+    assert reverse("person_close", args=[head.pk]) not in page
+    assert "Only a superuser changes another one." in (
+        office.get(reverse("person", args=[root.pk])).text
+    )
+    other = browser_of(User.objects.create_superuser("second"))
+    assert other.post(reverse(name, args=[root.pk])).status_code == 302
+
+
+def test_a_closed_account_is_signed_out_and_can_be_opened_again(office: Client, user: User) -> None:
+    theirs = browser_of(user)
+    assert len(list_devices(user.pk)) == 1
+    office.post(reverse("person_close", args=[user.pk]))
+    assert theirs.get(reverse("home")).status_code == 302
+    assert not fresh(user).is_active
+    assert list_devices(user.pk) == []
+    office.post(reverse("person_open", args=[user.pk]))
+    assert fresh(user).is_active
+    assert theirs.get(reverse("home")).status_code == 302, "the old cookie is of no use"
+    assert noted() == [
+        '{"person":"ann","account":"closed"}',
+        '{"person":"ann","account":"opened"}',
+    ]
+
+
+def test_somebody_is_signed_out_everywhere(office: Client, user: User) -> None:
+    theirs = browser_of(user)
+    office.post(reverse("person_sign_out", args=[user.pk]))
+    assert theirs.get(reverse("home")).status_code == 302
+    assert noted() == ['{"person":"ann","signed_out":"1"}']
+
+
+def test_a_group_is_made_filled_and_removed(
+    office: Client, workspace: Workspace, user: User, other_user: User
+) -> None:
+    made = office.post(reverse("group_create"), {"name": " Gardeners "})
+    group = Group.objects.get(name="Gardeners")
+    assert made["Location"] == reverse("group", args=[group.pk])
+    add = reverse("group_add", args=[group.pk])
+    office.post(add, {"username": "bob"})
+    add_group(workspace, group=group, role="viewer", origin=Origin(user=user))
+    page = office.get(reverse("group", args=[group.pk])).text
+    assert "bob" in page
+    assert "Garden" in page
+    assert "1 person" in office.get(reverse("groups")).text
+    assert role_of(workspace, other_user.pk) == "viewer"
+    office.post(reverse("group_take_out", args=[group.pk, other_user.pk]))
+    assert role_of(workspace, other_user.pk) is None
+    office.post(add, {"username": "bob"})
+    office.post(reverse("group_remove", args=[group.pk]))
+    assert role_of(workspace, other_user.pk) is None
+    assert len(noted()) == 6
+
+
+@pytest.mark.parametrize("name", ["", " ", "Reviewers"])
+def test_a_name_that_is_empty_or_taken_is_refused(office: Client, name: str) -> None:
+    role_group(REVIEWERS)
+    before = Group.objects.count()
+    page = office.post(reverse("group_create"), {"name": name}, follow=True)
+    assert 'role="status"' in page.text
+    assert Group.objects.count() == before
+
+
+def test_an_administrator_gets_into_no_workspace_by_a_group(
+    office: Client, head: User, workspace: Workspace, user: User, session: Session
+) -> None:
+    """Being an administrator lets nobody read a transcript."""
+    group = Group.objects.create(name="Gardeners")
+    add_group(workspace, group=group, role="owner", origin=Origin(user=user))
+    page = office.post(reverse("group_add", args=[group.pk]), {"username": "head"}, follow=True)
+    assert "Nobody changes what they may do themselves" in page.text
+    assert role_of(workspace, head.pk) is None
+    assert office.get(reverse("session", args=[session.uuid])).status_code == 404
+    assert not AuditEntry.objects.filter(action__in=READINGS).exists()
+
+
+def test_groups_that_give_a_permission_are_not_changed_here(office: Client) -> None:
+    reviewers = role_group(REVIEWERS)
+    assert REVIEWERS not in office.get(reverse("groups")).text
+    assert office.get(reverse("group", args=[reviewers.pk])).status_code == 404
+    add = reverse("group_add", args=[reviewers.pk])
+    assert office.post(add, {"username": "head"}).status_code == 404
+
+
+def test_an_invitation_is_made_and_revoked(office: Client) -> None:
+    page = office.post(reverse("people_invite"), {"label": "Eve"})
+    assert "/join/" in page.text
+    listed = office.get(PEOPLE).text
+    assert "Eve" in listed
+    address = listed.split('action="/people/invitations/')[1].split('"')[0]
+    office.post(f"/people/invitations/{address}")
+    assert "Eve" not in office.get(PEOPLE).text
+    assert noted() == ['{"invited":"Eve"}', '{"revoked":"Eve"}']
