@@ -32,7 +32,6 @@ def allauth_settings(loom: Environment) -> dict[str, Any]:
         "ACCOUNT_RATE_LIMITS": {"login_failed": f"{wait}/key", "reauthenticate": "10/m/user"},
         "SOCIALACCOUNT_ADAPTER": f"{APP}.people.PeopleAdapter",
         "SOCIALACCOUNT_REAUTHENTICATION_REQUIRED": True,
-        "SOCIALACCOUNT_UID_MAX_LENGTH": 255,  # the most that OpenID Connect allows
         "MFA_ADAPTER": f"{APP}.secrets.TwoFactorAdapter",
         "MFA_ALLOW_UNVERIFIED_EMAIL": True,
         "MFA_SUPPORTED_TYPES": ["totp", "recovery_codes"],

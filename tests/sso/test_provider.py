@@ -62,6 +62,15 @@ def test_another_person_there_is_another_person_here(client: Client, provider: P
     assert User.objects.count() == 2
 
 
+def test_a_subject_may_be_as_long_as_the_standard_allows(
+    client: Client, provider: Provider
+) -> None:
+    for last in ("a", "b", "a"):
+        provider.person |= {"sub": "x" * 254 + last, "email": f"{last}@example.org"}
+        sign_in_there(Client())
+    assert User.objects.count() == 2
+
+
 def test_a_name_that_is_taken_opens_nobody_elses_account(
     client: Client, provider: Provider, user: User
 ) -> None:

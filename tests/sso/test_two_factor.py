@@ -1,5 +1,6 @@
 """Two factors: set up, asked for, lost, turned off; and where everybody needs them."""
 
+import logging
 from typing import Any
 
 import pytest
@@ -132,7 +133,7 @@ def test_guessing_ends(secret: str) -> None:
     sign_in(client)
     for _ in range(settings.LOOM.sign_in_attempts):
         assert "Incorrect code" in answer(client, "000000").text
-    assert "Too many" in answer(client, code_of(secret)).text
+    assert "Too many attempts. Try again in 15 minutes." in answer(client, code_of(secret)).text
     other = Client(REMOTE_ADDR="192.0.2.7")
     sign_in(other)
     assert "Too many" in answer(other, code_of(secret)).text
@@ -186,6 +187,30 @@ def test_it_is_turned_off(client: Client, secret: str) -> None:
     other = Client()
     sign_in(other)
     assert is_signed_in(other)
+
+
+def test_the_log_says_who_changed_what(
+    client: Client,
+    user: User,
+    caplog: pytest.LogCaptureFixture,
+    django_capture_on_commit_callbacks: Any,
+) -> None:
+    caplog.set_level(logging.INFO)
+    sign_in(client)
+    with django_capture_on_commit_callbacks(execute=True):
+        set_up(client)
+    with django_capture_on_commit_callbacks(execute=True):
+        client.post(reverse("mfa_generate_recovery_codes"))
+        client.post(reverse("mfa_deactivate_totp"))
+    noted = [one.fields for one in caplog.records if one.message == "sign_in_way_changed"]
+    assert {one["user"] for one in noted} == {"ann"}
+    assert {(one["change"].removeprefix("second_factor_"), one["kind"]) for one in noted} == {
+        ("added", "totp"),
+        ("added", "recovery_codes"),
+        ("renewed", "recovery_codes"),
+        ("removed", "totp"),
+        ("removed", "recovery_codes"),
+    }
 
 
 def test_the_database_alone_makes_no_codes(client: Client, secret: str) -> None:
@@ -257,7 +282,10 @@ def test_a_lost_one_is_removed_on_the_server(secret: str, user: User) -> None:
 
 
 @pytest.mark.usefixtures("required")
-def test_where_it_is_required_it_is_set_up_before_the_person_is_in(user: User) -> None:
+def test_where_it_is_required_it_is_set_up_before_the_person_is_in(
+    user: User, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
     client = Client()
     assert sign_in(client, next="/help/")["Location"] == reverse("two_factor_set_up")
     page = client.get(reverse("two_factor_set_up"))
@@ -273,6 +301,10 @@ def test_where_it_is_required_it_is_set_up_before_the_person_is_in(user: User) -
     codes = client.get(done["Location"])
     assert 'href="/help/"' in codes.text
     assert len(codes.context["unused_codes"]) == 10
+    assert [one.fields["change"] for one in caplog.records if hasattr(one, "fields")] == [
+        "second_factor_added",
+        "second_factor_added",
+    ]
     cache.clear()
     again = Client()
     assert sign_in(again)["Location"] == reverse("mfa_authenticate")

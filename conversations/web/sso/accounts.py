@@ -26,8 +26,16 @@ WORDS = {
 }
 """What is said on the next page; of all else that allauth would say, nothing."""
 
+TOO_MANY = f"Too many attempts. Try again in {settings.LOOM.sign_in_lock_minutes} minutes."
+
 
 class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
+    error_messages = DefaultAccountAdapter.error_messages | {
+        "incorrect_password": "This is not your password.",
+        "rate_limited": TOO_MANY,
+        "too_many_login_attempts": TOO_MANY,
+    }
+
     def get_login_stages(self) -> list[str]:
         if settings.LOOM.two_factor == "off":
             return []

@@ -9,6 +9,12 @@ class SignInConfig(AppConfig):
     label = "sso"
 
     def ready(self) -> None:
+        from . import watching
+
+        watching.begin()
+        self._leave_admin()
+
+    def _leave_admin(self) -> None:
         """The admin is for reading: whoever could edit a second factor or say whose
         account at the provider is whose could sign in as anybody."""
         for app in apps.get_app_configs():

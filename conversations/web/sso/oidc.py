@@ -1,5 +1,6 @@
 """The talk with the provider: discovery, the authorisation code with PKCE, the tokens."""
 
+import hashlib
 from typing import Any
 
 from allauth.socialaccount.adapter import get_adapter
@@ -15,6 +16,9 @@ from django.utils.crypto import salted_hmac
 from conversations.domain.text import storable
 
 from .id_token import NotVerified, verify_id_token
+
+LONGEST_UID = 191
+"""Characters of a subject that allauth's table holds; OpenID Connect allows 255."""
 
 
 class ProviderError(OAuth2Error):  # type: ignore[misc]
@@ -106,7 +110,10 @@ class OidcProvider(OpenIDConnectProvider):  # type: ignore[misc]
         return list(settings.LOOM.oidc_scopes)
 
     def extract_uid(self, data: dict[str, Any]) -> str:
-        return str(data["sub"])
+        subject: str = data["sub"]
+        if len(subject) <= LONGEST_UID:
+            return subject
+        return "sha256:" + hashlib.sha256(subject.encode()).hexdigest()
 
     def extract_common_fields(self, data: dict[str, Any]) -> dict[str, Any]:
         names = {

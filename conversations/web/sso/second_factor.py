@@ -9,12 +9,14 @@ from allauth.account.utils import perform_login
 from allauth.mfa.base.internal.flows import post_authentication
 from allauth.mfa.models import Authenticator
 from allauth.mfa.recovery_codes.internal.auth import RecoveryCodes
+from allauth.mfa.signals import authenticator_added
 from allauth.mfa.stages import AuthenticateStage
 from allauth.mfa.totp.forms import ActivateTOTPForm
 from allauth.mfa.totp.internal.auth import TOTP, clear_totp_secret
 from allauth.mfa.utils import is_mfa_enabled
 from django.conf import settings
 from django.contrib.auth.models import User
+from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -72,11 +74,20 @@ def two_factor_set_up(request: HttpRequest) -> HttpResponse:
     if not form.is_valid():
         context = {"form": form, "is_required": True} | totp_picture(user, form.secret)
         return render(request, "sso/set_up.html", context)
-    authenticator = TOTP.activate(user, form.secret).instance
-    RecoveryCodes.activate(user)
-    clear_totp_secret(request)
-    post_authentication(request, authenticator, reauthenticated=True)
+    _turn_on(request, user, form.secret)
     wanted = urlencode({"next": stage.login.redirect_url or reverse("home")})
     stage.login.redirect_url = f"{reverse('mfa_view_recovery_codes')}?{wanted}"
     response: HttpResponse = stage.exit()
     return response
+
+
+def _turn_on(request: HttpRequest, user: User, secret: str) -> None:
+    """As allauth does for somebody who is signed in; recorded as shown just now."""
+    with transaction.atomic():
+        added = [TOTP.activate(user, secret).instance, RecoveryCodes.activate(user).instance]
+    clear_totp_secret(request)
+    post_authentication(request, added[0], reauthenticated=True)
+    for authenticator in added:
+        authenticator_added.send(
+            sender=Authenticator, request=request, user=user, authenticator=authenticator
+        )

@@ -1,0 +1,50 @@
+"""Says in the log how people change the ways in which they sign in."""
+
+import logging
+from typing import Any
+
+from django.apps import apps
+from django.dispatch import Signal
+
+logger = logging.getLogger("conversations.web.sso")
+
+
+def begin() -> None:
+    for signal, change in _signals():
+        signal.connect(_Note(change), weak=False, dispatch_uid=f"sso-{change}")
+
+
+def _signals() -> list[tuple[Signal, str]]:
+    found: list[tuple[Signal, str]] = []
+    if apps.is_installed("allauth.mfa"):
+        from allauth.mfa import signals as second_factors
+
+        found += [
+            (second_factors.authenticator_added, "second_factor_added"),
+            (second_factors.authenticator_removed, "second_factor_removed"),
+            (second_factors.authenticator_reset, "second_factor_renewed"),
+        ]
+    if apps.is_installed("allauth.socialaccount"):
+        from allauth.socialaccount import signals as accounts
+
+        found += [
+            (accounts.social_account_added, "provider_connected"),
+            (accounts.social_account_removed, "provider_disconnected"),
+        ]
+    return found
+
+
+class _Note:
+    """A receiver. What it is called with names the person in one of three ways."""
+
+    def __init__(self, change: str) -> None:
+        self._change = change
+
+    def __call__(self, **told: Any) -> None:
+        authenticator = told.get("authenticator")
+        account = told.get("socialaccount") or told.get("sociallogin")
+        user = told.get("user") or account.user  # type: ignore[union-attr]
+        fields = {"user": user.get_username(), "change": self._change}
+        if authenticator is not None:
+            fields["kind"] = authenticator.type
+        logger.info("sign_in_way_changed", extra={"fields": fields})
