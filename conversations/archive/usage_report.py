@@ -95,6 +95,12 @@ def workspaces_with_usage(rights: UsageRights) -> QuerySet[Workspace]:
     return workspaces.filter(Q(pk__in=rights.workspaces) | Q(pk__in=used))
 
 
+def workspaces_of_budgets(rights: UsageRights) -> QuerySet[Workspace]:
+    """Those whose budgets the person sets, by name."""
+    workspaces = Workspace.objects.order_by("name", "pk")
+    return workspaces if rights.sees_all else workspaces.filter(pk__in=rights.workspaces)
+
+
 def read_usage(person: User, rights: UsageRights, wish: UsageWish) -> UsageReport:
     """In a number of queries that does not depend on what there is."""
     rows = _rows(rights, wish)

@@ -16,6 +16,7 @@ from django.utils import timezone
 from django.utils.http import content_disposition_header
 from django.views.decorators.http import require_safe
 
+from conversations.archive.budgets import list_budgets
 from conversations.archive.usage_report import (
     UsageLine,
     UsageReport,
@@ -73,6 +74,7 @@ def _page(request: HttpRequest, fixed: dict[str, str], *, name: str = "") -> Htt
         return render(request, "usage.html", context, status=400)
     report = read_usage(user, rights, form.wish)
     context |= _described(form, report, rights)
+    context["budgets"] = [state for state, _ in list_budgets(rights)]
     return render(request, "usage.html", context)
 
 

@@ -172,6 +172,11 @@ TABLE: dict[str, Row] = {
     "review_flag_resolve": Row(get=REFUSED, post=reviewers(404)),  # there is none
     "usage": Row(get=signed_in(200), post=signed_in(405)),
     "usage_file": Row(get=signed_in(200), post=REFUSED),
+    "budgets": Row(
+        get=signed_in(200),
+        post=for_roles(stranger=302, others=403, owner=400, administrator=400, superuser=400),
+    ),
+    "budget_end": Row(get=REFUSED, post=signed_in(404)),  # there is none
     "workspace_usage": Row(get=readers(200), post=signed_in(405)),
     "palette": Row(get=signed_in(200), post=signed_in(405)),
     "help": Row(get=signed_in(200), post=signed_in(405)),
