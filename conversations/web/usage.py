@@ -40,6 +40,9 @@ from .panel import render_panel
 from .usage_forms import UsageForm
 from .usage_plots import make_plots, usd
 
+MOST_BUDGETS = 5
+"""Budgets beside the sums: those of which least is left."""
+
 UNSAFE_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
 """With these a spreadsheet begins a formula."""
 
@@ -74,7 +77,8 @@ def _page(request: HttpRequest, fixed: dict[str, str], *, name: str = "") -> Htt
         return render(request, "usage.html", context, status=400)
     report = read_usage(user, rights, form.wish)
     context |= _described(form, report, rights)
-    context["budgets"] = [state for state, _ in list_budgets(rights)]
+    states = sorted((state for state, _ in list_budgets(rights)), key=lambda state: -state.percent)
+    context["budgets"] = states[:MOST_BUDGETS]
     return render(request, "usage.html", context)
 
 

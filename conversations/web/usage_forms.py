@@ -44,7 +44,7 @@ class UsageForm(forms.Form):
         self.today = today
         text = {name: storable(value).strip() for name, value in data.items()}
         text["first"] = text.get("first") or f"{today - timedelta(days=USUAL_DAYS - 1)}"
-        text["last"] = text.get("last") or f"{max(text['first'], str(today))}"
+        text["last"] = text.get("last") or f"{today}"
         super().__init__(text)
         workspace = self.fields["workspace"]
         assert isinstance(workspace, forms.ChoiceField)
