@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from django import forms
 from django.contrib.auth.forms import UserCreationForm
 from django.contrib.auth.models import User
+from django.contrib.auth.password_validation import password_validators_help_texts
 
 from conversations.domain.preferences import CLOCKS, ENTERS, KEYS, LANGUAGES, THEMES, TIMES
 from conversations.domain.roles import MEMBER
@@ -52,3 +53,8 @@ class AccountForm(NewAccountForm):
     class Meta:
         model = User
         fields = ("username",)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        # Django's is a list, which cannot stand in a line of help.
+        self.fields["password1"].help_text = " ".join(password_validators_help_texts())

@@ -1,10 +1,14 @@
 """One's own account: preferences, and where one is signed in."""
 
+import io
+import json
 import re
+import zipfile
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from asgiref.sync import async_to_sync
 from django.contrib.auth.models import User
 from django.contrib.sessions.models import Session as BrowserSession
 from django.db import connection
@@ -14,12 +18,17 @@ from django.urls import reverse
 from django.utils import timezone
 
 from conversations.archive.accounts import create_sign_in_link
+from conversations.archive.attachments import keep_attachment
 from conversations.archive.devices import list_devices, see_device
+from conversations.archive.export_sessions import session_lines
 from conversations.archive.preferences import Chosen, read_preferences, write_preferences
+from conversations.archive.sessions import create_session
+from conversations.archive.workspaces import add_member, remove_member
 from conversations.domain.agents import name_of_agent
-from conversations.models import Device, Session
+from conversations.models import AuditEntry, Device, Session, Workspace
+from tests.archive.files import image_bytes
 
-from .conftest import browser_of
+from .conftest import browser_of, say
 
 pytestmark = pytest.mark.django_db
 
@@ -231,3 +240,62 @@ def test_two_requests_of_one_browser_are_one_device(user: User) -> None:
 )
 def test_a_browser_has_a_name(agent: str, name: str) -> None:
     assert name_of_agent(agent) == name
+
+
+# --- one's own data ---
+
+
+def export(client: Client) -> dict[str, str]:
+    response = client.get(reverse("account_export"))
+    assert response["Content-Type"] == "application/zip"
+    assert "no-store" in response["Cache-Control"]
+
+    async def body() -> bytes:
+        return b"".join([piece async for piece in response.streaming_content])  # type: ignore[attr-defined]
+
+    data = async_to_sync(body)()
+    with zipfile.ZipFile(io.BytesIO(data)) as whole:
+        assert whole.testzip() is None
+        return {name: whole.read(name).decode() for name in whole.namelist()}
+
+
+def test_ones_own_data_is_a_file_that_can_be_imported(
+    owner: Client, session: Session, workspace: Workspace, user: User, other_user: User
+) -> None:
+    say(session, "Plant the beans", "In May")
+    attached = keep_attachment(
+        session.pk, data=image_bytes(), name="bed.png", user_pk=user.pk, turn=1
+    )
+    add_member(workspace, user_pk=other_user.pk, role="member")
+    theirs = create_session(workspace, owner=other_user)
+    say(theirs, "A secret of bob")
+    owner.post(ACCOUNT, CHOICE)
+    files = export(owner)
+    account = json.loads(files["account.json"])
+    assert account["username"] == "ann"
+    assert account["preferences"] == CHOICE
+    assert account["workspaces"] == [{"workspace": "garden", "role": "owner"}]
+    assert len(account["devices"]) == 1
+    assert files["sessions.jsonl"].splitlines() == list(session_lines(session))
+    assert str(attached.uuid) in files["sessions.jsonl"]
+    whole = "".join(files.values())
+    assert "secret" not in whole
+    assert (owner.session.session_key or "?") not in whole
+    assert user.password not in whole
+
+
+def test_sessions_in_a_workspace_that_one_has_left_are_not_in_it(
+    workspace: Workspace, other_user: User
+) -> None:
+    add_member(workspace, user_pk=other_user.pk, role="member")
+    say(create_session(workspace, owner=other_user), "Plant the peas")
+    client = browser_of(other_user)
+    assert "peas" in export(client)["sessions.jsonl"]
+    remove_member(workspace, user_pk=other_user.pk)
+    assert export(client)["sessions.jsonl"] == ""
+
+
+def test_a_look_at_its_head_writes_nothing(owner: Client) -> None:
+    response = owner.head(reverse("account_export"))
+    assert response.status_code == 200
+    assert not AuditEntry.objects.exists()
