@@ -6,7 +6,7 @@ from .audit import AuditEntry, AuditHead
 from .context import Compaction, SessionSkill
 from .retention import Hold, PurgedContent, PurgeOrder, Receipt
 from .review import ReviewFlag, ReviewMark, ReviewNote
-from .runs import DraftChunk, ModelCall, Run, ToolCall
+from .runs import BROKEN, DraftChunk, ModelCall, Run, ToolCall
 from .search import SearchEntry, SearchProgress
 from .sessions import UNREVIEWED, Session
 from .sharing import ShareLink
@@ -16,6 +16,7 @@ from .usage import Budget, BudgetWarning, UsageDay, UsageTotal
 from .workspaces import Membership, Workspace, WorkspaceGroup
 
 __all__ = [
+    "BROKEN",
     "UNREVIEWED",
     "Attachment",
     "AuditEntry",

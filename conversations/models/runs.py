@@ -5,10 +5,14 @@ import uuid
 from django.conf import settings
 from django.db import models
 
-from conversations.domain.runs import ACTIVE_STATES, BROKEN_STATES, RUN_KINDS, RUN_STATES
+from conversations.domain.runs import ACTIVE_STATES, FAILED, INTERRUPTED, RUN_KINDS, RUN_STATES
 from conversations.domain.tool_calls import DECISIONS, OPEN_STATES, TOOL_CALL_STATES
 
 from .sessions import Session
+
+BROKEN = models.Q(state=FAILED) | models.Q(state=INTERRUPTED)
+"""Of a run: it ended as nobody meant it to. SQLite finds the index of these by each
+comparison as it stands here, and not by a list of states."""
 
 
 class Run(models.Model):
@@ -66,7 +70,7 @@ class Run(models.Model):
             ),
             models.Index(
                 fields=("session",),
-                condition=models.Q(state__in=BROKEN_STATES),
+                condition=BROKEN,
                 name="run_broken_of_session",
             ),
         )

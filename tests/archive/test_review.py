@@ -220,6 +220,13 @@ def test_a_page_is_one_range_of_an_index(
     assert index in plan
 
 
+def test_errors_are_looked_up_in_indexes_that_hold_nothing_else(talk: Talk) -> None:
+    talk()
+    plan = plan_of(lambda: read_queue(QueueFilters(has_errors=True), limit=50))
+    assert "run_broken_of_session" in plan
+    assert "tool_call_failed" in plan
+
+
 def plan_of(read: Callable[[], Any]) -> str:
     """How the database carries out the first statement, its values bound."""
     statements: list[tuple[str, Any]] = []

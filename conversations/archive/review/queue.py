@@ -14,15 +14,14 @@ from django.db.models import Count, Exists, OuterRef, Q, QuerySet, Subquery
 from django.utils import timezone
 
 from conversations.archive.sessions import parse_list_cursor
-from conversations.domain.runs import BROKEN_STATES
-from conversations.models import UNREVIEWED, ReviewFlag, ReviewMark, Run, Session, ToolCall
+from conversations.models import BROKEN, UNREVIEWED, ReviewFlag, ReviewMark, Run, Session, ToolCall
 
 QUEUES = ("unreviewed", "flagged", "all")
 
 FLAGGED = Exists(ReviewFlag.objects.filter(session=OuterRef("pk"), resolved_at=None))
 """Of a session: it has a flag that nobody has resolved."""
 
-HAS_ERRORS = Exists(Run.objects.filter(session=OuterRef("pk"), state__in=BROKEN_STATES)) | Exists(
+HAS_ERRORS = Exists(Run.objects.filter(BROKEN, session=OuterRef("pk"))) | Exists(
     ToolCall.objects.filter(session=OuterRef("pk"), ok=False)
 )
 """Of a session: a run of it failed or was cut off, or a call of a tool failed."""
