@@ -14,13 +14,30 @@ PAGES = {
     "review-narrowed": "/review/?queue=flagged&with_errors=on",
     "review-sample": "/review/sample/?n=5&days=30&seed=a&until=2026-03-01",
     "review-session": "/review/s/{story}/t/2/",
+    "usage": "/usage/",
+    "budgets": "/usage/budgets/",
 }
+
+
+@pytest.fixture(scope="session")
+def used(server: Server) -> None:
+    """The model was asked something, and there is a budget for it."""
+    server.manage("send", "--workspace", "example", "Hello")
+    server.manage("shell", "-v", "0", "-c", A_BUDGET)
+
+
+A_BUDGET = """
+from conversations.archive.audit import Origin
+from conversations.archive.budgets import set_budget
+set_budget(Origin(), period="month", unit="usd", limit=10**12, warn_percent=80)
+"""
 
 
 @pytest.mark.parametrize("viewport", [WIDE, NARROW], ids=["wide", "narrow"])
 def test_axe_finds_nothing_and_nothing_scrolls_sideways(
     server: Server,
     story: str,
+    used: None,
     open_context: Callable[..., BrowserContext],
     viewport: dict[str, int],
 ) -> None:
