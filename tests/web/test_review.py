@@ -5,6 +5,7 @@ from datetime import timedelta
 from html import unescape
 
 import pytest
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
@@ -274,6 +275,26 @@ def test_reading_is_entered_unless_the_session_is_ones_own(
         page(reviewer, reverse("session", args=[session.uuid]))
     assert entries(talk) == ["transcript"]
     assert entries(own) == []
+
+
+def test_a_stated_reason_is_held_by_what_follows(reviewer: Client, talk: Session) -> None:
+    form = {"reason": "Report 7", "session": str(talk.uuid), "covers": "session"}
+    assert 'name="reason"' in page(reviewer, address_of(talk))
+    reviewer.post(reverse("review_reason"), form)
+    reviewer.post(reverse("review_remark", args=[talk.uuid]), {"text": "x", "turn": "1"})
+    assert "Report 7" in page(reviewer, address_of(talk))
+    found = AuditEntry.objects.order_by("number").values_list("action", "reason")
+    assert list(found) == [("transcript", ""), ("note", "Report 7"), ("transcript", "Report 7")]
+
+
+def test_nothing_is_shown_where_a_reason_is_required_and_missing(
+    reviewer: Client, talk: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings.LOOM, "review_reason", "required")
+    answer = reviewer.get(address_of(talk))
+    assert "Why do you read this?" in answer.text
+    assert "Plant the beans" not in answer.text
+    assert entries(talk) == []
 
 
 def test_the_list_shows_titles_and_no_words(reviewer: Client, talk: Session) -> None:
