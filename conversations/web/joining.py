@@ -36,14 +36,14 @@ come from: no account can have this name."""
 
 
 def unlisted(view: Any) -> Any:
-    """No robot keeps the page, and neither another site nor the log gets its address,
-    which may still be good."""
+    """No robot keeps the page, and the log does not get its address, which may still be
+    good. (Nor do other sites: that holds for all pages. Without any referrer at all a
+    browser would post the form from nowhere, and it would be refused.)"""
 
     @wraps(view)
     def answer(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         response: HttpResponse = view(request, *args, **kwargs)
         response["X-Robots-Tag"] = "noindex, nofollow"
-        response["Referrer-Policy"] = "no-referrer"
         response._has_been_logged = True  # type: ignore[attr-defined]  # for django.request
         return response
 

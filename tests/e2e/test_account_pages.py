@@ -10,6 +10,10 @@ from .conftest import NARROW, WIDE, Server
 from .test_pages import violations_light_and_dark
 
 PAGES = {
+    "account": "/account/",
+    "people": "/people/",
+    "person": "/people/1/",
+    "groups": "/people/groups/",
     "review": "/review/",
     "review-narrowed": "/review/?queue=flagged&with_errors=on",
     "review-sample": "/review/sample/?n=5&days=30&seed=a&until=2026-03-01",

@@ -79,7 +79,7 @@ def test_looking_at_the_link_changes_nothing(
         assert page.status_code == 200
         assert client.head(link).status_code == 200
     assert page["X-Robots-Tag"] == "noindex, nofollow"
-    assert page["Referrer-Policy"] == "no-referrer"
+    assert page["Referrer-Policy"] == "same-origin"
     assert "no-store" in page["Cache-Control"]
 
 

@@ -1,0 +1,64 @@
+"""An invitation, what a person then chooses, and the end of it: as the browser has it."""
+
+import re
+from collections.abc import Callable
+
+from playwright.sync_api import BrowserContext, Page, expect
+
+from tests.wire.scenario import Scenario
+from tests.wire.server import WireThread
+
+from .conftest import Chat, Server
+
+PASSWORD = "correct horse battery"
+
+
+def test_somebody_joins_chooses_how_pages_are_and_signs_out_everywhere(
+    server: Server, tab: Page, open_context: Callable[..., BrowserContext], wire: WireThread
+) -> None:
+    tab.goto(f"{server.url}/w/example/settings/")
+    tab.get_by_role("button", name="Make a link").click()
+    link = tab.get_by_label("Link", exact=True).input_value()
+
+    page = open_context(locale="en-GB", storage_state=None).new_page()
+    page.goto(link)
+    page.get_by_label("Username").fill("eve")
+    page.get_by_label("Password", exact=True).fill(PASSWORD)
+    page.get_by_label("Password confirmation").fill(PASSWORD)
+    page.get_by_role("button", name="Make an account and join").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Example")
+
+    page.goto(f"{server.url}/account/")
+    page.get_by_label("Theme", exact=True).select_option("dark")
+    page.get_by_label("Dates in").select_option("de")
+    page.get_by_label("Times in lists").select_option("exact")
+    page.get_by_label("Enter in a message").select_option("break")
+    page.get_by_label("Keys").select_option("none")
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_text("Saved.")).to_be_visible()
+    german = re.compile(r"^\d\d\.\d\d\.\d\d, \d\d:\d\d$")
+    expect(page.locator(".devices time").first).to_have_text(german)
+    assert page.evaluate("getComputedStyle(document.documentElement).colorScheme") == "dark"
+
+    chat = Chat(page, server).new()
+    page.keyboard.press("Control+k")
+    chat.message.fill("two")
+    chat.message.press("Enter")
+    chat.message.press_sequentially("lines")
+    expect(chat.message).to_have_value("two\nlines")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    wire.enqueue(Scenario(text="Yes."))
+    chat.message.press("Control+Enter")
+    expect(page.locator("#rows")).to_contain_text("Yes.")
+    chat.wait_idle()
+
+    with page.expect_response("**/account/choose/") as kept:
+        page.get_by_role("button", name="Theme: dark").click()
+    assert kept.value.status == 204
+    expect(page.get_by_role("button", name="Theme: auto")).to_be_visible()
+
+    other = page.context.new_page()
+    other.goto(f"{server.url}/account/")
+    expect(other.get_by_label("Theme", exact=True)).to_have_value("auto")
+    other.get_by_role("button", name="Sign out everywhere", exact=True).click()
+    expect(page.get_by_text("Signed out.")).to_be_visible()
