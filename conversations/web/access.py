@@ -251,6 +251,24 @@ def require_administrator(visit: Visit | HttpRequest) -> None:
         raise NotFound(HIDDEN)
 
 
+def require_keeper(visit: Visit | HttpRequest) -> None:
+    """For those who may put sessions on hold: administrators and reviewers. To everybody
+    else the page is not there. Raises NotFound."""
+    user = _visit(visit).user
+    if not is_administrator(user) and not is_reviewer(user):
+        raise NotFound(HIDDEN)
+
+
+def find_for_hold(name: str) -> Session | Workspace:
+    """The session of this uuid, or the workspace of this slug, to whoever may put it on
+    hold; nothing of it is shown. Raises NotFound."""
+    try:
+        uuid = UUID(name)
+    except ValueError:
+        return get_workspace(name)
+    return get_session(uuid)
+
+
 def note_reading(visit: Visit | HttpRequest, sessions: Iterable[Session]) -> None:
     """Parts of these sessions are shown to a person who may read them: entered, as
     whole transcripts are."""

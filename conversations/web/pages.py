@@ -58,6 +58,7 @@ from .forms import (
 )
 from .hydration import hydrate
 from .members import members_context
+from .retention import closing_of, policies_form
 from .review_transcript import show_for_review
 from .session_list import read_session_list
 from .tool_rules import tool_rules_context
@@ -204,6 +205,7 @@ def _settings_page(
         "can_manage": True,
         "models": list_models(),
         "tools": tool_rules_context(found),
+        "retention": policies_form(found),
         "tool_servers": list_tool_servers(found.slug),
     }
     status = 400 if form.errors or member_form.errors else 200
@@ -326,11 +328,11 @@ def _chat(
             "model": found.model or found.workspace.default_model or settings.LOOM.model,
             "can_write": access.can_write,
             "can_share": access.can_write and settings.LOOM.share_links,
-            "archived": found.archived_at is not None,
             "pinned": found.pinned_at is not None,
             "owner_name": found.owner.get_username(),
             "is_owner": found.owner_id == person(request).pk,
             "sees_readers": sees_readers(found, access, person(request)),
+            **closing_of(found, access, person(request)),
             "turn_count": found.turn_count,
         },
         "page": {

@@ -70,6 +70,11 @@ def administrators(status: int) -> Statuses:
     return for_roles(stranger=302, others=404, administrator=status, superuser=status)
 
 
+def keepers(status: int) -> Statuses:
+    """To everybody else the page is not there."""
+    return administrators(status) | {"reviewer": status}
+
+
 def reviewers(status: int) -> Statuses:
     """To everybody else the page is not there."""
     return for_roles(stranger=302, others=404, reviewer=status, superuser=status)
@@ -115,6 +120,7 @@ TABLE: dict[str, Row] = {
         get=REFUSED, post=managers(302), data={"username": "ann", "role": "owner"}
     ),
     "workspace_member_remove": Row(get=REFUSED, post=managers(302), data={"username": "ann"}),
+    "workspace_retention": Row(get=REFUSED, post=managers(302)),
     "workspace_tools": Row(get=REFUSED, post=managers(302), data={"tool_policy": "ask"}),
     "workspace_tool_server_connect": Row(get=REFUSED, post=managers(404)),  # there is none
     "workspace_permission_revoke": Row(get=REFUSED, post=managers(404)),  # there is none
@@ -148,6 +154,8 @@ TABLE: dict[str, Row] = {
         get=readers(200), post=writers(200), data={"text": "/rename Beans"}, reads=False
     ),
     "session_export": Row(get=readers(200), post=REFUSED),
+    "session_purge": Row(get=managers(200), post=managers(400)),  # no reason
+    "session_purge_call_off": Row(get=REFUSED, post=managers(302) | {"member": 302}),
     "session_share": Row(get=writers(200), post=writers(302), data=SHARE),
     "session_share_revoke": Row(get=REFUSED, post=writers(302)),
     "shared": Row(get=everybody(200), post=REFUSED),
@@ -181,6 +189,10 @@ TABLE: dict[str, Row] = {
     "palette": Row(get=signed_in(200), post=signed_in(405)),
     "help": Row(get=signed_in(200), post=signed_in(405)),
     "review_reason": Row(get=signed_in(200), post=signed_in(302), data={"reason": "A complaint"}),
+    "holds": Row(get=keepers(200), post=keepers(400)),  # of nothing
+    "hold_release": Row(get=REFUSED, post=keepers(404)),  # there is none
+    "receipts": Row(get=administrators(200), post=signed_in(405)),
+    "receipt": Row(get=administrators(404), post=signed_in(405)),  # there is none
     "audit": Row(get=administrators(200), post=signed_in(405)),
     "audit_export": Row(get=administrators(200), post=REFUSED),
     "search": Row(get=signed_in(200), post=signed_in(405), query="?q=beans", reads=True),
@@ -295,6 +307,7 @@ def addresses(
         expires_at=now + timedelta(days=1),
     )
     values = {
+        "receipt": session.uuid,
         "attachment": attachment.uuid,
         "run": run.uuid,
         "call": call.uuid,
