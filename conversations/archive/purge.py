@@ -170,7 +170,7 @@ def plan_purge(session: Session) -> Plan:
     contents = frozenset(contents_of(session.pk))
     return Plan(
         counts=count_rows(session.pk),
-        folded={_name(model): _of_session(model)(session.pk).count() for model in FOLDED},
+        folded={name_of(model): _of_session(model)(session.pk).count() for model in FOLDED},
         contents=contents,
         shared=len(named_elsewhere(contents, session_pk=session.pk)),
         forks=Session.objects.filter(parent=session.pk).count(),
@@ -179,7 +179,7 @@ def plan_purge(session: Session) -> Plan:
 
 def count_rows(session_pk: int) -> dict[str, int]:
     """The session's rows by table."""
-    counted = {_name(model): rows(session_pk).count() for model, rows in ROWS.items()}
+    counted = {name_of(model): rows(session_pk).count() for model, rows in ROWS.items()}
     return {name: count for name, count in counted.items() if count}
 
 
@@ -231,13 +231,28 @@ def _remove_rows(session_pk: int, *, reason: str, now: datetime) -> dict[str, in
     counts = {}
     for model, rows in ROWS.items():
         found = rows(session_pk)
-        counts[_name(model)] = found._raw_delete(found.db)
+        counts[name_of(model)] = found._raw_delete(found.db)
     permit.delete()
     return {name: count for name, count in counts.items() if count}
 
 
-def _name(model: type[Model]) -> str:
-    return str(model._meta.verbose_name_plural)
+_NAMES: dict[type[Model], str] = {
+    ChatEvent: "events",
+    SearchEntry: "search entries",
+    SearchProgress: "places in the search index",
+    PromptText: "summaries that the model was given",
+    FileChange: "records of changed files",
+    SessionSkill: "loaded skills",
+    Compaction: "summaries",
+    StateCheckpoint: "snapshots of the session state",
+    UsageDay: "sums of what was used",
+    PurgeOrder: "orders to purge",
+}
+
+
+def name_of(model: type[Model]) -> str:
+    """What a table's rows are called in a plan and a receipt."""
+    return _NAMES.get(model) or str(model._meta.verbose_name_plural)
 
 
 def _make_receipt(

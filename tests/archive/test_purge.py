@@ -25,6 +25,7 @@ from conversations.archive.purge import (
     Order,
     count_rows,
     digest_of_receipt,
+    name_of,
     plan_purge,
     purge,
 )
@@ -158,7 +159,7 @@ def every_table() -> Iterator[type[Model]]:
 
 
 def count_all() -> dict[str, int]:
-    counts = {str(m._meta.verbose_name_plural): m._default_manager.count() for m in every_table()}
+    counts = {name_of(model): model._default_manager.count() for model in every_table()}
     if connection.vendor == "sqlite":
         with connection.cursor() as cursor:
             cursor.execute(f"SELECT count(*) FROM {INDEX} WHERE {INDEX} MATCH 'bean'")
@@ -194,7 +195,7 @@ def test_what_remains_is_what_the_plan_left_out_to_the_row(
     stock(session, user)
     stock(other, user)
     plan, before = plan_purge(get_session(session.uuid)), count_all()
-    assert set(plan.counts) == {str(model._meta.verbose_name_plural) for model in ROWS}
+    assert set(plan.counts) == {name_of(model) for model in ROWS}
     receipt = remove(session, user)
     after = count_all()
     assert load_json(receipt.counts) == plan.counts
@@ -215,7 +216,7 @@ def test_what_it_used_stays_without_its_name(
         stock(each, user)
     names = ("calls", "input_tokens", "cost_microusd")
     before = UsageDay.objects.aggregate(*map(Sum, names))
-    assert plan_purge(session).folded == {"usage days": 1}
+    assert plan_purge(session).folded == {"sums of what was used": 1}
     for each in (session, other):
         remove(each, user)
     assert not UsageDay.objects.exclude(session=None).exists()

@@ -115,7 +115,7 @@ def _describe(session: Session, plan: Plan) -> str:
     lines.append(f"  {len(plan.contents):>9,} contents, {plan.shared} of them used elsewhere too")
     for name, count in plan.folded.items():
         if count:
-            lines.append(f"  {count:>9,} {name} are kept as sums without the session")
+            lines.append(f"  {count:>9,} {name} stay, without the session")
     if plan.forks:
         lines.append(f"  {plan.forks:>9,} sessions lose the link to it")
     lines += [f"on hold: {hold.reason}" for hold in holds_on(session)]
