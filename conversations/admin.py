@@ -189,9 +189,11 @@ def _large_columns(model: type[Model]) -> list[str]:
 
 
 class OfSessionAdmin(WindowAdmin):
-    """Rows of sessions: found by their session, whose key is at ``session_path``."""
+    """Rows of sessions: found by their session, whose key is at ``session_path``. They are
+    no reading if they hold nothing of what was said."""
 
     session_path = "session"
+    says_something = True
     search_fields = ("session__uuid",)
     search_help_text = "The uuid, a part of the title or the owner of a session"
     list_select_related: ClassVar[Any] = ("session",)
@@ -218,7 +220,7 @@ class OfSessionAdmin(WindowAdmin):
         obj: Any = None,
     ) -> HttpResponse:
         """The record is shown: the permission was checked, and nothing is rendered yet."""
-        if (session := self.session_of(obj)) is not None:
+        if self.says_something and (session := self.session_of(obj)) is not None:
             note_record(request, session)
         return super().render_change_form(request, context, add, change, form_url, obj)
 
@@ -457,6 +459,7 @@ class ModelCallAdmin(OfSessionAdmin):
 
 @admin.register(UsageDay)
 class UsageDayAdmin(OfSessionAdmin):
+    says_something = False
     list_display = ("day", "workspace", "session", "person", "model", "calls", "cost_microusd")
     list_select_related = ("workspace", "session", "person")
 

@@ -68,7 +68,8 @@ def note_of(session: Session, action: str, **metadata: Any) -> Noted:
 
 
 def record(origin: Origin, *notes: Noted) -> list[AuditEntry]:
-    """Add entries, in one transaction (that of the caller, where there is one)."""
+    """Add entries, in one transaction: that of the caller, where there is one. Until it
+    ends nobody else can add any."""
     if not notes:
         return []
     with transaction.atomic():

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.contrib.auth.models import User
@@ -44,6 +44,16 @@ class Wanted:
     before: datetime | None = None
 
 
+class Facts(NamedTuple):
+    """What decides whether an entry fits."""
+
+    number: int
+    actor_id: int | None
+    action: str
+    workspace: str
+    session: UUID | None
+
+
 @dataclass(frozen=True, slots=True)
 class LogPage:
     """``cursor`` is the number before which the next page begins; None: there is none.
@@ -61,14 +71,15 @@ def read_log_page(wanted: Wanted, *, before: int | None = None, limit: int) -> L
     if before is not None:
         rows = rows.filter(number__lt=before)
     looked_at = LOOKED_THROUGH if fits else limit + 1
-    walked = list(rows.select_related("actor").order_by("-number")[:looked_at])
-    found = [entry for entry in walked if all(fit(entry) for fit in fits)]
+    walked = list(rows.order_by("-number").values_list(*Facts._fields)[:looked_at])
+    found = [facts.number for facts in map(Facts._make, walked) if all(fit(facts) for fit in fits)]
     cursor = None
     if len(found) > limit:
-        cursor = found[limit - 1].number
+        cursor = found[limit - 1]
     elif len(walked) == looked_at:
-        cursor = walked[-1].number
-    return LogPage(found[:limit], cursor, len(walked))
+        cursor = walked[-1][0]
+    entries = AuditEntry.objects.filter(number__in=found[:limit]).select_related("actor")
+    return LogPage(list(entries.order_by("-number")), cursor, len(walked))
 
 
 def walk_log(wanted: Wanted) -> Iterator[AuditEntry]:
@@ -83,7 +94,9 @@ def walk_log(wanted: Wanted) -> Iterator[AuditEntry]:
         last = batch[-1].number
 
 
-def _walked(wanted: Wanted) -> tuple[QuerySet[AuditEntry], list[Callable[[AuditEntry], bool]]]:
+def _walked(
+    wanted: Wanted,
+) -> tuple[QuerySet[AuditEntry], list[Callable[[Facts | AuditEntry], bool]]]:
     """The entries of the narrowest criterion, and what else they have to fit."""
     actions = ACTIONS.get(wanted.action, frozenset())
     criteria: list[tuple[str, Any]] = []
@@ -100,11 +113,11 @@ def _walked(wanted: Wanted) -> tuple[QuerySet[AuditEntry], list[Callable[[AuditE
     return rows, [*fits, *([partial(_is_any, actions=actions)] if len(actions) > 1 else [])]
 
 
-def _has(entry: AuditEntry, *, name: str, value: Any) -> bool:
+def _has(entry: Facts | AuditEntry, *, name: str, value: Any) -> bool:
     return bool(getattr(entry, name) == value)
 
 
-def _is_any(entry: AuditEntry, *, actions: frozenset[str]) -> bool:
+def _is_any(entry: Facts | AuditEntry, *, actions: frozenset[str]) -> bool:
     return entry.action in actions
 
 

@@ -24,7 +24,7 @@ from conversations.domain.turns import (
 )
 from conversations.models import Rewind, Session, Turn
 
-from .rights import find_person, readable_sessions
+from .rights import find_person, sessions_as_member
 from .turns import COLUMNS, merge_ranges
 
 _COLUMNS = tuple(name for name in COLUMNS if name != "content")
@@ -192,9 +192,9 @@ def read_session_facts(sessions: QuerySet[Session], uuid: UUID) -> SessionFacts 
 
 
 def sibling_sessions(session_pk: int, user_pk: int | None) -> QuerySet[Session]:
-    """The other sessions of the session's workspace that this person may read."""
+    """The other sessions of the session's workspace, if this person is a member."""
     workspace = Session.objects.filter(pk=session_pk).values("workspace")
-    siblings = readable_sessions(find_person(user_pk)).filter(workspace__in=workspace)
+    siblings = sessions_as_member(find_person(user_pk)).filter(workspace__in=workspace)
     return siblings.exclude(pk=session_pk)
 
 

@@ -55,8 +55,14 @@ def readable_sessions(person: Person) -> QuerySet[Session]:
     """All sessions that this person may read; the same rule, as a query."""
     if not person.is_authenticated:
         return Session.objects.none()
-    if is_reviewer(person):
-        return Session.objects.all()
+    return Session.objects.all() if is_reviewer(person) else sessions_as_member(person)
+
+
+def sessions_as_member(person: Person) -> QuerySet[Session]:
+    """Those of the workspaces that this person is a member of: all that may be read for
+    them without a request, which could be entered in the audit log."""
+    if not person.is_authenticated:
+        return Session.objects.none()
     return Session.objects.filter(workspace__in=workspaces_of(person.pk))
 
 

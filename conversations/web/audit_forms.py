@@ -14,12 +14,17 @@ from conversations.domain.audit import ACTS, READINGS
 from conversations.domain.errors import Rejected
 from conversations.domain.text import storable
 
+
+def _named(actions: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    return tuple((action, did[0].upper() + did[1:]) for action, did in actions.items())
+
+
 ACTIONS = (
     ("", "Everything"),
     (READ_ANY, "All readings"),
     (ACT_ANY, "All decisions"),
-    ("Readings", tuple(READINGS.items())),
-    ("Decisions", tuple(ACTS.items())),
+    ("Readings", _named(READINGS)),
+    ("Decisions", _named(ACTS)),
 )
 
 
@@ -55,7 +60,9 @@ class AuditForm(forms.Form):
         workspace = self.fields["workspace"]
         assert isinstance(workspace, forms.ChoiceField)
         workspace.choices = [("", "All workspaces"), *workspaces]
-        self.fields["person"].widget.attrs |= {"autocomplete": "off", "spellcheck": "false"}
+        plain = {"autocomplete": "off", "spellcheck": "false"}
+        self.fields["person"].widget.attrs |= plain | {"placeholder": "Account"}
+        self.fields["session"].widget.attrs |= plain | {"placeholder": "uuid"}
 
     def clean_person(self) -> User | None:
         name = self.cleaned_data["person"]

@@ -207,17 +207,17 @@ TABLE: dict[str, Row] = {
     "workspace_group_remove": Row(get=REFUSED, post=managers(404)),  # there is none
     "workspace_invite": Row(get=REFUSED, post=managers(200), data={"role": "member"}),
     "workspace_invitation_revoke": Row(get=REFUSED, post=managers(404)),  # there is none
-    "people": Row(get=administrators(200), post=signed_in(405)),
+    "people": Row(get=administrators(200), post=REFUSED),
     "people_invite": Row(get=REFUSED, post=administrators(200)),
     "people_invitation_revoke": Row(get=REFUSED, post=administrators(404)),  # there is none
-    "person": Row(get=administrators(404), post=signed_in(405)),  # there is none
+    "person": Row(get=administrators(404), post=REFUSED),  # there is none
     "person_roles": Row(get=REFUSED, post=administrators(404)),
     "person_close": Row(get=REFUSED, post=administrators(404)),
     "person_open": Row(get=REFUSED, post=administrators(404)),
     "person_sign_out": Row(get=REFUSED, post=administrators(404)),
-    "groups": Row(get=administrators(200), post=signed_in(405)),
+    "groups": Row(get=administrators(200), post=REFUSED),
     "group_create": Row(get=REFUSED, post=administrators(302)),
-    "group": Row(get=administrators(404), post=signed_in(405)),  # there is none
+    "group": Row(get=administrators(404), post=REFUSED),  # there is none
     "group_add": Row(get=REFUSED, post=administrators(404)),
     "group_take_out": Row(get=REFUSED, post=administrators(404)),
     "group_remove": Row(get=REFUSED, post=administrators(404)),
@@ -315,12 +315,13 @@ def addresses(
         "slug": workspace.slug,
         "uuid": session.uuid,
         "number": 1,
+        "budget": session.uuid,
         "compaction": session.uuid,
         "token": "unknown",
         "link": link.uuid,
         "share": share_token(link),
         "name": "unknown",
-        "pk": 999,
+        "pk": 2**31 - 1,
         "user_pk": 999,
         "note": session.uuid,
         "flag": session.uuid,
@@ -375,6 +376,17 @@ def test_a_page_answers_as_the_role_allows(
         plain = {name: (204 if code == 302 else code, n) for name, (code, n) in plain.items()}
     assert parts == plain
     assert {entry.actor for entry in AuditEntry.objects.all()} <= {person}
+    assert numbers_of_readers(session) == [entry.number for entry in readings_of(session.uuid)]
+
+
+def numbers_of_readers(session: Session) -> list[int]:
+    """What its owner sees of who has read the session, on all pages."""
+    owner, address, found = browser_of(session.owner), None, []
+    while address != "":
+        page = owner.get(address or reverse("session_readers", args=[session.uuid])).text
+        found += [int(number) for number in re.findall(r'id="entry-(\d+)"', page)]
+        address = "".join(re.findall(r'href="([^"]+)">Older</a>', page))
+    return found
 
 
 def test_where_a_reason_is_required_nothing_is_shown_nor_entered_without(

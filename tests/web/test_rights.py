@@ -10,6 +10,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from conversations.archive.audit import Origin
+from conversations.archive.recall import sibling_sessions
 from conversations.archive.recent_sessions import list_recent_sessions
 from conversations.archive.rights import (
     READ,
@@ -20,7 +21,7 @@ from conversations.archive.rights import (
 )
 from conversations.archive.role_groups import ROLE_GROUPS
 from conversations.archive.roles import role_of, roles_of_person
-from conversations.archive.sessions import open_first_session, read_window_facts
+from conversations.archive.sessions import create_session, open_first_session, read_window_facts
 from conversations.archive.standing import Place, read_standing, read_standings
 from conversations.archive.tool_permissions import read_rules
 from conversations.archive.workspaces import (
@@ -45,6 +46,17 @@ def test_the_query_finds_exactly_what_may_be_read(
     may_read = READ in rights_in(workspace, person).allowed
     assert readable_sessions(person).filter(pk=session.pk).exists() == may_read
     assert readable_workspaces(person).filter(pk=workspace.pk).exists() == may_read
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_model_that_works_for_somebody_reads_other_sessions_of_members_only(
+    role: str, make_person: MakePerson, workspace: Workspace, session: Session, user: User
+) -> None:
+    """It makes no request that could be entered in the audit log."""
+    other = create_session(workspace, owner=user)
+    person = make_person(role)
+    siblings = sibling_sessions(session.pk, person.pk if person else None)
+    assert list(siblings) == ([other] if role in ("viewer", "member", "owner") else [])
 
 
 def test_a_closed_account_is_nobody(make_person: MakePerson, session: Session) -> None:
