@@ -20,7 +20,7 @@ NOT_ON_POSTGRES = tests/runtime/test_windows.py tests/web/test_matrix.py
 test: $(ENVIRONMENT) browser sandbox
 	$(PYTHON) -m pytest -q -n auto --ignore=tests/e2e
 	$(PYTHON) -m scripts.with_postgres $(PYTHON) -m pytest -q -n auto $(ON_POSTGRES) $(NOT_ON_POSTGRES:%=--ignore=%)
-	$(PYTHON) -m pytest -q --ds=tests.sso.settings --no-migrations tests/sso
+	$(PYTHON) -m pytest -q --ds=tests.sso.settings tests/sso
 	$(PYTHON) -m pytest -q -n auto --dist worksteal tests/e2e
 
 bench: $(ENVIRONMENT)
