@@ -77,6 +77,6 @@ class Visitors:
         for visitor in visitors:
             now = standings[visitor.place]
             is_outside = now is not None and now.role is None
-            if now != visitor.seen or (is_outside and asks_outsiders):
+            if now is None or now != visitor.seen or (is_outside and asks_outsiders):
                 visitor.seen = now
                 visitor.recheck()

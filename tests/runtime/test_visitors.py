@@ -1,0 +1,53 @@
+"""Pages that are open are asked about together, whoever they belong to."""
+
+import asyncio
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from conversations.archive.standing import MOST, Place, read_standings
+from conversations.archive.workspaces import add_member
+from conversations.models import Workspace
+from conversations.runtime import visitors
+from conversations.runtime.engine import Runtime
+from conversations.runtime.visitors import Visitor
+
+
+async def test_a_page_that_was_signed_out_before_it_was_known_is_asked_again(
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its standing is none from the beginning, so nothing would ever change."""
+    monkeypatch.setattr(visitors, "LOOK_SECONDS", 0.01)
+    asked = asyncio.Event()
+    visitor = Visitor(Place("no-such-session", 1, 1), None, asked.set)
+    runtime.visitors.add(visitor)
+    await asyncio.wait_for(asked.wait(), 20)
+    runtime.visitors.remove(visitor)
+
+
+def place_of(person: User, workspace: Workspace) -> Place:
+    client = Client()
+    client.force_login(person, backend="django.contrib.auth.backends.ModelBackend")
+    return Place(client.session.session_key or "", person.pk, workspace.pk)
+
+
+@pytest.mark.django_db
+def test_the_number_of_pages_costs_no_statement(workspace: Workspace, user: User) -> None:
+    places = {place_of(user, workspace)}
+    with CaptureQueriesContext(connection) as few:
+        read_standings(places)
+    for number in range(5):
+        person = User.objects.create(username=f"person {number}")
+        add_member(workspace, user_pk=person.pk, role="viewer")
+        places.add(place_of(person, workspace))
+    with CaptureQueriesContext(connection) as many:
+        standings = read_standings(places)
+    assert (len(few), len(many)) == (3, 3)
+    assert sorted(standing.role or "" for standing in standings.values() if standing) == [
+        "owner",
+        *["viewer"] * 5,
+    ]
+    assert MOST >= 100
