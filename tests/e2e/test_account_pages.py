@@ -23,6 +23,10 @@ PAGES = {
     "review-session": "/review/s/{story}/t/2/",
     "usage": "/usage/",
     "budgets": "/usage/budgets/",
+    "readers": "/s/{story}/readers/",
+    "reason": "/review/reason/?session={story}",
+    "audit": "/audit/",
+    "audit-empty": "/audit/?before=2020-01-01",
 }
 
 
@@ -40,11 +44,26 @@ set_budget(Origin(), period="month", unit="usd", limit=10**12, warn_percent=80)
 """
 
 
+@pytest.fixture(scope="session")
+def read(server: Server, story: str) -> None:
+    """Somebody without membership has read the session."""
+    server.manage("shell", "-v", "0", "-c", A_READING.format(story=story))
+
+
+A_READING = """
+from conversations.archive.audit import Origin, note_of, record
+from conversations.models import Session
+origin = Origin(name="rita", place="/s/", address="::1", agent="Browser", reason="A complaint")
+record(origin, note_of(Session.objects.get(uuid="{story}"), "transcript"))
+"""
+
+
 @pytest.mark.parametrize("viewport", [WIDE, NARROW], ids=["wide", "narrow"])
 def test_axe_finds_nothing_and_nothing_scrolls_sideways(
     server: Server,
     story: str,
     used: None,
+    read: None,
     open_context: Callable[..., BrowserContext],
     viewport: dict[str, int],
 ) -> None:
