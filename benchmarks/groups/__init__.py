@@ -5,7 +5,7 @@ from collections.abc import Callable
 from benchmarks.bench import Bench
 from benchmarks.figures import Figure
 
-from . import age, burst, files, first_token, search, start, streams, tools, window, writers
+from . import age, burst, files, first_token, review, search, start, streams, tools, window, writers
 
 GROUPS: dict[str, Callable[[Bench], list[Figure]]] = {
     "start": start.measure,
@@ -16,6 +16,7 @@ GROUPS: dict[str, Callable[[Bench], list[Figure]]] = {
     "age": age.measure,
     "window": window.measure,
     "search": search.measure,
+    "review": review.measure,
     "tools": tools.measure,
     "files": files.measure,
 }

@@ -6,10 +6,10 @@ search has words of its own; the first ones, which find nothing cached, count to
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from itertools import accumulate, batched
+from itertools import batched
 from random import Random
 from time import perf_counter
 
@@ -17,6 +17,7 @@ from django.db import connection
 
 from benchmarks.bench import Bench
 from benchmarks.figures import Figure, median, percentile
+from benchmarks.vocabulary import make_texts, word
 from conversations.archive.append import NewEvent, append, prepare_event
 from conversations.archive.search import search_session, search_sessions
 from conversations.archive.search.indexing import (
@@ -38,11 +39,8 @@ SEARCHES, QUICK_SEARCHES = 200, 60
 APPENDS, QUICK_APPENDS = 1500, 300
 APPEND_PAUSE = 0.01
 
-VOCABULARY, WORDS_EACH, AT_ONCE = 60_000, (20, 140), 500
+WORDS_EACH, AT_ONCE = (20, 140), 500
 MOST_MS, MOST_APPEND_MS = 50, 20
-
-SYLLABLES = "ba ce di fo gu la me ni po ru sa te vi zo".split()  # noqa: SIM905
-ZIPF = list(accumulate(1 / rank for rank in range(1, VOCABULARY + 1)))
 
 
 def measure(bench: Bench) -> list[Figure]:
@@ -71,23 +69,8 @@ def measure(bench: Bench) -> list[Figure]:
     ]
 
 
-def _word(rank: int) -> str:
-    """Every rank has a word of its own."""
-    parts, rank = [], rank + len(SYLLABLES) ** 2
-    while rank:
-        rank, place = divmod(rank, len(SYLLABLES))
-        parts.append(SYLLABLES[place])
-    return "".join(parts)
-
-
-def _texts(random: Random) -> Iterator[str]:
-    words = [_word(rank) for rank in range(VOCABULARY)]
-    while True:
-        yield " ".join(random.choices(words, cum_weights=ZIPF, k=random.randint(*WORDS_EACH)))
-
-
 def _write(session: Session, *, turns: int, seed: int) -> None:
-    start, texts = datetime(2026, 1, 1, tzinfo=UTC), _texts(Random(seed))
+    start, texts = datetime(2026, 1, 1, tzinfo=UTC), make_texts(Random(seed), words=WORDS_EACH)
     for numbers in batched(range(turns), AT_ONCE, strict=False):
         new = [
             NewTurn(
@@ -109,7 +92,7 @@ def _megabytes() -> float:
 
 def _queries(random: Random) -> dict[str, Callable[[], str]]:
     def one(low: int, high: int) -> str:
-        return _word(random.randint(low, high))
+        return word(random.randint(low, high))
 
     return {
         "a rare word": lambda: one(20_000, 59_000),
@@ -185,7 +168,7 @@ async def _appending(sessions: list[Session], appends: int) -> list[Figure]:
 
 
 async def _append_all(writer: Writer, session: Session, appends: int) -> list[float]:
-    texts, times = _texts(Random(8)), []
+    texts, times = make_texts(Random(8), words=WORDS_EACH), []
     for _ in range(appends):
         text = next(texts)
         event = prepare_event(

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 
+from .turns import ROLES
 from .word_lists import STOP_WORDS
 from .words import find_words, read_tokens, tokens_of_word
 
 MAX_CHARS, MAX_TOKENS, MAX_LIGHT_TOKENS, MAX_PHRASES = 20_000, 40, 12, 8
 """Beyond these a query goes on unread; a question has a handful of words."""
 
-ROLES = ("user", "assistant", "tool", "system")
 SCOPES = {
     "text": "said",
     "said": "said",
@@ -30,7 +30,7 @@ SCOPES = {
 STOP_TOKENS = frozenset(token for word in STOP_WORDS for token in read_tokens(word))
 
 _PART = re.compile(
-    r"""(?<!\S)(?P<key>role|tool|before|after|in):(?:"(?P<quoted>[^"]*)"|(?P<value>[^\s"]+))"""
+    r"""(?<!\S)(?P<key>role|tool|model|is|before|after|in):(?:"(?P<quoted>[^"]*)"|(?P<value>[^\s"]+))"""
     r"""|["“”„](?P<phrase>[^"“”„]*)["“”]""",
     re.IGNORECASE,
 )
@@ -49,15 +49,18 @@ class Term:
 @dataclass(frozen=True, kw_only=True)
 class Query:
     """Any of ``words`` may match, each of ``phrases`` has to. A turn passes the
-    filters when it is of one of the ``roles``, has one of the ``tools``, matches in
-    one of the ``scopes``, is in one of the ``workspaces`` (slugs), and lies between
-    the bounds; a filter that is empty or None lets everything pass. ``from_turn``
-    and ``from_moment`` are included, ``before_turn`` and ``before_moment`` are not."""
+    filters when it is of one of the ``roles``, has one of the ``tools``, is by one of
+    the ``models``, is an error where ``is_error`` is set, matches in one of the
+    ``scopes``, is in one of the ``workspaces`` (slugs), and lies between the bounds; a
+    filter that is empty or None lets everything pass. ``from_turn`` and ``from_moment``
+    are included, ``before_turn`` and ``before_moment`` are not."""
 
     words: tuple[Term, ...] = ()
     phrases: tuple[Term, ...] = ()
     roles: tuple[str, ...] = ()
     tools: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+    is_error: bool = False
     scopes: tuple[str, ...] = ()
     workspaces: tuple[str, ...] = ()
     from_turn: int | None = None
@@ -88,8 +91,8 @@ class Query:
     @property
     def has_filters(self) -> bool:
         bounds = (self.from_turn, self.before_turn, self.from_moment, self.before_moment)
-        filters = self.roles or self.tools or self.scopes or self.workspaces
-        return bool(filters) or any(bound is not None for bound in bounds)
+        filters = (self.roles, self.tools, self.models, self.scopes, self.workspaces)
+        return self.is_error or any(filters) or any(bound is not None for bound in bounds)
 
 
 def _telling(terms: Iterable[Term]) -> tuple[str, ...]:
@@ -102,6 +105,8 @@ def _telling(terms: Iterable[Term]) -> tuple[str, ...]:
 class _Filters:
     roles: list[str] = field(default_factory=list)
     tools: list[str] = field(default_factory=list)
+    models: list[str] = field(default_factory=list)
+    is_error: bool = False
     scopes: list[str] = field(default_factory=list)
     workspaces: list[str] = field(default_factory=list)
     bounds: dict[str, int | datetime] = field(default_factory=dict)
@@ -112,6 +117,11 @@ class _Filters:
             return _add(self.roles, value.lower(), value.lower() in ROLES)
         if key == "tool":
             return _add(self.tools, value, bool(value.strip()))
+        if key == "model":
+            return _add(self.models, value, bool(value.strip()))
+        if key == "is":
+            self.is_error |= value.lower() == "error"
+            return value.lower() == "error"
         if key == "in":
             scope = SCOPES.get(value.lower())
             if scope:
@@ -155,6 +165,8 @@ def parse_query(text: str) -> Query:
         phrases=tuple(_read_phrases(phrases)),
         roles=tuple(filters.roles),
         tools=tuple(filters.tools),
+        models=tuple(filters.models),
+        is_error=filters.is_error,
         scopes=tuple(filters.scopes),
         workspaces=tuple(filters.workspaces),
         **filters.bounds,  # type: ignore[arg-type]

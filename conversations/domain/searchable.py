@@ -1,6 +1,8 @@
 """What of a turn can be searched: what was said, the names of what was attached, what
 tools were given and gave, and the paths that occur. Thinking is left out, and so is
-looking things up, whose results would otherwise be found in place of what they quote."""
+looking things up, whose results would otherwise be found in place of what they quote.
+What else a turn can be found by (its role, tools, model, its failure, when it was
+written) are marks: words that no text has."""
 
 import re
 from collections.abc import Iterator
@@ -8,7 +10,19 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from .turns import TOOL, USER, MalformedTurn, StoredTurn, attached_names, read_tool_calls
+from .moments import marks_of
+from .turns import (
+    ASSISTANT,
+    ROLES,
+    TOOL,
+    USER,
+    MalformedTurn,
+    StoredTurn,
+    attached_names,
+    read_metadata,
+    read_tool_calls,
+    read_tool_outcome,
+)
 from .words import read_tokens
 
 RECALL_TOOL = "conversation_recall"
@@ -18,7 +32,10 @@ MAX_PATHS = 300
 
 _RUN = re.compile(r"[\w.@~+/\\-]+")
 _EXTENSION = re.compile(r"\w\.[A-Za-z]\w{0,7}\Z")
-_ROLE_MARK, _TOOL_MARK, _OTHER = "\ue000", "\ue001", "\ue002"
+_ROLE_MARK, _TOOL_MARK, _OTHER, _MODEL_MARK = "\ue000", "\ue001", "\ue002", "\ue004"
+_OWNER_MARK, _WORKSPACE_MARK = "\ue006", "\ue007"
+ERROR_MARK = "\ue005"
+"""Of a result of a tool that failed, and of an answer that broke off."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,10 +72,32 @@ def role_mark(role: str) -> str:
     return _ROLE_MARK + role
 
 
+ROLE_MARKS = tuple(role_mark(role) for role in ROLES)
+"""Every entry has one of these."""
+
+
 def tool_mark(name: str) -> str:
     """One word for any name of a tool, whatever characters it has."""
-    folded = name.strip().casefold()
-    return _TOOL_MARK + "".join(c if c.isalnum() else _OTHER for c in folded)
+    return _TOOL_MARK + _one_word(name)
+
+
+def model_mark(name: str) -> str:
+    """The same for a model."""
+    return _MODEL_MARK + _one_word(name)
+
+
+def owner_mark(user_pk: int) -> str:
+    """Of all turns of a session that is this person's."""
+    return f"{_OWNER_MARK}{user_pk}"
+
+
+def workspace_mark(workspace_pk: int) -> str:
+    """Of all turns of the sessions in a workspace."""
+    return f"{_WORKSPACE_MARK}{workspace_pk}"
+
+
+def _one_word(name: str) -> str:
+    return "".join(c if c.isalnum() else _OTHER for c in name.strip().casefold())
 
 
 def read_searchable(turn: StoredTurn, *, call_name: str | None = None) -> Searchable:
@@ -78,14 +117,33 @@ def read_searchable(turn: StoredTurn, *, call_name: str | None = None) -> Search
     )
 
 
-def make_entry(searchable: Searchable) -> Entry:
-    marks = [role_mark(searchable.role), *(tool_mark(name) for name in searchable.names)]
+def make_entry(turn: StoredTurn, searchable: Searchable, *, owner: int, workspace: int) -> Entry:
+    """``owner`` and ``workspace`` are the keys of the session's, which it has for ever."""
+    marks = [
+        role_mark(searchable.role),
+        *(tool_mark(name) for name in searchable.names),
+        *_facts(turn),
+        *marks_of(turn.created_at),
+        owner_mark(owner),
+        workspace_mark(workspace),
+    ]
     return Entry(
         said=" ".join(read_tokens(searchable.said)),
         tools=" ".join(read_tokens(searchable.tools)),
         paths=" ".join(_path_tokens(searchable.text)),
         marks=" ".join(dict.fromkeys(marks)),
     )
+
+
+def _facts(turn: StoredTurn) -> Iterator[str]:
+    if turn.role == TOOL and read_tool_outcome(turn)[0] is False:
+        yield ERROR_MARK
+    if turn.role == ASSISTANT:
+        model = read_metadata(turn).get("model")
+        if isinstance(model, str) and model.strip():
+            yield model_mark(model)
+        if not turn.complete:
+            yield ERROR_MARK
 
 
 def _calls_of(turn: StoredTurn) -> list[dict[str, Any]]:

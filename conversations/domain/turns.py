@@ -21,6 +21,7 @@ USER = "user"
 ASSISTANT = "assistant"
 TOOL = "tool"
 SYSTEM = "system"
+ROLES = (USER, ASSISTANT, TOOL, SYSTEM)
 
 MODEL_NOTE = "model_note"
 """In the metadata of a system turn: the model is given its text, as a note beside the

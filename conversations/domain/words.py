@@ -17,8 +17,8 @@ from Stemmer import Stemmer
 
 from .word_lists import IRREGULAR
 
-VERSION = 1
-"""Goes up when the same text gives other tokens: indexes are then made anew."""
+VERSION = 2
+"""Goes up when the same turn gives another entry: indexes are then made anew."""
 
 MAX_TOKEN, MAX_PIECES = 64, 8
 """Characters of a token; pieces of a compound whose whole is a token too."""

@@ -8,7 +8,7 @@ from .retention import Hold, PurgedContent, PurgeOrder, Receipt
 from .review import ReviewFlag, ReviewMark, ReviewNote
 from .runs import BROKEN, DraftChunk, ModelCall, Run, ToolCall
 from .search import SearchEntry, SearchProgress
-from .sessions import UNREVIEWED, Session
+from .sessions import UNINDEXED, UNREVIEWED, Session
 from .sharing import ShareLink
 from .states import StateCheckpoint
 from .tools import Attachment, FileChange, Revert, ToolPermission
@@ -17,6 +17,7 @@ from .workspaces import Membership, Workspace, WorkspaceGroup
 
 __all__ = [
     "BROKEN",
+    "UNINDEXED",
     "UNREVIEWED",
     "Attachment",
     "AuditEntry",

@@ -48,7 +48,7 @@ class SearchProgress(models.Model):
     )
     indexed_turn = models.BigIntegerField(default=0, db_default=0)
     total_length = models.BigIntegerField(default=0, db_default=0)
-    version = models.IntegerField()
+    version = models.IntegerField(db_index=True)
 
     class Meta:
         ordering = ("session",)

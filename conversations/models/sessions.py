@@ -10,6 +10,9 @@ from .workspaces import Workspace
 UNREVIEWED = models.Q(next_turn__gt=models.F("reviewed_turn") + 1)
 """Of a session: it has turns that no reviewer has marked as reviewed."""
 
+UNINDEXED = models.Q(next_turn__gt=models.F("unindexed_turn"))
+"""Of a session: it has turns that the search index does not know yet."""
+
 
 class Session(models.Model):
     """One conversation in a workspace.
@@ -22,7 +25,10 @@ class Session(models.Model):
     or else as estimated, ``context_limit`` what it may have; ``token_ratio`` is how
     many tokens ``token_model`` counts for one that is estimated. 0: unknown.
 
-    ``reviewed_turn`` is the turn through which a reviewer has marked it as reviewed.
+    ``reviewed_turn`` is the turn through which a reviewer has marked it as reviewed;
+    ``unindexed_turn`` the first one without a search entry, which repeats what the search
+    index says of itself, so that the sessions that it has to catch up with are found at
+    once among any number.
 
     From ``expires_at`` on nobody goes on with it; ``expired_at`` is when the server took
     note of that and gave its key free, which is the ``former_key`` then. It stays readable;
@@ -57,6 +63,7 @@ class Session(models.Model):
     rewind_count = models.BigIntegerField(default=0, db_default=0)
 
     reviewed_turn = models.BigIntegerField(default=0, db_default=0)
+    unindexed_turn = models.BigIntegerField(default=1, db_default=1)
 
     input_tokens = models.BigIntegerField(default=0, db_default=0)
     output_tokens = models.BigIntegerField(default=0, db_default=0)
@@ -107,6 +114,7 @@ class Session(models.Model):
                 condition=models.Q(former_key__isnull=False),
                 name="session_by_former_key",
             ),
+            models.Index(fields=("id",), condition=UNINDEXED, name="session_unindexed"),
         )
 
     def __str__(self) -> str:

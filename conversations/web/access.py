@@ -64,6 +64,7 @@ READING = {
     "review_turn": TRANSCRIPT,
     "session_find": HIT,
     "search": HIT,
+    "review_search": HIT,
     "session_export": EXPORT,
     "attachment": ATTACHMENT,
     "attachment_thumb": ATTACHMENT,
@@ -274,6 +275,13 @@ def note_reading(visit: Visit | HttpRequest, sessions: Iterable[Session]) -> Non
     whole transcripts are."""
     visit = _visit(visit)
     _note(visit, read_as_reviewer(visit.user, sessions))
+
+
+def note_hits(visit: Visit | HttpRequest, sessions: Iterable[Session]) -> None:
+    """Parts of these sessions are shown on a page of reviewers: entered for each that is
+    not one's own."""
+    visit = _visit(visit)
+    _note(visit, [session for session in sessions if session.owner_id != visit.user.pk])
 
 
 def note_record(request: HttpRequest, session: Session) -> None:

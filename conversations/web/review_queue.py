@@ -52,13 +52,13 @@ def _context(request: HttpRequest, form: QueueForm) -> dict[str, Any]:
     return {
         "form": form,
         "queue": queue,
-        "tabs": _tabs(request, queue),
+        "tabs": queue_tabs(request, queue),
         "carried": carried_filters(request.GET),
         **reason_context(request, None),
     }
 
 
-def _tabs(request: HttpRequest, current: str) -> list[dict[str, Any]]:
+def queue_tabs(request: HttpRequest, current: str) -> list[dict[str, Any]]:
     """The lists, with the filters of this one."""
     return [
         {
@@ -102,7 +102,7 @@ def review_sample(request: HttpRequest) -> HttpResponse:
     require_reviewer(request)
     asked = request.GET.dict() if request.GET else {"n": "10", "days": "7"}
     form = SampleForm(asked, workspaces=_workspaces(request))
-    context = {"form": form, "queue": "sample", "tabs": _tabs(request, "sample")}
+    context = {"form": form, "queue": "sample", "tabs": queue_tabs(request, "sample")}
     if not form.is_valid():
         return render(request, "review/sample.html", context, status=400)
     if not request.GET:

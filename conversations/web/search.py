@@ -10,10 +10,12 @@ from django.db import DatabaseError
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
-from conversations.archive.rights import readable_sessions, readable_workspaces
+from conversations.archive.rights import is_reviewer, readable_sessions, readable_workspaces
 from conversations.archive.search import (
+    EVERYWHERE,
     Found,
     Query,
+    Within,
     parse_query,
     read_surroundings,
     search_session,
@@ -22,12 +24,14 @@ from conversations.archive.search import (
 from conversations.domain.errors import Unavailable
 from conversations.domain.text import storable
 
-from .access import get_session_for, note_reading
+from .access import get_session_for
 from .pages import person, render_page
 from .search_forms import FindForm, SearchForm
-from .search_results import Results, group_hits
+from .search_results import CHAT_PAGES, HitPages, Results, Show
 
 logger = logging.getLogger(__name__)
+
+type Finder = Callable[..., Found]
 
 PAGE = 20
 """Hits of a page; more where one person walks through one session."""
@@ -39,16 +43,18 @@ FIND_PAGE = 50
 def search(request: HttpRequest) -> HttpResponse:
     """All that the person may read."""
     user = person(request)
-    workspaces = list(readable_workspaces(user).values_list("slug", "name"))
-    form = SearchForm(request.GET.dict(), workspaces=workspaces, autofocus=not request.GET.get("q"))
+    workspaces = list(readable_workspaces(user).values_list("pk", "slug", "name"))
+    named = [(slug, name) for _, slug, name in workspaces]
+    form = SearchForm(request.GET.dict(), workspaces=named, autofocus=not request.GET.get("q"))
 
     def find(query: Query, **page: Any) -> Found:
-        sessions = readable_sessions(user)
-        if slug := form.cleaned_data["workspace"]:
-            sessions = sessions.filter(workspace__slug=slug)
-        return search_sessions(sessions, query, **page)
+        wanted = form.cleaned_data["workspace"]
+        chosen = tuple(pk for pk, slug, _ in workspaces if wanted in ("", slug))
+        is_all = not wanted and is_reviewer(user)
+        within = EVERYWHERE if is_all else Within(workspaces=chosen)
+        return search_sessions(readable_sessions(user), query, within=within, **page)
 
-    return _answer(request, "search.html", form, find, {}, part="hits", limit=PAGE)
+    return answer_search(request, "search.html", form, find, {}, part="hits", limit=PAGE)
 
 
 @login_required
@@ -62,26 +68,31 @@ def session_find(request: HttpRequest, uuid: UUID) -> HttpResponse:
 
     form = FindForm(request.GET.dict(), autofocus=True)
     context = {"session": session, "tab": "find", "heading": "Find in this session"}
-    return _answer(request, "panel/find.html", form, find, context, part="panel", limit=FIND_PAGE)
+    return answer_search(
+        request, "panel/find.html", form, find, context, part="panel", limit=FIND_PAGE
+    )
 
 
-def _answer(
+def answer_search(
     request: HttpRequest,
     template: str,
     form: FindForm,
-    find: Callable[..., Found],
+    find: Finder,
     context: dict[str, Any],
     *,
     part: str,
     limit: int,
+    pages: HitPages = CHAT_PAGES,
 ) -> HttpResponse:
+    """The page of a search, or the part of it that htmx asks for. ``pages`` are those
+    that hits lead to."""
     status = 200
     context |= {"form": form, "results": None, "failed": False}
     if not form.is_valid():
         status = 400
-    elif form.query:
+    elif form.is_asked:
         try:
-            context["results"] = _search(request, form, find, limit=limit)
+            context["results"] = _search(request, form, find, limit=limit, pages=pages)
         except (DatabaseError, Unavailable):
             logger.exception("search_failed")
             context["failed"], status = True, 503
@@ -90,16 +101,17 @@ def _answer(
 
 
 def _search(
-    request: HttpRequest, form: FindForm, find: Callable[..., Found], *, limit: int
+    request: HttpRequest, form: FindForm, find: Finder, *, limit: int, pages: HitPages
 ) -> Results:
     cursor = storable(request.GET.get("cursor", ""))
     query = parse_query(form.query)
     found = find(query, limit=limit, cursor=cursor, order=form.cleaned_data["order"])
     around = read_surroundings(found.hits)
     user = person(request)
-    note_reading(request, around.sessions.values())
+    pages.note(request, around.sessions.values())
+    show = Show(user_pk=user.pk, query=query, around=around, pages=pages)
     return Results(
-        groups=group_hits(found.hits, query=query, around=around, user_pk=user.pk),
+        groups=show.groups(found.hits),
         total=found.total,
         total_is_bound=found.total_is_bound,
         missing=found.missing,

@@ -45,6 +45,11 @@ class FindForm(forms.Form):
         return str(self.cleaned_data["q"])
 
     @property
+    def is_asked(self) -> bool:
+        """There is something to look for."""
+        return bool(self.query)
+
+    @property
     def asked(self) -> str:
         """The query string of this search, empty for none."""
         return self.address() if self.is_valid() else ""
@@ -78,8 +83,8 @@ class SearchForm(FindForm):
         widget=forms.DateInput(attrs={"type": "date"}, format="%Y-%m-%d"),
     )
 
-    field_order = ("q", "workspace", "role", "tool", "after", "before", "order")
-    _FILTERS = ("role", "tool", "after", "before")
+    field_order: tuple[str, ...] = ("q", "workspace", "role", "tool", "after", "before", "order")
+    _FILTERS: tuple[str, ...] = ("role", "tool", "after", "before")
 
     def __init__(
         self, data: Mapping[str, str], *, workspaces: Iterable[tuple[str, str]], **kwargs: Any

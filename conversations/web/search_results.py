@@ -1,14 +1,18 @@
 """What a search found, as its pages show it."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import groupby
 
+from django.http import HttpRequest
 from django.urls import reverse
+from django.utils import timezone
 
 from conversations.archive.search import Hit, Query, Surroundings, mark_words, snippet
 from conversations.models import Session
+
+from .access import note_reading
 
 SNIPPET = 320
 """Characters of a hit that are shown."""
@@ -17,6 +21,18 @@ BEST = 200
 """From so many matches on, not all may be among the best that are put in order."""
 
 _SPEAKERS = {"user": "Person", "assistant": "Assistant", "system": "System"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HitPages:
+    """Names of the URLs of a session and of a turn, and how reading there is entered."""
+
+    session: str
+    turn: str
+    note: Callable[[HttpRequest, Iterable[Session]], None]
+
+
+CHAT_PAGES = HitPages(session="session", turn="turn", note=note_reading)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +64,7 @@ class FoundGroup:
     workspace: str
     owner: str
     archived: bool
+    expired: bool
     hits: list[FoundTurn]
 
 
@@ -79,37 +96,38 @@ class Results:
         return words[0].upper() + words[1:]
 
 
-def group_hits(
-    hits: Sequence[Hit], *, query: Query, around: Surroundings, user_pk: int
-) -> list[FoundGroup]:
-    """What this person is shown of hits, in their order."""
-    show = _Show(user_pk=user_pk, query=query, around=around)
-    return [
-        show.group(around.sessions[pk], list(group))
-        for pk, group in groupby(hits, key=lambda hit: hit.session_pk)
-    ]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Show:
+class Show:
+    """What one person is shown of hits."""
+
     user_pk: int
     query: Query
     around: Surroundings
+    pages: HitPages
+    now: datetime = field(default_factory=timezone.now)
+
+    def groups(self, hits: Sequence[Hit]) -> list[FoundGroup]:
+        """In their order; those of one session that follow each other together."""
+        return [
+            self.group(self.around.sessions[pk], list(group))
+            for pk, group in groupby(hits, key=lambda hit: hit.session_pk)
+        ]
 
     def group(self, session: Session, hits: list[Hit]) -> FoundGroup:
         return FoundGroup(
             title=session.title,
-            url=reverse("session", args=[session.uuid]),
+            url=reverse(self.pages.session, args=[session.uuid]),
             workspace=session.workspace.name,
             owner="" if session.owner_id == self.user_pk else session.owner.get_username(),
             archived=session.archived_at is not None,
+            expired=session.expires_at is not None and session.expires_at <= self.now,
             hits=[self.hit(hit) for hit in hits],
         )
 
     def hit(self, hit: Hit) -> FoundTurn:
         return FoundTurn(
             turn=hit.turn,
-            url=reverse("turn", args=[hit.session, hit.turn]),
+            url=reverse(self.pages.turn, args=[hit.session, hit.turn]),
             speaker=_speaker(hit.role, hit.tool_name),
             created_at=hit.created_at,
             pieces=mark_words(snippet(hit.text, self.query, limit=SNIPPET), self.query),

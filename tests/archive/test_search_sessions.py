@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from django.contrib.auth.models import User
@@ -10,11 +11,13 @@ from django.db.models import QuerySet
 from django.test.utils import CaptureQueriesContext
 
 from conversations.archive.append import append
-from conversations.archive.search import Found, find_everywhere, search_sessions
+from conversations.archive.messages import accept_message
+from conversations.archive.search import Found, Within, find_everywhere, latest, search_sessions
 from conversations.archive.search.indexing import index_waiting
 from conversations.archive.sessions import create_session
+from conversations.archive.workspaces import create_workspace
 from conversations.domain.turns import NewTurn
-from conversations.models import Session, Workspace
+from conversations.models import UNINDEXED, Session, Workspace
 
 pytestmark = pytest.mark.django_db
 
@@ -40,7 +43,7 @@ def _is_few(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 def _is_walked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """All matches put in order of time, or the sessions walked through."""
     if request.param == "walked":
-        monkeypatch.setattr(find_everywhere, "COUNTED", 3)
+        monkeypatch.setattr(latest, "AT_ONCE", 3)
 
 
 def write(session: Session, *texts: str, at: datetime = START) -> None:
@@ -162,3 +165,156 @@ def test_the_number_of_queries_does_not_grow(workspace: Workspace, user: User) -
     add(2)
     each = 4  # sessions with something new are read one by one
     assert [count("best"), count("newest")] == [few[0] + each, few[1] + each]
+
+
+def fail(session: Session, *, ok: bool, name: str = "read_file") -> None:
+    turn = NewTurn(
+        role="tool",
+        content="a stone",
+        tool_name=name,
+        tool_call_id="c",
+        metadata=f'{{"ok": {"true" if ok else "false"}}}',
+        created_at=START,
+    )
+    append(session.pk, session_uuid=session.uuid, turns=[turn])
+
+
+def answer(session: Session, *, model: str, complete: bool = True) -> None:
+    turn = NewTurn(
+        role="assistant",
+        content="a stone",
+        metadata=f'{{"model": "{model}"}}',
+        complete=complete,
+        created_at=START,
+    )
+    append(session.pk, session_uuid=session.uuid, turns=[turn])
+
+
+@pytest.mark.parametrize("is_indexed", [True, False])
+def test_errors_and_models_are_found(sessions: list[Session], is_indexed: bool) -> None:
+    first = sessions[0]
+    fail(first, ok=True)
+    fail(first, ok=False)
+    answer(first, model="claude-opus-5")
+    answer(first, model="Other Model", complete=False)
+    if is_indexed:
+        index_waiting()
+
+    def found(query: str) -> list[int]:
+        return sorted(turn for _, turn in places(search_sessions(everything(), query)))
+
+    assert found("stone is:error") == [2, 4]
+    assert found("stone model:claude-opus-5") == [3]
+    assert found('stone model:"other model"') == [4]
+    assert found("is:error tool:read_file") == [2]
+    assert found("stone is:nonsense") == [1, 2, 3, 4]
+
+
+@pytest.fixture
+def others(workspace: Workspace) -> list[Session]:
+    """Two sessions of somebody else, in another workspace."""
+    ben = User.objects.create_user("ben")
+    place = create_workspace(root=Path("/tmp"), name="Elsewhere", owner=ben)
+    return [create_session(place, owner=ben, created_at=START) for _ in range(2)]
+
+
+@pytest.mark.usefixtures("_is_few")
+@pytest.mark.parametrize("order", ["best", "newest"])
+@pytest.mark.parametrize("is_indexed", [True, False])
+def test_a_person_and_a_workspace_narrow_it_down(
+    sessions: list[Session], others: list[Session], order: str, is_indexed: bool
+) -> None:
+    for session in (*sessions, *others):
+        write(session, "a stone")
+    if is_indexed:
+        index_waiting()
+    ben, elsewhere = others[0].owner_id, others[0].workspace_id
+
+    def found(within: Within) -> set[int]:
+        hits = search_sessions(everything(), "stone", within=within, order=order).hits
+        return {hit.session_pk for hit in hits}
+
+    theirs = {session.pk for session in others}
+    assert found(Within(person=ben)) == theirs
+    assert found(Within(workspaces=(elsewhere,))) == theirs
+    assert found(Within(person=ben, workspaces=(sessions[0].workspace_id,))) == set()
+    assert found(Within(workspaces=())) == set()
+    assert len(found(Within(workspaces=(elsewhere, sessions[0].workspace_id)))) == 7
+
+
+@pytest.mark.usefixtures("_is_few")
+def test_a_person_is_found_in_sessions_of_others_too(
+    sessions: list[Session], others: list[Session]
+) -> None:
+    write(sessions[1], "a stone")
+    write(sessions[2], "a stone")
+    ben = others[0].owner
+    accept_message(sessions[1], client_id="one", text="stone", user_pk=ben.pk, max_queued=5)
+    index_waiting()
+    found = search_sessions(everything(), "stone", within=Within(person=ben.pk))
+    assert {pk for pk, _ in places(found)} == {sessions[1].pk}
+
+
+@pytest.mark.parametrize("some", [0, 1, 100])
+@pytest.mark.parametrize("most", [0.0, 2.0])
+@pytest.mark.usefixtures("_is_few", "_is_walked")
+@pytest.mark.parametrize("order", ["best", "newest"])
+def test_however_sessions_are_singled_out_the_same_is_found(
+    sessions: list[Session], monkeypatch: pytest.MonkeyPatch, some: int, most: float, order: str
+) -> None:
+    monkeypatch.setattr(find_everywhere, "SOME_SESSIONS", some)
+    monkeypatch.setattr(find_everywhere, "MOST", most)
+    for number, session in enumerate(sessions):
+        write(session, *["a stone"] * 5, at=START + timedelta(days=100 * number))
+    index_waiting()
+    chosen = [sessions[0].pk, sessions[3].pk]
+    few = Session.objects.filter(pk__in=chosen)
+    found = search_sessions(few, "stone", order=order, limit=20)
+    assert sorted(places(found)) == [(pk, turn) for pk in chosen for turn in range(1, 6)]
+    listed = search_sessions(few, "", order=order, limit=20, lists_all=True)
+    assert len(listed.hits) == 10
+
+
+def test_a_rare_phrase_of_frequent_words_is_found_further_back(
+    sessions: list[Session], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(latest, "AT_ONCE", 3)
+    monkeypatch.setattr(latest, "MOST_LOOKED", 4)
+    write(sessions[0], "dry wall")
+    for number in range(1, 8):
+        write(sessions[1], "wall so dry", at=START + timedelta(days=number))
+    index_waiting()
+    pages, cursor = 0, ""
+    while True:
+        found = search_sessions(everything(), '"dry wall"', order="newest", cursor=cursor)
+        pages += 1
+        cursor = found.cursor
+        if found.hits or not cursor:
+            break
+    assert places(found) == [(sessions[0].pk, 1)]
+    assert pages == 2
+
+
+@pytest.mark.usefixtures("_is_walked")
+@pytest.mark.parametrize("year", [1815, 1969, 2120])
+def test_turns_of_any_year_are_put_in_order(sessions: list[Session], year: int) -> None:
+    write(sessions[0], *["a stone"] * 6, at=datetime(year, 5, 1, tzinfo=UTC))
+    write(sessions[1], *["a stone"] * 6)
+    index_waiting()
+    pages: list[datetime] = []
+    cursor = ""
+    while True:
+        found = search_sessions(everything(), "stone", order="newest", limit=5, cursor=cursor)
+        pages += [hit.created_at for hit in found.hits]
+        cursor = found.cursor
+        if not cursor:
+            break
+    assert len(pages) == 12
+    assert pages == sorted(pages, reverse=True)
+
+
+def test_what_is_to_be_indexed_is_found_by_an_index() -> None:
+    if connection.vendor != "sqlite":
+        pytest.skip("PostgreSQL reads a small table whole")
+    plan = Session.objects.filter(UNINDEXED).order_by().values("pk").explain()
+    assert "session_unindexed" in plan

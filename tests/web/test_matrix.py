@@ -172,6 +172,7 @@ TABLE: dict[str, Row] = {
     "review": Row(get=reviewers(200), post=signed_in(405)),
     "review_next": Row(get=reviewers(302), post=signed_in(405)),
     "review_sample": Row(get=reviewers(200), post=signed_in(405)),
+    "review_search": Row(get=reviewers(200), post=signed_in(405), query="?q=beans", reads=True),
     "review_session": Row(get=reviewers(200), post=signed_in(405)),
     "review_turn": Row(get=reviewers(200), post=signed_in(405)),
     "review_remark": Row(get=REFUSED, post=reviewers(302), data={"text": "Look at this"}),

@@ -8,17 +8,19 @@ from conversations.domain.marking import mark_words, snippet
 from conversations.domain.search_query import Query, parse_query
 
 from .find import search_session
-from .find_everywhere import search_sessions
+from .find_everywhere import EVERYWHERE, Within, search_sessions
 from .occurrences import read_occurrences
 from .results import Found, Hit
 from .surroundings import Line, Surroundings, read_surroundings
 
 __all__ = [
+    "EVERYWHERE",
     "Found",
     "Hit",
     "Line",
     "Query",
     "Surroundings",
+    "Within",
     "mark_words",
     "parse_query",
     "read_occurrences",

@@ -19,8 +19,9 @@ from .people import Meant
 from .source import Source
 
 FIRST_OCCURRENCES, MOST_OCCURRENCES = 1000, 5000
-"""Occurrences that are read of each word, and of all words together. A word with
-more than the first counts in the turns that have it, not in those near them."""
+"""Occurrences that are read of each word, and of all words together, unless they are far
+apart. A word with more than the first counts in the turns that have it, not in those
+near them."""
 
 LIGHT_TURNS = 5000
 """Turns beyond which words without a subject are everywhere, and not looked up."""
@@ -88,7 +89,7 @@ def rank_entries(
 
 def _read_words(source: Source, match: Match, tokens: Sequence[str]) -> dict[str, Occurrences]:
     first = {token: source.find(match.having(token), limit=FIRST_OCCURRENCES) for token in tokens}
-    room = MOST_OCCURRENCES - sum(map(len, first.values()))
+    room = 0 if source.is_sparse else MOST_OCCURRENCES - sum(map(len, first.values()))
     found = {}
     for token in sorted(tokens, key=lambda token: _estimate(source, first[token])):
         ids = first[token]

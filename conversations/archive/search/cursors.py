@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-_FORM = re.compile(r"([a-z]+)((?:\.[0-9a-f]{1,20}){1,4})")
+_FORM = re.compile(r"([a-z]+)((?:\.[0-9a-f]{1,20}){1,5})")
 
 
 @dataclass(frozen=True, slots=True)

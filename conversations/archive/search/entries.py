@@ -58,24 +58,22 @@ def read_entries(*stretches: Stretch) -> list[TurnEntry]:
     """The entries of these turns, made anew. One query for each stretch (SQLite reads
     the whole table for stretches that are joined by OR), and one for each result of a
     tool that does not name it."""
-    return [item for stretch in stretches for item in make_entries(stretch[0], _read(stretch))]
+    return [item for stretch in stretches for item in _make_entries(stretch)]
 
 
-def _read(stretch: Stretch) -> Iterator[StoredTurn]:
-    rows = Turn.objects.filter(_within(stretch)).order_by("number").values(*COLUMNS)
-    return (StoredTurn(**row) for row in rows)
+def _make_entries(stretch: Stretch) -> Iterator[TurnEntry]:
+    session_pk, *_ = stretch
+    rows = Turn.objects.filter(_within(stretch)).order_by("number")
+    for row in rows.values(*COLUMNS, "session__owner_id", "session__workspace_id"):
+        owner, workspace = row.pop("session__owner_id"), row.pop("session__workspace_id")
+        [(turn, searchable)] = read_searchables(session_pk, [StoredTurn(**row)])
+        entry = make_entry(turn, searchable, owner=owner, workspace=workspace)
+        yield TurnEntry(session_pk=session_pk, turn=turn, searchable=searchable, entry=entry)
 
 
 def _within(stretch: Stretch) -> Q:
     session_pk, first, last = stretch
     return Q(session=session_pk, number__gte=first, number__lte=last)
-
-
-def make_entries(session_pk: int, turns: Iterable[StoredTurn]) -> Iterator[TurnEntry]:
-    for turn, searchable in read_searchables(session_pk, turns):
-        yield TurnEntry(
-            session_pk=session_pk, turn=turn, searchable=searchable, entry=make_entry(searchable)
-        )
 
 
 def read_searchables(

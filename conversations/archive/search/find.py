@@ -110,7 +110,7 @@ def found_best(
     after: Sequence[int] | None,
     *,
     kind: str,
-    among: tuple[int, int],
+    among: tuple[int, ...],
 ) -> Found:
     """A page of what is ranked: after the score and the id at the end of ``after``.
     Its cursor begins with ``among``, by which the next page gets the same scores."""

@@ -1,153 +1,214 @@
 """Finding turns by words in many sessions at once."""
 
-from collections.abc import Sequence
-from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass, replace
+from typing import Any
 
 from django.db.models import QuerySet, Sum
 
+from conversations.archive.review.queue import involving
 from conversations.domain.search_query import Query, parse_query
-from conversations.models import SearchProgress, Session
-from conversations.models.search import TURN_BITS
+from conversations.domain.searchable import owner_mark, workspace_mark
+from conversations.models import SearchProgress, Session, Workspace
+from conversations.models.search import TURN_BITS, entry_id
 
 from .best import keep_phrases, rank_entries
 from .cursors import SearchCursor, read_cursor
-from .find import (
-    MAX_HITS,
-    as_fraction,
-    as_number,
-    choose_words,
-    found_best,
-    missing_words,
-)
+from .find import MAX_HITS, as_fraction, as_number, choose_words, found_best, missing_words
 from .hits import read_hits
-from .matching import Match, Place, match_filters, session_place
+from .latest import LatestFirst, as_numbers, as_placed
+from .matching import Match, Place, match_filters, select_keys, session_place
 from .results import NOTHING, Found
 from .source import Source, catch_up_all
 
-LAST, MOST_TURNS = (1 << 63) - 1, 1 << TURN_BITS
+MOST_TURNS = 1 << TURN_BITS
+
 FEW_SESSIONS = 24
 """Sessions that are looked through one by one, each by its range of ids."""
 
+SOME_SESSIONS = 100
+"""Sessions whose ranges are looked through in one go; of more than these, the entries
+with a word are read and those of other sessions left out."""
+
+MOST = 0.2
+"""The share of all sessions from which on each entry's is looked up."""
+
+FEW_WORKSPACES = 50
+"""Workspaces whose marks are looked for; more are no help."""
+
 COUNTED = 2000
-"""Matches up to which all are put in order of time."""
+"""Matches up to which they are counted exactly."""
 
-_EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
+COUNTED_PHRASES = 500
+"""The same for turns in which phrases have to be looked for."""
 
-type Placed = tuple[datetime, int]
-"""When a turn was written, and the id of its entry."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Within:
+    """Which of the sessions are looked through: those that are the person's or in which
+    the person asked for something, and those of the workspaces (keys; None: all)."""
+
+    person: int | None = None
+    workspaces: tuple[int, ...] | None = None
+
+    def among(self, sessions: QuerySet[Session]) -> QuerySet[Session]:
+        if self.workspaces is not None:
+            sessions = sessions.filter(workspace__in=self.workspaces)
+        return sessions if self.person is None else sessions.filter(involving(self.person))
+
+    @property
+    def marks(self) -> tuple[tuple[str, ...], ...]:
+        """What the entries in these workspaces have, if that is not too much to ask."""
+        if self.workspaces is None or not 0 < len(self.workspaces) <= FEW_WORKSPACES:
+            return ()
+        return (tuple(workspace_mark(pk) for pk in self.workspaces),)
+
+
+EVERYWHERE = Within()
 
 
 def search_sessions(
     sessions: QuerySet[Session],
     query: str | Query,
     *,
+    within: Within = EVERYWHERE,
     limit: int = 20,
     cursor: str = "",
     order: str = "best",
+    lists_all: bool = False,
 ) -> Found:
     """Turns of these sessions that match themselves; the caller says which may be
     read by whom it asks for. ``best`` has turns with any of the words, ``newest``
-    those with all, or with any if there are none, the latest first."""
+    those with all, or with any if there are none, the latest first. A query of nothing
+    finds nothing, unless ``lists_all`` asks for all turns.
+
+    A page of ``newest`` may have fewer hits than ``limit``, or none, and a cursor: where
+    a phrase is rare and its words are not, each page looks through so many turns."""
     asked = parse_query(query) if isinstance(query, str) else query
-    if not (asked.has_words or asked.has_filters):
+    if not (asked.has_words or asked.has_filters or lists_all):
         return NOTHING
-    if asked.workspaces:
-        sessions = sessions.filter(workspace__slug__in=asked.workspaces)
-    source = _make_source(sessions, asked)
+    within = _narrowed(within, asked)
+    sessions = within.among(sessions)
     limit = max(1, min(limit, MAX_HITS))
-    if order == "best" and asked.has_words:
-        after = read_cursor(cursor, "all", count=4)
-        if after:
-            source = replace(source, turn_count=after[0], average=as_fraction(after[1]))
-        ranked = rank_entries(source, asked, match_filters(asked), with_neighbours=False)
-        among = (source.turn_count, as_number(source.average))
-        return found_best(ranked, limit, after, kind="all", among=among)
+    by_rank = order == "best" and asked.has_words
+    after = read_cursor(cursor, "all", count=5) if by_rank else None
+    source = _make_source(sessions, asked, within, highest=after[0] if after else None)
+    if by_rank:
+        return _best(source, asked, limit, after)
     return _newest(source, asked, sessions, limit, cursor)
 
 
-def _make_source(sessions: QuerySet[Session], query: Query) -> Source:
+def _narrowed(within: Within, query: Query) -> Within:
+    """With the workspaces that the query names."""
+    if not query.workspaces:
+        return within
+    found = Workspace.objects.filter(slug__in=query.workspaces).order_by("pk")
+    named = set(found.values_list("pk", flat=True))
+    if within.workspaces is not None:
+        named &= set(within.workspaces)
+    return replace(within, workspaces=tuple(sorted(named)))
+
+
+def _make_source(
+    sessions: QuerySet[Session], query: Query, within: Within, *, highest: int | None
+) -> Source:
+    """``highest``: the session that was the newest when the first page was made."""
     tail = catch_up_all(sessions)
-    counted = SearchProgress.objects.filter(session__in=sessions.order_by().values("pk"))
+    counted = SearchProgress.objects.all()
+    if sessions.query.has_filters():
+        counted = counted.filter(session__in=sessions.order_by().values("pk"))
     sums = counted.aggregate(turns=Sum("indexed_turn"), length=Sum("total_length"))
     turns = (sums["turns"] or 0) + len(tail)
     length = (sums["length"] or 0) + sum(item.entry.length for item in tail)
     return Source(
-        places=_places(sessions, query),
+        places=_places(sessions, query, within, highest=highest),
         tail=tail,
         turn_count=max(1, turns),
         average=max(1.0, length / max(1, turns)),
     )
 
 
-def _places(sessions: QuerySet[Session], query: Query) -> tuple[Place, ...]:
-    bounds = {"from_turn": query.from_turn or 1, "before_turn": query.before_turn or MOST_TURNS}
-    few = list(sessions.order_by("-pk").values_list("pk", flat=True)[: FEW_SESSIONS + 1])
-    if len(few) <= FEW_SESSIONS:
-        return tuple(session_place(pk, **bounds) for pk in few)
-    return (Place(low=0, high=LAST, sessions=sessions, **bounds),)
+def _places(
+    sessions: QuerySet[Session], query: Query, within: Within, *, highest: int | None
+) -> tuple[Place, ...]:
+    """Where to look. Marks only spare reading; which sessions may be read is said by the
+    sessions alone."""
+    bounds: dict[str, Any] = {
+        "from_turn": query.from_turn or 1,
+        "before_turn": query.before_turn or MOST_TURNS,
+    }
+    if within.person is not None:
+        own, others = _split(sessions, within.person)
+        marks = (*within.marks, (owner_mark(within.person),))
+        places = (*_few_or_many(own, marks, bounds), *_few_or_many(others, within.marks, bounds))
+    else:
+        places = _few_or_many(sessions, within.marks, bounds)
+    end = None if highest is None else entry_id(highest + 1, 0)
+    return tuple(place.below(end) for place in places)
+
+
+def _split(sessions: QuerySet[Session], person: int) -> tuple[QuerySet[Session], QuerySet[Session]]:
+    """The person's own, and the others in which the person asked for something."""
+    return sessions.filter(owner=person), sessions.exclude(owner=person)
+
+
+def _few_or_many(
+    sessions: QuerySet[Session], marks: tuple[tuple[str, ...], ...], bounds: dict[str, Any]
+) -> tuple[Place, ...]:
+    enough = max(FEW_SESSIONS, SOME_SESSIONS) + 1
+    some = list(sessions.order_by("-pk").values_list("pk", flat=True)[:enough])
+    if len(some) <= FEW_SESSIONS:
+        return tuple(session_place(pk, **bounds) for pk in some)
+    high = entry_id(some[0] + 1, 0) - 1
+    if len(some) <= SOME_SESSIONS and not marks:
+        return (Place(low=0, high=high, session_pks=tuple(some), **bounds),)
+    if not sessions.query.has_filters():
+        return (Place(low=0, high=high, marks=marks, **bounds),)
+    are_most = not marks and len(some) / (some[0] - some[-1] + 1) >= MOST  # among the newest
+    which = select_keys(sessions)
+    return (Place(low=0, high=high, sessions=which, are_most=are_most, marks=marks, **bounds),)
+
+
+def _best(source: Source, query: Query, limit: int, after: tuple[int, ...] | None) -> Found:
+    """The cursor keeps later sessions out and the figures as they were, so that ranks
+    stay what they were."""
+    if after:
+        source = replace(source, turn_count=after[1], average=as_fraction(after[2]))
+    ranked = rank_entries(source, query, match_filters(query), with_neighbours=False)
+    among = (source.high >> TURN_BITS, source.turn_count, as_number(source.average))
+    return found_best(ranked, limit, after, kind="all", among=among)
 
 
 def _newest(
     source: Source, query: Query, sessions: QuerySet[Session], limit: int, cursor: str
 ) -> Found:
     numbers = read_cursor(cursor, "latest", count=2)
-    after = (_EPOCH + numbers[0] * _MICROSECOND, numbers[1]) if numbers else None
-    match = choose_words(source, query)
-    ids = source.find(match, limit=COUNTED + 1)
-    if len(ids) <= COUNTED:
-        ids = keep_phrases(source, match, query.phrases, ids)
-        placed = [place for place in _in_time(source, ids) if after is None or place < after]
-    else:
-        placed = _walk_sessions(source, query, match, sessions, limit + 1, after)
+    match = choose_words(source, query).of_something()
+    walk = LatestFirst(
+        source=source,
+        query=query,
+        match=match,
+        sessions=sessions,
+        wanted=limit + 1,
+        after=as_placed(numbers) if numbers else None,
+    )
+    placed = walk.take()
     page = placed[:limit]
+    goes_on = page[-1] if len(placed) > limit else walk.stopped_at
+    total, is_bound = _count(source, query, match, at_least=len(page))
     return Found(
         hits=read_hits([(1.0, pk) for _, pk in page]),
-        total=min(len(ids), COUNTED),
-        total_is_bound=len(ids) > COUNTED,
-        missing=missing_words(source, query, match),
-        cursor=_cursor_after(page[-1]) if len(placed) > limit else "",
+        total=total,
+        total_is_bound=is_bound,
+        missing=() if page and not match.any_tokens else missing_words(source, query, match),
+        cursor=str(SearchCursor("latest", as_numbers(goes_on))) if goes_on else "",
     )
 
 
-def _in_time(source: Source, ids: Sequence[int]) -> list[Placed]:
-    return sorted(((moment, pk) for pk, moment in source.read_moments(ids).items()), reverse=True)
-
-
-def _walk_sessions(
-    source: Source,
-    query: Query,
-    match: Match,
-    sessions: QuerySet[Session],
-    wanted: int,
-    after: Placed | None,
-) -> list[Placed]:
-    """The latest matches, where there are too many to read all: session by session,
-    the latest active first, until no session left can have a later one."""
-    found: list[Placed] = []
-    rows = sessions.order_by("-last_active_at", "-pk").values_list("pk", "last_active_at")
-    for pk, last_active_at in rows.iterator(chunk_size=100):
-        if len(found) == wanted and last_active_at < found[-1][0]:
-            break
-        bounds = {"from_turn": query.from_turn or 1, "before_turn": query.before_turn or MOST_TURNS}
-        single = replace(source, places=(session_place(pk, **bounds),))
-        ids = single.find(_earlier(match, pk, after), limit=wanted)
-        ids = keep_phrases(source, match, query.phrases, ids)
-        placed = [place for place in _in_time(single, ids) if after is None or place < after]
-        found = sorted((*found, *placed), reverse=True)[:wanted]
-    return found
-
-
-def _earlier(match: Match, session_pk: int, after: Placed | None) -> Match:
-    """What comes after the cursor: of one moment, lower ids are later in the list."""
-    if after is None:
-        return match
-    moment, pk = after
-    bound = moment if session_pk > pk >> TURN_BITS else moment + _MICROSECOND
-    earliest = min(bound, match.before_moment) if match.before_moment else bound
-    return replace(match, before_moment=earliest)
-
-
-def _cursor_after(place: Placed) -> str:
-    moment, pk = place
-    return str(SearchCursor("latest", ((moment - _EPOCH) // _MICROSECOND, pk)))
+def _count(source: Source, query: Query, match: Match, *, at_least: int) -> tuple[int, bool]:
+    """How many match, and whether there may be more."""
+    ids = source.find(match, limit=COUNTED + 1)
+    if not query.phrases:
+        return min(len(ids), COUNTED), len(ids) > COUNTED
+    if len(ids) > COUNTED_PHRASES:
+        return at_least, True
+    return len(keep_phrases(source, match, query.phrases, ids)), False

@@ -1,33 +1,39 @@
 """From ids of entries to the turns that are shown."""
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
 
-from django.db.models import Q
-
+from conversations.archive.statements import read_moment
 from conversations.archive.turns import COLUMNS
 from conversations.domain.turns import StoredTurn
-from conversations.models import Turn
 from conversations.models.search import TURN_BITS
 
 from .entries import read_searchables
+from .matching import TURN_MASK
+from .places import select_at
 from .results import Hit
+
+_TURNS = (
+    f"SELECT session.id, session.uuid, {', '.join(f'turn.{name}' for name in COLUMNS)} FROM place"
+    " CROSS JOIN conversations_turn turn"
+    " ON turn.session_id = place.session AND turn.number = place.turn"
+    " JOIN conversations_session session ON session.id = turn.session_id"
+)
 
 
 def read_hits(
     scores: Sequence[tuple[float, int]], *, near: frozenset[int] = frozenset()
 ) -> list[Hit]:
     """The turns of these entries, in this order. One query, and none for none."""
-    hits = {}
-    rows = Turn.objects.filter(_named(pk for _, pk in scores)) if scores else Turn.objects.none()
     score_of = {pk: score for score, pk in scores}
-    for row in rows.order_by().values("session_id", "session__uuid", *COLUMNS):
-        session_pk, uuid = row.pop("session_id"), row.pop("session__uuid")
-        [(turn, searchable)] = read_searchables(session_pk, [StoredTurn(**row)])
+    hits = {}
+    for session_pk, uuid, *values in select_at(_TURNS, [_place(pk) for pk in score_of]):
+        [(turn, searchable)] = read_searchables(session_pk, [_stored(values)])
         pk = session_pk << TURN_BITS | turn.number
         hits[pk] = Hit(
             session_pk=session_pk,
-            session=uuid,
+            session=uuid if isinstance(uuid, UUID) else UUID(uuid),
             turn=turn.number,
             role=turn.role,
             tool_name=next(iter(searchable.names), None),
@@ -39,11 +45,10 @@ def read_hits(
     return [hits[pk] for _, pk in scores if pk in hits]
 
 
-def _named(ids: Iterable[int]) -> Q:
-    numbers: dict[int, list[int]] = defaultdict(list)
-    for pk in ids:
-        numbers[pk >> TURN_BITS].append(pk & (1 << TURN_BITS) - 1)
-    condition = Q()
-    for session_pk, found in numbers.items():
-        condition |= Q(session=session_pk, number__in=found)
-    return condition
+def _place(pk: int) -> tuple[int, int]:
+    return pk >> TURN_BITS, pk & TURN_MASK
+
+
+def _stored(values: Sequence[Any]) -> StoredTurn:
+    row = dict(zip(COLUMNS, values, strict=True))
+    return StoredTurn(**row | {"created_at": read_moment(row["created_at"])})

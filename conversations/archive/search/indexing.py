@@ -8,15 +8,17 @@ there and stores nothing. A crash leaves whole batches.
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
+from operator import attrgetter
 from time import monotonic
 from typing import Any
 
 from django.db import OperationalError, connection, transaction
-from django.db.models import F, Q, QuerySet
+from django.db.models import Q, QuerySet
 
 from conversations.domain.words import VERSION
-from conversations.models import SearchEntry, SearchProgress, Session
+from conversations.models import UNINDEXED, SearchEntry, SearchProgress, Session
 from conversations.models.search import entry_id
 from conversations.models.search_schema import ENTRIES, INDEX
 
@@ -46,6 +48,7 @@ class Progress:
     indexed_turn: int
     last_turn: int
     total_length: int
+    active_at: datetime
 
     @property
     def waiting(self) -> int:
@@ -66,13 +69,16 @@ def read_progress(session_pk: int) -> Progress | None:
 
 
 def sessions_to_index(sessions: QuerySet[Session] | None = None) -> list[Progress]:
-    """The sessions with turns that have no entries yet, the latest active first."""
+    """The sessions with turns that have no entries yet, or entries by other rules; the
+    latest active first. Two queries, each by an index of few rows."""
     found = Session.objects.all() if sessions is None else sessions
-    behind = Q(search_progress=None, next_turn__gt=1) | Q(
-        next_turn__gt=F("search_progress__indexed_turn") + 1
-    )
-    behind |= ~Q(search_progress__version=VERSION) & Q(next_turn__gt=1)
-    return list(_progresses(found.filter(behind).order_by("-last_active_at", "-pk")))
+    others = Q(search_progress__version__lt=VERSION) | Q(search_progress__version__gt=VERSION)
+    by_session = {
+        progress.session_pk: progress
+        for behind in (UNINDEXED, others & Q(next_turn__gt=1))
+        for progress in _progresses(found.filter(behind).order_by())
+    }
+    return sorted(by_session.values(), key=attrgetter("active_at", "session_pk"), reverse=True)
 
 
 def prepare_batch(progress: Progress, *, size: int = BATCH) -> Batch:
@@ -90,12 +96,18 @@ def store_batch(batch: Batch) -> Progress | None:
         if not batch.entries or not _claim(batch):
             return None
         replace_entries(batch.entries)  # other rules may have left some there
-    return Progress(
-        session_pk=before.session_pk,
+        repeat_watermark(before.session_pk, batch.entries[-1].turn.number)
+    return replace(
+        before,
         indexed_turn=batch.entries[-1].turn.number,
-        last_turn=before.last_turn,
         total_length=before.total_length + sum(item.entry.length for item in batch.entries),
     )
+
+
+def repeat_watermark(session_pk: int, indexed_turn: int) -> None:
+    """Let the session itself say how far it is indexed. At the end of a transaction: on
+    PostgreSQL whoever appends to the session waits for the rest of it."""
+    Session.objects.filter(pk=session_pk).update(unindexed_turn=indexed_turn + 1)
 
 
 def replace_entries(entries: Sequence[TurnEntry]) -> None:
@@ -123,8 +135,10 @@ def index_session(session_pk: int, *, seconds: float = float("inf")) -> None:
 def index_waiting() -> int:
     """Index what is waiting in all sessions; returns how many had something."""
     waiting = sessions_to_index()
-    for progress in waiting:
+    for number, progress in enumerate(waiting, start=1):
         index_session(progress.session_pk)
+        if number % MERGED_EVERY == 0:  # each left a segment at least
+            merge_index(pages=MERGED_PAGES * MERGED_EVERY)
     return len(waiting)
 
 
@@ -142,6 +156,7 @@ def remove_session(session_pk: int) -> int:
     """Take a session out of the index, as a purge does before its rows go. Returns
     the number of entries. Call it within the purge's transaction."""
     SearchProgress.objects.filter(session=session_pk).delete()
+    repeat_watermark(session_pk, 0)
     low, high = entry_id(session_pk, 0), entry_id(session_pk + 1, 0)
     entries = SearchEntry.objects.filter(pk__gt=low, pk__lt=high)
     return entries._raw_delete(entries.db)
@@ -165,17 +180,19 @@ def _progresses(sessions: QuerySet[Session]) -> Iterator[Progress]:
     columns = (
         "pk",
         "next_turn",
+        "last_active_at",
         "search_progress__indexed_turn",
         "search_progress__total_length",
         "search_progress__version",
     )
-    for pk, next_turn, indexed, length, version in sessions.values_list(*columns):
+    for pk, next_turn, active_at, indexed, length, version in sessions.values_list(*columns):
         is_current = version == VERSION
         yield Progress(
             session_pk=pk,
             indexed_turn=indexed if is_current else 0,
             last_turn=next_turn - 1,
             total_length=length if is_current else 0,
+            active_at=active_at,
         )
 
 

@@ -9,8 +9,15 @@ from typing import Any
 from django.db import connection
 from django.db.models import QuerySet
 
+from conversations.domain.moments import Span, cover
 from conversations.domain.search_query import Query
-from conversations.domain.searchable import role_mark, tool_mark
+from conversations.domain.searchable import (
+    ERROR_MARK,
+    ROLE_MARKS,
+    model_mark,
+    role_mark,
+    tool_mark,
+)
 from conversations.models import Session
 from conversations.models.search import TURN_BITS, entry_id
 from conversations.models.search_schema import COLUMNS, ENTRIES, INDEX, WORDS
@@ -19,13 +26,17 @@ from .entries import TurnEntry
 
 TURN_MASK = (1 << TURN_BITS) - 1
 
+NOWHERE = "\ue0ff"
+"""A mark that no entry has."""
+
 type Sql = tuple[str, list[Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
     """Entries that have all of the tokens (in one of ``scopes``, if any are named),
-    one of ``any_tokens`` and one mark of each group, and lie within the moments."""
+    one of ``any_tokens`` and one mark of each group, and lie within the moments, which
+    are set only where marks do not say as much."""
 
     tokens: tuple[str, ...] = ()
     any_tokens: tuple[str, ...] = ()
@@ -39,6 +50,18 @@ class Match:
 
     def having_any(self, tokens: Sequence[str]) -> "Match":
         return replace(self, any_tokens=tuple(tokens))
+
+    def marked(self, *groups: tuple[str, ...]) -> "Match":
+        """One mark of each of these groups as well."""
+        return replace(self, marks=(*self.marks, *groups)) if groups else self
+
+    def during(self, span: Span) -> "Match":
+        return self.marked((span.mark,)) if span.numbers else self
+
+    def of_something(self) -> "Match":
+        """The same, with marks that every entry has if it names neither words nor marks:
+        their lists are read faster than the entries themselves."""
+        return self if self.has_words else self.marked(ROLE_MARKS)
 
     @property
     def has_words(self) -> bool:
@@ -64,19 +87,37 @@ class Match:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where to look: entries with ids from ``low`` to ``high``, those of one session
-    or those of a queryset of sessions, for turns from ``from_turn`` on and before
-    ``before_turn``."""
+    """Where to look: entries with ids from ``low`` to ``high``, those of one session,
+    of some (by their keys, few), or of those that a statement selects (which ``are_most``
+    of all, or a small part), that have the ``marks``, for turns from ``from_turn`` on and
+    before ``before_turn``."""
 
     low: int
     high: int
     session_pk: int | None = None
-    sessions: QuerySet[Session] | None = None
+    session_pks: tuple[int, ...] = ()
+    sessions: Sql | None = None
+    are_most: bool = False
+    marks: tuple[tuple[str, ...], ...] = ()
     from_turn: int = 1
     before_turn: int = 1 << TURN_BITS
 
     def below(self, entry: int | None) -> "Place":
         return self if entry is None else replace(self, high=min(self.high, entry - 1))
+
+    @property
+    def is_sparse(self) -> bool:
+        """Of the entries with a word, most are of other sessions, and read all the same."""
+        return self.sessions is not None and not (self.are_most or self.marks)
+
+    @property
+    def listed(self) -> "Place":
+        """The same, for a search that other words narrow down: the entries that have them
+        are read and those of other sessions left out, instead of range after range."""
+        if not self.session_pks:
+            return self
+        named = ", ".join(map(str, self.session_pks))
+        return replace(self, session_pks=(), sessions=(named, []))
 
     def has(self, entry: int) -> bool:
         return self.low <= entry <= self.high and (
@@ -86,15 +127,22 @@ class Place:
 
 def match_filters(query: Query) -> Match:
     """The filters of a query, without its words."""
-    groups = (
+    groups = [
         tuple(role_mark(role) for role in query.roles),
         tuple(tool_mark(name) for name in query.tools),
-    )
+        tuple(model_mark(name) for name in query.models),
+        (ERROR_MARK,) if query.is_error else (),
+    ]
+    bounds = (query.from_moment, query.before_moment)
+    is_exact = True
+    if any(bound is not None for bound in bounds):
+        marks, is_exact = cover(*bounds)
+        groups.append(marks or (NOWHERE,))
     return Match(
         scopes=query.scopes,
         marks=tuple(group for group in groups if group),
-        from_moment=query.from_moment,
-        before_moment=query.before_moment,
+        from_moment=None if is_exact else query.from_moment,
+        before_moment=None if is_exact else query.before_moment,
     )
 
 
@@ -104,6 +152,13 @@ def session_place(session_pk: int, *, from_turn: int, before_turn: int) -> Place
         high=entry_id(session_pk, max(0, min(before_turn - 1, TURN_MASK))),
         session_pk=session_pk,
     )
+
+
+def select_keys(sessions: QuerySet[Session]) -> Sql:
+    """A statement that selects the keys of these sessions."""
+    compiler = sessions.order_by().values("pk").query.get_compiler(using=connection.alias)
+    statement, parameters = compiler.as_sql()
+    return statement, list(parameters)
 
 
 def find_entries(match: Match, places: Iterable[Place], *, limit: int) -> list[int]:
@@ -141,7 +196,11 @@ def read_words(ids: Iterable[int], columns: Sequence[str]) -> dict[int, list[str
 
 def _select(match: Match, place: Place, limit: int) -> Sql:
     conditions = {"sqlite": _sqlite, "postgresql": _postgresql}[connection.vendor]
-    source, key, clauses = conditions(match)
+    source, key, clauses = conditions(match.marked(*place.marks))
+    if place.session_pks and connection.vendor == "sqlite":
+        # Each is one range of the index.
+        named = ", ".join(f"({pk})" for pk in place.session_pks)
+        source = f"(SELECT column1 AS pk FROM (VALUES {named})) AS named CROSS JOIN {source}"
     clauses += [(f"{key} BETWEEN %s AND %s", [place.low, place.high]), *_sessions(place, key)]
     clauses += _moments(match)
     where = " AND ".join(clause for clause, _ in clauses)
@@ -167,7 +226,7 @@ def fts5_query(match: Match) -> str:
     parts = [f'{scope}"{token}"' for token in match.tokens]
     if match.any_tokens:
         parts.append(f"{scope}({_either(match.any_tokens)})")
-    parts += [f"marks : ({_either(group)})" for group in match.marks]
+    parts += [f"({_either(group)})" for group in match.marks]  # no text has such words
     return " AND ".join(parts)
 
 
@@ -198,18 +257,27 @@ def _sessions(place: Place, key: str) -> list[Sql]:
         if connection.vendor == "postgresql":
             return [(f"{ENTRIES}.session_id = %s::bigint", [place.session_pk])]
         return []
-    if place.sessions is None:
-        return []
     turn = f"{key} & {TURN_MASK}"
     bounds: list[Sql] = []
     if place.from_turn > 1 or place.before_turn <= TURN_MASK:
         bounds = [(f"{turn} >= %s AND {turn} < %s", [place.from_turn, place.before_turn])]
-    compiler = place.sessions.order_by().values("pk").query.get_compiler(using=connection.alias)
-    statement, parameters = compiler.as_sql()
+    if place.session_pks and connection.vendor == "postgresql":
+        named = ", ".join(map(str, place.session_pks))
+        return [(f"{ENTRIES}.session_id IN ({named})", []), *bounds]
+    if place.session_pks:
+        low, high = f"named.pk << {TURN_BITS}", f"(named.pk << {TURN_BITS}) + {TURN_MASK}"
+        return [(f"{key} BETWEEN {low} AND {high}", []), *bounds]
+    if place.sessions is None:
+        return bounds
+    statement, parameters = place.sessions
     column = (
         f"{ENTRIES}.session_id" if connection.vendor == "postgresql" else f"{key} >> {TURN_BITS}"
     )
-    return [(f"{column} IN ({statement})", list(parameters)), *bounds]
+    if place.are_most:
+        # Looked up for each entry: to list them all takes longer.
+        allowed = f"EXISTS (SELECT 1 FROM ({statement}) AS allowed WHERE allowed.pk = {column})"
+        return [(allowed, parameters), *bounds]
+    return [(f"{column} IN ({statement})", parameters), *bounds]
 
 
 def _moments(match: Match) -> list[Sql]:

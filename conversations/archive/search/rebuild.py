@@ -14,7 +14,13 @@ from conversations.models.search import TURN_BITS, entry_id
 from conversations.models.search_schema import INDEX, install_search, rebuild_fts5
 
 from .entries import read_entries
-from .indexing import BATCH, index_session, replace_entries
+from .indexing import (
+    BATCH,
+    index_session,
+    remove_session,
+    repeat_watermark,
+    replace_entries,
+)
 
 COLUMNS = ("pk", "session_id", "length", "created_at", "said", "tools", "paths", "marks")
 
@@ -40,7 +46,8 @@ def rebuild_session(session_pk: int) -> Iterator[int]:
 def check_session(session_pk: int) -> str:
     """What is wrong with a session's entries; an empty text when they are what its
     turns give. Turns that wait to be indexed are no fault."""
-    progress = SearchProgress.objects.filter(session=session_pk, version=VERSION).first()
+    current = SearchProgress.objects.filter(session=session_pk, version=VERSION)
+    progress = current.select_related("session").first()
     indexed = progress.indexed_turn if progress else 0
     done = total_length = 0
     while done < indexed:
@@ -62,6 +69,9 @@ def check_session(session_pk: int) -> str:
         return f"turn {beyond.pk & (1 << TURN_BITS) - 1} has an entry beyond what is indexed"
     if progress is not None and progress.total_length != total_length:
         return f"the length is said to be {progress.total_length} and is {total_length}"
+    if progress is not None and progress.session.unindexed_turn != indexed + 1:
+        said = progress.session.unindexed_turn
+        return f"the session says that turn {said} is to be indexed next"
     return ""
 
 
@@ -140,11 +150,11 @@ def _settle(session_pk: int, done: int, total_length: int) -> None:
         rows = SearchProgress.objects.select_for_update().filter(session=session_pk)
         progress = rows.filter(version=VERSION).first()
         if progress is None or progress.indexed_turn < done:
-            _of_session(session_pk, 1)._raw_delete(connection.alias)
-            rows.delete()
+            remove_session(session_pk)
             return
         last = Session.objects.values_list("next_turn", flat=True).get(pk=session_pk) - 1
         indexed = min(progress.indexed_turn, last)
         _of_session(session_pk, indexed + 1)._raw_delete(connection.alias)
         later = _of_session(session_pk, done + 1).aggregate(length=Sum("length"))["length"] or 0
         rows.update(indexed_turn=indexed, total_length=total_length + later)
+        repeat_watermark(session_pk, indexed)

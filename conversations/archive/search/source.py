@@ -36,6 +36,7 @@ class Source:
     average: float = 1.0
     stored_to: int = (1 << 63) - 2
     _tail_by_id: dict[int, TurnEntry] = field(default_factory=dict, init=False)
+    _words: dict[tuple[str, ...], dict[int, list[str]]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         self._tail_by_id.update({item.id: item for item in self.tail})
@@ -47,6 +48,11 @@ class Source:
     @cached_property
     def high(self) -> int:
         return max((place.high for place in self.places), default=0)
+
+    @property
+    def is_sparse(self) -> bool:
+        """What is wanted lies far apart among what has to be read to find it."""
+        return any(place.is_sparse for place in self.places)
 
     def find(self, match: Match, *, limit: int, below: int | None = None) -> list[int]:
         """Ids of entries that match, the highest first."""
@@ -76,12 +82,12 @@ class Source:
         return lengths | {pk: self._tail_by_id[pk].entry.length for pk in fresh}
 
     def read_words(self, ids: Sequence[int], columns: Sequence[str]) -> dict[int, list[str]]:
-        """The words of entries, by column."""
-        words = read_words(ids, columns)
-        fresh = self._tail_by_id.keys() & set(ids)
-        for pk in fresh:
-            words[pk] = [getattr(self._tail_by_id[pk].entry, column) for column in columns]
-        return words
+        """The words of entries, by column; read once."""
+        known = self._words.setdefault(tuple(columns), {})
+        known |= read_words([pk for pk in ids if pk not in known], columns)
+        for pk in self._tail_by_id.keys() & set(ids):
+            known[pk] = [getattr(self._tail_by_id[pk].entry, column) for column in columns]
+        return {pk: known[pk] for pk in ids if pk in known}
 
 
 def catch_up(progress: Progress) -> tuple[Progress, list[TurnEntry]]:

@@ -1,0 +1,66 @@
+"""What reviewers look for among everybody's sessions."""
+
+from typing import Any
+
+from django import forms
+
+from conversations.archive.workspaces import find_user
+from conversations.domain.errors import Rejected
+
+from .search_forms import SearchForm
+
+SESSIONS = (("", "All sessions"), ("flagged", "Flagged"), ("unreviewed", "Not reviewed"))
+OUTCOMES = (("", "Everything"), ("error", "Errors only"))
+
+
+class ReviewSearchForm(SearchForm):
+    """Text, and filters over the sessions of all people. Every field may be empty."""
+
+    person = forms.CharField(required=False, max_length=150)
+    model = forms.CharField(required=False, max_length=120)
+    outcome = forms.ChoiceField(choices=OUTCOMES, required=False, label="Outcome")
+    queue = forms.ChoiceField(choices=SESSIONS, required=False, label="Sessions")
+
+    field_order = (
+        *("q", "person", "workspace", "queue", "role", "tool", "model", "outcome"),
+        *("after", "before", "order"),
+    )
+    _FILTERS = ("role", "tool", "model", "after", "before")
+    _OF_SESSIONS = ("person", "workspace", "queue")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        plain = {"autocomplete": "off", "spellcheck": "false", "autocapitalize": "none"}
+        self.fields["person"].widget.attrs |= plain
+        self.fields["model"].widget.attrs |= plain | {"list": "models"}
+
+    def clean_person(self) -> int | None:
+        """The key of the account, which may be closed."""
+        name = self.cleaned_data["person"]
+        try:
+            return find_user(name, even_closed=True).pk if name else None
+        except Rejected as error:
+            raise forms.ValidationError("Nobody here has this name.") from error
+
+    def clean_model(self) -> str:
+        return str(self.cleaned_data["model"]).replace('"', "")
+
+    @property
+    def query(self) -> str:
+        errors = "is:error" if self._has("outcome") else ""
+        return " ".join(filter(None, (super().query, errors)))
+
+    @property
+    def is_asked(self) -> bool:
+        """Filters of sessions alone list all turns in them."""
+        return super().is_asked or any(self._has(name) for name in self._OF_SESSIONS)
+
+    @property
+    def has_filters(self) -> bool:
+        return super().has_filters or any(
+            self._has(name) for name in ("outcome", *self._OF_SESSIONS)
+        )
+
+    def address(self, **changes: str) -> str:
+        """With the person's name, as it was typed."""
+        return super().address(**{"person": str(self["person"].value() or ""), **changes})
