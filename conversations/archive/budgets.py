@@ -4,38 +4,28 @@ What is left is read from the totals of days, at most thirty-one for each of thr
 costs the same whatever was used.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, date, datetime
+from typing import Any
 from uuid import UUID
 
 from django.contrib.auth.models import User
-from django.db import transaction
-from django.db.models import Exists, F, OuterRef, Q, QuerySet
+from django.db import connection, transaction
+from django.db.models import Q
 from django.utils import timezone
 
 from conversations.domain.audit import BUDGET
 from conversations.domain.budgets import BudgetState
 from conversations.domain.errors import NotFound
 from conversations.domain.events import Info
-from conversations.domain.usage import (
-    DAY,
-    INSTALLATION,
-    MONTH,
-    PERSON,
-    TOKENS,
-    USD,
-    WORKSPACE,
-    period_start,
-)
-from conversations.models import Budget, BudgetWarning, Session, UsageTotal, Workspace
+from conversations.domain.usage import INSTALLATION, MONTH, PERSON, WORKSPACE, period_start
+from conversations.models import Budget, BudgetWarning, Workspace
 
 from .append import Appended, NewEvent, append
 from .audit import Noted, Origin, record
 from .usage_report import UsageRights
 
 MOST_LISTED = 500
-
-type Target = tuple[str, int]
 
 
 def set_budget(
@@ -110,91 +100,78 @@ def _changeable(rights: UsageRights) -> Q:
 def list_budgets(rights: UsageRights) -> list[tuple[BudgetState, bool]]:
     """The budgets that count for a person, those of their workspaces and for an
     administrator all; each with whether they may change it."""
-    seen = Q(person=rights.person_pk) | _changeable(rights) if not rights.sees_all else Q()
-    budgets = _in_force().filter(seen).order_by("workspace__name", "person__username", "pk")
-    states = _read_states(budgets[:MOST_LISTED], _today())
-    own = set(_in_force().filter(_changeable(rights)).values_list("pk", flat=True))
-    return [(state, state.pk in own) for state in states]
+    if rights.sees_all:
+        return [(state, True) for state in _read_states("TRUE", [])]
+    owned = sorted(rights.workspaces)
+    marks = ", ".join(["%s"] * len(owned)) or "NULL"
+    states = _read_states(
+        f"b.person_id = %s OR b.workspace_id IN ({marks})", [rights.person_pk, *owned]
+    )
+    return [(state, state.scope == WORKSPACE) for state in states]
 
 
 def read_budgets(
     session_pk: int, *, person_pk: int | None, day: date | None = None
 ) -> list[BudgetState]:
     """The budgets that a model call in this session counts against, for this person, or
-    for the session's owner."""
-    session = Session.objects.filter(pk=session_pk)
-    of_person = Q(person__in=session.values("owner")) if person_pk is None else Q(person=person_pk)
-    of_nobody = Q(workspace=None, person=None)
-    budgets = _in_force().filter(
-        of_nobody | Q(workspace__in=session.values("workspace")) | of_person
+    for the session's owner. One statement, because the first word waits for it."""
+    return _read_states(
+        "(b.workspace_id IS NULL AND b.person_id IS NULL)"
+        " OR b.workspace_id = (SELECT workspace_id FROM conversations_session WHERE id = %s)"
+        " OR b.person_id ="
+        " COALESCE(%s, (SELECT owner_id FROM conversations_session WHERE id = %s))",
+        [session_pk, person_pk, session_pk],
+        day=day,
     )
-    return _read_states(budgets.order_by("pk"), day or _today())
 
 
-def _in_force() -> QuerySet[Budget]:
-    return Budget.objects.filter(ended_at=None)
+_START = "CASE b.period WHEN 'day' THEN %s ELSE %s END"
+
+_STATES = f"""
+SELECT b.id, b.uuid, b.workspace_id, b.person_id, w.name, p.username, b.period, b.unit,
+    b."limit", b.warn_percent,
+    COALESCE((SELECT SUM(CASE b.unit WHEN 'usd' THEN t.cost_microusd ELSE t.tokens END)
+        FROM conversations_usagetotal t
+        WHERE t.scope = CASE WHEN b.workspace_id IS NOT NULL THEN 'workspace'
+            WHEN b.person_id IS NOT NULL THEN 'person' ELSE 'installation' END
+        AND t.target = COALESCE(b.workspace_id, b.person_id, 0)
+        AND t.day >= {_START} AND t.day <= %s), 0),
+    EXISTS(SELECT 1 FROM conversations_budgetwarning v
+        WHERE v.budget_id = b.id AND v.starts_on = {_START})
+FROM conversations_budget b
+LEFT JOIN conversations_workspace w ON w.id = b.workspace_id
+LEFT JOIN auth_user p ON p.id = b.person_id
+WHERE b.ended_at IS NULL AND ("""
 
 
-def _today() -> date:
-    return datetime.now(UTC).date()
-
-
-def _read_states(budgets: QuerySet[Budget], day: date) -> list[BudgetState]:
-    """In two queries."""
-    month = period_start(MONTH, day)
-    warned = BudgetWarning.objects.filter(
-        Q(budget__period=DAY, starts_on=day) | Q(budget__period=MONTH, starts_on=month),
-        budget=OuterRef("pk"),
+def _read_states(where: str, values: list[Any], *, day: date | None = None) -> list[BudgetState]:
+    """Those in force of which the condition holds, with what was used of them."""
+    day = day or datetime.now(UTC).date()
+    today, month = (
+        connection.ops.adapt_datefield_value(start) for start in (day, period_start(MONTH, day))
     )
-    found = list(
-        budgets.annotate(
-            is_warned=Exists(warned),
-            workspace_name=F("workspace__name"),
-            person_name=F("person__username"),
-        )
+    days = [today, month, today, today, month]
+    with connection.cursor() as cursor:
+        cursor.execute(f"{_STATES}{where}) ORDER BY b.id LIMIT {MOST_LISTED}", [*days, *values])
+        return [_state(row, day) for row in cursor.fetchall()]
+
+
+def _state(row: tuple[Any, ...], day: date) -> BudgetState:
+    pk, uuid, workspace, person, name, username, period, unit, limit, percent, spent, warned = row
+    of_one = WORKSPACE if workspace is not None else PERSON
+    return BudgetState(
+        pk=pk,
+        uuid=str(UUID(str(uuid))),
+        scope=INSTALLATION if workspace is None and person is None else of_one,
+        name=name or username or "",
+        period=period,
+        unit=unit,
+        limit=limit,
+        warn_percent=percent,
+        starts_on=period_start(period, day),
+        spent=int(spent),
+        is_warned=bool(warned),
     )
-    spent = _read_spent({_target(budget) for budget in found}, day) if found else {}
-    return [
-        BudgetState(
-            pk=budget.pk,
-            uuid=str(budget.uuid),
-            scope=_target(budget)[0],
-            name=budget.workspace_name or budget.person_name or "",
-            period=budget.period,
-            unit=budget.unit,
-            limit=budget.limit,
-            warn_percent=budget.warn_percent,
-            starts_on=period_start(budget.period, day),
-            spent=spent.get((*_target(budget), budget.period, budget.unit), 0),
-            is_warned=budget.is_warned,
-        )
-        for budget in found
-    ]
-
-
-def _target(budget: Budget) -> Target:
-    if budget.workspace_id is not None:
-        return WORKSPACE, budget.workspace_id
-    return (PERSON, budget.person_id) if budget.person_id is not None else (INSTALLATION, 0)
-
-
-def _read_spent(targets: Iterable[Target], day: date) -> dict[tuple[str, int, str, str], int]:
-    """(Scope, target, period, unit) → what was used of it in the period of that day."""
-    chosen = Q()
-    for scope, target in targets:
-        chosen |= Q(scope=scope, target=target)
-    totals = UsageTotal.objects.filter(
-        chosen, day__gte=period_start(MONTH, day), day__lte=day
-    ).order_by()
-    spent: dict[tuple[str, int, str, str], int] = {}
-    for scope, target, of_day, tokens, cost in totals.values_list(
-        "scope", "target", "day", "tokens", "cost_microusd"
-    ):
-        for period in (MONTH, DAY) if of_day == day else (MONTH,):
-            for unit, amount in ((USD, cost), (TOKENS, tokens)):
-                key = (scope, target, period, unit)
-                spent[key] = spent.get(key, 0) + amount
-    return spent
 
 
 def append_budget_warnings(

@@ -4,7 +4,7 @@ A person sees what they used, an owner of a workspace what was used in it, an
 administrator everything. Titles are shown of sessions that the person may read.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date
 from typing import Any
@@ -102,28 +102,36 @@ def workspaces_of_budgets(rights: UsageRights) -> QuerySet[Workspace]:
 
 
 def read_usage(person: User, rights: UsageRights, wish: UsageWish) -> UsageReport:
-    """In a number of queries that does not depend on what there is."""
+    """In a number of queries that does not depend on what there is. Rows are grouped by
+    keys, and twice only: names come after that."""
     rows = _rows(rights, wish)
     days = {day: sums for (day,), sums in _grouped(rows, "day", order=("day",))}
+    found = _grouped(rows, "model", "person", "workspace")
+    people = _names(User, {person_pk for (_, person_pk, _), _ in found}, "username", "username")
+    workspaces = _names(Workspace, {pk for (_, _, pk), _ in found}, "slug", "name")
     return UsageReport(
         total=add_up(days.values()),
         days=days,
-        models=[
-            UsageLine(key=model, name=model, sums=sums)
-            for (model,), sums in _grouped(rows, "model", limit=MOST_LINES)
-        ],
-        people=[
-            UsageLine(key=name, name=name, sums=sums)
-            for (name,), sums in _grouped(rows, "person__username", limit=MOST_LINES)
-        ],
-        workspaces=[
-            UsageLine(key=slug, name=name, sums=sums)
-            for (slug, name), sums in _grouped(
-                rows, "workspace__slug", "workspace__name", limit=MOST_LINES
-            )
-        ],
-        sessions=_sessions(person, rows),
+        models=_lines(((model, model), sums) for (model, _, _), sums in found),
+        people=_lines((people[pk], sums) for (_, pk, _), sums in found),
+        workspaces=_lines((workspaces[pk], sums) for (_, _, pk), sums in found),
+        sessions=_sessions(person, rows, {pk: name for pk, (_, name) in workspaces.items()}),
     )
+
+
+def _names(model: Any, pks: set[int], *columns: str) -> dict[int, tuple[str, str]]:
+    found = model.objects.filter(pk__in=pks).order_by().values_list("pk", *columns)
+    return {pk: (key, name) for pk, key, name in found}
+
+
+def _lines(parts: Iterable[tuple[tuple[str, str], Sums]]) -> list[UsageLine]:
+    """What belongs to the same is added up; those of most cost first."""
+    by_key: dict[tuple[str, str], list[Sums]] = {}
+    for called, sums in parts:
+        by_key.setdefault(called, []).append(sums)
+    lines = [UsageLine(key=key, name=name, sums=add_up(of)) for (key, name), of in by_key.items()]
+    lines.sort(key=lambda line: (-line.sums.cost_microusd, -line.sums.prompt_tokens, line.key))
+    return lines[:MOST_LINES]
 
 
 def _rows(rights: UsageRights, wish: UsageWish) -> QuerySet[UsageDay]:
@@ -164,20 +172,29 @@ def add_up(parts: Any) -> Sums:
     return _sums(tuple(map(sum, zip(*rows, strict=True)))) if rows else Sums()
 
 
-def _sessions(person: User, rows: QuerySet[UsageDay]) -> list[UsageLine]:
-    grouped = _grouped(rows, "session", "session__uuid", "workspace__name", limit=MOST_LINES)
-    keys = [key for (key, _, _), _ in grouped if key is not None]
+def _sessions(
+    person: User, rows: QuerySet[UsageDay], workspaces: dict[int, str]
+) -> list[UsageLine]:
+    """First those of most cost are found, then they are added up."""
+    tokens = F("input_tokens") + F("cache_read_tokens") + F("cache_write_tokens")
+    most = rows.order_by().values_list("session", "workspace")
+    most = most.annotate(cost=Sum("cost_microusd"), given=Sum(tokens))
+    chosen = list(most.order_by("-cost", "-given", "session", "workspace")[:MOST_LINES])
+    keys = [pk for pk, *_ in chosen if pk is not None]
+    of_chosen = rows.filter(Q(session__in=keys) | Q(session=None))
+    sums = dict(_grouped(of_chosen, "session", "workspace"))
+    uuids = dict(Session.objects.filter(pk__in=keys).order_by().values_list("pk", "uuid"))
     readable = readable_sessions(person).filter(pk__in=keys)
     titles = dict(readable.order_by().values_list("pk", "title"))
     return [
         UsageLine(
-            key=str(uuid or ""),
-            name=titles.get(key, ""),
-            detail=workspace,
-            sums=sums,
-            is_readable=key in titles,
+            key=str(uuids.get(pk, "")),
+            name=titles.get(pk, ""),
+            detail=workspaces[workspace],
+            sums=sums[pk, workspace],
+            is_readable=pk in titles,
         )
-        for (key, uuid, workspace), sums in grouped
+        for pk, workspace, *_ in chosen
     ]
 
 

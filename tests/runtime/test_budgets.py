@@ -135,7 +135,7 @@ async def test_a_summary_is_not_written_either(
     assert await ModelCall.objects.acount() == calls
 
 
-async def test_looking_at_budgets_takes_two_queries_at_most(garden: Session) -> None:
+async def test_looking_at_budgets_takes_one_query(garden: Session) -> None:
     def count() -> int:
         with CaptureQueriesContext(connection) as queries:
             read_budgets(garden.pk, person_pk=garden.owner_id)
@@ -145,7 +145,7 @@ async def test_looking_at_budgets_takes_two_queries_at_most(garden: Session) -> 
     await give(garden)
     await give(garden, workspace=None, person=garden.owner, period="day")
     await give(garden, workspace=None, unit="tokens")
-    assert await sync_to_async(count)() == 2
+    assert await sync_to_async(count)() == 1
 
 
 async def test_what_counts_is_the_period_that_it_is(garden: Session) -> None:
