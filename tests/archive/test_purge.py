@@ -253,7 +253,7 @@ def test_a_receipt_says_what_went_who_ordered_it_and_why(session: Session, user:
     "statement",
     [
         "UPDATE conversations_receipt SET reason = 'other'",
-        "UPDATE conversations_receipt SET turns = 0",
+        "UPDATE conversations_receipt SET turns = 7",
         "DELETE FROM conversations_receipt",
     ],
 )
