@@ -167,6 +167,26 @@ async def test_a_socket_needs_the_reason_as_well(
     assert not await sync_to_async(readings_of(session.uuid).exists)()
 
 
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("runtime_ends", "_required")
+async def test_a_socket_has_the_reason_of_its_browser(
+    transactional_db: None, session: Session, make_person_of: User
+) -> None:
+    cookie = await sync_to_async(cookie_with_reason)(make_person_of, "Report 7")
+    socket = await open_socket(session, None, headers={"cookie": cookie})
+    try:
+        assert (await socket.next())["type"] == "hello"
+    finally:
+        await socket.close()
+    assert await sync_to_async(reasons)(session) == ["Report 7"]
+
+
+def cookie_with_reason(person: User, reason: str) -> str:
+    client, name = browser_of(person), settings.SESSION_COOKIE_NAME
+    state(client, reason)
+    return f"{name}={client.cookies[name].value}"
+
+
 @pytest.fixture
 def make_person_of(transactional_db: None, make_person: MakePerson) -> User | None:
     return make_person("reviewer")
