@@ -9,8 +9,8 @@ KEYS = {
 }
 
 ENTERS = {
-    "send": "Sends; Shift Enter makes a new line",
-    "break": "Makes a new line; Ctrl Enter sends",
+    "send": "Sends the message",
+    "break": "Makes a new line",
 }
 
 LANGUAGES = {

@@ -23,7 +23,11 @@ class PreferencesForm(forms.Form):
     language = forms.ChoiceField(choices=LANGUAGES, required=False, label="Dates in")
     clock = forms.ChoiceField(choices=CLOCKS)
     times = forms.ChoiceField(choices=TIMES, label="Times in lists")
-    enter = forms.ChoiceField(choices=ENTERS, label="Enter in a message")
+    enter = forms.ChoiceField(
+        choices=ENTERS,
+        label="Enter in a message",
+        help_text="Ctrl Enter always sends, Shift Enter always makes a new line.",
+    )
     keys = forms.ChoiceField(choices=KEYS, label="Keys")
 
 
