@@ -144,11 +144,14 @@ def is_of_no_use(invitation: Invitation, user: User) -> bool:
     return now is not None and strongest((now, invitation.role)) == now
 
 
-def create_account(token: str, *, user: User, origin: Origin) -> tuple[User, Workspace | None]:
-    """A new account for a stranger who was invited; ``user`` is not stored yet. One
-    transaction with the joining: without an invitation there is no account."""
+def create_account(
+    token: str, *, username: str, password: str, origin: Origin
+) -> tuple[User, Workspace | None]:
+    """A new account for a stranger who was invited. One transaction with the joining:
+    without an invitation there is no account. Raises Rejected when the link does not
+    work, IntegrityError when the name is taken."""
     with transaction.atomic():
-        user.save()
+        user = User.objects.create_user(username, password=password)
         joined = accept_invitation(token, user=user, origin=replace(origin, user=user))
     return user, joined
 

@@ -81,7 +81,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 'verbose_name_plural': 'preferences',
-                'constraints': [models.CheckConstraint(condition=models.Q(('clock__in', {'h12': '12 hours', 'h23': '24 hours'}), ('enter__in', {'break': 'Makes a new line; Ctrl Enter sends', 'send': 'Sends; Shift Enter makes a new line'}), ('keys__in', {'all': 'All of them', 'no_letters': 'All but single letters', 'none': 'None but Enter and Esc'}), ('language__in', {'': 'As the browser does', 'cs': 'Čeština', 'da': 'Dansk', 'de': 'Deutsch', 'en-CA': 'English (Canada)', 'en-GB': 'English (United Kingdom)', 'en-US': 'English (United States)', 'es': 'Español', 'fi': 'Suomi', 'fr': 'Français', 'it': 'Italiano', 'ja': '日本語', 'ko': '한국어', 'nb': 'Norsk', 'nl': 'Nederlands', 'pl': 'Polski', 'pt': 'Português', 'pt-BR': 'Português (Brasil)', 'sv': 'Svenska', 'tr': 'Türkçe', 'uk': 'Українська', 'zh-CN': '中文'}), ('theme__in', {'auto': 'As the system does', 'dark': 'Dark', 'light': 'Light'}), ('times__in', {'exact': 'Date and time', 'relative': 'How long ago'})), name='preferences_known')],
+                'constraints': [models.CheckConstraint(condition=models.Q(('clock__in', ('h23', 'h12')), ('enter__in', ('send', 'break')), ('keys__in', ('all', 'no_letters', 'none')), ('language__in', ('', 'en-GB', 'en-US', 'en-CA', 'cs', 'da', 'de', 'es', 'fr', 'it', 'nl', 'nb', 'pl', 'pt', 'pt-BR', 'fi', 'sv', 'tr', 'uk', 'ja', 'ko', 'zh-CN')), ('theme__in', ('auto', 'light', 'dark')), ('times__in', ('relative', 'exact'))), name='preferences_known')],
             },
         ),
         migrations.CreateModel(

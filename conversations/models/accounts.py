@@ -68,12 +68,12 @@ class Preferences(models.Model):
         constraints = (
             models.CheckConstraint(
                 condition=models.Q(
-                    theme__in=THEMES,
-                    keys__in=KEYS,
-                    enter__in=ENTERS,
-                    language__in=LANGUAGES,
-                    clock__in=CLOCKS,
-                    times__in=TIMES,
+                    theme__in=tuple(THEMES),
+                    keys__in=tuple(KEYS),
+                    enter__in=tuple(ENTERS),
+                    language__in=tuple(LANGUAGES),
+                    clock__in=tuple(CLOCKS),
+                    times__in=tuple(TIMES),
                 ),
                 name="preferences_known",
             ),

@@ -83,7 +83,12 @@ def _join_as_stranger(request: HttpRequest, token: str, invitation: Invitation) 
         visit = visit_of(request)
         origin = Origin(place=reverse("sign_in"), address=visit.address, agent=visit.agent)
         try:
-            user, workspace = create_account(token, user=form.save(commit=False), origin=origin)
+            user, workspace = create_account(
+                token,
+                username=form.cleaned_data["username"],
+                password=form.cleaned_data["password1"],
+                origin=origin,
+            )
         except IntegrityError:  # somebody else took the name just now
             form.add_error("username", "A user with that username already exists.")
         else:
