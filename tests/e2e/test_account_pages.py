@@ -17,6 +17,7 @@ PAGES = {
     "review": "/review/",
     "review-narrowed": "/review/?queue=flagged&with_errors=on",
     "review-sample": "/review/sample/?n=5&days=30&seed=a&until=2026-03-01",
+    "review-search": "/review/search/?q=the&queue=unreviewed",
     "purge": "/s/{story}/purge/",
     "holds": "/holds/",
     "receipts": "/receipts/",

@@ -19,9 +19,11 @@ from .people import Meant
 from .source import Source
 
 FIRST_OCCURRENCES, MOST_OCCURRENCES = 1000, 5000
-"""Occurrences that are read of each word, and of all words together, unless they are far
-apart. A word with more than the first counts in the turns that have it, not in those
-near them."""
+"""Occurrences that are read of each word, and of all words together. A word with more than
+the first counts in the turns that have it, not in those near them."""
+
+FAR_APART = 250
+"""Occurrences of each word that are read, and no more, where most are of other sessions."""
 
 LIGHT_TURNS = 5000
 """Turns beyond which words without a subject are everywhere, and not looked up."""
@@ -88,16 +90,21 @@ def rank_entries(
 
 
 def _read_words(source: Source, match: Match, tokens: Sequence[str]) -> dict[str, Occurrences]:
-    first = {token: source.find(match.having(token), limit=FIRST_OCCURRENCES) for token in tokens}
+    most = _most_occurrences(source)
+    first = {token: source.find(match.having(token), limit=most) for token in tokens}
     room = 0 if source.is_sparse else MOST_OCCURRENCES - sum(map(len, first.values()))
     found = {}
     for token in sorted(tokens, key=lambda token: _estimate(source, first[token])):
         ids = first[token]
-        if len(ids) == FIRST_OCCURRENCES and room > 0:
+        if len(ids) == most and room > 0:
             ids = ids + source.find(match.having(token), limit=room, below=ids[-1])
-            room -= len(ids) - FIRST_OCCURRENCES
+            room -= len(ids) - most
         found[token] = ids
     return {token: _occurrences(source, ids) for token, ids in found.items()}
+
+
+def _most_occurrences(source: Source) -> int:
+    return FAR_APART if source.is_sparse else FIRST_OCCURRENCES
 
 
 def _read_light_words(source: Source, match: Match, tokens: Sequence[str]) -> Iterator[Occurrences]:
@@ -136,13 +143,13 @@ def _read_feedback(
 
 
 def _occurrences(source: Source, ids: list[int]) -> Occurrences:
-    is_common = len(ids) >= FIRST_OCCURRENCES
+    is_common = len(ids) >= _most_occurrences(source)
     return Occurrences(ids=ids, count=_estimate(source, ids), is_common=is_common)
 
 
 def _estimate(source: Source, ids: list[int]) -> int:
     """How many there are in all, if they go on as densely as the newest."""
-    if len(ids) < FIRST_OCCURRENCES:
+    if len(ids) < _most_occurrences(source):
         return len(ids)
     covered = source.high - ids[-1] + 1
     within = source.high - source.low + 1

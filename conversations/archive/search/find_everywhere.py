@@ -38,6 +38,9 @@ FEW_WORKSPACES = 50
 COUNTED = 2000
 """Matches up to which they are counted exactly."""
 
+COUNTED_APART = 250
+"""The same where most turns with the words are of other sessions, and read all the same."""
+
 COUNTED_PHRASES = 500
 """The same for turns in which phrases have to be looked for."""
 
@@ -206,9 +209,10 @@ def _newest(
 
 def _count(source: Source, query: Query, match: Match, *, at_least: int) -> tuple[int, bool]:
     """How many match, and whether there may be more."""
-    ids = source.find(match, limit=COUNTED + 1)
+    most = COUNTED_APART if source.is_sparse else COUNTED
+    ids = source.find(match, limit=most + 1)
     if not query.phrases:
-        return min(len(ids), COUNTED), len(ids) > COUNTED
+        return max(at_least, min(len(ids), most)), len(ids) > most
     if len(ids) > COUNTED_PHRASES:
         return at_least, True
     return len(keep_phrases(source, match, query.phrases, ids)), False
