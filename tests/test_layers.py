@@ -27,6 +27,9 @@ NO_TABLE = {
     ("conversations/providers/message_assembly.py", "self._message.update"),
     ("conversations/providers/message_assembly.py", "self._usage.update"),
     ("conversations/sandbox/running.py", "prepared.environment.update"),
+    ("conversations/retention/cold_storage.py", "storage.save"),
+    ("conversations/retention/cold_storage.py", "_storage().delete"),
+    ("conversations/retention/cold_storage.py", "digest.update"),
     ("loomweb/settings.py", "globals().update"),
 }
 """Calls of these names that have nothing to do with the database."""
