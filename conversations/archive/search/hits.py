@@ -17,8 +17,8 @@ from .results import Hit
 _TURNS = (
     f"SELECT session.id, session.uuid, {', '.join(f'turn.{name}' for name in COLUMNS)} FROM place"
     " CROSS JOIN conversations_turn turn"
-    " ON turn.session_id = place.session AND turn.number = place.turn"
     " JOIN conversations_session session ON session.id = turn.session_id"
+    " WHERE turn.session_id = place.session AND turn.number = place.turn"
 )
 
 

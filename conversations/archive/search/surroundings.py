@@ -38,12 +38,12 @@ class Surroundings:
 _LINES = (
     "SELECT turn.session_id, turn.number, turn.role, turn.tool_name,"
     f" SUBSTR(turn.content, 1, {LINE * 4}) FROM place CROSS JOIN conversations_turn turn"
-    " ON turn.session_id = place.session AND turn.number = place.turn"
-    " WHERE turn.content <> ''"
+    " WHERE turn.session_id = place.session AND turn.number = place.turn"
+    " AND turn.content <> ''"
 )
 _REPLACED = (
     "SELECT place.session, place.turn FROM place CROSS JOIN conversations_rewind rewind"
-    " ON rewind.session_id = place.session"
+    " WHERE rewind.session_id = place.session"
     " AND place.turn BETWEEN rewind.from_turn AND rewind.to_turn"
 )
 
