@@ -644,7 +644,7 @@ def test_age_costs_no_query(owner: Client, workspace: Workspace) -> None:
             owner.get(address)
         costs[count] = [count_queries(owner, address) for address in addresses]
     assert costs[10] == costs[600]
-    assert max(costs[600]) <= 16
+    assert max(costs[600]) <= 19  # preferences, and permissions for the menu, are three
 
 
 def test_the_session_list_costs_no_query_by_its_length(owner: Client, workspace: Workspace) -> None:
