@@ -8,6 +8,7 @@ from typing import Any
 
 from conversations.domain.audit import AUDIT_EXPORT
 from conversations.domain.jsontext import dump_json
+from conversations.domain.spreadsheets import safe_cell
 from conversations.models import AuditEntry
 
 from .audit import Noted, Origin, record
@@ -28,9 +29,6 @@ COLUMNS = (
     "metadata",
     "digest",
 )
-
-FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
-"""A spreadsheet takes a cell that begins so for a formula, and runs it."""
 
 
 def export_log(wanted: Wanted, *, format: str, origin: Origin) -> Iterator[str]:
@@ -73,18 +71,13 @@ def _csv_lines(entries: Iterator[AuditEntry]) -> Iterator[str]:
     yield _csv_line(COLUMNS)
     for entry in entries:
         facts = entry_facts(entry) | {"metadata": entry.metadata}
-        yield _csv_line([_cell(facts[name]) for name in COLUMNS])
+        yield _csv_line([safe_cell(facts[name]) for name in COLUMNS])
 
 
 def _csv_line(cells: Any) -> str:
     line = io.StringIO()
     csv.writer(line).writerow(cells)
     return line.getvalue()
-
-
-def _cell(value: Any) -> str:
-    text = "" if value is None else str(value)
-    return f"'{text}" if text.startswith(FORMULA_STARTS) else text
 
 
 WRITERS: dict[str, Callable[[Iterator[AuditEntry]], Iterator[str]]] = {

@@ -6,13 +6,12 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django import forms
-from django.contrib.auth.models import User
 
 from conversations.archive.audit_log import ACT_ANY, READ_ANY, Wanted
-from conversations.archive.workspaces import find_user
 from conversations.domain.audit import ACTS, READINGS
-from conversations.domain.errors import Rejected
 from conversations.domain.text import storable
+
+from .fields import PersonField, date_field
 
 
 def _named(actions: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
@@ -31,7 +30,7 @@ ACTIONS = (
 class AuditForm(forms.Form):
     """Filters; each stays in the address."""
 
-    person = forms.CharField(required=False, max_length=150, strip=True)
+    person = PersonField()
     action = forms.ChoiceField(choices=ACTIONS, required=False, label="What")
     workspace = forms.ChoiceField(
         required=False, error_messages={"invalid_choice": "There is no such workspace."}
@@ -39,19 +38,8 @@ class AuditForm(forms.Form):
     session = forms.UUIDField(
         required=False, error_messages={"invalid": "A session is named by its uuid."}
     )
-    after = forms.DateField(
-        label="From",
-        required=False,
-        input_formats=["%Y-%m-%d"],
-        widget=forms.DateInput(attrs={"type": "date"}, format="%Y-%m-%d"),
-        error_messages={"invalid": "A date looks like 2026-01-31."},
-    )
-    before = forms.DateField(
-        required=False,
-        input_formats=["%Y-%m-%d"],
-        widget=forms.DateInput(attrs={"type": "date"}, format="%Y-%m-%d"),
-        error_messages={"invalid": "A date looks like 2026-01-31."},
-    )
+    after = date_field("From")
+    before = date_field("Before")
 
     use_required_attribute = False
 
@@ -63,13 +51,6 @@ class AuditForm(forms.Form):
         plain = {"autocomplete": "off", "spellcheck": "false"}
         self.fields["person"].widget.attrs |= plain | {"placeholder": "Account"}
         self.fields["session"].widget.attrs |= plain | {"placeholder": "uuid"}
-
-    def clean_person(self) -> User | None:
-        name = self.cleaned_data["person"]
-        try:
-            return find_user(name, even_closed=True) if name else None
-        except Rejected as error:
-            raise forms.ValidationError(error.message) from error
 
     @property
     def wanted(self) -> Wanted:

@@ -9,10 +9,10 @@ from django import forms
 from django.utils import timezone
 
 from conversations.archive.review import QueueFilters
-from conversations.archive.workspaces import find_user
-from conversations.domain.errors import Rejected
 from conversations.domain.review import LABELS, TEXT_LIMIT
 from conversations.domain.text import storable
+
+from .fields import PersonField, date_field
 
 QUEUES = {"unreviewed": "Not reviewed", "flagged": "Flagged", "all": "All sessions"}
 
@@ -34,7 +34,7 @@ def carried_filters(data: Mapping[str, str], **more: Any) -> str:
 class SessionFilterForm(forms.Form):
     """Which sessions are wanted; every field may be empty."""
 
-    person = forms.CharField(required=False, max_length=150)
+    person = PersonField()
     workspace = forms.ChoiceField(required=False)
 
     use_required_attribute = False
@@ -49,24 +49,6 @@ class SessionFilterForm(forms.Form):
         workspace.choices = [("", "All workspaces"), *workspaces]
         self.fields["person"].widget.attrs |= {"autocomplete": "off", "spellcheck": "false"}
 
-    def clean_person(self) -> int | None:
-        """The key of the account, which may be closed."""
-        name = self.cleaned_data["person"]
-        try:
-            return find_user(name, even_closed=True).pk if name else None
-        except Rejected as error:
-            raise forms.ValidationError("Nobody here has this name.") from error
-
-
-def _date_field(label: str) -> forms.DateField:
-    return forms.DateField(
-        label=label,
-        required=False,
-        input_formats=["%Y-%m-%d"],
-        widget=forms.DateInput(attrs={"type": "date"}, format="%Y-%m-%d"),
-        error_messages={"invalid": "A date looks like 2026-01-31."},
-    )
-
 
 class QueueForm(SessionFilterForm):
     """A list of sessions. ``until`` is the last day of it."""
@@ -75,8 +57,8 @@ class QueueForm(SessionFilterForm):
         required=False, choices=tuple(QUEUES.items()), widget=forms.HiddenInput
     )
     channel = forms.CharField(required=False, max_length=32)
-    since = _date_field("Active from")
-    until = _date_field("Active to")
+    since = date_field("Active from")
+    until = date_field("Active to")
     with_errors = forms.BooleanField(required=False, label="With errors only")
 
     field_order = ("queue", "person", "workspace", "channel", "since", "until", "with_errors")
@@ -97,7 +79,7 @@ class QueueForm(SessionFilterForm):
         until = found["until"]
         return QueueFilters(
             queue=found["queue"],
-            person=found["person"],
+            person=getattr(found["person"], "pk", None),
             workspace=found["workspace"],
             channel=found["channel"],
             since=_midnight(found["since"]),
@@ -142,7 +124,7 @@ class SampleForm(SessionFilterForm):
         found = self.cleaned_data
         return QueueFilters(
             queue="all",
-            person=found["person"],
+            person=getattr(found["person"], "pk", None),
             workspace=found["workspace"],
             since=found["until"] - timedelta(days=found["days"]),
             until=found["until"],

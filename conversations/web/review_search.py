@@ -39,7 +39,8 @@ def review_search(request: HttpRequest) -> HttpResponse:
     def find(query: Query, **page: Any) -> Found:
         wanted = form.cleaned_data["workspace"]
         chosen = tuple(pk for pk, slug, _ in workspaces if slug == wanted) if wanted else None
-        within = Within(person=form.cleaned_data["person"], workspaces=chosen)
+        person_pk = getattr(form.cleaned_data["person"], "pk", None)
+        within = Within(person=person_pk, workspaces=chosen)
         return search_sessions(_sessions(form), query, within=within, lists_all=True, **page)
 
     context = {

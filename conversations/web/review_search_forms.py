@@ -4,9 +4,7 @@ from typing import Any
 
 from django import forms
 
-from conversations.archive.workspaces import find_user
-from conversations.domain.errors import Rejected
-
+from .fields import PersonField
 from .search_forms import SearchForm
 
 SESSIONS = (("", "All sessions"), ("flagged", "Flagged"), ("unreviewed", "Not reviewed"))
@@ -16,7 +14,7 @@ OUTCOMES = (("", "Everything"), ("error", "Errors only"))
 class ReviewSearchForm(SearchForm):
     """Text, and filters over the sessions of all people. Every field may be empty."""
 
-    person = forms.CharField(required=False, max_length=150)
+    person = PersonField()
     model = forms.CharField(required=False, max_length=120)
     outcome = forms.ChoiceField(choices=OUTCOMES, required=False, label="Outcome")
     queue = forms.ChoiceField(choices=SESSIONS, required=False, label="Sessions")
@@ -33,14 +31,6 @@ class ReviewSearchForm(SearchForm):
         plain = {"autocomplete": "off", "spellcheck": "false", "autocapitalize": "none"}
         self.fields["person"].widget.attrs |= plain
         self.fields["model"].widget.attrs |= plain | {"list": "models"}
-
-    def clean_person(self) -> int | None:
-        """The key of the account, which may be closed."""
-        name = self.cleaned_data["person"]
-        try:
-            return find_user(name, even_closed=True).pk if name else None
-        except Rejected as error:
-            raise forms.ValidationError("Nobody here has this name.") from error
 
     def clean_model(self) -> str:
         return str(self.cleaned_data["model"]).replace('"', "")

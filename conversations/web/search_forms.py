@@ -9,6 +9,8 @@ from django import forms
 
 from conversations.domain.text import storable
 
+from .fields import date_field
+
 LONGEST_QUERY = 1000
 """Characters of a query that count."""
 
@@ -71,17 +73,8 @@ class SearchForm(FindForm):
     )
     role = forms.ChoiceField(choices=SAID_BY, required=False, label="Said by")
     tool = forms.CharField(required=False, max_length=128)
-    after = forms.DateField(
-        label="From",
-        required=False,
-        input_formats=["%Y-%m-%d"],
-        widget=forms.DateInput(attrs={"type": "date"}, format="%Y-%m-%d"),
-    )
-    before = forms.DateField(
-        required=False,
-        input_formats=["%Y-%m-%d"],
-        widget=forms.DateInput(attrs={"type": "date"}, format="%Y-%m-%d"),
-    )
+    after = date_field("From")
+    before = date_field("Before")
 
     field_order: tuple[str, ...] = ("q", "workspace", "role", "tool", "after", "before", "order")
     _FILTERS: tuple[str, ...] = ("role", "tool", "after", "before")

@@ -30,6 +30,7 @@ from conversations.archive.usage_report import (
     workspaces_with_usage,
 )
 from conversations.domain.errors import Rejected
+from conversations.domain.spreadsheets import safe_cell
 from conversations.domain.usage import Sums
 from conversations.rendering.figures import duration_text, number_text
 
@@ -42,9 +43,6 @@ from .usage_plots import make_plots, usd
 
 MOST_BUDGETS = 5
 """Budgets beside the sums: those of which least is left."""
-
-UNSAFE_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
-"""With these a spreadsheet begins a formula."""
 
 COLUMNS = (
     *("day", "workspace", "session", "person", "model", "calls", "failed", "unpriced"),
@@ -216,11 +214,5 @@ def _csv(rights: UsageRights, wish: UsageWish) -> Iterator[str]:
 
 def _csv_line(values: tuple[Any, ...]) -> str:
     line = io.StringIO()
-    csv.writer(line).writerow([_safe(value) for value in values])
+    csv.writer(line).writerow([safe_cell(value) for value in values])
     return line.getvalue()
-
-
-def _safe(value: Any) -> Any:
-    """A text that a spreadsheet would take for a formula is marked as text."""
-    is_formula = isinstance(value, str) and value.startswith(UNSAFE_STARTS)
-    return f"'{value}" if is_formula else value

@@ -10,25 +10,17 @@ from django import forms
 from conversations.archive.usage_report import UsageWish
 from conversations.domain.text import storable
 
+from .fields import date_field
+
 MOST_DAYS = 366
 USUAL_DAYS = 30
-
-
-def _date_field(label: str) -> forms.DateField:
-    return forms.DateField(
-        label=label,
-        required=False,
-        input_formats=["%Y-%m-%d"],
-        widget=forms.DateInput(attrs={"type": "date"}, format="%Y-%m-%d"),
-        error_messages={"invalid": "A date looks like 2026-01-31."},
-    )
 
 
 class UsageForm(forms.Form):
     """Days, a workspace, a person, a model. Nothing said: the last thirty days."""
 
-    first = _date_field("From")
-    last = _date_field("To")
+    first = date_field("From")
+    last = date_field("To")
     workspace = forms.ChoiceField(
         required=False,
         error_messages={"invalid_choice": "There is no such workspace, or it is not yours."},

@@ -1,0 +1,34 @@
+"""Fields that several forms have."""
+
+from typing import Any
+
+from django import forms
+from django.contrib.auth.models import User
+
+from conversations.archive.workspaces import find_user
+from conversations.domain.errors import Rejected
+
+
+def date_field(label: str) -> forms.DateField:
+    """A day that may be left out, as the browser's own calendar gives it."""
+    return forms.DateField(
+        label=label,
+        required=False,
+        input_formats=["%Y-%m-%d"],
+        widget=forms.DateInput(attrs={"type": "date"}, format="%Y-%m-%d"),
+        error_messages={"invalid": "A date looks like 2026-01-31."},
+    )
+
+
+class PersonField(forms.CharField):
+    """The name of an account, which may be closed, or nothing."""
+
+    def __init__(self) -> None:
+        super().__init__(required=False, max_length=150)
+
+    def clean(self, value: Any) -> User | None:
+        name = super().clean(value)
+        try:
+            return find_user(name, even_closed=True) if name else None
+        except Rejected as error:
+            raise forms.ValidationError("Nobody here has this name.") from error
