@@ -4,11 +4,12 @@ A blob is written once, whole and durably, and never changes. It lies in
 ``<data>/blobs/ab/cdef…``, readable only by the server.
 """
 
+import fcntl
 import hashlib
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -167,18 +168,31 @@ def remove_untouched(digest: str, *, since: float) -> bool:
     seconds since 1970) that it is in use. False: it stays.
 
     It is moved away first: who touches it before that is seen, who comes after it finds
-    nothing and writes it anew."""
+    nothing and writes it anew. What a dead process left there is seen to as well."""
     path = blob_path(digest)
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    aside = path.with_name(f".{path.name}")
     try:
-        path.rename(aside)
+        with _alone_in(path.parent):
+            with suppress(FileNotFoundError):
+                path.rename(aside)
+            if aside.stat().st_mtime > since:
+                aside.replace(path)  # the same content, in case it was written anew
+                return False
+            aside.unlink()
     except FileNotFoundError:
-        return True
-    if aside.stat().st_mtime > since:
-        aside.replace(path)  # the same content, in case it was written anew
-        return False
-    aside.unlink()
+        pass
     return True
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Nobody else removes what is in this folder meanwhile."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _sync(path: Path) -> None:

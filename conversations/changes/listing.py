@@ -31,8 +31,9 @@ FRESH_NS = 2_000_000_000
 """A file whose times are younger than this when it is read may change again without
 getting another stamp: clocks of file systems tick in up to two seconds (FAT)."""
 
-TOUCHED_NS = 24 * 3600 * 10**9
-"""How long a blob is taken to be there without a look (see ``archive.prune``)."""
+TOUCHED_NS = 1800 * 10**9
+"""How long a blob is taken to be there without a look: what removes blobs spares those
+that were touched in twice that time (``retention.contents``), or longer (``prune``)."""
 
 KNOWN_FOLDERS = 8
 """Workspaces whose files' digests are remembered."""

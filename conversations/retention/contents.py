@@ -13,6 +13,7 @@ from conversations.archive.purge import forget_contents, named_elsewhere, waitin
 from conversations.changes.prune import listed_digests
 
 SETTLED = timedelta(hours=1)
+"""Longer than anybody counts on a blob without touching it (``listing.TOUCHED_NS``)."""
 
 
 @dataclass(slots=True, kw_only=True)
