@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -61,11 +62,11 @@ def append_answer(
             counted=_counted(call, size),
         )
         number = appended.turns[0] if appended.turns else None
-        _insert_call(claimed, call, turn_number=number)
+        kept_at = _insert_call(claimed, call, turn_number=number)
         for uuid, tool_call in tool_calls:
             _record_tool_call(claimed, uuid, tool_call, number or 0)
         DraftChunk.objects.filter(run=claimed.run_pk).delete()
-        _add_to_usage(claimed, call)
+        _add_to_usage(claimed, call, at=kept_at)
     return appended
 
 
@@ -80,29 +81,32 @@ def append_call(
             events=events,
             counted=_counted(call, None),
         )
-        _insert_call(claimed, call, turn_number=None)
-        _add_to_usage(claimed, call)
+        kept_at = _insert_call(claimed, call, turn_number=None)
+        _add_to_usage(claimed, call, at=kept_at)
     return appended
 
 
 def append_failed_call(claimed: Claimed, *, call: CallRecord) -> None:
     """Keep the record of a call that gave no answer."""
     with transaction.atomic():
-        _insert_call(claimed, call, turn_number=None)
-        _add_to_usage(claimed, call)
+        kept_at = _insert_call(claimed, call, turn_number=None)
+        _add_to_usage(claimed, call, at=kept_at)
 
 
-def _insert_call(claimed: Claimed, call: CallRecord, *, turn_number: int | None) -> None:
+def _insert_call(claimed: Claimed, call: CallRecord, *, turn_number: int | None) -> datetime:
+    """Returns when: what it used belongs to the day of the record."""
+    now = timezone.now()
     ModelCall.objects.create(
         session_id=claimed.session_pk,
         run_id=claimed.run_pk,
-        created_at=timezone.now(),
+        created_at=now,
         turn_number=turn_number,
         **asdict(call),
     )
+    return now
 
 
-def _add_to_usage(claimed: Claimed, call: CallRecord) -> None:
+def _add_to_usage(claimed: Claimed, call: CallRecord, *, at: datetime) -> None:
     used = UsedByCall(
         model=call.model,
         failed=bool(call.error_code),
@@ -113,7 +117,7 @@ def _add_to_usage(claimed: Claimed, call: CallRecord) -> None:
         cost_microusd=call.cost_microusd,
         first_token_ms=call.first_token_ms,
     )
-    add_call(claimed.session_pk, person_pk=claimed.user_pk, used=used, now=timezone.now())
+    add_call(claimed.session_pk, person_pk=claimed.user_pk, used=used, now=at)
 
 
 def _counted(call: CallRecord, size: ContextSize | None) -> Counted:

@@ -1,7 +1,7 @@
 """What model calls use is added up where it is kept, and outlasts the calls."""
 
 from collections.abc import Callable
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +11,7 @@ from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.db import IntegrityError, connection, transaction
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
 from conversations.archive.answers import CallRecord, append_answer, append_call, append_failed_call
 from conversations.archive.messages import accept_message
@@ -123,6 +124,18 @@ def test_a_call_that_is_not_kept_is_not_counted(session: Session, user: User) ->
     with pytest.raises(IntegrityError), transaction.atomic():
         answer(claimed, 0)
     assert (sums(), totals()) == before
+
+
+def test_a_call_at_midnight_is_counted_on_the_day_of_its_record(
+    session: Session, user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claimed = claim(session, user_pk=user.pk)
+    midnight = datetime(2026, 11, 23, tzinfo=UTC)
+    moments = [midnight - timedelta(microseconds=1)]
+    with monkeypatch.context() as patch:
+        patch.setattr(timezone, "now", lambda: moments.pop() if moments else midnight)
+        append_failed_call(claimed, call=call(0, error_code="x"))
+    assert find_differences() == []
 
 
 def test_counting_takes_two_statements_at_any_age(session: Session, user: User) -> None:
