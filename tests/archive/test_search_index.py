@@ -2,8 +2,11 @@
 
 import pytest
 from django.db import connection, transaction
+from django.utils import timezone
 
 from conversations.archive.append import append
+from conversations.archive.audit import Origin
+from conversations.archive.purge import Order, purge
 from conversations.archive.search import search_session
 from conversations.archive.search.indexing import (
     index_session,
@@ -147,6 +150,17 @@ def test_a_purge_takes_a_session_out(session: Session) -> None:
                 " WHERE conversations_searchindex MATCH 'secret'"
             )
             assert cursor.fetchall() == []
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_session_that_is_purged_while_it_is_indexed_leaves_nothing(session: Session) -> None:
+    write(session, "one")
+    [progress] = sessions_to_index()
+    batch = prepare_batch(progress)
+    purge(session, order=Order(reason="Tidying"), origin=Origin(), now=timezone.now())
+    assert store_batch(batch) is None
+    assert not SearchEntry.objects.exists()
+    assert not SearchProgress.objects.exists()
 
 
 def test_merging_changes_nothing_that_is_found(session: Session) -> None:

@@ -14,7 +14,7 @@ from operator import attrgetter
 from time import monotonic
 from typing import Any
 
-from django.db import OperationalError, connection, transaction
+from django.db import IntegrityError, OperationalError, connection, transaction
 from django.db.models import Q, QuerySet
 
 from conversations.domain.words import VERSION
@@ -90,13 +90,18 @@ def prepare_batch(progress: Progress, *, size: int = BATCH) -> Batch:
 
 def store_batch(batch: Batch) -> Progress | None:
     """Store entries and move the watermark; None, and nothing is stored, where it is
-    no longer where it was."""
+    no longer where it was, or the session is gone."""
     before = batch.progress
-    with transaction.atomic():
-        if not batch.entries or not _claim(batch):
-            return None
-        replace_entries(batch.entries)  # other rules may have left some there
-        repeat_watermark(before.session_pk, batch.entries[-1].turn.number)
+    try:
+        with transaction.atomic():
+            if not batch.entries or not _claim(batch):
+                return None
+            replace_entries(batch.entries)  # other rules may have left some there
+            repeat_watermark(before.session_pk, batch.entries[-1].turn.number)
+    except IntegrityError:
+        if read_progress(before.session_pk) is not None:
+            raise
+        return None
     return replace(
         before,
         indexed_turn=batch.entries[-1].turn.number,
