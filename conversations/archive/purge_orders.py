@@ -32,11 +32,13 @@ def order_purge(
     grace: timedelta,
     by_policy: bool = False,
     keeps_copy: bool = False,
+    idle_since: datetime | None = None,
 ) -> PurgeOrder:
     """Have a session purged after the grace period; until then it is archived.
 
     Raises Rejected without a reason; Conflict while the session is on hold or an answer
-    is being written, and where a purge is ordered already; NotFound when it is gone.
+    is being written, where a purge is ordered already, and where it was used after
+    ``idle_since``; NotFound when it is gone.
     """
     reason = clean_reason(reason)
     with transaction.atomic():
@@ -44,6 +46,8 @@ def order_purge(
         session.refresh_from_db()
         refuse_held(session)
         refuse_busy(session.pk)
+        if idle_since is not None and session.last_active_at > idle_since:
+            raise Conflict("The session was used meanwhile.", code="session_used")
         if PurgeOrder.objects.filter(session=session.pk).exists():
             raise Conflict("A purge of this session is ordered already.", code="purge_ordered")
         order = PurgeOrder.objects.create(

@@ -128,6 +128,7 @@ def _order_by_policy(session: Session, reason: str, now: datetime) -> PurgeOrder
         now=now,
         grace=grace(),
         by_policy=True,
+        idle_since=session.last_active_at,
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
+from django.db import connection
 from django.utils import timezone
 
 from conversations.archive.audit import Origin
@@ -202,6 +203,27 @@ def test_what_fails_is_reported_and_the_rest_goes_on(
     assert uuids(report, "failed") == [str(session.uuid)]
     assert "no cold storage" in report.failed[0].facts["reason"]
     assert uuids(report, "purged") == [str(other.uuid)]
+
+
+def test_a_session_that_is_used_while_the_policy_goes_on_is_not_ordered(
+    workspace: Workspace, session: Session, user: User
+) -> None:
+    """Orders are given one by one to sessions that were found idle some at a time."""
+    other = create_session(workspace, owner=user)
+    set_policies(workspace, user, retention_days=10)
+    later = timezone.now() + 11 * DAY
+
+    def use_the_other(execute: Any, sql: str, *args: Any) -> Any:
+        if sql.startswith("INSERT") and PurgeOrder._meta.db_table in sql:
+            Session.objects.filter(pk=other.pk).update(last_active_at=later)
+        return execute(sql, *args)
+
+    with connection.execute_wrapper(use_the_other):
+        report = run_retention(now=later)
+    assert uuids(report, "ordered") == [str(session.uuid)]
+    assert "used meanwhile" in report.failed[0].facts["reason"]
+    assert get_session(other.uuid).archived_at is None
+    assert not any(run_retention(now=later).counts.values())
 
 
 def test_a_dry_run_changes_nothing_and_says_what_a_run_does(
