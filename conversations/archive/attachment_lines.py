@@ -22,7 +22,7 @@ from conversations.domain.errors import NotFound, Rejected
 from conversations.domain.jsontext import dump_json
 from conversations.models import Attachment, Session
 
-from .blobs import has_blob, put_blob, read_blob
+from .blobs import put_blob, read_blob, touch_blob
 from .contents import Content, examine
 from .interchange import AttachmentLine, Unusable
 
@@ -135,7 +135,7 @@ def _open(text: str, digest: str) -> bytes | None:
 
 
 def _put(data: bytes | None, digest: str) -> bool:
-    if data is None or has_blob(digest):
+    if data is None or touch_blob(digest):
         return False
     put_blob(data)
     return True

@@ -47,15 +47,18 @@ def _from_copy(uuid: UUID, origin: Origin, now: datetime, target: ImportTarget) 
             else "There is no session and no receipt of this uuid."
         )
     with transaction.atomic(), open_copy(receipt.cold_name, digest=receipt.cold_digest) as lines:
-        reports: list[str] = []
+        counts, reports = ImportCounts(), list[str]()
         import_file(
             lines,
             target=target,
-            counts=ImportCounts(),
+            counts=counts,
             report=lambda line, text: reports.append(f"line {line}: {text}"),
         )
         session = get_session(uuid)
         _refuse_other(session, receipt)
+        if not counts.is_clean:
+            said = "; ".join(reports[:3])
+            raise Conflict(f"Not all of the copy can be kept: {said}.", code="copy_differs")
         note_restored(session, receipt, origin=origin, now=now)
     return receipt
 

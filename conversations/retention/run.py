@@ -19,6 +19,7 @@ from conversations.archive.expiry import list_due, take_note
 from conversations.archive.holds import holds_on
 from conversations.archive.purge import Order, plan_purge, purge
 from conversations.archive.purge_orders import due_orders, idle_sessions, order_purge
+from conversations.archive.receipts import receipts_of
 from conversations.domain.errors import LoomError
 from conversations.models import PurgeOrder, Receipt, Session
 
@@ -169,7 +170,8 @@ def carry_out(
     try:
         return purge(session, order=order, origin=origin, now=now, cold=cold)
     except Exception:
-        if cold is not None:
+        # A connection may break when the database has done it already.
+        if cold and not receipts_of(session.uuid).filter(cold_name=cold.name).exists():
             drop_copy(cold)
         raise
 

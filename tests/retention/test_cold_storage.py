@@ -4,28 +4,34 @@ import gzip
 import os
 import stat
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import OperationalError, connection
 from django.utils import timezone
 
+from conversations.archive.attachments import keep_attachment
 from conversations.archive.audit import Origin
+from conversations.archive.blobs import read_blob, remove_untouched
 from conversations.archive.export_sessions import session_lines
 from conversations.archive.holds import hold_session
 from conversations.archive.purge import Order
 from conversations.archive.sessions import get_session
 from conversations.archive.verify import verify_session
 from conversations.domain.errors import Conflict, NotFound, Rejected, Unavailable
-from conversations.models import Receipt, Session
+from conversations.models import Attachment, Receipt, Session
 from conversations.retention.cold_storage import keep_copy, open_copy
 from conversations.retention.restore import restore_session
 from conversations.retention.run import carry_out
 from loomweb.cold_storage import read_cold_storage
 from loomweb.env import SettingsError
+from tests.archive.files import image_bytes
 from tests.web.conftest import say
 
+from .conftest import Configure, age_contents
 from .s3 import serve_s3
 
 pytestmark = pytest.mark.django_db
@@ -143,6 +149,49 @@ def test_the_copy_goes_where_the_purge_is_refused(
     with pytest.raises(Conflict, match="on hold"):
         purge_to_cold(session, user)
     assert [name for _, _, names in os.walk(cold_folder) for name in names] == []
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_copy_stays_where_nobody_knows_whether_the_purge_happened(
+    session: Session, user: User, cold_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection breaks after the database has taken the commit, before it says so."""
+    say(session, "Plant the beans")
+    commit = connection._commit
+
+    def lose_the_answer() -> None:
+        commit()
+        raise OperationalError("the connection was lost")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(connection, "_commit", lose_the_answer)
+        with pytest.raises(OperationalError):
+            purge_to_cold(session, user)
+    assert not Session.objects.exists()
+    bring_back(session, user)
+    assert get_session(session.uuid).turn_count == 1
+
+
+def test_what_is_attached_comes_back_or_nothing_does(
+    session: Session, user: User, cold_folder: Path, configure: Configure
+) -> None:
+    data = image_bytes()
+    turn = say(session, "Plant the beans")[0]
+    keep_attachment(session.pk, data=data, name="bed.png", user_pk=user.pk, turn=turn)
+    purge_to_cold(session, user)
+    configure(max_attachment_bytes=10)
+    with pytest.raises(Conflict, match="at most 10 bytes"):
+        bring_back(session, user)
+    assert not Session.objects.exists()
+
+    configure(max_attachment_bytes=10_000_000)
+    now = timezone.now()
+    age_contents(now - timedelta(hours=2))
+    bring_back(session, user)
+    [attachment] = Attachment.objects.all()
+    assert read_blob(attachment.digest) == data
+    # They count as used from then on, also for a removal that has begun before.
+    assert not remove_untouched(attachment.digest, since=(now - timedelta(hours=1)).timestamp())
 
 
 @pytest.fixture
