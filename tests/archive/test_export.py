@@ -35,7 +35,7 @@ from conversations.domain.events import AssistantText, Info, UserMessage
 from conversations.domain.jsontext import dump_json
 from conversations.domain.text import storable
 from conversations.domain.turns import NewTurn
-from conversations.models import JournalGap, Rewind, Session, Workspace
+from conversations.models import JournalGap, Rewind, Session, UsageDay, Workspace
 from tests.conftest import purge_everything
 from tests.properties import costly
 
@@ -49,6 +49,7 @@ def exported(session: Session) -> list[str]:
 def forget_sessions() -> None:
     """An installation without sessions."""
     purge_everything()
+    UsageDay.objects.all().delete()
     JournalGap.objects.all().delete()
     Session.objects.update(parent=None)
     Session.objects.all().delete()

@@ -515,6 +515,7 @@ async def test_the_strategy_summarises_before_the_floor_moves(
         if "compact" in await kinds(garden):
             break
         assert (await fresh(garden)).floor_turn == 1
+    await runtime.wait_idle(garden.pk)
     kept = await Compaction.objects.aget()
     assert (kept.reason, kept.floor_before) == ("threshold", 1)
 
