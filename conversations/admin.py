@@ -173,6 +173,14 @@ class WindowAdmin(AnyAdmin):
         ]
         return [*self.shown_first, *columns]
 
+    def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
+        """Only what the list has a filter for. Django takes a condition on any column from
+        the address: a word of a turn or a letter of a key could be guessed by what is left."""
+        named = [item[0] if isinstance(item, tuple) else item for item in self.list_filter]
+        filters = {getattr(item, "parameter_name", item) for item in named}
+        is_offered = lookup.partition("__")[0] in filters
+        return is_offered and super().lookup_allowed(lookup, value, request)
+
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         rows = super().get_queryset(request)
         match = request.resolver_match

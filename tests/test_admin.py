@@ -310,6 +310,31 @@ def test_rows_are_filtered_by_role_and_state(
     assert "0 runs" in page(staff, list_url(Run), state="failed")
 
 
+@pytest.mark.parametrize(
+    ("model", "condition"),
+    [
+        (Turn, {"content__contains": "beans"}),
+        (Turn, {"session__title": "Plan the year"}),
+        (Session, {"preview__contains": "beans"}),
+        (Session, {"workspace__instructions__contains": "beans"}),
+        (Device, {"session_key__startswith": "key"}),
+        (SignInLink, {"digest__startswith": "0"}),
+    ],
+)
+def test_a_list_takes_no_condition_but_its_filters(
+    staff: Client, model: type[Model], condition: dict[str, str]
+) -> None:
+    assert staff.get(list_url(model), condition).status_code == 400, "what is left would tell"
+
+
+def test_sessions_are_filtered_by_workspace_and_end(staff: Client, session: Session) -> None:
+    Workspace.objects.create(name="Orchard", slug="orchard", root="/", created_at=timezone.now())
+    of_garden = {"workspace__id__exact": session.workspace_id}
+    assert "1 session" in page(staff, list_url(Session), **of_garden, archived_at__isempty=1)
+    assert "0 sessions" in page(staff, list_url(Session), **of_garden, archived_at__isempty=0)
+    assert "0 sessions" in page(staff, list_url(Session), workspace__id__exact=0)
+
+
 def test_a_session_links_to_its_transcript(staff: Client, session: Session) -> None:
     say(session, "one")
     link = f'<a href="/s/{session.uuid}/">Transcript</a>'
