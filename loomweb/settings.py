@@ -155,6 +155,9 @@ AXES_LOCKOUT_CALLABLE = "conversations.web.accounts.locked_out"
 AXES_CLIENT_IP_CALLABLE = "conversations.web.addresses.client_address"
 AXES_USERNAME_CALLABLE = "conversations.web.accounts.tried_name"
 AXES_ENABLE_ACCESS_FAILURE_LOG = True
+# Fields of forms and addresses that the log of attempts leaves out, beside "password": those
+# of a new account, and the page to go to, which may be an invitation that is still good.
+AXES_SENSITIVE_PARAMETERS = ["username", "ip_address", "password1", "password2", "next"]
 
 LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"

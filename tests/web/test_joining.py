@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from axes.models import AccessAttempt
 from django.apps import apps
 from django.conf import settings
 from django.contrib.auth.models import Group, User
@@ -252,6 +253,21 @@ def test_guessing_is_counted_like_wrong_passwords(
     sign_in = {"username": "ann", "password": "correct horse"}
     assert Client().post(reverse("sign_in"), sign_in).status_code == 302
     assert "/join/" not in caplog.text
+
+
+def test_the_log_of_attempts_keeps_no_password_and_no_link(
+    client: Client, user: User, workspace: Workspace
+) -> None:
+    client.post(reverse("join", args=["over"]), NEW)
+    link = invitation(workspace, user)
+    wrong = {"username": "ann", "password": "secret word", "next": link}
+    client.post(f"{reverse('sign_in')}?next={link}", wrong)
+    for attempt in AccessAttempt.objects.values():
+        kept = str(attempt)
+        assert "staple" not in kept
+        assert "secret word" not in kept
+        assert link.split("/")[2] not in kept
+    assert AccessAttempt.objects.count() == 2
 
 
 @pytest.mark.parametrize("token", ["x", "a" * 5000, "%00", "%ff%fe", "💥"])
