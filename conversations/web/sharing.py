@@ -13,9 +13,10 @@ from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_safe
 
 from conversations.archive import sharing
+from conversations.archive.rewinds import is_rewound
 from conversations.archive.rights import WRITE
 from conversations.domain.errors import NotFound, Rejected
-from conversations.models import Session, ShareLink
+from conversations.models import ShareLink
 from conversations.rendering.settled import mark_settled
 
 from .access import get_session_for, post_by_person, visit_of
@@ -100,7 +101,7 @@ def shared(request: HttpRequest, share: str) -> HttpResponse:
         sharing.count_opening(link)
     context = {
         "link": link,
-        "title": _title(link.session, link),
+        "title": _title(link),
         "rows": mark_settled(page.rows),
         "next_turn": page.next_turn,
         "is_first": first <= link.from_turn,
@@ -133,9 +134,12 @@ def _opened(token: str) -> ShareLink:
     return sharing.get_shared(token)
 
 
-def _title(session: Session, link: ShareLink) -> str:
-    """The title is made of the first message, which may not be shared."""
-    return session.title if link.from_turn == 1 and session.title else "A shared session"
+def _title(link: ShareLink) -> str:
+    """The title is made of the first message, unless somebody has chosen it: that may not
+    be shared, or be replaced."""
+    session = link.session
+    is_shown = link.from_turn == 1 and (session.title_is_chosen or not is_rewound(session.pk, 1))
+    return session.title if is_shown and session.title else "A shared session"
 
 
 def _unlisted(response: HttpResponse) -> HttpResponse:

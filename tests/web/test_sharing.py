@@ -118,6 +118,17 @@ def test_nothing_leads_into_the_product(talk: Session, user: User, with_tools: b
     assert "<form" not in rows
 
 
+def test_a_title_made_of_what_was_replaced_is_gone_with_it(session: Session, user: User) -> None:
+    say(session, "The password is hunter2", "I see")
+    link = share(session, user)
+    assert "hunter2" in visit(link)
+    append_rewind(session, from_turn=1, from_seq=1, reason="edit", actor_pk=None)
+    say(session, "Plant the beans")
+    assert "hunter2" not in visit(link)
+    Session.objects.update(title="Beans", title_is_chosen=True)
+    assert "Beans</h1>" in visit(link)
+
+
 def test_only_the_range_is_shown_and_no_title_made_of_what_is_not(
     talk: Session, user: User
 ) -> None:
