@@ -6,7 +6,7 @@ being a member is entered in the audit log before it is shown: once for each ses
 and request. Where a reason is required and was not stated, nothing is shown or entered.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 from functools import wraps
 from importlib import import_module
@@ -34,6 +34,7 @@ from conversations.archive.rights import (
     read_as_reviewer,
     rights_in,
 )
+from conversations.archive.roles import roles_of_person
 from conversations.archive.sessions import get_session
 from conversations.archive.standing import Place, Standing, read_standing
 from conversations.archive.workspaces import get_workspace
@@ -284,6 +285,18 @@ def note_hits(visit: Visit | HttpRequest, sessions: Iterable[Session]) -> None:
     _note(visit, [session for session in sessions if session.owner_id != visit.user.pk])
 
 
+def require_reason_to_search(
+    visit: Visit | HttpRequest, workspaces: Collection[int] | None = None
+) -> None:
+    """Before a reviewer looks for words in these workspaces (keys; None: all). That there
+    are hits, and in how many sessions, tells what was said: where a reason is required,
+    it is asked for first. Raises ReasonNeeded."""
+    visit = _visit(visit)
+    own = roles_of_person(visit.user.pk) if workspaces else {}
+    if workspaces is None or not own.keys() >= set(workspaces):
+        require_reasons(visit.browser, [None])
+
+
 def note_record(request: HttpRequest, session: Session) -> None:
     """A record of the session is shown in the admin, whose own permissions decide who
     sees it: entered, unless the person is a member."""
@@ -316,7 +329,8 @@ def recheck_access(
 ) -> None:
     """For a socket that has a session of the workspace open since some time: its
     person may have signed out or lost the right. Raises SignedOut, NotFound,
-    NotPermitted. That the person reads was noted when the socket opened.
+    NotPermitted. That a reviewer reads was noted when the socket opened; who was a member
+    then has to come again.
 
     While a member's ``earlier`` standing is the same but for the role, one query
     answers; otherwise everything is asked again.
@@ -328,7 +342,9 @@ def recheck_access(
     signed_in = _signed_in_by(place.session_key)
     if not signed_in.is_authenticated:
         raise SignedOut("You are signed out. Sign in again.")
-    _granted(signed_in, workspace, to)
+    access = _granted(signed_in, workspace, to)
+    if access.role is None and earlier is not None and earlier.role is not None:
+        raise NotFound(HIDDEN)
 
 
 def _is_unchanged(now: Standing, earlier: Standing | None) -> bool:

@@ -66,8 +66,9 @@ def keep_reason(browser: SessionBase, session: UUID | None, reason: str) -> None
     browser[KEPT] = dict(list(kept.items())[-MOST:])
 
 
-def require_reasons(browser: SessionBase | None, sessions: Iterable[UUID]) -> None:
-    """Raises ReasonNeeded, where the installation wants one and a session has none."""
+def require_reasons(browser: SessionBase | None, sessions: Iterable[UUID | None]) -> None:
+    """Raises ReasonNeeded, where the installation wants one and a session has none; None
+    stands for the sitting."""
     if settings.LOOM.review_reason != REQUIRED:
         return
     wanted = list(sessions)

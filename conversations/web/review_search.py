@@ -13,7 +13,7 @@ from conversations.archive.search import Found, Query, Within, search_sessions
 from conversations.models import Session
 from conversations.runtime.choices import list_models
 
-from .access import note_hits, require_reviewer
+from .access import note_hits, require_reason_to_search, require_reviewer
 from .pages import person
 from .reasons import reason_context
 from .review_queue import queue_tabs
@@ -37,6 +37,7 @@ def review_search(request: HttpRequest) -> HttpResponse:
     )
 
     def find(query: Query, **page: Any) -> Found:
+        require_reason_to_search(request)
         wanted = form.cleaned_data["workspace"]
         chosen = tuple(pk for pk, slug, _ in workspaces if slug == wanted) if wanted else None
         person_pk = getattr(form.cleaned_data["person"], "pk", None)

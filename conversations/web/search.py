@@ -24,7 +24,7 @@ from conversations.archive.search import (
 from conversations.domain.errors import Unavailable
 from conversations.domain.text import storable
 
-from .access import get_session_for
+from .access import get_session_for, require_reason_to_search
 from .pages import person, render_page
 from .search_forms import FindForm, SearchForm
 from .search_results import CHAT_PAGES, HitPages, Results, Show
@@ -51,6 +51,8 @@ def search(request: HttpRequest) -> HttpResponse:
         wanted = form.cleaned_data["workspace"]
         chosen = tuple(pk for pk, slug, _ in workspaces if wanted in ("", slug))
         is_all = not wanted and is_reviewer(user)
+        if is_reviewer(user):
+            require_reason_to_search(request, chosen)
         within = EVERYWHERE if is_all else Within(workspaces=chosen)
         return search_sessions(readable_sessions(user), query, within=within, **page)
 

@@ -3,7 +3,7 @@
 import pytest
 from asgiref.sync import sync_to_async
 from django.conf import settings
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Permission, User
 from django.test import Client
 from django.urls import reverse
 
@@ -118,6 +118,36 @@ def test_an_empty_reason_is_none(reviewer: Client, session: Session) -> None:
     response = reviewer.post(reverse("review_reason"), {"reason": " "})
     assert response.status_code == 400
     assert "Without a reason nothing is shown." in response.text
+
+
+@pytest.mark.usefixtures("_required")
+@pytest.mark.parametrize("word", ["beans", "peas"])
+@pytest.mark.parametrize("search", ["/search/", "/review/search/"])
+def test_a_search_asks_whether_it_would_find_something_or_not(
+    reviewer: Client, session: Session, search: str, word: str
+) -> None:
+    say(session, "Plant the beans")
+    asked = reviewer.get(search, {"q": word})
+    assert asked.status_code == 403
+    assert str(session.uuid) not in asked.text
+    state(reviewer, "Report 7", session=session.uuid, covers="session")
+    assert reviewer.get(search, {"q": word}).status_code == 403, "it may be found elsewhere too"
+    state(reviewer, "A sample")
+    assert reviewer.get(search, {"q": word}).status_code == 200
+    assert reviewer.get(search).status_code == 200
+
+
+@pytest.mark.usefixtures("_required")
+def test_a_reviewer_searches_workspaces_of_their_own_without_a_reason(
+    session: Session, make_person: MakePerson
+) -> None:
+    say(session, "Plant the beans")
+    member = make_person("member")
+    assert member is not None
+    member.user_permissions.add(Permission.objects.get(codename="review_transcripts"))
+    page = browser_of(member).get("/search/", {"q": "beans", "workspace": "garden"})
+    assert "Plant the" in page.text
+    assert not AuditEntry.objects.exists()
 
 
 @pytest.mark.usefixtures("_required")

@@ -8,10 +8,11 @@ from uuid import uuid4
 import pytest
 from asgiref.sync import sync_to_async
 from django.conf import settings
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Permission, User
 from django.contrib.sessions.models import Session as BrowserSession
 from django.db import connection
 
+from conversations.archive.audit import readings_of
 from conversations.archive.devices import sign_out_devices
 from conversations.archive.messages import accept_message
 from conversations.archive.sessions import create_session
@@ -695,6 +696,22 @@ async def test_who_lost_the_right_does_not_go_on_watching(
         await ask_and_wait(owner, "Secret")
         assert len(socket.frames) == seen
     assert not any("Secret" in str(frame) for frame in socket.frames)
+
+
+async def test_a_member_who_is_a_reviewer_from_now_on_comes_again(
+    connect: Connect, session: Session, workspace: Workspace, watcher: User
+) -> None:
+    reviews = await Permission.objects.aget(codename="review_transcripts")
+    await watcher.user_permissions.aadd(reviews)
+    socket = await connect(watcher)
+    await socket.settle()
+    await sync_to_async(remove_from_workspace)(watcher, workspace)
+    await socket.send({"type": "sync", "after": "0"})
+    assert await socket.close_code() == 4404, "nothing would say that somebody reads it"
+    again = await connect(watcher)
+    await again.settle()
+    readings = await sync_to_async(lambda: list(readings_of(session.uuid)))()
+    assert [entry.action for entry in readings] == ["live"]
 
 
 def rename_table(old: str, new: str) -> None:
