@@ -508,7 +508,7 @@ async def test_the_strategy_summarises_before_the_floor_moves(
     start_runtime: Callable[..., Any], wire: WireThread, garden: Session
 ) -> None:
     rules = WindowRules(strategy="summarize", keep_recent=2)
-    runtime = await start_runtime(rules=rules, max_input_tokens=6000, compact_tokens=200)
+    runtime = await start_runtime(rules=rules, max_input_tokens=7000, compact_tokens=200)
     for number in range(12):
         wire.enqueue(Scenario(text="Beans grow. " * 100))
         await ask(runtime, garden, f"question {number}")
