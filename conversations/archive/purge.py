@@ -157,9 +157,11 @@ class ColdCopy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """Who decided on a purge, and why."""
+    """Who decided on a purge, and why. ``pk`` is that of the order that is carried out,
+    which can be called off until then; None: nothing was ordered before."""
 
     reason: str
+    pk: int | None = None
     by: User | None = None
     by_name: str = ""
     by_policy: bool = False
@@ -194,8 +196,9 @@ def purge(
     """Remove a session and leave a receipt, all or nothing. Its contents are noted for
     removal (see ``retention.contents``).
 
-    Raises Conflict while it is on hold, while an answer is being written, and where it
-    has changed since the ``cold`` copy was made; NotFound when it is gone already.
+    Raises Conflict while it is on hold, while an answer is being written, where the order
+    was called off, and where it has changed since the ``cold`` copy was made; NotFound
+    when it is gone already.
     """
     with transaction.atomic():
         lock_session(session.pk)
@@ -203,6 +206,7 @@ def purge(
         session.refresh_from_db()
         refuse_held(session)
         refuse_busy(session.pk)
+        _refuse_called_off(order)
         _refuse_changed(session, cold)
         _note_contents(contents_of(session.pk), now=now)
         Session.objects.filter(parent=session.pk).update(parent=None)
@@ -215,6 +219,11 @@ def purge(
         known = {"receipt": str(receipt.uuid), "digest": receipt.digest}
         record(origin, note_of(session, PURGED, **known, reason=order.reason))
     return receipt
+
+
+def _refuse_called_off(order: Order) -> None:
+    if order.pk is not None and not PurgeOrder.objects.filter(pk=order.pk).exists():
+        raise Conflict("The purge was called off meanwhile.", code="no_purge_ordered")
 
 
 def _refuse_changed(session: Session, cold: ColdCopy | None) -> None:

@@ -20,7 +20,7 @@ from conversations.archive.holds import holds_on
 from conversations.archive.purge import Order, plan_purge, purge
 from conversations.archive.purge_orders import due_orders, idle_sessions, order_purge
 from conversations.archive.receipts import receipts_of
-from conversations.domain.errors import LoomError
+from conversations.domain.errors import LoomError, NotFound
 from conversations.models import PurgeOrder, Receipt, Session
 
 from .cold_storage import drop_copy, keep_copy
@@ -149,6 +149,8 @@ def _purge(report: Report, orders: Iterable[PurgeOrder], now: datetime) -> None:
                 now=now,
                 to_cold_storage=order.keeps_copy,
             )
+        except NotFound:
+            continue  # another host has done it
         except (LoomError, DatabaseError) as error:
             _note_failure(report, session, error)
             continue
@@ -178,6 +180,7 @@ def carry_out(
 
 def _decided(order: PurgeOrder) -> Order:
     return Order(
+        pk=order.pk,
         reason=order.reason,
         by=order.ordered_by,
         by_name="" if order.ordered_by else NAME,

@@ -2,6 +2,8 @@
 
 import gzip
 import io
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -10,13 +12,14 @@ import pytest
 from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.db import connection
+from django.db.models import Model
 from django.utils import timezone
 
 from conversations.archive.audit import Origin
 from conversations.archive.blobs import has_blob
 from conversations.archive.holds import hold_session, release_hold
 from conversations.archive.messages import accept_message
-from conversations.archive.purge import contents_of, plan_purge
+from conversations.archive.purge import Order, contents_of, plan_purge, purge
 from conversations.archive.purge_orders import call_off_purge, change_policies, order_purge
 from conversations.archive.receipts import check_copy, verify_receipts
 from conversations.archive.sessions import archive_session, create_session, get_session
@@ -63,6 +66,20 @@ def set_policies(workspace: Workspace, user: User, **values: Any) -> None:
     }
     change_policies(workspace, origin=Origin(user=user), **usual | values)
     workspace.refresh_from_db()
+
+
+@contextmanager
+def during_first(verb: str, model: type[Model], work: Callable[[], Any]) -> Iterator[None]:
+    """As if somebody else did the work right before the first such statement."""
+    waiting = [work]
+
+    def execute(call: Any, sql: str, *args: Any) -> Any:
+        if waiting and sql.startswith(verb) and model._meta.db_table in sql:
+            waiting.pop()()
+        return call(sql, *args)
+
+    with connection.execute_wrapper(execute):
+        yield
 
 
 def test_a_session_from_its_expiry_to_cold_storage_and_back(
@@ -205,6 +222,39 @@ def test_what_fails_is_reported_and_the_rest_goes_on(
     assert uuids(report, "purged") == [str(other.uuid)]
 
 
+def test_what_is_called_off_while_others_are_purged_stays(
+    workspace: Workspace, session: Session, user: User
+) -> None:
+    """What is due is found some at a time, and purged one by one."""
+    other = create_session(workspace, owner=user)
+    now, origin = timezone.now(), Origin(user=user)
+    for each in (session, other):
+        order_purge(each, origin=origin, reason="Mine", now=now, grace=DAY)
+    with during_first("INSERT", Receipt, lambda: call_off_purge(other, origin=origin, now=now)):
+        report = run_retention(now=now + 2 * DAY)
+    assert uuids(report, "purged") == [str(session.uuid)]
+    assert uuids(report, "failed") == [str(other.uuid)]
+    assert get_session(other.uuid).archived_at is None
+
+
+def test_what_another_host_purges_meanwhile_stops_nothing(
+    workspace: Workspace, session: Session, user: User, cold_folder: Path
+) -> None:
+    set_policies(workspace, user, uses_cold_storage=True)
+    second, third = (create_session(workspace, owner=user) for _ in range(2))
+    now, origin = timezone.now(), Origin(user=user)
+    for each in (session, second, third):
+        order_purge(each, origin=origin, reason="Mine", now=now, grace=DAY)
+
+    def work_there() -> None:
+        purge(second, order=Order(reason="Mine"), origin=origin, now=now)
+
+    with during_first("INSERT", Receipt, work_there):
+        report = run_retention(now=now + 2 * DAY)
+    assert uuids(report, "purged") == [str(session.uuid), str(third.uuid)]
+    assert report.failed == []
+
+
 def test_a_session_that_is_used_while_the_policy_goes_on_is_not_ordered(
     workspace: Workspace, session: Session, user: User
 ) -> None:
@@ -213,12 +263,10 @@ def test_a_session_that_is_used_while_the_policy_goes_on_is_not_ordered(
     set_policies(workspace, user, retention_days=10)
     later = timezone.now() + 11 * DAY
 
-    def use_the_other(execute: Any, sql: str, *args: Any) -> Any:
-        if sql.startswith("INSERT") and PurgeOrder._meta.db_table in sql:
-            Session.objects.filter(pk=other.pk).update(last_active_at=later)
-        return execute(sql, *args)
+    def use_the_other() -> None:
+        Session.objects.filter(pk=other.pk).update(last_active_at=later)
 
-    with connection.execute_wrapper(use_the_other):
+    with during_first("INSERT", PurgeOrder, use_the_other):
         report = run_retention(now=later)
     assert uuids(report, "ordered") == [str(session.uuid)]
     assert "used meanwhile" in report.failed[0].facts["reason"]
