@@ -58,9 +58,13 @@ def _by_key(sessions: QuerySet[Session]) -> Iterator[Session]:
 
 
 def session_lines(session: Session) -> Iterator[str]:
-    """The session as lines of JSON, without line ends."""
+    """The session as lines of JSON, without line ends. Raises NotFound, before the first
+    one, where it is gone."""
     # What was read with the list may be old by now, and must fit to the rows.
-    session.refresh_from_db()
+    try:
+        session.refresh_from_db()
+    except Session.DoesNotExist:
+        raise NotFound("There is no such session.") from None
     yield dump_json(_session_line(session))
     yield from _turn_lines(session)
     yield from attachment_lines(session)

@@ -71,6 +71,7 @@ def own_session_text(user: User) -> Iterator[bytes]:
     """One interchange file of all of them, the oldest first. Memory does not grow with
     their number or length."""
     for row in walk_rows(own_sessions(user), "pk", key="pk"):
-        found = Session.objects.select_related("workspace", "owner", "parent").get(pk=row["pk"])
-        for line in session_lines(found):
-            yield (line + "\n").encode("utf-8", "backslashreplace")
+        of_key = Session.objects.select_related("workspace", "owner", "parent")
+        for found in of_key.filter(pk=row["pk"]):  # none, where it was purged meanwhile
+            for line in session_lines(found):
+                yield (line + "\n").encode("utf-8", "backslashreplace")

@@ -55,8 +55,20 @@ def verify_sessions(*, session: UUID | None = None) -> Iterator[Verified]:
         if not batch:
             return
         for row in batch:
-            yield verify_session(row)
+            verified = _verify_if_there(row)
+            if verified is not None:
+                yield verified
         last_pk = batch[-1].pk
+
+
+def _verify_if_there(session: Session) -> Verified | None:
+    """None: it was purged meanwhile."""
+    try:
+        verified = verify_session(session)
+    except Session.DoesNotExist:
+        return None
+    is_there = not verified.problem or Session.objects.filter(pk=session.pk).exists()
+    return verified if is_there else None
 
 
 def verify_session(session: Session) -> Verified:

@@ -1,6 +1,7 @@
 """What the model saw: a request rebuilt from the archive and its manifest."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -60,9 +61,10 @@ def find_damaged_calls(session: UUID | None) -> Iterator[tuple[UUID, int, str]]:
     """Model calls whose request cannot be made again, oldest first: the session, the
     call's key and why. Reads one call at a time; ``session`` None: of all."""
     for call_pk, uuid in walk_calls(session):
-        rebuilt = rebuild_request(call_pk)
-        if rebuilt.is_damaged:
-            yield uuid, call_pk, rebuilt.reason
+        with suppress(NotFound):  # its session was purged meanwhile
+            rebuilt = rebuild_request(call_pk)
+            if rebuilt.is_damaged and read_call(call_pk):
+                yield uuid, call_pk, rebuilt.reason
 
 
 def _rebuild(call: StoredCall, manifest: Mapping[str, Any]) -> ModelRequest:

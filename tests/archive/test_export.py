@@ -16,15 +16,19 @@ from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone as moment
 from hypothesis import given
 from hypothesis import strategies as st
 
 from conversations.archive.append import NewEvent, append
+from conversations.archive.audit import Origin
 from conversations.archive.export_markdown import fenced, session_markdown
 from conversations.archive.export_sessions import choose_sessions, session_lines
 from conversations.archive.import_rows import ImportedEvent, ImportedTurn, store_rows
 from conversations.archive.import_sessions import ImportCounts, import_file
 from conversations.archive.import_targets import ImportTarget
+from conversations.archive.own_data import own_session_text
+from conversations.archive.purge import Order, purge
 from conversations.archive.rewinds import append_rewind
 from conversations.archive.sessions import create_session, get_session
 from conversations.archive.transcript import read_page
@@ -44,6 +48,42 @@ pytestmark = pytest.mark.django_db
 
 def exported(session: Session) -> list[str]:
     return list(session_lines(get_session(session.uuid)))
+
+
+class PurgesAnother(io.StringIO):
+    """A file; while the first piece is written, a session is purged."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__()
+        self.waiting = [session]
+
+    def write(self, text: str) -> int:
+        for session in self.waiting:
+            self.waiting = []
+            purge(session, order=Order(reason="Tidying"), origin=Origin(), now=moment.now())
+        return super().write(text)
+
+
+def test_a_session_that_is_purged_meanwhile_is_left_out(workspace: Workspace, user: User) -> None:
+    first, second, third = (create_session(workspace, owner=user) for _ in range(3))
+    file = PurgesAnother(second)
+    call_command("export_sessions", "--all", stdout=file)
+    assert [str(each.uuid) in file.getvalue() for each in (first, second, third)] == [
+        True,
+        False,
+        True,
+    ]
+
+
+def test_ones_own_data_leaves_out_what_is_purged_meanwhile(
+    workspace: Workspace, user: User
+) -> None:
+    _, second, third = (create_session(workspace, owner=user) for _ in range(3))
+    pieces = own_session_text(user)
+    next(pieces)
+    purge(second, order=Order(reason="Tidying"), origin=Origin(), now=moment.now())
+    [left] = pieces
+    assert json.loads(left)["uuid"] == str(third.uuid)
 
 
 def forget_sessions() -> None:

@@ -3,16 +3,23 @@
 from uuid import UUID, uuid4
 
 import pytest
+from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.db import connection
+from django.utils import timezone
 
 from conversations.archive.append import NewEvent, append
+from conversations.archive.audit import Origin
+from conversations.archive.purge import Order, purge
 from conversations.archive.rewinds import append_rewind
 from conversations.archive.sessions import create_session, get_session
 from conversations.archive.verify import verify_session, verify_sessions
+from conversations.context.rebuild import find_damaged_calls
+from conversations.context.window import MANIFEST_VERSION
 from conversations.domain.events import UserMessage
+from conversations.domain.jsontext import dump_json
 from conversations.domain.turns import NewTurn
-from conversations.models import JournalGap, Session, Turn, Workspace
+from conversations.models import JournalGap, ModelCall, Run, Session, Turn, Workspace
 from conversations.models.guards import GUARDED, guard_names, install_guards, missing_guards
 
 pytestmark = pytest.mark.django_db
@@ -32,6 +39,31 @@ def full(session: Session) -> Session:
         )
     append_rewind(get_session(session.uuid), from_turn=5, from_seq=4, reason="undo", actor_pk=None)
     return get_session(session.uuid)
+
+
+def test_a_session_that_is_purged_meanwhile_is_no_damage(
+    workspace: Workspace, full: Session, user: User
+) -> None:
+    other = create_session(workspace, owner=user)
+    walk = verify_sessions()
+    assert next(walk).session == full.uuid
+    purge(other, order=Order(reason="Tidying"), origin=Origin(), now=timezone.now())
+    assert list(walk) == []
+
+
+def test_a_model_call_that_is_purged_meanwhile_is_no_damage(
+    workspace: Workspace, user: User
+) -> None:
+    sessions = [create_session(workspace, owner=user) for _ in range(2)]
+    for session in sessions:
+        of = {"session": session, "created_at": timezone.now()}
+        run = Run.objects.create(**of, client_id="c", state="completed")
+        manifest = dump_json({"v": MANIFEST_VERSION})
+        ModelCall.objects.create(**of, run=run, ordinal=0, manifest=manifest)
+    walk = find_damaged_calls(None)
+    assert next(walk)[0] == sessions[0].uuid
+    purge(sessions[1], order=Order(reason="Tidying"), origin=Origin(), now=timezone.now())
+    assert list(walk) == []
 
 
 def tamper(sql: str) -> None:

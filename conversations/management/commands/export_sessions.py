@@ -4,6 +4,7 @@ import os
 import sys
 from argparse import ArgumentParser
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, TextIO
 from uuid import UUID
 
@@ -12,7 +13,7 @@ from django.core.management.base import BaseCommand, CommandError
 from conversations.archive.export_markdown import session_markdown
 from conversations.archive.export_sessions import choose_sessions, session_lines
 from conversations.archive.workspaces import get_workspace
-from conversations.domain.errors import LoomError
+from conversations.domain.errors import LoomError, NotFound
 from conversations.management.output import open_output
 from conversations.models import Session
 
@@ -70,8 +71,9 @@ class Command(BaseCommand):
 
 def _lines(sessions: Iterator[Session]) -> Iterator[str]:
     for session in sessions:
-        for line in session_lines(session):
-            yield line + "\n"
+        with suppress(NotFound):  # purged meanwhile
+            for line in session_lines(session):
+                yield line + "\n"
 
 
 def _markdown(sessions: Iterator[Session]) -> Iterator[str]:
