@@ -6,6 +6,15 @@ A structured event is a log record whose message is the event's name and whose
 
 import json
 import logging
+import re
+
+_SECRET = re.compile(r"(/(?:join|shared|sign-in/link)/)[^/\s\"'\\]+")
+
+
+def without_secrets(line: str) -> str:
+    """The line without what opens an invitation, a shared session or somebody's account:
+    Django names the address of each page that it refuses."""
+    return _SECRET.sub(r"\1…", line)
 
 
 def _fields(record: logging.LogRecord) -> dict[str, object]:
@@ -16,6 +25,9 @@ def _fields(record: logging.LogRecord) -> dict[str, object]:
 class TextFormatter(logging.Formatter):
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
+
+    def format(self, record: logging.LogRecord) -> str:
+        return without_secrets(super().format(record))
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         pairs = "".join(f" {name}={value}" for name, value in _fields(record).items())
@@ -33,4 +45,4 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False, default=str)
+        return without_secrets(json.dumps(line, ensure_ascii=False, default=str))
