@@ -216,16 +216,15 @@ def get_workspace_for(
 
 
 def get_session_for_review(visit: Visit | HttpRequest, uuid: UUID) -> Session:
-    """The session, for a page of reviewers: there reading is entered whenever the session
-    is not one's own, whatever one's role in its workspace. Raises NotFound."""
+    """The session, for a page of reviewers: there reading is entered whatever one's role
+    in the workspace, unless the session is one's own. Raises NotFound."""
     visit = _visit(visit)
     require_reviewer(visit)
     try:
         session = get_session(uuid)
     except NotFound as error:
         raise NotFound(HIDDEN) from error
-    if session.owner_id != visit.user.pk:
-        _note(visit, [session])
+    note_hits(visit, [session])
     return session
 
 
@@ -280,9 +279,14 @@ def note_reading(visit: Visit | HttpRequest, sessions: Iterable[Session]) -> Non
 
 def note_hits(visit: Visit | HttpRequest, sessions: Iterable[Session]) -> None:
     """Parts of these sessions are shown on a page of reviewers: entered for each that is
-    not one's own."""
+    not one's own, in a workspace that one is in."""
     visit = _visit(visit)
-    _note(visit, [session for session in sessions if session.owner_id != visit.user.pk])
+    shown = list(sessions)
+    own = [session for session in shown if session.owner_id == visit.user.pk]
+    if own:
+        left = {session.pk for session in read_as_reviewer(visit.user, own)}
+        own = [session for session in own if session.pk not in left]
+    _note(visit, [session for session in shown if session not in own])
 
 
 def require_reason_to_search(

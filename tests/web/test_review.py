@@ -277,6 +277,17 @@ def test_reading_is_entered_unless_the_session_is_ones_own(
     assert entries(own) == []
 
 
+def test_what_somebody_began_and_may_not_see_as_a_member_any_more_is_entered(
+    reviewer: Client, rita: User, workspace: Workspace
+) -> None:
+    began = create_session(workspace, owner=rita)
+    say(began, "Plant the beans")
+    page(reviewer, address_of(began))
+    page(reviewer, "/review/search/?q=beans")
+    page(reviewer, reverse("session", args=[began.uuid]))
+    assert sorted(entries(began)) == ["search_hit", "transcript", "transcript"]
+
+
 def test_a_stated_reason_is_held_by_what_follows(reviewer: Client, talk: Session) -> None:
     form = {"reason": "Report 7", "session": str(talk.uuid), "covers": "session"}
     assert 'name="reason"' in page(reviewer, address_of(talk))

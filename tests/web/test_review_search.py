@@ -15,6 +15,7 @@ from conversations.archive.audit import Origin, readings_of
 from conversations.archive.review import mark_reviewed, set_flag
 from conversations.archive.search.indexing import index_waiting
 from conversations.archive.sessions import archive_session, create_session
+from conversations.archive.workspaces import add_member
 from conversations.domain.turns import NewTurn
 from conversations.models import Session, Workspace
 
@@ -72,6 +73,7 @@ def test_what_is_not_shown_is_not_entered(browser: Client, session: Session) -> 
 def test_a_members_review_is_a_reading_and_of_ones_own_none(
     workspace: Workspace, session: Session, reviewer: User, browser: Client
 ) -> None:
+    add_member(workspace, user_pk=reviewer.pk, role="viewer")
     own = create_session(workspace, owner=reviewer)
     for each in (session, own):
         tell(each, "a stone")
