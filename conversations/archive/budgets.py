@@ -45,7 +45,6 @@ def set_budget(
         workspace=workspace, person=person, period=period, unit=unit, ended_at=None
     )
     with transaction.atomic():
-        same.update(ended_at=now, ended_by=origin.user)
         budget = Budget.objects.create(
             workspace=workspace,
             person=person,
@@ -57,6 +56,8 @@ def set_budget(
             created_by=origin.user,
         )
         record(origin, _note(budget, "set"))
+        # Whoever sets one at the same time waits for the audit log, and sees this one.
+        same.exclude(pk=budget.pk).update(ended_at=now, ended_by=origin.user)
     return budget
 
 

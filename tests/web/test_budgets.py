@@ -1,6 +1,7 @@
 """The page of budgets: who sets what, and that it is entered."""
 
 import re
+import threading
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -108,6 +109,26 @@ def test_a_new_one_takes_the_place_of_the_old_which_stays_on_record(
     assert Budget.objects.filter(ended_at=None).count() == 1
     whats = [entry.metadata.split('"what":"')[1][:3] for entry in AuditEntry.objects.all()]
     assert sorted(whats) == ["end", "set", "set", "set"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_those_set_at_the_same_time_one_is_in_force(workspace: Workspace, user: User) -> None:
+    together = threading.Barrier(4)
+
+    def work() -> None:
+        together.wait()
+        origin = Origin(user=user)
+        for limit in range(5):
+            set_budget(origin, period="day", unit="tokens", limit=limit, warn_percent=80)
+        connection.close()
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert Budget.objects.count() == 20
+    assert Budget.objects.filter(ended_at=None).count() == 1
 
 
 @pytest.mark.parametrize(
