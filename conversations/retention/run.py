@@ -118,7 +118,7 @@ def _order(report: Report, now: datetime) -> None:
             continue
         report.ordered.append(_item(session, due_at=due_at, reason=reason))
         if report.dry_run and not grace():
-            report.purged.append(_planned(session))
+            report.purged.append(_planned(session, more_rows=1))  # the order
 
 
 def _order_by_policy(session: Session, reason: str, now: datetime) -> PurgeOrder:
@@ -209,10 +209,10 @@ def _note_failure(report: Report, session: Session, error: Exception) -> None:
     logger.warning("retention_failed", extra={"fields": fields})
 
 
-def _planned(session: Session, *, keeps_copy: bool = False) -> Item:
+def _planned(session: Session, *, keeps_copy: bool = False, more_rows: int = 0) -> Item:
     plan = plan_purge(session)
     cold = keeps_copy or session.workspace.uses_cold_storage
-    return _item(session, rows=plan.row_count, contents=len(plan.contents), cold=cold)
+    return _item(session, rows=plan.row_count + more_rows, contents=len(plan.contents), cold=cold)
 
 
 def _purged(receipt: Receipt) -> Item:

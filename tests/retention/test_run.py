@@ -286,6 +286,8 @@ def test_a_dry_run_changes_nothing_and_says_what_a_run_does(
     done = run_retention(now=later)
     assert planned.counts == done.counts
     assert planned.counts == {"expired": 1, "ordered": 1, "purged": 1, "held": 0, "failed": 0}
+    counts = load_json(Receipt.objects.get().counts)
+    assert planned.purged[0].facts["rows"] == sum(counts.values())
 
 
 def test_contents_that_others_name_stay_and_fresh_ones_wait(
