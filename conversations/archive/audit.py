@@ -80,6 +80,12 @@ def record(origin: Origin, *notes: Noted) -> list[AuditEntry]:
     return entries
 
 
+def lock_log() -> None:
+    """Until the caller's transaction ends nobody else can add entries: acts that decide by
+    what they find, and are entered, follow each other. Before any other lock."""
+    _lock_head()
+
+
 def _lock_head() -> AuditHead:
     heads = AuditHead.objects.select_for_update()
     if found := heads.filter(pk=HEAD).first():

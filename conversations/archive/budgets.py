@@ -22,7 +22,7 @@ from conversations.domain.usage import INSTALLATION, MONTH, PERSON, WORKSPACE, p
 from conversations.models import Budget, BudgetWarning, Workspace
 
 from .append import Appended, NewEvent, append
-from .audit import Noted, Origin, record
+from .audit import Noted, Origin, lock_log, record
 from .usage_report import UsageRights
 
 MOST_LISTED = 500
@@ -45,6 +45,8 @@ def set_budget(
         workspace=workspace, person=person, period=period, unit=unit, ended_at=None
     )
     with transaction.atomic():
+        lock_log()  # of two that are set at the same time, the later one ends the other
+        same.update(ended_at=now, ended_by=origin.user)
         budget = Budget.objects.create(
             workspace=workspace,
             person=person,
@@ -56,14 +58,13 @@ def set_budget(
             created_by=origin.user,
         )
         record(origin, _note(budget, "set"))
-        # Whoever sets one at the same time waits for the audit log, and sees this one.
-        same.exclude(pk=budget.pk).update(ended_at=now, ended_by=origin.user)
     return budget
 
 
 def end_budget(origin: Origin, budget: Budget) -> None:
     """It does not count any more. One that has ended already stays as it is."""
     with transaction.atomic():
+        lock_log()
         open_ones = Budget.objects.filter(pk=budget.pk, ended_at=None)
         if open_ones.update(ended_at=timezone.now(), ended_by=origin.user):
             record(origin, _note(budget, "ended"))

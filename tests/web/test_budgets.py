@@ -12,7 +12,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from conversations.archive.audit import Origin
-from conversations.archive.budgets import set_budget
+from conversations.archive.budgets import end_budget, set_budget
 from conversations.archive.workspaces import add_member, create_workspace
 from conversations.models import AuditEntry, Budget, UsageTotal, Workspace
 
@@ -113,12 +113,14 @@ def test_a_new_one_takes_the_place_of_the_old_which_stays_on_record(
 
 @pytest.mark.django_db(transaction=True)
 def test_of_those_set_at_the_same_time_one_is_in_force(workspace: Workspace, user: User) -> None:
+    earlier = set_budget(Origin(user=user), period="day", unit="tokens", limit=1, warn_percent=80)
     together = threading.Barrier(4)
 
     def work() -> None:
         together.wait()
         origin = Origin(user=user)
         for limit in range(5):
+            end_budget(origin, earlier)
             set_budget(origin, period="day", unit="tokens", limit=limit, warn_percent=80)
         connection.close()
 
@@ -127,7 +129,7 @@ def test_of_those_set_at_the_same_time_one_is_in_force(workspace: Workspace, use
         thread.start()
     for thread in threads:
         thread.join()
-    assert Budget.objects.count() == 20
+    assert Budget.objects.count() == 21
     assert Budget.objects.filter(ended_at=None).count() == 1
 
 
