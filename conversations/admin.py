@@ -505,7 +505,7 @@ class ToolPermissionAdmin(WindowAdmin):
 
 @admin.register(FileChange)
 class FileChangeAdmin(OfSessionAdmin):
-    list_display = ("path", "session", "call", "created_at", "done_at")
+    list_display = ("__str__", "session", "call", "created_at", "done_at")
     list_select_related = ("session", "call")
 
 
@@ -517,7 +517,7 @@ class RevertAdmin(OfSessionAdmin):
 
 @admin.register(Attachment)
 class AttachmentAdmin(OfSessionAdmin):
-    list_display = ("name", "session", "kind", "media_type", "size", "turn_number", "created_at")
+    list_display = ("uuid", "session", "kind", "media_type", "size", "turn_number", "created_at")
     list_select_related = ("session",)
 
 

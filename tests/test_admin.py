@@ -24,11 +24,12 @@ from conversations.archive.rewinds import append_rewind
 from conversations.archive.search.indexing import index_session
 from conversations.archive.sessions import create_session, get_session
 from conversations.archive.sharing import NewLink, create_share_link
-from conversations.domain.audit import TRANSCRIPT
+from conversations.domain.audit import RECORD, TRANSCRIPT
 from conversations.domain.events import UserMessage
 from conversations.domain.turns import NewTurn
 from conversations.models import (
     Attachment,
+    AuditEntry,
     Budget,
     BudgetWarning,
     ChatEvent,
@@ -410,6 +411,22 @@ def test_a_permission_to_view_is_enough_and_reading_is_entered(
     assert "runner beans" in page(client, row_url(turn))
     [entry] = readings_of(session.uuid)
     assert (entry.actor, entry.action, entry.place) == (other_user, "record", row_url(turn))
+
+
+@pytest.mark.parametrize(
+    ("model", "name"), [(Attachment, "settlement.pdf"), (FileChange, "settlement.txt")]
+)
+def test_a_list_names_no_file(
+    staff: Client, workspace: Workspace, user: User, model: type[Model], name: str
+) -> None:
+    fill(workspace, user, times=1)
+    Attachment.objects.update(name=name)
+    FileChange.objects.update(path=name)
+    row = model._default_manager.get()
+    assert name not in page(staff, list_url(model))
+    assert name not in page(staff, row_url(row).replace("/change/", "/history/"))
+    assert not AuditEntry.objects.filter(action=RECORD).exists()
+    assert name in page(staff, row_url(row))
 
 
 def test_the_list_of_sessions_leads_to_their_review(staff: Client, session: Session) -> None:

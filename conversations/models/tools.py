@@ -101,7 +101,7 @@ class FileChange(models.Model):
         )
 
     def __str__(self) -> str:
-        return self.path
+        return f"change {self.pk}"
 
 
 class Attachment(models.Model):
@@ -149,4 +149,4 @@ class Attachment(models.Model):
         )
 
     def __str__(self) -> str:
-        return self.name
+        return f"attachment {self.uuid}"

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -18,7 +19,7 @@ from conversations.archive.audit import Noted, Origin, note_of, readings_of, rec
 from conversations.archive.sessions import create_session
 from conversations.archive.workspaces import add_member
 from conversations.domain.audit import AUDIT_EXPORT, NOTE, TRANSCRIPT
-from conversations.models import AuditEntry, Session, Workspace
+from conversations.models import AuditEntry, Session, Turn, Workspace
 from conversations.web.audit import PAGE
 
 from .conftest import AS_REVIEWER, MakePerson, browser_of, say
@@ -39,6 +40,13 @@ def rita(db: None) -> User:
 def read(session: Session, user: User, *, times: int = 1, reason: str = "") -> None:
     origin = Origin(user=user, place=f"/s/{session.uuid}/", reason=reason)
     record(origin, *[note_of(session, TRANSCRIPT)] * times)
+
+
+def body_of(response: Any) -> str:
+    async def pieces() -> list[bytes]:
+        return [piece async for piece in response.streaming_content]
+
+    return b"".join(async_to_sync(pieces)()).decode() if response.streaming else response.text
 
 
 def numbers(page: str) -> list[int]:
@@ -74,6 +82,36 @@ def test_what_a_reviewer_opens_stands_on_the_page_of_the_owner(
     assert len(numbers(page)) == len(addresses)
     assert f"<b>{role}</b> exported the session" in page
     assert "Report &lt;7&gt;" in page
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "/s/{}/",
+        "/s/{}/?before=seq:3",
+        "/s/{}/t/2/source/",
+        "/s/{}/find/?q=beans",
+        "/s/{}/export/",
+        "/review/s/{}/",
+        "/review/search/?q=beans",
+        "/search/?q=beans",
+        "/admin/conversations/turn/{turn}/change/",
+    ],
+)
+def test_what_cannot_be_entered_is_not_shown(
+    address: str, session: Session, make_person: MakePerson
+) -> None:
+    say(session, "Hello", "Plant the beans")
+    turn = Turn.objects.get(number=2)
+    reader = browser_of(make_person("superuser"))
+    reader.raise_request_exception = False
+    address = address.format(session.uuid, turn=turn.pk)
+    assert "Plant" in body_of(reader.get(address)), "it is there"
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE conversations_audithead RENAME TO elsewhere")
+    refused = reader.get(address)
+    assert refused.status_code in (500, 503)
+    assert "Plant" not in body_of(refused)
 
 
 def test_nobody_has_read_a_session_of_which_nothing_is_entered(
