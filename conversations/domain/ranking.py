@@ -13,7 +13,7 @@ has the figures.
 
 import heapq
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 NEAR = (
@@ -72,16 +72,18 @@ class Ranking:
             for word in words
         ]
 
-    def best(self, count: int, *, among: Callable[[int], bool]) -> list[int]:
-        """So many turns, best first, as if all were of the same length; of equals the
-        newest first."""
+    def best(self, count: int, *, among: Set[int] | range) -> list[int]:
+        """So many of these turns, best first, as if all were of the same length; of equals
+        the newest first."""
         scores: dict[int, float] = {}
         for spread in self._spreads:
             worth = spread.worth * (SATURATION + 1)
             for turn, share in spread.shares.items():
-                scores[turn] = scores.get(turn, 0.0) + worth * share / (share + SATURATION)
-        found = ((score, turn) for turn, score in scores.items() if among(turn))
-        return [turn for _, turn in heapq.nlargest(count, found)]
+                if turn in among:
+                    scores[turn] = scores.get(turn, 0.0) + worth * share / (share + SATURATION)
+        least = min(heapq.nlargest(count, scores.values()), default=0.0)
+        found = [(score, turn) for turn, score in scores.items() if score >= least]
+        return [turn for _, turn in sorted(found, reverse=True)[:count]]
 
     def score(self, turn: int, *, length: float) -> float:
         """``length`` is that of the turn's window, where 1 is the average."""

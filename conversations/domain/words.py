@@ -61,9 +61,10 @@ def find_words(text: str) -> Iterator[re.Match[str]]:
 def find_parts(text: str) -> Iterator[tuple[int, int, tuple[str, ...]]]:
     """Where each word begins and ends in the text, with its tokens. In writing
     without spaces each pair of characters is a part of its own."""
+    is_ascii = text.isascii()
     for word in _WORD.finditer(text):
-        if _IS_DENSE.search(word.group()) is None:
-            yield word.start(), word.end(), tokens_of_word(word.group())
+        if is_ascii or _IS_DENSE.search(word.group()) is None:
+            yield *word.span(), tokens_of_word(word.group())
             continue
         for run in _RUNS.finditer(word.group()):
             begin, end = word.start() + run.start(), word.start() + run.end()

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
+from html import escape
 from itertools import groupby
 
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.safestring import SafeString
 
 from conversations.archive.search import Hit, Query, Surroundings, mark_words, snippet
 from conversations.models import Session
@@ -36,22 +38,17 @@ CHAT_PAGES = HitPages(session="session", turn="turn", note=note_reading)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NeighbourLine:
-    speaker: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class FoundTurn:
-    """A hit as the page shows it. ``pieces`` is its text, cut up where it matches."""
+    """A hit as the page shows it. ``text`` is HTML: its snippet, marked where it matches,
+    between the turns next to it. What a page has hundreds of is put together here; a
+    template takes many times as long."""
 
     turn: int
     url: str
     speaker: str
-    created_at: datetime
-    pieces: list[tuple[str, bool]]
-    before: NeighbourLine | None
-    after: NeighbourLine | None
+    moment: str
+    written: str
+    text: SafeString
     replaced: bool
 
 
@@ -125,22 +122,37 @@ class Show:
         )
 
     def hit(self, hit: Hit) -> FoundTurn:
+        at = hit.created_at.astimezone(UTC)
+        lines = (
+            self.line(hit.session_pk, hit.turn - 1),
+            _snippet(hit.text, self.query),
+            self.line(hit.session_pk, hit.turn + 1),
+        )
         return FoundTurn(
             turn=hit.turn,
             url=reverse(self.pages.turn, args=[hit.session, hit.turn]),
             speaker=_speaker(hit.role, hit.tool_name),
-            created_at=hit.created_at,
-            pieces=mark_words(snippet(hit.text, self.query, limit=SNIPPET), self.query),
-            before=self.line(hit.session_pk, hit.turn - 1),
-            after=self.line(hit.session_pk, hit.turn + 1),
+            moment=at.isoformat(),
+            written=f"{at:%Y-%m-%d %H:%M} UTC",
+            text=SafeString("\n".join(filter(None, lines))),
             replaced=(hit.session_pk, hit.turn) in self.around.replaced,
         )
 
-    def line(self, session_pk: int, turn: int) -> NeighbourLine | None:
+    def line(self, session_pk: int, turn: int) -> str:
+        """The HTML of a turn next to a hit; empty where there is nothing to show."""
         found = self.around.lines.get((session_pk, turn))
         if found is None:
-            return None
-        return NeighbourLine(speaker=_speaker(found.role, found.tool_name), text=found.text)
+            return ""
+        speaker = escape(_speaker(found.role, found.tool_name))
+        return f'<p class="near"><b>{speaker}:</b> {escape(found.text)}</p>'
+
+
+def _snippet(text: str, query: Query) -> str:
+    pieces = mark_words(snippet(text, query, limit=SNIPPET), query)
+    marked = (
+        f"<mark>{escape(piece)}</mark>" if is_match else escape(piece) for piece, is_match in pieces
+    )
+    return f'<p class="snippet">{"".join(marked)}</p>'
 
 
 def _speaker(role: str, tool_name: str | None) -> str:

@@ -202,12 +202,8 @@ def _ids(words: dict[str, Occurrences], token: str) -> Sequence[int]:
 def _candidates(
     source: Source, ranking: Ranking, matched: set[int], *, with_neighbours: bool
 ) -> list[int]:
-    low, high = source.low, source.high
-
-    def is_there(turn: int) -> bool:
-        return low <= turn <= high
-
-    return ranking.best(RANKED, among=is_there if with_neighbours else matched.__contains__)
+    everything = range(source.low, source.high + 1)
+    return ranking.best(RANKED, among=everything if with_neighbours else matched)
 
 
 def _scores(

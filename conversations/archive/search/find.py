@@ -160,7 +160,7 @@ def choose_words(source: Source, query: Query) -> Match:
     match = match_filters(query)
     phrases = tuple(dict.fromkeys(token for p in query.phrases for token in p.tokens))
     everything = match.having(*dict.fromkeys((*query.tokens, *phrases)))
-    if len(query.tokens) < 2 or source.find(everything, limit=1):
+    if len(query.tokens) < 2 or source.has(everything):
         return everything
     return match.having(*phrases).having_any(query.tokens)
 
@@ -170,10 +170,10 @@ def missing_words(source: Source, query: Query, match: Match) -> tuple[str, ...]
     filters = match_filters(query)
 
     def is_there(*tokens: str) -> bool:
-        return bool(source.find(filters.having(*tokens), limit=1))
+        return source.has(filters.having(*tokens))
 
     missing: list[str] = []
-    if match.any_tokens or not source.find(match, limit=1):
+    if match.any_tokens or not source.has(match):
         telling = set(query.tokens)
         words = [word for word in query.words if telling.intersection(word.tokens)]
         missing += [w.text for w in words if not any(is_there(token) for token in w.tokens)]

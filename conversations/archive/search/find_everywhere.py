@@ -1,5 +1,6 @@
 """Finding turns by words in many sessions at once."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +16,7 @@ from .best import keep_phrases, rank_entries
 from .cursors import SearchCursor, read_cursor
 from .find import MAX_HITS, as_fraction, as_number, choose_words, found_best, missing_words
 from .hits import read_hits
-from .latest import LatestFirst, as_numbers, as_placed
+from .latest import LatestFirst, as_numbers, as_placed, read_at_once
 from .matching import Match, Place, match_filters, select_keys, session_place
 from .results import NOTHING, Found
 from .source import Source, catch_up_all
@@ -96,7 +97,7 @@ def search_sessions(
     after = read_cursor(cursor, "all", count=5) if by_rank else None
     source = _make_source(sessions, asked, within, highest=after[0] if after else None)
     if by_rank:
-        return _best(source, asked, limit, after)
+        return _best(source, asked, sessions, limit, after)
     return _newest(source, asked, sessions, limit, cursor)
 
 
@@ -115,19 +116,21 @@ def _make_source(
     sessions: QuerySet[Session], query: Query, within: Within, *, highest: int | None
 ) -> Source:
     """``highest``: the session that was the newest when the first page was made."""
-    tail = catch_up_all(sessions)
+    return Source(
+        places=_places(sessions, query, within, highest=highest),
+        tail=catch_up_all(sessions),
+    )
+
+
+def _with_figures(source: Source, sessions: QuerySet[Session]) -> Source:
+    """What turns are ranked by, which takes a while in many sessions."""
     counted = SearchProgress.objects.all()
     if sessions.query.has_filters():
         counted = counted.filter(session__in=sessions.order_by().values("pk"))
     sums = counted.aggregate(turns=Sum("indexed_turn"), length=Sum("total_length"))
-    turns = (sums["turns"] or 0) + len(tail)
-    length = (sums["length"] or 0) + sum(item.entry.length for item in tail)
-    return Source(
-        places=_places(sessions, query, within, highest=highest),
-        tail=tail,
-        turn_count=max(1, turns),
-        average=max(1.0, length / max(1, turns)),
-    )
+    turns = (sums["turns"] or 0) + len(source.tail)
+    length = (sums["length"] or 0) + sum(item.entry.length for item in source.tail)
+    return replace(source, turn_count=max(1, turns), average=max(1.0, length / max(1, turns)))
 
 
 def _places(
@@ -171,11 +174,19 @@ def _few_or_many(
     return (Place(low=0, high=high, sessions=which, are_most=are_most, marks=marks, **bounds),)
 
 
-def _best(source: Source, query: Query, limit: int, after: tuple[int, ...] | None) -> Found:
+def _best(
+    source: Source,
+    query: Query,
+    sessions: QuerySet[Session],
+    limit: int,
+    after: tuple[int, ...] | None,
+) -> Found:
     """The cursor keeps later sessions out and the figures as they were, so that ranks
     stay what they were."""
     if after:
         source = replace(source, turn_count=after[1], average=as_fraction(after[2]))
+    else:
+        source = _with_figures(source, sessions)
     ranked = rank_entries(source, query, match_filters(query), with_neighbours=False)
     among = (source.high >> TURN_BITS, source.turn_count, as_number(source.average))
     return found_best(ranked, limit, after, kind="all", among=among)
@@ -186,18 +197,21 @@ def _newest(
 ) -> Found:
     numbers = read_cursor(cursor, "latest", count=2)
     match = choose_words(source, query).of_something()
+    most = _most_counted(source, query)
+    some = source.find_any(match, limit=max(most, read_at_once(query)) + 1)
     walk = LatestFirst(
         source=source,
         query=query,
         match=match,
         sessions=sessions,
         wanted=limit + 1,
+        some=some,
         after=as_placed(numbers) if numbers else None,
     )
     placed = walk.take()
     page = placed[:limit]
     goes_on = page[-1] if len(placed) > limit else walk.stopped_at
-    total, is_bound = _count(source, query, match, at_least=len(page))
+    total, is_bound = _count(source, query, match, some, at_least=len(page))
     return Found(
         hits=read_hits([(1.0, pk) for _, pk in page]),
         total=total,
@@ -207,12 +221,19 @@ def _newest(
     )
 
 
-def _count(source: Source, query: Query, match: Match, *, at_least: int) -> tuple[int, bool]:
-    """How many match, and whether there may be more."""
-    most = COUNTED_APART if source.is_sparse else COUNTED
-    ids = source.find(match, limit=most + 1)
+def _most_counted(source: Source, query: Query) -> int:
+    if query.phrases:
+        return COUNTED_PHRASES
+    return COUNTED_APART if source.is_sparse else COUNTED
+
+
+def _count(
+    source: Source, query: Query, match: Match, some: Sequence[int], *, at_least: int
+) -> tuple[int, bool]:
+    """How many match, and whether there may be more than these ``some``."""
+    most = _most_counted(source, query)
     if not query.phrases:
-        return max(at_least, min(len(ids), most)), len(ids) > most
-    if len(ids) > COUNTED_PHRASES:
+        return max(at_least, min(len(some), most)), len(some) > most
+    if len(some) > most:
         return at_least, True
-    return len(keep_phrases(source, match, query.phrases, ids)), False
+    return len(keep_phrases(source, match, query.phrases, some)), False

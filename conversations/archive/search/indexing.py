@@ -71,6 +71,8 @@ def read_progress(session_pk: int) -> Progress | None:
 def sessions_to_index(sessions: QuerySet[Session] | None = None) -> list[Progress]:
     """The sessions with turns that have no entries yet, or entries by other rules; the
     latest active first. Two queries, each by an index of few rows."""
+    if sessions is not None and not _is_any_behind():
+        return []
     found = Session.objects.all() if sessions is None else sessions
     others = Q(search_progress__version__lt=VERSION) | Q(search_progress__version__gt=VERSION)
     by_session = {
@@ -79,6 +81,12 @@ def sessions_to_index(sessions: QuerySet[Session] | None = None) -> list[Progres
         for progress in _progresses(found.filter(behind).order_by())
     }
     return sorted(by_session.values(), key=attrgetter("active_at", "session_pk"), reverse=True)
+
+
+def _is_any_behind() -> bool:
+    """Whether there is anything to index at all, which is seldom, and quick to say."""
+    others = SearchProgress.objects.filter(Q(version__lt=VERSION) | Q(version__gt=VERSION))
+    return Session.objects.filter(UNINDEXED).order_by().exists() or others.order_by().exists()
 
 
 def prepare_batch(progress: Progress, *, size: int = BATCH) -> Batch:

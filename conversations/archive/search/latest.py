@@ -14,7 +14,7 @@ from itertools import islice
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from conversations.domain.moments import ALL_TIME, Span
+from conversations.domain.moments import ALL_TIME, Span, cover
 from conversations.domain.search_query import Query
 from conversations.models import Session
 from conversations.models.search import TURN_BITS
@@ -30,7 +30,14 @@ AT_ONCE = 300
 """Matches of one stretch of time that are put in order at once."""
 
 MOST_LOOKED = 1000
-"""Turns with all words of a phrase in which one page looks for the phrase itself."""
+"""Turns with all words of a phrase in which one page looks for the phrase itself, and which
+it reads at once."""
+
+
+def read_at_once(query: Query) -> int:
+    """Matches of one stretch of time that are read and put in order at once."""
+    return max(AT_ONCE, MOST_LOOKED) if query.phrases else AT_ONCE
+
 
 _EPOCH, _MICROSECOND = datetime.min.replace(tzinfo=UTC), timedelta(microseconds=1)
 
@@ -51,7 +58,8 @@ def as_placed(numbers: Sequence[int]) -> Placed:
 
 @dataclass(kw_only=True)
 class LatestFirst:
-    """Walks through the matches after a place, of which so many are ``wanted``.
+    """Walks through the matches after a place, of which so many are ``wanted``; ``some``
+    are all matches, or more than are read at once.
     ``stopped_at`` is set where the walk ended
     because it had looked at enough: what comes after that place was not looked at.
     ``looked`` counts the turns in which phrases were looked for."""
@@ -61,30 +69,66 @@ class LatestFirst:
     match: Match
     sessions: QuerySet[Session]
     wanted: int
+    some: Sequence[int]
     after: Placed | None = None
     stopped_at: Placed | None = field(default=None, init=False)
     looked: int = field(default=0, init=False)
 
     def take(self) -> list[Placed]:
-        return list(islice(self._walk(ALL_TIME), self.wanted))
+        return list(islice(self._walk(), self.wanted))
 
-    def _walk(self, span: Span) -> Iterator[Placed]:
-        if self.stopped_at is not None:
-            return
-        during = self.match.during(span)
-        source = self._listed if span.numbers else self.source
-        ids = source.find(during, limit=AT_ONCE + 1 if self._can_count(span) else 1)
-        if ids and not self._can_count(span):
-            for part in self._parts(span):
-                yield from self._walk(part)
-        elif len(ids) <= AT_ONCE:
-            yield from self._in_order(ids)
-            self._stop_at(span)
-        elif span.is_hour or span.is_odd:
-            yield from self._walk_sessions(during)
+    def _walk(self) -> Iterator[Placed]:
+        if len(self.some) <= read_at_once(self.query):
+            yield from self._in_order(self.some)
         else:
-            for part in self._parts(span):
-                yield from self._walk(part)
+            yield from self._take_apart(ALL_TIME)
+
+    def _take_apart(self, span: Span) -> Iterator[Placed]:
+        """What lies in a stretch with much, some of its parts at a time: more of them
+        where they have little."""
+        if span.is_hour or span.is_odd:
+            yield from self._walk_sessions(self.match.during(span))
+            return
+        parts, width = self._parts(span), 1
+        if len(parts) == 1 and self.after is None:  # all that is in the whole is in this one
+            yield from self._take_apart(parts[0])
+            return
+        while parts and self.stopped_at is None:
+            group = parts[: width if self._can_count(parts[0]) else 1]
+            ids = self._find_during(group)
+            is_whole = self._can_count(group[0]) and len(ids) <= read_at_once(self.query)
+            if ids and not is_whole and len(group) > 1:
+                width = len(group) // 2
+                continue
+            if is_whole or not ids:
+                yield from self._in_order(ids)
+                self._stop_at(group[-1])
+            else:
+                yield from self._take_apart(group[0])
+            parts = parts[len(group) :]
+            width = self._next_width(len(group), len(ids))
+
+    def _next_width(self, width: int, found: int) -> int:
+        """How many parts to look at next: twice as many, unless they have too much."""
+        return max(1, min(2 * width, width * read_at_once(self.query) // max(1, found)))
+
+    def _find_during(self, spans: Sequence[Span]) -> list[int]:
+        limit = read_at_once(self.query) + 1 if self._can_count(spans[0]) else 1
+        return self._listed.find_any(self._match_during(spans), limit=limit)
+
+    def _match_during(self, spans: Sequence[Span]) -> Match:
+        bounds = (self.query.from_moment, self.query.before_moment)
+        is_within = all(span.is_within(*bounds) for span in spans)
+        match = self._unbounded if is_within else self.match
+        return match.marked(tuple(span.mark for span in spans))
+
+    @cached_property
+    def _unbounded(self) -> Match:
+        """The same at any time: where a stretch lies within the bounds of the query, their
+        many marks need not be looked for."""
+        marks, _ = cover(self.query.from_moment, self.query.before_moment)
+        others = tuple(group for group in self.match.marks if group != marks)
+        return replace(self.match, marks=others, from_moment=None, before_moment=None)
 
     @cached_property
     def _listed(self) -> Source:
@@ -103,7 +147,7 @@ class LatestFirst:
         year = timezone.now().year
         to_come = [part for part in parts if part.numbers[0] > year]
         marks = tuple(part.mark for part in to_come)
-        if marks and not self.source.find(self.match.marked(marks), limit=1):
+        if marks and not self.source.has(self.match.marked(marks)):
             return parts[len(to_come) :]
         return parts
 

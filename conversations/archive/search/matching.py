@@ -161,15 +161,20 @@ def select_keys(sessions: QuerySet[Session]) -> Sql:
     return statement, list(parameters)
 
 
-def find_entries(match: Match, places: Iterable[Place], *, limit: int) -> list[int]:
-    """Ids of stored entries that match, the highest first. One query."""
-    selects = [_select(match, place, limit) for place in places if place.low <= place.high]
+def find_entries(
+    match: Match, places: Iterable[Place], *, limit: int, highest: bool = True
+) -> list[int]:
+    """Ids of stored entries that match, the highest first, or any of them, which takes
+    SQLite half as long. One query."""
+    order = "DESC" if highest else ""
+    selects = [_select(match, place, limit, order) for place in places if place.low <= place.high]
     if not selects or limit < 1:
         return []
     whole = " UNION ALL ".join(f"SELECT id FROM ({select}) AS place" for select, _ in selects)
     parameters = [value for _, values in selects for value in values]
+    ordered = " ORDER BY id DESC" if highest else ""
     with connection.cursor() as cursor:
-        cursor.execute(f"{whole} ORDER BY id DESC LIMIT %s", [*parameters, limit])
+        cursor.execute(f"{whole}{ordered} LIMIT %s", [*parameters, limit])
         return [row[0] for row in cursor.fetchall()]
 
 
@@ -194,7 +199,7 @@ def read_words(ids: Iterable[int], columns: Sequence[str]) -> dict[int, list[str
         return {pk: list(words) for pk, *words in cursor.fetchall()}
 
 
-def _select(match: Match, place: Place, limit: int) -> Sql:
+def _select(match: Match, place: Place, limit: int, order: str) -> Sql:
     conditions = {"sqlite": _sqlite, "postgresql": _postgresql}[connection.vendor]
     source, key, clauses = conditions(match.marked(*place.marks))
     if place.session_pks and connection.vendor == "sqlite":
@@ -205,8 +210,9 @@ def _select(match: Match, place: Place, limit: int) -> Sql:
     clauses += _moments(match)
     where = " AND ".join(clause for clause, _ in clauses)
     parameters = [value for _, values in clauses for value in values]
+    ordered = f" ORDER BY {key} {order}" if order else ""
     return (
-        f"SELECT {key} AS id FROM {source} WHERE {where} ORDER BY {key} DESC LIMIT %s",
+        f"SELECT {key} AS id FROM {source} WHERE {where}{ordered} LIMIT %s",
         [*parameters, limit],
     )
 

@@ -1,6 +1,6 @@
 """What a search looks through: stored entries, and the turns too new to have one."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -58,13 +58,27 @@ class Source:
         """Ids of entries that match, the highest first."""
         places = [place.below(below) for place in self.places]
         stored = [place.below(self.stored_to + 1) for place in places]
-        found = set(find_entries(match, stored, limit=limit))
-        found.update(
-            item.id
-            for item in self.tail
-            if any(place.has(item.id) for place in places) and match.fits(item)
-        )
-        return sorted(found, reverse=True)[:limit]
+        found = find_entries(match, stored, limit=limit)
+        if not self.tail:
+            return found
+        return sorted({*found, *self._find_in_tail(match, places)}, reverse=True)[:limit]
+
+    def find_any(self, match: Match, *, limit: int) -> list[int]:
+        """Ids of so many entries that match, in no order, whichever are found first."""
+        stored = [place.below(self.stored_to + 1) for place in self.places]
+        found = find_entries(match, stored, limit=limit, highest=False)
+        if not self.tail:
+            return found
+        return list({*found, *self._find_in_tail(match, self.places)})[:limit]
+
+    def has(self, match: Match) -> bool:
+        """Whether there is an entry that matches."""
+        return bool(self.find_any(match, limit=1))
+
+    def _find_in_tail(self, match: Match, places: Sequence[Place]) -> Iterator[int]:
+        for item in self.tail:
+            if any(place.has(item.id) for place in places) and match.fits(item):
+                yield item.id
 
     def read_moments(self, ids: Iterable[int]) -> dict[int, datetime]:
         """When the turns of these entries were written."""

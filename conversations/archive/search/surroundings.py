@@ -27,7 +27,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """``sessions`` by key, with workspace and owner; ``lines`` of the turns next to
+    """``sessions`` by key, with the names of workspace and owner; ``lines`` of the turns next to
     hits, but for those without text; ``replaced``: hits that left the active path."""
 
     sessions: dict[int, Session]
@@ -35,6 +35,10 @@ class Surroundings:
     replaced: set[Place]
 
 
+_NAMED = (
+    *("uuid", "title", "archived_at", "expires_at"),
+    *("owner__username", "workspace__name", "workspace__slug"),
+)
 _LINES = (
     "SELECT turn.session_id, turn.number, turn.role, turn.tool_name,"
     f" SUBSTR(turn.content, 1, {LINE * 4}) FROM place CROSS JOIN conversations_turn turn"
@@ -59,9 +63,9 @@ def read_surroundings(hits: Sequence[Hit]) -> Surroundings:
 
 
 def _read_sessions(pks: Iterable[int]) -> dict[int, Session]:
-    """Without what may be long."""
-    sessions = Session.objects.select_related("workspace", "owner")
-    return sessions.defer("system_prompt", "state", "metadata").in_bulk(list(pks))
+    """With what a list of hits names."""
+    sessions = Session.objects.select_related("workspace", "owner").only(*_NAMED)
+    return sessions.in_bulk(list(pks))
 
 
 def _read_lines(places: Collection[Place]) -> dict[Place, Line]:
