@@ -8,6 +8,8 @@ from django.contrib.auth.models import User
 from conversations.archive.workspaces import find_user
 from conversations.domain.errors import Rejected
 
+from .widgets import QuickDateInput, QuickTextInput
+
 
 def date_field(label: str) -> forms.DateField:
     """A day that may be left out, as the browser's own calendar gives it."""
@@ -15,7 +17,7 @@ def date_field(label: str) -> forms.DateField:
         label=label,
         required=False,
         input_formats=["%Y-%m-%d"],
-        widget=forms.DateInput(attrs={"type": "date"}, format="%Y-%m-%d"),
+        widget=QuickDateInput(format="%Y-%m-%d"),
         error_messages={"invalid": "A date looks like 2026-01-31."},
     )
 
@@ -24,7 +26,7 @@ class PersonField(forms.CharField):
     """The name of an account, which may be closed, or nothing."""
 
     def __init__(self) -> None:
-        super().__init__(required=False, max_length=150)
+        super().__init__(required=False, max_length=150, widget=QuickTextInput)
 
     def clean(self, value: Any) -> User | None:
         name = super().clean(value)

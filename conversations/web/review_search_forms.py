@@ -6,6 +6,7 @@ from django import forms
 
 from .fields import PersonField
 from .search_forms import SearchForm
+from .widgets import QuickSelect, QuickTextInput
 
 SESSIONS = (("", "All sessions"), ("flagged", "Flagged"), ("unreviewed", "Not reviewed"))
 OUTCOMES = (("", "Everything"), ("error", "Errors only"))
@@ -15,9 +16,13 @@ class ReviewSearchForm(SearchForm):
     """Text, and filters over the sessions of all people. Every field may be empty."""
 
     person = PersonField()
-    model = forms.CharField(required=False, max_length=120)
-    outcome = forms.ChoiceField(choices=OUTCOMES, required=False, label="Outcome")
-    queue = forms.ChoiceField(choices=SESSIONS, required=False, label="Sessions")
+    model = forms.CharField(required=False, max_length=120, widget=QuickTextInput)
+    outcome = forms.ChoiceField(
+        choices=OUTCOMES, required=False, label="Outcome", widget=QuickSelect
+    )
+    queue = forms.ChoiceField(
+        choices=SESSIONS, required=False, label="Sessions", widget=QuickSelect
+    )
 
     field_order = (
         *("q", "person", "workspace", "queue", "role", "tool", "model", "outcome"),

@@ -10,6 +10,7 @@ from django import forms
 from conversations.domain.text import storable
 
 from .fields import date_field
+from .widgets import QuickSearchInput, QuickSelect, QuickTextInput
 
 LONGEST_QUERY = 1000
 """Characters of a query that count."""
@@ -21,8 +22,8 @@ ORDERS = (("best", "Best match"), ("newest", "Newest first"))
 class FindForm(forms.Form):
     """Text and an order: what finding in one session takes."""
 
-    q = forms.CharField(required=False, label="Search for", widget=forms.SearchInput)
-    order = forms.ChoiceField(choices=ORDERS, required=False, label="Order")
+    q = forms.CharField(required=False, label="Search for", widget=QuickSearchInput)
+    order = forms.ChoiceField(choices=ORDERS, required=False, label="Order", widget=QuickSelect)
 
     use_required_attribute = False
 
@@ -69,10 +70,11 @@ class SearchForm(FindForm):
 
     workspace = forms.ChoiceField(
         required=False,
+        widget=QuickSelect,
         error_messages={"invalid_choice": "There is no such workspace, or it is not yours."},
     )
-    role = forms.ChoiceField(choices=SAID_BY, required=False, label="Said by")
-    tool = forms.CharField(required=False, max_length=128)
+    role = forms.ChoiceField(choices=SAID_BY, required=False, label="Said by", widget=QuickSelect)
+    tool = forms.CharField(required=False, max_length=128, widget=QuickTextInput)
     after = date_field("From")
     before = date_field("Before")
 

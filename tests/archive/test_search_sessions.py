@@ -295,6 +295,19 @@ def test_a_rare_phrase_of_frequent_words_is_found_further_back(
     assert pages == 2
 
 
+def test_stretches_of_time_with_nothing_are_passed_over_together(
+    sessions: list[Session], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(latest, "AT_ONCE", 3)
+    write(sessions[0], *["a stone"] * 3, at=datetime(2026, 1, 1, 0, tzinfo=UTC))
+    write(sessions[1], *["a stone"] * 3, at=datetime(2026, 1, 1, 3, tzinfo=UTC))
+    index_waiting()
+    with CaptureQueriesContext(connection) as queries:
+        found = search_sessions(everything(), "stone", order="newest")
+    assert len(found.hits) == 6
+    assert len(queries) < 55  # eleven months, thirty days and twenty hours are empty
+
+
 @pytest.mark.usefixtures("_is_walked")
 @pytest.mark.parametrize("year", [1815, 1969, 2120])
 def test_turns_of_any_year_are_put_in_order(sessions: list[Session], year: int) -> None:

@@ -135,8 +135,8 @@ class LatestFirst:
         return replace(self.source, places=tuple(p.listed for p in self.source.places))
 
     def _can_count(self, span: Span) -> bool:
-        """In a whole year, the few that are of some sessions are too far apart."""
-        return not (self._listed.is_sparse and len(span.numbers) == 1 and not span.is_odd)
+        """In a whole year or month, the few that are of some sessions are too far apart."""
+        return not (self._listed.is_sparse and len(span.numbers) in (1, 2) and not span.is_odd)
 
     def _parts(self, span: Span) -> list[Span]:
         """Where something may lie, as far as the bounds say, the place to go on after,
