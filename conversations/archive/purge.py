@@ -333,22 +333,27 @@ def _named(digests: list[str], session_pk: int | None) -> Iterator[str]:
         yield from rows.order_by().values_list(column, flat=True).distinct()
 
 
-def waiting_contents(*, after: str = "") -> list[str]:
-    """Digests that purged sessions named, in order, a page of them."""
+def waiting_contents(*, after: str = "") -> dict[str, datetime]:
+    """Digests that purged sessions named, in order, a page of them, and when the last of
+    these was purged."""
     rows = PurgedContent.objects.filter(digest__gt=after).order_by("digest")
-    return list(rows.values_list("digest", flat=True)[:CHUNK])
+    return dict(rows.values_list("digest", "purged_at")[:CHUNK])
 
 
-def forget_contents(digests: Iterable[str]) -> None:
-    """These are gone, or stay for good."""
-    for some in _in_chunks(digests):
-        PurgedContent.objects.filter(digest__in=some).delete()
+def forget_contents(noted: dict[str, datetime]) -> None:
+    """These are gone, or stay for good, but for those that another purge has noted since."""
+    for moment in set(noted.values()):
+        digests = (digest for digest, at in noted.items() if at == moment)
+        for some in _in_chunks(digests):
+            PurgedContent.objects.filter(digest__in=some, purged_at=moment).delete()
 
 
 def _note_contents(digests: Iterable[str], *, now: datetime) -> None:
     for some in _in_chunks(digests):
         rows = [PurgedContent(digest=digest, purged_at=now) for digest in some]
-        PurgedContent.objects.bulk_create(rows, ignore_conflicts=True)
+        PurgedContent.objects.bulk_create(
+            rows, update_conflicts=True, unique_fields=["digest"], update_fields=["purged_at"]
+        )
 
 
 def _in_chunks(items: Iterable[str]) -> Iterator[list[str]]:

@@ -29,16 +29,16 @@ def remove_contents(now: datetime) -> Removed:
     """Remove what can go by now."""
     found, last = Removed(), ""
     while some := waiting_contents(after=last):
-        last = some[-1]
+        last = max(some)
         _remove(some, found, since=(now - SETTLED).timestamp())
     return found
 
 
-def _remove(digests: list[str], found: Removed, *, since: float) -> None:
-    named = named_elsewhere(digests) | {digest.hex() for digest in listed_digests()}
-    over = named.intersection(digests)
+def _remove(noted: dict[str, datetime], found: Removed, *, since: float) -> None:
+    named = named_elsewhere(noted) | {digest.hex() for digest in listed_digests()}
+    over = named.intersection(noted)
     found.shared += len(over)
-    for digest in digests:
+    for digest in noted:
         if digest in named:
             continue
         if remove_untouched(digest, since=since):
@@ -46,4 +46,4 @@ def _remove(digests: list[str], found: Removed, *, since: float) -> None:
             over.add(digest)
         else:
             found.waiting += 1
-    forget_contents(over)
+    forget_contents({digest: noted[digest] for digest in over})

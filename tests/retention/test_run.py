@@ -312,6 +312,28 @@ def test_contents_that_others_name_stay_and_fresh_ones_wait(
     assert not PurgedContent.objects.exists()
 
 
+def test_contents_of_a_session_that_is_purged_while_some_are_removed_go_too(
+    workspace: Workspace, session: Session, user: User
+) -> None:
+    other = create_session(workspace, owner=user)
+    for each in (session, other):
+        stock(each, user)
+    PurgeOrder.objects.all().delete()
+    now, order, origin = timezone.now(), Order(reason="Mine"), Origin(user=user)
+    contents = contents_of(session.pk) | contents_of(other.pk)
+    age_contents(now - DAY)
+    purge(session, order=order, origin=origin, now=now)
+
+    def work() -> None:
+        purge(other, order=order, origin=origin, now=now - timedelta(seconds=1))
+
+    with during_first("DELETE", PurgedContent, work):
+        run_retention(now=now)
+    run_retention(now=now)
+    assert not any(map(has_blob, contents))
+    assert not PurgedContent.objects.exists()
+
+
 def test_policies_that_change_are_on_record(workspace: Workspace, user: User) -> None:
     set_policies(workspace, user, retention_days=30)
     set_policies(workspace, user, retention_days=30)
