@@ -66,6 +66,8 @@ class BudgetForm(forms.Form):
             found["user"] = User.objects.filter(username=found.get("person", "")).first()
             if found["user"] is None:
                 self.add_error("person", "There is no such person.")
+        elif found.get("person") and "of" in found:
+            self.add_error("of", "A username goes with “One person”.")
         limit, unit = found.get("limit"), found.get("unit")
         if limit is not None and unit == TOKENS and limit != int(limit):
             self.add_error("limit", "Tokens are whole.")

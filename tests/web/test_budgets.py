@@ -133,6 +133,17 @@ def test_of_those_set_at_the_same_time_one_is_in_force(workspace: Workspace, use
     assert Budget.objects.filter(ended_at=None).count() == 1
 
 
+def test_a_name_is_never_left_out_of_a_budget(
+    administrator: User, workspace: Workspace, user: User
+) -> None:
+    for of in ("installation", f"workspace:{workspace.slug}"):
+        status, html = post(browser_of(administrator), of=of, person=user.username)
+        assert status == 400
+        assert "A username goes with “One person”." in html
+        assert f'value="{user.username}"' in html
+    assert not Budget.objects.exists()
+
+
 @pytest.mark.parametrize(
     ("data", "sentence"),
     [
