@@ -34,3 +34,11 @@ class PersonField(forms.CharField):
             return find_user(name, even_closed=True) if name else None
         except Rejected as error:
             raise forms.ValidationError("Nobody here has this name.") from error
+
+
+class LinesField(forms.CharField):
+    """Text of several lines. The end of one counts as a browser counts it, which says how
+    much fits: as one character, though it sends two."""
+
+    def to_python(self, value: Any) -> str | None:
+        return super().to_python(value.replace("\r\n", "\n") if value else value)

@@ -13,6 +13,7 @@ from django.views.decorators.http import require_http_methods
 
 from conversations.domain.text import storable
 
+from .fields import LinesField
 from .reasons import LONGEST, REQUIRED, SITTING, ReasonNeeded, keep_reason, reason_of
 
 FOR_SESSION, FOR_SITTING = "session", "sitting"
@@ -21,7 +22,7 @@ FOR_SESSION, FOR_SITTING = "session", "sitting"
 class ReasonForm(forms.Form):
     """``next`` is where the person comes from."""
 
-    reason = forms.CharField(
+    reason = LinesField(
         label="Why do you read this?",
         max_length=LONGEST,
         required=False,

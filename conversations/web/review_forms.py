@@ -12,7 +12,7 @@ from conversations.archive.review import QueueFilters
 from conversations.domain.review import LABELS, TEXT_LIMIT
 from conversations.domain.text import storable
 
-from .fields import PersonField, date_field
+from .fields import LinesField, PersonField, date_field
 
 QUEUES = {"unreviewed": "Not reviewed", "flagged": "Flagged", "all": "All sessions"}
 
@@ -137,7 +137,7 @@ class RemarkForm(forms.Form):
     label = forms.ChoiceField(
         required=False, choices=(("", "Note"), *((key, f"Flag: {LABELS[key]}") for key in LABELS))
     )
-    text = forms.CharField(required=False, strip=True, max_length=TEXT_LIMIT)
+    text = LinesField(required=False, strip=True, max_length=TEXT_LIMIT)
     turn = forms.IntegerField(required=False, min_value=1, max_value=2**62)
 
     def clean_text(self) -> str:

@@ -20,6 +20,7 @@ from conversations.archive.rewinds import append_rewind
 from conversations.archive.sessions import create_session
 from conversations.archive.workspaces import add_member
 from conversations.domain.events import ToolCallCompleted, ToolCallStarted
+from conversations.domain.review import TEXT_LIMIT
 from conversations.domain.turns import NewTurn
 from conversations.models import AuditEntry, Session, Workspace
 
@@ -204,6 +205,20 @@ def test_a_note_and_a_flag_stand_under_their_turn(reviewer: Client, talk: Sessio
     assert "Is that so?" in part
     assert "Privacy" in part
     assert entries(talk) == ["note", "transcript", "flag", "transcript"]
+
+
+def test_a_note_that_fits_into_its_field_is_kept(reviewer: Client, talk: Session) -> None:
+    text = "\n".join(["lines " * 100] * 6)[:TEXT_LIMIT]
+    sent = text.replace("\n", "\r\n")
+    reviewer.post(reverse("review_remark", args=[talk.uuid]), {"text": sent, "turn": "2"})
+    (note,) = read_remarks(talk).notes
+    assert note.text == text.strip()
+
+
+def test_no_link_of_the_page_is_closed_to_reviewers(reviewer: Client, talk: Session) -> None:
+    html = page(reviewer, address_of(talk))
+    for link in re.findall(r'href="(/s/[^"]*)"', html):
+        assert reviewer.get(unescape(link)).status_code == 200, link
 
 
 def test_what_is_said_of_the_session_stands_beside_it(
