@@ -27,6 +27,7 @@ PAGES = {
     "readers": "/s/{story}/readers/",
     "reason": "/review/reason/?session={story}",
     "audit": "/audit/",
+    "settings": "/w/example/settings/",
     "audit-empty": "/audit/?before=2020-01-01",
 }
 
@@ -42,6 +43,29 @@ A_BUDGET = """
 from conversations.archive.audit import Origin
 from conversations.archive.budgets import set_budget
 set_budget(Origin(), period="month", unit="usd", limit=10**12, warn_percent=80)
+"""
+
+
+@pytest.fixture(scope="session")
+def crowded(server: Server) -> None:
+    """A member, a group and an invitation have names that no line holds."""
+    server.manage("shell", "-v", "0", "-c", LONG_NAMES)
+
+
+LONG_NAMES = """
+from datetime import timedelta
+from django.contrib.auth.models import User
+from conversations.archive.audit import Origin
+from conversations.archive.invitations import create_invitation
+from conversations.archive.people import create_group
+from conversations.archive.workspaces import add_group, add_member, get_workspace
+found, origin = get_workspace("example"), Origin(user=User.objects.get(pk=1))
+person = User.objects.create_user("constantine-of-" * 5, email="c" * 60 + "@example.org")
+add_member(found, user_pk=person.pk, role="member")
+group = create_group("Gardeners of the northern valley " * 3, origin=origin)
+add_group(found, group=group, role="viewer", origin=origin)
+create_invitation(workspace=found, role="member", label="Somebody " * 13,
+    lifetime=timedelta(days=7), origin=origin)
 """
 
 
@@ -65,6 +89,7 @@ def test_axe_finds_nothing_and_nothing_scrolls_sideways(
     story: str,
     used: None,
     read: None,
+    crowded: None,
     open_context: Callable[..., BrowserContext],
     viewport: dict[str, int],
 ) -> None:
