@@ -183,6 +183,21 @@ def test_the_sums_are_made_anew_from_the_records(session: Session, user: User) -
     assert (sums(), totals()) == before
 
 
+def test_a_call_that_is_counted_meanwhile_is_no_difference(session: Session, user: User) -> None:
+    claimed = claim(session, user_pk=user.pk)
+    answer(claimed, 0)
+    waiting = [call(1, error_code="x")]
+
+    def execute(run: Callable[..., Any], sql: str, *args: Any) -> Any:
+        if waiting and sql.startswith("SELECT") and f'FROM "{UsageDay._meta.db_table}"' in sql:
+            append_failed_call(claimed, call=waiting.pop())
+        return run(sql, *args)
+
+    with connection.execute_wrapper(execute):
+        assert find_differences() == []
+    assert not waiting
+
+
 def test_making_anew_leaves_what_purged_sessions_used(session: Session, user: User) -> None:
     answer(claim(session, user_pk=user.pk), 0)
     forget_session(session.pk)
