@@ -167,6 +167,7 @@ def carry_out(
 ) -> Receipt:
     """Purge a session, after a copy was put into cold storage where its workspace asks
     for that. Raises as :func:`archive.purge.purge` and :func:`keep_copy`."""
+    session.workspace.refresh_from_db(fields=["uses_cold_storage"])  # as of now
     wants_copy = to_cold_storage or session.workspace.uses_cold_storage
     cold = keep_copy(session) if wants_copy else None
     try:

@@ -255,6 +255,22 @@ def test_what_another_host_purges_meanwhile_stops_nothing(
     assert report.failed == []
 
 
+def test_copies_are_kept_from_when_the_workspace_asks_for_them(
+    workspace: Workspace, session: Session, user: User, cold_folder: Path
+) -> None:
+    other = create_session(workspace, owner=user)
+    now, origin = timezone.now(), Origin(user=user)
+    for each in (session, other):
+        order_purge(each, origin=origin, reason="Mine", now=now, grace=DAY)
+
+    def ask() -> None:
+        set_policies(workspace, user, uses_cold_storage=True)
+
+    with during_first("INSERT", Receipt, ask):
+        report = run_retention(now=now + 2 * DAY)
+    assert [bool(item.facts["cold"]) for item in report.purged] == [False, True]
+
+
 def test_a_session_that_is_used_while_the_policy_goes_on_is_not_ordered(
     workspace: Workspace, session: Session, user: User
 ) -> None:
