@@ -7,6 +7,7 @@ from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
+from django.contrib.auth.models import Group
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -139,38 +140,53 @@ def people_invitation_revoke(request: HttpRequest, pk: int) -> HttpResponse:
 
 @_page
 def groups(request: HttpRequest) -> HttpResponse:
-    return render(request, "people/groups.html", {"groups": archive_people.list_groups()})
+    return _groups_page(request)
+
+
+def _groups_page(request: HttpRequest, *, name: str = "", error: str = "") -> HttpResponse:
+    """The groups, and the ``name`` that was typed with what is wrong with it."""
+    context = {"groups": archive_people.list_groups(), "name": name, "error": error}
+    return render(request, "people/groups.html", context, status=400 if error else 200)
 
 
 @_form
 def group_create(request: HttpRequest) -> HttpResponse:
+    name = storable(request.POST.get("name", ""))
     try:
-        made = archive_people.create_group(request.POST.get("name", ""), origin=_origin(request))
+        made = archive_people.create_group(name, origin=_origin(request))
     except LoomError as error:
-        messages.error(request, error.message)
-        return redirect("groups")
+        return _groups_page(request, name=name, error=error.message)
     return redirect("group", pk=made.pk)
 
 
 @_page
 def group(request: HttpRequest, pk: int) -> HttpResponse:
-    found = archive_people.find_group(pk)
+    return _group_page(request, archive_people.find_group(pk))
+
+
+def _group_page(
+    request: HttpRequest, found: Group, *, username: str = "", error: str = ""
+) -> HttpResponse:
+    """One group, and the ``username`` that was typed with what is wrong with it."""
     context = {
+        "username": username,
+        "error": error,
         "group": {"pk": found.pk, "name": found.name},
         "people": archive_people.people_in(found),
         "workspaces": archive_people.workspaces_with(found),
     }
-    return render(request, "people/group.html", context)
+    return render(request, "people/group.html", context, status=400 if error else 200)
 
 
 @_form
 def group_add(request: HttpRequest, pk: int) -> HttpResponse:
     found = archive_people.find_group(pk)
+    username = storable(request.POST.get("username", "").strip())
     try:
-        user = find_user(storable(request.POST.get("username", "").strip()))
+        user = find_user(username)
         archive_people.add_to_group(found, user=user, origin=_origin(request))
     except LoomError as error:
-        messages.error(request, error.message)
+        return _group_page(request, found, username=username, error=error.message)
     return redirect("group", pk=pk)
 
 

@@ -218,7 +218,7 @@ TABLE: dict[str, Row] = {
     "person_open": Row(get=REFUSED, post=administrators(404)),
     "person_sign_out": Row(get=REFUSED, post=administrators(404)),
     "groups": Row(get=administrators(200), post=REFUSED),
-    "group_create": Row(get=REFUSED, post=administrators(302)),
+    "group_create": Row(get=REFUSED, post=administrators(400)),
     "group": Row(get=administrators(404), post=REFUSED),  # there is none
     "group_add": Row(get=REFUSED, post=administrators(404)),
     "group_take_out": Row(get=REFUSED, post=administrators(404)),

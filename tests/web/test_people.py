@@ -168,9 +168,19 @@ def test_a_group_is_made_filled_and_removed(
 def test_a_name_that_is_empty_or_taken_is_refused(office: Client, name: str) -> None:
     role_group(REVIEWERS)
     before = Group.objects.count()
-    page = office.post(reverse("group_create"), {"name": name}, follow=True)
-    assert 'role="status"' in page.text
+    page = office.post(reverse("group_create"), {"name": name})
+    assert page.status_code == 400
+    assert 'class="error"' in page.text
+    assert f'value="{name}"' in page.text
     assert Group.objects.count() == before
+
+
+def test_a_name_that_nobody_has_stays_in_its_field(office: Client) -> None:
+    group = Group.objects.create(name="Gardeners")
+    page = office.post(reverse("group_add", args=[group.pk]), {"username": "nobdy"})
+    assert page.status_code == 400
+    assert 'value="nobdy"' in page.text
+    assert "There is no account “nobdy”." in page.text
 
 
 def test_an_administrator_gets_into_no_workspace_by_a_group(
