@@ -24,7 +24,7 @@ from conversations.domain.review import TEXT_LIMIT
 from conversations.domain.turns import NewTurn
 from conversations.models import AuditEntry, Session, Workspace
 
-from .conftest import browser_of, permissions_of, say
+from .conftest import MakePerson, browser_of, permissions_of, say
 
 pytestmark = pytest.mark.django_db
 
@@ -464,3 +464,13 @@ def test_a_sample_has_only_sessions_in_which_something_was_said_then(
 )
 def test_a_sample_of_nothing_is_refused(reviewer: Client, query: dict[str, str]) -> None:
     assert reviewer.get(reverse("review_sample"), query).status_code == 400
+
+
+def test_a_session_can_be_put_on_hold_from_its_review(
+    session: Session, make_person: MakePerson
+) -> None:
+    say(session, "Plant the beans")
+    browser = browser_of(make_person("reviewer"))
+    address = f"{reverse('holds')}?session={session.uuid}"
+    assert f'href="{address}">Put on hold' in browser.get(f"/review/s/{session.uuid}/").text
+    assert f'value="{session.uuid}"' in browser.get(address).text
