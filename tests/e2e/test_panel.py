@@ -101,6 +101,7 @@ def test_an_item_is_pinned_reworded_struck_and_restored(decided: Chat) -> None:
     unpin = item(page, "tabs").get_by_role("button", name="Unpin").first
     expect(unpin).to_be_visible()
     expect(item(page, "tabs").get_by_text("Pinned")).to_be_visible()
+    settle(0.6)  # the row of the change has come, and the panel has followed it
     item(page, "tabs").get_by_label("Edit").first.click()
     field = item(page, "tabs").get_by_role("textbox", name="Wording")
     expect(field).to_be_focused()
