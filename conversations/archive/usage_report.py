@@ -52,9 +52,6 @@ class UsageRights:
     def sees_others(self) -> bool:
         return self.sees_all or bool(self.workspaces)
 
-    def may_see_all_of(self, workspace: Workspace) -> bool:
-        return self.sees_all or workspace.pk in self.workspaces
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageLine:
