@@ -265,6 +265,7 @@ def test_a_question_is_the_same_after_a_reload_and_in_another_tab(
     second = open_chat().open(first.uuid)
     expect(card(second.page)).to_contain_text("sleep 0.01; true")
     expect(card(second.page).get_by_role("button", name="Always")).to_have_count(0)
+    settle()  # the first page watches again, and the second one does
     card(second.page).get_by_role("button", name="Approve").click()
     expect(card(first.page)).to_have_count(0)
     first.wait_idle()
