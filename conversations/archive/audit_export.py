@@ -1,14 +1,12 @@
 """The audit log as a file: JSON lines with all of it, or CSV for a spreadsheet."""
 
-import csv
-import io
 import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from conversations.domain.audit import AUDIT_EXPORT
 from conversations.domain.jsontext import dump_json
-from conversations.domain.spreadsheets import safe_cell
+from conversations.domain.spreadsheets import csv_line
 from conversations.models import AuditEntry
 
 from .audit import Noted, Origin, record
@@ -68,16 +66,10 @@ def _json_lines(entries: Iterator[AuditEntry]) -> Iterator[str]:
 
 
 def _csv_lines(entries: Iterator[AuditEntry]) -> Iterator[str]:
-    yield _csv_line(COLUMNS)
+    yield csv_line(COLUMNS)
     for entry in entries:
         facts = entry_facts(entry) | {"metadata": entry.metadata}
-        yield _csv_line([safe_cell(facts[name]) for name in COLUMNS])
-
-
-def _csv_line(cells: Any) -> str:
-    line = io.StringIO()
-    csv.writer(line).writerow(cells)
-    return line.getvalue()
+        yield csv_line(facts[name] for name in COLUMNS)
 
 
 WRITERS: dict[str, Callable[[Iterator[AuditEntry]], Iterator[str]]] = {

@@ -1,7 +1,6 @@
 """What administrators ask the audit log for."""
 
 from collections.abc import Iterable, Mapping
-from datetime import UTC, date, datetime, time
 from typing import Any
 from urllib.parse import urlencode
 
@@ -11,7 +10,7 @@ from conversations.archive.audit_log import ACT_ANY, READ_ANY, Wanted
 from conversations.domain.audit import ACTS, READINGS
 from conversations.domain.text import storable
 
-from .fields import PersonField, date_field
+from .fields import PersonField, date_field, midnight
 
 
 def _named(actions: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
@@ -56,7 +55,7 @@ class AuditForm(forms.Form):
     def wanted(self) -> Wanted:
         """What a valid form asks for. Days begin at midnight UTC."""
         found: dict[str, Any] = dict(self.cleaned_data)
-        found["after"], found["before"] = _midnight(found["after"]), _midnight(found["before"])
+        found["after"], found["before"] = midnight(found["after"]), midnight(found["before"])
         return Wanted(**found)
 
     def address(self, **changes: Any) -> str:
@@ -67,7 +66,3 @@ class AuditForm(forms.Form):
     @property
     def has_filters(self) -> bool:
         return any(self[name].value() for name in self.fields)
-
-
-def _midnight(day: date | None) -> datetime | None:
-    return datetime.combine(day, time.min, tzinfo=UTC) if day else None

@@ -1,5 +1,6 @@
 """Fields that several forms have."""
 
+from datetime import UTC, date, datetime, time
 from typing import Any
 
 from django import forms
@@ -20,6 +21,11 @@ def date_field(label: str) -> forms.DateField:
         widget=QuickDateInput(format="%Y-%m-%d"),
         error_messages={"invalid": "A date looks like 2026-01-31."},
     )
+
+
+def midnight(day: date | None) -> datetime | None:
+    """When the day begins: days are those of UTC."""
+    return datetime.combine(day, time.min, tzinfo=UTC) if day else None
 
 
 class PersonField(forms.CharField):

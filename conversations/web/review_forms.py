@@ -1,18 +1,17 @@
 """What reviewers ask for, and what they say, checked."""
 
 from collections.abc import Iterable, Mapping
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
 
 from django import forms
-from django.utils import timezone
 
 from conversations.archive.review import QueueFilters
 from conversations.domain.review import LABELS, TEXT_LIMIT
 from conversations.domain.text import storable
 
-from .fields import LinesField, PersonField, date_field
+from .fields import LinesField, PersonField, date_field, midnight
 
 QUEUES = {"unreviewed": "Not reviewed", "flagged": "Flagged", "all": "All sessions"}
 
@@ -82,8 +81,8 @@ class QueueForm(SessionFilterForm):
             person=getattr(found["person"], "pk", None),
             workspace=found["workspace"],
             channel=found["channel"],
-            since=_midnight(found["since"]),
-            until=_midnight(until + timedelta(days=1)) if until else None,
+            since=midnight(found["since"]),
+            until=midnight(until + timedelta(days=1)) if until else None,
             has_errors=found["with_errors"],
         )
 
@@ -94,10 +93,6 @@ class QueueForm(SessionFilterForm):
     @property
     def controls(self) -> list[forms.BoundField]:
         return [field for field in self.visible_fields() if field.name != "with_errors"]
-
-
-def _midnight(day: date | None) -> datetime | None:
-    return timezone.make_aware(datetime.combine(day, time())) if day else None
 
 
 class SampleForm(SessionFilterForm):

@@ -1,7 +1,5 @@
 """What the models used: a page, and the same as a file."""
 
-import csv
-import io
 from collections.abc import Iterator
 from datetime import date
 from typing import Any
@@ -30,7 +28,7 @@ from conversations.archive.usage_report import (
     workspaces_with_usage,
 )
 from conversations.domain.errors import Rejected
-from conversations.domain.spreadsheets import safe_cell
+from conversations.domain.spreadsheets import csv_line
 from conversations.domain.usage import Sums
 from conversations.rendering.figures import duration_text, number_text
 
@@ -198,10 +196,10 @@ def _file_name(first: date, last: date) -> str:
 
 
 def _csv(rights: UsageRights, wish: UsageWish) -> Iterator[str]:
-    yield _csv_line(COLUMNS)
+    yield csv_line(COLUMNS)
     for entry in walk_usage(rights, wish):
         sums = entry.sums
-        yield _csv_line(
+        yield csv_line(
             (
                 *(entry.day, entry.workspace, entry.session or "", entry.person, entry.model),
                 *(sums.calls, sums.failed, sums.unpriced, sums.input_tokens),
@@ -210,9 +208,3 @@ def _csv(rights: UsageRights, wish: UsageWish) -> Iterator[str]:
                 *(sums.median_ms, sums.p95_ms),
             )
         )
-
-
-def _csv_line(values: tuple[Any, ...]) -> str:
-    line = io.StringIO()
-    csv.writer(line).writerow([safe_cell(value) for value in values])
-    return line.getvalue()
