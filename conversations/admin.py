@@ -27,6 +27,7 @@ from conversations.domain.runs import RUN_STATES
 from conversations.domain.tool_calls import TOOL_CALL_STATES
 from conversations.domain.usage import SCOPES
 from conversations.models import (
+    ApiToken,
     Attachment,
     AuditEntry,
     AuditHead,
@@ -567,6 +568,14 @@ class InvitationAdmin(WindowAdmin):
     list_select_related = ("workspace", "created_by", "used_by")
     left_out = ("digest",)
     search_fields = ("label",)
+
+
+@admin.register(ApiToken)
+class ApiTokenAdmin(WindowAdmin):
+    list_display = ("hint", "user", "name", "scopes", "expires_at", "last_used_at", "revoked_at")
+    list_select_related = ("user",)
+    left_out = ("digest",)
+    search_fields = ("name", "user__username")
 
 
 @admin.register(Preferences)

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from environs import Env
 from environs.exceptions import EnvError
+from limits import parse as parse_rate
 from marshmallow.validate import OneOf, Range
 
 from conversations.providers.prices import read_prices
@@ -148,6 +149,15 @@ class Environment:
         self._read_sharing_settings(env)
         self._read_sign_in_settings(env)
         self._read_retention_settings(env)
+        self._read_api_settings(env, positive)
+
+    def _read_api_settings(self, env: Env, positive: Range) -> None:
+        self.api_rate: str = env.str("LOOM_API_RATE", "600/minute")
+        self.token_days: int = env.int("LOOM_TOKEN_DAYS", 90, validate=Range(min=0))
+        try:
+            parse_rate(self.api_rate)
+        except ValueError as error:
+            raise SettingsError("LOOM_API_RATE is not of the form 600/minute.") from error
 
     def _read_model_settings(self, env: Env, positive: Range) -> None:
         self.api_key: str = env.str("ANTHROPIC_API_KEY", "")

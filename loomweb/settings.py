@@ -54,6 +54,7 @@ MIDDLEWARE = [
     "conversations.web.signed_out.SignedOutMiddleware",
     "conversations.web.errors.LoomErrorMiddleware",
     "axes.middleware.AxesMiddleware",
+    "conversations.api.middleware.ApiMiddleware",
 ]
 
 ROOT_URLCONF = "loomweb.urls"

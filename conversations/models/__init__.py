@@ -11,6 +11,7 @@ from .search import SearchEntry, SearchProgress
 from .sessions import UNINDEXED, UNREVIEWED, Session
 from .sharing import ShareLink
 from .states import StateCheckpoint
+from .tokens import ApiToken
 from .tools import Attachment, FileChange, Revert, ToolPermission
 from .usage import Budget, BudgetWarning, UsageDay, UsageTotal
 from .workspaces import Membership, Workspace, WorkspaceGroup
@@ -19,6 +20,7 @@ __all__ = [
     "BROKEN",
     "UNINDEXED",
     "UNREVIEWED",
+    "ApiToken",
     "Attachment",
     "AuditEntry",
     "AuditHead",

@@ -247,7 +247,11 @@ def walk(patterns: list[Any], prefix: str = "") -> Iterator[tuple[str, str]]:
             yield f"{prefix}{pattern.name}", str(pattern.pattern)
 
 
-URLS = dict(walk(get_resolver().url_patterns))
+URLS = {
+    name: route
+    for name, route in walk(get_resolver().url_patterns)
+    if not name.startswith(("api:", "api_"))  # has a matrix of its own: tests/api
+}
 ADMIN_URLS = {name: route for name, route in URLS.items() if name.startswith("admin:")}
 
 

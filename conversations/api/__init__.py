@@ -1,0 +1,1 @@
+"""The HTTP API: entry points for programs, as ``web`` is for browsers."""

@@ -1,0 +1,128 @@
+"""Who calls, how often, and errors in one form: around everything below ``/api/v1/``.
+
+The caller is found here, on a thread, so that asynchronous operations need no database
+for it. Whether it is let in is decided by each operation (see ``auth``).
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.contrib.sessions.backends.base import SessionBase
+from django.http import HttpRequest, HttpResponse
+from limits import RateLimitItem, parse
+from limits.storage import storage_from_string
+from limits.strategies import FixedWindowRateLimiter
+
+from conversations.archive.tokens import find_caller
+from conversations.domain.audit import API
+from conversations.domain.tokens import SCOPES
+from conversations.web.access import Visit
+from conversations.web.addresses import client_address
+from conversations.web.reasons import LONGEST, keep_reason
+
+from .problems import as_problem, problem
+
+ROOT = "/api/v1/"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiCaller:
+    """``token_pk`` is None for a browser that is signed in, which has all scopes."""
+
+    user: User
+    scopes: frozenset[str]
+    token_pk: int | None
+
+
+class ApiMiddleware:
+    """Sets ``request.api_caller`` (None: nobody) and ``request.loom_visit``."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self._get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        if not request.path.startswith(ROOT):
+            return self._get_response(request)
+        caller = _identify(request)
+        request.api_caller = caller  # type: ignore[attr-defined]
+        if caller is not None:
+            request.loom_visit = _visit(request, caller)  # type: ignore[attr-defined]
+        rate = _count(request, caller)
+        if rate.is_over:
+            response = problem(429, f"No more than {settings.LOOM.api_rate} requests, please.")
+            response["Retry-After"] = str(rate.seconds)
+        else:
+            response = as_problem(request, self._get_response(request))
+        response["X-RateLimit-Limit"] = str(rate.limit)
+        response["X-RateLimit-Remaining"] = str(rate.remaining)
+        response["X-RateLimit-Reset"] = str(rate.seconds)
+        response.setdefault("Cache-Control", "no-store")
+        return response
+
+
+def _identify(request: HttpRequest) -> ApiCaller | None:
+    given = request.headers.get("Authorization", "")
+    if given:
+        scheme, _, token = given.partition(" ")
+        found = find_caller(token.strip(), address=client_address(request) or "")
+        if scheme.lower() != "bearer" or found is None:
+            return None
+        return ApiCaller(user=found.user, scopes=found.scopes, token_pk=found.token_pk)
+    if settings.SESSION_COOKIE_NAME in request.COOKIES and isinstance(request.user, User):
+        return ApiCaller(user=request.user, scopes=frozenset(SCOPES), token_pk=None)
+    return None
+
+
+def _visit(request: HttpRequest, caller: ApiCaller) -> Visit:
+    browser = request.session if caller.token_pk is None else SessionBase()
+    if reason := request.headers.get("Loom-Reason", "").strip():
+        keep_reason(browser, None, reason[:LONGEST])
+    return Visit(
+        user=caller.user,
+        action=API,
+        place=request.get_full_path(),
+        address=client_address(request) or "",
+        agent=request.headers.get("User-Agent", ""),
+        browser=browser,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rate:
+    is_over: bool
+    limit: int
+    remaining: int
+    seconds: int
+
+
+def _count(request: HttpRequest, caller: ApiCaller | None) -> _Rate:
+    item = _rate(settings.LOOM.api_rate)
+    if caller is None:
+        whose = f"address {client_address(request)}"
+    elif caller.token_pk is None:
+        whose = f"person {caller.user.pk}"
+    else:
+        whose = f"token {caller.token_pk}"
+    is_within = _limiter().hit(item, whose)
+    stats = _limiter().get_window_stats(item, whose)
+    return _Rate(
+        is_over=not is_within,
+        limit=item.amount,
+        remaining=max(0, stats.remaining),
+        seconds=max(1, round(stats.reset_time - time.time())),
+    )
+
+
+@cache
+def _rate(text: str) -> RateLimitItem:
+    return parse(text)
+
+
+@cache
+def _limiter() -> FixedWindowRateLimiter:
+    """Counted in Redis for all processes where there is one, else in this process."""
+    return FixedWindowRateLimiter(storage_from_string(settings.LOOM.redis_url or "memory://"))

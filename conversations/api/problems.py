@@ -1,0 +1,87 @@
+"""Errors as problem details (RFC 9457), in one place for the whole API."""
+
+from http import HTTPStatus
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from ninja import Schema
+from pydantic import ConfigDict
+
+from conversations.domain.errors import LoomError
+from conversations.domain.jsontext import dump_json
+
+MEDIA_TYPE = "application/problem+json"
+PROBLEMS = "/api/v1/problems"
+
+CODES = {
+    400: "bad_request",
+    401: "signed_out",
+    403: "not_permitted",
+    404: "not_found",
+    405: "method_not_allowed",
+    413: "too_large",
+    415: "unsupported_media_type",
+    422: "invalid",
+    429: "too_many_requests",
+    500: "internal",
+    503: "unavailable",
+}
+"""Status → the code of an error that has no better one."""
+
+
+class Wrong(Schema):
+    """One value of the request that cannot be used: where it stands, and why."""
+
+    location: list[str | int]
+    reason: str
+
+
+class Problem(Schema):
+    """Why a request was refused (RFC 9457). Programs decide by ``code``; ``detail`` is
+    for people, and never holds a secret."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    errors: list[Wrong] | None = None
+
+
+def problem(status: int, detail: str, *, code: str = "", **extra: Any) -> HttpResponse:
+    """The answer to a request that is refused."""
+    code = code or CODES.get(status, "error")
+    body = {
+        "type": f"{PROBLEMS}#{code}",
+        "title": HTTPStatus(status).phrase,
+        "status": status,
+        "detail": detail,
+        "code": code,
+        **extra,
+    }
+    response = HttpResponse(dump_json(body), status=status, content_type=MEDIA_TYPE)
+    if status == HTTPStatus.UNAUTHORIZED:
+        response["WWW-Authenticate"] = 'Bearer realm="Loom Web"'
+    return response
+
+
+def problem_of(error: LoomError) -> HttpResponse:
+    """What the product refuses on purpose."""
+    return problem(error.status, error.message, code=error.code)
+
+
+def as_problem(request: HttpRequest, response: HttpResponse) -> HttpResponse:
+    """An error that a part of Django has answered, in the form of all others."""
+    is_error = response.status_code >= HTTPStatus.BAD_REQUEST
+    if not is_error or response.get("Content-Type", "").startswith(MEDIA_TYPE):
+        return response
+    detail = {
+        404: "There is no such address.",
+        405: f"{request.method} is not possible here.",
+    }.get(response.status_code, HTTPStatus(response.status_code).description)
+    made = problem(response.status_code, detail or "The request cannot be carried out.")
+    if "Allow" in response:
+        made["Allow"] = response["Allow"]
+    return made

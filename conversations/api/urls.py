@@ -1,0 +1,17 @@
+"""The API's addresses, all below ``/api/v1/``."""
+
+from django.http import HttpRequest, HttpResponse
+from django.urls import path
+
+from .main import api
+from .problems import problem
+
+
+def no_such_address(request: HttpRequest, rest: str) -> HttpResponse:
+    return problem(404, "There is no such address.")
+
+
+urlpatterns = [
+    path("", api.urls),
+    path("<path:rest>", no_such_address, name="api_elsewhere"),
+]
