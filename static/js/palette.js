@@ -42,6 +42,7 @@ function build() {
   dialog.addEventListener("keydown", press);
   dialog.addEventListener("click", ({ target }) => target === dialog && dialog.close()); // beside it
   dialog.addEventListener("close", () => {
+    clearTimeout(timer);
     asked += 1;
     choices.hide();
   });

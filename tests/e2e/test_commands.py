@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 from tests.e2e.conftest import NARROW, WIDE, Chat, Server, long_session, take_picture
 from tests.e2e.test_pages import violations, violations_light_and_dark
@@ -164,7 +164,7 @@ def test_files_are_named_by_typing_a_part_of_their_path(chat: Chat, server: Serv
 def test_the_palette_finds_sessions_commands_and_pages(
     server: Server, chat: Chat, wire: WireThread
 ) -> None:
-    uuid = long_session(server, turns=2, title="Zinnias in spring")
+    uuid = long_session(server, turns=2, title="Quinces in spring")
     page = chat.page
     chat.message.fill("a draft")
     page.keyboard.press("Control+k")
@@ -172,15 +172,15 @@ def test_the_palette_finds_sessions_commands_and_pages(
     field = palette(page).get_by_role("combobox")
     expect(field).to_be_focused()
     options = palette(page).get_by_role("option")
-    expect(options.filter(has_text="Zinnias in spring")).to_be_visible()
+    expect(options.filter(has_text="Quinces in spring")).to_be_visible()
     page.route(re.compile("q=dahl"), lambda route: None)  # the server takes its time
     field.press_sequentially("dahl")
     expect(options).to_have_count(0)
     field.press("Enter")
     expect(palette(page)).to_be_visible()
     field.fill("")
-    field.press_sequentially("zinn")
-    expect(options).to_have_text([re.compile("Zinnias in spring")])
+    field.press_sequentially("quin")
+    expect(options).to_have_text([re.compile("Quinces in spring")])
     assert violations_light_and_dark(page, "palette-wide") == []
     page.emulate_media(color_scheme="light")
     field.press("Escape")
@@ -202,12 +202,33 @@ def test_the_palette_finds_sessions_commands_and_pages(
     options.first.click()
     expect(page.locator("#panel-body")).to_contain_text("Window")
 
-    chat.message.fill("/resume zinn")
+    chat.message.fill("/resume quin")
     chat.message.press("Enter")
     expect(options).to_have_count(1)
     field.press("Enter")
     page.wait_for_url(f"**/s/{uuid}/")
     assert sent(wire) == 0
+
+
+def test_what_was_typed_into_a_closed_palette_does_not_reach_the_next_one(chat: Chat) -> None:
+    page = chat.page
+    page.keyboard.press("Control+k")
+    field = palette(page).get_by_role("combobox")
+    expect(field).to_be_focused()
+    page.clock.install()
+    page.clock.pause_at(page.evaluate("Date.now() + 1000"))  # the list waits for a pause in typing
+    field.press_sequentially("summer")
+    field.press("Escape")
+    held: list[Route] = []
+    page.route(re.compile("/palette/"), lambda route: held.append(route))
+    with page.expect_request(re.compile("/palette/")):
+        page.keyboard.press("Control+k")
+    page.clock.run_for(1000)
+    for route in held:
+        route.continue_()
+    expect(palette(page)).to_be_visible()
+    expect(field).to_have_value("")
+    assert len(held) == 1
 
 
 def test_a_session_that_is_only_read_has_the_commands_that_change_nothing(chat: Chat) -> None:
