@@ -10,7 +10,8 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from django.db import transaction
-from django.db.models import F, Q
+from django.db.models import Q
+from django.db.models.functions import Coalesce
 
 from conversations.models import Session, Workspace
 
@@ -62,10 +63,12 @@ def take_note(session: UUID, *, now: datetime) -> bool:
     """Free the key of a session that has expired. False: it has not, or that was done."""
     with transaction.atomic():
         sessions = Session.objects.filter(is_over(now), uuid=session, expired_at=None)
-        return bool(sessions.update(expired_at=now, former_key=F("key"), key=None))
+        return bool(
+            sessions.update(expired_at=now, former_key=Coalesce("key", "former_key"), key=None)
+        )
 
 
 def last_of_key(workspace: Workspace, key: str) -> Session | None:
-    """The session that had this key last and has expired."""
+    """The session that had this key last, and has it no more."""
     sessions = Session.objects.filter(workspace=workspace, former_key=key)
-    return sessions.order_by("-expired_at", "-pk").first()
+    return sessions.order_by("-pk").first()

@@ -88,6 +88,7 @@ def _session_line(session: Session) -> dict[str, Any]:
         "title_is_chosen": session.title_is_chosen,
         "model": session.model,
         "system_prompt": session.system_prompt,
+        "instructions": session.instructions,
         **STATE.write(session.state),
         "state_turn": session.state_turn,
         "floor_turn": session.floor_turn,

@@ -157,6 +157,7 @@ def _insert_session(
         title_is_chosen=header.title_is_chosen,
         model=header.model,
         system_prompt=header.system_prompt,
+        instructions=header.instructions,
         floor_turn=max(1, header.floor_turn),
         turn_digest=first_digest(uuid, chain="turns"),
         event_digest=first_digest(uuid, chain="events"),

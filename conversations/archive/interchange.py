@@ -51,6 +51,7 @@ class SessionLine:
     title_is_chosen: bool
     model: str
     system_prompt: str
+    instructions: str
     floor_turn: int
     journal_turn: int | None
     turns: int | None
@@ -365,6 +366,7 @@ def read_session(value: dict[str, Any]) -> SessionLine:
         "title_is_chosen": keys.flag("title_is_chosen", default=bool(title)),
         "model": keys.text("model", limit=120),
         "system_prompt": keys.text("system_prompt"),
+        "instructions": keys.text("instructions"),
         "parent": parent_uuid,
         "fork_turn": keys.number("fork_turn"),
         "journal_turn": keys.number("journal_turn"),

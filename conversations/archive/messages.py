@@ -335,6 +335,52 @@ def continue_run(session: Session, *, client_id: str, user_pk: int | None) -> Ac
         return create_run(session, client_id, states.CONTINUE, user_pk, user_turn=turn)
 
 
+def rewind_session(session: Session, *, from_turn: int, actor_pk: int | None) -> Rewound:
+    """Take everything from a turn on off the active path: from 1 on all, else from a
+    message of the person on. The archive keeps it.
+
+    Raises Rejected for any other turn, Conflict while a run is active and for a session
+    that is archived or expired.
+    """
+    with transaction.atomic():
+        _refuse_closed_or_busy(session)
+        if from_turn != 1:
+            _require_active_user_turn(session, from_turn)
+        return _rewind(session, from_turn, actor_pk)
+
+
+def reset_session(session: Session, *, keeps_instructions: bool, actor_pk: int | None) -> Rewound:
+    """Begin from the start in the same session: all its turns leave the active path, but
+    for the system messages in front where ``keeps_instructions``; else its own instructions
+    go too. Raises Conflict as :func:`rewind_session`."""
+    with transaction.atomic():
+        _refuse_closed_or_busy(session)
+        if keeps_instructions:
+            return _rewind(session, _first_after_system(session.pk), actor_pk)
+        Session.objects.filter(pk=session.pk).update(instructions="")
+        return _rewind(session, 1, actor_pk)
+
+
+def _refuse_closed_or_busy(session: Session) -> None:
+    refuse_closed(lock_session(session.pk))
+    refuse_busy(session.pk)
+
+
+def _rewind(session: Session, from_turn: int, actor_pk: int | None) -> Rewound:
+    return append_rewind(
+        session,
+        from_turn=from_turn,
+        from_seq=first_seq_from_turn(session.pk, from_turn) if from_turn > 1 else 1,
+        reason=Rewind.Reason.RESET,
+        actor_pk=actor_pk,
+    )
+
+
+def _first_after_system(session_pk: int) -> int:
+    others = Turn.objects.filter(session=session_pk).exclude(role="system").order_by("number")
+    return others.values_list("number", flat=True).first() or 1
+
+
 def refuse_busy(session_pk: int) -> None:
     """Raises Conflict while a run is active or waits."""
     runs = Run.objects.filter(session=session_pk, state__in=(*ACTIVE_STATES, QUEUED))

@@ -11,12 +11,13 @@ from uuid import UUID, uuid4
 
 from django.contrib.auth.models import User
 from django.db import IntegrityError, connection, transaction
-from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery
+from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery
 from django.utils import timezone
 
 from conversations.domain.digest import first_digest
 from conversations.domain.errors import Conflict, NotFound, Rejected
 from conversations.domain.jsontext import dump_json
+from conversations.domain.keys import channel_of
 from conversations.domain.roles import VIEWER
 from conversations.domain.runs import ACTIVE_STATES, COMPACT, IDLE, INTERRUPTED, QUEUED
 from conversations.domain.text import is_storable, one_line, storable
@@ -44,6 +45,7 @@ def create_session(
     uuid: UUID | None = None,
     model: str = "",
     system_prompt: str = "",
+    instructions: str = "",
     key: str | None = None,
     channel: str = "web",
     title: str = "",
@@ -63,6 +65,7 @@ def create_session(
         owner=owner,
         model=model or workspace.default_model,
         system_prompt=system_prompt,
+        instructions=storable(instructions),
         key=key,
         channel=channel,
         title=one_line(storable(title), limit=TITLE_LIMIT),
@@ -87,6 +90,7 @@ def open_empty_session(workspace: Workspace, *, owner: User) -> Session:
             next_turn=1,
             next_seq=1,
             key=None,
+            instructions="",
             archived_at=None,
             title="",
             model=workspace.default_model,
@@ -99,28 +103,60 @@ def open_empty_session(workspace: Workspace, *, owner: User) -> Session:
 
 
 def get_or_create_by_key(
-    workspace: Workspace, *, key: str, owner: User, channel: str = "api"
+    workspace: Workspace, *, key: str, owner: User, channel: str = "api", **begun: Any
 ) -> Session:
-    """The session with this key, created without a race on first use. One that has
-    expired counts as not found: a new one begins under its key, and continues it."""
-    now = timezone.now()
-    of_key = Session.objects.filter(workspace=workspace, key=key)
-    found = of_key.filter(is_current(now)).first()
+    """The session with this key, created without a race on first use, as ``begun`` says
+    (see :func:`create_session`). One that has expired, or of which a purge is ordered,
+    counts as not found: a new one begins under its key, and continues it. A key names its
+    ``channel`` itself; that counts for one that does not."""
+    found = find_by_key(workspace, key)
     if found is not None:
         return found
     try:
         with transaction.atomic():
-            for earlier in of_key.filter(is_over(now)).order_by("pk"):
-                take_note(earlier.uuid, now=now)
-            return create_session(
-                workspace,
-                owner=owner,
-                key=key,
-                channel=channel,
-                continues=last_of_key(workspace, key),
-            )
+            return _begin_under(key, workspace, owner, channel, begun)
+    except IntegrityError:  # another caller was first
+        return Session.objects.get(workspace=workspace, key=key)
+
+
+def begin_anew(workspace: Workspace, *, key: str, owner: User, channel: str = "api") -> Session:
+    """A new session under a key: the one that had it stays as it is, without the key, and
+    is continued. Of several callers at once, one begins it."""
+    try:
+        with transaction.atomic():
+            _release(Session.objects.filter(workspace=workspace, key=key))
+            return _begin_under(key, workspace, owner, channel, {})
     except IntegrityError:
         return Session.objects.get(workspace=workspace, key=key)
+
+
+def find_by_key(workspace: Workspace, key: str) -> Session | None:
+    """The session that is to be gone on with under this key."""
+    sessions = Session.objects.select_related("workspace", "owner")
+    of_key = sessions.filter(is_current(timezone.now()), workspace=workspace, key=key)
+    return of_key.filter(purge_order=None).first()
+
+
+def _begin_under(
+    key: str, workspace: Workspace, owner: User, channel: str, begun: dict[str, Any]
+) -> Session:
+    now = timezone.now()
+    over = Session.objects.filter(workspace=workspace, key=key)
+    for earlier in over.filter(is_over(now)).order_by("pk"):
+        take_note(earlier.uuid, now=now)
+    _release(over.exclude(purge_order=None))
+    return create_session(
+        workspace,
+        owner=owner,
+        key=key,
+        channel=channel_of(key, otherwise=channel),
+        continues=last_of_key(workspace, key),
+        **begun,
+    )
+
+
+def _release(sessions: QuerySet[Session]) -> None:
+    sessions.update(former_key=F("key"), key=None)
 
 
 def get_session(uuid: UUID) -> Session:
@@ -353,6 +389,7 @@ class WindowFacts:
     workspace_name: str
     root: Path
     instructions: str
+    own_instructions: str
     rewinds: int
     model: str
     reads_instruction_files: bool | None
@@ -397,7 +434,7 @@ def read_window_facts(session_pk: int, *, user_pk: int | None = None) -> WindowF
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT s.uuid, s.floor_turn, s.system_prompt, w.name, w.root, w.instructions,"  # noqa: S608 (our own)
-            " s.rewind_count, COALESCE(NULLIF(s.model, ''), w.default_model),"
+            " s.instructions, s.rewind_count, COALESCE(NULLIF(s.model, ''), w.default_model),"
             " w.reads_instruction_files, s.context_limit, s.token_ratio, s.token_model,"
             " w.window_strategy, w.keep_recent, w.high_water, w.low_water,"
             " EXISTS(SELECT 1 FROM conversations_compaction c WHERE c.session_id = s.id),"
@@ -409,7 +446,7 @@ def read_window_facts(session_pk: int, *, user_pk: int | None = None) -> WindowF
             " JOIN conversations_workspace w ON w.id = s.workspace_id WHERE s.id = %s",
             [user_pk, user_pk, user_pk, session_pk],
         )
-        uuid, floor, system, name, root, instructions, rewinds, model, reads, *rules = (
+        uuid, floor, system, name, root, instructions, own, rewinds, model, reads, *rules = (
             cursor.fetchone()
         )
     return WindowFacts(
@@ -419,6 +456,7 @@ def read_window_facts(session_pk: int, *, user_pk: int | None = None) -> WindowF
         name,
         Path(root),
         instructions,
+        own,
         rewinds,
         model,
         None if reads is None else bool(reads),

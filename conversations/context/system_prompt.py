@@ -42,9 +42,15 @@ and this text."""
 
 
 def build_system_prompt(
-    *, workspace_name: str, root: Path, instructions: str, reads_instruction_files: bool
+    *,
+    workspace_name: str,
+    root: Path,
+    instructions: str,
+    reads_instruction_files: bool,
+    own_instructions: str = "",
 ) -> str:
-    """The prompt for a workspace; ``root`` is its folder. Reads a bounded number of
+    """The prompt for a workspace; ``root`` is its folder, ``own_instructions`` are those
+    of the session. Reads a bounded number of
     bytes from it, and files that have not changed not again. Never raises for what
     lies there."""
     parts = [GUIDELINES, ARCHIVE, DATA, f"Workspace: {workspace_name}"]
@@ -54,6 +60,8 @@ def build_system_prompt(
         limit = settings.LOOM.max_instruction_bytes
         parts += [_section(file) for file in read_instruction_files(root, limit=limit)]
     parts.append(describe_skills(root))
+    if own_instructions.strip():
+        parts.append(f"Instructions of this session:\n{own_instructions.strip()}")
     return "\n\n".join(part for part in parts if part)
 
 

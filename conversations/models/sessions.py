@@ -30,9 +30,12 @@ class Session(models.Model):
     index says of itself, so that the sessions that it has to catch up with are found at
     once among any number.
 
+    ``instructions`` are this session's own, in its system prompt after the workspace's.
+
     From ``expires_at`` on nobody goes on with it; ``expired_at`` is when the server took
     note of that and gave its key free, which is the ``former_key`` then. It stays readable;
     a session that goes on in its place has it as its ``parent``, without a ``fork_turn``.
+    Another one can be begun under the key at any time.
     """
 
     uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
@@ -47,6 +50,7 @@ class Session(models.Model):
     preview = models.CharField(max_length=200, blank=True, default="", db_default="")
     model = models.CharField(max_length=120, blank=True, default="", db_default="")
     system_prompt = models.TextField(blank=True, default="", db_default="")
+    instructions = models.TextField(blank=True, default="", db_default="")
     state = models.TextField(default="{}", db_default="{}")
     state_turn = models.BigIntegerField(default=0, db_default=0)
 

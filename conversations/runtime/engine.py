@@ -13,13 +13,13 @@ from uuid import UUID
 
 from conversations.archive import compactions as archive_compactions
 from conversations.archive import messages as archive_messages
-from conversations.archive import rewinds as archive_rewinds
 from conversations.archive import runs as archive_runs
 from conversations.archive import tool_calls as archive_calls
 from conversations.archive.append import Row
 from conversations.archive.compactions import CompactionRequest
 from conversations.archive.messages import Accepted, Restarted
 from conversations.archive.prompt_texts import keep_prompt_texts
+from conversations.archive.rewinds import Rewound
 from conversations.archive.runs import ActiveRun, Claimed
 from conversations.archive.session_state import edit_state
 from conversations.archive.sessions import get_session
@@ -200,6 +200,27 @@ class Runtime:
         )
         return await self._restart(session, restarted)
 
+    async def rewind(self, session: Session, *, from_turn: int, user_pk: int | None) -> Rewound:
+        """See ``archive.messages.rewind_session``."""
+        rewound = await self.writer.write(
+            archive_messages.rewind_session, session, from_turn=from_turn, actor_pk=user_pk
+        )
+        await self._show_rewound(session, rewound)
+        return rewound
+
+    async def reset(
+        self, session: Session, *, keeps_instructions: bool, user_pk: int | None
+    ) -> Rewound:
+        """See ``archive.messages.reset_session``."""
+        rewound = await self.writer.write(
+            archive_messages.reset_session,
+            session,
+            keeps_instructions=keeps_instructions,
+            actor_pk=user_pk,
+        )
+        await self._show_rewound(session, rewound)
+        return rewound
+
     async def go_on(self, session: Session, *, client_id: str, user_pk: int | None) -> Accepted:
         accepted = await self.writer.write(
             archive_messages.continue_run, session, client_id=client_id, user_pk=user_pk
@@ -361,18 +382,22 @@ class Runtime:
             self.publish(session_pk, window_frame(mark))
 
     async def _restart(self, session: Session, restarted: Restarted) -> Accepted:
-        rewound, accepted = restarted.rewound, restarted.accepted
+        accepted = restarted.accepted
+        await self._show_rewound(session, restarted.rewound)
+        self.publish_rows(session.pk, accepted.rows)
+        self._begin(session.pk, None)
+        return accepted
+
+    async def _show_rewound(self, session: Session, rewound: Rewound) -> None:
+        """Tell the open pages which rows left the active path."""
         self.watcher.note_rewinds(session.pk, rewound.count)
         if rewound.has_synthesised:
             self.publish(session.pk, {"type": "reload", "reason": "rewound"})
         elif rewound.from_seq <= rewound.to_seq:
             frame = await self.readers.read(self._rewound_frame, session.uuid, rewound)
             self.publish(session.pk, frame)
-        self.publish_rows(session.pk, accepted.rows)
-        self._begin(session.pk, None)
-        return accepted
 
-    def _rewound_frame(self, uuid: UUID, rewound: archive_rewinds.Rewound) -> Frame:
+    def _rewound_frame(self, uuid: UUID, rewound: Rewound) -> Frame:
         session = get_session(uuid)
         [whole] = [
             r for r in rewound_ranges(session, source="seq") if r.low <= rewound.from_seq <= r.high

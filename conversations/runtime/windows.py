@@ -65,12 +65,13 @@ def make_window(
 
 
 def make_system_prompt(facts: WindowFacts) -> str:
-    """The same bytes for the same workspace, folder and settings."""
+    """The same bytes for the same workspace, folder, settings and session."""
     reads = facts.reads_instruction_files
     return build_system_prompt(
         workspace_name=facts.workspace_name,
         root=facts.root,
         instructions=facts.instructions,
+        own_instructions=facts.own_instructions,
         reads_instruction_files=settings.LOOM.read_instruction_files if reads is None else reads,
     )
 

@@ -127,3 +127,10 @@ def test_a_change_is_seen(root: Path) -> None:
     assert added(root).endswith("\none")
     path.write_text("two")
     assert added(root).endswith("\ntwo")
+
+
+def test_a_session_has_instructions_of_its_own(root: Path) -> None:
+    text = prompt(root, instructions="Be kind.", own_instructions="Be brief.\n")
+    assert text.endswith(
+        "Instructions of the workspace:\nBe kind.\n\nInstructions of this session:\nBe brief."
+    )

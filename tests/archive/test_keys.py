@@ -1,0 +1,84 @@
+"""Sessions under a key: found, begun anew, free again."""
+
+import threading
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.utils import timezone
+
+from conversations.archive.audit import Origin
+from conversations.archive.expiry import take_note
+from conversations.archive.purge_orders import call_off_purge, order_purge
+from conversations.archive.sessions import begin_anew, find_by_key, get_or_create_by_key
+from conversations.models import Session, Workspace
+
+KEY = "discord:thread:42"
+
+
+def of_key(workspace: Workspace, user: User) -> Session:
+    return get_or_create_by_key(workspace, key=KEY, owner=user)
+
+
+@pytest.mark.django_db
+def test_a_key_names_the_channel(workspace: Workspace, user: User) -> None:
+    assert of_key(workspace, user).channel == "discord"
+    old = get_or_create_by_key(workspace, key="default", owner=user, channel="cli")
+    assert old.channel == "cli"
+
+
+@pytest.mark.django_db
+def test_a_new_session_under_the_key_continues_the_old(workspace: Workspace, user: User) -> None:
+    first = of_key(workspace, user)
+    second = begin_anew(workspace, key=KEY, owner=user)
+    assert second.parent == first
+    assert of_key(workspace, user) == second
+    third = begin_anew(workspace, key=KEY, owner=user)
+    assert third.parent == second
+    first.refresh_from_db()
+    assert (first.key, first.former_key) == (None, KEY)
+
+
+@pytest.mark.django_db
+def test_what_expires_later_is_still_known_by_the_key_it_had(
+    workspace: Workspace, user: User
+) -> None:
+    first = of_key(workspace, user)
+    begin_anew(workspace, key=KEY, owner=user)
+    now = timezone.now()
+    Session.objects.filter(pk=first.pk).update(expires_at=now)
+    take_note(first.uuid, now=now)
+    first.refresh_from_db()
+    assert first.former_key == KEY
+
+
+@pytest.mark.django_db
+def test_a_purge_that_is_ordered_frees_the_key(workspace: Workspace, user: User) -> None:
+    first, origin, now = of_key(workspace, user), Origin(user=user), timezone.now()
+    order_purge(first, origin=origin, reason="Asked", now=now, grace=timedelta(days=1))
+    assert find_by_key(workspace, KEY) is None
+    second = of_key(workspace, user)
+    assert second.parent == first
+    call_off_purge(first, origin=origin, now=now)
+    assert of_key(workspace, user) == second
+
+
+@pytest.mark.django_db(transaction=True)
+def test_many_callers_begin_one_session(workspace: Workspace, user: User) -> None:
+    first = of_key(workspace, user)
+    found: list[Any] = []
+
+    def begin() -> None:
+        found.append(begin_anew(workspace, key=KEY, owner=user).key)
+        connection.close()
+
+    threads = [threading.Thread(target=begin) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [KEY] * 4
+    assert Session.objects.filter(workspace=workspace, key=KEY).count() == 1
+    assert not Session.objects.filter(pk=first.pk, key=KEY).exists()
