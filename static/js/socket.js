@@ -67,11 +67,13 @@ export class Socket {
     return open;
   }
 
-  /** `end` gets the problem, or nothing. */
+  /** `end` gets the problem, or nothing. Before the line is open it waits for that. */
   request(frame, end) {
     const id = newId();
-    if (this.send({ ...frame, client_id: id })) this.requests.set(id, end);
-    else end(LOST);
+    const send = () => this.send({ ...frame, client_id: id }) || this.answer(id, LOST);
+    this.requests.set(id, end);
+    if (this.line.readyState) send();
+    else this.line.addEventListener("open", send);
   }
 
   /** An ack or error came. True when it is a request's. */

@@ -1,12 +1,13 @@
 """Tool calls in the chat: their rows, what runs, what waits for a person."""
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
 
 import pytest
-from playwright.sync_api import BrowserContext, Locator, Page, expect
+from playwright.sync_api import BrowserContext, Locator, Page, WebSocketRoute, expect
 
 from tests.e2e.conftest import NARROW, WIDE, Chat, Server, settle, take_picture, wait_until
 from tests.e2e.test_pages import violations, violations_light_and_dark
@@ -265,7 +266,6 @@ def test_a_question_is_the_same_after_a_reload_and_in_another_tab(
     second = open_chat().open(first.uuid)
     expect(card(second.page)).to_contain_text("sleep 0.01; true")
     expect(card(second.page).get_by_role("button", name="Always")).to_have_count(0)
-    settle()  # the first page watches again, and the second one does
     card(second.page).get_by_role("button", name="Approve").click()
     expect(card(first.page)).to_have_count(0)
     first.wait_idle()
@@ -274,6 +274,27 @@ def test_a_question_is_the_same_after_a_reload_and_in_another_tab(
     settle()
     assert second.rows_html() == first.rows_html()
     same_after_reload(first)
+
+
+def test_an_answer_before_the_page_is_connected_is_sent_when_it_is(
+    open_chat: Callable[..., Chat], wire: WireThread
+) -> None:
+    chat = open_chat().new()
+    wire.enqueue(running("sleep 0.01; true"), Scenario(text="Slept."))
+    chat.send("Sleep")
+    expect(card(chat.page)).to_be_visible()
+    page = chat.page
+
+    def hold(line: WebSocketRoute) -> None:
+        card(page).get_by_role("button", name="Approve").click()
+        expect(card(page).get_by_role("button", name="Approve")).to_be_disabled()
+        line.connect_to_server()
+
+    page.route_web_socket(re.compile("/ws/"), hold)
+    page.reload()
+    expect(card(page)).to_have_count(0)
+    chat.wait_idle()
+    expect(done(page)).to_have_count(1)
 
 
 def test_output_comes_while_it_runs_and_the_call_can_be_cancelled(
