@@ -206,12 +206,21 @@ class SessionImporter:
         self._counts.lines += 1
         self._note_skip(line, reason)
 
+    def note(self, line: Origin, text: str) -> None:
+        """Something that the person should know, of which nothing is lost."""
+        self._warn(line, text)
+
+    def reached(self, uuid: UUID) -> tuple[str, bool] | None:
+        """How far an earlier import of a tree got (``import_targets.read_reached``)."""
+        return self._finder.reached(uuid)
+
     def close(self) -> None:
         """Finish the last session, and connect forks with their parents."""
         self._finish()
         for session_pk, parent in self._parents:
-            found = Session.objects.filter(uuid=parent).exclude(pk=session_pk).first()
-            if found is not None:
+            uuid = self._finder.resolve(parent)
+            found = Session.objects.filter(uuid=uuid).exclude(pk=session_pk).first()
+            if found is not None and self._finder.target.may_add_to(found):
                 Session.objects.filter(pk=session_pk, parent=None).update(parent=found)
 
     def _note_skip(self, line: Origin, reason: str) -> None:
@@ -243,6 +252,8 @@ class SessionImporter:
         session, is_new = self._finder.open(
             header, raw=raw, following=following, note=lambda text: self._warn(line, text)
         )
+        if header.uuid not in (None, session.uuid):  # its digests begin with another uuid
+            header = replace(header, turns=None, events=None, turn_digest="", event_digest="")
         if header.parent is not None and session.parent_id is None:
             self._parents.append((session.pk, header.parent))
         self._open = _Open(
