@@ -26,6 +26,7 @@ from conversations.domain.review import LABELS
 from conversations.domain.runs import RUN_STATES
 from conversations.domain.tool_calls import TOOL_CALL_STATES
 from conversations.domain.usage import SCOPES
+from conversations.domain.webhooks import DELIVERY_STATES
 from conversations.models import (
     ApiToken,
     Attachment,
@@ -35,6 +36,7 @@ from conversations.models import (
     BudgetWarning,
     ChatEvent,
     Compaction,
+    Delivery,
     Device,
     DraftChunk,
     FileChange,
@@ -67,6 +69,7 @@ from conversations.models import (
     Turn,
     UsageDay,
     UsageTotal,
+    Webhook,
     Workspace,
     WorkspaceGroup,
 )
@@ -590,3 +593,24 @@ class WorkspaceGroupAdmin(WindowAdmin):
     list_display = ("group", "workspace", "role", "created_at")
     list_select_related = ("group", "workspace")
     search_fields = ("group__name", "workspace__name", "workspace__slug")
+
+
+@admin.register(Webhook)
+class WebhookAdmin(WindowAdmin):
+    """Without the address, of which a part may be a secret."""
+
+    list_display = ("host", "workspace", "is_active", "failing_since", "created_by", "created_at")
+    list_select_related = ("workspace", "created_by")
+    shown_first = ("host",)
+    left_out = ("url",)
+
+    @admin.display(description="host")
+    def host(self, webhook: Webhook) -> str:
+        return webhook.host
+
+
+@admin.register(Delivery)
+class DeliveryAdmin(OfSessionAdmin):
+    list_display = ("uuid", "webhook", "session", "event", "state", "attempts", "created_at")
+    list_filter = (choice_filter("state", DELIVERY_STATES),)
+    list_select_related = ("webhook", "session")

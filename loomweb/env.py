@@ -150,6 +150,7 @@ class Environment:
         self._read_sign_in_settings(env)
         self._read_retention_settings(env)
         self._read_api_settings(env, positive)
+        self._read_webhook_settings(env)
 
     def _read_api_settings(self, env: Env, positive: Range) -> None:
         self.api_rate: str = env.str("LOOM_API_RATE", "600/minute")
@@ -345,6 +346,13 @@ class Environment:
     @property
     def uses_allauth(self) -> bool:
         return bool(self._sign_in_extras())
+
+    def _read_webhook_settings(self, env: Env) -> None:
+        self.webhook_private_addresses: bool = env.bool("LOOM_WEBHOOK_PRIVATE_ADDRESSES", False)
+        self.webhook_days: int = env.int("LOOM_WEBHOOK_DAYS", 30, validate=Range(min=1, max=3650))
+        self.webhook_off_days: int = env.int(
+            "LOOM_WEBHOOK_OFF_DAYS", 5, validate=Range(min=1, max=365)
+        )
 
     def _read_retention_settings(self, env: Env) -> None:
         self.purge_grace_days: int = env.int(

@@ -35,6 +35,7 @@ from conversations.models import (
     BudgetWarning,
     ChatEvent,
     Compaction,
+    Delivery,
     Device,
     DraftChunk,
     FileChange,
@@ -59,6 +60,7 @@ from conversations.models import (
     Turn,
     UsageDay,
     UsageTotal,
+    Webhook,
     Workspace,
     WorkspaceGroup,
 )
@@ -173,6 +175,12 @@ def fill(workspace: Workspace, user: User, *, times: int) -> None:
         )
         BudgetWarning.objects.create(budget=budget, starts_on=now, at=now)
         fill_accounts(workspace, user, number=session.pk)
+        webhook = Webhook.objects.create(
+            workspace=workspace, url="https://example.org/secret", events="[]", created_at=now
+        )
+        Delivery.objects.create(
+            webhook=webhook, session=session, event="x", payload="{}", next_at=now, created_at=now
+        )
         new = NewLink(from_turn=1, to_turn=1, days=1)
         create_share_link(get_session(session.uuid), new, origin=Origin(user=user))
         record(Origin(user=user), note_of(session, TRANSCRIPT))

@@ -28,6 +28,7 @@ from conversations.models import DraftChunk, Run, Session, ToolCall
 
 from .append import Appended, NewEvent, Row, append
 from .attachments import attachment_block, list_attachments, note_sent, read_uuids
+from .deliveries import tell_run_ended
 from .drafts import Chunk, append_draft_chunks
 from .journal import StoredEvent, get_chat_events
 from .locks import lock_session
@@ -212,6 +213,7 @@ def finish_run(
         Run.objects.filter(pk=claimed.run_pk).update(
             state=state, finished_at=timezone.now(), error_code=error_code, note=""
         )
+        tell_run_ended(claimed.run_pk, claimed.session_pk)
     return Appended(turns=partial, rows=rows + appended.rows)
 
 
@@ -279,6 +281,7 @@ def interrupt_run(run_pk: int) -> list[Row]:
             session_uuid=run.session.uuid,
             events=[NewEvent(payload=payload) for payload in _interrupted_rows(run)],
         )
+        tell_run_ended(run.pk, run.session_id)
     return rows + appended.rows
 
 

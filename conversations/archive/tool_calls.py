@@ -35,6 +35,7 @@ from conversations.domain.tool_results import CallEnding, make_result_payloads, 
 from conversations.models import Run, Session, ToolCall
 
 from .append import NewEvent, PreparedEvent, Row, append
+from .deliveries import tell_questions
 from .locks import lock_session
 from .tool_permissions import allowed_kinds, grant_permission
 
@@ -135,6 +136,7 @@ def ask_for_calls(
                 )
             )
         events = [event for _, _, event in questions]
+        tell_questions(session_pk, [pk for pk, _, _ in questions])
         return append(session_pk, session_uuid=session, events=events).rows
 
 

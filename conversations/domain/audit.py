@@ -40,6 +40,7 @@ PURGE_ORDERED, PURGE_CALLED_OFF, PURGED, RESTORED = (
 )
 SHARED, UNSHARED = "shared", "unshared"
 AUDIT_EXPORT, ROLE, BUDGET, RETENTION = "audit_export", "role", "budget", "retention"
+WEBHOOK = "webhook"
 
 ACTS = {
     NOTE: "wrote a note",
@@ -60,6 +61,7 @@ ACTS = {
     ROLE: "changed a role",
     BUDGET: "changed a budget",
     RETENTION: "changed how long sessions are kept",
+    WEBHOOK: "changed a webhook",
 }
 """Kind of decision → what the person did."""
 

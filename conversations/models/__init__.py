@@ -4,6 +4,7 @@ from .accounts import Device, Invitation, Preferences, SignInLink
 from .archive import ChatEvent, JournalGap, PromptText, PurgePermit, Rewind, Turn
 from .audit import AuditEntry, AuditHead
 from .context import Compaction, SessionSkill
+from .hooks import Delivery, Webhook
 from .retention import Hold, PurgedContent, PurgeOrder, Receipt
 from .review import ReviewFlag, ReviewMark, ReviewNote
 from .runs import BROKEN, DraftChunk, ModelCall, Run, ToolCall
@@ -28,6 +29,7 @@ __all__ = [
     "BudgetWarning",
     "ChatEvent",
     "Compaction",
+    "Delivery",
     "Device",
     "DraftChunk",
     "FileChange",
@@ -60,6 +62,7 @@ __all__ = [
     "Turn",
     "UsageDay",
     "UsageTotal",
+    "Webhook",
     "Workspace",
     "WorkspaceGroup",
 ]

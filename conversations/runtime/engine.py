@@ -50,6 +50,7 @@ from .run import RunExecution
 from .undo import Undo
 from .visitors import Visitors
 from .watch import Watcher
+from .webhooks import WebhookSender
 
 logger = logging.getLogger(__name__)
 
@@ -124,6 +125,7 @@ class Runtime:
             loops.append(self.relay.listen)
         if self.options.supervise:
             loops.append(Indexer(self).keep)
+            loops.append(WebhookSender(self).keep)
             if self.options.expire_minutes:
                 loops.append(RetentionKeeper(self).keep)
         self._tasks = [asyncio.create_task(_for_ever(loop)) for loop in loops]

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from conversations.archive.deliveries import count_pending
 from conversations.archive.runs import count_runs_by_state
 from conversations.domain.runs import QUEUED, RUNNING, WAITING_APPROVAL
 
@@ -47,6 +48,11 @@ def read_metrics() -> list[Metric]:
             "loom_tool_servers_failed",
             "Tool servers that do not answer.",
             servers.get("failed", 0),
+        ),
+        _gauge(
+            "loom_webhooks_pending",
+            "Messages of webhooks that wait to be delivered.",
+            count_pending(),
         ),
     ]
 

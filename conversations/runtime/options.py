@@ -48,6 +48,7 @@ class RuntimeOptions:
     mcp_timing: Timing
     supervise: bool
     expire_minutes: int = 0
+    webhook_interval: float = 1.0
 
 
 def read_options(*, supervise: bool) -> RuntimeOptions:

@@ -44,6 +44,7 @@ from conversations.models import (
     AuditEntry,
     AuditHead,
     Compaction,
+    Delivery,
     DraftChunk,
     FileChange,
     JournalGap,
@@ -65,6 +66,7 @@ from conversations.models import (
     ToolCall,
     Turn,
     UsageDay,
+    Webhook,
     Workspace,
 )
 from conversations.models.search_schema import INDEX
@@ -116,6 +118,12 @@ def stock(session: Session, user: User) -> None:
         after=put_blob(f"only in {session.uuid}".encode()),
         created_at=now,
         reverted_by=revert,
+    )
+    webhook = session.workspace.webhooks.first() or Webhook.objects.create(
+        workspace=session.workspace, url="https://a.example/", events="[]", created_at=now
+    )
+    Delivery.objects.create(
+        **of, webhook=webhook, event="x", payload="{}", next_at=now, created_at=now
     )
     keep_attachment(session.pk, data=image_bytes(), name="bed.png", user_pk=user.pk, turn=1)
     review = {**of, "author": user, "created_at": now}

@@ -1,0 +1,161 @@
+"""Webhooks of a workspace: made, changed, rotated, removed.
+
+A secret is derived from the installation's secret key and is stored nowhere: no copy of
+the database, no export and no page of the admin can tell it, and it is the same after a
+restart. What changes it is another generation.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from django.db import transaction
+from django.utils import timezone
+from django.utils.crypto import salted_hmac
+
+from conversations.domain.audit import WEBHOOK
+from conversations.domain.errors import NotFound, Rejected
+from conversations.domain.jsontext import dump_json, load_json
+from conversations.domain.webhooks import EVENTS, OVERLAP, PENDING, show_secret
+from conversations.models import Delivery, Webhook, Workspace
+
+from .audit import Noted, Origin, record
+
+SALT = "loom.webhook"
+
+MOST_WEBHOOKS = 20
+"""Webhooks that a workspace may have."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookWish:
+    """How somebody wants a webhook to be. ``url`` is one that was checked."""
+
+    url: str
+    events: Sequence[str]
+    with_text: bool = False
+    is_active: bool = True
+
+
+def create_webhook(
+    workspace: Workspace, wish: WebhookWish, *, site: str, origin: Origin
+) -> Webhook:
+    """Raises Rejected for unknown events, and where there are too many webhooks."""
+    events = _events_text(wish.events)
+    with transaction.atomic():
+        Workspace.objects.select_for_update(no_key=True).get(pk=workspace.pk)
+        if Webhook.objects.filter(workspace=workspace).count() >= MOST_WEBHOOKS:
+            raise Rejected(
+                f"This workspace has {MOST_WEBHOOKS} webhooks. Remove one first.",
+                code="too_many_webhooks",
+            )
+        webhook = Webhook.objects.create(
+            workspace=workspace,
+            url=wish.url,
+            events=events,
+            with_text=wish.with_text,
+            is_active=wish.is_active,
+            site=site,
+            created_by=origin.user,
+            created_at=timezone.now(),
+        )
+        record(origin, _note(webhook, "made"))
+    return webhook
+
+
+def change_webhook(webhook: Webhook, wish: WebhookWish, *, site: str, origin: Origin) -> None:
+    """Raises Rejected for unknown events. Turning it on lets it begin anew: what waits is
+    tried at once."""
+    webhook.url, webhook.events = wish.url, _events_text(wish.events)
+    webhook.with_text, webhook.site = wish.with_text, site
+    is_turned_on = wish.is_active and not webhook.is_active
+    webhook.is_active = wish.is_active
+    if wish.is_active:
+        webhook.switched_off_at = None
+    with transaction.atomic():
+        if is_turned_on:
+            webhook.failing_since = None
+            waiting = Delivery.objects.filter(webhook=webhook.pk, state=PENDING)
+            waiting.update(next_at=timezone.now())
+        webhook.save()
+        record(origin, _note(webhook, "changed"))
+
+
+def rotate_secret(webhook: Webhook, *, origin: Origin) -> None:
+    """Another secret; the one before signs beside it for a day (``domain.webhooks``)."""
+    with transaction.atomic():
+        found = Webhook.objects.select_for_update().get(pk=webhook.pk)
+        found.generation += 1
+        found.rotated_at = timezone.now()
+        found.save(update_fields=["generation", "rotated_at"])
+        record(origin, _note(found, "rotated"))
+    webhook.generation, webhook.rotated_at = found.generation, found.rotated_at
+
+
+def remove_webhook(webhook: Webhook, *, origin: Origin) -> None:
+    """It goes with its deliveries; the audit log keeps that there was one."""
+    with transaction.atomic():
+        record(origin, _note(webhook, "removed"))
+        Delivery.objects.filter(webhook=webhook.pk).delete()
+        Webhook.objects.filter(pk=webhook.pk).delete()
+
+
+def list_webhooks(workspace: Workspace) -> list[Webhook]:
+    webhooks = Webhook.objects.filter(workspace=workspace).select_related("created_by")
+    return list(webhooks.order_by("pk"))
+
+
+def get_webhook(workspace: Workspace, uuid: UUID) -> Webhook:
+    """Raises NotFound."""
+    webhooks = Webhook.objects.filter(workspace=workspace, uuid=uuid)
+    found = webhooks.select_related("workspace", "created_by").first()
+    if found is None:
+        raise NotFound("There is no such webhook.")
+    return found
+
+
+def read_events(webhook: Webhook) -> list[str]:
+    """The events that it is told of."""
+    return [str(event) for event in load_json(webhook.events, default=[])]
+
+
+def read_secret(webhook: Webhook) -> str:
+    """For the one who made or rotated it, then."""
+    return show_secret(_key(webhook, webhook.generation))
+
+
+def signing_keys(webhook: Webhook, *, now: datetime) -> list[bytes]:
+    """The key of now, and for a day after a rotation the one before."""
+    keys = [_key(webhook, webhook.generation)]
+    if webhook.rotated_at is not None and now < webhook.rotated_at + OVERLAP:
+        keys.append(_key(webhook, webhook.generation - 1))
+    return keys
+
+
+def _key(webhook: Webhook, generation: int) -> bytes:
+    value = f"{webhook.uuid}:{generation}"
+    return salted_hmac(SALT, value, algorithm="sha256").digest()
+
+
+def _events_text(events: Sequence[str]) -> str:
+    chosen = [event for event in EVENTS if event in events]
+    if not chosen or set(events) - set(EVENTS):
+        raise Rejected(f"Choose at least one event of {', '.join(EVENTS)}.", code="bad_events")
+    return dump_json(chosen)
+
+
+def _note(webhook: Webhook, what: str) -> Noted:
+    """Without the address, of which a part may be a secret."""
+    return Noted(
+        action=WEBHOOK,
+        workspace=webhook.workspace.slug,
+        metadata={
+            "what": what,
+            "webhook": str(webhook.uuid),
+            "host": webhook.host,
+            "events": read_events(webhook),
+            "with_text": webhook.with_text,
+            "is_active": webhook.is_active,
+        },
+    )
