@@ -1,9 +1,7 @@
 """Reading turns, always by number and never by offset."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import reduce
 from itertools import chain
-from operator import or_
 from typing import Any
 from uuid import UUID
 
@@ -71,34 +69,18 @@ def read_turn(session_pk: int, number: int) -> StoredTurn | None:
     return found[0] if found else None
 
 
-def walk_turns(
+def walk_active_turns_back(
     session_pk: int,
     *,
-    start: int | None,
-    is_back: bool,
-    limit: int,
-    rewound: Sequence[tuple[int, int]] = (),
-    active: bool | None = None,
-) -> list[StoredTurn]:
-    """Turns above ``start`` (None: from the first), or with ``is_back`` below it, the
-    nearest first. ``active``: none of the ``rewound`` ones, or (False) those alone."""
-    turns = Turn.objects.filter(session=session_pk)
-    if start is not None:
-        turns = turns.filter(Q(number__lt=start) if is_back else Q(number__gt=start))
-    gone = reduce(or_, (Q(number__range=pair) for pair in rewound), Q(pk__in=[]))
-    if active is not None:
-        turns = turns.exclude(gone) if active else turns.filter(gone)
-    return stored_turns(turns.order_by("-number" if is_back else "number")[:limit])
-
-
-def walk_active_turns_back(
-    session_pk: int, *, has_rewinds: bool = True, down_to: int = 1, page: int = 100
+    has_rewinds: bool = True,
+    down_to: int = 1,
+    before: int = _BEYOND_ALL,
+    page: int = 100,
 ) -> Iterator[StoredTurn]:
-    """Turns on the active path, newest first, read a page at a time as needed. Raw SQL,
-    because every first word waits for it."""
+    """Turns on the active path below ``before``, newest first, read a page at a time as
+    needed. Raw SQL, because every first word waits for it."""
     gone = _rewound_ranges(session_pk) if has_rewinds else []
     statement = _WALK_BACK.format(" AND number NOT BETWEEN %s AND %s" * len(gone))
-    before = _BEYOND_ALL
     while True:
         values = [session_pk, down_to, before, *chain.from_iterable(gone), page]
         found = _select_turns(statement, values)

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+from collections.abc import Sequence
 from uuid import uuid4
 
 from django.conf import settings
@@ -29,6 +30,19 @@ def list_models() -> list[ModelInfo]:
     return list(read_options(supervise=False).models)
 
 
+def find_model(text: str, models: Sequence[ModelInfo]) -> ModelInfo:
+    """The model of this id or name, or the only one whose name has the text in it.
+    Raises Rejected."""
+    wanted = text.casefold()
+    exact = [model for model in models if wanted in (model.id.casefold(), model.name.casefold())]
+    near = [model for model in models if wanted in f"{model.id} {model.name}".casefold()]
+    found = exact or near
+    if len(found) != 1:
+        names = ", ".join(model.id for model in found or models)
+        raise Rejected(f"Choose one of these models: {names}.", code="unknown_model")
+    return found[0]
+
+
 def recover_session(session_pk: int) -> bool:
     """End the session's run if its process is gone. True when one was looked at."""
     found = active_runs(stale_seconds=settings.LOOM.stale_seconds, session_pks=[session_pk])
@@ -46,14 +60,6 @@ def recover_session(session_pk: int) -> bool:
         logger.warning("session_not_recovered", extra={"fields": {"session_pk": session_pk}})
         return False
     return True
-
-
-def announce_title(session_pk: int, title: str) -> None:
-    """Tell the pages of a session, in any process, what it is called now."""
-    runtime = current.started_runtime()
-    if runtime is not None and runtime.loop is not None:
-        frame = {"type": "title", "title": title}
-        runtime.loop.call_soon_threadsafe(runtime.publish, session_pk, frame)
 
 
 def compact_at_end(session: Session, *, user_pk: int) -> None:

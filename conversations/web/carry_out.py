@@ -17,9 +17,8 @@ from django.urls import reverse
 from conversations.archive import sessions as archive_sessions
 from conversations.archive.file_changes import has_changes, last_changing_run
 from conversations.domain.errors import Rejected
-from conversations.domain.stream import ModelInfo
 from conversations.models import Session
-from conversations.runtime.choices import list_models
+from conversations.runtime.choices import find_model, list_models
 from conversations.runtime.current import current_runtime, started_runtime
 
 from .commands import FORMATS, Typed
@@ -105,22 +104,9 @@ async def _rename(order: Order) -> Outcome:
 
 
 async def _model(order: Order) -> Outcome:
-    model = _find_model(order.argument)
+    model = find_model(order.argument, list_models())
     await sync_to_async(archive_sessions.choose_model)(order.session, model=model.id)
     return Outcome(said=f"From now on {model.name} answers.", value=model.id)
-
-
-def _find_model(text: str) -> ModelInfo:
-    """The model of this id or name, or the only one whose name has the text in it."""
-    models = list_models()
-    wanted = text.casefold()
-    exact = [model for model in models if wanted in (model.id.casefold(), model.name.casefold())]
-    near = [model for model in models if wanted in f"{model.id} {model.name}".casefold()]
-    found = exact or near
-    if len(found) != 1:
-        names = ", ".join(model.id for model in found or models)
-        raise Rejected(f"Choose one of these models: {names}.", code="unknown_model")
-    return found[0]
 
 
 async def _undo(order: Order) -> Outcome:

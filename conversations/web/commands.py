@@ -12,7 +12,6 @@ from difflib import get_close_matches
 
 from conversations.archive.rights import READ, WRITE
 from conversations.domain.errors import Rejected
-from conversations.domain.formats import ANTHROPIC, OPENAI
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,15 +53,8 @@ COMMANDS = (
     Command(name="export", says="Download the session", argument="format"),
 )
 
-FORMATS = {
-    "markdown": "Markdown, for reading",
-    "jsonl": "JSON lines, with everything",
-    ANTHROPIC: "Messages of the Messages API",
-    OPENAI: "Messages of OpenAI's chat completions",
-}
+FORMATS = {"markdown": "Markdown, for reading", "jsonl": "JSON lines, with everything"}
 """What ``/export`` takes, the first without an argument."""
-
-_BY_NAME = {command.name: command for command in COMMANDS}
 
 _FIRST_WORD = re.compile(r"/([A-Za-z]+)(?:\s+(.*))?", re.DOTALL)
 
@@ -81,16 +73,17 @@ class Typed:
     argument: str
 
 
-def read_command(text: str) -> Typed | None:
+def read_command(text: str, commands: Iterable[Command] = COMMANDS) -> Typed | None:
     """The command that the text is; None for a message, such as one that begins with a
     path. Raises NoCommand for a name that is none, and for one with the wrong rest."""
     found = _FIRST_WORD.fullmatch(text.rstrip())
     if found is None:
         return None
     name, argument = found[1].lower(), (found[2] or "").strip()
-    command = _BY_NAME.get(name)
+    by_name = {command.name: command for command in commands}
+    command = by_name.get(name)
     if command is None:
-        raise NoCommand(f"There is no command /{name[:40]}.{_nearest(name)}")
+        raise NoCommand(f"There is no command /{name[:40]}.{_nearest(name, by_name)}")
     if argument and not command.argument:
         raise NoCommand(f"Nothing may follow /{name}.")
     if command.needs_argument and not argument:
@@ -104,6 +97,6 @@ def commands_for(*, allowed: Iterable[str]) -> Iterator[Command]:
     return (command for command in COMMANDS if command.to in rights)
 
 
-def _nearest(name: str) -> str:
-    near = get_close_matches(name, _BY_NAME, n=1, cutoff=0.5)
+def _nearest(name: str, names: Iterable[str]) -> str:
+    near = get_close_matches(name, list(names), n=1, cutoff=0.5)
     return f" Did you mean /{near[0]}?" if near else " /help lists them."

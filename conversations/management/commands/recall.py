@@ -3,7 +3,6 @@
 import os
 import sys
 from argparse import ArgumentParser
-from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -15,6 +14,7 @@ from conversations.archive.search.indexing import index_session
 from conversations.archive.sessions import find_session
 from conversations.domain.errors import LoomError
 from conversations.domain.jsontext import dump_json
+from conversations.management.lines import read_lines
 from conversations.models import Session
 
 SNIPPET = 160
@@ -38,7 +38,7 @@ class Command(BaseCommand):
         try:
             session = find_session(options["session"])
             _index(session)
-            for query in _read_lines() if options["stdin"] else [options["query"]]:
+            for query in read_lines() if options["stdin"] else [options["query"]]:
                 self._look_up(session, query, options)
         except LoomError as error:
             raise CommandError(error.message, returncode=2) from error
@@ -99,13 +99,3 @@ def _as_json(found: Found, query: str) -> dict[str, Any]:
 
 def _snippet(hit: Hit, query: str) -> str:
     return snippet(hit.text, query, limit=SNIPPET)
-
-
-def _read_lines() -> Iterator[str]:
-    """Lines of standard input; what is not UTF-8 in them becomes U+FFFD."""
-    if hasattr(sys.stdin, "buffer"):
-        for line in sys.stdin.buffer:
-            yield line.decode(errors="replace").rstrip("\r\n")
-    else:
-        for text in sys.stdin:
-            yield text.rstrip("\r\n")

@@ -19,7 +19,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError
 
 from conversations.archive.journal import StoredEvent
-from conversations.archive.runs import read_run_events, read_run_state
+from conversations.archive.runs import read_run_events
 from conversations.archive.sessions import create_session, get_or_create_by_key, get_session
 from conversations.archive.tool_calls import read_open_calls
 from conversations.archive.workspaces import get_workspace, owner_of
@@ -34,13 +34,13 @@ from conversations.domain.events import (
     dump_payload,
 )
 from conversations.domain.jsontext import dump_json, load_json
-from conversations.domain.runs import COMPLETED, FINAL_STATES
+from conversations.domain.runs import COMPLETED
 from conversations.domain.tool_calls import DENY, ONCE
+from conversations.management.lines import read_lines
 from conversations.models import Session
+from conversations.runtime.ending import POLL_SECONDS, wait_for_end
 from conversations.runtime.engine import Runtime
 from conversations.runtime.options import read_options
-
-POLL_SECONDS = 0.15
 
 NOBODY_THERE = "Nobody is there to be asked; do without it."
 
@@ -96,7 +96,7 @@ class Command(BaseCommand):
                 attending = asyncio.create_task(
                     self._attend(runtime, session, accepted.run_pk, options)
                 )
-                state = await _wait_for_end(runtime, session.pk, accepted.run_pk)
+                state = await wait_for_end(runtime, session_pk=session.pk, run_pk=accepted.run_pk)
                 attending.cancel()
                 all_completed &= state == COMPLETED
                 events = await runtime.readers.read(read_run_events, accepted.run_pk)
@@ -174,21 +174,7 @@ def _messages(options: dict[str, Any]) -> Iterator[str]:
     if not options["stdin"]:
         yield options["text"]
         return
-    for line in sys.stdin:
-        if line.strip():
-            yield line.rstrip("\n")
-
-
-async def _wait_for_end(runtime: Runtime, session_pk: int, run_pk: int) -> str:
-    """The run's last state; whichever process carries it out."""
-    while True:
-        await runtime.wait_run_ended(session_pk)
-        state = await runtime.readers.read(read_run_state, run_pk)
-        if state in FINAL_STATES:
-            return state
-        await asyncio.sleep(POLL_SECONDS)
-        await runtime.recover(session_pk=session_pk)
-        runtime.kick(session_pk)
+    yield from (line for line in read_lines() if line.strip())
 
 
 def _as_json(session: Session, event: StoredEvent) -> str:
