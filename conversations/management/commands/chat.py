@@ -1,0 +1,145 @@
+"""A chat in the terminal, or in a pipe: see docs/terminal.md."""
+
+import os
+import sys
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from uuid import UUID
+
+from django.core.management.base import BaseCommand, CommandError
+from django.db import OperationalError
+
+from conversations.domain.errors import LoomError
+from conversations.domain.keys import check_key
+from conversations.management.lines import read_lines
+from conversations.terminal.bridge import Bridge, open_bridge
+from conversations.terminal.chat import Chat
+from conversations.terminal.commands import TERMINAL_COMMANDS
+from conversations.terminal.connection import CHANNEL, Connection, OpenSession
+from conversations.terminal.direct import DirectConnection
+from conversations.terminal.exchange import ALL, NONE, Left
+from conversations.terminal.keyboard import Keyboard
+from conversations.terminal.listing import choose_session, choose_workspace
+from conversations.terminal.screen import Screen
+
+DEFAULT_NAME = "default"
+
+INTERRUPTED = 130
+
+
+class Command(BaseCommand):
+    help = "Chat in the terminal; in a pipe, one message a line."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--workspace", metavar="SLUG", help="Not needed where there is one.")
+        parser.add_argument(
+            "--session", metavar="NAME", help="A name of your choice, or a session's uuid."
+        )
+        parser.add_argument(
+            "--approve",
+            choices=(ALL, NONE),
+            help="Allow, or deny, whatever call asks; else you are asked.",
+        )
+
+    def handle(self, **options: Any) -> None:
+        is_terminal = sys.stdin.isatty() and bool(self.stdout.isatty())
+        screen = Screen(
+            _Stream(self.stdout),
+            _Stream(self.stdout if is_terminal else self.stderr),
+            is_terminal=is_terminal,
+        )
+        keyboard = Keyboard([one.name for one in TERMINAL_COMMANDS]) if is_terminal else None
+        try:
+            failed = _chat(screen, keyboard, options)
+        except LoomError as error:
+            raise CommandError(error.message, returncode=2) from error
+        except BrokenPipeError:  # the reader has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(0)
+        except OperationalError as error:
+            raise CommandError(f"The database cannot be used ({error}). Run migrate.") from error
+        except EOFError:
+            return
+        except (KeyboardInterrupt, Left):
+            raise CommandError("Left; what had arrived is kept.", returncode=INTERRUPTED) from None
+        if failed and not is_terminal:
+            sys.exit(1)
+
+
+def _chat(screen: Screen, keyboard: Keyboard | None, options: dict[str, Any]) -> bool:
+    """Whether something was not carried out."""
+    with open_bridge() as bridge, _connected(bridge) as connection:
+        chat = Chat(
+            connection,
+            bridge,
+            screen,
+            _find_session(connection, bridge, screen, keyboard, options),
+            keyboard=keyboard,
+            approve=options["approve"],
+        )
+        chat.enter(chat.session)
+        if keyboard:
+            chat.converse(keyboard)
+        else:
+            chat.carry_out(read_lines())
+        return chat.failed
+
+
+@contextmanager
+def _connected(bridge: Bridge) -> Iterator[Connection]:
+    connection = bridge.call(_connect())
+    try:
+        yield connection
+        bridge.call(connection.close())
+    finally:
+        bridge.call(connection.close(at_once=True))
+
+
+async def _connect() -> Connection:
+    connection = DirectConnection()
+    await connection.open()
+    return connection
+
+
+def _find_session(
+    connection: Connection,
+    bridge: Bridge,
+    screen: Screen,
+    keyboard: Keyboard | None,
+    options: dict[str, Any],
+) -> OpenSession:
+    name: str | None = options["session"]
+    if name and (uuid := _as_uuid(name)):
+        return bridge.call(connection.open_session(uuid))
+    workspace = options["workspace"] or choose_workspace(connection, bridge, screen, keyboard)
+    if name or keyboard is None:
+        key = check_key(f"{CHANNEL}:{name or DEFAULT_NAME}")
+        return bridge.call(connection.open_by_key(workspace, key))
+    if not bridge.call(connection.list_sessions(workspace, limit=1)):
+        return bridge.call(connection.open_by_key(workspace, f"{CHANNEL}:{DEFAULT_NAME}"))
+    chosen = choose_session(connection, bridge, screen, workspace, "", keyboard)
+    if chosen is None:
+        return bridge.call(connection.begin_session(workspace))
+    return bridge.call(connection.open_session(chosen))
+
+
+def _as_uuid(name: str) -> UUID | None:
+    try:
+        return UUID(name)
+    except ValueError:
+        return None
+
+
+class _Stream:
+    """Django's wrapper of a stream, without the line ends that it adds."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> None:
+        self._stream.write(text, str, ending="")
+
+    def flush(self) -> None:
+        self._stream.flush()

@@ -1,0 +1,209 @@
+"""From a message to the end of its run: what happens is written, what asks is asked."""
+
+import signal
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from uuid import UUID
+
+from conversations.domain.approvals import Asked, read_asked
+from conversations.domain.errors import Conflict, LoomError
+from conversations.domain.events import APPROVAL_ASKED, APPROVAL_DECIDED, Info
+from conversations.domain.tool_calls import DENY, ONCE
+
+from .bridge import Bridge, Stream, StreamOver
+from .connection import Connection, Delta, Doing, Ended, Happening, OpenSession, Seen
+from .keyboard import Keyboard
+from .printing import Printer
+from .questions import Decision, choices, read_decision, show_question
+from .screen import RED, Screen
+
+LOOK_SECONDS = 0.1
+"""How often Ctrl-C and the keyboard are looked at while nothing comes."""
+
+ALL, NONE = "all", "none"
+
+NOBODY_THERE = "Nobody is there to be asked; do without it."
+
+
+@contextmanager
+def noted_interrupts() -> Iterator[list[int]]:
+    """Ctrl-C is noted in the list, and interrupts nothing: no row may get lost by it."""
+    noted: list[int] = []
+    earlier = signal.signal(signal.SIGINT, lambda number, _: noted.append(number))
+    try:
+        yield noted
+    finally:
+        signal.signal(signal.SIGINT, earlier)
+
+
+class Left(Exception):
+    """The person wants to leave, without waiting for the end of the answer."""
+
+
+class Exchange:
+    """One run, attended to. ``keyboard`` is None where nobody types: what asks is then
+    decided by ``approve``, or by somebody on the page. ``later`` gets the messages that
+    are typed while the answer streams."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        bridge: Bridge,
+        screen: Screen,
+        session: OpenSession,
+        *,
+        keyboard: Keyboard | None,
+        approve: str | None,
+        later: deque[str],
+    ) -> None:
+        self._connection = connection
+        self._bridge = bridge
+        self._screen = screen
+        self._session = session
+        self._keyboard = keyboard
+        self._approve = approve
+        self._later = later
+        self._waiting: dict[UUID, Asked] = {}
+        self._shown: UUID | None = None
+        self._is_stopping = False
+        self._is_listening = True
+        self.state = ""
+        self.reached = session.last_seq
+
+    def attend(self, stream: Stream[Happening], printer: Printer) -> str:
+        """The run's last state; empty when there was no run. Raises Left."""
+        try:
+            with noted_interrupts() as interrupts:
+                while True:
+                    self._take(stream, printer)
+                    if interrupts:
+                        interrupts.clear()
+                        self._stop()
+        except StreamOver:
+            return self.state
+        finally:
+            self._screen.clear_status()
+            self._screen.end_answer()
+            stream.close()
+
+    def _take(self, stream: Stream[Happening], printer: Printer) -> None:
+        happening = stream.take(seconds=LOOK_SECONDS)
+        if happening is not None:
+            _TAKE[type(happening)](self, happening, printer)
+        elif self._waiting and self._keyboard:
+            self._put_question()
+        if self._keyboard and self._is_listening:
+            self._listen(self._keyboard)
+
+    def _listen(self, keyboard: Keyboard) -> None:
+        try:
+            line = keyboard.typed()
+        except EOFError:  # Ctrl-D: leave when the answer is there
+            self._is_listening = False
+            self._later.append("/quit")
+            return
+        if line is not None:
+            self._read(line)
+
+    def _take_delta(self, delta: Delta, printer: Printer) -> None:
+        printer.take_delta(delta)
+
+    def _take_doing(self, doing: Doing, printer: Printer) -> None:
+        if self._shown is None:
+            printer.take_doing(doing)
+
+    def _take_row(self, row: Seen, printer: Printer) -> None:
+        self.reached = max(self.reached, row.seq)
+        payload = row.payload
+        if isinstance(payload, Info) and payload.code == APPROVAL_DECIDED:
+            self._forget((payload.data or {}).get("call"))
+        printer.take_row(row)
+        if isinstance(payload, Info) and payload.code == APPROVAL_ASKED:
+            self._note_question(read_asked(payload.data or {}))
+
+    def _take_end(self, ended: Ended, _: Printer) -> None:
+        self.state = ended.state
+
+    def _note_question(self, asked: Asked) -> None:
+        try:
+            call = UUID(asked.call)
+        except ValueError:  # brought along from elsewhere
+            return
+        if self._approve is not None:
+            allows = self._approve == ALL
+            self._decide(call, Decision(ONCE) if allows else Decision(DENY, NOBODY_THERE))
+        elif self._keyboard is None:
+            text = f"Waiting for approval: {asked.summary}. Answer at {self._session.url}"
+            self._screen.notice(text)
+        else:
+            self._waiting[call] = asked
+
+    def _put_question(self) -> None:
+        call, asked = next(iter(self._waiting.items()))
+        if call != self._shown:
+            self._shown = call
+            show_question(self._screen, asked, url=self._session.url)
+            self._screen.ask(choices(asked))
+
+    def _forget(self, call: object) -> None:
+        with suppress(ValueError):
+            self._waiting.pop(UUID(str(call)), None)
+        if self._shown not in self._waiting:
+            self._shown = None
+
+    def _read(self, line: str) -> None:
+        """What somebody typed while the answer streams, or a question is open."""
+        self._screen.end_typed_line()
+        if line.strip() == "/stop":
+            self._stop()
+        elif self._shown is not None:
+            self._answer(self._shown, line)
+        elif line.strip():
+            self._later.append(line)
+            self._screen.notice("[This comes next.]")
+
+    def _answer(self, call: UUID, line: str) -> None:
+        asked = self._waiting[call]
+        decision = read_decision(line, asked)
+        if decision is None:
+            self._screen.ask(choices(asked))
+            return
+        self._waiting.pop(call)
+        self._shown = None
+        self._decide(call, decision)
+
+    def _decide(self, call: UUID, decision: Decision) -> None:
+        self._try(
+            lambda: self._bridge.call(
+                self._connection.decide(
+                    self._session.uuid, call, decision=decision.decision, reason=decision.reason
+                )
+            )
+        )
+
+    def _stop(self) -> None:
+        if self._is_stopping:
+            raise Left
+        self._is_stopping = True
+        self._waiting.clear()
+        self._shown = None
+        self._screen.end_answer()
+        self._screen.notice("[Stopping. Ctrl-C again leaves.]")
+        self._try(lambda: self._bridge.call(self._connection.stop(self._session.uuid)))
+
+    def _try(self, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except Conflict as error:  # somebody else was faster
+            self._screen.notice(f"[{error.message}]")
+        except LoomError as error:
+            self._screen.notice(f"[{error.message}]", RED)
+
+
+_TAKE: dict[type, Callable[..., None]] = {
+    Delta: Exchange._take_delta,
+    Doing: Exchange._take_doing,
+    Seen: Exchange._take_row,
+    Ended: Exchange._take_end,
+}

@@ -1,0 +1,140 @@
+"""From what happens in a session to what is written.
+
+An answer is written as it streams. Its completed row says the same again, so only what
+had not arrived yet is added.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from conversations.domain import events
+from conversations.domain.events import Fallback, Payload
+from conversations.domain.runs import QUEUED
+from conversations.domain.text import one_line
+from conversations.rendering.figures import duration_text
+from conversations.rendering.rows import footer_parts
+from conversations.rendering.tool_words import (
+    decision_text,
+    read_arguments,
+    state_word,
+    telling_argument,
+    tool_word,
+)
+
+from .connection import Delta, Doing, PastTurn, Seen
+from .screen import BOLD, DIM, RED, YELLOW, Screen
+
+TEXT, THINKING = "text", "thinking"
+
+ERROR_CHARS = 300
+
+_STATES = {QUEUED: "Waiting for another answer of this session…"}
+
+
+class Printer:
+    """``client_id`` is that of the message which was typed here: it needs no repeating."""
+
+    def __init__(self, screen: Screen, *, client_id: str = "") -> None:
+        self._screen = screen
+        self._client_id = client_id
+        self._streamed: dict[int, str] = {}
+
+    def take_delta(self, delta: Delta) -> None:
+        if delta.kind != TEXT:
+            word = tool_word(delta.name)[0] if delta.name else "Thinking"
+            self._screen.status(f"{word}…")
+            return
+        known = self._streamed.get(delta.part, "")
+        if delta.offset > len(known):
+            return  # a piece is missing; the row brings the rest
+        new = delta.text[len(known) - delta.offset :]
+        self._streamed[delta.part] = known + new
+        self._screen.answer(new)
+
+    def take_doing(self, doing: Doing) -> None:
+        self._screen.status(doing.text or _STATES.get(doing.state, ""))
+
+    def take_row(self, row: Seen) -> None:
+        """Questions are left to whoever can ask them."""
+        self.show(row.payload)
+
+    def show(self, payload: Payload | Fallback) -> None:
+        _SHOW[type(payload)](self, payload)
+
+    def show_past(self, turns: Sequence[PastTurn]) -> None:
+        for turn in turns:
+            for payload in turn.rows:
+                self.show(payload)
+
+    def _user_message(self, payload: events.UserMessage) -> None:
+        if self._client_id and payload.client_id == self._client_id:
+            return
+        lines = payload.text.split("\n")
+        names = [
+            str(file.get("name", "file")) for file in payload.attachments if isinstance(file, dict)
+        ]
+        lines += [f"[{name}]" for name in names]
+        self._screen.notice("\n".join(f"> {line}" for line in lines), BOLD)
+
+    def _assistant_text(self, payload: events.AssistantText) -> None:
+        streamed, self._streamed = "".join(self._streamed.values()), {}
+        if payload.text.startswith(streamed):
+            self._screen.answer(payload.text[len(streamed) :])
+        else:
+            self._screen.end_answer()
+            self._screen.answer(payload.text)
+        self._screen.end_answer()
+
+    def _started(self, payload: events.ToolCallStarted) -> None:
+        self._screen.status(call_line(payload.name, payload.arguments))
+
+    def _completed(self, payload: events.ToolCallCompleted) -> None:
+        mark, word = state_word(payload.state, payload.ok)
+        failed = mark == "failed"
+        told = [word.lower()]
+        if payload.exit_code:
+            told.append(f"exit code {payload.exit_code}")
+        if payload.duration_ms is not None:
+            told.append(duration_text(payload.duration_ms))
+        if failed and payload.error:
+            told.append(one_line(payload.error, limit=ERROR_CHARS))
+        decided = decision_text(payload.decision, by=payload.decided_by, reason=payload.reason)
+        if mark == "denied" and decided:
+            told = [decided]
+        line = f"[{call_line(payload.name, payload.arguments)}: {', '.join(told)}]"
+        self._screen.notice(line, RED if failed else DIM)
+
+    def _indicator(self, payload: events.ContentIndicator) -> None:
+        self._screen.notice(f"[{payload.kind}: {payload.label}]")
+
+    def _separator(self, payload: events.TurnSeparator) -> None:
+        if self._screen.is_terminal and (parts := footer_parts(payload)):
+            self._screen.notice(" · ".join(parts))
+
+    def _info(self, payload: events.Info) -> None:
+        if payload.code == events.APPROVAL_ASKED:
+            return
+        detail = f"\n{payload.detail}" if payload.detail else ""
+        style = {"error": RED, "interrupted": YELLOW}.get(payload.kind, DIM)
+        self._screen.notice(f"[{payload.text}]{detail}", style)
+
+    def _fallback(self, payload: Fallback) -> None:
+        self._screen.notice(f"[A row that cannot be read: {payload.reason}]", YELLOW)
+
+
+def call_line(name: str, arguments: Any) -> str:
+    """What a call does, on one line."""
+    telling = telling_argument(name, read_arguments(arguments))
+    return f"{tool_word(name)[0]} {telling}".rstrip()
+
+
+_SHOW: dict[type, Callable[[Printer, Any], None]] = {
+    events.UserMessage: Printer._user_message,
+    events.AssistantText: Printer._assistant_text,
+    events.ToolCallStarted: Printer._started,
+    events.ToolCallCompleted: Printer._completed,
+    events.ContentIndicator: Printer._indicator,
+    events.TurnSeparator: Printer._separator,
+    events.Info: Printer._info,
+    Fallback: Printer._fallback,
+}

@@ -1,0 +1,118 @@
+"""The chat in a pipe: one line in, one answer out, and codes that scripts go by."""
+
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.core.management import CommandError
+
+from conversations.archive.turns import read_turns
+from conversations.archive.workspaces import create_workspace
+from conversations.models import Session, ToolCall, Workspace
+from tests.runtime.sample_tools import witness
+from tests.runtime.tool_stories import answers
+from tests.wire.scenario import Scenario
+from tests.wire.server import WireThread
+
+from .conftest import Piped
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("workspace")]
+
+
+def test_each_line_is_a_message_and_only_answers_come_out(piped: Piped) -> None:
+    piped("table", "", "code")
+    turns = read_turns(Session.objects.get(key="cli:default").pk)
+    assert [turn.role for turn in turns] == ["user", "assistant"] * 2
+    said = [turn.content.strip() for turn in turns if turn.role == "assistant"]
+    assert piped.out.strip() == "\n".join(said)
+    assert (piped.err, piped.code) == ("", 0)
+
+
+def test_a_name_finds_its_session_again(piped: Piped) -> None:
+    for _ in range(2):
+        piped("table", arguments=("--session", "garden"))
+    piped("table", arguments=("--session", "kitchen"))
+    sessions = Session.objects.order_by("pk").values_list("key", "channel", "next_turn")
+    assert list(sessions) == [("cli:garden", "cli", 5), ("cli:kitchen", "cli", 3)]
+
+
+def test_a_uuid_names_a_session_too(piped: Piped, session: Session) -> None:
+    piped("table", arguments=("--session", str(session.uuid)))
+    assert Session.objects.get().turn_count == 2
+
+
+def test_commands_are_carried_out_and_never_sent(piped: Piped) -> None:
+    piped("/rename Beans", "table", "/history", "/history table", "/export", "/quit", "code")
+    session = Session.objects.get()
+    assert (session.title, session.turn_count) == ("Beans", 2)
+    assert piped.out.count("\n## A table\n") == 1  # the answer came first
+    assert "> table\n" in piped.out
+    assert "     1  user       table\n" in piped.out
+    assert f"/s/{session.uuid}/export/?format=markdown\n" in piped.out
+    assert piped.code == 0
+
+
+def test_a_blank_before_it_makes_a_message_of_a_command(piped: Piped) -> None:
+    piped(" /quit", "/etc/hosts")
+    said = [turn.content for turn in read_turns(Session.objects.get().pk) if turn.role == "user"]
+    assert said == [" /quit", "/etc/hosts"]
+
+
+def test_what_is_no_command_is_not_sent_and_fails(piped: Piped) -> None:
+    piped("/histery", "/resume nothing like it", "/model no such", "table")
+    assert "Did you mean /history?" in piped.err
+    assert "There is no such session." in piped.err
+    assert "Choose one of these models" in piped.err
+    assert Session.objects.get().turn_count == 2
+    assert piped.code == 1
+
+
+def test_a_new_session_takes_the_name_and_the_earlier_one_is_found_by_its_words(
+    piped: Piped,
+) -> None:
+    piped("/rename Beans", "/new", "table", "/resume bean", "code")
+    piped("table")
+    first, second = Session.objects.order_by("pk")
+    assert (first.title, first.key, first.turn_count) == ("Beans", None, 2)
+    assert (second.key, second.parent, second.turn_count) == ("cli:default", first, 4)
+
+
+def test_a_run_that_fails_ends_with_code_one(piped: Piped, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings.LOOM, "provider_retries", 0)
+    piped("fail")
+    assert (piped.out, piped.code) == ("", 1)
+    assert "overloaded" in piped.err
+
+
+def test_where_to_talk_has_to_be_clear(piped: Piped, user: User, tmp_path: Path) -> None:
+    create_workspace(root=tmp_path, name="Kitchen", owner=user)
+    for arguments, reason in (
+        ((), "garden, kitchen"),
+        (("--workspace", "nowhere"), "no such workspace"),
+        (("--workspace", "garden", "--session", "a\nb"), "A key"),
+        (("--session", "11111111-2222-4333-8444-555555555555"), "no such session"),
+    ):
+        with pytest.raises(CommandError, match=reason) as refused:
+            piped("table", arguments=arguments)
+        assert refused.value.returncode == 2
+    piped("table", arguments=("--workspace", "kitchen"))
+    assert Session.objects.get().workspace.slug == "kitchen"
+
+
+def test_nothing_that_was_said_moves_a_cursor(piped: Piped, tools: WireThread) -> None:
+    tools.enqueue(Scenario(text="a\x1b[2Jb\u202ec\r\nd"))
+    piped("go")
+    assert piped.out == "a␛[2Jb<U+202E>c\nd\n"
+
+
+@pytest.mark.parametrize(("approve", "done"), [("all", ["beans"]), ("none", [])])
+def test_a_script_says_beforehand_what_becomes_of_calls_that_ask(
+    piped: Piped, tools: WireThread, workspace: Workspace, approve: str, done: list[str]
+) -> None:
+    tools.enqueue(*answers(("add", {"line": "beans"})))
+    piped("go", arguments=("--approve", approve))
+    assert piped.out == "I do it.\nDone.\n"
+    assert witness(Path(workspace.root)) == done
+    assert ToolCall.objects.get().decision == ("once" if done else "deny")
+    assert ("Added" in piped.err, "[add" in piped.err) == (False, True)

@@ -1,0 +1,171 @@
+"""The chat at a terminal: the list at the start, questions, what is typed meanwhile."""
+
+import os
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from django.conf import settings
+from django.db import connection
+
+from conversations.archive.sessions import rename_session
+from conversations.archive.tool_calls import decide_call
+from conversations.archive.turns import read_turns
+from conversations.domain.columns import text_width
+from conversations.models import Session, ToolCall, Workspace
+from tests.runtime.sample_tools import witness
+from tests.runtime.tool_stories import answers
+from tests.wire.server import WireThread
+
+from .conftest import AtTerminal, Piped
+from .typist import Program, Typist
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("workspace")]
+
+QUESTION = r"Allow it\? y = yes, a = always \(changes of files\), n = no .*: "
+
+READY = r"> \x1b\[0m"
+
+CTRL_C, ARROW_UP = b"\x03", b"\x1b[A"
+
+
+def test_a_session_is_chosen_from_the_list(
+    at_terminal: AtTerminal, piped: Piped, session: Session
+) -> None:
+    piped("table")
+    rename_session(session, title="植物 and more")
+
+    def choose(typist: Typist) -> None:
+        shown = typist.until(r"Number, or Enter for \[1\]: ")
+        assert "] 2" in shown
+        assert "· 2 turns · table" in shown
+        assert "· 0 turns · 植物 and more" in shown
+        assert "[3] Start a new session" in shown
+        typist.type("7")
+        typist.until("Type a number from 1 to 3.")
+        typist.type("")
+        typist.until("2 turns in the archive")
+        typist.until("## A table")  # where it stands
+        typist.type("/resume")
+        typist.until(": ")
+        typist.type("3")
+        typist.until("A new session")
+        typist.type("code")
+        typist.until(r"demo model · .* out")
+
+    at_terminal(choose)
+    assert [one.turn_count for one in Session.objects.order_by("pk")] == [0, 2, 2]
+
+
+def test_a_call_that_asks_is_answered_at_the_keyboard(
+    at_terminal: AtTerminal, tools: WireThread, workspace: Workspace
+) -> None:
+    calls = [("add", {"line": line}) for line in ("beans", "peas", "kale", "leek")]
+    for number, call in enumerate(calls):
+        tools.enqueue(*answers(call, prefix=f"call{number}"))
+
+    def answer(typist: Typist) -> None:
+        typist.until("> ")
+        typist.type("go")
+        shown = typist.until(QUESTION)
+        assert "asks: Add to done.txt" in shown
+        assert "  +beans" in shown
+        typist.type("perhaps")
+        typist.until(QUESTION)
+        typist.type("y")
+        typist.until("Done.")
+        typist.type("go")
+        typist.until(QUESTION)
+        typist.type("n not in winter")
+        typist.until("not in winter")
+        typist.until("Done.")
+        typist.type("go")
+        typist.until(QUESTION)
+        typist.type("a")
+        typist.until("Done.")
+        typist.type("go")
+        typist.until("Done.")
+
+    shown = at_terminal(answer).screen
+    assert witness(Path(workspace.root)) == ["beans", "kale", "leek"]
+    assert shown.count("Allow it?") == 4
+    decided = ToolCall.objects.order_by("pk").values_list("decision", "reason")
+    assert list(decided) == [
+        ("once", ""),
+        ("deny", "not in winter"),
+        ("always", ""),
+        ("policy", ""),
+    ]
+
+
+def test_a_question_that_somebody_else_answers_is_asked_no_more(
+    at_terminal: AtTerminal, tools: WireThread
+) -> None:
+    tools.enqueue(*answers(("add", {"line": "beans"})))
+
+    def wait(typist: Typist) -> None:
+        typist.until("> ")
+        typist.type("go")
+        typist.until(QUESTION)
+        call = ToolCall.objects.select_related("session").get()
+        decide_call(
+            call.session,
+            call=UUID(str(call.uuid)),
+            decision="once",
+            user_pk=call.session.owner_id,
+        )
+        typist.until("Done.")
+
+    at_terminal(wait)
+
+
+def test_what_is_typed_meanwhile_comes_next_and_stop_stops(
+    at_terminal: AtTerminal, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings.LOOM, "demo_delay", 0.02)
+
+    def type_ahead(typist: Typist) -> None:
+        typist.until("> ")
+        typist.type("long")
+        typist.until("Part 1")
+        typist.type("table")
+        typist.until("This comes next")
+        typist.type("/stop")
+        typist.until("stopped · demo model")
+        typist.until("## A table")
+        typist.until(r"demo model · .* out")
+
+    at_terminal(type_ahead, "--session", str(session.uuid))
+    turns = read_turns(session.pk)
+    assert [turn.complete for turn in turns] == [True, False, True, True]
+
+
+@pytest.mark.skipif("DATABASE_URL" in os.environ, reason="it has a data folder of its own")
+def test_the_program_at_a_terminal_of_its_own(tmp_path: Path) -> None:
+    """Line editing and Ctrl-C, in a process of its own on a copy of the test's data."""
+    connection.ensure_connection()
+    with closing(sqlite3.connect(tmp_path / "loom.sqlite3")) as copy:
+        connection.connection.backup(copy)
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("LOOM_")}
+    environment |= {"LOOM_DATA_DIR": str(tmp_path), "LOOM_DEMO_DELAY": "0.02", "TERM": "xterm"}
+    program = Program("chat", environment=environment | {"NO_COLOR": ""}, columns=60)
+    try:
+        program.until("A new session")
+        program.until(READY)
+        program.type("long")
+        program.until("Part 1")
+        program.press(CTRL_C)
+        program.until("Stopping")
+        program.until("stopped · demo model")
+        program.until(READY)
+        program.press(ARROW_UP)
+        program.until("long")
+        program.press(b"\x15/quo\x7fi\t\n")  # empties the line, mends a letter, completes
+        assert program.wait() == 0
+    finally:
+        program.process.kill()
+        program.close()
+    widest = max(map(text_width, program.screen.split("Part 1")[0].splitlines()))
+    assert widest <= 60 + len("\x1b[2m\x1b[0m")

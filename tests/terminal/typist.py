@@ -1,0 +1,89 @@
+"""A person at a terminal: a real pseudo-terminal, on which a program runs or a file is
+read, and someone who types what the screen asks for."""
+
+import os
+import pty
+import re
+import select
+import struct
+import subprocess
+import sys
+import termios
+import time
+from fcntl import ioctl
+
+from loomweb.env import BASE_DIR
+
+PATIENCE = 30.0
+
+
+class Typist:
+    """``screen`` is everything that was shown, escape sequences included."""
+
+    def __init__(self, *, columns: int = 80) -> None:
+        self.own, self.theirs = pty.openpty()
+        ioctl(self.theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        self.screen = ""
+        self._seen = 0
+
+    def type(self, line: str) -> None:
+        os.write(self.own, f"{line}\n".encode())
+
+    def press(self, key: bytes) -> None:
+        os.write(self.own, key)
+
+    def until(self, pattern: str) -> str:
+        """Wait for this on the screen, behind what was waited for last. Returns what was
+        shown up to its end."""
+        deadline = time.monotonic() + PATIENCE
+        while not (found := re.search(pattern, self.screen[self._seen :])):
+            if time.monotonic() > deadline or not self._read(deadline):
+                raise AssertionError(f"No {pattern!r} in {self.screen[self._seen :]!r}")
+        shown = self.screen[self._seen : self._seen + found.end()]
+        self._seen += found.end()
+        return shown
+
+    def rest(self) -> str:
+        """What is shown until the program ends."""
+        deadline = time.monotonic() + PATIENCE
+        while self._read(deadline):
+            pass
+        return self.screen[self._seen :]
+
+    def _read(self, deadline: float) -> bool:
+        ready, _, _ = select.select([self.own], [], [], max(0, deadline - time.monotonic()))
+        try:
+            data = os.read(self.own, 65_536) if ready else b""
+        except OSError:  # the other end is closed
+            data = b""
+        self.screen += data.decode(errors="replace")
+        return bool(data)
+
+    def close(self) -> None:
+        for end in (self.own, self.theirs):
+            try:
+                os.close(end)
+            except OSError:
+                continue
+
+
+class Program(Typist):
+    """``manage.py`` with these arguments in the foreground of a terminal of its own."""
+
+    def __init__(self, *arguments: str, environment: dict[str, str], columns: int = 80) -> None:
+        super().__init__(columns=columns)
+        self.process = subprocess.Popen(
+            [sys.executable, "manage.py", *arguments],
+            cwd=BASE_DIR,
+            env=environment,
+            stdin=self.theirs,
+            stdout=self.theirs,
+            stderr=self.theirs,
+            start_new_session=True,
+            preexec_fn=lambda: ioctl(0, termios.TIOCSCTTY, 0) and None,
+        )
+        os.close(self.theirs)
+
+    def wait(self) -> int:
+        self.rest()
+        return self.process.wait(PATIENCE)
