@@ -39,6 +39,7 @@ from . import (
     tool_rules,
     tool_servers,
     usage,
+    webhooks,
 )
 from .consumers import NoSessionConsumer, SessionConsumer
 
@@ -77,6 +78,32 @@ urlpatterns = [
         "w/<slug:slug>/members/remove/",
         pages.workspace_member_remove,
         name="workspace_member_remove",
+    ),
+    path("w/<slug:slug>/webhooks/", webhooks.workspace_webhooks, name="workspace_webhooks"),
+    path(
+        "w/<slug:slug>/webhooks/<uuid:webhook>/",
+        webhooks.workspace_webhook,
+        name="workspace_webhook",
+    ),
+    path(
+        "w/<slug:slug>/webhooks/<uuid:webhook>/test/",
+        webhooks.workspace_webhook_test,
+        name="workspace_webhook_test",
+    ),
+    path(
+        "w/<slug:slug>/webhooks/<uuid:webhook>/rotate/",
+        webhooks.workspace_webhook_rotate,
+        name="workspace_webhook_rotate",
+    ),
+    path(
+        "w/<slug:slug>/webhooks/<uuid:webhook>/remove/",
+        webhooks.workspace_webhook_remove,
+        name="workspace_webhook_remove",
+    ),
+    path(
+        "w/<slug:slug>/webhooks/<uuid:webhook>/deliveries/<uuid:delivery>/again/",
+        webhooks.workspace_webhook_again,
+        name="workspace_webhook_again",
     ),
     path("w/<slug:slug>/usage/", usage.workspace_usage, name="workspace_usage"),
     path("w/<slug:slug>/new/", pages.session_create, name="session_create"),

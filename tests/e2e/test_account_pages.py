@@ -9,6 +9,8 @@ from playwright.sync_api import BrowserContext
 from .conftest import NARROW, WIDE, Server
 from .test_pages import violations_light_and_dark
 
+WEBHOOK = "0c9e2f6a-9d0b-4c1e-8f3a-2b7d5e6a1c4f"
+
 PAGES = {
     "account": "/account/",
     "people": "/people/",
@@ -28,6 +30,8 @@ PAGES = {
     "reason": "/review/reason/?session={story}",
     "audit": "/audit/",
     "settings": "/w/example/settings/",
+    "webhooks": "/w/example/webhooks/",
+    "webhook": f"/w/example/webhooks/{WEBHOOK}/",
     "audit-empty": "/audit/?before=2020-01-01",
 }
 
@@ -70,6 +74,26 @@ create_invitation(workspace=found, role="member", label="Somebody " * 13,
 
 
 @pytest.fixture(scope="session")
+def told(server: Server) -> None:
+    """There is a webhook, at which nothing arrives."""
+    server.manage("shell", "-v", "0", "-c", A_WEBHOOK)
+
+
+A_WEBHOOK = f"""
+from django.utils import timezone
+from conversations.models import Delivery, Webhook, Workspace
+now = timezone.now()
+made = Webhook.objects.create(uuid="{WEBHOOK}", workspace=Workspace.objects.get(slug="example"),
+    url="https://{"long-name." * 12}example.org/hook", events='["run.failed"]', created_at=now,
+    failing_since=now, switched_off_at=now, is_active=False)
+for state in ("delivered", "failed", "pending"):
+    Delivery.objects.create(webhook=made, event="run.waiting_approval", payload="{{}}",
+        state=state, next_at=now, created_at=now, attempts=3, status=500,
+        error="The receiver answered with 500.")
+"""
+
+
+@pytest.fixture(scope="session")
 def read(server: Server, story: str) -> None:
     """Somebody without membership has read the session."""
     server.manage("shell", "-v", "0", "-c", A_READING.format(story=story))
@@ -90,6 +114,7 @@ def test_axe_finds_nothing_and_nothing_scrolls_sideways(
     used: None,
     read: None,
     crowded: None,
+    told: None,
     open_context: Callable[..., BrowserContext],
     viewport: dict[str, int],
 ) -> None:

@@ -36,6 +36,7 @@ from conversations.models import (
     ShareLink,
     ToolCall,
     UsageDay,
+    Webhook,
     Workspace,
 )
 from conversations.web.urls import websocket_urlpatterns
@@ -125,6 +126,12 @@ TABLE: dict[str, Row] = {
     "workspace_tools": Row(get=REFUSED, post=managers(302), data={"tool_policy": "ask"}),
     "workspace_tool_server_connect": Row(get=REFUSED, post=managers(404)),  # there is none
     "workspace_permission_revoke": Row(get=REFUSED, post=managers(404)),  # there is none
+    "workspace_webhooks": Row(get=managers(200), post=managers(400)),  # no address
+    "workspace_webhook": Row(get=managers(200), post=managers(400)),
+    "workspace_webhook_test": Row(get=REFUSED, post=managers(302)),
+    "workspace_webhook_rotate": Row(get=REFUSED, post=managers(200)),
+    "workspace_webhook_again": Row(get=REFUSED, post=managers(404)),  # there is none
+    "workspace_webhook_remove": Row(get=REFUSED, post=managers(302)),
     "workspace_files": Row(get=members(200), post=signed_in(405)),
     "session_create": Row(get=REFUSED, post=writers(302)),
     "session": Row(get=readers(200), post=signed_in(405)),
@@ -312,7 +319,12 @@ def addresses(
         created_at=now,
         expires_at=now + timedelta(days=1),
     )
+    webhook = Webhook.objects.create(
+        workspace=workspace, url="https://example.org/", events="[]", created_at=now
+    )
     values = {
+        "webhook": webhook.uuid,
+        "delivery": session.uuid,
         "receipt": session.uuid,
         "attachment": attachment.uuid,
         "run": run.uuid,

@@ -1,0 +1,150 @@
+"""The webhooks of a workspace: set up, tried out, looked after by its owners."""
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods
+
+from conversations.archive import deliveries, webhooks
+from conversations.archive.rights import MANAGE
+from conversations.domain.errors import Rejected
+from conversations.models import Webhook, Workspace
+
+from .access import get_workspace_for, post_by_person, visit_of
+from .webhook_forms import USUAL, WebhookForm, form_of
+
+
+def site_of(request: HttpRequest) -> str:
+    """Where links of messages lead: this server, as the request reached it."""
+    return request.build_absolute_uri("/").rstrip("/")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """How a webhook is, in a word and a sentence."""
+
+    word: str
+    text: str = ""
+
+
+def state_of(webhook: Webhook) -> State:
+    if webhook.is_active:
+        if webhook.failing_since is None:
+            return State(word="on")
+        return State(word="failing", text="Nothing arrives. It is tried again.")
+    if webhook.switched_off_at is None:
+        return State(word="off")
+    return State(
+        word="turned off", text="The server has turned it off: nothing arrived for too long."
+    )
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def workspace_webhooks(request: HttpRequest, slug: str) -> HttpResponse:
+    """The list, and the form that makes another."""
+    found, _ = get_workspace_for(request, slug, to=MANAGE)
+    form = WebhookForm(
+        request.POST if request.method == "POST" else None, initial={"events": USUAL}
+    )
+    if form.is_valid():
+        try:
+            made = webhooks.create_webhook(
+                found, form.wish(), site=site_of(request), origin=visit_of(request).origin
+            )
+        except Rejected as error:
+            form.add_error(None, error.message)
+        else:
+            return _show_secret(request, made)
+    context = {
+        "workspace": found,
+        "form": form,
+        "webhooks": [(one, state_of(one)) for one in webhooks.list_webhooks(found)],
+    }
+    return render(request, "webhooks/list.html", context, status=400 if form.errors else 200)
+
+
+def _show_secret(request: HttpRequest, webhook: Webhook) -> HttpResponse:
+    """The page that shows a new secret, this once."""
+    context = {
+        "workspace": webhook.workspace,
+        "webhook": webhook,
+        "secret": webhooks.read_secret(webhook),
+        "is_rotated": webhook.rotated_at is not None,
+    }
+    response = render(request, "webhooks/secret.html", context)
+    response["Cache-Control"] = "no-store"
+    return response
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def workspace_webhook(request: HttpRequest, slug: str, webhook: UUID) -> HttpResponse:
+    """One: how it is, what was delivered, and how it is to be."""
+    workspace, found = _find(request, slug, webhook)
+    form = form_of(found, request.POST if request.method == "POST" else None)
+    if form.is_valid():
+        webhooks.change_webhook(
+            found, form.wish(), site=site_of(request), origin=visit_of(request).origin
+        )
+        messages.success(request, "Saved.")
+        return redirect("workspace_webhook", slug=slug, webhook=webhook)
+    context = {
+        "workspace": workspace,
+        "webhook": found,
+        "state": state_of(found),
+        "form": form,
+        "deliveries": deliveries.list_deliveries(found),
+    }
+    return render(request, "webhooks/one.html", context, status=400 if form.errors else 200)
+
+
+def _find(request: HttpRequest, slug: str, uuid: UUID) -> tuple[Workspace, Webhook]:
+    workspace, _ = get_workspace_for(request, slug, to=MANAGE)
+    return workspace, webhooks.get_webhook(workspace, uuid)
+
+
+@post_by_person
+def workspace_webhook_test(request: HttpRequest, slug: str, webhook: UUID) -> HttpResponse:
+    _, found = _find(request, slug, webhook)
+    if found.is_active:
+        deliveries.send_test(found)
+        messages.success(request, "A test is on its way. Look again in a moment.")
+    else:
+        messages.error(request, "It is off: turn it on first.")
+    return redirect("workspace_webhook", slug=slug, webhook=webhook)
+
+
+@post_by_person
+def workspace_webhook_rotate(request: HttpRequest, slug: str, webhook: UUID) -> HttpResponse:
+    """Another secret, shown this once."""
+    _, found = _find(request, slug, webhook)
+    webhooks.rotate_secret(found, origin=visit_of(request).origin)
+    return _show_secret(request, found)
+
+
+@post_by_person
+def workspace_webhook_remove(request: HttpRequest, slug: str, webhook: UUID) -> HttpResponse:
+    _, found = _find(request, slug, webhook)
+    webhooks.remove_webhook(found, origin=visit_of(request).origin)
+    messages.success(request, "The webhook is removed.")
+    return redirect("workspace_webhooks", slug=slug)
+
+
+@post_by_person
+def workspace_webhook_again(
+    request: HttpRequest, slug: str, webhook: UUID, delivery: UUID
+) -> HttpResponse:
+    """Send a message once more."""
+    _, found = _find(request, slug, webhook)
+    try:
+        deliveries.deliver_again(found, delivery)
+    except Rejected as error:
+        messages.error(request, error.message)
+    else:
+        messages.success(request, "It is sent again. Look again in a moment.")
+    return redirect("workspace_webhook", slug=slug, webhook=webhook)

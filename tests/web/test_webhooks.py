@@ -1,0 +1,94 @@
+"""The pages of webhooks: made, shown once, tried out, turned off and on, removed."""
+
+import re
+from datetime import timedelta
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from conversations.archive.webhooks import MOST_WEBHOOKS, read_events, read_secret
+from conversations.models import Delivery, Webhook, Workspace
+
+pytestmark = pytest.mark.django_db
+
+LIST = "/w/garden/webhooks/"
+WISH = {"url": "https://hooks.example.org/token", "events": ["run.completed", "run.failed"]}
+
+
+def text_of(html: str) -> str:
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", html))
+
+
+def make(owner: Client) -> tuple[Webhook, str]:
+    response = owner.post(LIST, WISH)
+    assert response.status_code == 200
+    assert response["Cache-Control"] == "no-store"
+    return Webhook.objects.latest("pk"), response.content.decode()
+
+
+def test_a_secret_is_shown_once(owner: Client, workspace: Workspace) -> None:
+    webhook, html = make(owner)
+    assert read_secret(webhook) in html
+    assert webhook.site == "http://testserver"
+    assert read_events(webhook) == WISH["events"]
+    page = f"{LIST}{webhook.uuid}/"
+    assert "whsec_" not in owner.get(page).text + owner.get(LIST).text
+    rotated = owner.post(f"{page}rotate/")
+    webhook.refresh_from_db()
+    assert read_secret(webhook) in rotated.text
+    assert "The one before signs as well" in rotated.text
+
+
+@pytest.mark.parametrize("url", ["http://example.org/", "https://10.0.0.1/", "example.org", ""])
+def test_an_address_that_cannot_be_used_is_refused(
+    owner: Client, workspace: Workspace, url: str
+) -> None:
+    response = owner.post(LIST, WISH | {"url": url})
+    assert response.status_code == 400
+    assert 'class="error"' in response.text
+    assert not Webhook.objects.exists()
+
+
+def test_there_are_only_so_many(owner: Client, workspace: Workspace) -> None:
+    for _ in range(MOST_WEBHOOKS):
+        make(owner)
+    response = owner.post(LIST, WISH)
+    assert response.status_code == 400
+    assert "Remove one first" in response.text
+
+
+def test_deliveries_are_shown_and_sent_again(owner: Client, workspace: Workspace) -> None:
+    webhook, _ = make(owner)
+    page = f"{LIST}{webhook.uuid}/"
+    assert "A test is on its way" in owner.post(f"{page}test/", follow=True).text
+    delivery = Delivery.objects.get()
+    again = f"{page}deliveries/{delivery.uuid}/again/"
+    assert "waits to be delivered" in owner.post(again, follow=True).text
+    Delivery.objects.update(state="failed", status=500, attempts=10, error="No")
+    text = text_of(owner.get(page).text)
+    assert "webhook.test failed" in text
+    assert "10 attempts answer 500" in text
+    assert "It is sent again" in owner.post(again, follow=True).text
+    delivery.refresh_from_db()
+    assert (delivery.state, delivery.attempts) == ("pending", 0)
+
+
+def test_what_the_server_has_turned_off_can_be_turned_on(
+    owner: Client, workspace: Workspace
+) -> None:
+    webhook, _ = make(owner)
+    page = f"{LIST}{webhook.uuid}/"
+    long_ago = timezone.now() - timedelta(days=9)
+    Webhook.objects.update(failing_since=long_ago)
+    assert "Nothing arrives. It is tried again." in owner.get(page).text
+    Webhook.objects.update(is_active=False, switched_off_at=timezone.now())
+    assert "The server has turned it off" in owner.get(page).text
+    assert "turn it on first" in owner.post(f"{page}test/", follow=True).text
+    owner.post(page, WISH | {"is_active": "on"})
+    webhook.refresh_from_db()
+    assert (webhook.is_active, webhook.failing_since) == (True, None)
+    owner.post(page, WISH)
+    assert re.search(r'class="tag">off<', owner.get(page).text)
+    owner.post(f"{page}remove/")
+    assert not Webhook.objects.exists()
