@@ -1,15 +1,17 @@
 """The API as one object: its routers, its errors, its description."""
 
+import json
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from ninja import NinjaAPI
 from ninja.errors import AuthenticationError, HttpError, ValidationError
 from ninja.openapi.schema import OpenAPISchema
+from ninja.parser import Parser
 
 from conversations.domain.errors import LoomError
 
-from . import workspaces
+from . import events, sessions, turns, workspaces
 from .problems import MEDIA_TYPE, Problem, problem, problem_of
 
 DESCRIPTION = "Conversations with a model in workspaces, kept completely. For programs."
@@ -26,6 +28,20 @@ REFUSALS = {
     "503": "A part of the installation does not answer.",
 }
 """How any operation may refuse, beside what it answers."""
+
+
+class JsonParser(Parser):
+    """Of bodies: JSON as its standard has it."""
+
+    def parse_body(self, request: HttpRequest) -> Any:
+        value = json.loads(request.body, parse_constant=_refuse)
+        if value is None:
+            raise ValueError("there is nothing in it")
+        return value
+
+
+def _refuse(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
 
 
 class LoomAPI(NinjaAPI):
@@ -49,8 +65,11 @@ api = LoomAPI(
     description=DESCRIPTION,
     urls_namespace="api",
     docs_url=None,
+    parser=JsonParser(),
 )
 api.add_router("workspaces", workspaces.router)
+for part in (sessions, turns, events):
+    api.add_router("", part.router)
 
 
 @api.exception_handler(LoomError)

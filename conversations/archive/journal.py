@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from django.db.models import Q
+
 from conversations.domain.errors import Rejected
 from conversations.domain.events import (
     Fallback,
@@ -12,6 +14,7 @@ from conversations.domain.events import (
     event_type_of,
     parse_payload,
 )
+from conversations.domain.jsontext import load_json
 from conversations.domain.turns import MalformedTurn, synthesise_rows
 from conversations.models import ChatEvent, Session, Turn
 
@@ -26,6 +29,18 @@ class StoredEvent:
     seq: int
     event_type: str
     payload: Payload | Fallback
+    turn: int | None
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RawEvent:
+    """An event as it is stored. ``payload`` is None where it is damaged."""
+
+    seq: int
+    event_type: str
+    payload: dict[str, Any] | None
+    damage: Fallback | None
     turn: int | None
     created_at: datetime
 
@@ -81,6 +96,34 @@ def get_chat_events(
         )
     ]
     return rows if ascending else rows[::-1]
+
+
+def read_raw_events(
+    session_pk: int, *, start: int | None, is_back: bool = False, limit: int
+) -> list[RawEvent]:
+    """Events above ``start`` (None: from the first), or with ``is_back`` below it, the
+    nearest first."""
+    events = ChatEvent.objects.filter(session=session_pk)
+    if start is not None:
+        events = events.filter(Q(seq__lt=start) if is_back else Q(seq__gt=start))
+    columns = ("seq", "event_type", "payload", "turn_number", "created_at")
+    rows = events.order_by("-seq" if is_back else "seq").values_list(*columns)
+    return [_raw_event(*row) for row in rows[:limit]]
+
+
+def _raw_event(
+    seq: int, event_type: str, payload: str, turn: int | None, created_at: datetime
+) -> RawEvent:
+    read = read_payload(event_type, payload)
+    is_damaged = isinstance(read, Fallback)
+    return RawEvent(
+        seq=seq,
+        event_type=event_type,
+        payload=None if is_damaged else load_json(payload, default={}),
+        damage=read if isinstance(read, Fallback) else None,
+        turn=turn,
+        created_at=created_at,
+    )
 
 
 def get_last_chat_seq(session: Session) -> int:

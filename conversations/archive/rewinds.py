@@ -9,6 +9,7 @@ from conversations.domain.events import CONTENT_INDICATOR, USER_MESSAGE
 from conversations.models import ChatEvent, JournalGap, Rewind, Session
 
 from .state_history import store_rewound_state
+from .turns import merge_ranges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,3 +82,18 @@ def is_rewound(session_pk: int, number: int) -> bool:
     return Rewind.objects.filter(
         session=session_pk, from_turn__lte=number, to_turn__gte=number
     ).exists()
+
+
+def read_rewound_turns(session_pk: int) -> list[tuple[int, int]]:
+    """Turns that are not on the active path, as ranges in order."""
+    return _ranges(session_pk, "from_turn", "to_turn")
+
+
+def read_rewound_rows(session_pk: int) -> list[tuple[int, int]]:
+    """The same of events, by their seq."""
+    return _ranges(session_pk, "from_seq", "to_seq")
+
+
+def _ranges(session_pk: int, *columns: str) -> list[tuple[int, int]]:
+    rewinds = Rewind.objects.filter(session=session_pk).order_by("pk")
+    return merge_ranges(rewinds.values_list(*columns))

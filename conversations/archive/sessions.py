@@ -309,39 +309,44 @@ def parse_list_cursor(text: str) -> tuple[datetime, int]:
         parsed = datetime.fromisoformat(moment)
         if parsed.tzinfo is None:
             raise ValueError("a moment without a zone")
+        if not pk.isascii() or not pk.isdigit() or len(pk) > 18:
+            raise ValueError("no key")
         return parsed.astimezone(UTC), int(pk)
     except (ValueError, OverflowError) as error:
         raise Rejected("This is not a cursor of the session list.", code="bad_cursor") from error
 
 
-def _listed(sessions: QuerySet[Session]) -> QuerySet[Session, Any]:
+def with_run_states(sessions: QuerySet[Session], *columns: str) -> QuerySet[Session, Any]:
+    """These columns of them, and what :func:`list_state` takes."""
     answers = Run.objects.filter(session=OuterRef("pk")).exclude(kind=COMPACT)
     latest = answers.order_by("-id").values("state")[:1]
     active = Run.objects.filter(session=OuterRef("pk"), state__in=ACTIVE_STATES)
-    return (
-        sessions.order_by("-last_active_at", "-pk")
-        .annotate(
-            latest_state=Subquery(latest),
-            active_state=Subquery(active.values("state")[:1]),
-            is_queued=Exists(Run.objects.filter(session=OuterRef("pk"), state=QUEUED)),
-        )
-        .values(
-            "pk",
-            "uuid",
-            "title",
-            "preview",
-            "last_active_at",
-            "next_turn",
-            "pinned_at",
-            "archived_at",
-            "expires_at",
-            "channel",
-            "model",
-            "owner__username",
-            "latest_state",
-            "active_state",
-            "is_queued",
-        )
+    annotated = sessions.annotate(
+        latest_state=Subquery(latest),
+        active_state=Subquery(active.values("state")[:1]),
+        is_queued=Exists(Run.objects.filter(session=OuterRef("pk"), state=QUEUED)),
+    )
+    found: QuerySet[Session, Any] = annotated.values(
+        *columns, "latest_state", "active_state", "is_queued"
+    )
+    return found
+
+
+def _listed(sessions: QuerySet[Session]) -> QuerySet[Session, Any]:
+    return with_run_states(
+        sessions.order_by("-last_active_at", "-pk"),
+        "pk",
+        "uuid",
+        "title",
+        "preview",
+        "last_active_at",
+        "next_turn",
+        "pinned_at",
+        "archived_at",
+        "expires_at",
+        "channel",
+        "model",
+        "owner__username",
     )
 
 
@@ -352,7 +357,7 @@ def _item(row: dict[str, Any]) -> SessionItem:
         preview=row["preview"],
         last_active_at=row["last_active_at"],
         turn_count=row["next_turn"] - 1,
-        state=_list_state(row),
+        state=list_state(row),
         pinned=row["pinned_at"] is not None,
         archived=row["archived_at"] is not None,
         expired=has_expired(row["expires_at"]),
@@ -367,7 +372,8 @@ def has_expired(expires_at: datetime | None) -> bool:
     return expires_at is not None and expires_at <= timezone.now()
 
 
-def _list_state(row: dict[str, Any]) -> str:
+def list_state(row: dict[str, Any]) -> str:
+    """The run state that a list shows, or ``idle``."""
     if row["active_state"]:
         return str(row["active_state"])
     if row["is_queued"]:

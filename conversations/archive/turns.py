@@ -1,7 +1,9 @@
 """Reading turns, always by number and never by offset."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import reduce
 from itertools import chain
+from operator import or_
 from typing import Any
 from uuid import UUID
 
@@ -67,6 +69,26 @@ def read_recent_turns(session_pk: int, *, limit: int = 100) -> list[StoredTurn]:
 def read_turn(session_pk: int, number: int) -> StoredTurn | None:
     found = stored_turns(Turn.objects.filter(session=session_pk, number=number)[:1])
     return found[0] if found else None
+
+
+def walk_turns(
+    session_pk: int,
+    *,
+    start: int | None,
+    is_back: bool,
+    limit: int,
+    rewound: Sequence[tuple[int, int]] = (),
+    active: bool | None = None,
+) -> list[StoredTurn]:
+    """Turns above ``start`` (None: from the first), or with ``is_back`` below it, the
+    nearest first. ``active``: none of the ``rewound`` ones, or (False) those alone."""
+    turns = Turn.objects.filter(session=session_pk)
+    if start is not None:
+        turns = turns.filter(Q(number__lt=start) if is_back else Q(number__gt=start))
+    gone = reduce(or_, (Q(number__range=pair) for pair in rewound), Q(pk__in=[]))
+    if active is not None:
+        turns = turns.exclude(gone) if active else turns.filter(gone)
+    return stored_turns(turns.order_by("-number" if is_back else "number")[:limit])
 
 
 def walk_active_turns_back(

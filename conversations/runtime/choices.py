@@ -62,6 +62,14 @@ def recover_session(session_pk: int) -> bool:
     return True
 
 
+def announce_title(session_pk: int, title: str) -> None:
+    """Tell the pages of a session, in any process, what it is called now."""
+    runtime = current.started_runtime()
+    if runtime is not None and runtime.loop is not None:
+        frame = {"type": "title", "title": title}
+        runtime.loop.call_soon_threadsafe(runtime.publish, session_pk, frame)
+
+
 def compact_at_end(session: Session, *, user_pk: int) -> None:
     """Have a session summarised that was archived just now. Nobody waits for it."""
     runtime = current.started_runtime()

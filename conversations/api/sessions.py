@@ -1,0 +1,287 @@
+"""Sessions: listed, begun, read, changed, rewound."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+from asgiref.sync import sync_to_async
+from django.conf import settings
+from django.db import IntegrityError, transaction
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
+from ninja import Field, Query, Router, Schema, Status
+
+from conversations.archive.rights import WRITE as TO_WRITE
+from conversations.archive.roles import roles_of_person
+from conversations.archive.session_changes import (
+    SessionChange,
+    change_session,
+    dump_metadata,
+    require_future,
+)
+from conversations.archive.session_records import (
+    Mark,
+    SessionFilter,
+    SessionRecord,
+    list_session_records,
+    read_session_record,
+)
+from conversations.archive.sessions import create_session, parse_list_cursor
+from conversations.domain.errors import Conflict, Rejected
+from conversations.domain.keys import LONGEST, channel_of, check_key
+from conversations.domain.tokens import READ, WRITE
+from conversations.models import Session, Workspace
+from conversations.runtime.choices import announce_title, compact_at_end, list_models
+from conversations.runtime.current import current_runtime
+from conversations.web.access import get_session_for, get_workspace_for
+
+from .auth import caller_of, needs, visit_of
+from .fields import MOST_NUMBER, Channel, LongText, Metadata, Moment, ShortText, Title
+from .paging import Paging, Walk, make_page, walk_of
+from .schemas import Page
+
+router = Router(tags=["Sessions"])
+
+
+class SessionOut(Schema):
+    """A session. ``state`` is that of its run, or ``idle``. ``turns`` and ``events`` are
+    the highest numbers of the two; ``key`` is the one by which it is found again, or was
+    until it expired. A session that goes on in the place of an expired one, or that was
+    forked, has that one as its ``parent``. Costs are in millionths of a US dollar."""
+
+    uuid: UUID
+    page: str = Field(description="Where people read it.")
+    workspace: str
+    instructions: str
+    owner: str
+    key: str | None
+    channel: str
+    title: str
+    preview: str | None = Field(description="How the last message begins.")
+    model: str = Field(description="Empty: the workspace's.")
+    state: str
+    turns: int
+    events: int
+    rewinds: int
+    input_tokens: int
+    output_tokens: int
+    cached_tokens: int
+    context_tokens: int
+    context_limit: int
+    cost_microusd: int
+    parent: UUID | None
+    fork_turn: int | None
+    created_at: datetime
+    last_active_at: datetime
+    expires_at: datetime | None
+    expired: bool
+    archived_at: datetime | None
+    pinned_at: datetime | None
+    metadata: dict[str, Any]
+
+
+class SessionFilters(Paging):
+    """Left out: whatever it is."""
+
+    key: ShortText | None = Field(None, description="Those that have this key, or had it.")
+    channel: ShortText | None = None
+    archived: bool | None = None
+    expired: bool | None = None
+    q: ShortText = Field("", description="Words of the title, in any order.")
+
+
+class AllFilters(SessionFilters):
+    workspace: str | None = Field(None, max_length=120, description="Its slug.")
+
+
+class NewSession(Schema):
+    """Everything may be left out. ``key`` is unique in the workspace; without a ``channel``
+    its first part is one."""
+
+    title: Title | None = None
+    model: ShortText | None = Field(None, description="One of those on offer.")
+    key: str | None = Field(None, max_length=LONGEST, examples=["cli:default"])
+    channel: Channel | None = None
+    instructions: LongText = Field("", description="For the model, of this session alone.")
+    metadata: Metadata = Field(default_factory=dict, description="At most 65,536 characters.")
+    expires_at: Moment | None = Field(None, description="Null: as the workspace has it.")
+
+
+class SessionPatch(Schema):
+    """What is left out stays as it is. ``metadata`` is merged: its names are set, those
+    with null are removed. ``expires_at`` null: never."""
+
+    title: Title | None = None
+    model: ShortText | None = None
+    archived: bool | None = None
+    pinned: bool | None = None
+    metadata: Metadata | None = None
+    expires_at: Moment | None = None
+
+
+class RewindIn(Schema):
+    """The first turn that is taken back: a message of the person, or 1 for all."""
+
+    from_turn: int = Field(ge=1, le=MOST_NUMBER)
+
+
+@router.get("/sessions", auth=needs(READ), response=Page[SessionOut], url_name="sessions")
+def list_all_sessions(request: HttpRequest, filters: Query[AllFilters]) -> dict[str, Any]:
+    """Sessions of your workspaces, the latest active first."""
+    if filters.workspace is not None:
+        return _list_of_workspace(request, filters.workspace, filters)
+    workspaces = roles_of_person(caller_of(request).user.pk)
+    return _list(filters, workspaces, with_previews=True)
+
+
+@router.get(
+    "/workspaces/{slug:slug}/sessions",
+    auth=needs(READ),
+    response=Page[SessionOut],
+    url_name="workspace_sessions",
+)
+def list_workspace_sessions(
+    request: HttpRequest, slug: str, filters: Query[SessionFilters]
+) -> dict[str, Any]:
+    """Sessions of one workspace, the latest active first."""
+    return _list_of_workspace(request, slug, filters)
+
+
+@router.post(
+    "/workspaces/{slug:slug}/sessions",
+    auth=needs(WRITE),
+    response={201: SessionOut},
+    url_name="session_create",
+)
+def begin_session(
+    request: HttpRequest, response: HttpResponse, slug: str, new: NewSession
+) -> Status[dict[str, Any]]:
+    """Begin a session. ``Location`` has its address."""
+    workspace, _ = get_workspace_for(visit_of(request), slug, to=TO_WRITE)
+    session = _create(workspace, new, request)
+    response["Location"] = reverse("api:session", args=[session.uuid])
+    return Status(201, as_session(read_session_record(session.pk)))
+
+
+@router.get("/sessions/{uuid:uuid}", auth=needs(READ), response=SessionOut, url_name="session")
+def get_one_session(request: HttpRequest, uuid: UUID) -> dict[str, Any]:
+    """One session: its counters, its state, what it goes on from."""
+    session, _ = get_session_for(visit_of(request), uuid)
+    return as_session(read_session_record(session.pk))
+
+
+@router.patch("/sessions/{uuid:uuid}", auth=needs(WRITE), response=SessionOut, url_name="session")
+def change_one_session(request: HttpRequest, uuid: UUID, patch: SessionPatch) -> dict[str, Any]:
+    """Change what is given: all of it, or nothing where one value is refused."""
+    session, _ = get_session_for(visit_of(request), uuid, to=TO_WRITE)
+    if patch.model:
+        require_model(patch.model)
+    change = SessionChange(
+        title=patch.title,
+        model=patch.model,
+        archived=patch.archived,
+        pinned=patch.pinned,
+        metadata=patch.metadata,
+    )
+    if "expires_at" in patch.model_fields_set:
+        change = replace(change, expires_at=patch.expires_at)
+    was_archived = session.archived_at is not None
+    change_session(session, change)
+    record = read_session_record(session.pk)
+    if patch.title is not None:
+        announce_title(session.pk, record.title)
+    if patch.archived and not was_archived and settings.LOOM.compact_at_end:
+        compact_at_end(session, user_pk=caller_of(request).user.pk)
+    return as_session(record)
+
+
+@router.post(
+    "/sessions/{uuid:uuid}/rewind",
+    auth=needs(WRITE),
+    response=SessionOut,
+    url_name="session_rewind",
+)
+async def rewind(request: HttpRequest, uuid: UUID, wanted: RewindIn) -> dict[str, Any]:
+    """Take back a message with all that follows. The archive keeps it; the model is not
+    given it any more."""
+    session, _ = await sync_to_async(get_session_for)(visit_of(request), uuid, to=TO_WRITE)
+    runtime = await current_runtime()
+    user_pk = caller_of(request).user.pk
+    await runtime.rewind(session, from_turn=wanted.from_turn, user_pk=user_pk)
+    return as_session(await sync_to_async(read_session_record)(session.pk))
+
+
+def require_model(model: str) -> None:
+    """Raises Rejected for one that is not on offer."""
+    if model not in {one.id for one in list_models()}:
+        raise Rejected("This model is not on offer.", code="unknown_model")
+
+
+def as_session(record: SessionRecord, *, with_preview: bool = True) -> dict[str, Any]:
+    """As :class:`SessionOut` has it."""
+    values = {name: getattr(record, name) for name in SessionRecord.__dataclass_fields__}
+    return values | {
+        "page": f"/s/{record.uuid}/",
+        "key": record.key or None,
+        "preview": record.preview if with_preview else None,
+    }
+
+
+def _create(workspace: Workspace, new: NewSession, request: HttpRequest) -> Session:
+    if new.model:
+        require_model(new.model)
+    dump_metadata(new.metadata)
+    require_future(new.expires_at)
+    key = new.key and check_key(new.key)
+    try:
+        with transaction.atomic():
+            return create_session(
+                workspace,
+                owner=caller_of(request).user,
+                title=new.title or "",
+                model=new.model or "",
+                key=key,
+                channel=new.channel or channel_of(key or "", otherwise="api"),
+                instructions=new.instructions,
+                metadata=new.metadata,
+                expires_at=new.expires_at,
+            )
+    except IntegrityError as error:
+        raise Conflict("Another session has this key.", code="key_taken") from error
+
+
+def _list_of_workspace(request: HttpRequest, slug: str, filters: SessionFilters) -> dict[str, Any]:
+    workspace, access = get_workspace_for(visit_of(request), slug)
+    return _list(filters, [workspace.pk], with_previews=access.role is not None)
+
+
+def _list(
+    filters: SessionFilters, workspaces: Iterable[int], *, with_previews: bool
+) -> dict[str, Any]:
+    """Where somebody may not read what was said, nothing of it is shown."""
+    walk = walk_of(filters)
+    wanted = SessionFilter(
+        workspaces=tuple(workspaces),
+        key=filters.key,
+        channel=filters.channel,
+        archived=filters.archived,
+        expired=filters.expired,
+        query=filters.q,
+    )
+    found = list_session_records(
+        wanted, mark=_mark(walk), is_back=walk.is_back, limit=walk.limit + 1
+    )
+    as_item = partial(as_session, with_preview=with_previews)
+    return make_page(
+        walk,
+        found,
+        as_item=lambda one: as_item(one[1]),
+        place_of=lambda one: f"{one[0].moment.isoformat()}~{one[0].pk}",
+    )
+
+
+def _mark(walk: Walk) -> Mark | None:
+    return Mark(*parse_list_cursor(walk.place)) if walk.place else None

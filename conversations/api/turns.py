@@ -1,0 +1,155 @@
+"""Turns: what was said, verbatim, by number."""
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.http import HttpRequest
+from ninja import Field, Path, Query, Router, Schema
+
+from conversations.archive.rewinds import read_rewound_turns
+from conversations.archive.turns import read_turn, walk_turns
+from conversations.domain.errors import NotFound, Rejected
+from conversations.domain.tokens import READ
+from conversations.domain.turns import (
+    MalformedTurn,
+    StoredTurn,
+    read_blocks,
+    read_metadata,
+    read_tool_calls,
+)
+from conversations.web.access import get_session_for
+
+from .auth import needs, visit_of
+from .fields import MOST_NUMBER
+from .paging import Paging, Walk, make_page, number_of, walk_of
+from .schemas import Page
+
+router = Router(tags=["Turns and events"])
+
+type Ranges = list[tuple[int, int]]
+
+
+class TurnOut(Schema):
+    """A turn. ``blocks`` are the provider's content blocks as received, ``tool_calls`` the
+    same calls in one form, whatever form they came in. ``active`` is false for one that
+    was taken back or replaced. ``damage`` says what of it cannot be read."""
+
+    number: int
+    role: str
+    content: str
+    blocks: list[Any] | None
+    tool_calls: list[dict[str, Any]]
+    tool_call_id: str | None
+    tool_name: str | None
+    token_count: int
+    stop_reason: str
+    complete: bool
+    active: bool
+    metadata: dict[str, Any]
+    created_at: datetime
+    digest: str
+    damage: str | None = None
+
+
+class Numbered(Paging):
+    """Both bounds are left out themselves. With ``before`` it is the page right before it;
+    without any the first one."""
+
+    after: int | None = Field(None, ge=0, le=MOST_NUMBER)
+    before: int | None = Field(None, ge=1, le=MOST_NUMBER)
+
+
+class TurnFilters(Numbered):
+    active: bool | None = Field(
+        None, description="True: what was taken back is left out. False: that alone."
+    )
+
+
+@router.get(
+    "/sessions/{uuid:uuid}/turns", auth=needs(READ), response=Page[TurnOut], url_name="turns"
+)
+def list_turns(request: HttpRequest, uuid: UUID, wanted: Query[TurnFilters]) -> dict[str, Any]:
+    """Turns in their order."""
+    session, _ = get_session_for(visit_of(request), uuid)
+    walk = walk_by_number(wanted)
+    rewound = read_rewound_turns(session.pk)
+    found = walk_turns(
+        session.pk,
+        start=number_of(walk.place) if walk.place else None,
+        is_back=walk.is_back,
+        limit=walk.limit + 1,
+        rewound=rewound,
+        active=wanted.active,
+    )
+    return make_page(
+        walk,
+        found,
+        as_item=lambda turn: as_turn(turn, rewound),
+        place_of=lambda turn: str(turn.number),
+    )
+
+
+@router.get(
+    "/sessions/{uuid:uuid}/turns/{int:number}",
+    auth=needs(READ),
+    response=TurnOut,
+    url_name="turn",
+)
+def get_turn(request: HttpRequest, uuid: UUID, number: Path[int]) -> dict[str, Any]:
+    """One turn."""
+    session, _ = get_session_for(visit_of(request), uuid)
+    turn = read_turn(session.pk, number) if number <= MOST_NUMBER else None
+    if turn is None:
+        raise NotFound("There is no such turn in this session.")
+    return as_turn(turn, read_rewound_turns(session.pk))
+
+
+def walk_by_number(wanted: Numbered) -> Walk:
+    """Where to read in a list that is in the order of numbers. Raises Rejected for more
+    than one place."""
+    given = (wanted.cursor or None, wanted.after, wanted.before)
+    if sum(one is not None for one in given) > 1:
+        raise Rejected("Give one of cursor, after and before.", code="bad_cursor")
+    if wanted.before is not None:
+        return Walk(wanted.limit, str(wanted.before), is_back=True)
+    if wanted.after:
+        return Walk(wanted.limit, str(wanted.after))
+    return walk_of(wanted)
+
+
+def as_turn(turn: StoredTurn, rewound: Ranges) -> dict[str, Any]:
+    """As :class:`TurnOut` has it."""
+    blocks, calls, damage = _read(turn)
+    return {
+        "number": turn.number,
+        "role": turn.role,
+        "content": turn.content,
+        "blocks": blocks,
+        "tool_calls": calls,
+        "tool_call_id": turn.tool_call_id,
+        "tool_name": turn.tool_name,
+        "token_count": turn.token_count,
+        "stop_reason": turn.stop_reason,
+        "complete": turn.complete,
+        "active": not is_in(turn.number, rewound),
+        "metadata": read_metadata(turn),
+        "created_at": turn.created_at,
+        "digest": turn.digest,
+        "damage": damage,
+    }
+
+
+def is_in(number: int, ranges: Ranges) -> bool:
+    return any(low <= number <= high for low, high in ranges)
+
+
+def _read(turn: StoredTurn) -> tuple[list[Any] | None, list[dict[str, Any]], str | None]:
+    """Blocks, calls, and what of them is damaged."""
+    try:
+        blocks = read_blocks(turn)
+        calls = read_tool_calls(turn)
+    except MalformedTurn as error:
+        return None, [], str(error)
+    named = ({name: call.get(name) for name in ("id", "name", "input")} for call in calls)
+    return blocks, list(named), None

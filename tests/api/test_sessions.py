@@ -1,0 +1,241 @@
+"""Sessions by the API: listed, begun, read, changed, rewound."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test import AsyncClient, Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from conversations.archive.expiry import take_note
+from conversations.archive.sessions import create_session, get_session
+from conversations.archive.workspaces import create_workspace
+from conversations.models import Rewind, Run, Session, Turn, Workspace
+from tests.web.conftest import runtime_ends, say  # noqa: F401 (a fixture)
+
+from .conftest import caller_of, token_of
+
+pytestmark = pytest.mark.django_db
+
+SESSIONS = "/api/v1/sessions"
+OF_GARDEN = "/api/v1/workspaces/garden/sessions"
+
+
+def address_of(session: Session, part: str = "") -> str:
+    return f"{SESSIONS}/{session.uuid}{part}"
+
+
+def titles(answer: Any) -> list[str]:
+    assert answer.status_code == 200, answer.content
+    return [one["title"] for one in answer.json()["items"]]
+
+
+def patch(client: Client, session: Session, **values: Any) -> Any:
+    return client.patch(address_of(session), values, content_type="application/json")
+
+
+def begin(client: Client, **values: Any) -> Any:
+    return client.post(OF_GARDEN, values, content_type="application/json")
+
+
+def several(workspace: Workspace, owner: User, count: int) -> list[Session]:
+    now = timezone.now()
+    return [
+        create_session(
+            workspace, owner=owner, title=f"{number}", created_at=now + timedelta(seconds=number)
+        )
+        for number in range(count)
+    ]
+
+
+def test_a_session_is_begun_and_found_at_its_address(workspace: Workspace, owner: Client) -> None:
+    answer = begin(owner, title="Beans", key="cli:beans", metadata={"row": 3})
+    assert answer.status_code == 201, answer.content
+    found = owner.get(answer["Location"]).json()
+    assert found == answer.json()
+    assert (found["title"], found["key"], found["channel"]) == ("Beans", "cli:beans", "cli")
+    assert (found["metadata"], found["state"], found["turns"]) == ({"row": 3}, "idle", 0)
+    again = begin(owner, key="cli:beans")
+    assert (again.status_code, again.json()["code"]) == (409, "key_taken")
+
+
+@pytest.mark.parametrize(
+    ("values", "status", "code"),
+    [
+        ({"title": "a\x00b"}, 422, "invalid"),
+        ({"title": "x" * 121}, 422, "invalid"),
+        ({"title": " "}, 422, "invalid"),
+        ({"model": "unheard-of"}, 400, "unknown_model"),
+        ({"channel": "Über"}, 422, "invalid"),
+        ({"key": "no channel"}, 400, "key_invalid"),
+        ({"expires_at": "2020-01-01T00:00:00Z"}, 400, "bad_expiry"),
+        ({"expires_at": "2120-01-01T00:00:00"}, 422, "invalid"),
+        ({"metadata": {"x": "y" * 70_000}}, 413, "metadata_too_large"),
+        ({"metadata": {"a\ud800": 1}}, 422, "invalid"),
+    ],
+)
+def test_a_value_that_cannot_be_used_is_refused(
+    workspace: Workspace, owner: Client, values: dict[str, Any], status: int, code: str
+) -> None:
+    answer = begin(owner, **values)
+    assert (answer.status_code, answer.json()["code"]) == (status, code)
+    assert not Session.objects.exists()
+
+
+@pytest.mark.parametrize("body", ["[" * 20_000, '{"metadata": {"x": NaN}}', "", "null", "\x80"])
+def test_what_is_no_json_object_is_refused(workspace: Workspace, owner: Client, body: str) -> None:
+    answer = owner.post(OF_GARDEN, body.encode("latin-1"), content_type="application/json")
+    assert answer.status_code in (400, 422)
+    assert answer["Content-Type"] == "application/problem+json"
+
+
+def test_the_list_is_walked_to_its_end_and_back(
+    workspace: Workspace, user: User, owner: Client
+) -> None:
+    several(workspace, user, 7)
+    pages = [owner.get(f"{SESSIONS}?limit=3").json()]
+    assert pages[0]["previous"] is None
+    while pages[-1]["next"]:
+        pages.append(owner.get(f"{SESSIONS}?limit=3&cursor={pages[-1]['next']}").json())
+    shown = [[one["title"] for one in page["items"]] for page in pages]
+    assert shown == [["6", "5", "4"], ["3", "2", "1"], ["0"]]
+    back = [pages[-1]]
+    while back[-1]["previous"]:
+        back.append(owner.get(f"{SESSIONS}?limit=3&cursor={back[-1]['previous']}").json())
+    assert [[one["title"] for one in page["items"]] for page in back] == shown[::-1]
+
+
+def test_the_list_holds_what_one_may_see(
+    workspace: Workspace, user: User, other_user: User, owner: Client, tmp_path: Any
+) -> None:
+    create_session(workspace, owner=user, title="Beans")
+    shed = create_workspace(root=tmp_path, name="Shed", slug="shed", owner=user)
+    create_session(shed, owner=user, title="Rake")
+    assert titles(owner.get(SESSIONS)) == ["Rake", "Beans"]
+    assert titles(owner.get(f"{SESSIONS}?workspace=shed")) == ["Rake"]
+    assert titles(owner.get(OF_GARDEN)) == ["Beans"]
+    stranger = caller_of(other_user)
+    assert titles(stranger.get(SESSIONS)) == []
+    assert stranger.get(OF_GARDEN).status_code == 404
+    assert stranger.get(f"{SESSIONS}?workspace=shed").status_code == 404
+
+
+def test_the_list_is_filtered(workspace: Workspace, user: User, owner: Client) -> None:
+    now = timezone.now()
+    create_session(workspace, owner=user, title="Green beans", channel="cli", key="cli:a")
+    old = create_session(
+        workspace,
+        owner=user,
+        title="Old beans",
+        key="bead:1",
+        created_at=now,
+        expires_at=now + timedelta(hours=1),
+    )
+    Session.objects.filter(pk=old.pk).update(expires_at=now)
+    take_note(old.uuid, now=timezone.now())
+    create_session(workspace, owner=user, title="Peas")
+    Session.objects.filter(title="Peas").update(archived_at=now)
+    for query, expected in {
+        "q=BEANS": {"Green beans", "Old beans"},
+        "q=beans+green": {"Green beans"},
+        "channel=cli": {"Green beans"},
+        "key=cli:a": {"Green beans"},
+        "key=bead:1": {"Old beans"},
+        "archived=true": {"Peas"},
+        "archived=false": {"Green beans", "Old beans"},
+        "expired=true": {"Old beans"},
+        "expired=false": {"Green beans", "Peas"},
+    }.items():
+        assert set(titles(owner.get(f"{SESSIONS}?{query}"))) == expected, query
+
+
+@pytest.mark.parametrize("cursor", ["x", "bmV4dCB4", "bmV4dCA0", "%00", "bmV4dCAyMDI2fjE"])
+def test_a_cursor_of_something_else_is_refused(
+    workspace: Workspace, owner: Client, cursor: str
+) -> None:
+    answer = owner.get(f"{SESSIONS}?cursor={cursor}")
+    assert (answer.status_code, answer.json()["code"]) == (400, "bad_cursor")
+
+
+def test_a_page_costs_as_many_queries_however_many_sessions_there_are(
+    workspace: Workspace, user: User, owner: Client, tmp_path: Any
+) -> None:
+    create_workspace(root=tmp_path, name="Shed", slug="shed", owner=user)
+    several(workspace, user, 2)
+    owner.get(SESSIONS)
+    counts = []
+    for _ in range(2):
+        with CaptureQueriesContext(
+            connection,
+        ) as queries:
+            assert owner.get(f"{SESSIONS}?limit=40").status_code == 200
+        counts.append(len(queries))
+        several(workspace, user, 30)
+    assert counts[0] == counts[1] <= 3
+
+
+def test_a_reviewer_sees_of_a_list_no_more_than_titles(session: Session, make_person: Any) -> None:
+    say(session, "Plant the beans", "In May")
+    reviewer = caller_of(make_person("reviewer"))
+    assert titles(reviewer.get(SESSIONS)) == []
+    [shown] = reviewer.get(OF_GARDEN).json()["items"]
+    assert shown["preview"] is None
+    [own] = caller_of(session.owner).get(OF_GARDEN).json()["items"]
+    assert own["preview"] == "In May"
+
+
+def test_a_patch_changes_what_it_gives_and_nothing_else(session: Session, owner: Client) -> None:
+    soon = (timezone.now() + timedelta(days=1)).isoformat()
+    patch(owner, session, metadata={"a": 1, "b": 2})
+    answer = patch(
+        owner, session, title="Beans", pinned=True, metadata={"a": None, "c": 3}, expires_at=soon
+    )
+    assert answer.status_code == 200, answer.content
+    found = owner.get(address_of(session)).json()
+    assert found == answer.json()
+    assert (found["title"], found["metadata"]) == ("Beans", {"b": 2, "c": 3})
+    assert found["pinned_at"]
+    assert found["expires_at"]
+    assert patch(owner, session, archived=True).json()["archived_at"]
+    last = patch(owner, session, archived=False, expires_at=None).json()
+    assert (last["archived_at"], last["expires_at"], last["title"]) == (None, None, "Beans")
+
+
+def test_a_patch_of_which_one_value_is_refused_changes_nothing(
+    session: Session, owner: Client
+) -> None:
+    Session.objects.filter(pk=session.pk).update(expires_at=timezone.now())
+    answer = patch(owner, session, title="Beans", expires_at=None)
+    assert (answer.status_code, answer.json()["code"]) == (409, "session_expired")
+    assert get_session(session.uuid).title == ""
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("runtime_ends")
+async def test_a_rewind_takes_back_what_follows_and_keeps_it(session: Session, user: User) -> None:
+    await sync_to_async(say)(session, "Plant the beans", "In May", "And peas?", "In March")
+    token = await sync_to_async(token_of)(user)
+
+    async def rewind(from_turn: int) -> Any:
+        return await AsyncClient().post(
+            address_of(session, "/rewind"),
+            {"from_turn": from_turn},
+            content_type="application/json",
+            headers={"Authorization": f"Bearer {token}"},
+        )
+
+    answers = [await rewind(from_turn) for from_turn in (3, 3, 1, 5, 2)]
+    assert [answer.status_code for answer in answers] == [200, 400, 200, 400, 400]
+    assert answers[0].json()["rewinds"] == 1
+    marks = [(mark.from_turn, mark.to_turn, mark.reason) async for mark in Rewind.objects.all()]
+    assert marks == [(3, 4, "reset"), (1, 4, "reset")]
+    assert await Turn.objects.acount() == 4
+    await Run.objects.acreate(
+        session=session, client_id="x" * 8, state="queued", created_at=timezone.now()
+    )
+    busy = await rewind(1)
+    assert (busy.status_code, busy.json()["code"]) == (409, "session_busy")
