@@ -35,11 +35,23 @@ from .statements import INSERT_EVENT, INSERT_TURN, moment_value, turn_values, up
 ATTEMPTS = 20
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Origin:
+    """Where a line comes from: which one it is, and ``place``, what a person would look
+    for in a file that has no lines."""
+
+    number: int
+    place: str = ""
+
+    def __str__(self) -> str:
+        return self.place or str(self.number)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportedTurn:
     """A turn with its number; ``line`` is where the file has it."""
 
-    line: int
+    line: Origin
     number: int
     turn: NewTurn
     created_at: datetime
@@ -49,7 +61,7 @@ class ImportedTurn:
 class ImportedEvent:
     """An event with its seq; ``payload`` is the text to store."""
 
-    line: int
+    line: Origin
     seq: int
     event_type: str
     payload: str
@@ -66,7 +78,7 @@ class Stored:
     turns_unchanged: int = 0
     events_added: int = 0
     events_unchanged: int = 0
-    conflicts: list[tuple[int, str]] = field(default_factory=list)
+    conflicts: list[tuple[Origin, str]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

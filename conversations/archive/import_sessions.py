@@ -34,7 +34,7 @@ from .import_markers import (
     store_rewind,
     store_skill,
 )
-from .import_rows import ImportedEvent, ImportedTurn, store_rows
+from .import_rows import ImportedEvent, ImportedTurn, Origin, store_rows
 from .import_targets import ImportTarget, SessionFinder
 from .interchange import (
     CompactionLine,
@@ -67,8 +67,8 @@ RENUMBERED_TURNS, RENUMBERED_EVENTS = "renumbered_turns", "renumbered_events"
 
 _SESSION_TYPE = re.compile(rb'"type"\s*:\s*"session"')
 
-type Report = Callable[[int, str], None]
-"""Takes a line's number and what is to be said about it."""
+type Report = Callable[[Origin, str], None]
+"""Takes where a line comes from and what is to be said about it."""
 
 
 @dataclass(slots=True)
@@ -106,7 +106,7 @@ class _Open:
     """The session whose lines are being read, and those not stored yet."""
 
     session: Session
-    line: int
+    line: Origin
     header: SessionLine
     is_new: bool
     turns: Numbering
@@ -116,10 +116,10 @@ class _Open:
     pending_turns: list[ImportedTurn] = field(default_factory=list)
     pending_events: list[ImportedEvent] = field(default_factory=list)
     pending_chars: int = 0
-    rewinds: list[tuple[int, RewindLine]] = field(default_factory=list)
-    gaps: list[tuple[int, GapLine]] = field(default_factory=list)
-    skills: list[tuple[int, SkillLine]] = field(default_factory=list)
-    compactions: list[tuple[int, CompactionLine]] = field(default_factory=list)
+    rewinds: list[tuple[Origin, RewindLine]] = field(default_factory=list)
+    gaps: list[tuple[Origin, GapLine]] = field(default_factory=list)
+    skills: list[tuple[Origin, SkillLine]] = field(default_factory=list)
+    compactions: list[tuple[Origin, CompactionLine]] = field(default_factory=list)
     warned: set[str] = field(default_factory=set)
 
 
@@ -133,10 +133,9 @@ def import_file(
 ) -> None:
     """Import every session of one file, in constant memory. ``counts`` is added to,
     ``progress`` is called after every line."""
-    importer = _Importer(target=target, counts=counts, report=report)
+    importer = SessionImporter(target=target, counts=counts, report=report)
     for number, raw, following in _with_following(read_lines(stream)):
-        counts.lines += 1
-        importer.take(number, raw, following)
+        importer.read(Origin(number), raw, following)
         progress()
     importer.close()
 
@@ -154,8 +153,10 @@ def _with_following(
         yield *previous, b""
 
 
-class _Importer:
-    """Takes the lines of one file in order."""
+class SessionImporter:
+    """Takes the lines of one file in order: ``read`` as they stand in an interchange
+    file, or ``take`` and ``skip`` as a reader of another format gives them. ``close``
+    when there are no more."""
 
     def __init__(self, *, target: ImportTarget, counts: ImportCounts, report: Report) -> None:
         self._finder = SessionFinder(target)
@@ -164,7 +165,7 @@ class _Importer:
         self._open: _Open | None = None
         self._is_adrift = False
         self._parents: list[tuple[int, UUID]] = []
-        self._takers: dict[str, Callable[[_Open, int, dict[str, Any]], None]] = {
+        self._takers: dict[str, Callable[[_Open, Origin, dict[str, Any]], None]] = {
             "turn": self._take_turn,
             "event": self._take_event,
             "rewind": self._take_rewind,
@@ -174,41 +175,64 @@ class _Importer:
             "attachment": self._take_attachment,
         }
 
-    def take(self, line: int, raw: bytes | None, following: bytes) -> None:
+    def read(self, line: Origin, raw: bytes | None, following: bytes) -> None:
+        """A line with the one after it; None for one that is too long."""
         try:
             value = parse_object(raw)
         except Unusable as error:
-            self._skip(line, str(error))
+            self.skip(line, str(error))
             self._lose_the_way(raw or b"")
             return
+        self.take(line, value, raw=raw or b"", following=following)
+
+    def take(
+        self, line: Origin, value: dict[str, Any], *, raw: bytes = b"", following: bytes = b""
+    ) -> None:
+        """A line's object. A session that names neither uuid nor key is known again by
+        ``raw`` and ``following``."""
+        self._counts.lines += 1
         try:
             if value.get("type") == "session":
-                self._take_session(line, value, raw or b"", following)
+                self._take_session(line, value, raw, following)
             else:
                 self._take_row(line, value)
         except Unusable as error:
-            self._skip(line, str(error))
+            self._note_skip(line, str(error))
         except RecursionError:
-            self._skip(line, "nested too deeply")
+            self._note_skip(line, "nested too deeply")
+
+    def skip(self, line: Origin, reason: str) -> None:
+        """Something that could not be read."""
+        self._counts.lines += 1
+        self._note_skip(line, reason)
+
+    def note(self, line: Origin, text: str) -> None:
+        """Something that the person should know, of which nothing is lost."""
+        self._warn(line, text)
+
+    def reached(self, uuid: UUID) -> tuple[str, bool] | None:
+        """How far an earlier import of a tree got (``import_targets.read_reached``)."""
+        return self._finder.reached(uuid)
 
     def close(self) -> None:
         """Finish the last session, and connect forks with their parents."""
         self._finish()
         for session_pk, parent in self._parents:
-            found = Session.objects.filter(uuid=parent).exclude(pk=session_pk).first()
-            if found is not None:
+            uuid = self._finder.resolve(parent)
+            found = Session.objects.filter(uuid=uuid).exclude(pk=session_pk).first()
+            if found is not None and self._finder.target.may_add_to(found):
                 Session.objects.filter(pk=session_pk, parent=None).update(parent=found)
 
-    def _skip(self, line: int, reason: str) -> None:
+    def _note_skip(self, line: Origin, reason: str) -> None:
         self._counts.skipped += 1
         self._report(line, f"skipped: {reason}")
 
-    def _note_repairs(self, line: int, odd: tuple[str, ...]) -> None:
+    def _note_repairs(self, line: Origin, odd: tuple[str, ...]) -> None:
         if odd:
             self._counts.repaired += 1
             self._report(line, f"kept, but not as it is: {', '.join(odd)}")
 
-    def _warn(self, line: int, text: str) -> None:
+    def _warn(self, line: Origin, text: str) -> None:
         self._counts.warnings += 1
         self._report(line, text)
 
@@ -219,13 +243,17 @@ class _Importer:
         if _SESSION_TYPE.search(raw, 0, 500):
             self._finish()
 
-    def _take_session(self, line: int, value: dict[str, Any], raw: bytes, following: bytes) -> None:
+    def _take_session(
+        self, line: Origin, value: dict[str, Any], raw: bytes, following: bytes
+    ) -> None:
         self._finish()
         header = read_session(value)
         self._note_repairs(line, header.odd)
         session, is_new = self._finder.open(
             header, raw=raw, following=following, note=lambda text: self._warn(line, text)
         )
+        if header.uuid not in (None, session.uuid):  # its digests begin with another uuid
+            header = replace(header, turns=None, events=None, turn_digest="", event_digest="")
         if header.parent is not None and session.parent_id is None:
             self._parents.append((session.pk, header.parent))
         self._open = _Open(
@@ -242,7 +270,7 @@ class _Importer:
             is_busy=not is_new and session.runs.filter(state__in=ACTIVE_STATES).exists(),
         )
 
-    def _take_row(self, line: int, value: dict[str, Any]) -> None:
+    def _take_row(self, line: Origin, value: dict[str, Any]) -> None:
         kind = value.get("type")
         taker = self._takers.get(kind) if isinstance(kind, str) else None
         if taker is None:
@@ -255,7 +283,7 @@ class _Importer:
             raise Unusable("an answer is being written in its session; import it again later")
         taker(self._open, line, value)
 
-    def _take_turn(self, opened: _Open, line: int, value: dict[str, Any]) -> None:
+    def _take_turn(self, opened: _Open, line: Origin, value: dict[str, Any]) -> None:
         found = read_turn(value)
         self._note_repairs(line, found.odd)
         number = self._place(opened, opened.turns, "turn", found.number, line)
@@ -274,7 +302,7 @@ class _Importer:
         texts = (turn.content, turn.blocks, turn.tool_calls, turn.metadata)
         self._count_pending(opened, sum(len(text or "") for text in texts))
 
-    def _take_event(self, opened: _Open, line: int, value: dict[str, Any]) -> None:
+    def _take_event(self, opened: _Open, line: Origin, value: dict[str, Any]) -> None:
         found = read_event(value)
         turn = _turn_of(opened, found)
         left_out = ("turn",) if turn is None and found.turn is not None else ()
@@ -291,19 +319,19 @@ class _Importer:
         )
         self._count_pending(opened, 3 * len(found.payload))
 
-    def _take_rewind(self, opened: _Open, line: int, value: dict[str, Any]) -> None:
+    def _take_rewind(self, opened: _Open, line: Origin, value: dict[str, Any]) -> None:
         opened.rewinds.append((line, read_rewind(value)))
 
-    def _take_gap(self, opened: _Open, line: int, value: dict[str, Any]) -> None:
+    def _take_gap(self, opened: _Open, line: Origin, value: dict[str, Any]) -> None:
         opened.gaps.append((line, read_gap(value)))
 
-    def _take_skill(self, opened: _Open, line: int, value: dict[str, Any]) -> None:
+    def _take_skill(self, opened: _Open, line: Origin, value: dict[str, Any]) -> None:
         opened.skills.append((line, read_skill(value)))
 
-    def _take_compaction(self, opened: _Open, line: int, value: dict[str, Any]) -> None:
+    def _take_compaction(self, opened: _Open, line: Origin, value: dict[str, Any]) -> None:
         opened.compactions.append((line, read_compaction(value)))
 
-    def _take_attachment(self, opened: _Open, line: int, value: dict[str, Any]) -> None:
+    def _take_attachment(self, opened: _Open, line: Origin, value: dict[str, Any]) -> None:
         """At once, since its content is large. Its turn stands before it."""
         found = read_attachment(value)
         turn = opened.turns.refer(found.turn)
@@ -313,7 +341,7 @@ class _Importer:
         self._counts.attachments_added += is_new
 
     def _place(
-        self, opened: _Open, numbering: Numbering, kind: str, original: Any, line: int
+        self, opened: _Open, numbering: Numbering, kind: str, original: Any, line: Origin
     ) -> int:
         """The row's number; said once where that is not the file's."""
         number = numbering.place(original)
@@ -347,7 +375,7 @@ class _Importer:
                 remember_runs(opened.session, RENUMBERED_EVENTS, opened.events)
         except Conflict as error:
             for line in sorted([*(t.line for t in turns), *(e.line for e in events)]):
-                self._skip(line, error.message)
+                self._note_skip(line, error.message)
             return
         for line, reason in sorted(stored.conflicts):
             self._counts.conflicts += 1
@@ -387,7 +415,7 @@ class _Importer:
                     opened.session, rewind, turns=opened.turns, events=opened.events
                 )
             except Unusable as error:
-                self._skip(line, str(error))
+                self._note_skip(line, str(error))
                 continue
             self._counts.rewinds_added += is_new
             opened.has_grown |= is_new
@@ -397,7 +425,7 @@ class _Importer:
             try:
                 is_new = store_skill(opened.session, skill, turns=opened.turns)
             except Unusable as error:
-                self._skip(line, str(error))
+                self._note_skip(line, str(error))
                 continue
             self._counts.skills_added += is_new
 
@@ -406,7 +434,7 @@ class _Importer:
             try:
                 is_new = store_compaction(opened.session, compaction, turns=opened.turns)
             except Unusable as error:
-                self._skip(line, str(error))
+                self._note_skip(line, str(error))
                 continue
             self._counts.compactions_added += is_new
 
@@ -421,7 +449,7 @@ class _Importer:
             )
         if is_exact and header.journal_turn is not None:
             for place in restore_coverage(session, header, [gap for _, gap in opened.gaps]):
-                self._skip(opened.gaps[place][0], "this gap does not fit into the session")
+                self._note_skip(opened.gaps[place][0], "this gap does not fit into the session")
         elif opened.has_grown or not session.runs.exists():
             compute_coverage(session, has_grown=opened.has_grown)
 

@@ -14,8 +14,9 @@ from django.utils import timezone
 from django.utils.text import slugify
 
 from conversations.domain.digest import first_digest
+from conversations.domain.jsontext import load_json
 from conversations.domain.text import one_line
-from conversations.models import Membership, Session, Workspace
+from conversations.models import Membership, Session, Turn, Workspace
 
 from .interchange import (
     NAMESPACE,
@@ -31,6 +32,9 @@ from .workspaces import add_member, create_workspace
 IMPORTED_SLUG = "imported"
 """The workspace of sessions that name none."""
 
+SOURCE_ID = "source_id"
+"""In a turn's metadata: the node of another program's tree that it was made of."""
+
 SLUG_LIMIT = 60
 TITLE_LIMIT = 200
 
@@ -41,12 +45,21 @@ type Note = Callable[[str], None]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportTarget:
     """``owner`` and ``workspace`` win over what a file says; ``default_owner`` gets
-    sessions whose owner nobody knows. New workspaces get a folder below ``root``."""
+    sessions whose owner nobody knows. New workspaces get a folder below ``root``.
+    ``is_confined``: whatever the file says, only sessions of ``owner`` in ``workspace`` are
+    added to; one that has another's uuid gets a uuid of its own."""
 
     default_owner: User
     root: Path
     owner: User | None = None
     workspace: Workspace | None = None
+    is_confined: bool = False
+
+    def may_add_to(self, session: Session) -> bool:
+        return not self.is_confined or (
+            session.workspace_id == getattr(self.workspace, "pk", None)
+            and session.owner_id == getattr(self.owner, "pk", None)
+        )
 
 
 @dataclass(slots=True)
@@ -67,16 +80,42 @@ class SessionFinder:
         uuid = header.uuid
         if uuid is None and header.key is not None:
             known = Session.objects.filter(workspace=workspace, key=header.key).first()
-            if known is not None:
+            if known is not None and self.target.may_add_to(known):
                 return known, False
-            uuid = uuid5(NAMESPACE, f"key {workspace.slug} {header.key}")
-        uuid = uuid or self._uuid_of_content(raw, following)
+            if known is None:
+                uuid = uuid5(NAMESPACE, f"key {workspace.slug} {header.key}")
+        uuid = self.resolve(uuid or self._uuid_of_content(raw, following))
         known = Session.objects.filter(uuid=uuid).first()
         if known is not None:
+            if not self.target.may_add_to(known):
+                raise Unusable("a session of somebody else has its uuid")
             return known, False
         if header.created_at is None:
             header = replace(header, created_at=_moment_of(following))
         return self._create(uuid, header, workspace, owner, note), True
+
+    def resolve(self, uuid: UUID) -> UUID:
+        """The uuid in the archive of the session that a file calls so."""
+        if not self.target.is_confined:
+            return uuid
+        known = Session.objects.filter(uuid=uuid).first()
+        if known is None or self.target.may_add_to(known):
+            return uuid
+        target = self.target
+        return uuid5(uuid, f"{target.workspace and target.workspace.slug} {target.owner}")
+
+    def reached(self, uuid: UUID) -> tuple[str, bool] | None:
+        """Of a session that was imported from a tree: the node of its last such turn, and
+        whether turns follow that are not from there. None where there is none."""
+        session = Session.objects.filter(uuid=self.resolve(uuid)).first()
+        if session is None:
+            return None
+        turns = Turn.objects.filter(session=session.pk, metadata__contains=f'"{SOURCE_ID}":')
+        last = turns.order_by("-number").values_list("number", "metadata").first()
+        if last is None:
+            return None
+        number, metadata = last
+        return str(load_json(metadata).get(SOURCE_ID)), number < session.turn_count
 
     def _uuid_of_content(self, raw: bytes, following: bytes) -> UUID:
         digest = sha256(raw.strip() + b"\n" + following.strip()).digest()

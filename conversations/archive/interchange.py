@@ -17,7 +17,7 @@ from uuid import UUID, uuid5
 
 from conversations.domain.jsontext import dump_json, load_json
 from conversations.domain.text import is_storable, storable
-from conversations.domain.turns import SYSTEM, USER, NewTurn
+from conversations.domain.turns import SYSTEM, USER, NewTurn, text_of_blocks
 from conversations.models.archive import ROLES
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
@@ -440,8 +440,7 @@ def _read_content(keys: _Keys) -> tuple[str, str | None]:
     if isinstance(value, str):
         return value, None
     if _is_object_list(value) and value:
-        texts = [block.get("text") for block in value if block.get("type") == "text"]
-        return "\n\n".join(text for text in texts if isinstance(text, str)), dump_json(value)
+        return text_of_blocks(value), dump_json(value)
     keys.odd["content"] = value
     return dump_json(value), None
 

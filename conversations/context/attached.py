@@ -6,17 +6,14 @@ What cannot go along is named in a sentence in its place, decided once and writt
 the manifest, so that the request can be made again when a content is gone.
 """
 
-import base64
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from conversations.archive.attachment_contents import make_content_block
 from conversations.archive.blobs import has_blob, read_blob, size_of_blob
-from conversations.archive.contents import decode_text
 from conversations.domain.attachments import (
     IMAGE,
-    TEXT,
-    TEXT_TYPE,
     Block,
     is_reference,
     kind_of,
@@ -142,20 +139,6 @@ def _expand(block: Block) -> list[Block]:
         data = read_blob(str(block["source"].get("digest", "")))
     except NotFound:
         return [note_left_out(block, MISSING)]
-    title = str(block.get("title") or "")
     kept = {"cache_control": block["cache_control"]} if "cache_control" in block else {}
-    if kind_of(block) == IMAGE:
-        return [{"type": "image", "source": _encode(block, data)} | kept]
-    document = {"type": "document", "title": title or "document"} | kept
-    if kind_of(block) == TEXT:
-        text = decode_text(data) or "[no text]"
-        return [document | {"source": {"type": "text", "media_type": TEXT_TYPE, "data": text}}]
-    return [document | {"source": _encode(block, data)}]
-
-
-def _encode(block: Block, data: bytes) -> dict[str, str]:
-    return {
-        "type": "base64",
-        "media_type": str(block["source"].get("media_type", "")),
-        "data": base64.b64encode(data).decode(),
-    }
+    media_type = str(block["source"].get("media_type", ""))
+    return [make_content_block(block, data, media_type=media_type) | kept]

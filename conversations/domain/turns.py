@@ -1,6 +1,6 @@
 """Turns as plain values, and the rows that a turn without events stands for."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -87,7 +87,31 @@ def read_tool_calls(turn: AnyTurn) -> list[dict[str, Any]]:
     blocks = read_blocks(turn)
     if blocks is not None:
         return [block for block in blocks if block.get("type") == "tool_use"]
-    return [_normal_call(call) for call in _read_list(turn.tool_calls, "tool_calls") or []]
+    return [_normal_call(call) for call in read_stored_calls(turn)]
+
+
+def read_stored_calls(turn: AnyTurn) -> list[dict[str, Any]]:
+    """Tool calls in the shape in which they came. Raises MalformedTurn."""
+    return _read_list(turn.tool_calls, "tool_calls") or []
+
+
+def text_of_blocks(blocks: Iterable[dict[str, Any]]) -> str:
+    """The text of a message's blocks: of each text block, a paragraph."""
+    texts = (block.get("text") for block in blocks if block.get("type") == "text")
+    return "\n\n".join(text for text in texts if isinstance(text, str))
+
+
+def text_of_answer(blocks: Iterable[dict[str, Any]]) -> str:
+    """The text of an answer's blocks. The provider cuts a text with quotations into
+    several blocks, so those that follow each other are one; what was said before and
+    after thinking or a call are paragraphs."""
+    parts = [""]
+    for block in blocks:
+        if block.get("type") == "text":
+            parts[-1] += str(block.get("text", ""))
+        elif block.get("type") in ("thinking", "tool_use"):
+            parts.append("")
+    return "\n\n".join(part for part in parts if part.strip())
 
 
 def attached_names(turn: AnyTurn) -> list[str]:

@@ -6,6 +6,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
+from django.core.management.base import OutputWrapper
+
 
 @contextmanager
 def open_output(output: str | None, stdout: Any) -> Iterator[TextIO]:
@@ -28,4 +30,6 @@ def open_output(output: str | None, stdout: Any) -> Iterator[TextIO]:
         with open(os.dup(stdout.fileno()), "w", encoding="utf-8", newline="\n") as file:
             yield file
         return
+    if isinstance(stdout, OutputWrapper):
+        stdout.ending = ""  # or it would make each piece a line
     yield stdout

@@ -6,14 +6,10 @@ block ``content_block_start``, ``content_block_delta``\\* and
 anywhere. What the stream's version knows and this one does not (events, blocks,
 deltas, keys) is passed over or kept as it came, never an error.
 
-A tool call's input is parsed once, when its block ends. Input that is no JSON
-object, because ``max_tokens`` cut it or the model wrote it badly, becomes
-``{"_unparsed": "<the text as it came>"}``: the block stays one that the API takes
-back, and no character of it is lost. :func:`read_unparsed_input` tells. A call without
-an id of its own (the API gives each one, other servers may not) gets one.
+A tool call's input is parsed once, when its block ends (see ``domain.tool_input``). A
+call without an id of its own (the API gives each one, other servers may not) gets one.
 """
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -27,8 +23,7 @@ from conversations.domain.stream import (
     StreamItem,
     Usage,
 )
-
-UNPARSED_INPUT = "_unparsed"
+from conversations.domain.tool_input import parse_tool_input
 
 USAGE_FIELDS = {
     "input_tokens": "input_tokens",
@@ -50,25 +45,6 @@ type Event = dict[str, Any]
 
 class StreamOutOfOrder(Exception):
     """The events contradict each other, such as a delta of a block never begun."""
-
-
-def read_unparsed_input(block: Block) -> str | None:
-    """The raw text of a tool call's input that could not be parsed, else None."""
-    tool_input = block.get("input")
-    if isinstance(tool_input, dict) and set(tool_input) == {UNPARSED_INPUT}:
-        return str(tool_input[UNPARSED_INPUT])
-    return None
-
-
-def parse_tool_input(text: str) -> dict[str, Any]:
-    """The JSON object in ``text``; an empty text is an empty object."""
-    if not text.strip():
-        return {}
-    try:
-        value = json.loads(text)
-    except ValueError:
-        value = None
-    return value if isinstance(value, dict) else {UNPARSED_INPUT: text}
 
 
 class OpenBlock:

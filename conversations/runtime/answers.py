@@ -8,7 +8,7 @@ from conversations.domain.events import AssistantText, Payload, ToolCallStarted
 from conversations.domain.jsontext import dump_json
 from conversations.domain.stream import Block, MessageCompleted
 from conversations.domain.text import estimate_tokens, storable
-from conversations.domain.turns import NewTurn
+from conversations.domain.turns import NewTurn, text_of_answer
 
 
 @dataclass(slots=True)
@@ -26,8 +26,7 @@ class _TextRow:
 
 def make_turn(message: MessageCompleted) -> NewTurn:
     """The turn of a complete answer; its blocks exactly as they were received."""
-    rows = [item for item in _pieces(message.blocks, {}) if isinstance(item, _TextRow)]
-    content = "\n\n".join(row.text for row in rows if row.text.strip())
+    content = storable(text_of_answer(message.blocks))
     return NewTurn(
         role="assistant",
         content=content,

@@ -12,6 +12,7 @@ from difflib import get_close_matches
 
 from conversations.archive.rights import READ, WRITE
 from conversations.domain.errors import Rejected
+from conversations.domain.formats import ANTHROPIC, OPENAI
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +54,12 @@ COMMANDS = (
     Command(name="export", says="Download the session", argument="format"),
 )
 
-FORMATS = {"markdown": "Markdown, for reading", "jsonl": "JSON lines, with everything"}
+FORMATS = {
+    "markdown": "Markdown, for reading",
+    "jsonl": "JSON lines, with everything",
+    ANTHROPIC: "Messages of the Messages API",
+    OPENAI: "Messages of OpenAI's chat completions",
+}
 """What ``/export`` takes, the first without an argument."""
 
 _FIRST_WORD = re.compile(r"/([A-Za-z]+)(?:\s+(.*))?", re.DOTALL)

@@ -11,6 +11,7 @@ from django.utils.text import slugify
 from django.views.decorators.http import require_safe
 
 from conversations.archive.export_markdown import session_markdown
+from conversations.archive.export_messages import WRITERS
 from conversations.archive.export_sessions import session_lines
 from conversations.domain.errors import Rejected
 from conversations.models import Session
@@ -28,6 +29,7 @@ def _lines(session: Session) -> Iterator[str]:
 EXPORTERS: dict[str, tuple[Callable[[Session], Iterator[str]], str, str]] = {
     "markdown": (session_markdown, "md", "text/markdown; charset=utf-8"),
     "jsonl": (_lines, "jsonl", "application/jsonl; charset=utf-8"),
+    **{name: (write, f"{name}.json", "application/json") for name, write in WRITERS.items()},
 }
 """Format → what writes it, how the file's name ends, its type."""
 
@@ -41,7 +43,9 @@ async def session_export(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
     session, _ = await sync_to_async(get_session_for)(visit_of(request, user), uuid)
     wanted = request.GET.get("format", "markdown")
     if wanted not in EXPORTERS:
-        raise Rejected("The format is markdown or jsonl.", code="bad_format")
+        raise Rejected(
+            "The format is one of these: " + ", ".join(EXPORTERS) + ".", code="bad_format"
+        )
     write, ending, content_type = EXPORTERS[wanted]
     pieces = iter(()) if request.method == "HEAD" else write(session)
     response = StreamingHttpResponse(in_threads(pieces), content_type=content_type)

@@ -1165,7 +1165,7 @@ def test_a_database_that_fails_is_said(
         raise OperationalError("disk I/O error")
 
     commands = "conversations.management.commands"
-    monkeypatch.setattr(f"{commands}.import_sessions.import_file", failing)
+    monkeypatch.setattr("conversations.imports.running.import_file", failing)
     monkeypatch.setattr(f"{commands}.verify_archive.verify_sessions", failing)
     files = [str(file)] if command == "import_sessions" else []
     with pytest.raises(CommandError, match="disk I/O error"):

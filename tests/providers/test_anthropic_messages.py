@@ -33,6 +33,7 @@ from conversations.domain.stream import (
     StreamItem,
     Usage,
 )
+from conversations.domain.tool_input import read_unparsed_input
 from conversations.providers.anthropic_errors import (
     MAX_DETAIL,
     MAX_RETRY_AFTER,
@@ -50,7 +51,6 @@ from conversations.providers.anthropic_messages import (
     load_event,
     make_headers,
 )
-from conversations.providers.message_assembly import read_unparsed_input
 from conversations.providers.model_limits import UNKNOWN_MODEL, find_limits
 from tests.wire.scenario import Scenario, ToolCall
 from tests.wire.server import ModelRow, WireThread

@@ -11,11 +11,11 @@ from conversations.domain.stream import (
     MessageCompleted,
     StreamItem,
 )
+from conversations.domain.tool_input import parse_tool_input
 from conversations.providers.message_assembly import (
     MessageAssembly,
     StreamOutOfOrder,
     make_usage,
-    parse_tool_input,
 )
 
 START = {"type": "message_start", "message": {"id": "m", "model": "x"}}

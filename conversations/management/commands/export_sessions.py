@@ -1,4 +1,4 @@
-"""Exports sessions as an interchange file, or as Markdown for reading."""
+"""Exports sessions: as an interchange file, as Markdown, as messages for programs."""
 
 import os
 import sys
@@ -11,6 +11,7 @@ from uuid import UUID
 from django.core.management.base import BaseCommand, CommandError
 
 from conversations.archive.export_markdown import session_markdown
+from conversations.archive.export_messages import WRITERS
 from conversations.archive.export_sessions import choose_sessions, session_lines
 from conversations.archive.workspaces import get_workspace
 from conversations.domain.errors import LoomError, NotFound
@@ -21,14 +22,14 @@ PROGRESS_LINES = 2000
 
 
 class Command(BaseCommand):
-    help = "Export sessions with every turn and event, as JSON lines or as Markdown."
+    help = "Export sessions with every turn and event, for reading, or as messages."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         which = parser.add_mutually_exclusive_group(required=True)
         which.add_argument("--session", type=UUID, metavar="UUID")
         which.add_argument("--workspace", metavar="SLUG")
         which.add_argument("--all", action="store_true", help="Every session there is.")
-        parser.add_argument("--format", choices=["jsonl", "markdown"], default="jsonl")
+        parser.add_argument("--format", choices=["jsonl", "markdown", *WRITERS], default="jsonl")
         parser.add_argument("--output", metavar="FILE", help="Instead of standard output.")
 
     def handle(
@@ -46,7 +47,7 @@ class Command(BaseCommand):
             sessions = choose_sessions(session=session, workspace=workspace)
         except LoomError as error:
             raise CommandError(error.message, returncode=2) from error
-        pieces = _markdown(sessions) if format == "markdown" else _lines(sessions)
+        pieces = _write_as(format, sessions)
         try:
             with open_output(output, self.stdout) as stream:
                 self._write(pieces, stream)
@@ -67,6 +68,14 @@ class Command(BaseCommand):
                 sys.stderr.flush()
         if is_watched and count >= PROGRESS_LINES:
             sys.stderr.write("\r\033[K")
+
+
+def _write_as(format: str, sessions: Iterator[Session]) -> Iterator[str]:
+    if format == "markdown":
+        return _markdown(sessions)
+    if write := WRITERS.get(format):
+        return (piece for session in sessions for piece in write(session))
+    return _lines(sessions)
 
 
 def _lines(sessions: Iterator[Session]) -> Iterator[str]:

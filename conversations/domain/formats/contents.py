@@ -1,0 +1,141 @@
+"""What the formats share: messages that are checked, and turns made of them."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from conversations.domain.errors import Rejected
+from conversations.domain.jsontext import dump_json
+from conversations.domain.text import estimate_tokens, storable
+from conversations.domain.turns import (
+    TOOL,
+    AnyTurn,
+    MalformedTurn,
+    NewTurn,
+    StoredTurn,
+    read_blocks,
+    read_metadata,
+    read_tool_calls,
+)
+
+from .kept import difference, keep
+
+type Block = dict[str, Any]
+type Message = dict[str, Any]
+type OpenContent = Callable[[Block], list[Block]]
+"""Gives the content of a block that names an attachment, as blocks of the Messages API;
+other blocks as they are."""
+
+ID_CHARS = 255
+
+BAD_MESSAGE = "bad_message"
+
+
+def leave_closed(block: Block) -> list[Block]:
+    """For turns that name no attachments."""
+    return [block]
+
+
+def text_block(text: str) -> Block:
+    return {"type": "text", "text": text}
+
+
+def name_block(block: Block) -> Block:
+    """A text that stands for a block which a format has no word for."""
+    kind, title = block.get("type"), block.get("title")
+    return text_block(f"[{kind}: {title}]" if title else f"[{kind}]")
+
+
+def refuse(place: int, reason: str) -> Rejected:
+    """An error that names the message."""
+    return Rejected(f"messages[{place}]: {reason}", code=BAD_MESSAGE)
+
+
+def check_message(place: int, message: Any, roles: Iterable[str]) -> Message:
+    """The message, if it is an object with a known role. Raises Rejected."""
+    if not isinstance(message, dict):
+        raise refuse(place, "A message is an object.")
+    if message.get("role") not in tuple(roles):
+        raise refuse(place, f"Its role is none of {', '.join(roles)}.")
+    return message
+
+
+def check_list(place: int, content: Any) -> list[Block]:
+    """A list of content blocks. Raises Rejected."""
+    if not isinstance(content, list) or not all(_is_block(item) for item in content):
+        raise refuse(place, "Its content is neither a text nor a list of blocks with a type.")
+    return content
+
+
+def _is_block(item: Any) -> bool:
+    return isinstance(item, dict) and isinstance(item.get("type"), str)
+
+
+def make_turn(
+    role: str,
+    text: str,
+    *,
+    blocks: list[Block] | None = None,
+    tool_calls: list[Block] | None = None,
+    call_id: Any = None,
+    name: str | None = None,
+    stop_reason: str = "",
+    metadata: dict[str, Any] | None = None,
+) -> NewTurn:
+    """A turn, with nothing in its columns that a database cannot hold."""
+    content = storable(text)
+    return NewTurn(
+        role=role,
+        content=content,
+        blocks=None if blocks is None else dump_json(blocks),
+        tool_calls=dump_json(tool_calls) if tool_calls else None,
+        tool_call_id=storable(call_id)[:ID_CHARS] if isinstance(call_id, str) else None,
+        tool_name=None if name is None else storable(name)[:ID_CHARS],
+        token_count=estimate_tokens(content),
+        stop_reason=stop_reason,
+        metadata=dump_json(metadata or {}),
+    )
+
+
+def keep_difference(
+    turn: NewTurn, read: Message, *, name: str, write: Callable[[NewTurn], Message]
+) -> NewTurn:
+    """The turn with what its plain reading lost. ``write`` gives its message."""
+    lost = difference(write(turn), read)
+    if lost is None:
+        return turn
+    return replace(turn, metadata=dump_json(keep(read_metadata(turn), name, lost)))
+
+
+def name_results(turns: Iterable[NewTurn]) -> Iterator[NewTurn]:
+    """Results of tools with the name of the tool, which their call has."""
+    names: dict[str, str] = {}
+    for turn in turns:
+        if turn.role == TOOL and turn.tool_name is None and turn.tool_call_id in names:
+            turn = replace(turn, tool_name=storable(names[turn.tool_call_id])[:ID_CHARS])
+        for call in calls_of(turn):
+            names[str(call.get("id"))] = str(call.get("name") or "tool")
+        yield turn
+
+
+def calls_of(turn: AnyTurn) -> list[Block]:
+    """The calls of an answer, ``{"id", "name", "input"}``; none of a damaged one."""
+    try:
+        return read_tool_calls(turn)
+    except MalformedTurn:
+        return []
+
+
+def blocks_of(turn: AnyTurn, open_content: OpenContent) -> list[Block] | None:
+    """The turn's content blocks with contents in place of references; None where it has
+    none, or damaged ones."""
+    try:
+        blocks = read_blocks(turn)
+    except MalformedTurn:
+        return None
+    return None if blocks is None else [opened for b in blocks for opened in open_content(b)]
+
+
+def number_of(turn: AnyTurn, *, place: int) -> int:
+    """Its number, or its place among new turns."""
+    return turn.number if isinstance(turn, StoredTurn) else place

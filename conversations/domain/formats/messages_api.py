@@ -1,0 +1,225 @@
+"""Turns and messages of the Messages API.
+
+A message of the person and an answer are a turn each, its blocks as they are. Each result
+of a tool is a turn of its own, and results that follow each other are one message, as the
+API wants it for parallel calls. Where a message was cut otherwise, the turn says so.
+
+``cache_control`` is an instruction for one request and no content: it is no part of the
+turn's blocks, which other requests are made of.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from conversations.domain.jsontext import dump_json
+from conversations.domain.turns import (
+    ASSISTANT,
+    SYSTEM,
+    TOOL,
+    USER,
+    AnyTurn,
+    NewTurn,
+    read_metadata,
+    text_of_answer,
+    text_of_blocks,
+)
+
+from .contents import (
+    Block,
+    Message,
+    OpenContent,
+    blocks_of,
+    calls_of,
+    check_list,
+    check_message,
+    keep_difference,
+    leave_closed,
+    make_turn,
+    name_block,
+    name_results,
+    number_of,
+    refuse,
+    text_block,
+)
+from .kept import find_kept, keep, restore_message
+
+NAME = "anthropic"
+
+PARTS_ONLY = ("image_url", "file", "input_audio")
+"""Parts of OpenAI's messages that are no blocks."""
+
+ROLES = (USER, ASSISTANT, SYSTEM)
+
+CUT = "message"
+BEGINS, CONTINUES = "begins", "continues"
+"""What a turn says of the message that it is in, where that is not the usual: results
+continue the message of the result before them, and all else begins one."""
+
+
+def read_messages(messages: Iterable[Any]) -> Iterator[NewTurn]:
+    """The turns of these messages. Raises Rejected."""
+    return name_results(_read_all(messages))
+
+
+def _read_all(messages: Iterable[Any]) -> Iterator[NewTurn]:
+    previous = ""
+    for place, value in enumerate(messages):
+        try:
+            turns = list(_read_message(place, check_message(place, value, ROLES), previous))
+        except RecursionError:
+            raise refuse(place, "It is nested too deeply.") from None
+        previous = turns[-1].role
+        yield from turns
+
+
+def _read_message(place: int, message: Message, previous: str) -> Iterator[NewTurn]:
+    for number, part in enumerate(_cut(place, message)):
+        turn = _read_part(part)
+        usual = BEGINS if (turn.role, previous) != (TOOL, TOOL) else CONTINUES
+        actual = CONTINUES if number else BEGINS
+        if actual != usual:
+            metadata = keep(read_metadata(turn), CUT, actual)
+            turn = replace(turn, metadata=dump_json(metadata))
+        previous = turn.role
+        yield keep_difference(turn, part, name=NAME, write=_write_part)
+
+
+def _cut(place: int, message: Message) -> Iterator[Message]:
+    """The message as one for each turn: results of tools are turns of their own."""
+    content = message.get("content")
+    if isinstance(content, str):
+        yield message
+        return
+    blocks = check_list(place, content)
+    if message["role"] != USER or not any(map(_is_result, blocks)):
+        yield message
+        return
+    parts: list[list[Block]] = []
+    for block in blocks:
+        if parts and not _is_result(block) and not _is_result(parts[-1][-1]):
+            parts[-1].append(block)
+        else:
+            parts.append([block])
+    yield message | {"content": parts[0]}
+    for part in parts[1:]:
+        yield {"role": USER, "content": part}
+
+
+def _is_result(block: Block) -> bool:
+    return block.get("type") == "tool_result"
+
+
+def _read_part(message: Message) -> NewTurn:
+    role, content = message["role"], message["content"]
+    if isinstance(content, str):
+        return make_turn(role, content)
+    blocks = [_without_marks(block) for block in content]
+    if role == USER and blocks and _is_result(blocks[0]):
+        return _read_result(blocks[0])
+    text = text_of_answer(blocks) if role == ASSISTANT else text_of_blocks(blocks)
+    calls = [block for block in blocks if block["type"] == "tool_use"] if role == ASSISTANT else []
+    return make_turn(role, text, blocks=blocks, tool_calls=calls)
+
+
+def _read_result(block: Block) -> NewTurn:
+    content = block.get("content")
+    is_list = isinstance(content, list) and all(isinstance(item, dict) for item in content)
+    blocks = content if is_list and content else None
+    return make_turn(
+        TOOL,
+        content if isinstance(content, str) else text_of_blocks(blocks or []),
+        blocks=blocks,
+        call_id=block.get("tool_use_id"),
+        metadata={"ok": not block["is_error"]} if type(block.get("is_error")) is bool else None,
+    )
+
+
+def _without_marks(block: Block) -> Block:
+    """The block without ``cache_control``, in the content of a result too."""
+    left = {key: value for key, value in block.items() if key != "cache_control"}
+    content = left.get("content")
+    if _is_result(block) and isinstance(content, list):
+        left["content"] = [
+            _without_marks(item) if isinstance(item, dict) else item for item in content
+        ]
+    return left
+
+
+def write_messages(
+    turns: Iterable[AnyTurn], open_content: OpenContent = leave_closed
+) -> Iterator[tuple[int, Message]]:
+    """The messages of these turns, each with the number of its first turn."""
+    number, message, previous = 0, None, ""
+    for place, turn in enumerate(turns):
+        part = restore_message(_write_part(turn, open_content), turn, NAME)
+        if message is not None and _continues(turn, previous) and _can_join(message, part):
+            message = message | {"content": [*message["content"], *part["content"]]}
+        else:
+            if message is not None:
+                yield number, message
+            number, message = number_of(turn, place=place), part
+        previous = turn.role
+    if message is not None:
+        yield number, message
+
+
+def _continues(turn: AnyTurn, previous: str) -> bool:
+    usual = CONTINUES if turn.role == previous == TOOL else BEGINS
+    return (find_kept(turn, CUT) or usual) == CONTINUES
+
+
+def _can_join(message: Message, part: Message) -> bool:
+    return (
+        message.get("role") == part.get("role") == USER
+        and isinstance(message.get("content"), list)
+        and isinstance(part.get("content"), list)
+    )
+
+
+def _write_part(turn: AnyTurn, open_content: OpenContent = leave_closed) -> Message:
+    if turn.role == TOOL:
+        return {"role": USER, "content": [write_result(turn, open_content)]}
+    blocks = blocks_of(turn, open_content)
+    if turn.role == USER and blocks:
+        blocks = [name_block(b) if b.get("type") in PARTS_ONLY else b for b in blocks]
+    if blocks is None and turn.role == ASSISTANT and (calls := calls_of(turn)):
+        said = [text_block(turn.content)] if turn.content.strip() else []
+        blocks = [*said, *calls]
+    return {"role": turn.role, "content": turn.content if blocks is None else blocks}
+
+
+def write_result(turn: AnyTurn, open_content: OpenContent = leave_closed) -> Block:
+    """A result of a tool as a block. Blocks beside the text are what the tool attached;
+    with texts among them they are the whole content."""
+    result: Block = {"type": "tool_result", "tool_use_id": turn.tool_call_id or ""}
+    blocks = blocks_of(turn, open_content)
+    if blocks:
+        has_text = any(block.get("type") == "text" for block in blocks)
+        said = [] if has_text or not turn.content else [text_block(turn.content)]
+        result["content"] = [*said, *blocks]
+    elif turn.content:
+        result["content"] = turn.content
+    if read_metadata(turn).get("ok") is False:
+        result["is_error"] = True
+    return result
+
+
+def split_system(messages: Iterable[Message]) -> tuple[list[Block], list[Message]]:
+    """What a request has under ``system``, and its ``messages``: system messages in front
+    of all others are the system prompt."""
+    system: list[Block] = []
+    rest: list[Message] = []
+    for message in messages:
+        if message["role"] != SYSTEM or rest:
+            rest.append(message)
+        elif isinstance(content := message["content"], str):
+            system.append(text_block(content))
+        else:
+            system += content
+    return system, rest
+
+
+def system_messages(system: Any) -> list[Message]:
+    """A request's ``system`` (a text or blocks) as a message in front of the others."""
+    return [{"role": SYSTEM, "content": system}] if system else []

@@ -1,0 +1,290 @@
+"""Databases of earlier Loom versions: ``cowork_sessions``, ``conversation_turns`` and
+``cowork_chat_events``.
+
+Nothing is assumed of them but the name of a table and its column ``session_id``: a column
+that is not there is empty, one that is not known goes into the metadata, a table that is
+not there has no rows, sessions without a row of their own are known by their turns. Rows
+are fetched by id, so that one on a damaged page costs only itself.
+
+The file is never written to, nor is anything beside it.
+"""
+
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from conversations.domain.jsontext import load_json
+
+from .lines import Item, Line, Object, Skipped, own_uuid, stable_uuid, without
+
+MAGIC = b"SQLite format 3\x00"
+SESSIONS, TURNS, EVENTS = "cowork_sessions", "conversation_turns", "cowork_chat_events"
+TABLES = (SESSIONS, TURNS, EVENTS)
+BATCH = 200
+_WAL_VERSION = 2
+
+
+class NoDatabase(ValueError):
+    """The file cannot be opened as a database; the text says why."""
+
+
+def is_loom_database(path: Path) -> bool:
+    """Whether it has a table of Loom's, as far as it can be read."""
+    try:
+        with open_unchanged(path) as connection:
+            return bool(_tables(connection))
+    except (NoDatabase, sqlite3.Error):
+        return False
+
+
+@contextmanager
+def open_unchanged(path: Path) -> Iterator[sqlite3.Connection]:
+    """The database for reading. With what a crash left beside it (a log or a journal) it is
+    read as a copy, since SQLite would have to put that in order first; while somebody has
+    it open, as it stands. Raises NoDatabase."""
+    log, shared, journal = (path.with_name(path.name + end) for end in ("-wal", "-shm", "-journal"))
+    if _has_content(journal) or (_has_content(log) and not shared.exists()):
+        with TemporaryDirectory(prefix="loom-import-") as folder:
+            copy = Path(folder) / "copy.db"
+            for source, end in ((path, ""), (log, "-wal"), (journal, "-journal")):
+                if source.exists():
+                    shutil.copyfile(source, copy.with_name(copy.name + end))
+            with closing(_connect(copy, "mode=rw")) as connection:
+                yield connection
+        return
+    alone = _is_in_wal_mode(path) and not _has_content(log)
+    with closing(_connect(path, "immutable=1" if alone else "mode=ro")) as connection:
+        yield connection
+
+
+def _has_content(path: Path) -> bool:
+    return path.exists() and path.stat().st_size > 0
+
+
+def _is_in_wal_mode(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(20)[18:20] == bytes([_WAL_VERSION, _WAL_VERSION])
+
+
+def _connect(path: Path, mode: str) -> sqlite3.Connection:
+    try:
+        connection = sqlite3.connect(f"{path.resolve().as_uri()}?{mode}", uri=True)
+    except sqlite3.Error as error:
+        raise NoDatabase(str(error)) from error
+    connection.row_factory = sqlite3.Row
+    connection.text_factory = _decode
+    connection.execute("PRAGMA cell_size_check = ON")
+    connection.execute("PRAGMA trusted_schema = OFF")
+    return connection
+
+
+def _decode(data: bytes) -> str:
+    """What is no UTF-8 becomes lone surrogates, which the archive keeps exactly."""
+    return data.decode("utf-8", "surrogateescape")
+
+
+def _tables(connection: sqlite3.Connection) -> dict[str, list[str]]:
+    """Loom's tables that are there, with their columns. Only tables: a view could be any
+    query."""
+    rows = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+    names = [row["name"] for row in rows if row["name"] in TABLES]
+    return {
+        name: [row["name"] for row in connection.execute(f"PRAGMA table_info({name})")]
+        for name in names
+    }
+
+
+def read_loom_database(path: Path, name: str) -> Iterator[Item]:
+    """Its sessions in the order of their ids, each with its turns, then its events."""
+    try:
+        with open_unchanged(path) as connection:
+            database = _Database(connection, _tables(connection), name)
+            yield from database.read()
+    except (NoDatabase, sqlite3.Error) as error:
+        yield Skipped(name, f"the database cannot be read: {error}")
+
+
+@dataclass(slots=True)
+class _Database:
+    connection: sqlite3.Connection
+    tables: dict[str, list[str]]
+    name: str
+
+    def read(self) -> Iterator[Item]:
+        described, damage = self._described()
+        yield from damage
+        found = dict.fromkeys(described)
+        for table in (TURNS, EVENTS):
+            try:
+                for session in self._session_ids(table):
+                    found.setdefault(session)
+            except sqlite3.Error as error:
+                yield Skipped(self._place(table), f"not all sessions could be listed: {error}")
+        for session in found:
+            yield Line(self._place(SESSIONS, session), _session(session, described.get(session)))
+            yield from self._rows(TURNS, session, "turn_number", _turn)
+            yield from self._rows(EVENTS, session, "seq", _event)
+
+    def _place(self, table: str, row: Any = None) -> str:
+        return f"{self.name}: {table}" + ("" if row is None else f" {row}")
+
+    def _described(self) -> tuple[dict[Any, Object], list[Item]]:
+        """The rows of the sessions, by id."""
+        found: dict[Any, Object] = {}
+        damage: list[Item] = []
+        if "id" not in self.tables.get(SESSIONS, ()):
+            return found, damage
+        for _, row in self._fetch(SESSIONS, self._row_ids(SESSIONS, "", ())):
+            if isinstance(row, Skipped):
+                damage.append(row)
+            elif row["id"] is not None:
+                found[_text(row["id"])] = row
+        return found, damage
+
+    def _session_ids(self, table: str) -> Iterator[str]:
+        if "session_id" not in self.tables.get(table, ()):
+            return
+        rows = self.connection.execute(
+            f"SELECT DISTINCT session_id FROM {table} WHERE session_id IS NOT NULL"  # noqa: S608
+        )
+        for row in rows:
+            yield _text(row["session_id"])
+
+    def _rows(self, table: str, session: str, number: str, read: Any) -> Iterator[Item]:
+        columns = self.tables.get(table, ())
+        if "session_id" not in columns:
+            return
+        order = f"ORDER BY {number}, rowid" if number in columns else "ORDER BY rowid"
+        where = f"WHERE session_id = ? {order}"
+        last: int = 0
+        for rowid, row in self._fetch(table, self._row_ids(table, where, (session,))):
+            if isinstance(row, Skipped):
+                yield row
+                continue
+            given = row.get(number)
+            seen = given if isinstance(given, int) and given > last else None
+            last = last + 1 if seen is None else seen
+            yield Line(self._place(table, rowid), read(row, seen))
+
+    def _row_ids(
+        self, table: str, where: str, values: tuple[str, ...]
+    ) -> tuple[list[int], Skipped | None]:
+        """In order; where the index is damaged, as far as the table can be read."""
+        found: list[int] = []
+        problem: sqlite3.Error | None = None
+        for source in (table, f"{table} NOT INDEXED"):
+            query = f"SELECT rowid AS n FROM {source} {where}"  # noqa: S608 - names of ours
+            try:
+                return [row["n"] for row in self.connection.execute(query, values)], None
+            except sqlite3.Error as error:
+                problem = error
+        with suppress(sqlite3.Error):
+            query = f"SELECT rowid AS n, * FROM {table} NOT INDEXED"  # noqa: S608
+            rows = self.connection.execute(query)
+            found.extend(r["n"] for r in rows if not values or r["session_id"] == values[0])
+        return found, Skipped(self._place(table), f"not all rows could be listed: {problem}")
+
+    def _fetch(
+        self, table: str, listed: tuple[list[int], Skipped | None]
+    ) -> Iterator[tuple[int, Object | Skipped]]:
+        ids, damage = listed
+        for start in range(0, len(ids), BATCH):
+            some = ids[start : start + BATCH]
+            try:
+                rows = self._read(table, some)
+            except (sqlite3.Error, OverflowError):
+                yield from ((rowid, self._read_one(table, rowid)) for rowid in some)
+                continue
+            yield from ((rowid, rows[rowid]) for rowid in some if rowid in rows)
+        if damage is not None:
+            yield 0, damage
+
+    def _read(self, table: str, ids: list[int]) -> dict[int, Object]:
+        marks = ",".join("?" * len(ids))
+        query = f"SELECT rowid AS loom_rowid, * FROM {table} WHERE rowid IN ({marks})"  # noqa: S608
+        rows = [dict(row) for row in self.connection.execute(query, ids)]
+        return {row.pop("loom_rowid"): row for row in rows}
+
+    def _read_one(self, table: str, rowid: int) -> Object | Skipped:
+        try:
+            return self._read(table, [rowid])[rowid]
+        except (sqlite3.Error, OverflowError, KeyError) as error:
+            return Skipped(self._place(table, rowid), f"the row cannot be read: {error}")
+
+
+def _text(value: Any) -> str:
+    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else str(value)
+
+
+def _plain(row: Object) -> Object:
+    """Without what is empty, and with bytes as text, as JSON needs it."""
+    return without({name: _text(v) if isinstance(v, bytes) else v for name, v in row.items()})
+
+
+def _session(session: str, row: Object | None) -> Object:
+    row = _plain(row or {})
+    folder = str(row.get("workspace_path") or "")
+    state = _object(row.pop("session_state", None))
+    title = state.get("title") if isinstance(state, dict) else None
+    uuid = own_uuid("", session)
+    if str(uuid).replace("-", "") != session.replace("-", "").lower():
+        uuid = stable_uuid("loom", folder, str(row.get("started_at", "")), session)
+    line: Object = {
+        "type": "session",
+        "uuid": str(uuid),
+        "workspace": Path(folder).name,
+        "channel": "loom",
+        "title": title if isinstance(title, str) else None,
+        "model": row.pop("model_name", None),
+        "system_prompt": row.pop("system_prompt", None),
+        "created_at": row.pop("started_at", None),
+        "last_active_at": row.pop("last_active_at", None),
+        "state": state,
+        "metadata": _object(row.pop("metadata", None)),
+        "source": {"format": "loom-sqlite", "id": session},
+    }
+    row.pop("id", None)
+    return {name: value for name, value in line.items() if value is not None} | {
+        name: value for name, value in row.items() if name not in line
+    }
+
+
+def _object(value: Any) -> Any:
+    """The value of a JSON text, or the text."""
+    try:
+        return load_json(value)
+    except (ValueError, TypeError):
+        return value
+
+
+_OURS = (
+    "role", "content", "tool_calls", "tool_call_id", "tool_name", "token_count", "metadata",
+    "created_at",
+)  # fmt: skip
+
+
+def _turn(row: Object, number: int | None) -> Object:
+    row = _plain(row)
+    line: Object = {"type": "turn"} | {name: row.pop(name) for name in _OURS if name in row}
+    given = row.pop("turn_number", None)
+    if number is not None:
+        line["number"] = number
+    elif given is not None:
+        line["turn_number"] = given
+    for name in ("id", "session_id"):
+        row.pop(name, None)
+    return line | {name: value for name, value in row.items() if name not in line}
+
+
+def _event(row: Object, seq: int | None) -> Object:
+    """Only what belongs to an event: whatever else there is would change its payload."""
+    row = _plain(row)
+    line = {"type": "event", "payload": row.get("payload", ""), "seq": seq}
+    for name in ("event_type", "created_at"):
+        line[name] = row.get(name)
+    return {name: value for name, value in line.items() if value is not None}

@@ -1,0 +1,128 @@
+"""An import from beginning to end: the files, their readers, the archive."""
+
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID
+
+from conversations.archive.import_rows import Origin
+from conversations.archive.import_sessions import (
+    ImportCounts,
+    Report,
+    SessionImporter,
+    import_file,
+)
+from conversations.archive.import_targets import ImportTarget
+
+from .lines import Item, Line, Note, Reach, Reached, Skipped
+from .loom_sqlite import read_loom_database
+from .opening import Limits, NotReadable, Source, SourceFile, open_source
+from .recognising import LOOM, LOOM_SQLITE, may_be_lines, recognise
+
+type Reader = Callable[[SourceFile, Source, Reach], Iterator[Item]]
+
+AUTO = "auto"
+NAMED_FILES = 5
+
+
+def _read_database(file: SourceFile, source: Source, reach: Reach) -> Iterator[Item]:
+    with file.on_disk() as path:
+        yield from read_loom_database(path, file.name)
+
+
+READERS: dict[str, Reader] = {
+    LOOM_SQLITE: _read_database,
+}
+FORMATS = (LOOM, *READERS)
+
+
+@dataclass(slots=True)
+class Running:
+    """An import that goes on: where its sessions go, what became of them, and whom to tell.
+    ``format`` becomes what was found."""
+
+    target: ImportTarget
+    counts: ImportCounts
+    report: Report
+    progress: Callable[[], None] = lambda: None
+    format: str = AUTO
+
+    def run(self, path: Path, *, name: str, limits: Limits | None = None) -> None:
+        """Import a file, a folder or an archive. Raises NotReadable and OSError."""
+        with open_source(path, name=name, limits=limits or Limits()) as source:
+            found = self._choose(source)
+            if not found and not source.refused:
+                raise NotReadable(
+                    "Nothing in it is known here: no Loom database or interchange file, no"
+                    " Claude Code session, no export of ChatGPT, Claude or Open WebUI."
+                )
+            read = {file.name for file, _ in found}
+            for file, format in found:
+                self._import(file, format, source)
+            self._finish(source, [f.name for f in source.files if f.name not in read])
+            if not found:
+                raise NotReadable("Nothing of it could be read.")
+
+    def _choose(self, source: Source) -> list[tuple[SourceFile, str]]:
+        """Which file is read as what."""
+        if self.format != AUTO and len(source.files) == 1:
+            return [(source.files[0], self.format)]
+        wanted = None if self.format == AUTO else self.format
+        found = []
+        for file in source.files:
+            try:
+                format = recognise(file)
+            except (OSError, zipfile.BadZipFile) as error:
+                source.refused.append(Skipped(file.name, f"it cannot be read: {error}"))
+                continue
+            if format and wanted in (None, format):
+                found.append((file, format))
+        if not found and len(source.files) == 1 and wanted is None and source.files[0].path:
+            return [(source.files[0], LOOM)] if may_be_lines(source.files[0]) else []
+        formats = {format for _, format in found}
+        self.format = formats.pop() if len(formats) == 1 else self.format
+        return found
+
+    def _import(self, file: SourceFile, format: str, source: Source) -> None:
+        if format == LOOM:
+            with file.open() as stream:
+                import_file(
+                    stream,
+                    target=self.target,
+                    counts=self.counts,
+                    report=self.report,
+                    progress=self.progress,
+                )
+            return
+        importer = SessionImporter(target=self.target, counts=self.counts, report=self.report)
+
+        def reach(uuid: UUID) -> Reached | None:
+            found = importer.reached(uuid)
+            return found and Reached(*found)
+
+        items = READERS[format](file, source, reach)
+        for number, item in enumerate(items, 1):
+            _hand_over(importer, item, number)
+            self.progress()
+        importer.close()
+
+    def _finish(self, source: Source, unread: list[str]) -> None:
+        importer = SessionImporter(target=self.target, counts=self.counts, report=self.report)
+        for item in source.refused:
+            _hand_over(importer, item, 0)
+        if unread:
+            more = f" and {len(unread) - NAMED_FILES} more" if len(unread) > NAMED_FILES else ""
+            named = ", ".join(unread[:NAMED_FILES])
+            self.report(Origin(0, source.name), f"no conversations in {named}{more}")
+
+
+def _hand_over(importer: SessionImporter, item: Item, number: int) -> None:
+    line = Origin(number, item.place)
+    match item:
+        case Line(value=value):
+            importer.take(line, value)
+        case Skipped(reason=reason):
+            importer.skip(line, reason)
+        case Note(text=text):
+            importer.note(line, text)

@@ -1,0 +1,221 @@
+"""Messages of other programs as turns, and back, without a loss."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conversations.domain.errors import Rejected
+from conversations.domain.formats import ANTHROPIC, FORMATS, OPENAI, leave_closed
+from conversations.domain.formats.contents import make_turn
+from conversations.domain.formats.kept import difference, restore
+from conversations.domain.formats.messages_api import split_system, system_messages
+from conversations.domain.jsontext import dump_json
+from conversations.domain.text import is_storable
+from conversations.domain.turns import AnyTurn, NewTurn, read_metadata, read_tool_calls
+
+from . import samples
+
+BOTH = (ANTHROPIC, OPENAI)
+
+
+def read(name: str, messages: Sequence[Any]) -> list[NewTurn]:
+    return list(FORMATS[name].read(messages))
+
+
+def write(name: str, turns: Sequence[AnyTurn]) -> list[dict[str, Any]]:
+    return [message for _, message in FORMATS[name].write(turns, leave_closed)]
+
+
+def there_and_back(name: str, messages: Sequence[Any]) -> str:
+    return json.dumps(write(name, read(name, messages)), sort_keys=True)
+
+
+def exact(messages: Sequence[Any]) -> str:
+    """Their JSON, in which 1 and True and 1.0 are not the same."""
+    return json.dumps(list(messages), sort_keys=True)
+
+
+@given(samples.json_values, samples.json_values)
+def test_a_difference_gives_one_value_from_another(written: Any, given: Any) -> None:
+    assert exact([restore(written, difference(written, given))]) == exact([given])
+
+
+@given(samples.json_values, samples.json_values)
+def test_a_difference_that_does_not_fit_breaks_nothing(written: Any, kept: Any) -> None:
+    restore(written, kept)
+
+
+@pytest.mark.parametrize(
+    ("name", "messages"),
+    [
+        (ANTHROPIC, samples.ANTHROPIC),
+        (OPENAI, samples.OPENAI),
+        (OPENAI, samples.CHAT_MESSAGES),
+    ],
+)
+def test_documented_messages_come_back_as_they_were(name: str, messages: list[Any]) -> None:
+    assert there_and_back(name, messages) == exact(messages)
+
+
+@given(samples.anthropic_messages)
+def test_whatever_the_messages_api_can_say_comes_back(messages: list[Any]) -> None:
+    assert there_and_back(ANTHROPIC, messages) == exact(messages)
+
+
+@given(samples.openai_messages)
+def test_whatever_chat_messages_can_say_comes_back(messages: list[Any]) -> None:
+    assert there_and_back(OPENAI, messages) == exact(messages)
+
+
+@given(samples.anthropic_messages)
+def test_what_is_read_can_be_stored_and_written_in_the_other_format(messages: list[Any]) -> None:
+    turns = read(ANTHROPIC, messages)
+    for turn in turns:
+        columns = (turn.content, turn.blocks, turn.tool_calls, turn.tool_call_id, turn.metadata)
+        assert all(is_storable(text) for text in columns if text is not None)
+    assert len(write(OPENAI, turns)) == len(turns)
+
+
+@given(samples.openai_messages)
+def test_chat_messages_can_be_written_for_the_messages_api(messages: list[Any]) -> None:
+    turns = read(OPENAI, messages)
+    written = write(ANTHROPIC, turns)
+    assert {message["role"] for message in written} <= {"user", "assistant", "system"}
+
+
+inputs = st.dictionaries(st.text(max_size=5), samples.json_values, max_size=2)
+storable = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=12)
+
+
+@st.composite
+def plain_turns(draw: st.DrawFn) -> list[NewTurn]:
+    """Exchanges as the runtime writes them: a message, answers with calls, results."""
+    turns = []
+    for number in range(draw(st.integers(1, 3))):
+        turns.append(make_turn("user", draw(storable)))
+        ids = [f"call_{number}_{place}" for place in range(draw(st.integers(0, 3)))]
+        calls = [{"type": "tool_use", "id": i, "name": "look", "input": draw(inputs)} for i in ids]
+        said = draw(storable.filter(str.strip))
+        blocks = [{"type": "text", "text": said}, *calls]
+        turns.append(make_turn("assistant", said, blocks=blocks, tool_calls=calls))
+        for call_id in ids:
+            ok = {"ok": draw(st.booleans())}
+            result = draw(storable)
+            turns.append(make_turn("tool", result, call_id=call_id, name="look", metadata=ok))
+    return turns
+
+
+def substance(turn: NewTurn) -> tuple[Any, ...]:
+    """What both formats can hold of a turn."""
+    calls = [(call["id"], call["name"], call["input"]) for call in read_tool_calls(turn)]
+    return turn.role, turn.content, dump_json(calls), turn.tool_call_id, turn.tool_name
+
+
+@given(plain_turns())
+def test_turns_come_back_through_either_format(turns: list[NewTurn]) -> None:
+    for name in BOTH:
+        assert [substance(turn) for turn in read(name, write(name, turns))] == [
+            substance(turn) for turn in turns
+        ]
+
+
+@given(plain_turns())
+def test_failures_and_blocks_come_back_through_the_messages_api(turns: list[NewTurn]) -> None:
+    back = read(ANTHROPIC, write(ANTHROPIC, turns))
+    assert [turn.blocks for turn in back] == [turn.blocks for turn in turns]
+    failed = [read_metadata(turn).get("ok") is False for turn in turns]
+    assert [read_metadata(turn).get("ok") is False for turn in back] == failed
+
+
+def test_results_of_parallel_calls_are_one_message_of_blocks_and_several_chat_messages() -> None:
+    turns = read(ANTHROPIC, samples.ANTHROPIC[:4])
+    assert [turn.role for turn in turns] == [
+        "user", "assistant", "tool", "tool", "user", "assistant",
+    ]  # fmt: skip
+    assert [turn.tool_name for turn in turns[2:4]] == ["weather", "weather"]
+    assert [m["role"] for m in write(OPENAI, turns)] == [turn.role for turn in turns]
+    assert [call["id"] for call in write(OPENAI, turns)[1]["tool_calls"]] == ["toolu_1", "toolu_2"]
+    assert [m.get("tool_call_id") for m in write(OPENAI, turns)[2:4]] == ["toolu_1", "toolu_2"]
+
+
+def test_chat_messages_become_blocks() -> None:
+    written = write(ANTHROPIC, read(OPENAI, samples.OPENAI))
+    assert [m["role"] for m in written[:5]] == ["system", "user", "assistant", "user", "assistant"]
+    assert written[2]["content"] == [
+        {"type": "tool_use", "id": "call_1", "name": "weather", "input": {"place": "Paris"}},
+        {"type": "tool_use", "id": "call_2", "name": "weather", "input": {"text": '{"place": "Ro'}},
+    ]
+    assert [block["tool_use_id"] for block in written[3]["content"]] == ["call_1", "call_2"]
+    _, image, remote, audio, document, file = written[5]["content"]
+    assert image == samples.IMAGE
+    assert remote["source"] == {"type": "url", "url": "https://example.org/a.png"}
+    assert audio == {"type": "text", "text": "[input_audio]"}
+    assert document["title"] == "a.pdf"
+    assert file["source"] == {"type": "file", "file_id": "file-1"}
+
+
+def test_blocks_become_parts_and_what_is_none_is_named() -> None:
+    content = write(OPENAI, read(ANTHROPIC, samples.ANTHROPIC))[6]["content"]
+    assert [part["type"] for part in content[:4]] == ["text", "image_url", "image_url", "file"]
+    assert content[2]["image_url"]["url"] == f"data:image/png;base64,{samples.PNG}"
+    search = [{"role": "user", "content": [{"type": "search_result", "title": "Roses"}]}]
+    [message] = write(OPENAI, read(ANTHROPIC, search))
+    assert message["content"] == [{"type": "text", "text": "[search_result: Roses]"}]
+
+
+def test_input_that_was_no_json_keeps_its_text() -> None:
+    block = {"type": "tool_use", "id": "a", "name": "look", "input": {"_unparsed": '{"x": '}}
+    [message] = write(OPENAI, read(ANTHROPIC, [{"role": "assistant", "content": [block]}]))
+    assert message["tool_calls"][0]["function"]["arguments"] == '{"x": '
+    assert message["content"] is None
+
+
+def test_a_mark_of_the_cache_is_no_part_of_the_turn_but_comes_back() -> None:
+    [turn] = read(ANTHROPIC, [samples.ANTHROPIC[4]])
+    assert "cache_control" not in (turn.blocks or "")
+    assert "cache_control" in json.dumps(write(ANTHROPIC, [turn]))
+
+
+def test_a_refusal_is_a_stop_reason() -> None:
+    turn = read(OPENAI, samples.OPENAI)[7]
+    assert (turn.content, turn.stop_reason) == ("I cannot look at that.", "refusal")
+
+
+def test_the_system_prompt_stands_in_front() -> None:
+    messages = [*system_messages("Be brief."), *samples.ANTHROPIC]
+    system, rest = split_system(write(ANTHROPIC, read(ANTHROPIC, messages)))
+    assert system == [{"type": "text", "text": "Be brief."}]
+    assert exact(rest) == exact(samples.ANTHROPIC)
+
+
+@pytest.mark.parametrize("name", BOTH)
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "Hello",
+        {"content": "Hello"},
+        {"role": "somebody", "content": "Hello"},
+        {"role": "user", "content": 3},
+        {"role": "user", "content": ["Hello"]},
+        {"role": "user", "content": [{"text": "Hello"}]},
+    ],
+)
+def test_what_is_no_message_is_refused_by_its_place(name: str, bad: Any) -> None:
+    with pytest.raises(Rejected, match=r"messages\[1\]") as caught:
+        read(name, [{"role": "user", "content": "Hello"}, bad])
+    assert caught.value.code == "bad_message"
+
+
+@pytest.mark.parametrize("name", BOTH)
+def test_what_is_nested_too_deeply_is_refused(name: str) -> None:
+    value: Any = []
+    for _ in range(100_000):
+        value = [value]
+    with pytest.raises(Rejected, match="too deeply"):
+        read(name, [{"role": "user", "content": "Hello", "more": value}])
+    while value:  # taking it apart at once would be too deep as well
+        value = value[0]
