@@ -5,6 +5,7 @@ import binascii
 from collections.abc import Iterator
 from hashlib import sha256
 from typing import Any
+from uuid import UUID
 
 from django.contrib.auth.models import User
 
@@ -22,6 +23,7 @@ from conversations.domain.errors import NotFound, Rejected
 from conversations.domain.jsontext import dump_json
 from conversations.models import Attachment, Session
 
+from .attachments import attachment_block
 from .blobs import put_blob, read_blob, touch_blob
 from .contents import Content, examine
 from .interchange import AttachmentLine, Unusable
@@ -73,6 +75,41 @@ def _read(digest: str) -> str | None:
         return base64.b64encode(read_blob(digest)).decode()
     except NotFound:
         return None
+
+
+def describe_file(data: bytes, *, uuid: UUID, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Of a file that another program kept: the block by which a turn names it, and its line,
+    still without the turn. Raises Rejected for what cannot be attached."""
+    name = clean_name(name)
+    found = examine(data, name)
+    digest, sent = sha256(data).hexdigest(), found.sent or data
+    attachment = Attachment(
+        uuid=uuid,
+        name=name,
+        kind=found.kind,
+        media_type=found.media_type,
+        digest=digest,
+        size=len(data),
+        width=found.width,
+        height=found.height,
+        pages=found.pages,
+        tokens=found.tokens,
+        sent=sha256(sent).hexdigest(),
+        sent_type=found.sent_type or found.media_type,
+    )
+    line = {
+        "type": "attachment",
+        "uuid": str(uuid),
+        "name": name,
+        "size": len(data),
+        "digest": digest,
+        "tokens": found.tokens,
+        "data": base64.b64encode(data).decode(),
+    }
+    if found.sent is not None:
+        line["sent_digest"], line["sent_type"] = attachment.sent, attachment.sent_type
+        line["sent_data"] = base64.b64encode(found.sent).decode()
+    return attachment_block(attachment), line
 
 
 def store_attachment(session: Session, line: AttachmentLine, *, turn: int) -> bool:

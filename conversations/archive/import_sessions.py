@@ -214,6 +214,10 @@ class SessionImporter:
         """How far an earlier import of a tree got (``import_targets.read_reached``)."""
         return self._finder.reached(uuid)
 
+    def resolve(self, uuid: UUID) -> UUID:
+        """The uuid in the archive of the session that a file calls so."""
+        return self._finder.resolve(uuid)
+
     def close(self) -> None:
         """Finish the last session, and connect forks with their parents."""
         self._finish()

@@ -47,8 +47,13 @@ class Reached:
     is_continued: bool
 
 
-type Reach = Callable[[UUID], Reached | None]
-"""Takes a session's uuid."""
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """What a reader may ask of the archive: how far it got in a session, and what the
+    session's uuid is there."""
+
+    reached: Callable[[UUID], Reached | None] = lambda _: None
+    resolve: Callable[[UUID], UUID] = lambda uuid: uuid
 
 
 def stable_uuid(*parts: str) -> UUID:

@@ -73,11 +73,13 @@ class SourceFile:
 
 @dataclass(slots=True)
 class Source:
-    """All files of one import, and what of them was refused."""
+    """All files of one import, what of them was refused, and the names of those that
+    belong to a conversation."""
 
     name: str
     files: list[SourceFile] = field(default_factory=list)
     refused: list[Item] = field(default_factory=list)
+    used: set[str] = field(default_factory=set)
 
 
 @contextmanager

@@ -32,9 +32,9 @@ def recognise(file: SourceFile) -> str:
         with file.on_disk() as path:
             return LOOM_SQLITE if is_loom_database(path) else ""
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
-    if text[:1] not in (b"{", b"["):
-        return ""
-    return (text[:1] == b"{" and _of_lines(text)) or _of_items(file)
+    if text[:1] == b"[":
+        return _of_items(file)
+    return _of_lines(text) or (_of_items(file) if text[:1] == b"{" else "")
 
 
 def may_be_lines(file: SourceFile) -> bool:

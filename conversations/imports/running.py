@@ -2,7 +2,7 @@
 
 import zipfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import UUID
 
@@ -15,24 +15,41 @@ from conversations.archive.import_sessions import (
 )
 from conversations.archive.import_targets import ImportTarget
 
-from .lines import Item, Line, Note, Reach, Reached, Skipped
+from .chatgpt import read_chatgpt
+from .claude import read_claude
+from .claude_code import read_claude_code
+from .lines import Archive, Item, Line, Note, Reached, Skipped
 from .loom_sqlite import read_loom_database
 from .opening import Limits, NotReadable, Source, SourceFile, open_source
-from .recognising import LOOM, LOOM_SQLITE, may_be_lines, recognise
+from .openwebui import read_openwebui
+from .recognising import (
+    CHATGPT,
+    CLAUDE,
+    CLAUDE_CODE,
+    LOOM,
+    LOOM_SQLITE,
+    OPEN_WEBUI,
+    may_be_lines,
+    recognise,
+)
 
-type Reader = Callable[[SourceFile, Source, Reach], Iterator[Item]]
+type Reader = Callable[[SourceFile, Source, Archive], Iterator[Item]]
 
 AUTO = "auto"
 NAMED_FILES = 5
 
 
-def _read_database(file: SourceFile, source: Source, reach: Reach) -> Iterator[Item]:
+def _read_database(file: SourceFile, source: Source, archive: Archive) -> Iterator[Item]:
     with file.on_disk() as path:
         yield from read_loom_database(path, file.name)
 
 
 READERS: dict[str, Reader] = {
     LOOM_SQLITE: _read_database,
+    CLAUDE_CODE: read_claude_code,
+    CHATGPT: read_chatgpt,
+    CLAUDE: read_claude,
+    OPEN_WEBUI: read_openwebui,
 }
 FORMATS = (LOOM, *READERS)
 
@@ -47,6 +64,10 @@ class Running:
     report: Report
     progress: Callable[[], None] = lambda: None
     format: str = AUTO
+    _importer: SessionImporter = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._importer = SessionImporter(target=self.target, counts=self.counts, report=self.report)
 
     def run(self, path: Path, *, name: str, limits: Limits | None = None) -> None:
         """Import a file, a folder or an archive. Raises NotReadable and OSError."""
@@ -57,10 +78,10 @@ class Running:
                     "Nothing in it is known here: no Loom database or interchange file, no"
                     " Claude Code session, no export of ChatGPT, Claude or Open WebUI."
                 )
-            read = {file.name for file, _ in found}
             for file, format in found:
+                source.used.add(file.name)
                 self._import(file, format, source)
-            self._finish(source, [f.name for f in source.files if f.name not in read])
+            self._finish(source, [f.name for f in source.files if f.name not in source.used])
             if not found:
                 raise NotReadable("Nothing of it could be read.")
 
@@ -95,34 +116,31 @@ class Running:
                     progress=self.progress,
                 )
             return
-        importer = SessionImporter(target=self.target, counts=self.counts, report=self.report)
-
-        def reach(uuid: UUID) -> Reached | None:
-            found = importer.reached(uuid)
-            return found and Reached(*found)
-
-        items = READERS[format](file, source, reach)
+        items = READERS[format](file, source, Archive(self._reached, self._importer.resolve))
         for number, item in enumerate(items, 1):
-            _hand_over(importer, item, number)
+            self._hand_over(item, number)
             self.progress()
-        importer.close()
+
+    def _reached(self, uuid: UUID) -> Reached | None:
+        found = self._importer.reached(uuid)
+        return found and Reached(*found)
 
     def _finish(self, source: Source, unread: list[str]) -> None:
-        importer = SessionImporter(target=self.target, counts=self.counts, report=self.report)
+        """Say what was left, and connect sessions with those that they came from."""
+        self._importer.close()
         for item in source.refused:
-            _hand_over(importer, item, 0)
+            self._hand_over(item, 0)
         if unread:
             more = f" and {len(unread) - NAMED_FILES} more" if len(unread) > NAMED_FILES else ""
             named = ", ".join(unread[:NAMED_FILES])
             self.report(Origin(0, source.name), f"no conversations in {named}{more}")
 
-
-def _hand_over(importer: SessionImporter, item: Item, number: int) -> None:
-    line = Origin(number, item.place)
-    match item:
-        case Line(value=value):
-            importer.take(line, value)
-        case Skipped(reason=reason):
-            importer.skip(line, reason)
-        case Note(text=text):
-            importer.note(line, text)
+    def _hand_over(self, item: Item, number: int) -> None:
+        line = Origin(number, item.place)
+        match item:
+            case Line(value=value):
+                self._importer.take(line, value)
+            case Skipped(reason=reason):
+                self._importer.skip(line, reason)
+            case Note(text=text):
+                self._importer.note(line, text)

@@ -1,0 +1,168 @@
+"""Turns from what other programs keep.
+
+The blocks of a turn hold only what the model can be given again: text, thinking, calls,
+and files by reference. Whatever else there was is told in ``source``, which ends up in the
+turn's metadata.
+"""
+
+import base64
+import binascii
+import mimetypes
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any
+from uuid import UUID
+
+from conversations.archive.attachment_lines import describe_file
+from conversations.domain.attachments import IMAGE_TYPES, PDF_TYPE, TEXT_TYPE, clean_name
+from conversations.domain.errors import Rejected
+from conversations.domain.jsontext import dump_json, load_json
+
+from .lines import Object, stable_uuid
+
+SENDABLE = ("text", "thinking", "redacted_thinking", "tool_use")
+
+
+@dataclass(slots=True)
+class Files:
+    """What is attached to one turn: blocks for the turn, lines for the contents, and what
+    could be neither."""
+
+    session: UUID
+    node: str
+    blocks: list[Object] = field(default_factory=list)
+    lines: list[Object] = field(default_factory=list)
+    left: list[Object] = field(default_factory=list)
+
+    def add(self, data: bytes, name: str) -> None:
+        try:
+            block, line = describe_file(data, uuid=self._uuid(), name=name)
+        except Rejected as error:
+            self.left.append({"name": name, "size": len(data), "reason": error.message})
+            return
+        self.blocks.append(block)
+        self.lines.append(line)
+
+    def add_base64(self, text: str, name: str) -> None:
+        try:
+            self.add(base64.b64decode(text, validate=True), name)
+        except (binascii.Error, ValueError):
+            self.left.append({"name": name, "reason": "not base64"})
+
+    def add_missing(self, name: str, described: Object, *, media_type: str = "") -> None:
+        """A file of which only the name came along: shown as one that is gone, if it is of
+        a kind that can be attached. Its digest is that of its description."""
+        media_type = media_type or mimetypes.guess_type(name)[0] or ""
+        if media_type.startswith("text/"):
+            media_type = TEXT_TYPE
+        kinds = dict.fromkeys(IMAGE_TYPES, "image") | {PDF_TYPE: "document", TEXT_TYPE: "text"}
+        self.left.append(described)
+        if media_type not in kinds:
+            return
+        digest, uuid = sha256(dump_json(described).encode()).hexdigest(), str(self._uuid())
+        told = {"digest": digest, "media_type": media_type}
+        self.blocks.append(
+            {
+                "type": "image" if kinds[media_type] == "image" else "document",
+                "source": {"type": "attachment", "tokens": 0} | told,
+                "title": clean_name(name),
+                "attachment": uuid,
+                "size": 0,
+            }
+        )
+        self.lines.append(
+            {"type": "attachment", "uuid": uuid, "name": name, "kind": kinds[media_type]} | told
+        )
+
+    def _uuid(self) -> UUID:
+        return stable_uuid(str(self.session), self.node, str(len(self.blocks)))
+
+
+def user_turn(text: str, files: Files | None = None) -> Object:
+    turn: Object = {"role": "user", "content": text}
+    if files is not None and files.blocks:
+        words = [{"type": "text", "text": text}] if text else []
+        turn["blocks"] = [*files.blocks, *words]
+    return turn | _left_of(files)
+
+
+def assistant_turn(blocks: Iterable[Object], *, model: str) -> Object:
+    """``model`` is whose thinking it is; another model is not given it."""
+    kept = [block for block in blocks if block.get("type") in SENDABLE]
+    texts = [str(block.get("text") or "") for block in kept if block["type"] == "text"]
+    turn: Object = {"role": "assistant", "content": "\n\n".join(text for text in texts if text)}
+    if any(block["type"] != "text" for block in kept) or len(texts) > 1:
+        turn["blocks"] = [_clean(block) for block in kept]
+    return turn | ({"model": model} if model else {})
+
+
+_KEYS = {
+    "text": ("type", "text"),
+    "thinking": ("type", "thinking", "signature"),
+    "redacted_thinking": ("type", "data"),
+    "tool_use": ("type", "id", "name", "input"),
+}
+
+
+def _clean(block: Object) -> Object:
+    return {name: block[name] for name in _KEYS[block["type"]] if name in block}
+
+
+def result_turn(
+    text: str, *, call_id: str, name: str, ok: bool | None, files: Files | None = None
+) -> Object:
+    turn: Object = {"role": "tool", "content": text, "tool_call_id": call_id, "tool_name": name}
+    if ok is not None:
+        turn["metadata"] = {"ok": ok}
+    if files is not None and files.blocks:
+        turn["blocks"] = files.blocks
+    return turn | _left_of(files)
+
+
+def _left_of(files: Files | None) -> Object:
+    return {"files": files.left} if files is not None and files.left else {}
+
+
+def read_result(content: Any, files: Files) -> str:
+    """The text of a tool's result: a string, or a list of blocks whose images are
+    attached."""
+    if not isinstance(content, list):
+        return (
+            content if isinstance(content, str) else "" if content is None else dump_json(content)
+        )
+    texts: list[str] = []
+    for block in content:
+        if not isinstance(block, dict):
+            texts.append(str(block))
+        elif block.get("type") == "text":
+            texts.append(str(block.get("text") or ""))
+        elif block.get("type") in ("image", "document") and isinstance(block.get("source"), dict):
+            add_source(files, block)
+        else:
+            texts.append(dump_json(block))
+    return "\n\n".join(texts)
+
+
+def add_source(files: Files, block: Object) -> None:
+    """The content of an image or a document, where the block has it."""
+    source, name = block["source"], str(block.get("title") or block["type"])
+    if source.get("type") == "base64" and isinstance(source.get("data"), str):
+        files.add_base64(source["data"], name)
+    elif source.get("type") == "text" and isinstance(source.get("data"), str):
+        files.add(source["data"].encode("utf-8", "replace"), name)
+    else:
+        files.left.append(block)
+
+
+def as_input(text: str, *, name: str = "text") -> Object:
+    """The arguments of a call that are given as text: JSON, or under ``name``."""
+    try:
+        value = load_json(text)
+    except ValueError:
+        value = None
+    return value if isinstance(value, dict) else {name: text}
+
+
+def join_texts(values: Iterable[Any]) -> str:
+    return "\n\n".join(value for value in values if isinstance(value, str) and value)

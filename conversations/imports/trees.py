@@ -1,0 +1,165 @@
+"""Conversations that branch, as sessions that do not.
+
+Editing a message and asking again make branches: a tree of messages, of which the person
+sees one path. That path is the session. Each other branch is a session of its own, from the
+first message on, with the session that it leaves as its parent.
+
+The same tree always gives the same sessions, and a grown one the same sessions with more at
+their ends: a branch is named by its first node, and a session that was imported before keeps
+to its path, wherever the person is now.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from .lines import Archive, Item, Line, Object
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """One session: its nodes from the first on, the first ``shared`` of which are those of
+    ``parent``. ``ordinal`` is 0 for the main one; ``is_current``: the person is there."""
+
+    uuid: UUID
+    nodes: list[str]
+    ordinal: int = 0
+    parent: UUID | None = None
+    shared: int = 0
+    is_current: bool = True
+
+
+@dataclass(slots=True)
+class Tree:
+    """Nodes by their parents; one without a parent, or with one that is not there, is a
+    root. ``leaf`` is where the person is."""
+
+    main: UUID
+    branch: Callable[[str], UUID]
+    leaf: str | None = None
+    parents: dict[str, str | None] = field(default_factory=dict)
+    _children: dict[str | None, list[str]] = field(default_factory=dict)
+
+    def plan(self, archive: Archive) -> list[Path]:
+        """The sessions, each after its parent."""
+        order = self._arrange()
+        if not order:
+            return []
+        current = set(self._up_from(self.leaf)) if self.leaf in self.parents else set()
+        nodes = self._follow(self.main, self._start(order, current), current, archive)
+        paths = [Path(self.main, nodes)]
+        owners = dict.fromkeys(nodes, self.main)
+        for node in order:
+            if node in owners:
+                continue
+            uuid, parent = self.branch(node), self.parents[node]
+            before = self._up_from(parent) if parent is not None else []
+            nodes = before + self._follow(uuid, node, current, archive)
+            owner = owners[parent] if parent is not None else self.main
+            is_current = nodes[-1] in current
+            paths.append(Path(uuid, nodes, len(paths), owner, len(before), is_current))
+            owners |= dict.fromkeys(nodes[len(before) :], uuid)
+        return paths
+
+    def _arrange(self) -> list[str]:
+        """All nodes, parents before children; a ring of parents is cut at its first node."""
+        order: list[str] = []
+        seen: set[str] = set()
+        for node, parent in self.parents.items():
+            if parent not in self.parents:
+                self.parents[node] = None
+            self._children.setdefault(self.parents[node], []).append(node)
+        for start in [*self._children.get(None, []), *self.parents]:
+            if start in seen:
+                continue
+            if (parent := self.parents[start]) is not None:
+                self._children[parent].remove(start)
+                self.parents[start] = None
+            stack = [start]
+            while stack:
+                node = stack.pop()
+                if node not in seen:
+                    seen.add(node)
+                    order.append(node)
+                    stack += reversed(self._children.get(node, []))
+        return order
+
+    def _up_from(self, node: str | None) -> list[str]:
+        """The path from its root to a node."""
+        found: list[str] = []
+        while node is not None:
+            found.append(node)
+            node = self.parents.get(node)
+        return found[::-1]
+
+    def _start(self, order: list[str], current: set[str]) -> str:
+        return next((node for node in order if node in current), order[0])
+
+    def _follow(self, uuid: UUID, start: str, current: set[str], archive: Archive) -> list[str]:
+        """From a node to the end of a session: through what was imported before, then with
+        the person, then along the newest."""
+        nodes = [start]
+        reached = archive.reached(uuid)
+        if reached is not None and reached.node in self.parents:
+            way = self._up_from(reached.node)
+            if start in way:
+                nodes = way[way.index(start) :]
+                if reached.is_continued:
+                    return nodes
+        while children := self._children.get(nodes[-1], []):
+            nodes.append(next((child for child in children if child in current), children[-1]))
+        return nodes
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A turn that a node gives, with the lines that belong to it: attachments, and a
+    summary that stands for the turns before it."""
+
+    turn: Object
+    lines: list[Object] = field(default_factory=list)
+
+
+def tell_paths(
+    paths: Iterable[Path],
+    *,
+    place: str,
+    header: Callable[[Path], Object],
+    make: Callable[[Path, str], Iterator[Made]],
+) -> Iterator[Item]:
+    """The lines of the sessions. ``make`` gives the turns of a node, always the same."""
+    ends: dict[str, int] = {}
+    for path in paths:
+        yield Line(place, _header(path, header(path), ends))
+        number = 0
+        for node in path.nodes:
+            for made in make(path, node):
+                number += 1
+                turn = {"type": "turn", "number": number, "source_id": node}
+                yield Line(f"{place}, message {node}", turn | made.turn)
+                for line in made.lines:
+                    is_summary = line["type"] == "compaction"
+                    turns = (
+                        {"from_turn": 1, "to_turn": number - 1} if is_summary else {"turn": number}
+                    )
+                    yield Line(f"{place}, message {node}", line | turns)
+            ends[node] = number
+
+
+def _turns_of(line: Object, number: int) -> Object:
+    """The turns of a line that belongs to a turn: that one, or all before it."""
+    if line["type"] == "compaction":
+        return {"from_turn": 1, "to_turn": number - 1}
+    return {"turn": number}
+
+
+def _header(path: Path, told: Object, ends: Mapping[str, int]) -> Object:
+    line: Object = {"type": "session", "uuid": str(path.uuid)} | told
+    if path.ordinal:
+        line["parent"] = str(path.parent)
+        if path.shared:
+            line["title"] = f"{line.get('title') or ''} (branch {path.ordinal + 1})".strip()
+            line["fork_turn"] = ends[path.nodes[path.shared - 1]]
+        if not path.is_current:
+            line["archived_at"] = line.get("archived_at") or line.get("last_active_at")
+    return line

@@ -1,0 +1,255 @@
+"""Exports of ChatGPT, Claude.ai and Open WebUI. The fixtures were made by hand."""
+
+import json
+import zipfile
+from base64 import b64encode
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+
+from conversations.archive.turns import append_turn
+from conversations.domain.turns import NewTurn
+from conversations.models import Attachment, Session, Turn
+from tests.archive.files import image_bytes
+
+from .conftest import Importing, assert_nothing_new, metadata_of, words_of
+
+pytestmark = pytest.mark.django_db
+
+FIXTURES = Path(__file__).parent / "fixtures"
+
+
+def fixture(name: str) -> Any:
+    return json.loads((FIXTURES / f"{name}.json").read_text())
+
+
+def session_of(title: str) -> Session:
+    return Session.objects.get(title=title)
+
+
+def blocks_of(session: Session, number: int) -> list[dict[str, Any]]:
+    return json.loads(Turn.objects.get(session=session, number=number).blocks or "[]")
+
+
+# ChatGPT
+
+
+def chatgpt_archive(folder: Path) -> Path:
+    path = folder / "export.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("conversations.json", json.dumps(fixture("chatgpt")))
+        archive.writestr("chat.html", "<html></html>")
+        archive.writestr("user.json", '{"id": "user-1"}')
+        archive.writestr("file-Abc123-pot.png", image_bytes())
+    return path
+
+
+def test_the_path_that_the_person_saw_is_the_session(importing: Importing, tmp_path: Path) -> None:
+    counts = importing(chatgpt_archive(tmp_path))
+    assert importing.format == "chatgpt"
+    assert importing.reports == ["export.zip: no conversations in chat.html, user.json"]
+    assert (counts.sessions_added, counts.skipped, counts.conflicts) == (2, 0, 0)
+    session = session_of("Roses in a pot")
+    assert words_of(session) == [
+        ("system", ""),
+        ("system", "I have a balcony.\n\nBe short."),
+        ("user", "How deep a pot for roses?"),
+        ("assistant", "At least forty."),
+        ("user", "And this one? Count its litres."),
+        ("assistant", ""),
+        ("system", "Thought for 5s"),
+        ("assistant", ""),
+        ("tool", "50.24\n"),
+        ("assistant", "About fifty litres."),
+    ]
+    assert str(session.uuid) == "6776a1b2-0000-4000-8000-00000000c001"
+    assert session.created_at.isoformat() == "2026-01-01T10:00:00.500000+00:00"
+    assert json.loads(session.metadata)["source"]["gizmo_id"] == "g-gardener"
+
+
+def test_the_other_answer_is_a_fork(importing: Importing, tmp_path: Path) -> None:
+    importing(chatgpt_archive(tmp_path))
+    main, branch = session_of("Roses in a pot"), session_of("Roses in a pot (branch 2)")
+    assert (branch.parent, branch.fork_turn) == (main, 3)
+    assert words_of(branch)[:3] == words_of(main)[:3]
+    assert words_of(branch)[3:] == [("assistant", "Thirty centimetres.")]
+    assert branch.archived_at is not None
+    assert main.archived_at is None
+
+
+def test_calls_results_thoughts_and_metadata_are_kept(importing: Importing, tmp_path: Path) -> None:
+    importing(chatgpt_archive(tmp_path))
+    session = session_of("Roses in a pot")
+    [call] = blocks_of(session, 8)
+    assert (call["id"], call["name"]) == ("call", "python")
+    assert call["input"] == {"code": "print(3.14 * 2 * 2 * 4)"}
+    result = Turn.objects.get(session=session, number=9)
+    assert (result.tool_call_id, result.tool_name) == ("call", "python")
+    assert blocks_of(session, 6) == [
+        {"type": "thinking", "thinking": "Volume\n\nA cylinder, so pi r squared h."}
+    ]
+    assert metadata_of(session, 4)["source"]["metadata"]["citations"]
+    assert metadata_of(session, 4)["model"] == "gpt-4o"
+    last = Turn.objects.get(session=session, number=10)
+    assert (last.complete, last.stop_reason) == (False, "max_tokens")
+
+
+def test_pictures_come_along_and_what_is_missing_is_shown_as_gone(
+    importing: Importing, tmp_path: Path
+) -> None:
+    importing(chatgpt_archive(tmp_path))
+    session = session_of("Roses in a pot")
+    picture, plan = Attachment.objects.filter(session=session).order_by("pk")
+    assert (picture.name, picture.width, picture.turn_number) == ("pot.png", 40, 5)
+    assert (plan.name, plan.kind, plan.turn_number) == ("plan.pdf", "document", 5)
+    assert [block["type"] for block in blocks_of(session, 5)] == ["image", "document", "text"]
+
+
+# All of them
+
+
+@pytest.mark.parametrize("name", ["chatgpt", "claude", "openwebui"])
+def test_an_export_is_known_by_its_content_and_importing_twice_adds_nothing(
+    importing: Importing, name: str
+) -> None:
+    counts = importing.text((FIXTURES / f"{name}.json").read_text(), "what-is-this.txt")
+    assert importing.format == name
+    assert counts.turns_added
+    assert not [line for line in importing.reports if "skipped" in line]
+    assert_nothing_new(importing.text((FIXTURES / f"{name}.json").read_text(), "other"))
+
+
+def grown() -> Any:
+    """The conversation went on, at the end and in a new branch, and the person is there."""
+    value = fixture("chatgpt")
+    mapping = value[0]["mapping"]
+    for id, parent in (("u3", "a2"), ("u1b", "ctx"), ("a1c", "u1b")):
+        node = deepcopy(mapping["u1"])
+        node |= {"id": id, "parent": parent, "children": []}
+        node["message"] |= {"id": id, "content": {"content_type": "text", "parts": [f"«{id}»"]}}
+        mapping[id] = node
+        mapping[parent]["children"].append(id)
+    value[0]["current_node"] = "a1c"
+    return value
+
+
+def test_a_newer_export_adds_what_is_new_where_it_belongs(importing: Importing) -> None:
+    importing.json(fixture("chatgpt"))
+    counts = importing.json(grown())
+    assert (counts.sessions_added, counts.sessions_extended, counts.conflicts) == (1, 1, 0)
+    assert words_of(session_of("Roses in a pot"))[-1] == ("user", "«u3»")
+    branch = session_of("Roses in a pot (branch 3)")
+    assert [text for _, text in words_of(branch)][-2:] == ["«u1b»", "«a1c»"]
+    assert (branch.fork_turn, branch.archived_at) == (2, None)
+    assert_nothing_new(importing.json(grown()))
+
+
+def test_what_follows_in_the_source_does_not_mix_with_what_was_said_here(
+    importing: Importing, user: User
+) -> None:
+    importing.json(fixture("chatgpt"))
+    main = session_of("Roses in a pot")
+    append_turn(main, NewTurn(role="user", content="Said here."))
+    counts = importing.json(grown())
+    assert counts.conflicts == 0
+    assert words_of(main)[-1] == ("user", "Said here.")
+    fork = Session.objects.get(turns__content="«u3»")
+    assert (fork.parent, fork.fork_turn) == (main, 10)
+    assert_nothing_new(importing.json(grown()))
+
+
+def test_a_file_that_was_cut_off_gives_what_it_has(importing: Importing) -> None:
+    text = json.dumps(fixture("claude"))
+    counts = importing.text(text[: len(text) - 300])
+    assert (counts.sessions_added, counts.skipped) == (2, 1)
+    assert any("after conversation 1" in line for line in importing.reports)
+
+
+def test_conversations_that_are_none_cost_only_themselves(importing: Importing) -> None:
+    value = [{"mapping": {"a": 1}, "title": ["x"]}, 7, *fixture("chatgpt"), {"mapping": "?"}]
+    value.insert(2, {"mapping": {"a": {"parent": ["b"], "children": 5, "message": {"id": 1}}}})
+    counts = importing.json(value)
+    assert counts.skipped >= 2
+    assert session_of("Roses in a pot")
+
+
+# Claude.ai
+
+
+def test_an_answer_of_claude_becomes_turns_with_its_calls_and_results(
+    importing: Importing,
+) -> None:
+    importing.json(fixture("claude"))
+    session = session_of("Pruning (branch 2)")
+    assert words_of(session) == [
+        ("user", "When do I prune?"),
+        ("assistant", "Let me look."),
+        ("tool", "March, say gardeners."),
+        ("assistant", "In March."),
+    ]
+    assert [block["type"] for block in blocks_of(session, 2)] == ["thinking", "text", "tool_use"]
+    result = Turn.objects.get(session=session, number=3)
+    assert (result.tool_call_id, result.tool_name) == ("toolu_1", "web_search")
+    kept = metadata_of(session, 2)["source"]["blocks"]
+    assert kept[0]["summaries"] == [{"summary": "Search"}]
+    assert [block["type"] for block in kept] == ["thinking", "text"]
+
+
+def test_the_newest_message_of_claude_is_on_the_path(importing: Importing) -> None:
+    importing.json(fixture("claude"))
+    session = session_of("Pruning")
+    assert [text for _, text in words_of(session)] == [
+        "When do I prune?",
+        "After the frost.",
+        "Thanks",
+    ]
+    names = Attachment.objects.filter(session=session).order_by("pk").values_list("name", "size")
+    assert list(names) == [("notes.txt", 14), ("hedge.png", 0)]
+    assert json.loads(session.metadata)["source"]["summary"] == "About when to cut roses."
+
+
+def test_an_older_export_without_parents_is_one_line(importing: Importing) -> None:
+    importing.json(fixture("claude"))
+    session = session_of("An older export")
+    assert words_of(session) == [("user", "An older export"), ("assistant", "has no parents")]
+
+
+# Open WebUI
+
+
+def test_an_answer_of_open_webui_becomes_turns(importing: Importing) -> None:
+    text = (FIXTURES / "openwebui.json").read_text()
+    importing.text(text.replace("IMAGE", b64encode(image_bytes()).decode()))
+    session = session_of("Compost")
+    assert words_of(session) == [
+        ("user", "Is it done?"),
+        ("assistant", "I measure."),
+        ("tool", "21 °C"),
+        ("assistant", "Cool: it is done."),
+        ("user", "Good."),
+    ]
+    thinking, said, call = blocks_of(session, 2)
+    assert thinking == {"type": "thinking", "thinking": "Smell & heat."}
+    assert (call["id"], call["name"], call["input"]) == (
+        "call_1",
+        "thermometer",
+        {"spot": "core"},
+    )
+    assert said["text"] == "I measure."
+    assert session.system_prompt == "Be earthy."
+    assert session.pinned_at is not None
+    names = Attachment.objects.filter(session=session).order_by("pk").values_list("name", "kind")
+    assert list(names) == [("image", "image"), ("log.txt", "text")]
+    assert metadata_of(session, 1)["files"][0]["name"] == "Garden books"
+    other = session_of("Compost (branch 2)")
+    assert words_of(other)[-1] == ("assistant", "Not yet.")
+    assert (other.parent, other.fork_turn) == (session, 1)
+
+
+def test_one_chat_as_the_page_saves_it_is_read_as_well(importing: Importing) -> None:
+    importing.json(fixture("openwebui")[0]["chat"])
+    assert importing.format == "openwebui"
+    assert Session.objects.count() == 2
