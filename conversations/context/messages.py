@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from conversations.domain.attachments import is_reference
+from conversations.domain.formats.contents import name_block, text_block
 from conversations.domain.turns import (
     ASSISTANT,
     MODEL_NOTE,
@@ -159,8 +160,23 @@ def _user_blocks(turn: StoredTurn) -> list[Block]:
         blocks = None
     if blocks is None:
         return _text(turn.content)
-    kept = [block for block in blocks if not _is_blank(block)]
+    kept = [_givable(block) for block in blocks if not _is_blank(block)]
     return name_images(kept) or _text(turn.content)
+
+
+GIVEN = ("text", "image", "document", "search_result")
+"""Blocks of a person's message that the model is given."""
+
+
+def _givable(block: Block) -> Block:
+    """The block, or a text for what other programs said in theirs: content that would
+    have to be loaded from somewhere, and what the provider would refuse."""
+    kind, source = block.get("type"), block.get("source")
+    if kind not in GIVEN:
+        return name_block(block)
+    if isinstance(source, dict) and source.get("type") == "url":
+        return text_block(f"[{kind}: {source.get('url')}, which is not loaded]")
+    return name_block(block) if isinstance(source, dict) and source.get("type") == "file" else block
 
 
 def _is_blank(block: Block) -> bool:

@@ -33,6 +33,10 @@ REVERTED = "reverted"
 """The code of the notice that files were put back. Its data: ``{"revert", "files", "left"}``:
 the revert's uuid, how many are back and how many are not."""
 
+BROUGHT_ALONG = "brought_along"
+"""The code of the notice that the turns before it came from another program, and the key
+of the format that they came in, in their metadata. Its data: ``{"turns"}``, how many."""
+
 COMPACTED = "compacted"
 """The code of the notice of a summary; its data holds the summary."""
 

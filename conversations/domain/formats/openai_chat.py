@@ -100,7 +100,7 @@ def _read_message(place: int, message: Message) -> NewTurn:
 def _read_content(place: int, content: Any) -> tuple[str, list[Block] | None]:
     if content is None or isinstance(content, str):
         return content or "", None
-    blocks = [_block_of(part) for part in check_list(place, content)]
+    blocks = [block_of(part) for part in check_list(place, content)]
     return text_of_blocks(blocks), blocks
 
 
@@ -195,13 +195,13 @@ def _is_text(block: Block) -> bool:
     return block.get("type") == "text"
 
 
-def _block_of(part: Block) -> Block:
+def block_of(part: Block) -> Block:
     """A part as a block; one that has no such block as it is."""
-    if part["type"] == "text":
+    if part.get("type") == "text":
         return text_block(part["text"]) if isinstance(part.get("text"), str) else part
-    if part["type"] == "image_url":
+    if part.get("type") == "image_url":
         return _read_image(part)
-    if part["type"] == "file":
+    if part.get("type") == "file":
         return _read_file(part)
     return part
 

@@ -1,0 +1,83 @@
+"""What a person says in one message, out of content in either format's shape."""
+
+import base64
+import binascii
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from conversations.domain.attachments import TEXT_TYPE
+from conversations.domain.errors import Rejected
+
+from .contents import Block, text_block
+from .openai_chat import block_of
+
+NOT_SENT = "cannot_be_sent"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpokenFile:
+    """A file that goes with a message; what it is, is found out from its content."""
+
+    name: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spoken:
+    text: str
+    files: list[SpokenFile] = field(default_factory=list)
+
+
+def read_spoken(contents: Sequence[Any]) -> Spoken:
+    """Text and files of these contents, each a text or a list of blocks or parts. Raises
+    Rejected for what a message cannot have: anything but texts, and images and documents
+    with their data."""
+    texts: list[str] = []
+    files: list[SpokenFile] = []
+    for content in contents:
+        for block in _blocks_of(content):
+            if block.get("type") == "text":
+                texts.append(str(block.get("text") or ""))
+            else:
+                files.append(read_file(block))
+    return Spoken(text="\n\n".join(text for text in texts if text.strip()), files=files)
+
+
+def _blocks_of(content: Any) -> list[Block]:
+    blocks = [text_block(content)] if isinstance(content, str) else content
+    if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
+        raise _refused("Content is a text or a list of blocks.")
+    return [block_of(block) for block in blocks]
+
+
+def read_file(block: Block) -> SpokenFile:
+    """An image or a document with its content. Raises Rejected for any other block."""
+    kind, source = block.get("type"), block.get("source")
+    if kind not in ("image", "document") or not isinstance(source, dict):
+        raise _refused(f"Content of the type {kind} cannot be sent.")
+    given, media_type = source.get("data"), str(source.get("media_type") or "")
+    if not isinstance(given, str):
+        raise _refused(f"The {kind} has no data. Addresses are not loaded.")
+    return SpokenFile(name=_name_of(block, media_type), data=_data_of(source, given))
+
+
+def _data_of(source: Block, given: str) -> bytes:
+    if source.get("type") == "text":
+        return given.encode("utf-8", "replace")
+    try:
+        return base64.b64decode(given)
+    except (binascii.Error, ValueError) as error:
+        raise _refused("The data is not base64.") from error
+
+
+def _name_of(block: Block, media_type: str) -> str:
+    title = block.get("title")
+    if isinstance(title, str) and title:
+        return title
+    ending = "txt" if media_type == TEXT_TYPE else media_type.partition("/")[2] or "bin"
+    return f"{block['type']}.{ending}"
+
+
+def _refused(reason: str) -> Rejected:
+    return Rejected(reason, code=NOT_SENT)
