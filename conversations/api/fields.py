@@ -1,7 +1,7 @@
 """Values that requests give: what each may be, as the description says it."""
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, AwareDatetime, StringConstraints
 
@@ -40,3 +40,4 @@ LongText = Annotated[Text, StringConstraints(max_length=100_000)]
 Moment = Annotated[AwareDatetime, AfterValidator(_in_time)]
 Channel = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}$")]
 Metadata = dict[Text, Any]
+FormatName = Literal["anthropic", "openai"]

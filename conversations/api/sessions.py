@@ -14,6 +14,7 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from ninja import Field, Query, Router, Schema, Status
 
+from conversations.archive.bring_messages import bring_along, prepare_messages
 from conversations.archive.rights import WRITE as TO_WRITE
 from conversations.archive.roles import roles_of_person
 from conversations.archive.session_changes import (
@@ -39,7 +40,7 @@ from conversations.runtime.current import current_runtime
 from conversations.web.access import get_session_for, get_workspace_for
 
 from .auth import caller_of, needs, visit_of
-from .fields import MOST_NUMBER, Channel, LongText, Metadata, Moment, ShortText, Title
+from .fields import MOST_NUMBER, Channel, FormatName, LongText, Metadata, Moment, ShortText, Title
 from .paging import Paging, Walk, make_page, walk_of
 from .schemas import Page
 
@@ -108,6 +109,12 @@ class NewSession(Schema):
     instructions: LongText = Field("", description="For the model, of this session alone.")
     metadata: Metadata = Field(default_factory=dict, description="At most 65,536 characters.")
     expires_at: Moment | None = Field(None, description="Null: as the workspace has it.")
+    messages: list[dict[str, Any]] = Field(
+        default_factory=list,
+        description="A history that is brought along, its system messages in front included."
+        " It is not answered.",
+    )
+    format: FormatName = Field("anthropic", description="Of `messages`.")
 
 
 class SessionPatch(Schema):
@@ -236,11 +243,13 @@ def _create(workspace: Workspace, new: NewSession, request: HttpRequest) -> Sess
     dump_metadata(new.metadata)
     require_future(new.expires_at)
     key = new.key and check_key(new.key)
+    brought = prepare_messages(new.messages, format=new.format, model=new.model or "")
+    owner = caller_of(request).user
     try:
         with transaction.atomic():
-            return create_session(
+            session = create_session(
                 workspace,
-                owner=caller_of(request).user,
+                owner=owner,
                 title=new.title or "",
                 model=new.model or "",
                 key=key,
@@ -249,6 +258,8 @@ def _create(workspace: Workspace, new: NewSession, request: HttpRequest) -> Sess
                 metadata=new.metadata,
                 expires_at=new.expires_at,
             )
+            bring_along(session, brought, user_pk=owner.pk)
+            return session
     except IntegrityError as error:
         raise Conflict("Another session has this key.", code="key_taken") from error
 
