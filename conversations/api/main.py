@@ -1,6 +1,7 @@
 """The API as one object: its routers, its errors, its description."""
 
 import json
+from datetime import datetime
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
@@ -8,10 +9,13 @@ from ninja import NinjaAPI
 from ninja.errors import AuthenticationError, HttpError, ValidationError
 from ninja.openapi.schema import OpenAPISchema
 from ninja.parser import Parser
+from ninja.renderers import JSONRenderer
+from ninja.responses import NinjaJSONEncoder
 
+from conversations.domain.digest import instant
 from conversations.domain.errors import LoomError
 
-from . import events, sessions, turns, workspaces
+from . import calls, events, files, search, sessions, turns, workspaces
 from .problems import MEDIA_TYPE, Problem, problem, problem_of
 
 DESCRIPTION = "Conversations with a model in workspaces, kept completely. For programs."
@@ -44,6 +48,17 @@ def _refuse(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
 
+class JsonEncoder(NinjaJSONEncoder):
+    """Moments to the microsecond, as they are kept and exported."""
+
+    def default(self, o: Any) -> Any:
+        return instant(o) if isinstance(o, datetime) else super().default(o)
+
+
+class JsonRenderer(JSONRenderer):
+    encoder_class = JsonEncoder
+
+
 class LoomAPI(NinjaAPI):
     def get_openapi_schema(self, **options: Any) -> OpenAPISchema:
         """The description, with refusals as problem details."""
@@ -66,9 +81,10 @@ api = LoomAPI(
     urls_namespace="api",
     docs_url=None,
     parser=JsonParser(),
+    renderer=JsonRenderer(),
 )
 api.add_router("workspaces", workspaces.router)
-for part in (sessions, turns, events):
+for part in (sessions, turns, events, calls, search, files):
     api.add_router("", part.router)
 
 

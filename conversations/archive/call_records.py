@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
+from django.db.models import Count, Q
+
 from conversations.domain.approvals import Asked, read_asked
 from conversations.domain.errors import NotFound
 from conversations.domain.events import (
@@ -13,8 +15,10 @@ from conversations.domain.events import (
     parse_payload,
 )
 from conversations.domain.jsontext import load_json
+from conversations.domain.runs import ACTIVE_STATES
+from conversations.domain.tool_calls import OPEN_STATES
 from conversations.domain.turns import TOOL, read_tool_outcome
-from conversations.models import ChatEvent, Session, ToolCall
+from conversations.models import ChatEvent, Run, Session, ToolCall
 
 from .tool_calls import find_call
 from .turns import read_turn
@@ -23,10 +27,11 @@ from .turns import read_turn
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolRecord:
     """One call. ``arguments`` is the text of a JSON object. ``completed`` is what its
-    row was made from; None while the call is open. ``changed_files`` counts the files
-    that are known to have been touched."""
+    row was made from; None while the call is open, and in a list. ``changed_files`` counts
+    the files that are known to have been touched."""
 
     call: UUID
+    run: UUID
     call_id: str
     name: str
     arguments: str
@@ -60,8 +65,40 @@ class ToolOutput:
 def read_tool_record(session: Session, call: UUID) -> ToolRecord:
     """The record of a call of this session. Raises NotFound."""
     found = find_call(session, call)
+    changed = found.file_changes.values("path").distinct().count()
+    return _record(found, changed, completed=_read_completed(session.pk, found))
+
+
+def list_tool_records(
+    session_pk: int,
+    *,
+    start: int | None = None,
+    is_back: bool = False,
+    limit: int,
+    is_open: bool = False,
+) -> list[tuple[int, ToolRecord]]:
+    """Calls with their keys, above ``start`` (None: from the first), or with ``is_back``
+    below it, the nearest first; all of them, or those that have not ended. (Those are
+    looked for in runs that have not ended: that costs the same at any age.)"""
+    calls = ToolCall.objects.filter(session=session_pk)
+    if is_open:
+        runs = Run.objects.filter(session=session_pk, state__in=ACTIVE_STATES)
+        calls = ToolCall.objects.filter(run__in=runs, state__in=OPEN_STATES)
+    if start is not None:
+        calls = calls.filter(Q(pk__lt=start) if is_back else Q(pk__gt=start))
+    calls = calls.order_by("-pk" if is_back else "pk")
+    rows = calls.select_related("run", "decided_by", "stop_requested_by").annotate(
+        changed=Count("file_changes__path", distinct=True)
+    )
+    return [(call.pk, _record(call, call.changed)) for call in rows[:limit]]
+
+
+def _record(
+    found: ToolCall, changed_files: int, *, completed: ToolCallCompleted | None = None
+) -> ToolRecord:
     return ToolRecord(
         call=found.uuid,
+        run=found.run.uuid,
         call_id=found.call_id,
         name=found.name,
         arguments=found.arguments,
@@ -80,8 +117,8 @@ def read_tool_record(session: Session, call: UUID) -> ToolRecord:
         started_at=found.started_at,
         stop_requested_at=found.stop_requested_at,
         stopped_by=found.stop_requested_by.get_username() if found.stop_requested_by else "",
-        changed_files=found.file_changes.values("path").distinct().count(),
-        completed=_read_completed(session.pk, found),
+        changed_files=changed_files,
+        completed=completed,
     )
 
 

@@ -269,7 +269,7 @@ def decide_call(
 def find_call(session: Session, call: UUID) -> ToolCall:
     """The record of a call of this session. Raises NotFound."""
     calls = ToolCall.objects.filter(session=session.pk, uuid=call)
-    found = calls.select_related("decided_by", "stop_requested_by").first()
+    found = calls.select_related("run", "decided_by", "stop_requested_by").first()
     if found is None:
         raise NotFound("There is no such call in this session.")
     return found

@@ -42,12 +42,15 @@ async def session_export(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
         return sign_in_first(uuid=uuid)
     session, _ = await sync_to_async(get_session_for)(visit_of(request, user), uuid)
     wanted = request.GET.get("format", "markdown")
+    return export_response(session, wanted, is_head=request.method == "HEAD")
+
+
+def export_response(session: Session, wanted: str, *, is_head: bool = False) -> HttpResponseBase:
+    """The file, streamed. Raises Rejected for a format that is none."""
     if wanted not in EXPORTERS:
-        raise Rejected(
-            "The format is one of these: " + ", ".join(EXPORTERS) + ".", code="bad_format"
-        )
+        raise Rejected(f"The format is one of {', '.join(EXPORTERS)}.", code="bad_format")
     write, ending, content_type = EXPORTERS[wanted]
-    pieces = iter(()) if request.method == "HEAD" else write(session)
+    pieces = iter(()) if is_head else write(session)
     response = StreamingHttpResponse(in_threads(pieces), content_type=content_type)
     response["Content-Disposition"] = content_disposition_header(
         as_attachment=True, filename=file_name(session, ending=ending)

@@ -7,6 +7,7 @@ them depends on the database.
 from conversations.domain.marking import mark_words, snippet
 from conversations.domain.search_query import Query, parse_query
 
+from .answers import as_answer, as_hit
 from .find import search_session
 from .find_everywhere import EVERYWHERE, Within, search_sessions
 from .occurrences import read_occurrences
@@ -21,6 +22,8 @@ __all__ = [
     "Query",
     "Surroundings",
     "Within",
+    "as_answer",
+    "as_hit",
     "mark_words",
     "parse_query",
     "read_occurrences",

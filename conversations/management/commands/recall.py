@@ -9,15 +9,14 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError, OperationalError
 
-from conversations.archive.search import Found, Hit, parse_query, search_session, snippet
+from conversations.archive.search import Found, Hit, as_answer, search_session, snippet
+from conversations.archive.search.answers import SNIPPET
 from conversations.archive.search.indexing import index_session
 from conversations.archive.sessions import find_session
 from conversations.domain.errors import LoomError
 from conversations.domain.jsontext import dump_json
 from conversations.management.lines import read_lines
 from conversations.models import Session
-
-SNIPPET = 160
 
 
 class Command(BaseCommand):
@@ -52,7 +51,7 @@ class Command(BaseCommand):
     def _look_up(self, session: Session, query: str, options: dict[str, Any]) -> None:
         found = search_session(session.pk, query, limit=options["limit"], with_neighbours=True)
         if options["json"] or options["stdin"]:
-            self.stdout.write(dump_json(_as_json(found, query)))
+            self.stdout.write(dump_json(as_answer(found, query)))
             self.stdout.flush()
         else:
             self._print(found, query)
@@ -74,27 +73,6 @@ def _index(session: Session) -> None:
     """All of it, however long that takes, unless the database is only to be read."""
     with suppress(OperationalError):
         index_session(session.pk)
-
-
-def _as_json(found: Found, query: str) -> dict[str, Any]:
-    asked = parse_query(query)
-    return {
-        "hits": [
-            {
-                "turn": hit.turn,
-                "score": round(hit.score, 6),
-                "role": hit.role,
-                "tool_name": hit.tool_name,
-                "created_at": hit.created_at.isoformat(),
-                "is_near": hit.is_near,
-                "snippet": snippet(hit.text, asked, limit=SNIPPET),
-            }
-            for hit in found.hits
-        ],
-        "total": found.total,
-        "total_is_bound": found.total_is_bound,
-        "missing": list(found.missing),
-    }
 
 
 def _snippet(hit: Hit, query: str) -> str:

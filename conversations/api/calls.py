@@ -1,0 +1,205 @@
+"""Calls of tools: listed, looked at, allowed, denied, ended."""
+
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from asgiref.sync import sync_to_async
+from django.http import HttpRequest
+from ninja import Field, Query, Router, Schema
+
+from conversations.archive.call_records import (
+    ToolRecord,
+    list_tool_records,
+    read_call_output,
+    read_tool_record,
+)
+from conversations.archive.rights import WRITE as TO_WRITE
+from conversations.archive.tool_calls import LONGEST_REASON, require_decidable
+from conversations.domain.jsontext import load_json
+from conversations.domain.tokens import APPROVE, READ, WRITE
+from conversations.domain.tool_calls import ALWAYS, DENY, ONCE
+from conversations.models import Session
+from conversations.runtime.current import current_runtime
+from conversations.web.access import get_session_for
+
+from .auth import caller_of, needs, visit_of
+from .fields import Text
+from .paging import Paging, make_page, number_of, walk_of
+from .schemas import Page
+
+router = Router(tags=["Calls of tools"])
+
+
+class AskedOut(Schema):
+    """What a person is asked about a call: what it is going to do. ``kind_label`` is what
+    "always" would allow."""
+
+    summary: str
+    command: str
+    diff: str
+    note: str
+    kind_label: str
+
+
+class CallOut(Schema):
+    """A call of a tool. It waits for somebody while ``state`` is ``waiting_approval``.
+    ``arguments`` is an object, or text where it is damaged."""
+
+    uuid: UUID
+    run: UUID
+    call_id: str
+    name: str
+    arguments: Any
+    state: str
+    ok: bool | None
+    turn: int
+    result_turn: int | None
+    duration_ms: int | None
+    created_at: datetime
+    asked: AskedOut | None
+    asked_at: datetime | None
+    decision: str
+    decided_by: str
+    decided_at: datetime | None
+    reason: str
+    started_at: datetime | None
+    stop_requested_at: datetime | None
+    stopped_by: str
+    changed_files: int
+
+
+class WholeCallOut(CallOut):
+    """With all that the call gave, and the diff of what it changed."""
+
+    output: str
+    diff: str
+
+
+class CallFilters(Paging):
+    open: bool = Field(False, description="Only those that have not ended.")
+
+
+class ApproveIn(Schema):
+    always: bool = Field(False, description="All calls of its kind, in this workspace.")
+
+
+class DenyIn(Schema):
+    reason: Text = Field("", max_length=LONGEST_REASON, description="For the model.")
+
+
+@router.get(
+    "/sessions/{uuid:uuid}/calls", auth=needs(READ), response=Page[CallOut], url_name="calls"
+)
+def list_calls(request: HttpRequest, uuid: UUID, wanted: Query[CallFilters]) -> dict[str, Any]:
+    """Calls in the order in which the model made them."""
+    session, _ = get_session_for(visit_of(request), uuid)
+    walk = walk_of(wanted)
+    found = list_tool_records(
+        session.pk,
+        start=number_of(walk.place) if walk.place else None,
+        is_back=walk.is_back,
+        limit=walk.limit + 1,
+        is_open=wanted.open,
+    )
+    return make_page(
+        walk, found, as_item=lambda one: _as_call(one[1]), place_of=lambda one: str(one[0])
+    )
+
+
+@router.get(
+    "/sessions/{uuid:uuid}/calls/{uuid:call}",
+    auth=needs(READ),
+    response=WholeCallOut,
+    url_name="call",
+)
+def get_call(request: HttpRequest, uuid: UUID, call: UUID) -> dict[str, Any]:
+    """One call with what it gave."""
+    session, _ = get_session_for(visit_of(request), uuid)
+    return _as_whole(session, call)
+
+
+@router.post(
+    "/sessions/{uuid:uuid}/calls/{uuid:call}/approve",
+    auth=needs(APPROVE),
+    response=CallOut,
+    url_name="call_approve",
+)
+async def approve(
+    request: HttpRequest, uuid: UUID, call: UUID, wanted: ApproveIn | None = None
+) -> dict[str, Any]:
+    """Let a call run that waits. The first decision counts: the same one again by the same
+    person changes nothing, another is refused."""
+    decision = ALWAYS if wanted and wanted.always else ONCE
+    return await _decide(request, uuid, call, decision)
+
+
+@router.post(
+    "/sessions/{uuid:uuid}/calls/{uuid:call}/deny",
+    auth=needs(APPROVE),
+    response=CallOut,
+    url_name="call_deny",
+)
+async def deny(
+    request: HttpRequest, uuid: UUID, call: UUID, wanted: DenyIn | None = None
+) -> dict[str, Any]:
+    """Refuse a call that waits. The model reads the reason."""
+    return await _decide(request, uuid, call, DENY, reason=wanted.reason.strip() if wanted else "")
+
+
+@router.post(
+    "/sessions/{uuid:uuid}/calls/{uuid:call}/cancel",
+    auth=needs(WRITE),
+    response=CallOut,
+    url_name="call_cancel",
+)
+async def cancel(request: HttpRequest, uuid: UUID, call: UUID) -> dict[str, Any]:
+    """End a call that runs or waits; the run goes on."""
+    session = await _decidable(request, uuid, call)
+    runtime = await current_runtime()
+    await runtime.cancel_call(session, call=call, user_pk=caller_of(request).user.pk)
+    return await _read(session, call)
+
+
+async def _decide(
+    request: HttpRequest, uuid: UUID, call: UUID, decision: str, *, reason: str = ""
+) -> dict[str, Any]:
+    session = await _decidable(request, uuid, call)
+    runtime = await current_runtime()
+    user_pk = caller_of(request).user.pk
+    await runtime.decide_call(session, call=call, decision=decision, user_pk=user_pk, reason=reason)
+    return await _read(session, call)
+
+
+async def _decidable(request: HttpRequest, uuid: UUID, call: UUID) -> Session:
+    session, _ = await sync_to_async(get_session_for)(visit_of(request), uuid, to=TO_WRITE)
+    await sync_to_async(require_decidable)(session, call)
+    return session
+
+
+async def _read(session: Session, call: UUID) -> dict[str, Any]:
+    return _as_call(await sync_to_async(read_tool_record)(session, call))
+
+
+def _as_call(record: ToolRecord) -> dict[str, Any]:
+    names = (*CallOut.model_fields.keys() - {"uuid", "arguments", "asked"},)
+    return {name: getattr(record, name) for name in names} | {
+        "uuid": record.call,
+        "arguments": _read_arguments(record.arguments),
+        "asked": record.asked and asdict(record.asked),
+    }
+
+
+def _read_arguments(text: str) -> Any:
+    try:
+        return load_json(text, default={})
+    except ValueError:
+        return text
+
+
+def _as_whole(session: Session, call: UUID) -> dict[str, Any]:
+    record = read_tool_record(session, call)
+    diff = record.completed.diff if record.completed else ""
+    output = read_call_output(session, call).text
+    return _as_call(record) | {"output": output, "diff": diff}

@@ -1,0 +1,124 @@
+"""Files: attachments in and out, and whole sessions to keep."""
+
+from typing import Any
+from uuid import UUID
+
+from asgiref.sync import sync_to_async
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from ninja import Field, File, Query, Router, Schema, Status, UploadedFile
+
+from conversations.archive.attachments import get_attachment, remove_attachment
+from conversations.archive.rights import WRITE as TO_WRITE
+from conversations.domain.errors import Rejected
+from conversations.domain.tokens import READ, WRITE
+from conversations.web.access import get_session_for
+from conversations.web.attachments import give_attachment
+from conversations.web.exports import EXPORTERS, export_response
+from conversations.web.uploads import keep_files
+
+from .auth import caller_of, needs, visit_of
+from .problems import problem
+
+router = Router(tags=["Files"])
+
+BYTES = {"schema": {"type": "string", "format": "binary"}}
+
+
+class AttachmentOut(Schema):
+    """A file that a message can name by its ``uuid``. Until then it is its sender's alone,
+    for a day."""
+
+    uuid: UUID
+    name: str
+    kind: str
+    media_type: str
+    size: int
+    width: int | None = None
+    height: int | None = None
+
+
+class AttachmentsOut(Schema):
+    items: list[AttachmentOut]
+
+
+class ExportFilters(Schema):
+    format: str = Field("jsonl", json_schema_extra={"enum": list(EXPORTERS)})
+
+
+@router.post(
+    "/sessions/{uuid:uuid}/attachments",
+    auth=needs(WRITE),
+    response={201: AttachmentsOut},
+    url_name="attachments",
+)
+def attach(
+    request: HttpRequest, uuid: UUID, files: File[list[UploadedFile]]
+) -> Status[Any] | HttpResponse:
+    """Keep files that are to be sent. Where one of them is refused, its reason stands in
+    ``files`` of the problem, beside the others, which are kept."""
+    session, _ = get_session_for(visit_of(request), uuid, to=TO_WRITE)
+    if len(files) > settings.LOOM.max_attachments:
+        raise Rejected(
+            f"At most {settings.LOOM.max_attachments} files go with one message.",
+            code="too_many_attachments",
+        )
+    results = keep_files(session.pk, files, user_pk=caller_of(request).user.pk)
+    refused = [result for result in results if "reason" in result]
+    if refused:
+        detail = " ".join(result["reason"] for result in refused)
+        return problem(400, detail, code="attachment_refused", files=results)
+    return Status(201, {"items": [result["attachment"] for result in results]})
+
+
+@router.get(
+    "/sessions/{uuid:uuid}/attachments/{uuid:attachment}",
+    auth=needs(READ),
+    url_name="attachment",
+    openapi_extra={
+        "responses": {200: {"description": "The file as it came.", "content": {"*/*": BYTES}}}
+    },
+)
+def get_file(request: HttpRequest, uuid: UUID, attachment: UUID) -> HttpResponse:
+    """A file as it came. What is not sent yet is its sender's alone."""
+    session, _ = get_session_for(visit_of(request), uuid)
+    user_pk = caller_of(request).user.pk
+    return give_attachment(request, get_attachment(session.pk, attachment, user_pk=user_pk))
+
+
+@router.api_operation(
+    ["DELETE"],
+    "/sessions/{uuid:uuid}/attachments/{uuid:attachment}",
+    auth=needs(WRITE),
+    response={204: None},
+    url_name="attachment",
+)
+def take_back(request: HttpRequest, uuid: UUID, attachment: UUID) -> Status[None]:
+    """Take back a file that is not sent."""
+    session, _ = get_session_for(visit_of(request), uuid, to=TO_WRITE)
+    remove_attachment(session.pk, attachment, user_pk=caller_of(request).user.pk)
+    return Status(204, None)
+
+
+@router.get(
+    "/sessions/{uuid:uuid}/export",
+    auth=needs(READ),
+    url_name="export",
+    openapi_extra={
+        "responses": {
+            200: {
+                "description": "The session as a file, streamed.",
+                "content": {
+                    kind.partition(";")[0]: {"schema": {"type": "string"}}
+                    for _, _, kind in EXPORTERS.values()
+                },
+            }
+        }
+    },
+)
+async def export(
+    request: HttpRequest, uuid: UUID, wanted: Query[ExportFilters]
+) -> HttpResponseBase:
+    """The whole session as it is now."""
+    session, _ = await sync_to_async(get_session_for)(visit_of(request), uuid)
+    return export_response(session, wanted.format)

@@ -1,0 +1,90 @@
+"""Files by the API: attached, fetched, taken back; sessions as files."""
+
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.test import AsyncClient, Client
+
+from conversations.archive.export_sessions import session_lines
+from conversations.archive.workspaces import add_member
+from conversations.models import Attachment, Session
+from tests.archive.files import image_bytes
+from tests.web.conftest import say
+
+from .conftest import caller_of, token_of
+from .test_sessions import address_of
+
+
+def upload(client: Client, session: Session, *files: SimpleUploadedFile) -> Any:
+    return client.post(address_of(session, "/attachments"), {"files": list(files)})
+
+
+@pytest.mark.django_db
+class TestAttachments:
+    def test_a_file_comes_back_as_it_went(
+        self, session: Session, owner: Client, other_user: User
+    ) -> None:
+        data = image_bytes()
+        answer = upload(owner, session, SimpleUploadedFile("bed.png", data))
+        assert answer.status_code == 201, answer.content
+        [kept] = answer.json()["items"]
+        assert (kept["name"], kept["kind"], kept["size"]) == ("bed.png", "image", len(data))
+        address = address_of(session, f"/attachments/{kept['uuid']}")
+        fetched = owner.get(address)
+        assert (fetched.content, fetched["Content-Type"]) == (data, "image/png")
+        assert owner.get(address, headers={"If-None-Match": fetched["ETag"]}).status_code == 304
+        add_member(session.workspace, user_pk=other_user.pk, role="member")
+        assert caller_of(other_user).get(address).status_code == 404  # not sent yet
+        assert owner.delete(address).status_code == 204
+        assert owner.delete(address).status_code == 404
+
+    def test_a_file_that_is_refused_says_why(self, session: Session, owner: Client) -> None:
+        answer = upload(
+            owner,
+            session,
+            SimpleUploadedFile("notes.txt", b"Plant the beans"),
+            SimpleUploadedFile("x.bin", b"\x00\x01\x02"),
+        )
+        assert (answer.status_code, answer.json()["code"]) == (400, "attachment_refused")
+        kept, refused = answer.json()["files"]
+        assert kept["attachment"]["name"] == "notes.txt"
+        assert refused["reason"] in answer.json()["detail"]
+
+    def test_no_file_and_too_many(self, session: Session, owner: Client) -> None:
+        assert upload(owner, session).status_code == 422
+        many = [
+            SimpleUploadedFile(f"{n}.txt", b"x") for n in range(settings.LOOM.max_attachments + 1)
+        ]
+        answer = upload(owner, session, *many)
+        assert answer.json()["code"] == "too_many_attachments"
+        assert not Attachment.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    ("format", "beginning"), [("jsonl", '{"type":"session"'), ("markdown", "# ")]
+)
+async def test_a_session_is_exported(
+    session: Session, user: User, format: str, beginning: str
+) -> None:
+    await sync_to_async(say)(session, "Plant the beans", "In May")
+    token = await sync_to_async(token_of)(user)
+    answer = await AsyncClient().get(
+        address_of(session, f"/export?format={format}"),
+        headers={"Authorization": f"Bearer {token}"},
+    )
+    assert answer.status_code == 200
+    text = b"".join([piece async for piece in answer]).decode()
+    assert text.startswith(beginning)
+    if format == "jsonl":
+        assert text.splitlines() == await sync_to_async(lambda: list(session_lines(session)))()
+
+
+@pytest.mark.django_db
+def test_a_format_that_is_none(session: Session, owner: Client) -> None:
+    answer = owner.get(address_of(session, "/export?format=pdf"))
+    assert (answer.status_code, answer.json()["code"]) == (400, "bad_format")
