@@ -23,6 +23,7 @@ WRITES = {
 } | {"save", "asave", "update", "aupdate", "delete", "adelete", "_raw_delete", "_update"}
 
 NO_TABLE = {
+    ("conversations/api/hooks.py", "router.delete"),
     ("conversations/providers/anthropic_messages.py", "client.messages.with_raw_response.create"),
     ("conversations/providers/message_assembly.py", "self._message.update"),
     ("conversations/providers/message_assembly.py", "self._usage.update"),

@@ -15,7 +15,7 @@ from ninja.responses import NinjaJSONEncoder
 from conversations.domain.digest import instant
 from conversations.domain.errors import LoomError
 
-from . import calls, events, files, search, sessions, turns, workspaces
+from . import calls, events, files, hooks, search, sessions, turns, workspaces
 from .problems import MEDIA_TYPE, Problem, problem, problem_of
 
 DESCRIPTION = "Conversations with a model in workspaces, kept completely. For programs."
@@ -84,7 +84,7 @@ api = LoomAPI(
     renderer=JsonRenderer(),
 )
 api.add_router("workspaces", workspaces.router)
-for part in (sessions, turns, events, calls, search, files):
+for part in (sessions, turns, events, calls, search, files, hooks):
     api.add_router("", part.router)
 
 

@@ -270,10 +270,15 @@ def _next(outgoing: Outgoing, attempt: Attempt, now: datetime) -> datetime | Non
     return next_attempt(outgoing.attempts, now=now, asked_to_wait=attempt.wait)
 
 
-def list_deliveries(webhook: Webhook, *, limit: int = MOST_SHOWN) -> list[Delivery]:
-    """The latest ones, without what they say."""
-    deliveries = Delivery.objects.filter(webhook=webhook.pk).select_related("session")
-    return list(deliveries.order_by("-pk").defer("payload")[:limit])
+def walk_deliveries(
+    webhook: Webhook, *, place: int | None = None, is_back: bool = False, limit: int = MOST_SHOWN
+) -> list[Delivery]:
+    """The latest ones, without what they say: from ``place``, the key of one that is left
+    out itself, to older ones, or back to newer ones."""
+    found = Delivery.objects.filter(webhook=webhook.pk).select_related("session")
+    if place is not None:
+        found = found.filter(Q(pk__gt=place) if is_back else Q(pk__lt=place))
+    return list(found.order_by("pk" if is_back else "-pk").defer("payload")[:limit])
 
 
 def deliver_again(webhook: Webhook, uuid: UUID) -> Delivery:

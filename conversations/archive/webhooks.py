@@ -8,7 +8,7 @@ restart. What changes it is another generation.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from django.db import transaction
 from django.utils import timezone
@@ -39,18 +39,27 @@ class WebhookWish:
 
 
 def create_webhook(
-    workspace: Workspace, wish: WebhookWish, *, site: str, origin: Origin
+    workspace: Workspace,
+    wish: WebhookWish,
+    *,
+    uuid: UUID | None = None,
+    site: str,
+    origin: Origin,
 ) -> Webhook:
-    """Raises Rejected for unknown events, and where there are too many webhooks."""
+    """One that has this ``uuid`` already is given as it is. Raises Rejected for unknown
+    events, and where there are too many webhooks."""
     events = _events_text(wish.events)
     with transaction.atomic():
         Workspace.objects.select_for_update(no_key=True).get(pk=workspace.pk)
+        if uuid and (found := Webhook.objects.filter(workspace=workspace, uuid=uuid).first()):
+            return found
         if Webhook.objects.filter(workspace=workspace).count() >= MOST_WEBHOOKS:
             raise Rejected(
                 f"This workspace has {MOST_WEBHOOKS} webhooks. Remove one first.",
                 code="too_many_webhooks",
             )
         webhook = Webhook.objects.create(
+            uuid=uuid or uuid4(),
             workspace=workspace,
             url=wish.url,
             events=events,
@@ -102,7 +111,8 @@ def remove_webhook(webhook: Webhook, *, origin: Origin) -> None:
 
 
 def list_webhooks(workspace: Workspace) -> list[Webhook]:
-    webhooks = Webhook.objects.filter(workspace=workspace).select_related("created_by")
+    webhooks = Webhook.objects.filter(workspace=workspace)
+    webhooks = webhooks.select_related("workspace", "created_by")
     return list(webhooks.order_by("pk"))
 
 

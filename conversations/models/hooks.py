@@ -48,6 +48,13 @@ class Webhook(models.Model):
     def host(self) -> str:
         return urlsplit(self.url).hostname or ""
 
+    @property
+    def state(self) -> str:
+        """``on``, ``failing``, ``off``, or ``turned_off``: by the server."""
+        if self.is_active:
+            return "on" if self.failing_since is None else "failing"
+        return "off" if self.switched_off_at is None else "turned_off"
+
 
 class Delivery(models.Model):
     """A message to a webhook, kept in the transaction of what it tells, and what became

@@ -1,6 +1,5 @@
 """The webhooks of a workspace: set up, tried out, looked after by its owners."""
 
-from dataclasses import dataclass
 from uuid import UUID
 
 from django.contrib import messages
@@ -23,24 +22,11 @@ def site_of(request: HttpRequest) -> str:
     return request.build_absolute_uri("/").rstrip("/")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class State:
-    """How a webhook is, in a word and a sentence."""
-
-    word: str
-    text: str = ""
-
-
-def state_of(webhook: Webhook) -> State:
-    if webhook.is_active:
-        if webhook.failing_since is None:
-            return State(word="on")
-        return State(word="failing", text="Nothing arrives. It is tried again.")
-    if webhook.switched_off_at is None:
-        return State(word="off")
-    return State(
-        word="turned off", text="The server has turned it off: nothing arrived for too long."
-    )
+STATES = {
+    "failing": "Nothing arrives. It is tried again.",
+    "turned_off": "The server has turned it off: nothing arrived for too long.",
+}
+"""State → what there is to say of it."""
 
 
 @login_required
@@ -63,7 +49,7 @@ def workspace_webhooks(request: HttpRequest, slug: str) -> HttpResponse:
     context = {
         "workspace": found,
         "form": form,
-        "webhooks": [(one, state_of(one)) for one in webhooks.list_webhooks(found)],
+        "webhooks": webhooks.list_webhooks(found),
     }
     return render(request, "webhooks/list.html", context, status=400 if form.errors else 200)
 
@@ -96,9 +82,9 @@ def workspace_webhook(request: HttpRequest, slug: str, webhook: UUID) -> HttpRes
     context = {
         "workspace": workspace,
         "webhook": found,
-        "state": state_of(found),
+        "trouble": STATES.get(found.state, ""),
         "form": form,
-        "deliveries": deliveries.list_deliveries(found),
+        "deliveries": deliveries.walk_deliveries(found),
     }
     return render(request, "webhooks/one.html", context, status=400 if form.errors else 200)
 

@@ -20,9 +20,9 @@ from conversations.archive.deliveries import (
     deliver_again,
     forget_deliveries,
     has_due,
-    list_deliveries,
     send_test,
     settle,
+    walk_deliveries,
 )
 from conversations.archive.messages import accept_message
 from conversations.archive.purge import Order, purge
@@ -284,7 +284,7 @@ def test_a_message_arrives(webhook: Webhook) -> None:
     [outgoing] = claim()
     done = Attempt(arrived=True, status=204)
     assert not settle(outgoing, done, now=timezone.now(), off_after=OFF_AFTER)
-    [delivery] = list_deliveries(webhook)
+    [delivery] = walk_deliveries(webhook)
     assert (delivery.state, delivery.status, delivery.attempts) == (DELIVERED, 204, 1)
     webhook.refresh_from_db()
     assert webhook.failing_since is None
@@ -299,7 +299,7 @@ def test_what_does_not_arrive_is_tried_again_until_it_is_given_up(webhook: Webho
     for _ in range(MOST_ATTEMPTS):
         [outgoing] = claim(now=now)
         settle(outgoing, BROKEN, now=now, off_after=timedelta(days=99))
-        [delivery] = list_deliveries(webhook)
+        [delivery] = walk_deliveries(webhook)
         now = max(now, delivery.next_at)
     assert (delivery.state, delivery.status) == (FAILED, 500)
     assert delivery.error == "The receiver answered with 500."
@@ -334,7 +334,7 @@ def test_a_receiver_that_is_gone_is_not_asked_again(webhook: Webhook) -> None:
     [outgoing] = claim()
     gone = Attempt(arrived=False, status=410, is_gone=True)
     assert settle(outgoing, gone, now=timezone.now(), off_after=OFF_AFTER)
-    assert list_deliveries(webhook)[0].state == FAILED
+    assert walk_deliveries(webhook)[0].state == FAILED
     webhook.refresh_from_db()
     assert not webhook.is_active
 
