@@ -154,6 +154,9 @@ class Environment:
 
     def _read_api_settings(self, env: Env, positive: Range) -> None:
         self.api_rate: str = env.str("LOOM_API_RATE", "600/minute")
+        self.sse_heartbeat_seconds: float = env.float(
+            "LOOM_SSE_HEARTBEAT_SECONDS", 15.0, validate=Range(min=0.05, max=300)
+        )
         self.token_days: int = env.int("LOOM_TOKEN_DAYS", 90, validate=Range(min=0))
         try:
             parse_rate(self.api_rate)

@@ -27,18 +27,23 @@ class FallbackOut(Schema):
     raw: str
 
 
-class EventOut(Schema):
-    """An event of the journal. ``payload`` is what is stored; where that cannot be read it
-    is null, and ``fallback`` stands for it. ``active`` is false for one that was taken back
-    or replaced."""
+class RowOut(Schema):
+    """A row as it was shown. ``payload`` is what is stored; where that cannot be read it is
+    null, and ``fallback`` stands for it."""
 
     seq: int
     event_type: str
     payload: dict[str, Any] | None
     fallback: FallbackOut | None
     turn: int | None
-    active: bool
     created_at: datetime
+
+
+class EventOut(RowOut):
+    """An event of the journal. ``active`` is false for one that was taken back or
+    replaced."""
+
+    active: bool
 
 
 @router.get(
@@ -65,13 +70,4 @@ def list_events(request: HttpRequest, uuid: UUID, wanted: Query[Numbered]) -> di
 
 def as_event(event: RawEvent, rewound: Ranges) -> dict[str, Any]:
     """As :class:`EventOut` has it."""
-    damage = event.damage
-    return {
-        "seq": event.seq,
-        "event_type": event.event_type,
-        "payload": event.payload,
-        "fallback": damage and {"reason": damage.reason, "raw": damage.raw},
-        "turn": event.turn,
-        "active": not is_in(event.seq, rewound),
-        "created_at": event.created_at,
-    }
+    return event.as_data() | {"active": not is_in(event.seq, rewound)}

@@ -15,7 +15,19 @@ from ninja.responses import NinjaJSONEncoder
 from conversations.domain.digest import instant
 from conversations.domain.errors import LoomError
 
-from . import calls, events, files, hooks, search, sessions, turns, workspaces
+from . import (
+    calls,
+    events,
+    files,
+    hooks,
+    messages,
+    runs,
+    search,
+    sessions,
+    streams,
+    turns,
+    workspaces,
+)
 from .problems import MEDIA_TYPE, Problem, problem, problem_of
 
 DESCRIPTION = "Conversations with a model in workspaces, kept completely. For programs."
@@ -84,7 +96,7 @@ api = LoomAPI(
     renderer=JsonRenderer(),
 )
 api.add_router("workspaces", workspaces.router)
-for part in (sessions, turns, events, calls, search, files, hooks):
+for part in (sessions, turns, events, calls, search, files, hooks, messages, runs, streams):
     api.add_router("", part.router)
 
 

@@ -44,6 +44,18 @@ class RawEvent:
     turn: int | None
     created_at: datetime
 
+    def as_data(self) -> dict[str, Any]:
+        """For programs."""
+        damage = self.damage
+        return {
+            "seq": self.seq,
+            "event_type": self.event_type,
+            "payload": self.payload,
+            "fallback": damage and {"reason": damage.reason, "raw": damage.raw},
+            "turn": self.turn,
+            "created_at": self.created_at,
+        }
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SynthesisedEvent:

@@ -176,6 +176,13 @@ def _accepted_before(run: Run) -> Accepted:
     return replace(_accepted(run, None), is_new=False)
 
 
+def was_sent_before(run_pk: int, *, text: str, attachments: Sequence[str]) -> bool:
+    """Whether that run is of the same message."""
+    run = Run.objects.get(pk=run_pk)
+    same = message_text(run) == text and read_uuids(run) == list(attachments)
+    return run.kind == states.MESSAGE and same
+
+
 def _create_run(
     session: Session, client_id: str, kind: str, user_pk: int | None, **fields: Any
 ) -> Run:
@@ -279,7 +286,7 @@ def edit_message(
             attachments=dump_json(attached),
         )
         appended = append_user_turn(run, session, text)
-        run.save(update_fields=["user_turn", "user_seq"])
+        run.save(update_fields=["user_turn", "user_seq", "from_seq"])
         return Restarted(accepted=_accepted(run, appended), rewound=rewound)
 
 

@@ -19,6 +19,7 @@ from conversations.domain.attachments import shown_attachment
 from conversations.domain.errors import Conflict
 from conversations.domain.events import AssistantText, Info, Payload, TurnSeparator, UserMessage
 from conversations.domain.jsontext import dump_json, load_json
+from conversations.domain.run_story import SEPARATOR, SPOKEN, TEXT, THINKING
 from conversations.domain.runs import ACTIVE_STATES, QUEUED, RUNNING
 from conversations.domain.text import estimate_tokens, is_storable, storable
 from conversations.domain.tool_calls import INTERRUPTED, OPEN_STATES, STOPPED, WAITING
@@ -83,6 +84,8 @@ def _claim(run: Run, owner: str) -> Claimed:
     appended = None
     if run.user_turn is None:
         appended = append_user_turn(run, run.session, message_text(run))
+    elif run.from_seq is None:
+        run.from_seq = Session.objects.values_list("next_seq", flat=True).get(pk=run.session_id)
     run.save()
     return make_claimed(run, run.session, appended)
 
@@ -129,7 +132,7 @@ def append_user_turn(run: Run, session: Session, text: str) -> Appended:
         events=[NewEvent(payload=message, new=0)],
     )
     run.user_turn = appended.turns[0]
-    run.user_seq = appended.rows[0].seq if appended.rows else None
+    run.user_seq = run.from_seq = appended.rows[0].seq if appended.rows else None
     if attachments:
         note_sent(attachments, turn=run.user_turn)
     return appended
@@ -225,14 +228,19 @@ def _keep_draft(run_pk: int, session_pk: int, session: UUID) -> tuple[list[int],
     if not parts:
         return [], []
     chunks.delete()
-    text = "\n\n".join("".join(pieces) for kind, pieces in parts.values() if kind == "text")
-    thinking = "\n\n".join("".join(pieces) for kind, pieces in parts.values() if kind == "thinking")
-    unfinished = [
-        "".join(pieces) for kind, pieces in parts.values() if kind not in ("text", "thinking")
-    ]
+    text = SEPARATOR.join("".join(pieces) for kind, pieces in parts.values() if kind == TEXT)
+    thinking = SEPARATOR.join(
+        "".join(pieces) for kind, pieces in parts.values() if kind == THINKING
+    )
+    unfinished = ["".join(pieces) for kind, pieces in parts.values() if kind not in SPOKEN]
     if not text and not thinking and not unfinished:
         return [], []
-    metadata = {"thinking": thinking, "unfinished_calls": unfinished}
+    spoken = [(kind, len("".join(pieces))) for kind, pieces in parts.values() if kind in SPOKEN]
+    metadata = {
+        "thinking": thinking,
+        "unfinished_calls": unfinished,
+        "parts": spoken if len(spoken) > 1 else None,
+    }
     appended = append(
         session_pk,
         session_uuid=session,
@@ -423,7 +431,7 @@ def read_run_events(run_pk: int) -> list[StoredEvent]:
     """The rows of a run: from its message, or where it was asked for, to its footer."""
     run = Run.objects.select_related("session").get(pk=run_pk)
     found: list[StoredEvent] = []
-    after = (run.user_seq or 1) - 1
+    after = (run.from_seq or run.user_seq or 1) - 1
     while page := get_chat_events(run.session, after_seq=after, limit=MAX_PAGE):
         for event in page:
             found.append(event)

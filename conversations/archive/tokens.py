@@ -105,6 +105,10 @@ def find_caller(token: str, *, address: str) -> Caller | None:
     return Caller(user=found.user, token_pk=found.pk, scopes=frozenset(found.scopes.split()))
 
 
+def is_working(token_pk: int) -> bool:
+    return _working().filter(pk=token_pk).exists()
+
+
 def _working() -> QuerySet[ApiToken]:
     in_time = Q(expires_at=None) | Q(expires_at__gt=timezone.now())
     return ApiToken.objects.filter(in_time, revoked_at=None)

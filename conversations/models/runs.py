@@ -19,7 +19,9 @@ class Run(models.Model):
     """One piece of work by the model for one user message.
 
     A message that waits is a run in the state ``queued`` whose ``text`` is not a
-    turn yet; ``user_turn`` is set when it becomes one.
+    turn yet; ``user_turn`` is set when it becomes one. ``from_seq`` is the run's first
+    row, known when it begins (of runs before version 0.6 that answered a message again:
+    not known).
     """
 
     uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
@@ -31,6 +33,7 @@ class Run(models.Model):
     attachments = models.TextField(default="[]", db_default="[]")
     user_turn = models.BigIntegerField(null=True)
     user_seq = models.BigIntegerField(null=True)
+    from_seq = models.BigIntegerField(null=True)
     requested_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+"
     )

@@ -6,7 +6,7 @@ into one transaction, so a hundred answers cost as many commits as one.
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from conversations.archive.drafts import Chunk, append_draft_chunks
 
@@ -14,9 +14,13 @@ from .database import Writer
 
 
 class DraftKeeper:
-    """``interval`` in seconds bounds what a crash can lose of an answer's text."""
+    """``interval`` in seconds bounds what a crash can lose of an answer's text. ``kept``
+    is told of which runs something is on disk now."""
 
-    def __init__(self, writer: Writer, *, interval: float) -> None:
+    def __init__(
+        self, writer: Writer, *, interval: float, kept: Callable[[Collection[int]], None]
+    ) -> None:
+        self._kept = kept
         self._writer = writer
         self._interval = interval
         self._pending: dict[int, list[tuple[int, str, list[str]]]] = {}
@@ -66,3 +70,4 @@ class DraftKeeper:
         # A failed write is logged by the writer; the turn itself is written later.
         with contextlib.suppress(Exception):
             await self._writer.write(append_draft_chunks, chunks)
+            self._kept({chunk.run_pk for chunk in chunks})

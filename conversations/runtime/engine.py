@@ -6,7 +6,7 @@ belongs to this object and not to a socket, so it goes on when every page closes
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
@@ -89,7 +89,9 @@ class Runtime:
         self.readers = Readers()
         self.hub = Hub()
         self.provider: Provider = _make_provider(options)
-        self.drafts = DraftKeeper(self.writer, interval=options.draft_interval)
+        self.drafts = DraftKeeper(
+            self.writer, interval=options.draft_interval, kept=self._tell_of_drafts
+        )
         self.models: list[ModelInfo] = list(options.models)
         self.watcher = Watcher(self)
         self.visitors = Visitors(self)
@@ -137,6 +139,7 @@ class Runtime:
         if self._stopping:
             return
         self._stopping = True
+        self.hub.close_listeners()
         workers = [w.task for w in self._workers.values() if w.task]
         for worker in list(self._workers.values()):
             if worker.execution:
@@ -162,8 +165,23 @@ class Runtime:
         user_pk: int | None,
         attachments: Sequence[str] = (),
     ) -> Accepted:
-        """Accept a person's message (see ``archive.runs.accept_message``) and see
-        that it is answered. Returns when it is on disk."""
+        """Accept a person's message (see ``archive.messages.accept_message``) and see
+        that it is answered, also when the caller leaves. Returns when it is on disk."""
+        return await self._see_through(
+            self._send(
+                session, client_id=client_id, text=text, user_pk=user_pk, attachments=attachments
+            )
+        )
+
+    async def _send(
+        self,
+        session: Session,
+        *,
+        client_id: str,
+        text: str,
+        user_pk: int | None,
+        attachments: Sequence[str],
+    ) -> Accepted:
         accepted = await self.writer.write(
             archive_messages.accept_message,
             session,
@@ -360,6 +378,12 @@ class Runtime:
         self.hub.publish(session_pk, frame)
         self.relay.send(session_pk, frame)
 
+    def _tell_of_drafts(self, run_pks: Collection[int]) -> None:
+        """More of these runs' answers is on disk."""
+        for session_pk, worker in self._workers.items():
+            if worker.execution is not None and worker.execution.claimed.run_pk in run_pks:
+                self.hub.tell(session_pk, of_draft=True)
+
     def publish_snapshots(self, session_pk: int) -> None:
         """Send the whole draft of a run that this process carries out."""
         execution = self.execution_of(session_pk)
@@ -470,6 +494,14 @@ class Runtime:
         task.add_done_callback(self._background.discard)
         task.add_done_callback(_log_failure)
         return task
+
+    async def _see_through[T](self, work: Coroutine[Any, Any, T]) -> T:
+        """Wait for what has to be done whole once it has begun: a run that is claimed is
+        carried out."""
+        task = asyncio.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+        return await asyncio.shield(task)
 
     def _begin(self, session_pk: int, claimed: Claimed | None) -> None:
         if self._stopping:

@@ -3,8 +3,13 @@
 Frames are serialised once and handed straight to each subscriber. A subscriber
 that is still catching up is held: rows wait in its backlog, deltas are left out,
 since the snapshot that it gets afterwards has them.
+
+A listener gets no frames: it is told that there may be something new on disk, and reads
+that itself.
 """
 
+import asyncio
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -50,11 +55,38 @@ class Subscriber:
         self.deliver(text or dump_frame(frame))
 
 
+@dataclass(slots=True, eq=False)
+class Listener:
+    """Somebody who reads what a session says from disk. ``of_drafts``: also the text of
+    answers that are not rows yet. ``is_closed``: the process ends."""
+
+    session_pk: int
+    of_drafts: bool = True
+    is_closed: bool = False
+    _news: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def tell(self) -> None:
+        self._news.set()
+
+    async def wait(self, seconds: float) -> None:
+        """Return when there may be news since the last time, or so many seconds later."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._news.wait()
+        self._news.clear()
+
+
+LIVE_FRAMES = frozenset({"draft", "call"})
+"""Frames about what is not on disk, or is on disk a little later."""
+
+
 class Hub:
-    """All subscribers of this process, by session."""
+    """All subscribers and listeners of this process, by session."""
 
     def __init__(self) -> None:
         self._subscribers: dict[int, set[Subscriber]] = {}
+        self._listeners: dict[int, set[Listener]] = {}
+        self._is_closed = False
 
     def add(self, subscriber: Subscriber) -> None:
         self._subscribers.setdefault(subscriber.session_pk, set()).add(subscriber)
@@ -64,6 +96,38 @@ class Hub:
         watchers.discard(subscriber)
         if not watchers:
             self._subscribers.pop(subscriber.session_pk, None)
+
+    def listen(self, listener: Listener) -> None:
+        self._listeners.setdefault(listener.session_pk, set()).add(listener)
+        listener.is_closed = self._is_closed
+
+    def unlisten(self, listener: Listener) -> None:
+        listeners = self._listeners.get(listener.session_pk, set())
+        listeners.discard(listener)
+        if not listeners:
+            self._listeners.pop(listener.session_pk, None)
+
+    def tell(self, session_pk: int, *, of_draft: bool = False) -> None:
+        """There may be news on disk."""
+        for listener in self._listeners.get(session_pk, ()):
+            if listener.of_drafts or not of_draft:
+                listener.tell()
+
+    def close_listeners(self) -> None:
+        """The process ends: nobody waits here any more."""
+        self._is_closed = True
+        for listeners in self._listeners.values():
+            for listener in listeners:
+                listener.is_closed = True
+                listener.tell()
+
+    @property
+    def listener_count(self) -> int:
+        return sum(len(listeners) for listeners in self._listeners.values())
+
+    def followed(self) -> set[int]:
+        """Sessions that somebody watches or listens to."""
+        return self._subscribers.keys() | self._listeners.keys()
 
     def watched(self) -> list[int]:
         return list(self._subscribers)
@@ -82,6 +146,8 @@ class Hub:
         )
 
     def publish(self, session_pk: int, frame: Frame) -> None:
+        if frame["type"] not in LIVE_FRAMES:
+            self.tell(session_pk)
         watchers = self._subscribers.get(session_pk)
         if not watchers:
             return

@@ -1,7 +1,7 @@
 """Frames between processes, through Redis, where ``REDIS_URL`` is set.
 
 Each process listens on one channel of its own and joins the group of every
-session that its pages watch. Only coalesced frames travel. Losing one is harmless:
+session that its pages and programs follow. Only coalesced frames travel. Losing one is harmless:
 rows are found again by the watcher, deltas by their offset.
 """
 
@@ -58,7 +58,7 @@ class Relay:
 
     async def _join_for_ever(self) -> None:
         while True:
-            watched = set(self._runtime.hub.watched())
+            watched = self._runtime.hub.followed()
             for session_pk in watched - self.joined:
                 await self._layer.group_add(_group(session_pk), self._channel)
             for session_pk in self.joined - watched:

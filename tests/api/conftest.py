@@ -5,13 +5,16 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from asgiref.sync import sync_to_async
+from django.conf import settings
 from django.contrib.auth.models import User
-from django.test import Client
+from django.test import AsyncClient, Client
 
 from conversations.api import middleware
 from conversations.archive.tokens import create_token
 from conversations.domain.tokens import SCOPES
-from tests.web.conftest import make_person  # noqa: F401 (a fixture)
+from tests.web.conftest import make_person, runtime_ends  # noqa: F401 (fixtures)
+from tests.wire.server import WireThread
 
 type MakeCaller = Callable[..., Client]
 
@@ -37,3 +40,41 @@ def fresh_rates() -> None:
 @pytest.fixture
 def owner(user: User) -> Client:
     return caller_of(user)
+
+
+@pytest.fixture
+async def provider(
+    transactional_db: None,
+    runtime_ends: None,  # noqa: F811 (the fixture)
+    wire: WireThread,
+    monkeypatch: pytest.MonkeyPatch,
+) -> WireThread:
+    """The runtime that the test's requests start asks the wire server."""
+    for name, value in {
+        "api_key": wire.key,
+        "base_url": wire.url,
+        "provider_retries": 0,
+        "draft_interval_ms": 10,
+        "watch_seconds": 0.05,
+        "heartbeat_seconds": 0.2,
+    }.items():
+        monkeypatch.setattr(settings.LOOM, name, value)
+    return wire
+
+
+class Program(AsyncClient):
+    """A program with a token, which waits for answers."""
+
+    def __init__(self, token: str) -> None:
+        super().__init__()
+        self._token = token
+
+    def generic(self, *args: Any, headers: Any = None, **more: Any) -> Any:
+        headers = {"Authorization": f"Bearer {self._token}"} | (headers or {})
+        return super().generic(*args, headers=headers, **more)
+
+
+@pytest.fixture
+async def program(provider: WireThread, user: User) -> Program:
+    """A program of the workspace's owner."""
+    return Program(await sync_to_async(token_of)(user))

@@ -1,0 +1,109 @@
+"""Runs: listed, read while they go on, begun anew, stopped, taken back."""
+
+from typing import Any, Literal
+from uuid import UUID
+
+from asgiref.sync import sync_to_async
+from django.http import HttpRequest
+from ninja import Router, Schema, Status
+
+from conversations.archive.messages import Accepted
+from conversations.archive.rights import WRITE as TO_WRITE
+from conversations.archive.run_story import find_run, read_said
+from conversations.domain.errors import Rejected
+from conversations.domain.tokens import READ, WRITE
+from conversations.models import Session
+from conversations.runtime.current import current_runtime
+from conversations.runtime.engine import Runtime
+from conversations.web.access import get_session_for
+from conversations.web.forms import check_message_text
+
+from .auth import caller_of, needs, visit_of
+from .sending import Key, RunOut, RunSaidOut, Wait, answer_begun, client_id_of, said_out
+from .streams import STREAMED
+
+router = Router(tags=["Messages and runs"])
+
+
+@router.get(
+    "/sessions/{uuid:uuid}/runs/{uuid:run}",
+    auth=needs(READ),
+    response=RunSaidOut,
+    url_name="run",
+)
+def get_run(request: HttpRequest, uuid: UUID, run: UUID) -> dict[str, Any]:
+    """A run with what it has said by now. To follow it without asking again and again,
+    there is its stream."""
+    session, _ = get_session_for(visit_of(request), uuid)
+    return said_out(read_said(find_run(session, run).pk))
+
+
+class RunIn(Schema):
+    """What is to be done: ``regenerate`` answers the message ``turn`` (the last one)
+    again, ``edit`` replaces the message ``turn`` and all that follows by ``text``,
+    ``continue`` goes on after an answer that was cut off, ``compact`` has older turns
+    summarised for the model."""
+
+    kind: Literal["regenerate", "edit", "continue", "compact"]
+    turn: int | None = None
+    text: str = ""
+
+
+@router.post(
+    "/sessions/{uuid:uuid}/runs",
+    auth=needs(WRITE),
+    response={200: RunSaidOut, 202: RunOut},
+    openapi_extra=STREAMED,
+    url_name="runs",
+)
+async def begin_run(
+    request: HttpRequest, uuid: UUID, wanted: RunIn, key: Key = None, wait: Wait = 0
+) -> Any:
+    """Begin a run that no new message asks for."""
+    session, _ = await sync_to_async(get_session_for)(visit_of(request), uuid, to=TO_WRITE)
+    runtime = await current_runtime()
+    user_pk = caller_of(request).user.pk
+    accepted = await _begin(runtime, session, wanted, client_id_of(key), user_pk)
+    return await answer_begun(request, runtime, session, accepted, wait=wait)
+
+
+async def _begin(
+    runtime: Runtime, session: Session, wanted: RunIn, client_id: str, user_pk: int
+) -> Accepted:
+    if wanted.kind == "regenerate":
+        return await runtime.answer_again(
+            session, client_id=client_id, turn=wanted.turn, user_pk=user_pk
+        )
+    if wanted.kind == "continue":
+        return await runtime.go_on(session, client_id=client_id, user_pk=user_pk)
+    if wanted.kind == "compact":
+        return await runtime.compact(session, client_id=client_id, user_pk=user_pk)
+    if wanted.turn is None:
+        raise Rejected("Say which message is edited: its turn.", code="bad_number")
+    text = check_message_text(wanted.text, may_be_empty=True)
+    return await runtime.edit(
+        session, client_id=client_id, turn=wanted.turn, text=text, user_pk=user_pk
+    )
+
+
+@router.post("/sessions/{uuid:uuid}/stop", auth=needs(WRITE), response={204: None}, url_name="stop")
+async def stop_run(request: HttpRequest, uuid: UUID) -> Status[None]:
+    """End the running answer; its text is kept. Nothing happens where none is written."""
+    session, _ = await sync_to_async(get_session_for)(visit_of(request), uuid, to=TO_WRITE)
+    await (await current_runtime()).stop_run(session)
+    return Status(204, None)
+
+
+@router.post(
+    "/sessions/{uuid:uuid}/runs/{uuid:run}/withdraw",
+    auth=needs(WRITE),
+    response={204: None},
+    url_name="run_withdraw",
+)
+async def withdraw_run(request: HttpRequest, uuid: UUID, run: UUID) -> Status[None]:
+    """Take a message back that still waits."""
+    session, _ = await sync_to_async(get_session_for)(visit_of(request), uuid, to=TO_WRITE)
+    runtime = await current_runtime()
+    await runtime.readers.read(find_run, session, run)
+    await runtime.withdraw(session, run=run)
+    return Status(204, None)

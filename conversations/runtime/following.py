@@ -1,0 +1,136 @@
+"""Following what a session says, for programs: from any place on, and live.
+
+What is told is on disk, always. So it is the same whichever process carries out the run,
+nothing that was told is ever taken back, and who comes again goes on where it was. The
+hub says when to look; where another process writes, it is looked at now and then.
+"""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from time import monotonic
+from typing import TYPE_CHECKING, Protocol
+
+from conversations.archive.run_story import (
+    Draft,
+    Moment,
+    RunFacts,
+    add_chunks,
+    draft_parts,
+    read_moment,
+    read_run,
+    read_story_rows,
+)
+from conversations.domain.run_story import END, Place, Story, StoryEvent, StoryRow
+
+from .hub import Listener
+
+if TYPE_CHECKING:
+    from .engine import Runtime
+
+END_ID = "end"
+
+
+class Reader(Protocol):
+    """Reads on from where it is; ``has_more``: there is more at once, ``has_ended``:
+    nothing can come."""
+
+    has_more: bool
+    has_ended: bool
+
+    def read_on(self) -> list[StoryEvent]: ...
+
+
+class RunReader:
+    """Reads what a run says, from a place on (see ``domain.run_story``)."""
+
+    def __init__(self, run_pk: int, place: Place) -> None:
+        self.has_more = False
+        self.has_ended = False
+        self._run_pk = run_pk
+        self._story = Story(place)
+        self._reached = 0
+        self._has_all_rows = False
+        self._draft: Draft = {}
+        self._ordinal = -1
+
+    def read_on(self) -> list[StoryEvent]:
+        moment = read_moment(self._run_pk, after_ordinal=self._ordinal)
+        if moment.last_seq > self._reached and not self._has_all_rows:
+            rows = self._read_rows(moment)
+            if self.has_more:  # the draft that was read may be of another answer
+                self._draft, self._ordinal = {}, -1
+                return list(self._story.tell_rows(rows))
+        self.has_more = False
+        if self._has_all_rows or moment.run.is_over:
+            self.has_ended = True
+            return [StoryEvent(END_ID, END, end_of(moment.run))]
+        add_chunks(self._draft, moment.chunks)
+        self._ordinal = max((chunk[0] for chunk in moment.chunks), default=self._ordinal)
+        return list(self._story.tell_answer(draft_parts(self._draft), is_whole=False))
+
+    def _read_rows(self, moment: Moment) -> list[StoryRow]:
+        some = read_story_rows(
+            moment.run,
+            after=self._story.place.row,
+            reached=self._reached,
+            last_seq=moment.last_seq,
+        )
+        self._reached, self._has_all_rows = some.reached, some.has_ended
+        self.has_more = bool(some.rows) or some.reached < moment.last_seq
+        return some.rows
+
+
+def end_of(run: RunFacts) -> dict[str, object]:
+    return {"run": str(run.uuid), "state": run.state, "error_code": run.error_code}
+
+
+async def follow(
+    runtime: "Runtime", session_pk: int, reader: Reader, *, heartbeat: float
+) -> AsyncIterator[StoryEvent | None]:
+    """What the reader finds, until it ends or the process does. None: nothing has come
+    for ``heartbeat`` seconds."""
+    with _listening(runtime, Listener(session_pk)) as listener:
+        told_at = monotonic()
+        while not listener.is_closed:
+            for event in await runtime.readers.read(reader.read_on):
+                yield event
+                told_at = monotonic()
+            if reader.has_ended:
+                return
+            if reader.has_more:
+                continue
+            await listener.wait(_patience(runtime, session_pk, told_at + heartbeat - monotonic()))
+            if monotonic() >= told_at + heartbeat:
+                yield None
+                told_at = monotonic()
+
+
+async def wait_for_end(runtime: "Runtime", run: RunFacts, *, seconds: float) -> bool:
+    """Whether the run has ended within so many seconds, in whatever process."""
+    end = monotonic() + seconds
+    with _listening(runtime, Listener(run.session_pk, of_drafts=False)) as listener:
+        while not (await runtime.readers.read(read_run, run.pk)).is_over:
+            if listener.is_closed or monotonic() >= end:
+                return False
+            await listener.wait(_patience(runtime, run.session_pk, end - monotonic()))
+        return True
+
+
+def _patience(runtime: "Runtime", session_pk: int, seconds: float) -> float:
+    """What this process does is heard of; for another one's work it has to look."""
+    is_ours = runtime.execution_of(session_pk) is not None
+    most = LOOK_SECONDS if is_ours else runtime.options.watch_interval
+    return max(0.0, min(seconds, most))
+
+
+LOOK_SECONDS = 5.0
+"""How long something can stay unseen if this process were not told of it."""
+
+
+@contextmanager
+def _listening(runtime: "Runtime", listener: Listener) -> Iterator[Listener]:
+    runtime.hub.listen(listener)
+    try:
+        yield listener
+    finally:
+        runtime.hub.unlisten(listener)

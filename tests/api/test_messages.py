@@ -1,0 +1,187 @@
+"""Sending, waiting, asking: a run by the API."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.conf import settings
+from django.contrib.auth.models import User
+
+from conversations.archive.sessions import archive_session
+from conversations.models import Run, Session, Turn
+from conversations.runtime.current import current_runtime
+from tests.wire.scenario import Scenario
+from tests.wire.server import WireThread
+
+from .conftest import Program, token_of
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def messages_of(session: Session, query: str = "") -> str:
+    return f"/api/v1/sessions/{session.uuid}/messages{query}"
+
+
+async def send(program: Program, session: Session, text: str = "Hello", **more: Any) -> Any:
+    query = more.pop("query", "?wait=20")
+    body = {"text": text} | more.pop("body", {})
+    return await program.post(
+        messages_of(session, query), body, content_type="application/json", **more
+    )
+
+
+async def test_a_message_is_sent_and_waited_for(
+    program: Program, provider: WireThread, session: Session
+) -> None:
+    provider.enqueue(Scenario(text="Plant beans.", thinking="Which bed?"))
+    answer = await send(program, session, "What now?")
+    assert answer.status_code == 200
+    run = answer.json()
+    assert (run["state"], run["turn"], run["seq"], run["error"]) == ("completed", 1, 1, None)
+    types = [row["event_type"] for row in run["rows"]]
+    assert types == ["user_message", "assistant_text", "turn_separator"]
+    assert run["rows"][1]["payload"]["thinking"] == "Which bed?"
+    assert run["text"] == "Plant beans."
+    again = await program.get(run["url"])
+    assert again.json() == run
+
+
+async def test_without_waiting_it_says_where_to_ask(
+    program: Program, provider: WireThread, session: Session
+) -> None:
+    provider.enqueue(Scenario(words=40, rate=200))
+    answer = await send(program, session, query="")
+    assert answer.status_code == 202
+    accepted = answer.json()
+    assert accepted["state"] == "running"
+    assert accepted["stream"] == accepted["url"] + "/stream"
+    await (await current_runtime()).wait_idle(session.pk)
+    run = (await program.get(accepted["url"])).json()
+    assert run["state"] == "completed"
+
+
+async def test_who_waits_too_short_is_told_so_and_the_run_goes_on(
+    program: Program, provider: WireThread, session: Session
+) -> None:
+    provider.enqueue(Scenario(words=200, rate=100))
+    answer = await send(program, session, query="?wait=0.3")
+    assert answer.status_code == 202
+    run = (await program.get(answer.json()["url"])).json()
+    assert run["state"] == "running"
+    assert run["text"]
+    stopped = await program.post(f"/api/v1/sessions/{session.uuid}/stop")
+    assert stopped.status_code == 204
+    await (await current_runtime()).wait_idle(session.pk)
+    run = (await program.get(answer.json()["url"])).json()
+    assert run["state"] == "stopped"
+    assert run["rows"][1]["payload"]["partial"] is True
+
+
+async def test_the_same_key_is_the_same_run(
+    program: Program, provider: WireThread, session: Session
+) -> None:
+    runs = set()
+    for key in ("order-4711", "order-4711", "ü b".encode().hex(), "short", "a" * 255):
+        answer = await send(program, session, headers={"Idempotency-Key": key})
+        assert answer.status_code == 200
+        runs.add(answer.json()["run"])
+    assert len(runs) == 4
+    await send(program, session)
+    await send(program, session)
+    assert await Turn.objects.filter(role="user").acount() == 6
+    answer = await send(program, session, "Other", headers={"Idempotency-Key": "order-4711"})
+    assert (answer.status_code, answer.json()["code"]) == (409, "idempotency_mismatch")
+    answer = await send(program, session, headers={"Idempotency-Key": "a b"})
+    assert answer.status_code == 422
+
+
+async def test_what_is_refused_says_why(
+    program: Program, provider: WireThread, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings.LOOM, "max_message_chars", 10)
+    monkeypatch.setattr(settings.LOOM, "max_queued", 1)
+    for text, more, status, code in (
+        (" ", {}, 400, "message_empty"),
+        ("far too long a text", {}, 413, "message_too_long"),
+        ("", {"body": {"content": [{"type": "image"}]}}, 400, "bad_message"),
+        ("", {"body": {"attachments": [str(session.uuid)]}}, 400, "attachment_unknown"),
+        ("Hi", {"query": "?wait=-1"}, 422, "invalid"),
+    ):
+        answer = await send(program, session, text, **more)
+        assert (answer.status_code, answer.json()["code"]) == (status, code), text
+        assert answer["Content-Type"] == "application/problem+json"
+    provider.enqueue(Scenario(hang_after=1))
+    statuses = [(await send(program, session, query="")).status_code for _ in range(3)]
+    assert statuses == [202, 202, 409]
+    await program.post(f"/api/v1/sessions/{session.uuid}/stop")
+    await (await current_runtime()).wait_idle(session.pk)
+    await sync_to_async(archive_session)(session, archived=True)
+    answer = await send(program, session)
+    assert (answer.status_code, answer.json()["code"]) == (409, "session_archived")
+
+
+async def test_a_run_that_fails_says_why(
+    program: Program, provider: WireThread, session: Session
+) -> None:
+    provider.enqueue(Scenario(status=401))
+    run = (await send(program, session)).json()
+    assert run["state"] == "failed"
+    assert run["error"]["code"] == "bad_key"
+    assert run["error"]["message"]
+    provider.enqueue(Scenario(text="Better."))
+    again = await program.post(
+        f"/api/v1/sessions/{session.uuid}/runs?wait=20",
+        {"kind": "regenerate"},
+        content_type="application/json",
+    )
+    assert (again.status_code, again.json()["text"]) == (200, "Better.")
+    assert [row["event_type"] for row in again.json()["rows"]] == [
+        "assistant_text",
+        "turn_separator",
+    ]
+
+
+async def test_a_waiting_message_is_taken_back_once(
+    program: Program, provider: WireThread, session: Session
+) -> None:
+    provider.enqueue(Scenario(hang_after=1))
+    await send(program, session, query="")
+    waiting = (await send(program, session, query="")).json()
+    assert (waiting["state"], waiting["turn"]) == ("queued", None)
+    assert (await program.post(waiting["url"] + "/withdraw")).status_code == 204
+    assert (await program.post(waiting["url"] + "/withdraw")).status_code == 409
+    assert (await program.get(waiting["url"])).json()["state"] == "stopped"
+    unknown = f"/api/v1/sessions/{session.uuid}/runs/{session.uuid}"
+    assert (await program.post(unknown + "/withdraw")).status_code == 404
+    assert (await program.get(unknown)).status_code == 404
+
+
+async def test_who_leaves_leaves_no_run_that_nobody_carries_out(
+    program: Program, provider: WireThread, session: Session
+) -> None:
+    """The message is on disk, so it is answered, though its sender left in between."""
+    runtime = await current_runtime()
+    sending = asyncio.create_task(
+        runtime.send(session, client_id="client-0001", text="Hello", user_pk=session.owner_id)
+    )
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    sending.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await sending
+    async with asyncio.timeout(20):
+        while not await Run.objects.filter(state="completed").aexists():
+            await asyncio.sleep(0.02)
+
+
+async def test_a_viewer_reads_and_does_not_send(
+    provider: WireThread, session: Session, viewer: User
+) -> None:
+    token = await sync_to_async(token_of)(viewer)
+    program = Program(token)
+    assert (await send(program, session)).status_code == 403
+    reader = await sync_to_async(token_of)(session.owner, scopes=["read"])
+    program = Program(reader)
+    answer = await send(program, session)
+    assert (answer.status_code, answer.json()["code"]) == (403, "insufficient_scope")
