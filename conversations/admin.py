@@ -28,6 +28,7 @@ from conversations.domain.tool_calls import TOOL_CALL_STATES
 from conversations.domain.usage import SCOPES
 from conversations.domain.webhooks import DELIVERY_STATES
 from conversations.models import (
+    ApiAnswer,
     ApiToken,
     Attachment,
     AuditEntry,
@@ -579,6 +580,13 @@ class ApiTokenAdmin(WindowAdmin):
     list_select_related = ("user",)
     left_out = ("digest",)
     search_fields = ("name", "user__username")
+
+
+@admin.register(ApiAnswer)
+class ApiAnswerAdmin(WindowAdmin):
+    list_display = ("user", "status", "created_at")
+    list_select_related = ("user",)
+    left_out = ("body", "key", "fingerprint")
 
 
 @admin.register(Preferences)

@@ -28,6 +28,7 @@ from conversations.domain.audit import RECORD, TRANSCRIPT
 from conversations.domain.events import UserMessage
 from conversations.domain.turns import NewTurn
 from conversations.models import (
+    ApiAnswer,
     ApiToken,
     Attachment,
     AuditEntry,
@@ -198,6 +199,7 @@ def fill_accounts(workspace: Workspace, user: User, *, number: int) -> None:
     Invitation.objects.create(
         digest=f"{number:064}", created_by=user, created_at=now, expires_at=now
     )
+    ApiAnswer.objects.create(user=user, key=f"k{number}", fingerprint="", created_at=now)
     ApiToken.objects.create(
         digest=f"{number:064}", hint="loom_abcd", user=user, name="", scopes="read", created_at=now
     )

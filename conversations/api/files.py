@@ -18,6 +18,7 @@ from conversations.web.exports import EXPORTERS, export_response
 from conversations.web.uploads import keep_files
 
 from .auth import caller_of, needs, visit_of
+from .idempotency import belongs_to, makes_once
 from .problems import problem
 
 router = Router(tags=["Files"])
@@ -52,12 +53,14 @@ class ExportFilters(Schema):
     response={201: AttachmentsOut},
     url_name="attachments",
 )
+@makes_once(in_one=False)
 def attach(
     request: HttpRequest, uuid: UUID, files: File[list[UploadedFile]]
 ) -> Status[Any] | HttpResponse:
     """Keep files that are to be sent. Where one of them is refused, its reason stands in
     ``files`` of the problem, beside the others, which are kept."""
     session, _ = get_session_for(visit_of(request), uuid, to=TO_WRITE)
+    belongs_to(request, session)
     if len(files) > settings.LOOM.max_attachments:
         raise Rejected(
             f"At most {settings.LOOM.max_attachments} files go with one message.",

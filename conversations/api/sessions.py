@@ -41,6 +41,7 @@ from conversations.web.access import get_session_for, get_workspace_for
 
 from .auth import caller_of, needs, visit_of
 from .fields import MOST_NUMBER, Channel, FormatName, LongText, Metadata, Moment, ShortText, Title
+from .idempotency import belongs_to, makes_once
 from .paging import Paging, Walk, make_page, walk_of
 from .schemas import Page
 
@@ -163,12 +164,14 @@ def list_workspace_sessions(
     response={201: SessionOut},
     url_name="session_create",
 )
+@makes_once()
 def begin_session(
     request: HttpRequest, response: HttpResponse, slug: str, new: NewSession
 ) -> Status[dict[str, Any]]:
     """Begin a session. ``Location`` has its address."""
     workspace, _ = get_workspace_for(visit_of(request), slug, to=TO_WRITE)
     session = _create(workspace, new, request)
+    belongs_to(request, session)
     response["Location"] = reverse("api:session", args=[session.uuid])
     return Status(201, as_session(read_session_record(session.pk)))
 

@@ -22,6 +22,7 @@ from conversations.domain.errors import Conflict
 from conversations.domain.jsontext import dump_json, load_json
 from conversations.domain.receipts import Received, receipt_digest
 from conversations.models import (
+    ApiAnswer,
     Attachment,
     ChatEvent,
     Compaction,
@@ -100,6 +101,7 @@ ROWS: dict[type[Model], Callable[[int], QuerySet[Any]]] = {
     FileChange: _of_session(FileChange),
     Revert: _of_session(Revert),
     Delivery: _of_session(Delivery),
+    ApiAnswer: _of_session(ApiAnswer),
     ToolCall: _of_session(ToolCall),
     ModelCall: _of_session(ModelCall),
     DraftChunk: _draft_chunks,

@@ -12,7 +12,7 @@ from .search import SearchEntry, SearchProgress
 from .sessions import UNINDEXED, UNREVIEWED, Session
 from .sharing import ShareLink
 from .states import StateCheckpoint
-from .tokens import ApiToken
+from .tokens import ApiAnswer, ApiToken
 from .tools import Attachment, FileChange, Revert, ToolPermission
 from .usage import Budget, BudgetWarning, UsageDay, UsageTotal
 from .workspaces import Membership, Workspace, WorkspaceGroup
@@ -21,6 +21,7 @@ __all__ = [
     "BROKEN",
     "UNINDEXED",
     "UNREVIEWED",
+    "ApiAnswer",
     "ApiToken",
     "Attachment",
     "AuditEntry",

@@ -1,7 +1,10 @@
-"""Personal tokens, by which programs sign in."""
+"""What programs leave behind: personal tokens, by which they sign in, and answers that
+are given again."""
 
 from django.conf import settings
 from django.db import models
+
+from .sessions import Session
 
 
 class ApiToken(models.Model):
@@ -28,3 +31,27 @@ class ApiToken(models.Model):
 
     def __str__(self) -> str:
         return f"token {self.hint}… of {self.user}"
+
+
+class ApiAnswer(models.Model):
+    """What a request with an idempotency key was answered, to be given again: once for
+    each person and key. ``fingerprint`` is a digest of the request; ``status`` is null
+    until it is answered. ``session`` is what it made, or what it belongs to."""
+
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+", db_index=False
+    )
+    key = models.CharField(max_length=255)
+    fingerprint = models.CharField(max_length=64)
+    session = models.ForeignKey(Session, null=True, on_delete=models.PROTECT, related_name="+")
+    status = models.PositiveSmallIntegerField(null=True)
+    location = models.CharField(max_length=400, default="", db_default="")
+    body = models.TextField(default="", db_default="")
+    created_at = models.DateTimeField(db_index=True)
+
+    class Meta:
+        ordering = ("id",)
+        constraints = (models.UniqueConstraint(fields=("user", "key"), name="api_answer_unique"),)
+
+    def __str__(self) -> str:
+        return f"answer to a request of {self.user}"

@@ -14,6 +14,7 @@ from typing import Any
 from django.conf import settings
 from django.db import DatabaseError
 
+from conversations.archive.api_answers import forget_answers
 from conversations.archive.audit import Origin
 from conversations.archive.deliveries import forget_deliveries
 from conversations.archive.expiry import list_due, take_note
@@ -92,6 +93,7 @@ def run_retention(*, now: datetime, dry_run: bool = False) -> Report:
     _purge(report, due_orders(now), now)
     if not dry_run:
         report.contents = remove_contents(now)
+        forget_answers(now)
         forget_deliveries(now - timedelta(days=settings.LOOM.webhook_days))
         if any(report.counts.values()):
             logger.info("retention_run", extra={"fields": report.counts})

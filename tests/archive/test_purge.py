@@ -41,6 +41,7 @@ from conversations.domain.events import UserMessage
 from conversations.domain.jsontext import dump_json, load_json
 from conversations.domain.turns import NewTurn
 from conversations.models import (
+    ApiAnswer,
     AuditEntry,
     AuditHead,
     Compaction,
@@ -119,6 +120,7 @@ def stock(session: Session, user: User) -> None:
         created_at=now,
         reverted_by=revert,
     )
+    ApiAnswer.objects.create(**of, user=user, key=str(session.uuid), fingerprint="", created_at=now)
     webhook = session.workspace.webhooks.first() or Webhook.objects.create(
         workspace=session.workspace, url="https://a.example/", events="[]", created_at=now
     )

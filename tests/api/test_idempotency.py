@@ -1,0 +1,160 @@
+"""A request that is sent twice makes what it makes once."""
+
+from datetime import timedelta
+from threading import Barrier, Thread
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.db import connection
+from django.test import Client
+from django.utils import timezone
+
+from conversations.api import sessions as api_sessions
+from conversations.archive.api_answers import LEASE, claim_request, forget_answers
+from conversations.archive.audit import Origin
+from conversations.archive.purge import Order, purge
+from conversations.archive.workspaces import add_member
+from conversations.models import ApiAnswer, Attachment, Session, Workspace
+
+from .conftest import caller_of, token_of
+from .test_sessions import OF_GARDEN, address_of
+
+
+def begin(client: Client, key: str, **values: Any) -> Any:
+    return client.post(
+        OF_GARDEN, values, content_type="application/json", headers={"Idempotency-Key": key}
+    )
+
+
+@pytest.mark.django_db
+class TestAgain:
+    def test_the_same_request_makes_nothing_new(self, workspace: Workspace, owner: Client) -> None:
+        first, again = (begin(owner, "k-1", title="Beans") for _ in range(2))
+        assert (first.status_code, again.status_code) == (201, 201)
+        assert again.json() == first.json()
+        assert again["Location"] == first["Location"]
+        assert (again["Idempotent-Replayed"], "Idempotent-Replayed" in first) == ("true", False)
+        assert begin(owner, "k-2", title="Beans").json() != first.json()
+        assert Session.objects.count() == 2
+
+    def test_another_request_with_the_key_is_refused(
+        self, workspace: Workspace, owner: Client
+    ) -> None:
+        begin(owner, "k-1", title="Beans")
+        answer = begin(owner, "k-1", title="Peas")
+        assert (answer.status_code, answer.json()["code"]) == (422, "idempotency_mismatch")
+        assert Session.objects.count() == 1
+
+    def test_a_key_is_each_persons_own(
+        self, workspace: Workspace, owner: Client, other_user: User
+    ) -> None:
+        add_member(workspace, user_pk=other_user.pk, role="member")
+        own, others = (begin(client, "k-1") for client in (owner, caller_of(other_user)))
+        assert own.json()["uuid"] != others.json()["uuid"]
+
+    def test_a_request_that_was_refused_can_be_sent_again(
+        self, workspace: Workspace, owner: Client
+    ) -> None:
+        assert begin(owner, "k-1", model="unheard-of").status_code == 400
+        assert begin(owner, "k-1", title="Beans").status_code == 201
+        assert ApiAnswer.objects.count() == 1
+
+    @pytest.mark.parametrize("key", ["", "two words", "x" * 256, "Bohn\xe9"])
+    def test_a_key_that_is_none(self, workspace: Workspace, owner: Client, key: str) -> None:
+        answer = begin(owner, key)
+        assert (answer.status_code, answer.json()["code"]) == (422, "idempotency_key_invalid")
+
+    def test_files_are_known_by_what_is_in_them(self, session: Session, owner: Client) -> None:
+        def attach(text: bytes) -> Any:
+            return owner.post(
+                address_of(session, "/attachments"),
+                {"files": [SimpleUploadedFile("notes.txt", text)]},
+                headers={"Idempotency-Key": "k-1"},
+            )
+
+        first, again, other = attach(b"beans"), attach(b"beans"), attach(b"peas!")
+        assert first.json() == again.json()
+        assert other.json()["code"] == "idempotency_mismatch"
+        assert Attachment.objects.count() == 1
+
+    def test_nobody_and_the_wrong_scope_leave_nothing(
+        self, workspace: Workspace, user: User
+    ) -> None:
+        assert begin(Client(), "k-1").status_code == 401
+        assert begin(caller_of(user, scopes=["read"]), "k-1").status_code == 403
+        assert not ApiAnswer.objects.exists()
+
+
+@pytest.mark.django_db
+class TestKeeping:
+    def test_while_it_is_carried_out_the_same_request_waits(
+        self, workspace: Workspace, owner: Client, user: User
+    ) -> None:
+        begin(owner, "k-1")
+        ApiAnswer.objects.update(status=None)
+        busy = begin(owner, "k-1")
+        assert (busy.status_code, busy.json()["code"]) == (409, "idempotency_busy")
+        assert busy["Retry-After"] == "1"
+        ApiAnswer.objects.update(created_at=timezone.now() - LEASE)  # its process is gone
+        assert begin(owner, "k-1").status_code == 201
+
+    def test_an_answer_is_given_for_so_many_hours(
+        self, workspace: Workspace, owner: Client
+    ) -> None:
+        first = begin(owner, "k-1").json()
+        old = timezone.now() - timedelta(hours=settings.LOOM.idempotency_hours, seconds=1)
+        ApiAnswer.objects.update(created_at=old)
+        assert begin(owner, "k-1").json() != first
+        ApiAnswer.objects.update(created_at=old)
+        begin(owner, "k-2")
+        assert forget_answers(timezone.now()) == 1
+        assert ApiAnswer.objects.get().key == "k-2"
+
+    def test_it_goes_with_its_session(self, workspace: Workspace, owner: Client) -> None:
+        begin(owner, "k-1", title="Beans")
+        purge(
+            Session.objects.get(),
+            order=Order(reason="test"),
+            origin=Origin(name="test"),
+            now=timezone.now(),
+        )
+        assert not ApiAnswer.objects.exists()
+
+    def test_what_fails_in_the_midst_leaves_neither(
+        self, workspace: Workspace, user: User, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail(pk: int) -> None:
+            raise SystemExit
+
+        token = token_of(user)
+        with monkeypatch.context() as patched:
+            patched.setattr(api_sessions, "read_session_record", fail)
+            with pytest.raises(SystemExit):
+                begin(Client(headers={"Authorization": f"Bearer {token}"}), "k-1")
+        assert not Session.objects.exists()
+        assert not ApiAnswer.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_many_at_once_one_makes_it(workspace: Workspace, user: User) -> None:
+    token, answers, together = token_of(user), list[Any](), Barrier(6)
+
+    def send() -> None:
+        client = Client(headers={"Authorization": f"Bearer {token}"})
+        together.wait()
+        answers.append(begin(client, "k-1", title="Beans"))
+        connection.close()
+
+    threads = [Thread(target=send) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert Session.objects.count() == 1
+    assert {answer.status_code for answer in answers} <= {201, 409}
+    made = {answer.json()["uuid"] for answer in answers if answer.status_code == 201}
+    assert made == {str(Session.objects.get().uuid)}
+    assert claim_request(user, key="k-1", fingerprint=ApiAnswer.objects.get().fingerprint)
