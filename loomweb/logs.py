@@ -8,13 +8,15 @@ import json
 import logging
 import re
 
-_SECRET = re.compile(r"(/(?:join|shared|sign-in/link)/)[^/\s\"'\\]+")
+_SECRET = re.compile(
+    r"(/(?:join|shared|sign-in/link)/)[^/\s\"'\\]+|\b(loom_)[\w-]{43}|\b(whsec_)[\w+/=]+"
+)
 
 
 def without_secrets(line: str) -> str:
-    """The line without what opens an invitation, a shared session or somebody's account:
-    Django names the address of each page that it refuses."""
-    return _SECRET.sub(r"\1…", line)
+    """The line without what opens an invitation, a shared session or somebody's account,
+    or signs as somebody: Django names the address of each page that it refuses."""
+    return _SECRET.sub(r"\1\2\3…", line)
 
 
 def _fields(record: logging.LogRecord) -> dict[str, object]:

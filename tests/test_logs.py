@@ -37,6 +37,16 @@ def test_no_line_holds_what_opens_a_page(
     assert not [line for line in lines if "t0ken" in line]
 
 
+def test_no_line_holds_what_a_program_signs_in_by(write: Write) -> None:
+    token, secret = f"loom_{'t0-Ken_' * 6}x", "whsec_MfKQ9r8G+/qrTw=="
+    message = f'Not Found: "/w/x/feed.atom?token={token}&a=b" {secret} loom_runs_running'
+    line = write(logging.makeLogRecord({"msg": message}))
+    assert "t0-Ken" not in line
+    assert "MfKQ9" not in line
+    assert "&a=b" in line
+    assert "loom_runs_running" in line
+
+
 def test_a_line_stays_what_it_is(write: Write) -> None:
     message = 'Not Found: "/shared/t0ken\\"of/files/ and \\"/s/1/"'
     record = logging.makeLogRecord({"msg": message, "levelname": "WARNING"})

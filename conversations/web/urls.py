@@ -15,6 +15,7 @@ from . import (
     changes,
     command_views,
     exports,
+    feed,
     health,
     holds,
     joining,
@@ -79,6 +80,7 @@ urlpatterns = [
         pages.workspace_member_remove,
         name="workspace_member_remove",
     ),
+    path("w/<slug:slug>/feed.atom", feed.workspace_feed, name="workspace_feed"),
     path("w/<slug:slug>/webhooks/", webhooks.workspace_webhooks, name="workspace_webhooks"),
     path(
         "w/<slug:slug>/webhooks/<uuid:webhook>/",

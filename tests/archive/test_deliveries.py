@@ -11,6 +11,7 @@ from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from conversations.archive import deliveries
 from conversations.archive.audit import Origin
 from conversations.archive.deliveries import (
     LEASE,
@@ -266,6 +267,12 @@ def test_a_message_is_claimed_once_until_the_claim_is_over(webhook: Webhook) -> 
     assert not claim(now=now)
     [again] = claim(now=now + LEASE)
     assert (again.message_id, again.attempts) == (outgoing.message_id, 2)
+
+
+def test_of_two_processes_that_see_it_one_gets_it(webhook: Webhook) -> None:
+    send_test(webhook)
+    seen, now = Delivery.objects.get(), timezone.now()
+    assert [deliveries._claim(seen, now) for _ in range(2)] == [True, False]
 
 
 def test_one_webhook_holds_up_no_other(webhook: Webhook, workspace: Workspace, user: User) -> None:
