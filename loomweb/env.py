@@ -14,8 +14,7 @@ from urllib.parse import urlsplit
 
 from environs import Env
 from environs.exceptions import EnvError
-from limits import parse as parse_rate
-from marshmallow.validate import OneOf, Range
+from marshmallow.validate import OneOf, Range, Regexp
 
 from conversations.providers.prices import read_prices
 from conversations.tools.mcp.config import ConfigError, read_config
@@ -153,16 +152,13 @@ class Environment:
         self._read_webhook_settings(env)
 
     def _read_api_settings(self, env: Env, positive: Range) -> None:
-        self.api_rate: str = env.str("LOOM_API_RATE", "600/minute")
+        rate = Regexp(r"[1-9]\d{0,8}/(second|minute|hour|day)\Z", error="Not like 600/minute.")
+        self.api_rate: str = env.str("LOOM_API_RATE", "600/minute", validate=rate)
         self.sse_heartbeat_seconds: float = env.float(
             "LOOM_SSE_HEARTBEAT_SECONDS", 15.0, validate=Range(min=0.05, max=300)
         )
         self.idempotency_hours: int = env.int("LOOM_IDEMPOTENCY_HOURS", 24, validate=Range(min=1))
         self.token_days: int = env.int("LOOM_TOKEN_DAYS", 90, validate=Range(min=0))
-        try:
-            parse_rate(self.api_rate)
-        except ValueError as error:
-            raise SettingsError("LOOM_API_RATE is not of the form 600/minute.") from error
 
     def _read_model_settings(self, env: Env, positive: Range) -> None:
         self.api_key: str = env.str("ANTHROPIC_API_KEY", "")

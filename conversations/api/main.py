@@ -1,25 +1,21 @@
 """The API as one object: its routers, its errors, its description."""
 
-import json
-from datetime import datetime
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from ninja import NinjaAPI
 from ninja.errors import AuthenticationError, HttpError, ValidationError
 from ninja.openapi.schema import OpenAPISchema
-from ninja.parser import Parser
-from ninja.renderers import JSONRenderer
-from ninja.responses import NinjaJSONEncoder
 
-from conversations.domain.digest import instant
 from conversations.domain.errors import LoomError
 
 from . import (
     calls,
+    conversations,
     events,
     files,
     hooks,
+    keys,
     messages,
     runs,
     search,
@@ -28,6 +24,7 @@ from . import (
     turns,
     workspaces,
 )
+from .codec import JsonParser, JsonRenderer
 from .problems import MEDIA_TYPE, Problem, problem, problem_of
 
 DESCRIPTION = "Conversations with a model in workspaces, kept completely. For programs."
@@ -44,31 +41,6 @@ REFUSALS = {
     "503": "A part of the installation does not answer.",
 }
 """How any operation may refuse, beside what it answers."""
-
-
-class JsonParser(Parser):
-    """Of bodies: JSON as its standard has it."""
-
-    def parse_body(self, request: HttpRequest) -> Any:
-        value = json.loads(request.body, parse_constant=_refuse)
-        if value is None:
-            raise ValueError("there is nothing in it")
-        return value
-
-
-def _refuse(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
-
-
-class JsonEncoder(NinjaJSONEncoder):
-    """Moments to the microsecond, as they are kept and exported."""
-
-    def default(self, o: Any) -> Any:
-        return instant(o) if isinstance(o, datetime) else super().default(o)
-
-
-class JsonRenderer(JSONRenderer):
-    encoder_class = JsonEncoder
 
 
 class LoomAPI(NinjaAPI):
@@ -96,7 +68,20 @@ api = LoomAPI(
     renderer=JsonRenderer(),
 )
 api.add_router("workspaces", workspaces.router)
-for part in (sessions, turns, events, calls, search, files, hooks, messages, runs, streams):
+for part in (
+    calls,
+    conversations,
+    events,
+    files,
+    hooks,
+    keys,
+    messages,
+    runs,
+    search,
+    sessions,
+    streams,
+    turns,
+):
     api.add_router("", part.router)
 
 

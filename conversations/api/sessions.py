@@ -1,9 +1,8 @@
 """Sessions: listed, begun, read, changed, rewound."""
 
-from collections.abc import Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
-from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -46,6 +45,8 @@ from .paging import Paging, Walk, make_page, walk_of
 from .schemas import Page
 
 router = Router(tags=["Sessions"])
+
+type AsItem = Callable[[SessionRecord], dict[str, Any]]
 
 
 class SessionOut(Schema):
@@ -99,17 +100,22 @@ class AllFilters(SessionFilters):
     workspace: str | None = Field(None, max_length=120, description="Its slug.")
 
 
-class NewSession(Schema):
-    """Everything may be left out. ``key`` is unique in the workspace; without a ``channel``
-    its first part is one."""
+class SessionStart(Schema):
+    """How a session begins; everything may be left out."""
 
     title: Title | None = None
     model: ShortText | None = Field(None, description="One of those on offer.")
-    key: str | None = Field(None, max_length=LONGEST, examples=["cli:default"])
-    channel: Channel | None = None
     instructions: LongText = Field("", description="For the model, of this session alone.")
     metadata: Metadata = Field(default_factory=dict, description="At most 65,536 characters.")
     expires_at: Moment | None = Field(None, description="Null: as the workspace has it.")
+
+
+class NewSession(SessionStart):
+    """Everything may be left out. ``key`` is unique in the workspace; without a ``channel``
+    its first part is one."""
+
+    key: str | None = Field(None, max_length=LONGEST, examples=["cli:default"])
+    channel: Channel | None = None
     messages: list[dict[str, Any]] = Field(
         default_factory=list,
         description="A history that is brought along, its system messages in front included."
@@ -139,10 +145,7 @@ class RewindIn(Schema):
 @router.get("/sessions", auth=needs(READ), response=Page[SessionOut], url_name="sessions")
 def list_all_sessions(request: HttpRequest, filters: Query[AllFilters]) -> dict[str, Any]:
     """Sessions of your workspaces, the latest active first."""
-    if filters.workspace is not None:
-        return _list_of_workspace(request, filters.workspace, filters)
-    workspaces = roles_of_person(caller_of(request).user.pk)
-    return _list(filters, workspaces, with_previews=True)
+    return list_sessions_of(request, filters.workspace, filters, as_item=as_session)
 
 
 @router.get(
@@ -155,7 +158,7 @@ def list_workspace_sessions(
     request: HttpRequest, slug: str, filters: Query[SessionFilters]
 ) -> dict[str, Any]:
     """Sessions of one workspace, the latest active first."""
-    return _list_of_workspace(request, slug, filters)
+    return list_sessions_of(request, slug, filters, as_item=as_session)
 
 
 @router.post(
@@ -230,21 +233,32 @@ def require_model(model: str) -> None:
         raise Rejected("This model is not on offer.", code="unknown_model")
 
 
-def as_session(record: SessionRecord, *, with_preview: bool = True) -> dict[str, Any]:
+def as_session(record: SessionRecord) -> dict[str, Any]:
     """As :class:`SessionOut` has it."""
     values = {name: getattr(record, name) for name in SessionRecord.__dataclass_fields__}
     return values | {
         "page": f"/s/{record.uuid}/",
         "key": record.key or None,
-        "preview": record.preview if with_preview else None,
+    }
+
+
+def begun_as(start: SessionStart) -> dict[str, Any]:
+    """For ``archive.sessions.create_session``. Raises Rejected."""
+    if start.model:
+        require_model(start.model)
+    dump_metadata(start.metadata)
+    require_future(start.expires_at)
+    return {
+        "title": start.title or "",
+        "model": start.model or "",
+        "instructions": start.instructions,
+        "metadata": start.metadata,
+        "expires_at": start.expires_at,
     }
 
 
 def _create(workspace: Workspace, new: NewSession, request: HttpRequest) -> Session:
-    if new.model:
-        require_model(new.model)
-    dump_metadata(new.metadata)
-    require_future(new.expires_at)
+    begun = begun_as(new)
     key = new.key and check_key(new.key)
     brought = prepare_messages(new.messages, format=new.format, model=new.model or "")
     owner = caller_of(request).user
@@ -253,13 +267,9 @@ def _create(workspace: Workspace, new: NewSession, request: HttpRequest) -> Sess
             session = create_session(
                 workspace,
                 owner=owner,
-                title=new.title or "",
-                model=new.model or "",
                 key=key,
                 channel=new.channel or channel_of(key or "", otherwise="api"),
-                instructions=new.instructions,
-                metadata=new.metadata,
-                expires_at=new.expires_at,
+                **begun,
             )
             bring_along(session, brought, user_pk=owner.pk)
             return session
@@ -267,18 +277,20 @@ def _create(workspace: Workspace, new: NewSession, request: HttpRequest) -> Sess
         raise Conflict("Another session has this key.", code="key_taken") from error
 
 
-def _list_of_workspace(request: HttpRequest, slug: str, filters: SessionFilters) -> dict[str, Any]:
-    workspace, access = get_workspace_for(visit_of(request), slug)
-    return _list(filters, [workspace.pk], with_previews=access.role is not None)
-
-
-def _list(
-    filters: SessionFilters, workspaces: Iterable[int], *, with_previews: bool
+def list_sessions_of(
+    request: HttpRequest, slug: str | None, filters: SessionFilters, *, as_item: AsItem
 ) -> dict[str, Any]:
-    """Where somebody may not read what was said, nothing of it is shown."""
+    """A page of the sessions of a workspace, or of all (None) that the caller is in.
+    Where somebody may not read what was said, nothing of it is shown."""
+    if slug is None:
+        workspaces = tuple(roles_of_person(caller_of(request).user.pk))
+        with_preview = True
+    else:
+        workspace, access = get_workspace_for(visit_of(request), slug)
+        workspaces, with_preview = (workspace.pk,), access.role is not None
     walk = walk_of(filters)
     wanted = SessionFilter(
-        workspaces=tuple(workspaces),
+        workspaces=workspaces,
         key=filters.key,
         channel=filters.channel,
         archived=filters.archived,
@@ -288,13 +300,16 @@ def _list(
     found = list_session_records(
         wanted, mark=_mark(walk), is_back=walk.is_back, limit=walk.limit + 1
     )
-    as_item = partial(as_session, with_preview=with_previews)
     return make_page(
         walk,
         found,
-        as_item=lambda one: as_item(one[1]),
+        as_item=lambda one: as_item(_shown(one[1], with_preview=with_preview)),
         place_of=lambda one: f"{one[0].moment.isoformat()}~{one[0].pk}",
     )
+
+
+def _shown(record: SessionRecord, *, with_preview: bool) -> SessionRecord:
+    return record if with_preview else replace(record, preview=None)
 
 
 def _mark(walk: Walk) -> Mark | None:

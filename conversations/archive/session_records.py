@@ -36,7 +36,8 @@ _COLUMNS = (
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRecord:
     """A session in full. ``state`` is a run state or ``idle``; ``key`` the one that it
-    has, or had until it expired; ``metadata`` empty where it cannot be read."""
+    has, or had until it expired; ``metadata`` empty where it cannot be read; ``preview`` None where
+    it is not shown."""
 
     uuid: UUID
     workspace: str
@@ -44,7 +45,7 @@ class SessionRecord:
     key: str
     channel: str
     title: str
-    preview: str
+    preview: str | None
     instructions: str
     model: str
     state: str

@@ -1,6 +1,7 @@
 """Sessions: create, find, list, rename, pin, archive; the window's state."""
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import reduce
@@ -132,9 +133,14 @@ def begin_anew(workspace: Workspace, *, key: str, owner: User, channel: str = "a
 
 def find_by_key(workspace: Workspace, key: str) -> Session | None:
     """The session that is to be gone on with under this key."""
+    return next(iter(find_in_workspaces([workspace.pk], key)), None)
+
+
+def find_in_workspaces(workspaces: Collection[int], key: str) -> list[Session]:
+    """The same in each of these workspaces (keys)."""
     sessions = Session.objects.select_related("workspace", "owner")
-    of_key = sessions.filter(is_current(timezone.now()), workspace=workspace, key=key)
-    return of_key.filter(purge_order=None).first()
+    of_key = sessions.filter(is_current(timezone.now()), workspace__in=workspaces, key=key)
+    return list(of_key.filter(purge_order=None).order_by("pk"))
 
 
 def _begin_under(

@@ -16,6 +16,7 @@ from conversations.models import Rewind, Session, Turn
 
 from .append import append
 from .statements import read_moment
+from .walking import walk_rows
 
 MAX_PAGE = 500
 """Rows or turns that one read returns at most."""
@@ -110,6 +111,13 @@ def walk_active_turns_back(
         if len(found) < page:
             return
         before = found[-1].number
+
+
+def walk_active_turns(session_pk: int) -> Iterator[StoredTurn]:
+    """All turns on the active path, oldest first, in bounded memory."""
+    active = Turn.objects.filter(session=session_pk).exclude(_rewound_turns(session_pk))
+    for row in walk_rows(active, *COLUMNS, key="number"):
+        yield StoredTurn(**row)
 
 
 def _select_turns(statement: str, values: Sequence[int]) -> list[StoredTurn]:

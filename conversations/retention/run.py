@@ -146,19 +146,24 @@ def _purge(report: Report, orders: Iterable[PurgeOrder], now: datetime) -> None:
             report.purged.append(_planned(session, keeps_copy=order.keeps_copy))
             continue
         try:
-            receipt = carry_out(
-                session,
-                order=_decided(order),
-                origin=_origin(),
-                now=now,
-                to_cold_storage=order.keeps_copy,
-            )
+            receipt = carry_out_order(order, origin=_origin(), now=now)
         except NotFound:
             continue  # another host has done it
         except (LoomError, DatabaseError) as error:
             _note_failure(report, session, error)
             continue
         report.purged.append(_purged(receipt))
+
+
+def carry_out_order(order: PurgeOrder, *, origin: Origin, now: datetime) -> Receipt:
+    """Purge the session of an order that is due. Raises as :func:`carry_out`."""
+    return carry_out(
+        order.session,
+        order=_decided(order),
+        origin=origin,
+        now=now,
+        to_cold_storage=order.keeps_copy,
+    )
 
 
 def carry_out(

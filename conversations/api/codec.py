@@ -1,0 +1,42 @@
+"""How requests are read and answers written: JSON as its standard has it."""
+
+import json
+from datetime import datetime
+from typing import Any
+
+from django.http import HttpRequest
+from ninja.parser import Parser
+from ninja.renderers import JSONRenderer
+from ninja.responses import NinjaJSONEncoder
+
+from conversations.domain.digest import instant
+
+
+class JsonParser(Parser):
+    """Of bodies: JSON as its standard has it."""
+
+    def parse_body(self, request: HttpRequest) -> Any:
+        value = json.loads(request.body, parse_constant=_refuse)
+        if value is None:
+            raise ValueError("there is nothing in it")
+        return value
+
+
+def _refuse(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+class JsonEncoder(NinjaJSONEncoder):
+    """Moments to the microsecond, as they are kept and exported."""
+
+    def default(self, o: Any) -> Any:
+        return instant(o) if isinstance(o, datetime) else super().default(o)
+
+
+class JsonRenderer(JSONRenderer):
+    encoder_class = JsonEncoder
+
+
+def dump(value: Any) -> str:
+    """For answers that are written piece by piece."""
+    return json.dumps(value, cls=JsonEncoder)

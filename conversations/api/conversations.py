@@ -1,0 +1,309 @@
+"""Conversations of work items: sessions, by the names that dispatchers know them by.
+
+A conversation is a session, a project is a workspace, and a work item (bead) is the key
+``bead:<id>``. What has expired counts as missing to whoever goes on with it: another
+conversation begins under the same key, linked to the old one, which stays readable.
+"""
+
+from collections.abc import Iterator
+from datetime import datetime
+from itertools import chain
+from typing import Any
+from uuid import UUID
+
+from asgiref.sync import sync_to_async
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.urls import reverse
+from django.utils import timezone
+from ninja import Field, Query, Router, Schema, Status
+
+from conversations.archive.purge_orders import find_order, order_purge
+from conversations.archive.rights import WRITE as TO_WRITE
+from conversations.archive.roles import roles_of_person
+from conversations.archive.session_records import SessionRecord, read_session_record
+from conversations.archive.sessions import find_by_key, find_in_workspaces, get_or_create_by_key
+from conversations.archive.turns import walk_active_turns
+from conversations.domain.errors import Conflict, NotFound, NotPermitted
+from conversations.domain.keys import BEAD, check_key, path_of
+from conversations.domain.tokens import DELETE, READ, WRITE
+from conversations.domain.turns import MalformedTurn, StoredTurn, read_tool_calls
+from conversations.models import PurgeOrder, Session
+from conversations.retention.run import carry_out_order, grace
+from conversations.runtime.current import current_runtime
+from conversations.web.access import get_session_for, get_workspace_for
+from conversations.web.exports import in_threads
+from conversations.web.retention import may_purge
+
+from .auth import caller_of, needs, visit_of
+from .codec import dump
+from .fields import LongText, Metadata, Moment, ShortText, Title
+from .paging import Paging
+from .sessions import SessionFilters, SessionStart, begun_as, list_sessions_of
+
+router = Router(tags=["Conversations of work items"])
+
+PURGE_REASON = "Deleted through the API."
+
+
+class MessageOut(Schema):
+    """One message. ``number`` is its turn; 0 is the session's own instructions, which
+    stand before all turns. ``tool_calls`` and the next two are null where there are none."""
+
+    number: int
+    role: str
+    content: str
+    timestamp: datetime
+    token_count: int
+    tool_calls: list[dict[str, Any]] | None
+    tool_call_id: str | None
+    tool_name: str | None
+
+
+class ConversationLine(Schema):
+    """A conversation without its messages. ``bead_id`` is null for a session that has no
+    work item; ``token_count`` is what it has used so far, in and out. ``continues`` is the
+    one in whose place it began."""
+
+    session_id: UUID
+    bead_id: str | None
+    project_id: str
+    title: str
+    message_count: int
+    created_at: datetime
+    updated_at: datetime
+    expires_at: datetime | None
+    expired: bool
+    token_count: int
+    metadata: dict[str, Any]
+    continues: UUID | None
+
+
+class ConversationOut(ConversationLine):
+    """With all messages of the conversation as it stands, oldest first. What was taken
+    back is in the archive and among the session's turns, not here."""
+
+    messages: list[MessageOut]
+
+
+class ConversationList(Schema):
+    conversations: list[ConversationLine]
+    next: str | None
+    previous: str | None
+
+
+class ConversationFilters(Paging):
+    project: str | None = Field(None, max_length=120, description="A workspace's slug.")
+
+
+class NewConversation(Schema):
+    """``system_message`` are instructions for the model that are this conversation's own;
+    ``expires_at`` null: as the workspace has it. Nothing of it changes a conversation that
+    is there already."""
+
+    project_id: str = Field(max_length=120, description="A workspace's slug.")
+    title: Title | None = None
+    system_message: LongText = ""
+    metadata: Metadata = Field(default_factory=dict)
+    expires_at: Moment | None = None
+
+
+class ResetIn(Schema):
+    """``keep_system_message``: whether instructions and system messages in front stay."""
+
+    keep_system_message: bool = True
+
+
+class DeletedOut(Schema):
+    """``purge_at``: until then the purge can be called off, and the session be read.
+    ``receipt`` is there once it was purged, and proves what it held."""
+
+    success: bool
+    message: str
+    purge_at: datetime | None = None
+    receipt: UUID | None = None
+
+
+@router.get("/conversations", auth=needs(READ), response=ConversationList, url_name="conversations")
+def list_conversations(request: HttpRequest, filters: Query[ConversationFilters]) -> dict[str, Any]:
+    """Conversations of your projects, or of one, the latest active first."""
+    wanted = SessionFilters.model_validate(filters.model_dump(exclude={"project"}))
+    page = list_sessions_of(request, filters.project, wanted, as_item=_as_line)
+    return {"conversations": page.pop("items"), **page}
+
+
+@router.get(
+    "/conversations/{uuid:uuid}",
+    auth=needs(READ),
+    response=ConversationOut,
+    url_name="conversation",
+)
+def get_conversation(request: HttpRequest, uuid: UUID) -> StreamingHttpResponse:
+    """A conversation with its whole history, however long."""
+    session, _ = get_session_for(visit_of(request), uuid)
+    return _whole(session)
+
+
+@router.get(
+    "/beads/{bead}/conversation",
+    auth=needs(READ),
+    response=ConversationOut,
+    url_name="bead_conversation",
+)
+def get_conversation_of_bead(
+    request: HttpRequest, bead: str, project: str | None = None
+) -> StreamingHttpResponse:
+    """The conversation of a work item, with its whole history. Where several projects have
+    one, ``project`` says which."""
+    key = check_key(f"{BEAD}:{bead}")
+    if project is not None:
+        workspace, _ = get_workspace_for(visit_of(request), project)
+        found = [session for session in [find_by_key(workspace, key)] if session]
+    else:
+        found = find_in_workspaces(roles_of_person(caller_of(request).user.pk), key)
+    if len(found) > 1:
+        slugs = ", ".join(session.workspace.slug for session in found)
+        raise Conflict(f"Several projects have one: {slugs}. Say which.", code="ambiguous")
+    if not found:
+        raise NotFound("There is no conversation of this work item.")
+    session, _ = get_session_for(visit_of(request), found[0].uuid)
+    return _whole(session)
+
+
+@router.put(
+    "/beads/{bead}/conversation",
+    auth=needs(WRITE),
+    response={200: ConversationLine, 201: ConversationLine},
+    url_name="bead_conversation",
+)
+def open_conversation_of_bead(
+    request: HttpRequest, response: HttpResponse, bead: str, new: NewConversation
+) -> Status[dict[str, Any]]:
+    """Find the conversation of a work item, or begin it (201): at first use, and when the
+    last one has expired."""
+    workspace, _ = get_workspace_for(visit_of(request), new.project_id, to=TO_WRITE)
+    key = check_key(f"{BEAD}:{bead}")
+    known = find_by_key(workspace, key)
+    given = new.model_dump(include={"title", "metadata", "expires_at"})
+    start = SessionStart.model_validate(given | {"instructions": new.system_message})
+    session = known or get_or_create_by_key(
+        workspace, key=key, owner=caller_of(request).user, **begun_as(start)
+    )
+    response["Location"] = reverse("api:conversation", args=[session.uuid])
+    return Status(200 if known else 201, _as_line(read_session_record(session.pk)))
+
+
+@router.post(
+    "/conversations/{uuid:uuid}/reset",
+    auth=needs(WRITE),
+    response=ConversationLine,
+    url_name="conversation_reset",
+)
+async def reset_conversation(
+    request: HttpRequest, uuid: UUID, wanted: ResetIn | None = None
+) -> dict[str, Any]:
+    """Begin from the start in the same session. The archive keeps what was said; neither
+    the model nor this conversation's messages have it any more."""
+    session, _ = await sync_to_async(get_session_for)(visit_of(request), uuid, to=TO_WRITE)
+    runtime = await current_runtime()
+    await runtime.reset(
+        session,
+        keeps_instructions=(wanted or ResetIn()).keep_system_message,
+        user_pk=caller_of(request).user.pk,
+    )
+    return _as_line(await sync_to_async(read_session_record)(session.pk))
+
+
+@router.delete(
+    "/conversations/{uuid:uuid}",
+    auth=needs(DELETE),
+    response=DeletedOut,
+    url_name="conversation",
+)
+def delete_conversation(
+    request: HttpRequest, uuid: UUID, reason: ShortText = PURGE_REASON
+) -> dict[str, Any]:
+    """Have a session purged, if you may: after the installation's grace period everything
+    that it held goes, and a receipt remains. Asking again changes nothing."""
+    visit, caller = visit_of(request), caller_of(request)
+    session, access = get_session_for(visit, uuid, to=TO_WRITE)
+    if not may_purge(session, access, caller.user):
+        raise NotPermitted("Only owners of this workspace can purge its sessions.")
+    order = find_order(session) or order_purge(
+        session, origin=visit.origin, reason=reason, now=timezone.now(), grace=grace()
+    )
+    if order.due_at > timezone.now():
+        moment = f"{order.due_at:%Y-%m-%d %H:%M} UTC"
+        message = f"It will be purged on {moment}; until then that can be called off."
+        return {"success": True, "message": message, "purge_at": order.due_at}
+    return _purge_now(order, request)
+
+
+def _purge_now(order: PurgeOrder, request: HttpRequest) -> dict[str, Any]:
+    receipt = carry_out_order(order, origin=visit_of(request).origin, now=timezone.now())
+    message = f"It is purged: {receipt.turns} turns and all that belongs to them."
+    return {"success": True, "message": message, "receipt": receipt.uuid}
+
+
+def _whole(session: Session) -> StreamingHttpResponse:
+    pieces = _pieces(session)
+    return StreamingHttpResponse(in_threads(pieces), content_type="application/json")
+
+
+def _pieces(session: Session) -> Iterator[str]:
+    yield dump(_as_line(read_session_record(session.pk)))[:-1] + ', "messages": ['
+    first = _instructions(session) if session.instructions else None
+    messages = chain(filter(None, [first]), map(_as_message, walk_active_turns(session.pk)))
+    for place, message in enumerate(messages):
+        yield ", " * (place > 0) + dump(message)
+    yield "]}"
+
+
+def _instructions(session: Session) -> dict[str, Any]:
+    return {
+        "number": 0,
+        "role": "system",
+        "content": session.instructions,
+        "timestamp": session.created_at,
+        "token_count": 0,
+        "tool_calls": None,
+        "tool_call_id": None,
+        "tool_name": None,
+    }
+
+
+def _as_message(turn: StoredTurn) -> dict[str, Any]:
+    try:
+        calls = read_tool_calls(turn)
+    except MalformedTurn:
+        calls = []
+    return {
+        "number": turn.number,
+        "role": turn.role,
+        "content": turn.content,
+        "timestamp": turn.created_at,
+        "token_count": turn.token_count,
+        "tool_calls": [_as_call(call) for call in calls] or None,
+        "tool_call_id": turn.tool_call_id,
+        "tool_name": turn.tool_name,
+    }
+
+
+def _as_call(call: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in call.items() if name != "type"}
+
+
+def _as_line(record: SessionRecord) -> dict[str, Any]:
+    return {
+        "session_id": record.uuid,
+        "bead_id": path_of(record.key) if record.key.startswith(f"{BEAD}:") else None,
+        "project_id": record.workspace,
+        "title": record.title,
+        "message_count": record.turns,
+        "created_at": record.created_at,
+        "updated_at": record.last_active_at,
+        "expires_at": record.expires_at,
+        "expired": record.expired,
+        "token_count": record.input_tokens + record.output_tokens,
+        "metadata": record.metadata,
+        "continues": record.parent if record.fork_turn is None else None,
+    }
