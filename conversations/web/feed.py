@@ -173,7 +173,7 @@ def _entry(request: HttpRequest, record: SessionRecord, with_preview: bool) -> E
         author=record.owner,
         published=record.created_at,
         updated=record.last_active_at,
-        summary=record.preview if with_preview else "",
+        summary=record.preview or "" if with_preview else "",
         states=() if record.state == IDLE else (record.state,),
     )
 
