@@ -22,6 +22,7 @@ from django.utils.safestring import SafeString
 
 from conversations.domain.audit import AUDIT_ACTIONS
 from conversations.domain.events import EVENT_TYPES
+from conversations.domain.imports import STATES as IMPORT_STATES
 from conversations.domain.review import LABELS
 from conversations.domain.runs import RUN_STATES
 from conversations.domain.tool_calls import TOOL_CALL_STATES
@@ -42,6 +43,7 @@ from conversations.models import (
     DraftChunk,
     FileChange,
     Hold,
+    Import,
     Invitation,
     JournalGap,
     Membership,
@@ -615,6 +617,13 @@ class WebhookAdmin(WindowAdmin):
     @admin.display(description="host")
     def host(self, webhook: Webhook) -> str:
         return webhook.host
+
+
+@admin.register(Import)
+class ImportAdmin(WindowAdmin):
+    list_display = ("uuid", "name", "workspace", "user", "format", "state", "created_at")
+    list_filter = (choice_filter("state", IMPORT_STATES),)
+    list_select_related = ("workspace", "user")
 
 
 @admin.register(Delivery)

@@ -248,6 +248,9 @@ class Environment:
         self.max_attachment_bytes: int = env.int(
             "LOOM_MAX_ATTACHMENT_BYTES", 10_000_000, validate=Range(min=1, max=20_000_000)
         )
+        self.max_import_bytes: int = env.int(
+            "LOOM_MAX_IMPORT_BYTES", 500_000_000, validate=Range(min=0)
+        )
 
     def _read_runtime_settings(self, env: Env, positive: Range) -> None:
         self.delta_interval_ms: int = env.int(

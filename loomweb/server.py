@@ -18,6 +18,9 @@ from conversations.runtime.current import current_runtime, stop_current_runtime
 
 TOO_LARGE_TEXT = b"This is larger than this server takes.\n"
 
+IMPORT_PATH = b"/import/"
+"""Where files to be imported are uploaded, which may be larger than other requests."""
+
 TOO_LARGE = (
     b"HTTP/1.1 413 Content Too Large\r\nContent-Type: text/plain; charset=utf-8\r\n"
     b"Content-Length: %d\r\nConnection: close\r\n\r\n%s"
@@ -109,15 +112,20 @@ class LoomRequest(WebRequest):  # type: ignore[misc]
     def gotLength(self, length: int | None) -> None:
         self.received = 0
         super().gotLength(length)
-        if length is not None and length > most_received():
+        if length is not None and length > self._most():
             self._refuse()
 
     def handleContentChunk(self, data: bytes) -> None:
         self.received += len(data)
-        if self.received > most_received():
+        if self.received > self._most():
             self._refuse()
         else:
             super().handleContentChunk(data)
+
+    def _most(self) -> int:
+        """Bytes that this request may have; its line is all that is known of it so far."""
+        path = bytes(getattr(self.channel, "_path", b"")).split(b"?")[0]
+        return most_imported() if path == IMPORT_PATH else most_received()
 
     def _refuse(self) -> None:
         """The connection ends: what the browser still sends is not taken."""
@@ -140,6 +148,11 @@ def most_received() -> int:
     loom = settings.LOOM
     files: int = loom.max_attachments * (loom.max_attachment_bytes + 1_000)
     return files + int(loom.max_frame_bytes) + 100_000
+
+
+def most_imported() -> int:
+    """Bytes of the form that uploads a file to be imported."""
+    return max(most_received(), int(settings.LOOM.max_import_bytes) + 100_000)
 
 
 class LoomServer(Server):  # type: ignore[misc]

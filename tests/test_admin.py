@@ -41,6 +41,7 @@ from conversations.models import (
     DraftChunk,
     FileChange,
     Hold,
+    Import,
     Invitation,
     JournalGap,
     ModelCall,
@@ -182,6 +183,7 @@ def fill(workspace: Workspace, user: User, *, times: int) -> None:
         Delivery.objects.create(
             webhook=webhook, session=session, event="x", payload="{}", next_at=now, created_at=now
         )
+        Import.objects.create(workspace=workspace, user=user, name="export.zip", created_at=now)
         new = NewLink(from_turn=1, to_turn=1, days=1)
         create_share_link(get_session(session.uuid), new, origin=Origin(user=user))
         record(Origin(user=user), note_of(session, TRANSCRIPT))

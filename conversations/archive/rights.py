@@ -74,6 +74,13 @@ def readable_workspaces(person: Person) -> QuerySet[Workspace]:
     return workspaces.filter(pk__in=workspaces_of(person.pk))
 
 
+def writable_workspaces(person: Person) -> QuerySet[Workspace]:
+    """The workspaces in which this person may take part, by name."""
+    roles = roles_of_person(person.pk) if person.is_authenticated else {}
+    pks = [pk for pk, role in roles.items() if WRITE in ALLOWED[role]]
+    return Workspace.objects.filter(pk__in=pks).order_by("name", "pk")
+
+
 def read_as_reviewer(person: Person, sessions: Iterable[Session]) -> list[Session]:
     """Those of the sessions that this person may read without being a member."""
     if not is_reviewer(person):

@@ -5,6 +5,7 @@ from .archive import ChatEvent, JournalGap, PromptText, PurgePermit, Rewind, Tur
 from .audit import AuditEntry, AuditHead
 from .context import Compaction, SessionSkill
 from .hooks import Delivery, Webhook
+from .imports import Import
 from .retention import Hold, PurgedContent, PurgeOrder, Receipt
 from .review import ReviewFlag, ReviewMark, ReviewNote
 from .runs import BROKEN, DraftChunk, ModelCall, Run, ToolCall
@@ -35,6 +36,7 @@ __all__ = [
     "DraftChunk",
     "FileChange",
     "Hold",
+    "Import",
     "Invitation",
     "JournalGap",
     "Membership",

@@ -41,6 +41,7 @@ from .database import Readers, Writer
 from .drafts import DraftKeeper
 from .frames import EVERY_DRAFT, Frame, idle_frame, queue_frame, rows_frame, window_frame
 from .hub import Hub
+from .imports import ImportKeeper
 from .indexer import Indexer
 from .options import RuntimeOptions
 from .ownership import Owner
@@ -128,6 +129,7 @@ class Runtime:
         if self.options.supervise:
             loops.append(Indexer(self).keep)
             loops.append(WebhookSender(self).keep)
+            loops.append(ImportKeeper(self).keep)
             if self.options.expire_minutes:
                 loops.append(RetentionKeeper(self).keep)
         self._tasks = [asyncio.create_task(_for_ever(loop)) for loop in loops]

@@ -46,7 +46,7 @@ class RetentionKeeper:
         return await asyncio.to_thread(self._run)
 
     def _run(self) -> bool:
-        with _only_one(self._folder / LOCK) as is_ours:
+        with only_one(self._folder / LOCK) as is_ours:
             if not is_ours:
                 return False
             try:
@@ -60,7 +60,7 @@ class RetentionKeeper:
 
 
 @contextmanager
-def _only_one(path: Path) -> Iterator[bool]:
+def only_one(path: Path) -> Iterator[bool]:
     """Whether this process has the lock, for the time of the block."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as file:

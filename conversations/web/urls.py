@@ -18,6 +18,7 @@ from . import (
     feed,
     health,
     holds,
+    imports,
     joining,
     keys,
     members,
@@ -47,6 +48,9 @@ from .consumers import NoSessionConsumer, SessionConsumer
 urlpatterns = [
     path("", pages.home, name="home"),
     path("start/", start.start, name="start"),
+    path("import/", imports.imports, name="imports"),
+    path("import/<uuid:import_uuid>/", imports.import_one, name="import_one"),
+    path("import/<uuid:import_uuid>/stop/", imports.import_stop, name="import_stop"),
     path("workspaces/new/", pages.workspace_create, name="workspace_create"),
     path("w/<slug:slug>/", pages.workspace, name="workspace"),
     path("w/<slug:slug>/settings/", pages.workspace_settings, name="workspace_settings"),

@@ -25,7 +25,7 @@ async def test_it_does_what_is_due_and_one_at_a_time(
     session: Session, user: User, tmp_path: Path
 ) -> None:
     await Session.objects.aupdate(expires_at=timezone.now())
-    with retention._only_one(tmp_path / "run" / retention.LOCK) as is_ours:
+    with retention.only_one(tmp_path / "run" / retention.LOCK) as is_ours:
         assert is_ours
         assert not await keeper(tmp_path).run_once()
     assert await keeper(tmp_path).run_once()

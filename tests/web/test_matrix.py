@@ -30,6 +30,7 @@ from conversations.archive.workspaces import add_member
 from conversations.domain.audit import LIVE, RECORD
 from conversations.models import (
     AuditEntry,
+    Import,
     ModelCall,
     Run,
     Session,
@@ -94,6 +95,11 @@ def managers(status: int) -> Statuses:
     return readers(403) | {"owner": status}
 
 
+def whose_it_is(status: int) -> Statuses:
+    """To everybody else it is not there."""
+    return for_roles(stranger=302, others=404, owner=status)
+
+
 REFUSED = everybody(405)
 
 
@@ -115,6 +121,9 @@ SHARE = {"from_turn": "1", "to_turn": "2", "days": "1"}
 TABLE: dict[str, Row] = {
     "home": Row(get=signed_in(200), post=signed_in(405)),
     "start": Row(get=signed_in(302), post=signed_in(405)),
+    "imports": Row(get=signed_in(200), post=signed_in(400)),  # no file
+    "import_one": Row(get=whose_it_is(200), post=signed_in(405)),
+    "import_stop": Row(get=REFUSED, post=whose_it_is(302)),
     "workspace_create": Row(get=REFUSED, post=signed_in(400)),
     "workspace": Row(get=readers(200), post=signed_in(405)),
     "workspace_settings": Row(get=managers(200), post=managers(302), data={"name": "Garden"}),
@@ -323,7 +332,11 @@ def addresses(
     webhook = Webhook.objects.create(
         workspace=workspace, url="https://example.org/", events="[]", created_at=now
     )
+    imported = Import.objects.create(
+        workspace=workspace, user=session.owner, name="export.zip", created_at=now
+    )
     values = {
+        "import_uuid": imported.uuid,
         "webhook": webhook.uuid,
         "delivery": session.uuid,
         "receipt": session.uuid,
