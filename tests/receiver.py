@@ -42,11 +42,12 @@ class Received:
 @dataclass(slots=True)
 class Receiver:
     """``answers`` are given one after the other: a status, or one with headers; the last
-    one for ever."""
+    one for ever. Nothing is answered until ``answering`` is set."""
 
     url: str = ""
     received: list[Received] = field(default_factory=list)
     answers: list[int | tuple[int, dict[str, str]]] = field(default_factory=lambda: [204])
+    answering: threading.Event = field(default_factory=threading.Event)
 
     def next_answer(self) -> tuple[int, dict[str, str]]:
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
@@ -60,12 +61,14 @@ class Receiver:
 @contextmanager
 def open_receiver() -> Iterator[Receiver]:
     receiver = Receiver()
+    receiver.answering.set()
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             headers = {name.lower(): value for name, value in self.headers.items()}
             receiver.received.append(Received(self.path, headers, body))
+            receiver.answering.wait(20)
             status, answered = receiver.next_answer()
             self.send_response(status)
             for name, value in ({"Content-Length": "0"} | answered).items():

@@ -20,7 +20,7 @@ from yarl import URL
 from conversations.archive.deliveries import Attempt, Outgoing, claim_due, has_due, settle
 from conversations.domain.errors import Rejected
 from conversations.domain.webhooks import sign
-from conversations.tools.web_addresses import Allows, is_public, read_url
+from conversations.tools.web_addresses import MAX_URL_CHARS, Allows, is_public, read_url
 
 if TYPE_CHECKING:
     import aiohttp
@@ -43,23 +43,31 @@ GONE = 410
 class WebhookSender:
     def __init__(self, runtime: "Runtime") -> None:
         self._runtime = runtime
+        self._interval = runtime.options.webhook_interval
         self._tasks: dict[asyncio.Task[None], int] = {}
 
     async def keep(self) -> None:
         """Deliver for ever what is due; to be run as a task."""
         try:
             while True:
-                await self.begin_due()
-                await asyncio.sleep(self._runtime.options.webhook_interval)
+                if await self.begin_due():
+                    await self._wait_for_room()
+                else:
+                    await asyncio.sleep(self._interval)
         finally:
             for task in self._tasks:
                 task.cancel()  # somebody does it again when the claim is over
+            await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def begin_due(self) -> None:
-        """Set out with what is due, as far as there is room."""
+    async def _wait_for_room(self) -> None:
+        """Return as soon as one has ended: there may be more of its webhook."""
+        await asyncio.wait(self._tasks, timeout=self._interval, return_when=asyncio.FIRST_COMPLETED)
+
+    async def begin_due(self) -> int:
+        """Set out with what is due, as far as there is room; returns with how many."""
         now = timezone.now()
         if len(self._tasks) >= MOST or not await self._runtime.readers.read(has_due, now):
-            return
+            return 0
         claimed = await self._runtime.writer.write(
             claim_due,
             now,
@@ -71,6 +79,7 @@ class WebhookSender:
             task = asyncio.create_task(self._deliver(outgoing))
             self._tasks[task] = outgoing.webhook_pk
             task.add_done_callback(self._tasks.pop)
+        return len(claimed)
 
     async def _deliver(self, outgoing: Outgoing) -> None:
         try:
@@ -103,6 +112,8 @@ def check_webhook_url(text: str) -> str:
     """The address of a webhook, for who makes one. Raises Rejected with a sentence. Where
     its name leads is looked at whenever something is sent."""
     url = read_url(text.strip())
+    if len(str(url)) > MAX_URL_CHARS:  # what is no ASCII has become longer
+        raise Rejected(f"The address has more than {MAX_URL_CHARS} characters.", code="bad_url")
     if settings.LOOM.webhook_private_addresses:
         return str(url)
     if url.scheme != "https":

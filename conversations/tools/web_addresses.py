@@ -32,7 +32,7 @@ def read_url(text: str) -> URL:
     try:
         url = URL(text)
         is_usable = url.scheme in SCHEMES and bool(url.raw_host) and url.port is not None
-    except ValueError as error:
+    except (ValueError, IndexError) as error:  # the latter of brackets in odd places
         raise Rejected(f"This is no URL: {error}.") from error
     if not is_usable:
         raise Rejected("A URL begins with http:// or https:// and names a host.")

@@ -24,7 +24,9 @@ def site_of(request: HttpRequest) -> str:
 
 STATES = {
     "failing": "Nothing arrives. It is tried again.",
-    "turned_off": "The server has turned it off: nothing arrived for too long.",
+    "turned_off": (
+        "The server has turned it off: nothing arrived for too long, or its receiver wants no more."
+    ),
 }
 """State → what there is to say of it."""
 

@@ -22,7 +22,12 @@ from conversations.domain.errors import Rejected
 from conversations.domain.webhooks import DELIVERED, EVENTS, PENDING
 from conversations.models import Delivery, Session, Webhook
 from conversations.runtime.engine import Runtime
-from conversations.runtime.webhooks import allowed_addresses, attempt_delivery, check_webhook_url
+from conversations.runtime.webhooks import (
+    MOST_OF_ONE,
+    allowed_addresses,
+    attempt_delivery,
+    check_webhook_url,
+)
 from conversations.tools.web_addresses import is_public
 from tests.receiver import Receiver, open_receiver
 from tests.wire.server import WireThread
@@ -145,6 +150,44 @@ def test_an_address_is_looked_at_when_it_is_given(settings: Any) -> None:
         "https://ann:pass@example.org/",
         "ftp://example.org/",
         "hooks",
+        "https://[]@",
+        f"https://example.org/{'ü' * 1900}",
     ):
         with pytest.raises(Rejected):
             check_webhook_url(bad)
+
+
+@pytest.mark.usefixtures("private")
+async def test_many_messages_do_not_wait_for_the_clock(
+    start_runtime: Callable[..., Any], garden: Session, receiver: Receiver
+) -> None:
+    webhook = await make(garden, receiver.url)
+    for _ in range(3 * MOST_OF_ONE):
+        await sync_to_async(send_test)(webhook)
+    await start_runtime(webhook_interval=3600.0)
+    async with asyncio.timeout(20):
+        while await Delivery.objects.exclude(state=DELIVERED).aexists():
+            await asyncio.sleep(0.01)
+    assert len({one.headers["webhook-id"] for one in receiver.received}) == 3 * MOST_OF_ONE
+    assert len(receiver.received) == 3 * MOST_OF_ONE
+
+
+@pytest.mark.usefixtures("private")
+async def test_what_was_on_its_way_when_the_server_stopped_is_sent_again(
+    start_runtime: Callable[..., Any], garden: Session, receiver: Receiver
+) -> None:
+    webhook = await make(garden, receiver.url)
+    receiver.answering.clear()
+    await sync_to_async(send_test)(webhook)
+    runtime: Runtime = await start_runtime(webhook_interval=0.02)
+    async with asyncio.timeout(20):
+        while not receiver.received:
+            await asyncio.sleep(0.01)
+    await runtime.stop()
+    receiver.answering.set()
+    assert (await Delivery.objects.aget()).state == PENDING
+    await Delivery.objects.aupdate(next_at=timezone.now())  # the claim is over
+    await start_runtime(webhook_interval=0.02)
+    await until_status(204)
+    first, again = receiver.received
+    assert first.headers["webhook-id"] == again.headers["webhook-id"]
