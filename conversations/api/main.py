@@ -24,6 +24,7 @@ from . import (
     turns,
     workspaces,
 )
+from .anthropic import messages as anthropic
 from .codec import JsonParser, JsonRenderer
 from .problems import MEDIA_TYPE, Problem, problem, problem_of
 
@@ -83,6 +84,7 @@ for part in (
     turns,
 ):
     api.add_router("", part.router)
+api.add_router("", anthropic.router)
 
 
 @api.exception_handler(LoomError)

@@ -24,6 +24,8 @@ from conversations.web.access import Visit
 from conversations.web.addresses import client_address
 from conversations.web.reasons import LONGEST, keep_reason
 
+from .anthropic.errors import ROOT as ANTHROPIC
+from .anthropic.errors import as_api_error
 from .problems import as_problem, problem
 
 ROOT = "/api/v1/"
@@ -56,7 +58,9 @@ class ApiMiddleware:
             response = problem(429, f"No more than {settings.LOOM.api_rate} requests, please.")
             response["Retry-After"] = str(rate.seconds)
         else:
-            response = as_problem(request, self._get_response(request))
+            response = self._get_response(request)
+        is_for_api = request.path.startswith(ANTHROPIC)
+        response = (as_api_error if is_for_api else as_problem)(request, response)
         response["X-RateLimit-Limit"] = str(rate.limit)
         response["X-RateLimit-Remaining"] = str(rate.remaining)
         response["X-RateLimit-Reset"] = str(rate.seconds)

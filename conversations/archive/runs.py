@@ -41,8 +41,9 @@ from .turns import MAX_PAGE
 class Claimed:
     """A run that this process may carry out. ``rows`` are those that claiming it
     appended (a queued message becoming a turn). ``user_pk``: who asked for it.
-    ``owner`` is the process whose it is. ``open_turn`` is the answer whose calls are not
-    all carried out yet, of a run that another process began."""
+    ``owner`` is the process whose it is, ``client_id`` that of the request. ``open_turn``
+    is the answer whose calls are not all carried out yet, of a run that another process
+    began."""
 
     run_pk: int
     run: UUID
@@ -55,6 +56,7 @@ class Claimed:
     title: str
     owner: str = ""
     open_turn: int | None = None
+    client_id: str = ""
 
 
 def claim_next_run(session_pk: int, *, owner: str) -> Claimed | None:
@@ -103,6 +105,7 @@ def make_claimed(run: Run, session: Session, appended: Appended | None) -> Claim
         rows=appended.rows if appended else [],
         title=appended.title if appended else "",
         owner=run.owner,
+        client_id=run.client_id,
     )
 
 

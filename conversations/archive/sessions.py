@@ -209,6 +209,11 @@ def choose_model(session: Session, *, model: str) -> None:
     Session.objects.filter(pk=session.pk).update(model=model)
 
 
+def instruct_session(session: Session, *, instructions: str) -> None:
+    """Give the session other instructions of its own, from the next answer on."""
+    Session.objects.filter(pk=session.pk).update(instructions=storable(instructions))
+
+
 def pin_session(session: Session, *, pinned: bool) -> None:
     Session.objects.filter(pk=session.pk).update(pinned_at=timezone.now() if pinned else None)
 

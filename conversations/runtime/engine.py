@@ -45,6 +45,7 @@ from .imports import ImportKeeper
 from .indexer import Indexer
 from .options import RuntimeOptions
 from .ownership import Owner
+from .program_tools import ProgramTools
 from .relay import Relay
 from .retention import RetentionKeeper
 from .run import RunExecution
@@ -98,6 +99,7 @@ class Runtime:
         self.visitors = Visitors(self)
         self.relay = Relay(self, url=options.redis_url)
         self.tool_servers = ToolServers(options.mcp, options.mcp_timing)
+        self.program_tools = ProgramTools()
         self._workers: dict[int, _Worker] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._background: set[asyncio.Task[Any]] = set()
@@ -556,6 +558,7 @@ class Runtime:
             await self._compact_if_due(worker.execution)
         finally:
             worker.ended.set()  # in case it failed
+            self.program_tools.forget(claimed.session_pk, claimed.client_id)
             worker.execution, worker.ended = None, asyncio.Event()
 
     async def _compact_if_due(self, execution: Execution) -> None:

@@ -326,13 +326,15 @@ class RunExecution:
         await self._runtime.publish_window(session_pk)
 
     async def _prepare_servers(self) -> Mapping[str, Tool]:
-        """The tools of the workspace's tool servers, as far as those are there."""
-        servers = self._runtime.tool_servers
+        """The tools of the workspace's tool servers, as far as those are there, and those
+        that the program brought whose message is answered."""
+        servers, brought = self._runtime.tool_servers, self._runtime.program_tools
         if not servers.is_used:
-            return NO_MORE
+            return brought.beside(self.claimed, NO_MORE)
         if self._place is None:
             self._place = await self._runtime.readers.read(read_place, self.claimed.session_pk)
-        return await servers.prepare(self._place.workspace, self._place.root)
+        prepared = await servers.prepare(self._place.workspace, self._place.root)
+        return brought.beside(self.claimed, prepared)
 
     def _read_window(
         self, go_on: bool, more_tools: Mapping[str, Tool]

@@ -271,7 +271,7 @@ class ToolLoop:
     def _find_tool(self, record: ToolCallRecord) -> Tool | ToolResult:
         assert self._scope is not None
         servers, workspace = self._runtime.tool_servers, self._scope.workspace
-        more = servers.tools_of(workspace)
+        more = self._runtime.program_tools.beside(self._claimed, servers.tools_of(workspace))
         tool = find_tool(record.name, self._scope, more)
         if tool is None:
             why = servers.explain(record.name, workspace)

@@ -1,0 +1,179 @@
+"""``POST …/v1/messages`` and ``GET …/v1/models``, as clients of the Messages API call them."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+from uuid import UUID
+
+from asgiref.sync import sync_to_async
+from django.http import HttpRequest, HttpResponse, JsonResponse, StreamingHttpResponse
+from django.http.response import HttpResponseBase
+from ninja import Router
+
+from conversations.api.auth import needs, visit_of
+from conversations.archive.rights import READ as TO_READ
+from conversations.domain.errors import NotFound
+from conversations.domain.runs import FAILED
+from conversations.domain.tokens import READ, WRITE
+from conversations.models import Run, Session
+from conversations.runtime.choices import list_models
+from conversations.runtime.current import current_runtime
+from conversations.runtime.engine import Runtime
+from conversations.runtime.hub import Subscriber
+from conversations.web.access import get_workspace_for
+
+from .asking import Answered, Asked, ask, wait_for_answer
+from .errors import STATUS, error_body, error_response
+from .sessions import open_exchange
+from .shapes import MessageOut, MessagesIn
+from .writing import EventWriter, make_message, write_event
+
+router = Router(tags=["As the Messages API"])
+
+PING_SECONDS = 10.0
+
+
+@router.post(
+    "/anthropic/{slug:slug}/v1/messages",
+    auth=needs(WRITE),
+    response=MessageOut,
+    url_name="anthropic_messages",
+)
+async def create_message(request: HttpRequest, slug: str, asked: MessagesIn) -> HttpResponseBase:
+    """Say something in a session of the workspace and get the answer, with ``stream`` as
+    server-sent events. ``Loom-Session-Key`` (or ``metadata.user_id``) names the session;
+    without either a new one begins."""
+    runtime = await current_runtime()
+    await runtime.know_models()
+    _require_model(runtime, asked.model)
+    exchange = await sync_to_async(open_exchange)(request, slug, asked)
+    drafts = _Drafts(runtime, exchange.session.pk)
+    try:
+        answering = await ask(runtime, exchange, asked)
+    except BaseException:
+        drafts.close()
+        raise
+    run = await runtime.readers.read(_uuid_of, answering.run_pk)
+    if asked.stream:
+        writer = EventWriter(run=run, model=asked.model)
+        events = _stream(runtime, answering, drafts, writer)
+        response: HttpResponseBase = StreamingHttpResponse(
+            events, content_type="text/event-stream; charset=utf-8"
+        )
+        response["X-Accel-Buffering"] = "no"
+    else:
+        drafts.close()
+        response = _respond(await wait_for_answer(runtime, answering), run, asked.model)
+    return _named(response, exchange.session, run)
+
+
+def _require_model(runtime: Runtime, model: str) -> None:
+    """Raises NotFound, as the API answers, for one that is not on offer."""
+    if model not in {one.id for one in runtime.models}:
+        raise NotFound(f"model: {model}")
+
+
+def _uuid_of(run_pk: int) -> UUID:
+    return Run.objects.values_list("uuid", flat=True).get(pk=run_pk)
+
+
+def _named(response: HttpResponseBase, session: Session, run: UUID) -> HttpResponseBase:
+    response["Request-Id"] = f"req_{run.hex}"
+    response["Loom-Session"] = str(session.uuid)
+    return response
+
+
+def _respond(answered: Answered, run: UUID, model: str) -> HttpResponse:
+    if answered.answer.state == FAILED:
+        return error_response(*_failure_of(answered))
+    return JsonResponse(make_message(answered, run=run, model=model))
+
+
+def _failure_of(answered: Answered) -> tuple[int, str]:
+    code = answered.answer.error_code
+    return STATUS.get(code, 500), f"The run failed: {code or 'unknown'}."
+
+
+class _Drafts:
+    """The texts of a session's answers as they are written."""
+
+    def __init__(self, runtime: Runtime, session_pk: int) -> None:
+        self._hub = runtime.hub
+        self._frames: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self._subscriber = Subscriber(session_pk=session_pk, deliver=self._take, held=False)
+        self._hub.add(self._subscriber)
+
+    def _take(self, text: str) -> None:
+        frame = json.loads(text)
+        if frame["type"] == "draft" and frame.get("kind") == "text":
+            self._frames.put_nowait(frame)
+
+    async def next(self) -> dict[str, Any]:
+        return await self._frames.get()
+
+    def rest(self) -> list[dict[str, Any]]:
+        """Those that came and were not taken."""
+        return [self._frames.get_nowait() for _ in range(self._frames.qsize())]
+
+    def close(self) -> None:
+        self._hub.remove(self._subscriber)
+
+
+async def _stream(
+    runtime: Runtime, asked: Asked, drafts: _Drafts, writer: EventWriter
+) -> AsyncIterator[str]:
+    answering = asyncio.create_task(wait_for_answer(runtime, asked))
+    try:
+        yield writer.begin()
+        while not answering.done():
+            drafted = asyncio.create_task(drafts.next())
+            await asyncio.wait(
+                {answering, drafted}, timeout=PING_SECONDS, return_when=asyncio.FIRST_COMPLETED
+            )
+            if not drafted.done():
+                drafted.cancel()
+                if not answering.done():
+                    yield write_event("ping")
+                continue
+            for event in _told(writer, drafted.result()):
+                yield event
+        for frame in drafts.rest():
+            for event in _told(writer, frame):
+                yield event
+        answered = answering.result()
+        if answered.answer.state == FAILED:
+            yield f"event: error\ndata: {error_body(*_failure_of(answered))}\n\n"
+            return
+        for event in writer.finish(answered):
+            yield event
+    finally:
+        answering.cancel()
+        drafts.close()
+
+
+def _told(writer: EventWriter, frame: dict[str, Any]) -> list[str]:
+    part = (frame["run"], frame["part"])
+    return list(writer.add_text(part, frame["offset"], frame["text"]))
+
+
+@router.get(
+    "/anthropic/{slug:slug}/v1/models",
+    auth=needs(READ),
+    response=dict[str, Any],
+    url_name="anthropic_models",
+)
+def list_offered_models(request: HttpRequest, slug: str) -> dict[str, Any]:
+    """The models on offer."""
+    get_workspace_for(visit_of(request), slug, to=TO_READ)
+    models = [
+        {
+            "type": "model",
+            "id": model.id,
+            "display_name": model.name,
+            "created_at": "1970-01-01T00:00:00Z",
+        }
+        for model in list_models()
+    ]
+    first, last = (models[0]["id"], models[-1]["id"]) if models else (None, None)
+    return {"data": models, "has_more": False, "first_id": first, "last_id": last}

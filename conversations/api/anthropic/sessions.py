@@ -1,0 +1,179 @@
+"""Which session a client's request belongs to, and what of the request is new there.
+
+The archive is the memory: of a session that has begun, only what follows the last answer
+is taken. What was said before counts for a session that begins with the request.
+"""
+
+from contextlib import suppress
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any
+from uuid import uuid4
+
+from django.contrib.auth.models import User
+from django.http import HttpRequest
+
+from conversations.api.auth import caller_of, visit_of
+from conversations.archive.attachments import (
+    attachment_block,
+    examine,
+    keep_attachment,
+    upload_attachment,
+)
+from conversations.archive.bring_messages import bring_along, prepare_messages
+from conversations.archive.messages import Accepted, find_accepted
+from conversations.archive.rights import WRITE
+from conversations.archive.run_answers import AskedCall, find_asked_call, find_resent
+from conversations.archive.sessions import (
+    choose_model,
+    create_session,
+    get_or_create_by_key,
+    instruct_session,
+)
+from conversations.domain.errors import Conflict, Rejected
+from conversations.domain.formats import ANTHROPIC
+from conversations.domain.formats.spoken import Spoken, read_file
+from conversations.domain.jsontext import dump_json
+from conversations.domain.keys import check_key
+from conversations.domain.turns import text_of_blocks
+from conversations.models import Session
+from conversations.tools.tool import ToolResult
+from conversations.web.access import get_workspace_for
+
+from .shapes import MessagesIn, read_instructions, read_results, read_words, split_messages
+
+CHANNEL = "anthropic"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What a tool of the client gave."""
+
+    call: AskedCall
+    gave: ToolResult
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """A request, read: ``words`` is what the person says, None where only results come.
+    ``known`` is what became of it where it was sent before."""
+
+    session: Session
+    user: User
+    client_id: str
+    known: Accepted | None
+    words: Spoken | None
+    results: list[Result] = field(default_factory=list)
+    attachments: list[str] = field(default_factory=list)
+
+
+def open_exchange(request: HttpRequest, slug: str, asked: MessagesIn) -> Exchange:
+    """Find or begin the session, and keep what is attached. Raises as the archive does."""
+    workspace, _ = get_workspace_for(visit_of(request), slug, to=WRITE)
+    before, said = split_messages(asked.messages)
+    words = read_words(said)
+    user = caller_of(request).user
+    begun: dict[str, Any] = {
+        "instructions": read_instructions(asked.system),
+        "model": asked.model,
+    }
+    key = _key_of(request, asked)
+    if key:
+        session = get_or_create_by_key(workspace, key=key, owner=user, channel=CHANNEL, **begun)
+    else:
+        session = create_session(workspace, owner=user, channel=CHANNEL, **begun)
+    _follow(session, before, asked)
+    client_id = _client_id_of(request, session, asked, has_history=bool(before))
+    known = find_accepted(session, client_id)
+    has_words = bool(words.text or words.files)
+    results = [_read_result(session, user, block) for block in read_results(said)]
+    return Exchange(
+        session=session,
+        user=user,
+        client_id=client_id,
+        known=known,
+        words=words if has_words or not results else None,
+        results=results,
+        attachments=[] if known else _upload(session, user, words),
+    )
+
+
+def _key_of(request: HttpRequest, asked: MessagesIn) -> str:
+    if given := request.headers.get("Loom-Session-Key", ""):
+        return check_key(given)
+    whose = (asked.metadata or {}).get("user_id")
+    if not isinstance(whose, str) or not whose:
+        return ""
+    try:
+        return check_key(f"{CHANNEL}:{whose}")
+    except Rejected:
+        return f"{CHANNEL}:{sha256(dump_json(whose).encode()).hexdigest()}"
+
+
+def _follow(session: Session, before: list[dict[str, Any]], asked: MessagesIn) -> None:
+    """Bring a history along where the session begins with it; take over what the client
+    changed since."""
+    if before and session.turn_count == 0:
+        brought = prepare_messages(before, format=ANTHROPIC, model=asked.model)
+        with suppress(Conflict):  # another request was first
+            bring_along(session, brought, user_pk=session.owner_id)
+    if session.model != asked.model:
+        choose_model(session, model=asked.model)
+    instructions = read_instructions(asked.system)
+    if instructions and session.instructions != instructions:
+        instruct_session(session, instructions=instructions)
+
+
+def _client_id_of(
+    request: HttpRequest, session: Session, asked: MessagesIn, *, has_history: bool
+) -> str:
+    """The same for a request that is sent again: by the client's own key, by a list of
+    messages that can only be sent once, or since the client says so."""
+    key = request.headers.get("Idempotency-Key", "")
+    is_retry = request.headers.get("X-Stainless-Retry-Count", "0") != "0"
+    beginning = _digest(f"key {key}" if key else dump_json(asked.messages))
+    if key or has_history:
+        return find_resent(session, beginning) or beginning
+    known = find_resent(session, beginning) if is_retry else None
+    return known or f"{beginning}-{uuid4().hex[:12]}"
+
+
+def _digest(text: str) -> str:
+    return f"{CHANNEL}-{sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:40]}"
+
+
+def _upload(session: Session, user: User, words: Spoken) -> list[str]:
+    kept = [
+        upload_attachment(session.pk, data=file.data, name=file.name, user_pk=user.pk)
+        for file in words.files
+    ]
+    return [str(one.uuid) for one in kept]
+
+
+def _read_result(session: Session, user: User, block: dict[str, Any]) -> Result:
+    call = find_asked_call(session, str(block.get("tool_use_id", "")))
+    content = block.get("content")
+    blocks = content if isinstance(content, list) else []
+    shown = [one for one in blocks if isinstance(one, dict) and one.get("type") != "text"]
+    text = content if isinstance(content, str) else text_of_blocks(blocks)
+    return Result(
+        call=call,
+        gave=ToolResult(
+            ok=block.get("is_error") is not True,
+            output=text,
+            blocks=[_keep(session, user, call, one) for one in shown] if call.is_open else [],
+        ),
+    )
+
+
+def _keep(session: Session, user: User, call: AskedCall, block: dict[str, Any]) -> dict[str, Any]:
+    file = read_file(block)
+    kept = keep_attachment(
+        session.pk,
+        data=file.data,
+        name=file.name,
+        user_pk=user.pk,
+        turn=call.turn,
+        content=examine(file.data, file.name),
+    )
+    return attachment_block(kept)

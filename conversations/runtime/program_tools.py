@@ -1,0 +1,145 @@
+"""Tools that a program brings along with its message and carries out itself.
+
+For the run that answers the message they are tools like others. A call of one waits until
+the program says what it gave: the run goes on where it was, and what the program does not
+say in time is a failure that the model reads. They live in the process that carries out
+the run, and end with it.
+"""
+
+import asyncio
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from conversations.archive.runs import Claimed
+from conversations.domain.errors import Rejected
+from conversations.tools.registry import NO_MORE, TOOLS
+from conversations.tools.tool import Tool, ToolContext, ToolResult
+
+WAIT_SECONDS = 600.0
+"""How long a call waits for its program."""
+
+TOO_LATE = "The program that brought this tool along did not answer in time."
+
+GIVEN_UP = "The program that brought this tool along went on without a result."
+
+MOST_TOOLS = 128
+
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
+
+
+@dataclass(slots=True)
+class _Brought:
+    """The tools of one message. ``waiting`` are calls, by the keys of their records;
+    ``changed`` is set whenever another one waits."""
+
+    tools: Mapping[str, Tool]
+    waiting: dict[int, asyncio.Future[ToolResult]] = field(default_factory=dict)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def open_calls(self) -> frozenset[int]:
+        return frozenset(pk for pk, waiting in self.waiting.items() if not waiting.done())
+
+
+class ProgramTools:
+    def __init__(self, *, wait_seconds: float = WAIT_SECONDS) -> None:
+        self._wait_seconds = wait_seconds
+        self._brought: dict[tuple[int, str], _Brought] = {}
+
+    def bring(self, session_pk: int, client_id: str, given: Sequence[Any]) -> None:
+        """Have the tools (as the Messages API declares them) for the message of this
+        ``client_id``, before it is sent. Raises Rejected for what cannot be one."""
+        if not given or (session_pk, client_id) in self._brought:
+            return
+        if len(given) > MOST_TOOLS:
+            raise _refused(f"At most {MOST_TOOLS} tools can be brought along.")
+        brought = _Brought(tools={})
+        tools = [_read_tool(place, one, brought, self) for place, one in enumerate(given)]
+        brought.tools = MappingProxyType({tool.name: tool for tool in tools})
+        self._brought[session_pk, client_id] = brought
+
+    def of(self, session_pk: int, client_id: str) -> Mapping[str, Tool]:
+        found = self._brought.get((session_pk, client_id))
+        return NO_MORE if found is None else found.tools
+
+    def beside(self, claimed: Claimed, more: Mapping[str, Tool]) -> Mapping[str, Tool]:
+        """Tools of servers, and those that were brought along for the run."""
+        own = self.of(claimed.session_pk, claimed.client_id)
+        return MappingProxyType({**more, **own}) if own else more
+
+    def forget(self, session_pk: int, client_id: str) -> None:
+        """The run has ended, or was never begun."""
+        self._brought.pop((session_pk, client_id), None)
+
+    def waiting(self, session_pk: int, client_id: str) -> frozenset[int]:
+        """The calls that wait for the program."""
+        found = self._brought.get((session_pk, client_id))
+        return found.open_calls() if found is not None else frozenset()
+
+    async def wait_for_others(
+        self, session_pk: int, client_id: str, *, than: frozenset[int]
+    ) -> frozenset[int]:
+        """The calls that wait, as soon as they are others; never where there are no
+        tools."""
+        found = self._brought.get((session_pk, client_id))
+        while found is None or found.open_calls() == than:
+            changed = found.changed if found is not None else asyncio.Event()
+            changed.clear()
+            await changed.wait()
+        return found.open_calls()
+
+    def give_up(self, session_pk: int) -> None:
+        """The program goes on without the calls of the session that wait."""
+        for (pk, _), brought in self._brought.items():
+            for waiting in brought.waiting.values() if pk == session_pk else ():
+                if not waiting.done():
+                    waiting.set_result(ToolResult(ok=False, output=GIVEN_UP))
+
+    def give(self, session_pk: int, client_id: str, call_pk: int, result: ToolResult) -> bool:
+        """What a call gave. False: it does not wait here."""
+        found = self._brought.get((session_pk, client_id))
+        waiting = found.waiting.get(call_pk) if found is not None else None
+        if waiting is None or waiting.done():
+            return False
+        waiting.set_result(result)
+        return True
+
+    async def wait_for_result(self, brought: _Brought, call_pk: int) -> ToolResult:
+        """What the program says that a call gave."""
+        waiting: asyncio.Future[ToolResult] = asyncio.get_running_loop().create_future()
+        brought.waiting[call_pk] = waiting
+        brought.changed.set()
+        try:
+            async with asyncio.timeout(self._wait_seconds):
+                return await waiting
+        except TimeoutError:
+            return ToolResult(ok=False, output=TOO_LATE)
+        finally:
+            del brought.waiting[call_pk]
+
+
+def _read_tool(place: int, given: Any, brought: _Brought, tools: ProgramTools) -> Tool:
+    where = f"tools[{place}]: "
+    if not isinstance(given, dict) or not isinstance(given.get("input_schema"), dict):
+        raise _refused(f"{where}A tool is an object with a name and an input_schema.")
+    name, description = given.get("name"), given.get("description")
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise _refused(f"{where}Its name has 1 to 128 letters, digits, - and _.")
+    if name in TOOLS:
+        raise _refused(f"{where}The workspace has a tool named {name}.")
+
+    async def run(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
+        return await tools.wait_for_result(brought, context.call_pk)
+
+    return Tool(
+        name=name,
+        description=description if isinstance(description, str) else "",
+        arguments=given["input_schema"],
+        run=run,
+    )
+
+
+def _refused(reason: str) -> Rejected:
+    return Rejected(reason, code="bad_tool")

@@ -1,0 +1,49 @@
+"""The anthropic SDK as it is, with the installation as its server."""
+
+from collections.abc import AsyncIterator, Callable
+
+import httpx2
+import pytest
+from anthropic import AsyncAnthropic
+from asgiref.sync import sync_to_async
+from django.contrib.auth.models import User
+
+from loomweb.asgi import application
+from tests.api.conftest import (  # noqa: F401 (fixtures)
+    fresh_rates,
+    provider,
+    runtime_ends,
+    token_of,
+)
+from tests.wire.server import WireThread
+
+MODEL = "claude-haiku-5-5"
+
+type MakeClient = Callable[..., AsyncAnthropic]
+
+
+@pytest.fixture
+async def make_client(provider: WireThread) -> AsyncIterator[MakeClient]:  # noqa: F811
+    opened: list[AsyncAnthropic] = []
+
+    def make(
+        token: str, *, slug: str = "garden", key: str = "", retries: int = 0
+    ) -> AsyncAnthropic:
+        client = AsyncAnthropic(
+            base_url=f"http://testserver/api/v1/anthropic/{slug}",
+            auth_token=token,
+            default_headers={"Loom-Session-Key": key} if key else {},
+            max_retries=retries,
+            http_client=httpx2.AsyncClient(transport=httpx2.ASGITransport(app=application)),
+        )
+        opened.append(client)
+        return client
+
+    yield make
+    for client in opened:
+        await client.close()
+
+
+@pytest.fixture
+async def client(make_client: MakeClient, user: User) -> AsyncAnthropic:
+    return make_client(await sync_to_async(token_of)(user), key="sdk:default")

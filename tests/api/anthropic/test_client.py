@@ -1,0 +1,265 @@
+"""What a client of the Messages API gets here, by the SDK that it has."""
+
+import asyncio
+import base64
+from typing import Any
+
+import anthropic
+import pytest
+from anthropic import AsyncAnthropic
+from asgiref.sync import sync_to_async
+from django.contrib.auth.models import User
+
+from conversations.models import Attachment, Run, Session, Turn
+from tests.api.conftest import token_of
+from tests.archive.files import image_bytes
+from tests.wire.scenario import Scenario, ToolCall
+from tests.wire.server import WireThread
+
+from .conftest import MODEL, MakeClient
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("workspace")]
+
+WEATHER = {
+    "name": "weather",
+    "description": "The weather at a place.",
+    "input_schema": {"type": "object", "properties": {"place": {"type": "string"}}},
+}
+
+
+def request(*messages: Any, **more: Any) -> dict[str, Any]:
+    said = [{"role": "user", "content": m} if isinstance(m, str) else m for m in messages]
+    return {"model": MODEL, "max_tokens": 100, "messages": said} | more
+
+
+async def say(client: AsyncAnthropic, *messages: Any, **more: Any) -> Any:
+    return await client.messages.create(**request(*messages, **more))
+
+
+async def turns() -> list[tuple[str, str]]:
+    return [(t.role, t.content) async for t in Turn.objects.order_by("session", "number")]
+
+
+def answered(text: str) -> dict[str, Any]:
+    return {"role": "assistant", "content": text}
+
+
+async def test_a_message_is_answered_and_kept(client: AsyncAnthropic, provider: WireThread) -> None:
+    provider.enqueue(Scenario(text="Plant beans.", thinking="Which bed?"))
+    message = await say(client, "What now?", system="You look after a garden.")
+    assert (message.role, message.type, message.stop_reason) == ("assistant", "message", "end_turn")
+    assert [(block.type, block.text) for block in message.content] == [("text", "Plant beans.")]
+    assert message.usage.output_tokens > 0
+    session = await Session.objects.aget()
+    assert (session.key, session.channel) == ("sdk:default", "sdk")
+    assert await turns() == [("user", "What now?"), ("assistant", "Plant beans.")]
+    assert "You look after a garden." in str(provider.requests[-1]["system"])
+
+
+async def test_the_session_remembers_what_was_said_before(
+    client: AsyncAnthropic, provider: WireThread
+) -> None:
+    await say(client, "one")
+    first = (await turns())[1][1]
+    await say(client, "one", answered(first), "two")
+    await say(client, "three")
+    assert [text for role, text in await turns() if role == "user"] == ["one", "two", "three"]
+    assert str(provider.requests[-1]["messages"]).count("'one'") == 1
+
+
+async def test_a_session_begins_with_the_history_that_it_is_given(
+    client: AsyncAnthropic, provider: WireThread
+) -> None:
+    await say(client, "one", answered("first"), "two", answered("second"), "three")
+    assert [text for _, text in await turns()][:5] == ["one", "first", "two", "second", "three"]
+    texts = str(provider.requests[-1]["messages"])
+    assert all(text in texts for text in ("one", "first", "second", "three"))
+
+
+async def test_the_stream_has_the_events_of_the_api(
+    client: AsyncAnthropic, provider: WireThread
+) -> None:
+    provider.enqueue(Scenario(words=60, rate=400, thinking="Which words?"))
+    kinds, texts = [], []
+    async with client.messages.stream(**request("Go on")) as stream:
+        async for event in stream:
+            kinds.append(event.type)
+            if event.type == "text":
+                texts.append(event.text)
+        message = await stream.get_final_message()
+    assert kinds[0] == "message_start"
+    assert kinds[-2:] == ["message_delta", "message_stop"]
+    assert len(texts) > 1
+    assert message.content[0].text == "".join(texts) == (await turns())[1][1]
+    assert message.stop_reason == "end_turn"
+    assert message.usage.output_tokens > 0
+
+
+async def test_tools_of_the_client_are_carried_out_by_it(
+    client: AsyncAnthropic, provider: WireThread
+) -> None:
+    asked = (ToolCall(name="weather", input={"place": "Paris"}), ToolCall(name="weather"))
+    provider.enqueue(Scenario(text="I look.", tools=asked), Scenario(text="18 degrees."))
+    message = await say(client, "What is the weather?", tools=[WEATHER])
+    assert message.stop_reason == "tool_use"
+    text, first, second = message.content
+    assert (text.text, first.name, first.input) == ("I look.", "weather", {"place": "Paris"})
+    results = [
+        {"type": "tool_result", "tool_use_id": first.id, "content": "18 degrees"},
+        {
+            "type": "tool_result",
+            "tool_use_id": second.id,
+            "content": [{"type": "text", "text": "Where?"}],
+            "is_error": True,
+        },
+    ]
+    said = [
+        "What is the weather?",
+        {"role": "assistant", "content": [block.to_dict() for block in message.content]},
+        {"role": "user", "content": results},
+    ]
+    message = await say(client, *said, tools=[WEATHER])
+    assert [block.text for block in message.content] == ["18 degrees."]
+    assert message.stop_reason == "end_turn"
+    assert [role for role, _ in await turns()] == ["user", "assistant", "tool", "tool", "assistant"]
+    sent = provider.requests[-1]["messages"][-1]["content"][:2]
+    assert [(one["content"], one.get("is_error")) for one in sent] == [
+        ("18 degrees", None),
+        ("Where?", True),
+    ]
+    again = await say(client, *said, tools=[WEATHER])  # its answer did not arrive
+    assert again.content == message.content
+
+
+async def test_tools_and_results_are_streamed_too(
+    client: AsyncAnthropic, provider: WireThread
+) -> None:
+    provider.enqueue(
+        Scenario(text="I look.", tools=(ToolCall(name="weather", input={"place": "Rome"}),)),
+        Scenario(text="Warm."),
+    )
+    async with client.messages.stream(**request("And Rome?", tools=[WEATHER])) as stream:
+        message = await stream.get_final_message()
+    assert (message.stop_reason, message.content[1].input) == ("tool_use", {"place": "Rome"})
+    result = {"type": "tool_result", "tool_use_id": message.content[1].id, "content": "25"}
+    said = [{"role": "assistant", "content": message.content}]
+    said += [{"role": "user", "content": [result]}]
+    async with client.messages.stream(**request(*said)) as stream:
+        assert [text async for text in stream.text_stream] == ["Warm."]
+
+
+async def test_a_client_that_goes_on_without_results_is_answered(
+    client: AsyncAnthropic, provider: WireThread
+) -> None:
+    provider.enqueue(Scenario(tools=(ToolCall(name="weather"),)), Scenario(text="Then not."))
+    first = await say(client, "What is the weather?", tools=[WEATHER])
+    provider.enqueue(Scenario(text="Hello."))
+    message = await say(client, "Never mind")
+    assert [block.text for block in message.content] == ["Hello."]
+    assert ("tool", "The program that brought this tool along went on without a result.") in (
+        await turns()
+    )
+    late = {"type": "tool_result", "tool_use_id": first.content[0].id, "content": "25"}
+    with pytest.raises(anthropic.BadRequestError):
+        await say(client, {"role": "user", "content": [late | {"tool_use_id": "other"}]})
+
+
+async def test_results_are_all_or_none(client: AsyncAnthropic, provider: WireThread) -> None:
+    provider.enqueue(Scenario(tools=(ToolCall(name="weather"), ToolCall(name="weather"))))
+    message = await say(client, "Both", tools=[WEATHER])
+    result = {"type": "tool_result", "tool_use_id": message.content[0].id, "content": "25"}
+    with pytest.raises(anthropic.BadRequestError, match="needs its result"):
+        await say(client, {"role": "user", "content": [result]})
+
+
+async def test_images_go_along(client: AsyncAnthropic, provider: WireThread) -> None:
+    data = base64.b64encode(image_bytes()).decode()
+    source = {"type": "base64", "media_type": "image/png", "data": data}
+    content = [{"type": "text", "text": "Look"}, {"type": "image", "source": source}]
+    await say(client, {"role": "user", "content": content})
+    assert await Attachment.objects.filter(turn_number=1).acount() == 1
+    sent = provider.requests[-1]["messages"][0]["content"]
+    assert [block["type"] for block in sent if block["type"] == "image"] == ["image"]
+
+
+@pytest.mark.parametrize("user_id", ["ann", "ä\n" * 200])
+async def test_the_user_of_a_client_is_a_key(
+    make_client: MakeClient, user: User, user_id: str
+) -> None:
+    client = make_client(await sync_to_async(token_of)(user))
+    for text in ("one", "two"):
+        await say(client, text, metadata={"user_id": user_id})
+    session = await Session.objects.aget()
+    assert session.key.startswith("anthropic:")
+    await say(client, "three")
+    assert await Session.objects.acount() == 2
+
+
+async def test_what_is_sent_again_is_answered_once(
+    make_client: MakeClient, user: User, provider: WireThread
+) -> None:
+    client = make_client(await sync_to_async(token_of)(user), key="sdk:again")
+    key = {"Idempotency-Key": "order 1"}
+    first, second = await asyncio.gather(
+        *(say(client, "Hello", extra_headers=key) for _ in range(2))
+    )
+    assert first.id == second.id
+    said = ("Hello", answered("Hi"), "Again")
+    assert (await say(client, *said)).id == (await say(client, *said)).id
+    assert await Run.objects.acount() == 2
+
+
+async def test_what_failed_is_tried_again_for_the_same_message(
+    make_client: MakeClient, user: User, provider: WireThread
+) -> None:
+    client = make_client(await sync_to_async(token_of)(user), key="sdk:again", retries=1)
+    provider.enqueue(Scenario(status=529), Scenario(text="At last."))
+    message = await say(client, "Hello")
+    assert [block.text for block in message.content] == ["At last."]
+    assert await turns() == [("user", "Hello"), ("assistant", "At last.")]
+
+
+async def test_errors_are_those_of_the_sdk(
+    make_client: MakeClient, client: AsyncAnthropic, user: User, provider: WireThread
+) -> None:
+    token = await sync_to_async(token_of)(user)
+    reader = await sync_to_async(token_of)(user, scopes=["read"])
+    with pytest.raises(anthropic.AuthenticationError) as refused:
+        await say(make_client("loom_wrong"), "Hello")
+    assert refused.value.body["error"]["type"] == "authentication_error"
+    with pytest.raises(anthropic.PermissionDeniedError):
+        await say(make_client(reader), "Hello")
+    with pytest.raises(anthropic.NotFoundError):
+        await say(make_client(token, slug="elsewhere"), "Hello")
+    with pytest.raises(anthropic.NotFoundError, match="model: gpt"):
+        await say(client, "Hello", model="gpt")
+    with pytest.raises(anthropic.BadRequestError, match="max_tokens"):
+        await say(client, "Hello", max_tokens=0)
+    with pytest.raises(anthropic.BadRequestError, match=r"last message"):
+        await say(client, "Hello", answered("Hi, I am"))
+    with pytest.raises(anthropic.BadRequestError, match=r"tools\[0\]"):
+        await say(client, "Hello", tools=[{"type": "web_search_20250305", "name": "web_search"}])
+    url = {"type": "image", "source": {"type": "url", "url": "https://example.org/a.png"}}
+    with pytest.raises(anthropic.BadRequestError, match="not loaded"):
+        await say(client, {"role": "user", "content": [url]})
+    assert await turns() == []
+
+
+async def test_failures_of_the_provider_are_errors_of_the_sdk(
+    client: AsyncAnthropic, provider: WireThread
+) -> None:
+    provider.enqueue(Scenario(status=529), Scenario(status=429))
+    with pytest.raises(anthropic.InternalServerError) as overloaded:
+        await say(client, "one")
+    assert overloaded.value.status_code == 529
+    with pytest.raises(anthropic.RateLimitError):
+        await say(client, "two")
+    provider.enqueue(Scenario(status=500))
+    with pytest.raises(anthropic.APIStatusError):
+        async with client.messages.stream(**request("three")) as stream:
+            await stream.get_final_message()
+
+
+async def test_the_models_on_offer(client: AsyncAnthropic) -> None:
+    await say(client, "Hello")
+    assert MODEL in [model.id async for model in client.models.list()]
