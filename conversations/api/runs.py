@@ -5,11 +5,11 @@ from uuid import UUID
 
 from asgiref.sync import sync_to_async
 from django.http import HttpRequest
-from ninja import Router, Schema, Status
+from ninja import Query, Router, Schema, Status
 
 from conversations.archive.messages import Accepted
 from conversations.archive.rights import WRITE as TO_WRITE
-from conversations.archive.run_story import find_run, read_said
+from conversations.archive.run_story import find_run, list_runs, read_said
 from conversations.domain.errors import Rejected
 from conversations.domain.tokens import READ, WRITE
 from conversations.models import Session
@@ -19,10 +19,35 @@ from conversations.web.access import get_session_for
 from conversations.web.forms import check_message_text
 
 from .auth import caller_of, needs, visit_of
-from .sending import Key, RunOut, RunSaidOut, Wait, answer_begun, client_id_of, said_out
+from .paging import Paging, make_page, number_of, walk_of
+from .schemas import Page
+from .sending import (
+    Key,
+    RunOut,
+    RunSaidOut,
+    Wait,
+    answer_begun,
+    client_id_of,
+    run_out,
+    said_out,
+)
 from .streams import STREAMED
 
 router = Router(tags=["Messages and runs"])
+
+
+@router.get("/sessions/{uuid:uuid}/runs", auth=needs(READ), response=Page[RunOut], url_name="runs")
+def list_session_runs(request: HttpRequest, uuid: UUID, wanted: Query[Paging]) -> dict[str, Any]:
+    """Runs of a session, the newest first."""
+    session, _ = get_session_for(visit_of(request), uuid)
+    walk = walk_of(wanted)
+    found = list_runs(
+        session.pk,
+        from_pk=number_of(walk.place) if walk.place else None,
+        back=walk.is_back,
+        limit=walk.limit + 1,
+    )
+    return make_page(walk, found, as_item=run_out, place_of=lambda run: str(run.pk))
 
 
 @router.get(

@@ -61,6 +61,22 @@ async def test_without_waiting_it_says_where_to_ask(
     assert run["state"] == "completed"
 
 
+async def test_runs_are_listed_from_the_newest_on_and_back(
+    program: Program, provider: WireThread, session: Session
+) -> None:
+    sent = [(await send(program, session, f"Message {number}")).json() for number in range(3)]
+    runs = [run["run"] for run in reversed(sent)]
+    url = f"/api/v1/sessions/{session.uuid}/runs"
+    first = (await program.get(f"{url}?limit=2")).json()
+    assert [run["run"] for run in first["items"]] == runs[:2]
+    assert first["items"][0]["state"] == "completed"
+    last = (await program.get(f"{url}?limit=2&cursor={first['next']}")).json()
+    assert [run["run"] for run in last["items"]] == runs[2:]
+    assert last["next"] is None
+    back = (await program.get(f"{url}?limit=2&cursor={last['previous']}")).json()
+    assert [run["run"] for run in back["items"]] == runs[:2]
+
+
 async def test_who_waits_too_short_is_told_so_and_the_run_goes_on(
     program: Program, provider: WireThread, session: Session
 ) -> None:
