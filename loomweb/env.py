@@ -152,6 +152,9 @@ class Environment:
         self._read_webhook_settings(env)
 
     def _read_api_settings(self, env: Env, positive: Range) -> None:
+        self.chat_server: str = env.str("LOOM_SERVER", "")
+        self.chat_token: str = env.str("LOOM_TOKEN", "")
+        self.chat_token_file: str = env.str("LOOM_TOKEN_FILE", "")
         rate = Regexp(r"[1-9]\d{0,8}/(second|minute|hour|day)\Z", error="Not like 600/minute.")
         self.api_rate: str = env.str("LOOM_API_RATE", "600/minute", validate=rate)
         self.sse_heartbeat_seconds: float = env.float(

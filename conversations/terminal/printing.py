@@ -37,18 +37,25 @@ class Printer:
     def __init__(self, screen: Screen, *, client_id: str = "") -> None:
         self._screen = screen
         self._client_id = client_id
-        self._streamed: dict[int, str] = {}
+        self._parts: dict[int, str] = {}
+        self._streamed = ""
+        self._is_apart = False
 
     def take_delta(self, delta: Delta) -> None:
         if delta.kind != TEXT:
             word = tool_word(delta.name)[0] if delta.name else "Thinking"
             self._screen.status(f"{word}…")
+            self._is_apart = bool(self._streamed)
             return
-        known = self._streamed.get(delta.part, "")
+        known = self._parts.get(delta.part, "")
         if delta.offset > len(known):
             return  # a piece is missing; the row brings the rest
+        if self._is_apart:
+            self._screen.end_answer()
+            self._is_apart = False
         new = delta.text[len(known) - delta.offset :]
-        self._streamed[delta.part] = known + new
+        self._parts[delta.part] = known + new
+        self._streamed += new
         self._screen.answer(new)
 
     def take_doing(self, doing: Doing) -> None:
@@ -77,12 +84,21 @@ class Printer:
         self._screen.notice("\n".join(f"> {line}" for line in lines), BOLD)
 
     def _assistant_text(self, payload: events.AssistantText) -> None:
-        streamed, self._streamed = "".join(self._streamed.values()), {}
-        if payload.text.startswith(streamed):
-            self._screen.answer(payload.text[len(streamed) :])
+        """An answer may have several rows: each takes its part of what has streamed."""
+        streamed, text = self._streamed, payload.text
+        self._parts.clear()
+        self._is_apart = False
+        if streamed.startswith(text):
+            self._streamed = streamed[len(text) :]
+            if self._streamed:
+                return
         else:
-            self._screen.end_answer()
-            self._screen.answer(payload.text)
+            self._streamed = ""
+            if text.startswith(streamed):
+                text = text[len(streamed) :]
+            else:
+                self._screen.end_answer()
+            self._screen.answer(text)
         self._screen.end_answer()
 
     def _started(self, payload: events.ToolCallStarted) -> None:

@@ -24,7 +24,7 @@ def show_question(screen: Screen, asked: Asked, *, url: str) -> None:
     if asked.note:
         screen.notice(asked.note, YELLOW)
     text = asked.command or asked.diff
-    lines = text[:CARD_CHARS].split("\n")
+    lines = text[:CARD_CHARS].rstrip("\n").split("\n")
     for line in lines[:CARD_LINES] if text else ():
         screen.notice(f"  {line}", _style(line) if asked.diff and not asked.command else PLAIN)
     if len(text) > CARD_CHARS or len(lines) > CARD_LINES:
@@ -33,7 +33,8 @@ def show_question(screen: Screen, asked: Asked, *, url: str) -> None:
 
 def choices(asked: Asked) -> str:
     """The line behind which the answer is typed."""
-    always = f", a = always ({asked.kind_label or asked.kind_key})" if asked.kind_key else ""
+    kind = _kind_of(asked)
+    always = f", a = always ({kind})" if kind else ""
     return f"Allow it? y = yes{always}, n = no (a reason may follow): "
 
 
@@ -47,7 +48,12 @@ def read_decision(line: str, asked: Asked) -> Decision | None:
         return None
     if word in _YES:
         return Decision(ONCE)
-    return Decision(ALWAYS) if word in _ALWAYS and asked.kind_key else None
+    return Decision(ALWAYS) if word in _ALWAYS and _kind_of(asked) else None
+
+
+def _kind_of(asked: Asked) -> str:
+    """What "always" would allow; empty: nothing."""
+    return asked.kind_label or asked.kind_key
 
 
 def _style(line: str) -> str:

@@ -1,5 +1,6 @@
 """The chat at a terminal: the list at the start, questions, what is typed meanwhile."""
 
+import asyncio
 import os
 import sqlite3
 from contextlib import closing
@@ -15,6 +16,8 @@ from conversations.archive.tool_calls import decide_call
 from conversations.archive.turns import read_turns
 from conversations.domain.columns import text_width
 from conversations.models import Session, ToolCall, Workspace
+from conversations.runtime.engine import Runtime
+from conversations.runtime.options import read_options
 from tests.runtime.sample_tools import witness
 from tests.runtime.tool_stories import answers
 from tests.wire.server import WireThread
@@ -119,6 +122,36 @@ def test_a_question_that_somebody_else_answers_is_asked_no_more(
         typist.until("Done.")
 
     at_terminal(wait)
+
+
+def test_a_question_that_nobody_answered_is_asked_again(
+    at_terminal: AtTerminal, tools: WireThread, session: Session
+) -> None:
+    tools.enqueue(*answers(("add", {"line": "beans"})))
+
+    async def leave_at_the_question() -> None:
+        runtime = Runtime(read_options(supervise=False))
+        await runtime.start()
+        await runtime.send(session, client_id="client-1", text="go", user_pk=session.owner_id)
+        async with asyncio.timeout(20):
+            while await runtime.readers.read(waiting_calls) == 0:
+                await asyncio.sleep(0.02)
+        await runtime.stop()
+
+    asyncio.run(leave_at_the_question())
+
+    def answer(typist: Typist) -> None:
+        typist.until("> go")  # where the session stands
+        typist.until(QUESTION)
+        typist.type("y")
+        typist.until("Done.")
+
+    at_terminal(answer, "--session", str(session.uuid))
+    assert witness(Path(session.workspace.root)) == ["beans"]
+
+
+def waiting_calls() -> int:
+    return ToolCall.objects.filter(state="waiting_approval").count()
 
 
 def test_what_is_typed_meanwhile_comes_next_and_stop_stops(

@@ -60,11 +60,14 @@ class Typist:
         return bool(data)
 
     def close(self) -> None:
-        for end in (self.own, self.theirs):
-            try:
-                os.close(end)
-            except OSError:
-                continue
+        os.close(self.own)
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Their end is only the program's any more."""
+        theirs, self.theirs = self.theirs, -1
+        if theirs >= 0:
+            os.close(theirs)
 
 
 class Program(Typist):
@@ -82,7 +85,7 @@ class Program(Typist):
             start_new_session=True,
             preexec_fn=lambda: ioctl(0, termios.TIOCSCTTY, 0) and None,
         )
-        os.close(self.theirs)
+        self.let_go()
 
     def wait(self) -> int:
         self.rest()

@@ -5,13 +5,15 @@ import sys
 from argparse import ArgumentParser
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError
 
-from conversations.domain.errors import LoomError
+from conversations.domain.errors import LoomError, Rejected
 from conversations.domain.keys import check_key
 from conversations.management.lines import read_lines
 from conversations.terminal.bridge import Bridge, open_bridge
@@ -22,6 +24,7 @@ from conversations.terminal.direct import DirectConnection
 from conversations.terminal.exchange import ALL, NONE, Left
 from conversations.terminal.keyboard import Keyboard
 from conversations.terminal.listing import choose_session, choose_workspace
+from conversations.terminal.remote import ServerConnection
 from conversations.terminal.screen import Screen
 
 DEFAULT_NAME = "default"
@@ -37,6 +40,10 @@ class Command(BaseCommand):
         parser.add_argument(
             "--session", metavar="NAME", help="A name of your choice, or a session's uuid."
         )
+        parser.add_argument(
+            "--server", metavar="URL", help="A running server, in the data folder's place."
+        )
+        parser.add_argument("--token-file", metavar="FILE", help="Has the token for it.")
         parser.add_argument(
             "--approve",
             choices=(ALL, NONE),
@@ -70,7 +77,7 @@ class Command(BaseCommand):
 
 def _chat(screen: Screen, keyboard: Keyboard | None, options: dict[str, Any]) -> bool:
     """Whether something was not carried out."""
-    with open_bridge() as bridge, _connected(bridge) as connection:
+    with open_bridge() as bridge, _connected(bridge, options) as connection:
         chat = Chat(
             connection,
             bridge,
@@ -88,19 +95,37 @@ def _chat(screen: Screen, keyboard: Keyboard | None, options: dict[str, Any]) ->
 
 
 @contextmanager
-def _connected(bridge: Bridge) -> Iterator[Connection]:
-    connection = bridge.call(_connect())
+def _connected(bridge: Bridge, options: dict[str, Any]) -> Iterator[Connection]:
+    connection = bridge.call(_make_connection(options))
     try:
+        bridge.call(connection.open())
         yield connection
         bridge.call(connection.close())
     finally:
         bridge.call(connection.close(at_once=True))
 
 
-async def _connect() -> Connection:
-    connection = DirectConnection()
-    await connection.open()
-    return connection
+async def _make_connection(options: dict[str, Any]) -> Connection:
+    given = options["server"]
+    server: str = settings.LOOM.chat_server if given is None else given
+    if not server:
+        return DirectConnection()
+    return ServerConnection(server, _read_token(options["token_file"]))
+
+
+def _read_token(file: str | None) -> str:
+    """Of a file or the environment; never of the command's line, which others can see."""
+    path = file or settings.LOOM.chat_token_file
+    if not path:
+        token: str = settings.LOOM.chat_token
+    else:
+        try:
+            token = Path(path).expanduser().read_text()
+        except (OSError, ValueError) as error:
+            raise Rejected(f"The token cannot be read from {path}.") from error
+    if not token.strip().isascii() or len(token.split()) != 1:
+        raise Rejected("Give one token for the server, by LOOM_TOKEN or --token-file.")
+    return token.strip()
 
 
 def _find_session(

@@ -1,0 +1,116 @@
+"""Calls of a server that refuses, is busy, breaks off, or is another one altogether."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from conversations.domain.errors import Conflict, LoomError, NotPermitted, Rejected, Unavailable
+from conversations.terminal import calling
+from conversations.terminal.calling import END, LOST, Api
+
+type Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@asynccontextmanager
+async def serving(handler: Handler) -> AsyncIterator[Api]:
+    app = web.Application()
+    app.router.add_route("*", "/api/v1/{rest:.*}", handler)
+    async with TestServer(app) as server:
+        api = Api(str(server.make_url("/")), "loom_x")
+        try:
+            yield api
+        finally:
+            await api.close()
+
+
+@pytest.fixture(autouse=True)
+def _no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calling, "WAITS", (0.0,) * 6)
+
+
+async def test_a_stream_that_breaks_goes_on_after_the_last_event() -> None:
+    asked: list[str] = []
+
+    async def break_off(request: web.Request) -> web.StreamResponse:
+        asked.append(request.headers.get("Last-Event-ID", ""))
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        first = int(asked[-1] or 0) + 1
+        await response.write(b"retry: 2000\n:\n\n")
+        for number in (first, first + 1):
+            kind = "end" if number == 6 else "delta"
+            text = f'id: {number}\r\nevent: {kind}\ndata: {{"number":\ndata: {number}}}\n\n'
+            for piece in (text[:9], text[9:]):
+                await response.write(piece.encode())
+        await response.write(b'id: 9\nevent: delta\ndata: {"cut":')
+        return response
+
+    async with serving(break_off) as api:
+        events = [event async for event in api.stream("runs/1/stream")]
+    assert [event.data.get("number") for event in events if event.kind != LOST] == [*range(1, 7)]
+    assert [event.kind for event in events].count(LOST) == 2
+    assert events[-1].kind == END
+    assert asked == ["", "2", "4"]
+
+
+async def test_a_busy_server_is_asked_again_with_the_same_key() -> None:
+    keys: list[str] = []
+
+    async def be_busy(request: web.Request) -> web.StreamResponse:
+        keys.append(request.headers["Idempotency-Key"])
+        if len(keys) < 3:
+            return web.Response(status=429 if len(keys) == 1 else 503)
+        return web.json_response({"said": (await request.json())["text"]})
+
+    async with serving(be_busy) as api:
+        assert await api.send("POST", "x", {"text": "é"}, key="once") == {"said": "é"}
+    assert keys == ["once"] * 3
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"), [(401, NotPermitted), (403, NotPermitted), (409, Conflict), (422, Rejected)]
+)
+async def test_a_refusal_says_why(status: int, kind: type[LoomError]) -> None:
+    async def refuse(_: web.Request) -> web.StreamResponse:
+        problem = {"detail": "It is so.", "code": "because"}
+        return web.json_response(problem, status=status)
+
+    async with serving(refuse) as api:
+        with pytest.raises(kind, match="It is so") as refused:
+            await api.get("x")
+        assert refused.value.code == "because"
+        with pytest.raises(kind):
+            _ = [event async for event in api.stream("x")]
+
+
+async def test_another_server_is_told_from_ours() -> None:
+    async def greet(request: web.Request) -> web.StreamResponse:
+        if request.path.endswith("moved"):
+            raise web.HTTPFound("https://elsewhere.example/")
+        return web.Response(text="<html>Hello</html>")
+
+    async with serving(greet) as api:
+        with pytest.raises(Rejected, match="no Loom Web"):
+            await api.check()
+        with pytest.raises(Rejected, match="302"):
+            await api.get("moved")
+
+
+async def test_a_server_that_is_not_there_is_given_up_at_once_and_later_with_patience() -> None:
+    api = Api("http://127.0.0.1:9", "loom_x")
+    try:
+        with pytest.raises(Unavailable, match="does not answer"):
+            await api.check()
+        with pytest.raises(Unavailable):
+            _ = [event async for event in api.stream("x")]
+    finally:
+        await api.close()
+
+
+@pytest.mark.parametrize("address", ["chat.example.org", "ftp://chat.example.org", "https://"])
+async def test_an_address_without_http_is_refused(address: str) -> None:
+    with pytest.raises(Rejected, match="https://"):
+        Api(address, "loom_x")

@@ -1,0 +1,127 @@
+"""The chat with a running server, by its API: a process of its own, which is killed once."""
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.core.management import CommandError
+from django.db import connection
+
+from benchmarks.processes import Server, clean_environment, free_port
+from conversations.archive.tokens import create_token
+from conversations.domain.tokens import SCOPES
+from conversations.management.commands._first_run import _static_digest
+from conversations.models import Workspace
+from tests.runtime.tool_stories import answers
+from tests.wire.scenario import Scenario
+from tests.wire.server import WireThread
+
+from .conftest import Piped
+from .typist import Program
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.skipif("DATABASE_URL" in os.environ, reason="it has a data folder of its own"),
+]
+
+QUESTION = r"Allow it\? y = yes, a = always .*, n = no .*: "
+READY = r"\n> "
+
+
+@pytest.fixture
+def token(user: User, tmp_path: Path) -> Path:
+    file = tmp_path / "token"
+    secret = create_token(user, name="Terminal", scopes=tuple(SCOPES), lifetime=timedelta(days=1))
+    file.write_text(f"{secret}\n")
+    return file
+
+
+@pytest.fixture
+def server(token: Path, workspace: Workspace, wire: WireThread, tmp_path: Path) -> Iterator[Server]:
+    """It serves a copy of the test's data, and asks the model that the test plays."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    connection.ensure_connection()
+    with closing(sqlite3.connect(folder / "loom.sqlite3")) as copy:
+        connection.connection.backup(copy)
+    (folder / "static").mkdir()
+    (folder / "static" / ".stamp").write_text(_static_digest())  # nobody asks for a page
+    model = {"ANTHROPIC_API_KEY": wire.key, "ANTHROPIC_BASE_URL": wire.url}
+    server = Server(data_dir=folder, port=free_port(), settings=model, arguments=("--no-prepare",))
+    server.start()
+    yield server
+    server.stop()
+
+
+def test_a_conversation_with_a_server_survives_its_end(
+    server: Server, token: Path, wire: WireThread, tmp_path: Path
+) -> None:
+    environment = clean_environment(
+        {
+            "LOOM_DATA_DIR": str(tmp_path / "own"),
+            "LOOM_SERVER": f"http://127.0.0.1:{server.port}",
+            "LOOM_TOKEN_FILE": str(token),
+            "TERM": "dumb",
+        }
+    )
+    program = Program("chat", "--session", "garden", environment=environment)
+    try:
+        program.until(READY)
+        wire.enqueue(*answers(("write_file", {"path": "beans.md", "content": "Beans\n"})))
+        program.type("go")
+        program.until("Write asks: Create beans.md")
+        program.until(QUESTION)
+        program.type("y")
+        program.until("Done.")
+        program.until(READY)
+        wire.enqueue(Scenario(text="Peas, kale and leek. " * 40, rate=40))
+        program.type("more")
+        program.until("kale")
+        server.kill()
+        server.start()
+        program.until("The server stopped while this answer was being written")
+        program.until(READY)
+        wire.enqueue(Scenario(text="Here again."))
+        program.type("And now?")
+        program.until("Here again.")
+        program.until(READY)
+        for command, said in {
+            "/rename Beans": "is called Beans now",
+            "/history beans": r"1|2  ",
+            "/new": "A new session",
+            "/resume bean": "Beans: .* turns in the archive",
+            "/stop": "",
+        }.items():
+            program.type(command)
+            program.until(said)
+            program.until(READY)
+        program.type("/quit")
+        assert program.wait() == 0
+    finally:
+        program.process.kill()
+        program.close()
+    assert program.screen.count("Here again.") == 2  # live, and where the session stands
+
+
+def test_without_a_token_or_a_server_it_says_so(
+    piped: Piped, token: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = ("--server", "http://127.0.0.1:9")
+    for arguments, reason in (
+        (at, "Give one token"),
+        ((*at, "--token-file", f"{token}.gone"), "cannot be read"),
+        ((*at, "--token-file", str(token)), "does not answer"),
+        (("--server", "chat.example.org", "--token-file", str(token)), "https://"),
+    ):
+        with pytest.raises(CommandError, match=reason) as refused:
+            piped("hello", arguments=arguments)
+        assert refused.value.returncode == 2
+    monkeypatch.setattr(settings.LOOM, "chat_token", "a b")
+    with pytest.raises(CommandError, match="Give one token"):
+        piped("hello", arguments=at)
