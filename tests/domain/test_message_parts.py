@@ -1,0 +1,103 @@
+"""Long texts as messages."""
+
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from conversations.domain.message_parts import find_parts, size_of, split_message
+
+LIMIT = 100
+
+words = st.text(alphabet="abc é漢🌱,.", min_size=1, max_size=40)
+fences = st.tuples(
+    st.sampled_from(["```", "~~~", "````"]),
+    st.sampled_from(["", "python", "a b", "x" * 40]),
+    st.lists(st.text(alphabet="ab c`~é", max_size=60), max_size=8),
+).map(lambda parts: "\n".join([parts[0] + parts[1], *parts[2], parts[0]]))
+pieces = st.one_of(words, fences, st.just(""), st.text(max_size=30), st.sampled_from(["```", "~~"]))
+texts = st.lists(st.tuples(pieces, st.sampled_from(["\n", "\n\n", " "])), max_size=25).map(
+    lambda rows: "".join(piece + gap for piece, gap in rows)
+)
+
+
+def is_left_out(text: str) -> bool:
+    """White space, and the line that closes a block."""
+    return not text.strip() or re.fullmatch(r"[`~]{3,}", text.strip()) is not None
+
+
+@given(texts)
+@settings(max_examples=60, deadline=None)
+def test_no_message_is_too_large_or_blank_and_nothing_is_lost(text: str) -> None:
+    parts = find_parts(text, limit=LIMIT)
+    at = 0
+    for part in parts:
+        assert is_left_out(text[at : part.start])
+        assert part.start < part.end
+        assert part.read(text).strip()
+        assert size_of(part.read(text)) <= LIMIT
+        at = part.end
+    assert is_left_out(text[at:])
+
+
+@given(texts, st.data())
+@settings(max_examples=60, deadline=None)
+def test_what_was_shown_stays_while_a_text_grows(text: str, data: st.DataObject) -> None:
+    length = data.draw(st.integers(0, len(text)))
+    before = split_message(text[:length], limit=LIMIT)[:-1]
+    assert split_message(text, limit=LIMIT)[: len(before)] == before
+
+
+@given(st.lists(words, max_size=9), st.lists(st.text(alphabet="ab c", max_size=20), max_size=3))
+@settings(max_examples=40, deadline=None)
+def test_a_block_that_one_message_can_hold_stays_whole(before: list[str], code: list[str]) -> None:
+    block = "\n".join(["```python", *code, "```"])
+    text = "\n\n".join([*before, block, "and so on"])
+    assert any(block in part for part in split_message(text, limit=LIMIT))
+
+
+def test_a_short_text_is_one_message_as_it_is() -> None:
+    assert split_message("One.\n\nTwo.\n") == ["One.\n\nTwo."]
+    assert split_message(" \n\n ") == []
+
+
+def test_paragraphs_are_the_first_choice_then_lines_then_sentences_then_words() -> None:
+    para = "word " * 11 + "end."
+    assert split_message(f"{para}\n\n{para}", limit=LIMIT) == [para, para]
+    assert split_message(f"{para}\n{para}", limit=LIMIT) == [para, para]
+    assert split_message(f"{para} {para}", limit=LIMIT) == [para, para]
+    long = split_message("word " * 40, limit=LIMIT)
+    assert all(set(part.split()) == {"word"} for part in long)
+    assert [len(part) for part in split_message("x" * 150, limit=LIMIT)] == [92, 58]
+
+
+def test_a_long_block_is_closed_and_opened_again_with_its_language() -> None:
+    lines = [f"line {number} of the program" for number in range(10)]
+    parts = split_message(
+        "\n".join(["So:", "```python title", *lines, "```", "Done."]), limit=LIMIT
+    )
+    assert parts[0] == "So:"
+    assert all(part.startswith("```python") for part in parts[1:-1])
+    assert all(part.rstrip().endswith("```") for part in parts[1:-1])
+    code = "\n".join(line for part in parts[1:] for line in part.split("\n") if "line" in line)
+    assert code == "\n".join(lines)
+    assert parts[-1].endswith("Done.")
+
+
+def test_a_block_that_ends_where_a_message_does_leaves_no_empty_one() -> None:
+    code = "\n".join(["x" * 20] * 4)
+    for filler in range(20):
+        parts = split_message(f"```\n{code}\n{'y' * filler}\n```\n\nEnd.", limit=LIMIT)
+        assert not [part for part in parts if not part.replace("`", "").strip()]
+
+
+def test_an_answer_that_ends_in_an_open_block_is_shown_as_code() -> None:
+    assert split_message("```py\nprint(") == ["```py\nprint(\n```"]
+
+
+@pytest.mark.parametrize("joined", ["👩\u200d🌾", "e\u0301", "❤\ufe0f"])
+def test_a_character_of_several_code_points_is_not_torn(joined: str) -> None:
+    parts = split_message("x" * 91 + joined * 20, limit=LIMIT)
+    assert "".join(parts) == "x" * 91 + joined * 20
+    assert all(part[0] in ("x", joined[0]) for part in parts)
