@@ -36,6 +36,8 @@ from conversations.models import (
     AuditHead,
     Budget,
     BudgetWarning,
+    ChannelPlace,
+    ChannelReply,
     ChatEvent,
     Compaction,
     Delivery,
@@ -533,6 +535,20 @@ class DraftChunkAdmin(OfSessionAdmin):
     session_path = "run__session"
     list_display = ("run", "ordinal", "part", "kind")
     list_select_related = ("run__session",)
+
+
+@admin.register(ChannelPlace)
+class ChannelPlaceAdmin(WindowAdmin):
+    list_display = ("key", "workspace", "address", "taken", "updated_at")
+    list_filter = ("workspace",)
+    list_select_related = ("workspace",)
+    search_fields = ("key",)
+
+
+@admin.register(ChannelReply)
+class ChannelReplyAdmin(OfSessionAdmin):
+    says_something = False
+    list_display = ("session", "source", "author_name", "created_at", "done_at")
 
 
 @admin.register(ShareLink)

@@ -16,6 +16,7 @@ from environs import Env
 from environs.exceptions import EnvError
 from marshmallow.validate import OneOf, Range, Regexp
 
+from conversations.domain.discord_rules import BadRules, DiscordRules, read_ids, read_people
 from conversations.providers.prices import read_prices
 from conversations.tools.mcp.config import ConfigError, read_config
 
@@ -59,6 +60,13 @@ def _read_paths(setting: str, texts: list[str]) -> list[Path]:
         if not path.is_absolute():
             raise SettingsError(f"{setting} holds {path}, which is no absolute path.")
     return paths
+
+
+def _read_secret_file(setting: str, path: str) -> str:
+    try:
+        return Path(path).expanduser().read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{setting} names {path}, which cannot be read.") from error
 
 
 def _read_pairs(setting: str, texts: list[str]) -> dict[str, str]:
@@ -150,6 +158,7 @@ class Environment:
         self._read_retention_settings(env)
         self._read_api_settings(env, positive)
         self._read_webhook_settings(env)
+        self._read_discord_settings(env)
 
     def _read_api_settings(self, env: Env, positive: Range) -> None:
         self.chat_server: str = env.str("LOOM_SERVER", "")
@@ -366,3 +375,31 @@ class Environment:
         )
         self.expire_minutes: int = env.int("LOOM_EXPIRE_MINUTES", 60, validate=Range(min=0))
         self.cold_storage: str = env.str("LOOM_COLD_STORAGE", "")
+
+    def _read_discord_settings(self, env: Env) -> None:
+        self.discord_token: str = env.str("LOOM_DISCORD_TOKEN", "")
+        path = env.str("LOOM_DISCORD_TOKEN_FILE", "")
+        if path and not self.discord_token:
+            self.discord_token = _read_secret_file("LOOM_DISCORD_TOKEN_FILE", path)
+        self.discord_workspace: str = env.str("LOOM_DISCORD_WORKSPACE", "")
+        self.discord_account: str = env.str("LOOM_DISCORD_ACCOUNT", "")
+        self.discord_api: str = env.str("LOOM_DISCORD_API", "")
+        self.discord_gateway: str = env.str("LOOM_DISCORD_GATEWAY", "")
+        self.discord_max_messages: int = env.int(
+            "LOOM_DISCORD_MAX_MESSAGES", 5, validate=Range(min=1, max=50)
+        )
+        self.discord_edit_seconds: float = env.float(
+            "LOOM_DISCORD_EDIT_SECONDS", 1.5, validate=Range(min=0.02, max=60)
+        )
+        answer = env.str("LOOM_DISCORD_ANSWER", "mentions", validate=OneOf(("mentions", "all")))
+        try:
+            people, everybody = read_people(env.list("LOOM_DISCORD_USERS", []))
+            self.discord = DiscordRules(
+                guilds=read_ids(env.list("LOOM_DISCORD_GUILDS", [])),
+                channels=read_ids(env.list("LOOM_DISCORD_CHANNELS", [])),
+                people=people,
+                everybody=everybody,
+                mentions_only=answer == "mentions",
+            )
+        except BadRules as error:
+            raise SettingsError(f"{error}. See docs/discord.md.") from error

@@ -34,6 +34,8 @@ from conversations.models import (
     AuditEntry,
     Budget,
     BudgetWarning,
+    ChannelPlace,
+    ChannelReply,
     ChatEvent,
     Compaction,
     Delivery,
@@ -120,6 +122,10 @@ def fill(workspace: Workspace, user: User, *, times: int) -> None:
         run = Run.objects.create(
             session=session, client_id="c", state="completed", requested_by=user, created_at=now
         )
+        ChannelPlace.objects.create(
+            workspace=workspace, key=f"discord:dm:{session.pk}", address=1, taken=1, updated_at=now
+        )
+        ChannelReply.objects.create(session=session, run=run, address=1, source=1, created_at=now)
         StateCheckpoint.objects.create(session=session, turn=9, seq=0, rewinds=0, state="{}")
         ModelCall.objects.create(
             session=session,

@@ -25,6 +25,7 @@ WRITES = {
 NO_TABLE = {
     ("conversations/api/hooks.py", "router.delete"),
     ("conversations/providers/anthropic_messages.py", "client.messages.with_raw_response.create"),
+    ("conversations/channels/discord/posting.py", "channel.get_partial_message(message).delete"),
     ("conversations/providers/message_assembly.py", "self._message.update"),
     ("conversations/providers/message_assembly.py", "self._usage.update"),
     ("conversations/sandbox/running.py", "prepared.environment.update"),
@@ -153,6 +154,15 @@ def test_the_extra_way_to_sign_in_is_loaded_where_it_is_asked_for_only(tmp_path:
     assert not {name for name in loaded if name.startswith("conversations.web.sso")}
     importers = {path for path in PRODUCT if OF_THE_EXTRA & imported_by(path, ast.walk)}
     assert {path.parent.name for path in importers} == {"sso"}
+
+
+def test_discord_is_loaded_by_its_own_command_only(tmp_path: Path) -> None:
+    commands = "conversations.management.commands"
+    loaded = loaded_by(f"import loomweb.asgi, loomweb.urls, {commands}.discord", tmp_path)
+    assert f"{commands}.discord" in loaded
+    assert "discord" not in loaded
+    importers = {path for path in PRODUCT if "discord" in imported_by(path, ast.walk)}
+    assert {path.parent.name for path in importers} == {"discord"}
 
 
 def test_the_domain_is_plain_python(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from conversations.domain.receipts import Received, receipt_digest
 from conversations.models import (
     ApiAnswer,
     Attachment,
+    ChannelReply,
     ChatEvent,
     Compaction,
     Delivery,
@@ -105,6 +106,7 @@ ROWS: dict[type[Model], Callable[[int], QuerySet[Any]]] = {
     ToolCall: _of_session(ToolCall),
     ModelCall: _of_session(ModelCall),
     DraftChunk: _draft_chunks,
+    ChannelReply: _of_session(ChannelReply),
     Run: _of_session(Run),
     Attachment: _of_session(Attachment),
     Compaction: _of_session(Compaction),

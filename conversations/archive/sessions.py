@@ -120,13 +120,16 @@ def get_or_create_by_key(
         return Session.objects.get(workspace=workspace, key=key)
 
 
-def begin_anew(workspace: Workspace, *, key: str, owner: User, channel: str = "api") -> Session:
-    """A new session under a key: the one that had it stays as it is, without the key, and
-    is continued. Of several callers at once, one begins it."""
+def begin_anew(
+    workspace: Workspace, *, key: str, owner: User, channel: str = "api", **begun: Any
+) -> Session:
+    """A new session under a key, as ``begun`` says (see :func:`create_session`): the one
+    that had it stays as it is, without the key, and is continued. Of several callers at
+    once, one begins it."""
     try:
         with transaction.atomic():
             _release(Session.objects.filter(workspace=workspace, key=key))
-            return _begin_under(key, workspace, owner, channel, {})
+            return _begin_under(key, workspace, owner, channel, begun)
     except IntegrityError:
         return Session.objects.get(workspace=workspace, key=key)
 

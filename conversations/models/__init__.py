@@ -3,6 +3,7 @@
 from .accounts import Device, Invitation, Preferences, SignInLink
 from .archive import ChatEvent, JournalGap, PromptText, PurgePermit, Rewind, Turn
 from .audit import AuditEntry, AuditHead
+from .channels import ChannelPlace, ChannelReply
 from .context import Compaction, SessionSkill
 from .hooks import Delivery, Webhook
 from .imports import Import
@@ -29,6 +30,8 @@ __all__ = [
     "AuditHead",
     "Budget",
     "BudgetWarning",
+    "ChannelPlace",
+    "ChannelReply",
     "ChatEvent",
     "Compaction",
     "Delivery",

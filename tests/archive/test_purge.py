@@ -44,6 +44,7 @@ from conversations.models import (
     ApiAnswer,
     AuditEntry,
     AuditHead,
+    ChannelReply,
     Compaction,
     Delivery,
     DraftChunk,
@@ -102,6 +103,7 @@ def stock(session: Session, user: User) -> None:
     )
     StateCheckpoint.objects.create(**of, turn=50, seq=0, rewinds=0, state="{}")
     run = Run.objects.create(**of, client_id="c", state="completed", created_at=now)
+    ChannelReply.objects.create(**of, run=run, address=1, source=1, created_at=now)
     DraftChunk.objects.create(run=run, ordinal=0, part=0, kind="text", text="x")
     earlier = PromptText.objects.create(digest=uuid4().hex * 2, text="Summary of earlier turns")
     manifest = dump_json({"previous_digest": earlier.digest, "system_digest": "0" * 64})

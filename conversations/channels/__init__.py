@@ -1,0 +1,1 @@
+"""Other services where people talk to the model: entry points, as ``web`` is for browsers."""

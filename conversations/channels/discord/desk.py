@@ -1,0 +1,262 @@
+"""What is done about one message, one command, one button."""
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+import discord
+from django.contrib.auth.models import User
+
+from conversations.archive.channels import Source, note_taken
+from conversations.archive.messages import Accepted
+from conversations.archive.rights import WRITE
+from conversations.domain.discord_rules import CHANNEL, Spot
+from conversations.domain.errors import LoomError, NotFound, NotPermitted
+from conversations.domain.tool_calls import ALWAYS, DENY, ONCE
+from conversations.models import Session
+from conversations.runtime.engine import Runtime
+from conversations.web.access import get_session_for
+
+from .commands import begin_in_place, describe_commands, describe_history, read_command
+from .inbox import PlaceInbox
+from .options import DiscordOptions
+from .places import Places
+from .replies import Replies
+from .taking import (
+    account_for,
+    attach_files,
+    is_addressed,
+    is_from_a_person,
+    name_of,
+    open_place_session,
+    text_of,
+    visit_by,
+    with_speaker,
+)
+
+logger = logging.getLogger(__name__)
+
+PASSED_BY = 100
+"""Messages that do not concern the bot after which it keeps how far it has read."""
+
+DECISIONS = {"once": ONCE, "always": ALWAYS, "deny": DENY}
+
+CLOSED = "The account that the bot acts by may not write in its workspace."
+
+NO_ACCOUNT = "Only people whose account here is named in the bot's settings may decide this."
+
+NOT_HERE = "You may not talk to this bot here."
+
+
+class Desk:
+    """``places`` is given once it is there: its messages come here."""
+
+    places: Places
+
+    def __init__(
+        self, client: discord.Client, runtime: Runtime, options: DiscordOptions, replies: Replies
+    ) -> None:
+        self._client = client
+        self._runtime = runtime
+        self._options = options
+        self._rules = options.rules
+        self._workspace = options.workspace
+        self._replies = replies
+
+    async def take(self, inbox: PlaceInbox, message: discord.Message) -> None:
+        """Deal with one message of a place; a second time it changes nothing."""
+        if not self._concerns_bot(inbox.spot, message):
+            inbox.passed_by += 1
+            if inbox.passed_by % PASSED_BY == 0:
+                await self.places.mark(inbox, message.id)
+            return
+        try:
+            await self._take(inbox, message)
+        except (NotFound, NotPermitted) as error:
+            logger.warning("discord_account_refused: %s", error.message)
+            await self._answer(inbox, message, CLOSED)
+        except LoomError as error:
+            await self._answer(inbox, message, error.message)
+
+    def _concerns_bot(self, spot: Spot, message: discord.Message) -> bool:
+        if not is_from_a_person(message) or not self._rules.lets_in(message.author.id, spot):
+            return False
+        may_be_quiet = spot.guild is None or not self._rules.mentions_only
+        return may_be_quiet or is_addressed(message, self._bot)
+
+    @property
+    def _bot(self) -> discord.ClientUser:
+        assert self._client.user is not None
+        return self._client.user
+
+    async def _take(self, inbox: PlaceInbox, message: discord.Message) -> None:
+        author = message.author.id
+        text = text_of(message, self._bot)
+        command = read_command(text)
+        if command is not None and not message.attachments:
+            said = await self.carry_out(command, inbox.spot, author=author, by=message.id)
+            await self._answer(inbox, message, said)
+            return
+        account = await self._account_of(author)
+        session = await self._open_session(inbox.spot, account, author=author)
+        kept, refused = await attach_files(
+            self._runtime, session, message.attachments, user_pk=account.pk
+        )
+        if not text and not kept:
+            await self._answer(inbox, message, "\n".join(refused) or "This message has no text.")
+            return
+        accepted = await self._runtime.send(
+            session,
+            client_id=f"{CHANNEL}-{message.id}",
+            text=with_speaker(text, message.author, inbox.spot),
+            user_pk=account.pk,
+            attachments=kept,
+        )
+        await self._note(inbox, message, accepted)
+        if refused:
+            await self._tell(inbox, message, "\n".join(refused))
+
+    async def _note(self, inbox: PlaceInbox, message: discord.Message, accepted: Accepted) -> None:
+        record = await self._runtime.writer.write(
+            note_taken,
+            accepted.run_pk,
+            source=Source(
+                address=inbox.spot.channel,
+                message=message.id,
+                author=message.author.id,
+                author_name=name_of(message.author),
+            ),
+            workspace_pk=self._workspace.pk,
+            mark=self.places.marked(inbox, message.id),
+        )
+        self._replies.follow(record, is_left_over=not accepted.is_new)
+
+    async def _answer(self, inbox: PlaceInbox, message: discord.Message, text: str) -> None:
+        """Words of our own, with which the message is dealt with."""
+        await self._tell(inbox, message, text)
+        await self.places.mark(inbox, message.id)
+
+    async def _tell(self, inbox: PlaceInbox, message: discord.Message, text: str) -> None:
+        try:
+            await inbox.channel.send(
+                text,
+                nonce=f"m{message.id}",
+                reference=discord.MessageReference.from_message(message, fail_if_not_exists=False),
+                suppress_embeds=True,
+                mention_author=False,
+            )
+        except (discord.Forbidden, discord.NotFound) as error:
+            logger.warning("discord_message_refused: %s", error)
+
+    async def _account_of(self, person: int) -> User:
+        name = self._rules.account_of(person) or self._options.account
+        return await self._runtime.readers.read(account_for, name, self._workspace)
+
+    async def _open_session(self, spot: Spot, account: User, *, author: int) -> Session:
+        """Direct messages are their writer's; what several people write is the bot's."""
+        owner = account
+        if spot.guild is not None:
+            name = self._options.account
+            owner = await self._runtime.readers.read(account_for, name, self._workspace)
+        return await self._runtime.writer.write(
+            open_place_session,
+            account,
+            owner,
+            slug=self._workspace.slug,
+            key=spot.key(author=author),
+        )
+
+    async def choose(self, interaction: discord.Interaction, command: str) -> None:
+        """One of the commands was chosen from Discord's list."""
+        await interaction.response.defer(ephemeral=command != "new")
+        await _say(interaction, self._choose(interaction, command))
+
+    async def _choose(self, interaction: discord.Interaction, command: str) -> str:
+        spot = await self.places.find_spot(interaction.channel, interaction.guild)
+        person = interaction.user.id
+        if not self._rules.lets_in(person, spot):
+            return NOT_HERE
+        return await self.carry_out(command, spot, author=person, by=interaction.id)
+
+    async def carry_out(self, command: str, spot: Spot, *, author: int, by: int) -> str:
+        """Do what a command says, for the message ``by`` which it was asked for. Returns
+        what to say; raises LoomError."""
+        if command == "help":
+            return describe_commands()
+        account = await self._account_of(author)
+        session = await self._open_session(spot, account, author=author)
+        if command == "history":
+            return await self._runtime.readers.read(describe_history, session)
+        was_running = await self._stop(session)
+        if command == "stop":
+            return "Stopped." if was_running else "No answer is being written."
+        await self._runtime.writer.write(begin_in_place, session, message=by)
+        return "A new session begins here. The earlier one stays in the archive."
+
+    async def _stop(self, session: Session) -> bool:
+        if not self._replies.is_open_in(session.pk):
+            return False
+        await self._runtime.stop_run(session)
+        return True
+
+    async def press(self, interaction: discord.Interaction) -> None:
+        """A button was pressed; the message that has it will say what came of it."""
+        data: dict[str, Any] = dict(interaction.data or {})
+        name = str(data.get("custom_id", "")).split(":")
+        if len(name) == 4 and name[0] == "loom":
+            await interaction.response.defer()
+            await _say(interaction, self._press(interaction, *name[1:]))
+
+    async def _press(
+        self, interaction: discord.Interaction, act: str, session: str, call: str
+    ) -> str:
+        name = self._rules.account_of(interaction.user.id)
+        if not name:
+            return NO_ACCOUNT
+        account = await self._runtime.readers.read(account_for, name, self._workspace)
+        visit = visit_by(account, CHANNEL)
+        find = partial(get_session_for, to=WRITE)
+        found, _ = await self._runtime.readers.read(find, visit, UUID(session))
+        if act in DECISIONS:
+            await self._runtime.decide_call(
+                found, call=UUID(call), decision=DECISIONS[act], user_pk=account.pk
+            )
+        else:
+            await self._go_on(interaction, found, account, again=act == "retry")
+        return ""
+
+    async def _go_on(
+        self, interaction: discord.Interaction, session: Session, account: User, *, again: bool
+    ) -> None:
+        assert interaction.message is not None
+        go_on = partial(self._runtime.answer_again, turn=None) if again else self._runtime.go_on
+        accepted = await go_on(
+            session, client_id=f"{CHANNEL}-{interaction.message.id}", user_pk=account.pk
+        )
+        source = Source(
+            address=interaction.message.channel.id,
+            message=interaction.message.id,
+            author=interaction.user.id,
+            author_name=name_of(interaction.user),
+        )
+        record = await self._runtime.writer.write(note_taken, accepted.run_pk, source=source)
+        self._replies.follow(record, is_left_over=False)
+        await interaction.edit_original_response(view=None)
+
+
+async def _say(interaction: discord.Interaction, work: Coroutine[None, None, str]) -> None:
+    """Answer in words, if there are any."""
+    try:
+        said = await work
+    except LoomError as error:
+        said = error.message
+    except asyncio.CancelledError:
+        raise
+    except Exception:
+        logger.exception("discord_interaction_failed")
+        said = "Something went wrong. The server's log says why."
+    if said:
+        await interaction.followup.send(said, ephemeral=True, suppress_embeds=True)

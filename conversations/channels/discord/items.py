@@ -1,0 +1,210 @@
+"""What the messages of a reply say: made from a run's rows and the draft of its answer.
+
+A question whether a call may run is a message of its own, since it has buttons; what
+follows it begins another one. Messages are told apart by their place in the list, which
+only grows while a run goes on.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from conversations.domain.approvals import Asked, read_asked
+from conversations.domain.events import (
+    APPROVAL_ASKED,
+    APPROVAL_DECIDED,
+    AssistantText,
+    ContentIndicator,
+    Fallback,
+    Info,
+    Payload,
+    ToolCallCompleted,
+    TurnSeparator,
+)
+from conversations.domain.message_parts import split_message
+from conversations.domain.runs import STOPPED
+from conversations.domain.text import one_line
+from conversations.rendering.tool_words import (
+    decision_text,
+    state_word,
+    telling_argument,
+    tool_word,
+)
+
+SHOWN_OF_PLAN = 1_200
+"""Characters of a command or diff that a question shows."""
+
+FILE_NAME = "answer.md"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """One message. ``call`` is the uuid of a call that waits for a person, ``always``
+    what else could be allowed with it. ``action``: what can be done about how the run
+    ended (``retry``, ``continue``). ``file`` is attached, as text."""
+
+    text: str
+    call: str = ""
+    always: str = ""
+    action: str = ""
+    file: str = ""
+
+
+@dataclass(slots=True)
+class _Question:
+    asked: Asked
+    outcome: str = ""
+
+    def as_item(self) -> Item:
+        asked = self.asked
+        lines = [f"**May I?** {escape(asked.summary or asked.name, limit=200)}"]
+        if shown := asked.diff or asked.command:
+            lines.append(fenced(shown, "diff" if asked.diff else "sh"))
+        if asked.note:
+            lines.append(f"-# {escape(asked.note, limit=200)}")
+        if self.outcome:
+            return Item(text=_bounded([*lines, f"-# {escape(self.outcome, limit=100)}"]))
+        return Item(text=_bounded(lines), call=asked.call, always=asked.kind_label)
+
+
+@dataclass(slots=True)
+class _Sheet:
+    """Texts and questions in order. Neighbouring notes share a paragraph."""
+
+    pieces: list[str | _Question] = field(default_factory=list)
+    ends_with_note: bool = False
+    action: str = ""
+
+    def say(self, text: str) -> None:
+        if text.strip():
+            self._add(text, gap="\n\n")
+            self.ends_with_note = False
+
+    def note(self, text: str) -> None:
+        line = f"-# {escape(text, limit=300)}"
+        self._add(line, gap="\n" if self.ends_with_note else "\n\n")
+        self.ends_with_note = True
+
+    def _add(self, text: str, *, gap: str) -> None:
+        last = self.pieces[-1] if self.pieces else None
+        if isinstance(last, str):
+            self.pieces[-1] = f"{last}{gap}{text}"
+        else:
+            self.pieces.append(text)
+
+    def question(self, call: str) -> _Question | None:
+        return next(
+            (p for p in self.pieces if isinstance(p, _Question) and p.asked.call == call), None
+        )
+
+
+def make_items(
+    payloads: Iterable[Payload | Fallback],
+    draft: Iterable[str] = (),
+    *,
+    done: bool,
+    most: int,
+) -> list[Item]:
+    """The messages that show a run; never none when it is done. Beyond ``most`` messages
+    the whole text is a file."""
+    sheet = _Sheet()
+    for payload in payloads:
+        _write(sheet, payload)
+    for text in draft:
+        sheet.say(text)
+    items: list[Item] = []
+    for piece in sheet.pieces:
+        items += [piece.as_item()] if isinstance(piece, _Question) else _text_items(piece)
+    if done:
+        items = [replace(item, call="", always="") for item in items]
+        items = items or [Item(text="-# There is no answer.")]
+    whole = "\n\n".join(piece for piece in sheet.pieces if isinstance(piece, str))
+    items = _shortened(items, most, whole, done=done)
+    return _with_action(items, sheet.action) if done and sheet.action else items
+
+
+def _text_items(text: str) -> list[Item]:
+    return [Item(text=part) for part in split_message(text)]
+
+
+def _shortened(items: list[Item], most: int, whole: str, *, done: bool) -> list[Item]:
+    if len(items) <= most:
+        return items
+    waiting = [item for item in items[most - 1 :] if item.call]
+    note = (
+        Item(text="-# The whole answer is in the file.", file=whole)
+        if done
+        else Item(text="-# More is being written. The whole answer comes as a file.")
+    )
+    return [*items[: most - 1], note, *waiting]
+
+
+def _with_action(items: list[Item], action: str) -> list[Item]:
+    return [*items[:-1], replace(items[-1], action=action)]
+
+
+def _write(sheet: _Sheet, payload: Payload | Fallback) -> None:
+    match payload:
+        case AssistantText(text=text):
+            sheet.say(text)
+        case ToolCallCompleted():
+            _write_call(sheet, payload)
+        case ContentIndicator(label=label):
+            sheet.note(f"📎 {label}")
+        case Info():
+            _write_notice(sheet, payload)
+        case TurnSeparator(state=state) if state == STOPPED:
+            sheet.note("Stopped.")
+        case Fallback(reason=reason):
+            sheet.note(f"A row cannot be shown: {reason}")
+
+
+def _write_call(sheet: _Sheet, call: ToolCallCompleted) -> None:
+    question = sheet.question(call.call) if call.call else None
+    if question is not None and not question.outcome:
+        question.outcome = "Nobody has to decide this any more."
+    word, _ = tool_word(call.name)
+    _, outcome = state_word(call.state, call.ok)
+    argument = telling_argument(call.name, call.arguments)
+    sheet.note(f"{word} {argument} · {outcome}" if argument else f"{word} · {outcome}")
+
+
+def _write_notice(sheet: _Sheet, notice: Info) -> None:
+    data = notice.data or {}
+    if notice.code == APPROVAL_ASKED:
+        sheet.pieces.append(_Question(read_asked(data)))
+        sheet.ends_with_note = False
+    elif notice.code == APPROVAL_DECIDED:
+        _write_decision(sheet, data)
+    else:
+        sheet.note(notice.text)
+        sheet.action = notice.action
+
+
+def _write_decision(sheet: _Sheet, data: dict[str, Any]) -> None:
+    question = sheet.question(str(data.get("call") or ""))
+    if question is not None:
+        question.outcome = decision_text(
+            str(data.get("decision") or ""),
+            by=str(data.get("by") or ""),
+            reason=str(data.get("reason") or ""),
+            kind=question.asked.kind_label,
+        )
+
+
+def escape(text: str, *, limit: int) -> str:
+    """The beginning on one line, without what Discord would take for markup."""
+    shown = one_line(text, limit=limit)
+    return "".join(f"\\{char}" if char in "*_`~|<>[]\\" else char for char in shown)
+
+
+def fenced(text: str, language: str) -> str:
+    """As a block of code, or the beginning of it."""
+    shown = text[:SHOWN_OF_PLAN].replace("```", "`\u200b``")
+    left_out = len(text) - SHOWN_OF_PLAN
+    block = f"```{language}\n{shown}\n```"
+    return f"{block}\n-# … and {left_out:,} characters more" if left_out > 0 else block
+
+
+def _bounded(lines: list[str]) -> str:
+    return split_message("\n".join(lines))[0]

@@ -1,0 +1,380 @@
+"""A run shown as messages: posted once, edited as the answer grows, a few times a minute
+at most, and brought to their end whatever happens meanwhile.
+
+Which messages show a run is kept, so a process that starts goes on with what another has
+left. Between posting a message and keeping its id a process can die too: the message's
+nonce makes Discord return it then, and later it is recognised among the last ones of the
+channel.
+"""
+
+import asyncio
+import json
+import logging
+from collections.abc import Sequence
+from time import monotonic
+from typing import Any
+
+import aiohttp
+import discord
+
+from conversations.archive.channels import (
+    ReplyRecord,
+    RunProgress,
+    list_posted,
+    read_progress,
+    save_posted,
+)
+from conversations.archive.journal import get_chat_events, get_last_chat_seq
+from conversations.archive.sessions import get_session
+from conversations.archive.tool_calls import read_open_calls
+from conversations.domain.events import (
+    AssistantText,
+    Fallback,
+    Payload,
+    TurnSeparator,
+    UserMessage,
+)
+from conversations.domain.runs import FINAL_STATES, RUNNING
+from conversations.domain.tool_calls import WAITING
+from conversations.runtime.engine import Runtime
+from conversations.runtime.frames import EVERY_DRAFT
+from conversations.runtime.hub import Subscriber
+
+from .items import Item, make_items
+from .options import DiscordOptions
+from .posting import Channel, edit, post, remove
+
+logger = logging.getLogger(__name__)
+
+POLL_SECONDS = 1.0
+TYPING_SECONDS = 8.0
+"""Discord shows for ten that somebody is typing."""
+
+UNWATCHED_SECONDS = 5.0
+"""After so long without news of a run, its process may be gone."""
+
+FIRST_RETRY, LONGEST_RETRY = 1.0, 60.0
+
+LOOKED_BACK = 20
+"""Messages among which one is looked for that was posted shortly before the end."""
+
+PASSING = (discord.DiscordServerError, discord.RateLimited, aiohttp.ClientError, OSError)
+"""What may go well later (TimeoutError is an OSError)."""
+
+
+class Reply:
+    """One run, one list of messages. ``shown`` has what each is known to say, None: that
+    is not known."""
+
+    def __init__(
+        self,
+        client: discord.Client,
+        runtime: Runtime,
+        options: DiscordOptions,
+        record: ReplyRecord,
+        *,
+        is_left_over: bool,
+    ) -> None:
+        self.record = record
+        self._state = ""
+        self._client = client
+        self._runtime = runtime
+        self._options = options
+        self._channel: Channel = client.get_partial_messageable(record.address)
+        self._posted = list(record.posted)
+        self._shown: list[Item | None] = [None] * len(record.posted)
+        self._is_left_over = is_left_over
+        self._payloads: list[Payload | Fallback] = []
+        self._draft: dict[int, str] = {}
+        self._frames: list[dict[str, Any]] = []
+        self._news = asyncio.Event()
+        self._after: int | None = None
+        self._typed_at = self._shown_at = float("-inf")
+        self._news_at = monotonic()
+
+    async def is_being_written(self) -> bool:
+        """By this process, and nothing of it waits for a person."""
+        if self._runtime.execution_of(self.record.session_pk) is None:
+            return False
+        calls = await self._runtime.readers.read(read_open_calls, self.record.run_pk)
+        return not any(call.state == WAITING for call in calls)
+
+    async def follow(self) -> None:
+        """Show the run until it has ended and all of it is shown."""
+        session_pk = self.record.session_pk
+        session = await self._runtime.readers.read(get_session, self.record.session)
+        last_seq = await self._runtime.readers.read(get_last_chat_seq, session)
+        subscriber = Subscriber(
+            session_pk=session_pk, deliver=self._hear, reached=last_seq, held=False
+        )
+        self._runtime.hub.add(subscriber)
+        try:
+            if (execution := self._runtime.execution_of(session_pk)) is not None:
+                self._frames += execution.snapshots()
+            while not await self._step_or_wait():
+                pass
+        finally:
+            self._runtime.hub.remove(subscriber)
+
+    def _hear(self, text: str) -> None:
+        self._frames.append(json.loads(text))
+        self._news.set()
+
+    async def _step_or_wait(self) -> bool:
+        """True when there is nothing more to show."""
+        wait = FIRST_RETRY
+        while True:
+            try:
+                if await self._step():
+                    return True
+                break
+            except PASSING as error:
+                logger.warning("discord_not_reached: %s", error)
+                await asyncio.sleep(wait)
+                wait = min(LONGEST_RETRY, wait * 2)
+        await self._wait()
+        return False
+
+    async def _step(self) -> bool:
+        self._read_frames()
+        progress = await self._runtime.readers.read(read_progress, self.record.run_pk)
+        if progress is None:  # the session was purged
+            return True
+        self._state = progress.state
+        done = progress.state in FINAL_STATES
+        await self._read_rows(progress)
+        items = make_items(
+            self._payloads,
+            [text for _, text in sorted(self._draft.items())] if not done else (),
+            done=done,
+            most=self._options.max_messages,
+        )
+        if self._is_left_over:
+            await self._find_unkept(items)
+        await self._show_typing(done=done)
+        await self._show(items)
+        if done:
+            await self._finish(len(items))
+        return done
+
+    def _read_frames(self) -> None:
+        frames, self._frames = self._frames, []
+        self._news.clear()
+        for frame in frames:
+            self._news_at = monotonic()
+            if frame["type"] == "draft" and frame["run"] == str(self.record.run):
+                self._add_to_draft(frame)
+            elif frame.get("ends_draft") in (str(self.record.run), EVERY_DRAFT):
+                self._draft = {}
+
+    def _add_to_draft(self, frame: dict[str, Any]) -> None:
+        if frame["kind"] != "text":
+            return
+        before = "" if frame.get("reset") else self._draft.get(frame["part"], "")
+        if len(before) == frame["offset"]:  # else something was missed; the row has it
+            self._draft[frame["part"]] = before + frame["text"]
+
+    async def _read_rows(self, progress: RunProgress) -> None:
+        """Add the run's rows that are new."""
+        if self._after is None:
+            if progress.first_seq is None:
+                return  # its message waits
+            self._after = progress.first_seq - 1
+        session = await self._runtime.readers.read(get_session, self.record.session)
+        while events := await self._runtime.readers.read(
+            get_chat_events, session, after_seq=self._after, limit=500
+        ):
+            for event in events:
+                self._after = event.seq
+                if not isinstance(event.payload, UserMessage):
+                    self._payloads.append(event.payload)
+                self._leave_out_of_draft(event.payload)
+                if _ends(event.payload, self.record):
+                    return
+
+    def _leave_out_of_draft(self, payload: Payload | Fallback) -> None:
+        """What became a row is no draft any more, also where the frame that says so is
+        still to come."""
+        if isinstance(payload, AssistantText):
+            self._draft = {
+                part: text
+                for part, text in self._draft.items()
+                if not payload.text.startswith(text)
+            }
+
+    async def _show(self, items: Sequence[Item]) -> None:
+        for index, item in enumerate(items):
+            if index == len(self._posted):
+                await self._post(index, item)
+            elif self._shown[index] != item:
+                await self._edit(index, item)
+
+    async def _post(self, index: int, item: Item) -> None:
+        try:
+            message = await post(
+                self._channel,
+                item,
+                nonce=f"{self.record.run.hex[:20]}-{index}",
+                source=0 if index else self.record.source,
+                session=self.record.session,
+            )
+        except discord.HTTPException as error:
+            self._give_up_on(index, item, error)
+            return
+        self._shown_at = monotonic()
+        is_earlier_one = message.content.strip() != item.text.strip()
+        self._posted.append(message.id)
+        self._shown.append(None if is_earlier_one else item)
+        await self._keep(done=False)
+        if is_earlier_one:
+            await self._edit(index, item)
+
+    async def _edit(self, index: int, item: Item) -> None:
+        if self._posted[index]:
+            try:
+                await edit(self._channel, self._posted[index], item, session=self.record.session)
+            except discord.HTTPException as error:
+                self._give_up_on(index, item, error)
+                return
+            self._shown_at = monotonic()
+        self._shown[index] = item
+
+    def _give_up_on(self, index: int, item: Item, error: discord.HTTPException) -> None:
+        """A message that Discord refuses: somebody has removed it, or the bot may not
+        write there any more. The archive has the answer."""
+        if isinstance(error, discord.DiscordServerError):
+            raise error
+        fields = {"run": str(self.record.run), "status": error.status, "reason": error.text[:200]}
+        logger.warning("discord_message_refused", extra={"fields": fields})
+        if index == len(self._posted):
+            self._posted.append(0)
+            self._shown.append(item)
+        self._shown[index] = item
+
+    async def _finish(self, count: int) -> None:
+        """The draft may have been longer than what became of it."""
+        for message in self._posted[count:]:
+            try:
+                await remove(self._channel, message)
+            except discord.HTTPException as error:
+                logger.info("discord_message_not_removed: %s", error)
+        del self._posted[count:]
+        await self._keep(done=True)
+
+    async def _keep(self, *, done: bool) -> None:
+        await self._runtime.writer.write(
+            save_posted, self.record.pk, posted=self._posted, done=done
+        )
+
+    async def _find_unkept(self, items: Sequence[Item]) -> None:
+        """Messages of this run whose ids were not kept, since a process died. They follow
+        what is known, and say how the missing ones begin."""
+        self._is_left_over = False
+        known = max([*self._posted, self.record.source])
+        history = self._channel.history(
+            limit=LOOKED_BACK, after=discord.Object(known), oldest_first=True
+        )
+        try:
+            own = [m async for m in history if m.author == self._client.user]
+        except discord.HTTPException as error:
+            if isinstance(error, discord.DiscordServerError):
+                raise
+            return
+        taken = await self._runtime.readers.read(
+            list_posted, self.record.address, but=self.record.pk
+        )
+        for message in own:
+            index = len(self._posted)
+            if message.id not in taken and index < len(items) and _begins(message, items[index]):
+                self._posted.append(message.id)
+                self._shown.append(None)
+
+    async def _show_typing(self, *, done: bool) -> None:
+        if done or self._state != RUNNING or monotonic() - self._typed_at < TYPING_SECONDS:
+            return
+        self._typed_at = monotonic()
+        try:
+            await self._channel.typing()
+        except discord.HTTPException as error:
+            logger.info("discord_typing_refused: %s", error)
+
+    async def _wait(self) -> None:
+        """For news, but not so little that Discord gets more edits than it takes."""
+        try:
+            async with asyncio.timeout(POLL_SECONDS):
+                await self._news.wait()
+        except TimeoutError:
+            await self._see_to_the_run()
+        rest = self._shown_at + self._options.edit_seconds - monotonic()
+        if rest > 0:
+            await asyncio.sleep(rest)
+
+    async def _see_to_the_run(self) -> None:
+        if monotonic() - self._news_at > UNWATCHED_SECONDS:
+            self._news_at = monotonic()
+            await self._runtime.recover(session_pk=self.record.session_pk)
+            self._runtime.kick(self.record.session_pk)
+
+
+class Replies:
+    """Those that this process brings to their end."""
+
+    def __init__(self, client: discord.Client, runtime: Runtime, options: DiscordOptions) -> None:
+        self._client = client
+        self._runtime = runtime
+        self._options = options
+        self._open: dict[int, tuple[Reply, asyncio.Task[None]]] = {}
+
+    def follow(self, record: ReplyRecord, *, is_left_over: bool) -> None:
+        """Show a run in its place. ``is_left_over``: another process may have begun to."""
+        if record.is_done or record.pk in self._open:
+            return
+        reply = Reply(self._client, self._runtime, self._options, record, is_left_over=is_left_over)
+        task = asyncio.create_task(self._follow(reply))
+        self._open[record.pk] = (reply, task)
+
+    async def _follow(self, reply: Reply) -> None:
+        try:
+            await reply.follow()
+        except Exception:
+            fields = {"run": str(reply.record.run)}
+            logger.exception("discord_reply_failed", extra={"fields": fields})
+        finally:
+            del self._open[reply.record.pk]
+
+    @property
+    def are_open(self) -> bool:
+        return bool(self._open)
+
+    def is_open_in(self, session_pk: int) -> bool:
+        return any(reply.record.session_pk == session_pk for reply, _ in self._open.values())
+
+    async def end(self, *, seconds: float) -> None:
+        """Stop the answers that are being written, and show that, for so long. What waits
+        for a person waits on."""
+        ending = [pair for pair in self._open.values() if await pair[0].is_being_written()]
+        for reply, _ in ending:
+            await self._runtime.stop_run(
+                await self._runtime.readers.read(get_session, reply.record.session)
+            )
+        if ending:
+            await asyncio.wait([task for _, task in ending], timeout=seconds)
+        tasks = [task for _, task in self._open.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _ends(payload: Payload | Fallback, record: ReplyRecord) -> bool:
+    return isinstance(payload, TurnSeparator) and payload.run == str(record.run)
+
+
+SAME = 60
+"""Characters that tell two messages apart."""
+
+
+def _begins(message: discord.Message, item: Item) -> bool:
+    """The message can be an earlier state of the item: both begin alike, but for the end
+    of a block of code, which is where the earlier one ended."""
+    said = message.content.strip().rstrip("`~").rstrip()[:SAME]
+    return item.text.strip().startswith(said) if said else False
