@@ -5,31 +5,38 @@ that comes again with ``Last-Event-ID`` goes on right after it. Comments keep th
 connection open and are no part of what is said.
 """
 
-from collections.abc import AsyncIterator, Callable
+import logging
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from datetime import datetime
 from time import monotonic
 from typing import Annotated, Any
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
 from django.conf import settings
-from django.core.serializers.json import DjangoJSONEncoder
+from django.db import DatabaseError
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from ninja import Header, Query, Router
 
 from conversations.archive.run_story import RunFacts, find_run
+from conversations.domain.digest import instant
 from conversations.domain.errors import LoomError
 from conversations.domain.jsontext import dump_json
-from conversations.domain.run_story import RUN, Place, StoryEvent, parse_place
+from conversations.domain.run_story import RUN, SESSION, Place, StoryEvent, parse_place
 from conversations.domain.tokens import READ
 from conversations.models import Session
 from conversations.runtime.current import current_runtime
 from conversations.runtime.engine import Runtime
-from conversations.runtime.following import END_ID, Reader, RunReader, follow
+from conversations.runtime.following import END_ID, Reader, RunReader, SessionReader, follow
 from conversations.web.access import get_session_for
 
 from .auth import needs, visit_of
+from .fields import MOST_NUMBER
 from .staying import free_connection, recheck_of
+
+logger = logging.getLogger(__name__)
 
 router = Router(tags=["Streams"])
 
@@ -37,6 +44,8 @@ MEDIA_TYPE = "text/event-stream"
 
 RETRY = "retry: 2000\n"
 """Milliseconds before a browser comes again."""
+
+COMMENT = ":\n\n"
 
 RECHECK_SECONDS = 5.0
 """How long somebody may go on reading after the right to was lost."""
@@ -51,6 +60,9 @@ LastEventId = Annotated[
 ]
 LastEventIdQuery = Annotated[
     str | None, Query(None, alias="last_event_id", description="The same, for those who cannot.")
+]
+After = Annotated[
+    int | None, Query(None, ge=0, le=MOST_NUMBER, description="The number of a row; 0: all.")
 ]
 
 
@@ -78,6 +90,30 @@ async def follow_run(
     place = parse_place(at or "0")
     runtime = await current_runtime()
     return await stream_run(request, runtime, session, found, place, is_resumed=bool(at))
+
+
+@router.get(
+    "/sessions/{uuid:uuid}/events/stream",
+    auth=needs(READ),
+    response={200: str},
+    openapi_extra=STREAMED,
+    url_name="events_stream",
+)
+async def follow_session(
+    request: HttpRequest,
+    uuid: UUID,
+    after: After = None,
+    last_event_id: LastEventId = None,
+    given: LastEventIdQuery = None,
+) -> HttpResponseBase:
+    """The rows of a session after the row ``after``, and those that come from now on.
+    It never ends by itself. Without ``after`` it begins with what comes."""
+    session, _ = await sync_to_async(get_session_for)(visit_of(request), uuid)
+    at = last_event_id or given or ""
+    place = parse_place(at) if at else Place(session.last_seq if after is None else after)
+    first = None if at else StoryEvent(str(place), SESSION, {"session": str(uuid)})
+    reader = SessionReader(session.pk, place)
+    return await _respond(request, await current_runtime(), session, reader, first)
 
 
 def wants_stream(request: HttpRequest) -> bool:
@@ -120,19 +156,25 @@ async def _write(
     reader: Reader,
     first: StoryEvent | None,
     recheck: Callable[[], None],
-) -> AsyncIterator[str]:
+) -> AsyncGenerator[str]:
+    """Ends early for who may not read it any more, and where the database is away: its
+    client comes again, and is told or goes on."""
     await free_connection()
-    yield RETRY + event_text(first) if first else ":\n\n"
+    yield RETRY + event_text(first) if first else COMMENT
     checked_at = monotonic()
-    heartbeat = settings.LOOM.sse_heartbeat_seconds
-    async for event in follow(runtime, session.pk, reader, heartbeat=heartbeat):
-        if monotonic() >= checked_at + RECHECK_SECONDS:
-            try:
-                await runtime.readers.read(recheck)
-            except LoomError:
-                return
-            checked_at = monotonic()
-        yield ":\n\n" if event is None else event_text(event)
+    events = follow(runtime, session.pk, reader, heartbeat=settings.LOOM.sse_heartbeat_seconds)
+    async with aclosing(events):
+        try:
+            async for event in events:
+                if monotonic() >= checked_at + RECHECK_SECONDS:
+                    await runtime.readers.read(recheck)
+                    checked_at = monotonic()
+                yield COMMENT if event is None else event_text(event)
+        except LoomError:
+            return
+        except DatabaseError as error:
+            fields = {"error_class": type(error).__name__}
+            logger.warning("stream_not_read", extra={"fields": fields})
 
 
 def event_text(event: StoryEvent) -> str:
@@ -143,4 +185,4 @@ def event_text(event: StoryEvent) -> str:
 
 def _plain(value: Any) -> Any:
     """Times as the rest of the API writes them."""
-    return DjangoJSONEncoder().default(value) if hasattr(value, "isoformat") else value
+    return instant(value) if isinstance(value, datetime) else value

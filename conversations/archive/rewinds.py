@@ -1,6 +1,7 @@
 """Rewinds: markers that say what is no longer on the active path. Nothing goes."""
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from django.db.models import F, QuerySet
 from django.utils import timezone
@@ -92,6 +93,36 @@ def read_rewound_turns(session_pk: int) -> list[tuple[int, int]]:
 def read_rewound_rows(session_pk: int) -> list[tuple[int, int]]:
     """The same of events, by their seq."""
     return _ranges(session_pk, "from_seq", "to_seq")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewindRecord:
+    """A rewind for programs: from which turn and row on, up to which."""
+
+    from_turn: int
+    to_turn: int
+    from_seq: int
+    to_seq: int
+    reason: str
+    created_at: datetime
+
+
+def read_rewinds(session_pk: int, *, from_seq: int, to_seq: int) -> list[RewindRecord]:
+    """Those that were made when the session's last row was one of these, in order."""
+    rewinds = Rewind.objects.filter(
+        session=session_pk, to_seq__gte=from_seq, to_seq__lte=to_seq
+    ).order_by("to_seq", "pk")
+    return [
+        RewindRecord(
+            from_turn=one.from_turn,
+            to_turn=one.to_turn,
+            from_seq=one.from_seq,
+            to_seq=one.to_seq,
+            reason=one.reason,
+            created_at=one.created_at,
+        )
+        for one in rewinds
+    ]
 
 
 def _ranges(session_pk: int, *columns: str) -> list[tuple[int, int]]:

@@ -21,8 +21,10 @@ SPOKEN = (TEXT, THINKING)
 when its arguments are complete.)"""
 
 RUN, DELTA, ROW, END = "run", "delta", "row", "end"
+SESSION, REWOUND = "session", "rewound"
+"""The kinds of events: of a run; what a session has beside rows."""
 
-_PLACE = re.compile(r"(\d{1,18})(?:\.(\d{1,9})\.(\d{1,9}))?")
+_PLACE = re.compile(r"([0-9]{1,18})(?:\.([0-9]{1,9})\.([0-9]{1,9}))?")
 
 _PIECE = re.compile(r"\s*(?=\S)(?:[^\n]{0,11}\n|[^\n]{12,39}?\s|[^\n]{40})")
 """White space, then up to the first end of a line, to the white space after the twelfth

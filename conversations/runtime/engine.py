@@ -5,6 +5,7 @@ belongs to this object and not to a socket, so it goes on when every page closes
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,7 +28,7 @@ from conversations.archive.transcript import render_rewound_marker
 from conversations.archive.transcript_plan import rewound_ranges
 from conversations.archive.window_marks import read_window_mark
 from conversations.domain import runs as states
-from conversations.domain.errors import Conflict, ProviderError
+from conversations.domain.errors import Conflict, LoomError, ProviderError
 from conversations.domain.stream import ModelInfo, Provider
 from conversations.domain.summaries import MANUAL
 from conversations.domain.tool_calls import ALWAYS
@@ -171,37 +172,38 @@ class Runtime:
     ) -> Accepted:
         """Accept a person's message (see ``archive.messages.accept_message``) and see
         that it is answered, also when the caller leaves. Returns when it is on disk."""
-        return await self._see_through(
-            self._send(
-                session, client_id=client_id, text=text, user_pk=user_pk, attachments=attachments
+        writing = asyncio.create_task(
+            self.writer.write(
+                archive_messages.accept_message,
+                session,
+                client_id=client_id,
+                text=text,
+                user_pk=user_pk,
+                max_queued=self.options.max_queued,
+                owner=self.owner.id,
+                attachments=attachments,
             )
         )
-
-    async def _send(
-        self,
-        session: Session,
-        *,
-        client_id: str,
-        text: str,
-        user_pk: int | None,
-        attachments: Sequence[str],
-    ) -> Accepted:
-        accepted = await self.writer.write(
-            archive_messages.accept_message,
-            session,
-            client_id=client_id,
-            text=text,
-            user_pk=user_pk,
-            max_queued=self.options.max_queued,
-            owner=self.owner.id,
-            attachments=attachments,
-        )
-        self.publish_rows(session.pk, accepted.rows, title=accepted.title)
-        self._make_way(session.pk)
+        try:
+            accepted = await asyncio.shield(writing)
+        except asyncio.CancelledError:
+            self.run_in_background(self._take_up_late(session.pk, writing))
+            raise
+        self._take_up(session.pk, accepted)
         if accepted.is_new and accepted.claimed is None:
             await self.publish_queue(session.pk)
-        self._begin(session.pk, accepted.claimed)
         return accepted
+
+    def _take_up(self, session_pk: int, accepted: Accepted) -> None:
+        self.publish_rows(session_pk, accepted.rows, title=accepted.title)
+        self._make_way(session_pk)
+        self._begin(session_pk, accepted.claimed)
+
+    async def _take_up_late(self, session_pk: int, writing: asyncio.Task[Accepted]) -> None:
+        """The sender has left before the message was on disk: a run that was claimed for
+        this process is carried out all the same."""
+        with contextlib.suppress(LoomError):
+            self._take_up(session_pk, await writing)
 
     async def edit(
         self, session: Session, *, client_id: str, turn: int, text: str, user_pk: int | None
@@ -498,14 +500,6 @@ class Runtime:
         task.add_done_callback(self._background.discard)
         task.add_done_callback(_log_failure)
         return task
-
-    async def _see_through[T](self, work: Coroutine[Any, Any, T]) -> T:
-        """Wait for what has to be done whole once it has begun: a run that is claimed is
-        carried out."""
-        task = asyncio.create_task(work)
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
-        return await asyncio.shield(task)
 
     def _begin(self, session_pk: int, claimed: Claimed | None) -> None:
         if self._stopping:

@@ -5,12 +5,17 @@ nothing that was told is ever taken back, and who comes again goes on where it w
 hub says when to look; where another process writes, it is looked at now and then.
 """
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
+from itertools import groupby
 from time import monotonic
 from typing import TYPE_CHECKING, Protocol
 
+from conversations.archive.journal import RawEvent, read_raw_events
+from conversations.archive.rewinds import RewindRecord, read_rewinds
 from conversations.archive.run_story import (
+    PAGE,
     Draft,
     Moment,
     RunFacts,
@@ -20,7 +25,7 @@ from conversations.archive.run_story import (
     read_run,
     read_story_rows,
 )
-from conversations.domain.run_story import END, Place, Story, StoryEvent, StoryRow
+from conversations.domain.run_story import END, REWOUND, ROW, Place, Story, StoryEvent, StoryRow
 
 from .hub import Listener
 
@@ -80,13 +85,46 @@ class RunReader:
         return some.rows
 
 
+class SessionReader:
+    """Reads the journal of a session from a place on, row by row. A rewind stands after
+    the row that was the last one when it was made."""
+
+    def __init__(self, session_pk: int, place: Place) -> None:
+        self.has_more = False
+        self.has_ended = False
+        self._session_pk = session_pk
+        self._place = place
+
+    def read_on(self) -> list[StoryEvent]:
+        # The rows first: a rewind that comes later stands after all of them.
+        rows = read_raw_events(self._session_pk, start=self._place.row, limit=PAGE)
+        self.has_more = len(rows) == PAGE
+        last = rows[-1].seq if rows else self._place.row
+        rewinds = read_rewinds(self._session_pk, from_seq=self._place.row, to_seq=last)
+        return list(self._merge(rows, rewinds))
+
+    def _merge(self, rows: list[RawEvent], rewinds: list[RewindRecord]) -> Iterator[StoryEvent]:
+        made = {seq: list(some) for seq, some in groupby(rewinds, key=lambda one: one.to_seq)}
+        yield from self._tell_rewinds(made)
+        for row in rows:
+            self._place = Place(row.seq)
+            yield StoryEvent(str(self._place), ROW, row.as_data())
+            yield from self._tell_rewinds(made)
+
+    def _tell_rewinds(self, made: dict[int, list[RewindRecord]]) -> Iterator[StoryEvent]:
+        row, told = self._place.row, self._place.part
+        for number, rewind in enumerate(made.get(row, [])[told:], told + 1):
+            self._place = Place(row, number)
+            yield StoryEvent(str(self._place), REWOUND, asdict(rewind))
+
+
 def end_of(run: RunFacts) -> dict[str, object]:
     return {"run": str(run.uuid), "state": run.state, "error_code": run.error_code}
 
 
 async def follow(
     runtime: "Runtime", session_pk: int, reader: Reader, *, heartbeat: float
-) -> AsyncIterator[StoryEvent | None]:
+) -> AsyncGenerator[StoryEvent | None]:
     """What the reader finds, until it ends or the process does. None: nothing has come
     for ``heartbeat`` seconds."""
     with _listening(runtime, Listener(session_pk)) as listener:

@@ -40,6 +40,11 @@ def read_metrics() -> list[Metric]:
             runtime.hub.subscriber_count if runtime else 0,
         ),
         _gauge(
+            "loom_process_streams",
+            "Programs that follow a run or a session of this process, or wait for one.",
+            runtime.hub.listener_count if runtime else 0,
+        ),
+        _gauge(
             "loom_tool_servers_ready",
             "Connections to tool servers that hold.",
             servers.get("ready", 0),

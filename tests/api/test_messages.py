@@ -130,6 +130,9 @@ async def test_what_is_refused_says_why(
     provider.enqueue(Scenario(hang_after=1))
     statuses = [(await send(program, session, query="")).status_code for _ in range(3)]
     assert statuses == [202, 202, 409]
+    async with asyncio.timeout(20):
+        while not provider.requests:  # the second one is not to meet the answer that hangs
+            await asyncio.sleep(0.01)
     await program.post(f"/api/v1/sessions/{session.uuid}/stop")
     await (await current_runtime()).wait_idle(session.pk)
     await sync_to_async(archive_session)(session, archived=True)

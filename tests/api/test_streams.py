@@ -1,0 +1,107 @@
+"""Streams, as the server's application gives them."""
+
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.http import StreamingHttpResponse
+
+from conversations.api import streams
+from conversations.archive.tokens import list_tokens, revoke_token
+from conversations.archive.workspaces import remove_member
+from conversations.models import Session
+from conversations.runtime.current import current_runtime
+from tests.wire.scenario import Scenario
+from tests.wire.server import WireThread
+
+from .conftest import Program, token_of
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+async def open_stream(program: Program, session: Session, text: str = "Hello") -> Any:
+    return await program.post(
+        f"/api/v1/sessions/{session.uuid}/messages",
+        {"text": text},
+        content_type="application/json",
+        headers={"Accept": "text/event-stream", "Accept-Encoding": "gzip"},
+    )
+
+
+async def read(response: Any) -> str:
+    assert isinstance(response, StreamingHttpResponse)
+    return "".join([piece.decode() async for piece in response])  # type: ignore[union-attr]
+
+
+async def test_a_message_and_the_stream_of_its_run(
+    program: Program, provider: WireThread, session: Session
+) -> None:
+    provider.enqueue(Scenario(words=8))
+    response = await open_stream(program, session)
+    assert response["Content-Type"] == "text/event-stream; charset=utf-8"
+    assert response["Cache-Control"] == "no-store"
+    assert response["X-Accel-Buffering"] == "no"
+    assert "Content-Encoding" not in response
+    text = await read(response)
+    assert text.startswith('retry: 2000\nid: 0\nevent: run\ndata: {"run":"')
+    assert text.endswith('"state":"completed","error_code":""}\n\n')
+    run = text.partition('"run":"')[2][:36]
+    stream = f"/api/v1/sessions/{session.uuid}/runs/{run}/stream"
+    assert await read(await program.get(stream)) == text
+    ids = [line[4:] for line in text.splitlines() if line.startswith("id: ")]
+    blocks = text.removesuffix("\n\n").split("\n\n")
+    for place, at in enumerate(ids[:-1], 1):
+        left = await read(await program.get(stream, headers={"Last-Event-ID": at}))
+        assert left.removeprefix(":\n\n") == "".join(f"{b}\n\n" for b in blocks[place:])
+    assert await read(await program.get(f"{stream}?last_event_id={ids[-2]}")) == left
+    assert (await program.get(stream, headers={"Last-Event-ID": ids[-1]})).status_code == 204
+    refused = await program.get(stream, headers={"Last-Event-ID": "x"})
+    assert (refused.status_code, refused.json()["code"]) == (400, "bad_event_id")
+
+
+async def test_a_session_is_streamed_from_a_row_on_or_from_now_on(
+    program: Program, provider: WireThread, session: Session
+) -> None:
+    await read(await open_stream(program, session))
+    stream = f"/api/v1/sessions/{session.uuid}/events/stream"
+    from_one = await begin(await program.get(f"{stream}?after=1"), 3)
+    assert [event.partition("\n")[0] for event in from_one] == ["retry: 2000", "id: 2", "id: 3"]
+    now = (await begin(await program.get(stream), 1))[0]
+    assert now.startswith("retry: 2000\nid: 3\nevent: session")
+    rows = await program.get(f"/api/v1/sessions/{session.uuid}/events?limit=2")
+    seen = rows.json()["items"][1]
+    seen.pop("active")
+    assert streams.dump_json(seen) in from_one[1]
+
+
+async def begin(response: Any, count: int) -> list[str]:
+    """The first pieces of a stream that does not end."""
+    pieces = aiter(response)
+    found = [(await anext(pieces)).decode() for _ in range(count)]
+    await pieces.aclose()
+    return found
+
+
+async def test_who_may_read_no_more_is_left(
+    provider: WireThread, session: Session, viewer: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether the token was revoked or the right was taken."""
+    monkeypatch.setattr(streams, "RECHECK_SECONDS", 0)
+    monkeypatch.setattr(settings.LOOM, "sse_heartbeat_seconds", 0.05)
+    address = f"/api/v1/sessions/{session.uuid}/events/stream"
+
+    def revoke() -> None:
+        revoke_token(viewer.pk, token_pk=list_tokens(viewer.pk)[0].pk)
+
+    def leave() -> None:
+        remove_member(session.workspace, user_pk=viewer.pk)
+
+    for lose in (revoke, leave):
+        program = Program(await sync_to_async(token_of)(viewer))
+        pieces = aiter(await program.get(address))
+        assert [(await anext(pieces))[:6] for _ in range(2)] == [b"retry:", b":\n\n"]
+        await sync_to_async(lose)()
+        assert [piece async for piece in pieces] in ([], [b":\n\n"])
+    assert (await current_runtime()).hub.listener_count == 0

@@ -1,0 +1,156 @@
+"""What a run says is the same however it is read."""
+
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conversations.domain.errors import Rejected
+from conversations.domain.jsontext import dump_json
+from conversations.domain.run_story import (
+    DELTA,
+    ROW,
+    Part,
+    Place,
+    Story,
+    StoryEvent,
+    StoryRow,
+    cut_pieces,
+    parse_place,
+    parts_of_turn,
+)
+
+TEXTS = st.text(st.sampled_from("ab \n\téß日本🧵"), max_size=300)
+
+
+@given(TEXTS)
+def test_the_pieces_are_the_text_but_for_one_that_says_nothing(text: str) -> None:
+    pieces = list(cut_pieces(text, 0, is_whole=True))
+    assert "".join(pieces) == (text if text.strip() else "")
+    assert all(piece.strip() for piece in pieces[:-1])
+
+
+@given(TEXTS, st.integers(0, 300))
+def test_what_is_still_to_come_changes_no_piece(text: str, length: int) -> None:
+    pieces = list(cut_pieces(text, 0, is_whole=True))
+    early = list(cut_pieces(text[:length], 0, is_whole=False))
+    assert early == pieces[: len(early)]
+
+
+@given(TEXTS, st.data())
+def test_from_the_end_of_a_piece_the_same_ones_follow(text: str, data: st.DataObject) -> None:
+    pieces = list(cut_pieces(text, 0, is_whole=True))
+    told = data.draw(st.integers(0, len(pieces)))
+    offset = len("".join(pieces[:told]))
+    assert list(cut_pieces(text, offset, is_whole=True)) == pieces[told:]
+
+
+def test_a_line_or_some_words_or_forty_characters_are_a_piece() -> None:
+    text = "One\ntwo three four five six\n\n" + "x" * 90 + " end"
+    assert list(cut_pieces(text, 0, is_whole=True)) == [
+        "One\n",
+        "two three four ",
+        "five six\n",
+        "\n" + "x" * 40,
+        "x" * 40,
+        "x" * 10 + " end",
+    ]
+
+
+ANSWERS = st.lists(
+    st.lists(
+        st.builds(Part, st.sampled_from(["text", "thinking"]), TEXTS.filter(bool)), max_size=3
+    ),
+    min_size=1,
+    max_size=3,
+)
+
+
+@given(ANSWERS, st.data())
+def test_who_comes_again_anywhere_gets_what_is_left(
+    answers: list[list[Part]], data: st.DataObject
+) -> None:
+    """Live, with any number of looks at any state of the draft, and all at once."""
+    rows = [_row(seq, answer) for seq, answer in enumerate(answers, 5)]
+    whole = list(Story(Place()).tell_rows(rows))
+    live = list(_follow(rows, data))
+    assert live == whole
+    told = data.draw(st.integers(0, len(whole)))
+    place = parse_place(whole[told - 1].id) if told else Place()
+    left = [row for row in rows if row.seq > place.row]
+    assert list(Story(place).tell_rows(left)) == whole[told:]
+
+
+def _row(seq: int, answer: list[Part]) -> StoryRow:
+    return StoryRow(seq=seq, data={"seq": seq}, answer=tuple(answer))
+
+
+def _follow(rows: list[StoryRow], data: st.DataObject) -> list[StoryEvent]:
+    events: list[StoryEvent] = []
+    place = Place()
+    for row in rows:
+        story = Story(place)  # another connection, or another process
+        text = sum(len(part.text) for part in row.answer)
+        for seen in sorted(data.draw(st.lists(st.integers(0, text), max_size=4))):
+            events += story.tell_answer(_beginning(row.answer, seen), is_whole=False)
+            story = Story(parse_place(str(story.place)))
+        events += story.tell_rows([row])
+        place = story.place
+    return events
+
+
+def _beginning(parts: tuple[Part, ...], length: int) -> list[Part]:
+    found = []
+    for part in parts:
+        if length > 0:
+            found.append(Part(part.kind, part.text[:length]))
+        length -= len(part.text)
+    return found
+
+
+def test_an_answer_comes_before_its_row() -> None:
+    events = list(
+        Story(Place(2)).tell_rows([_row(3, [Part("thinking", "Hm."), Part("text", "Yes.")])])
+    )
+    assert [(event.id, event.kind) for event in events] == [
+        ("2.0.3", DELTA),
+        ("2.1.4", DELTA),
+        ("3", ROW),
+    ]
+    assert events[1].data == {"kind": "text", "part": 1, "offset": 0, "text": "Yes."}
+
+
+@pytest.mark.parametrize("text", ["", "x", "-1", "1.2", "1.2.3.4", "9" * 19, "１"])
+def test_what_is_no_id_is_refused(text: str) -> None:
+    with pytest.raises(Rejected):
+        parse_place(text)
+
+
+def _turn(**fields: object) -> SimpleNamespace:
+    return SimpleNamespace(
+        **{"content": "", "blocks": None, "complete": True, "metadata": "{}"} | fields
+    )
+
+
+def test_the_parts_of_a_whole_answer_are_its_blocks() -> None:
+    blocks = [
+        {"type": "thinking", "thinking": "Hm.", "signature": "x"},
+        {"type": "text", "text": ""},
+        {"type": "text", "text": "Yes\0"},
+        {"type": "tool_use", "name": "look", "input": {}},
+    ]
+    parts = parts_of_turn(_turn(blocks=dump_json(blocks)))
+    assert parts == (Part("thinking", "Hm."), Part("text", "Yes\N{REPLACEMENT CHARACTER}"))
+
+
+def test_the_parts_of_an_answer_that_was_cut_off_are_as_they_came() -> None:
+    metadata = {
+        "thinking": "a\n\nb",
+        "parts": [["text", 1], ["thinking", 1], ["text", 0], ["thinking", 1]],
+    }
+    parts = parts_of_turn(_turn(content="c\n\n", complete=False, metadata=dump_json(metadata)))
+    assert parts == (Part("text", "c"), Part("thinking", "a"), Part("thinking", "b"))
+    older = parts_of_turn(_turn(content="c", complete=False, metadata='{"thinking":"a"}'))
+    assert older == (Part("thinking", "a"), Part("text", "c"))
+    assert parts_of_turn(_turn(complete=False, metadata="[")) == ()

@@ -1,0 +1,256 @@
+"""Whoever follows a run gets the same, however often they come again, and from whichever
+process."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+
+from conversations.archive.journal import append_chat_event
+from conversations.archive.run_story import find_run, read_run
+from conversations.archive.sessions import create_session
+from conversations.domain.errors import NotFound
+from conversations.domain.events import Info
+from conversations.domain.run_story import DELTA, END, ROW, Place, StoryEvent, parse_place
+from conversations.models import DraftChunk, Run, Session
+from conversations.runtime.engine import Runtime
+from conversations.runtime.following import (
+    RunReader,
+    SessionReader,
+    follow,
+    wait_for_end,
+)
+from tests.wire.scenario import Scenario
+from tests.wire.scenario import ToolCall as WireCall
+from tests.wire.server import WireThread
+
+from .conftest import ask
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+class Reader:
+    """Somebody who follows a run, and comes again after every few events."""
+
+    def __init__(self, runtime: Runtime, run: Run, *, every: int = 10**6) -> None:
+        self.events: list[StoryEvent] = []
+        self._runtime, self._run, self._every = runtime, run, every
+
+    async def read(self) -> list[StoryEvent]:
+        async with asyncio.timeout(30):
+            while not self.events or self.events[-1].kind != END:
+                place = parse_place(self.events[-1].id) if self.events else Place()
+                await self._read_some(RunReader(self._run.pk, place))
+        return self.events
+
+    async def _read_some(self, reader: RunReader) -> None:
+        following = follow(self._runtime, self._run.session_id, reader, heartbeat=60)
+        got = 0
+        async for event in following:
+            assert event is not None
+            self.events.append(event)
+            got += 1
+            if got == self._every:
+                await following.aclose()
+                return
+
+
+async def begin(runtime: Runtime, session: Session, text: str = "Go") -> Run:
+    accepted = await runtime.send(session, client_id="client-01", text=text, user_pk=None)
+    return await Run.objects.aget(pk=accepted.run_pk)
+
+
+STORY = (
+    Scenario(
+        text="Let me look at both.\n\n" * 3,
+        thinking=12,
+        tools=(WireCall(name="look", input={"a": 1}), WireCall(name="look", input={"a": 2})),
+        rate=400,
+    ),
+    Scenario(words=30, thinking="So.", rate=400),
+)
+
+
+async def test_all_who_follow_a_run_get_the_same(
+    start_runtime: Callable[..., Any], wire: WireThread, garden: Session
+) -> None:
+    wire.enqueue(*STORY)
+    runtime = await start_runtime()
+    other = await start_runtime(supervise=False)
+    run = await begin(runtime, garden)
+    readers = [
+        Reader(runtime, run),
+        Reader(runtime, run, every=1),
+        Reader(runtime, run, every=7),
+        Reader(other, run, every=3),
+    ]
+    first, *others = await asyncio.gather(*(reader.read() for reader in readers))
+    assert [other == first for other in others] == [True] * 3
+    assert await Reader(other, run).read() == first  # when it is long over
+    assert await Reader(runtime, run, every=2).read() == first
+    assert [runtime.hub.listener_count, other.hub.listener_count] == [0, 0]
+    assert first[-1].data == {"run": str(run.uuid), "state": "completed", "error_code": ""}
+    types = [event.data["event_type"] for event in first if event.kind == ROW]
+    assert types == [
+        "user_message",
+        "assistant_text",
+        "tool_call_started",
+        "tool_call_started",
+        "tool_call_completed",
+        "tool_call_completed",
+        "assistant_text",
+        "turn_separator",
+    ]
+    assert said(first) == [
+        STORY[0].text,
+        *(e.data["payload"]["text"] for e in first if e.kind == ROW and e.data["seq"] == 7),
+    ]
+
+
+def said(events: list[StoryEvent]) -> list[str]:
+    """The texts of the deltas, answer by answer."""
+    texts = [""]
+    for event in events:
+        if event.kind == DELTA and event.data["kind"] == "text":
+            texts[-1] += event.data["text"]
+        elif texts[-1]:
+            texts.append("")
+    return [text for text in texts if text]
+
+
+async def test_an_answer_that_is_stopped_takes_nothing_back(
+    runtime: Runtime, wire: WireThread, garden: Session
+) -> None:
+    wire.enqueue(Scenario(words=400, thinking=20, rate=100))
+    run = await begin(runtime, garden)
+    reading = asyncio.create_task(Reader(runtime, run, every=2).read())
+    while await DraftChunk.objects.acount() < 3:
+        await asyncio.sleep(0.01)
+    await runtime.stop_run(garden)
+    live = await reading
+    assert live == await Reader(runtime, run).read()
+    assert live[-1].data["state"] == "stopped"
+    [row] = [e for e in live if e.kind == ROW and e.data["event_type"] == "assistant_text"]
+    assert row.data["payload"]["partial"] is True
+    told = [e.data["text"] for e in live if e.kind == DELTA and e.data["kind"] == "text"]
+    assert "".join(told) == row.data["payload"]["text"]
+
+
+async def test_what_others_write_meanwhile_is_not_of_the_run(
+    runtime: Runtime, wire: WireThread, garden: Session
+) -> None:
+    wire.enqueue(Scenario(words=60, rate=200))
+    run = await begin(runtime, garden)
+    reading = asyncio.create_task(Reader(runtime, run).read())
+    while not await DraftChunk.objects.aexists():
+        await asyncio.sleep(0.01)
+    await sync_to_async(append_chat_event)(garden, Info(text="Nearly used up."))
+    live = await reading
+    assert live == await Reader(runtime, run, every=5).read()
+    assert "info" not in {e.data.get("event_type") for e in live}
+
+
+async def test_runs_of_every_kind_have_their_own_rows(
+    runtime: Runtime, wire: WireThread, garden: Session
+) -> None:
+    wire.enqueue(Scenario(text="One."), Scenario(text="Two."), Scenario(text="Three."))
+    first = await ask(runtime, garden, "first")
+    again = await runtime.answer_again(garden, client_id="again-01", turn=None, user_pk=None)
+    await runtime.wait_idle(garden.pk)
+    edited = await runtime.edit(garden, client_id="edit-001", turn=1, text="new", user_pk=None)
+    await runtime.wait_idle(garden.pk)
+    for pk, text, count in (
+        (first.pk, "One.", 3),
+        (again.run_pk, "Two.", 2),
+        (edited.run_pk, "Three.", 3),
+    ):
+        events = await Reader(runtime, await Run.objects.aget(pk=pk)).read()
+        assert said(events) == [text]
+        assert len([event for event in events if event.kind == ROW]) == count
+
+
+async def test_a_message_that_is_taken_back_ends_its_stream(
+    runtime: Runtime, wire: WireThread, garden: Session
+) -> None:
+    wire.enqueue(Scenario(hang_after=1))
+    await begin(runtime, garden)
+    accepted = await runtime.send(garden, client_id="client-02", text="Later", user_pk=None)
+    waiting = await Run.objects.aget(pk=accepted.run_pk)
+    reading = asyncio.create_task(Reader(runtime, waiting).read())
+    await asyncio.sleep(0.05)
+    await runtime.withdraw(garden, run=waiting.uuid)
+    [end] = await reading
+    assert end.data["state"] == "stopped"
+    await runtime.stop_run(garden)
+
+
+async def test_a_stream_ends_when_its_process_does(
+    start_runtime: Callable[..., Any], wire: WireThread, garden: Session
+) -> None:
+    wire.enqueue(Scenario(hang_after=1))
+    runtime, other = await start_runtime(), await start_runtime(supervise=False)
+    run = await begin(runtime, garden)
+
+    async def listen() -> list[Any]:
+        reader = RunReader(run.pk, Place())
+        return [e async for e in follow(other, garden.pk, reader, heartbeat=60)]
+
+    following = asyncio.create_task(listen())
+    facts = await sync_to_async(read_run)(run.pk)
+    waiting = asyncio.create_task(wait_for_end(other, facts, seconds=60))
+    async with asyncio.timeout(20):
+        while other.hub.listener_count < 2:
+            await asyncio.sleep(0.01)
+        other.hub.close_listeners()
+        assert [event.kind for event in await following] == [ROW]
+        assert await waiting is False
+
+
+async def test_silence_is_filled(runtime: Runtime, wire: WireThread, garden: Session) -> None:
+    wire.enqueue(Scenario(hang_after=1))
+    run = await begin(runtime, garden)
+    following = follow(runtime, garden.pk, RunReader(run.pk, Place()), heartbeat=0.02)
+    got = [await anext(following) for _ in range(4)]
+    assert got[0] is not None
+    assert got[2:] == [None, None]
+    await following.aclose()
+    await runtime.stop_run(garden)
+
+
+async def test_a_session_is_followed_row_by_row_with_what_is_taken_back(
+    runtime: Runtime, wire: WireThread, garden: Session
+) -> None:
+    async def read(every: int, count: int) -> list[StoryEvent]:
+        events: list[StoryEvent] = []
+        while len(events) < count:
+            place = parse_place(events[-1].id) if events else Place()
+            following = follow(runtime, garden.pk, SessionReader(garden.pk, place), heartbeat=60)
+            for _ in range(min(every, count - len(events))):
+                event = await anext(following)
+                assert event is not None
+                events.append(event)
+            await following.aclose()
+        return events
+
+    live = asyncio.create_task(read(1, 9))
+    await ask(runtime, garden, "first")
+    await runtime.answer_again(garden, client_id="again-01", turn=None, user_pk=None)
+    await runtime.wait_idle(garden.pk)
+    await runtime.answer_again(garden, client_id="again-02", turn=None, user_pk=None)
+    await runtime.wait_idle(garden.pk)
+    async with asyncio.timeout(20):
+        events = await live
+    assert [event.id for event in events] == ["1", "2", "3", "3.1.0", "4", "5", "5.1.0", "6", "7"]
+    assert [e.data["from_seq"] for e in events if e.kind == "rewound"] == [2, 2]
+    assert await read(4, 9) == events == await read(100, 9)
+
+
+async def test_a_run_of_another_session_is_not_there(
+    runtime: Runtime, wire: WireThread, garden: Session
+) -> None:
+    run = await ask(runtime, garden, "first")
+    other = await sync_to_async(create_session)(garden.workspace, owner=garden.owner)
+    with pytest.raises(NotFound):
+        await sync_to_async(find_run)(other, run.uuid)
