@@ -166,6 +166,7 @@ class Environment:
         self.chat_token_file: str = env.str("LOOM_TOKEN_FILE", "")
         rate = Regexp(r"[1-9]\d{0,8}/(second|minute|hour|day)\Z", error="Not like 600/minute.")
         self.api_rate: str = env.str("LOOM_API_RATE", "600/minute", validate=rate)
+        self.max_api_bytes: int = env.int("LOOM_MAX_API_BYTES", 32_000_000, validate=positive)
         self.sse_heartbeat_seconds: float = env.float(
             "LOOM_SSE_HEARTBEAT_SECONDS", 15.0, validate=Range(min=0.05, max=300)
         )

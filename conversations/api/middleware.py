@@ -26,6 +26,7 @@ from conversations.web.reasons import LONGEST, keep_reason
 
 from .anthropic.errors import ROOT as ANTHROPIC
 from .anthropic.errors import as_api_error
+from .bodies import take_body
 from .problems import as_problem, problem
 
 ROOT = "/api/v1/"
@@ -57,6 +58,8 @@ class ApiMiddleware:
         if rate.is_over:
             response = problem(429, f"No more than {settings.LOOM.api_rate} requests, please.")
             response["Retry-After"] = str(rate.seconds)
+        elif caller is not None and not take_body(request):
+            response = problem(413, f"No more than {settings.LOOM.max_api_bytes} bytes, please.")
         else:
             response = self._get_response(request)
         is_for_api = request.path.startswith(ANTHROPIC)

@@ -68,10 +68,11 @@ def make_page[T](
     before, after = (goes_on, came) if walk.is_back else (came, goes_on)
     return {
         "items": [as_item(one) for one in shown],
-        "next": _cursor("next", place_of(shown[-1])) if shown and after else None,
-        "previous": _cursor("previous", place_of(shown[0])) if shown and before else None,
+        "next": make_cursor("next", place_of(shown[-1])) if shown and after else None,
+        "previous": make_cursor("previous", place_of(shown[0])) if shown and before else None,
     }
 
 
-def _cursor(way: str, place: str) -> str:
+def make_cursor(way: str, place: str) -> str:
+    """To another page: ``next`` or ``previous``, from a row on."""
     return urlsafe_b64encode(f"{way} {place}".encode()).decode().rstrip("=")

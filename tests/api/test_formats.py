@@ -3,8 +3,10 @@
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.test import Client
 
+from conversations.api.paging import make_cursor
 from conversations.archive.export_messages import read_messages
 from conversations.archive.sessions import get_session
 from conversations.models import Session
@@ -29,6 +31,33 @@ def test_a_session_begins_with_messages(owner: Client, name: str, messages: list
     assert read_messages(session, format=name, limit=99).messages == messages
     again = begin(owner, messages=messages, format=name, key="bead:ac-1")
     assert (again.status_code, again.json()["code"]) == (409, "key_taken")
+
+
+def test_the_conversation_is_read_as_messages(owner: Client) -> None:
+    uuid = begin(owner, messages=samples.ANTHROPIC).json()["uuid"]
+    address = f"/api/v1/sessions/{uuid}/messages"
+    assert owner.get(address).json()["items"] == samples.ANTHROPIC
+    chat = owner.get(f"{address}?format=openai").json()["items"]
+    assert [one["role"] for one in chat[:5]] == ["user", "assistant", "tool", "tool", "user"]
+    found, cursor = [], ""
+    while cursor is not None:
+        page = owner.get(f"{address}?limit=3&cursor={cursor}").json()
+        found += page["items"]
+        cursor = page["next"]
+    assert found == samples.ANTHROPIC
+    assert owner.get(f"{address}?format=word").status_code == 422
+    backwards = make_cursor("previous", "3")
+    assert owner.get(f"{address}?cursor={backwards}").json()["code"] == "bad_cursor"
+
+
+def test_a_body_may_be_as_large_as_the_api_takes(
+    owner: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings.LOOM, "max_api_bytes", 6_000_000)
+    said = [{"role": "user", "content": "word " * 1_000_000}]
+    assert begin(owner, messages=said).status_code == 201
+    answer = begin(owner, messages=said * 2)
+    assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
 
 
 def test_nothing_begins_with_what_is_no_message(owner: Client) -> None:

@@ -18,7 +18,6 @@ from conversations.archive.attachments import (
     attachment_block,
     examine,
     keep_attachment,
-    upload_attachment,
 )
 from conversations.archive.bring_messages import bring_along, prepare_messages
 from conversations.archive.messages import Accepted, find_accepted
@@ -30,6 +29,7 @@ from conversations.archive.sessions import (
     get_or_create_by_key,
     instruct_session,
 )
+from conversations.archive.spoken_files import keep_spoken_files
 from conversations.domain.errors import Conflict, Rejected
 from conversations.domain.formats import ANTHROPIC
 from conversations.domain.formats.spoken import Spoken, read_file
@@ -94,7 +94,7 @@ def open_exchange(request: HttpRequest, slug: str, asked: MessagesIn) -> Exchang
         known=known,
         words=words if has_words or not results else None,
         results=results,
-        attachments=[] if known else _upload(session, user, words),
+        attachments=keep_spoken_files(session, words.files, client_id=client_id, user_pk=user.pk),
     )
 
 
@@ -140,14 +140,6 @@ def _client_id_of(
 
 def _digest(text: str) -> str:
     return f"{CHANNEL}-{sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:40]}"
-
-
-def _upload(session: Session, user: User, words: Spoken) -> list[str]:
-    kept = [
-        upload_attachment(session.pk, data=file.data, name=file.name, user_pk=user.pk)
-        for file in words.files
-    ]
-    return [str(one.uuid) for one in kept]
 
 
 def _read_result(session: Session, user: User, block: dict[str, Any]) -> Result:

@@ -9,10 +9,8 @@ from typing import Any
 from conversations.domain.attachments import TEXT_TYPE
 from conversations.domain.errors import Rejected
 
-from .contents import Block, text_block
+from .contents import BAD_MESSAGE, Block, text_block
 from .openai_chat import block_of
-
-NOT_SENT = "cannot_be_sent"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,4 +78,4 @@ def _name_of(block: Block, media_type: str) -> str:
 
 
 def _refused(reason: str) -> Rejected:
-    return Rejected(reason, code=NOT_SENT)
+    return Rejected(reason, code=BAD_MESSAGE)
