@@ -2,7 +2,7 @@
 then another one starts on the same data. Nothing may be done twice, every call ends
 once, what waits goes on waiting, and the session goes on.
 
-``python -m tests.crash.kill_tools --rounds 100`` does the random part as often.
+``python -m tests.crash.kill_tools --rounds 100`` does the random part as often again.
 """
 
 import argparse
@@ -10,7 +10,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -22,7 +22,7 @@ from uuid import uuid4
 
 from benchmarks.processes import ROOT, clean_environment, running_wire
 from tests.crash.kill_server import use_data
-from tests.crash.undo_stories import UNDO_STORIES
+from tests.crash.undo_stories import while_a_command_changes_files, while_files_are_written
 
 if TYPE_CHECKING:
     from conversations.models import Run, Session, ToolCall
@@ -45,6 +45,8 @@ class Ground:
     process: subprocess.Popen[str] | None = None
     problems: list[str] = field(default_factory=list)
     kills: int = 0
+    before_kill: Callable[[], None] | None = None
+    """Done by this process while the other one stands still."""
 
     def start(self) -> None:
         own = QUICK | {"LOOM_DATA_DIR": str(self.folder)}
@@ -61,14 +63,14 @@ class Ground:
     def kill(self) -> None:
         if self.process is None:
             return
+        if self.before_kill is not None:
+            self.process.send_signal(signal.SIGSTOP)
+            self.before_kill()
+            self.before_kill = None
         self.process.kill()
         self.process.communicate()
         self.process = None
         self.kills += 1
-
-    def pause(self) -> None:
-        assert self.process is not None
-        self.process.send_signal(signal.SIGSTOP)
 
     def new_session(self, policy: str) -> "Session":
         from django.contrib.auth.models import User
@@ -148,12 +150,15 @@ def until_asked(ground: Ground, session: "Session", run: "Run") -> None:
     ground.wait_state(run, "waiting_approval")
 
 
-def while_a_tool_runs(ground: Ground) -> "Session":
+type Story = Generator[None, None, Session]
+"""Each ``yield`` is a kill, and a start after it."""
+
+
+def while_a_tool_runs(ground: Ground) -> "Story":
     session = ground.new_session("auto")
     run = ground.say(session, "tool=work")
     ground.wait("it begins", lambda: done_in(session))
-    ground.kill()
-    ground.start()
+    yield
     ground.wait_state(run, "interrupted")
     ground.expect("done", done_in(session), ["begin "])
     ground.expect("state", [call.state for call in calls_of(session)], ["interrupted"])
@@ -162,13 +167,12 @@ def while_a_tool_runs(ground: Ground) -> "Session":
     return session
 
 
-def while_an_approval_waits(ground: Ground) -> "Session":
+def while_an_approval_waits(ground: Ground) -> "Story":
     session = ground.new_session("ask")
     run = ground.say(session, 'tool=add input={"line": "beans"}')
     until_asked(ground, session, run)
     for _ in range(2):
-        ground.kill()
-        ground.start()
+        yield
         sleep(0.5)
         until_asked(ground, session, run)
     ground.expect("nothing is done", done_in(session), [])
@@ -178,28 +182,24 @@ def while_an_approval_waits(ground: Ground) -> "Session":
     return session
 
 
-def between_decision_and_execution(ground: Ground) -> "Session":
+def between_decision_and_execution(ground: Ground) -> "Story":
     session = ground.new_session("ask")
     run = ground.say(session, 'tool=add input={"line": "beans"}')
     until_asked(ground, session, run)
-    ground.pause()
-    ground.allow(session)
-    ground.kill()
-    ground.expect("nothing is done", done_in(session), [])
-    ground.start()
+    ground.before_kill = lambda: ground.allow(session)
+    yield
     ground.wait_state(run, "completed")
     ground.expect("done", done_in(session), ["beans"])
     return session
 
 
-def while_one_runs_and_one_waits(ground: Ground) -> "Session":
+def while_one_runs_and_one_waits(ground: Ground) -> "Story":
     session = ground.new_session("ask")
     reading = '{"name": "work", "input": {"effect": "reads"}}'
     adding = '{"name": "add", "input": {"line": "beans"}}'
     run = ground.say(session, f"tools=[{reading}, {adding}]")
     ground.wait("it begins", lambda: done_in(session))
-    ground.kill()
-    ground.start()
+    yield
     until_asked(ground, session, run)
     states = [call.state for call in calls_of(session)]
     ground.expect("states", states, ["interrupted", "waiting_approval"])
@@ -209,13 +209,12 @@ def while_one_runs_and_one_waits(ground: Ground) -> "Session":
     return session
 
 
-def at_any_moment(ground: Ground) -> "Session":
+def at_any_moment(ground: Ground) -> "Story":
     session = ground.new_session("auto")
     run = ground.say(session, 'rounds=40 tool=add input={"line": "beans"}')
     ground.wait("it begins", lambda: done_in(session))
     sleep(ground.random.uniform(0, 0.4))
-    ground.kill()
-    ground.start()
+    yield
     ground.wait_state(run, "completed", "interrupted")
     states = [call.state for call in calls_of(session)]
     completed, interrupted = states.count("completed"), states.count("interrupted")
@@ -231,6 +230,8 @@ STORIES = (
     between_decision_and_execution,
     while_one_runs_and_one_waits,
 )
+AT_RANDOM = (while_files_are_written, at_any_moment)
+"""The last one chooses the moment of the kill."""
 
 
 def problems_of(session: "Session") -> Iterator[str]:
@@ -254,16 +255,37 @@ def problems_of(session: "Session") -> Iterator[str]:
         yield verified.problem
 
 
-def play(ground: Ground, story: "Callable[[Ground], Session]") -> None:
+def play(ground: Ground, stories: "Sequence[Callable[[Ground], Story]]") -> None:
+    """All of them die of the same kills."""
+    playing = {story.__name__: story(ground) for story in stories}
+    while True:
+        for name, story in list(playing.items()):
+            if not go_on(ground, name, story):
+                del playing[name]
+        if not playing:
+            return
+        ground.kill()
+        ground.start()
+
+
+def go_on(ground: Ground, name: str, story: "Story") -> bool:
+    """Play a story until the next kill. False when it is over."""
     try:
-        session = story(ground)
+        next(story)
     except TimeoutError as error:
-        ground.problems.append(f"{story.__name__}: never came to pass: {error}")
-        return
+        ground.problems.append(f"{name}: never came to pass: {error}")
+    except StopIteration as end:
+        conclude(ground, name, end.value)
+    else:
+        return True
+    return False
+
+
+def conclude(ground: Ground, name: str, session: "Session") -> None:
     (Path(session.workspace.root) / "go").touch()
     again = ground.say(session, "words=5")
     ground.wait_state(again, "completed")  # the session goes on
-    ground.problems += [f"{story.__name__}: {problem}" for problem in problems_of(session)]
+    ground.problems += [f"{name}: {problem}" for problem in problems_of(session)]
 
 
 def main() -> int:
@@ -280,8 +302,9 @@ def main() -> int:
         ground = Ground(folder, wire.settings, Random(options.seed))
         try:
             ground.start()
-            for story in (*STORIES, *UNDO_STORIES, *[at_any_moment] * options.rounds):
-                play(ground, story)
+            play(ground, (*STORIES, while_a_command_changes_files, *AT_RANDOM))
+            for _ in range(options.rounds):
+                play(ground, AT_RANDOM)
         finally:
             ground.kill()
     print(f"{ground.kills - 1} kills, {len(ground.problems)} problems")

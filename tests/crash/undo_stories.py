@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from conversations.models import Session
 
-    from .kill_tools import Ground
+    from .kill_tools import Ground, Story
 
 FILES = 25
 COMMAND = "echo 2 > a && rm gone && mkdir d && echo x > d/new && ln -s a link && chmod 700 sub"
@@ -55,20 +55,19 @@ def undo_all(ground: "Ground", session: "Session", before: dict[str, Any]) -> No
     ground.expect("the folder", picture_of(session), before)
 
 
-def while_a_command_changes_files(ground: "Ground") -> "Session":
+def while_a_command_changes_files(ground: "Ground") -> "Story":
     session = ground.new_session("auto")
     before = prepare(session)
     command = json.dumps({"command": f"{COMMAND} && touch begun && sleep 60"})
     run = ground.say(session, f"tool=shell_execute input={command}")
     ground.wait("it begins", lambda: "begun" in picture_of(session))
-    ground.kill()
-    ground.start()
+    yield
     ground.wait_state(run, "interrupted")
     undo_all(ground, session, before)
     return session
 
 
-def while_files_are_written(ground: "Ground") -> "Session":
+def while_files_are_written(ground: "Ground") -> "Story":
     session = ground.new_session("auto")
     before = prepare(session)
     calls = [
@@ -78,12 +77,8 @@ def while_files_are_written(ground: "Ground") -> "Session":
     calls.insert(3, {"name": "move_file", "input": {"source": "sub", "destination": "new/sub"}})
     run = ground.say(session, f"tools={json.dumps(calls)}")
     ground.wait("it begins", lambda: "new/0/x" in picture_of(session))
-    sleep(ground.random.uniform(0, 0.5))
-    ground.kill()
-    ground.start()
+    sleep(ground.random.uniform(0, 0.1))
+    yield
     ground.wait_state(run, "completed", "interrupted")
     undo_all(ground, session, before)
     return session
-
-
-UNDO_STORIES = (while_a_command_changes_files, while_files_are_written, while_files_are_written)
