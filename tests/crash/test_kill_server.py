@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-ROUNDS = 5
+ROUNDS = 3
 
 
 @pytest.mark.skipif("DATABASE_URL" in os.environ, reason="it has a data folder of its own")
