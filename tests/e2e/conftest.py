@@ -43,6 +43,7 @@ class Server:
         }
         self.environment.pop("DATABASE_URL", None)
         self._process: subprocess.Popen[str] | None = None
+        self._commands: subprocess.Popen[str] | None = None
         self._log = (folder / "server.log").open("a")
         self.link = ""
         self.url = ""
@@ -81,20 +82,29 @@ class Server:
             self._process.wait(20)
         if self._process is not None and self._process.stdout is not None:
             self._process.stdout.close()
+        if self._commands is not None:
+            self._commands.communicate()  # it ends with what it reads
         self._log.close()
 
     def manage(self, *arguments: str, stdin: str | None = None) -> str:
-        done = subprocess.run(
-            [sys.executable, "manage.py", *arguments],
-            cwd=ROOT,
-            env=self.environment,
-            input=stdin,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode in (0, 1), done.stderr
-        return done.stdout
+        """What a command prints, in a process of its own on the same data."""
+        if self._commands is None:
+            self._commands = subprocess.Popen(
+                [sys.executable, "-m", "tests.e2e.commands"],
+                cwd=ROOT,
+                env=self.environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        assert self._commands.stdin is not None
+        assert self._commands.stdout is not None
+        out, err = self.folder / "command.out", self.folder / "command.err"
+        order = {"arguments": arguments, "input": stdin, "out": str(out), "err": str(err)}
+        self._commands.stdin.write(json.dumps(order) + "\n")
+        self._commands.stdin.flush()
+        assert int(self._commands.stdout.readline()) in (0, 1), err.read_text()
+        return out.read_text()
 
 
 @pytest.fixture(scope="session")
@@ -344,7 +354,9 @@ def long_session(server: Server, *, turns: int, title: str = "A long one") -> st
 
 
 def take_picture(page: Page, name: str) -> None:
-    """Keep a picture of this state among the tests' artefacts."""
+    """Keep a picture of this state among the tests' artefacts, where PICTURES is set."""
+    if not os.environ.get("PICTURES"):
+        return
     ARTEFACTS.mkdir(exist_ok=True)
     page.screenshot(path=ARTEFACTS / f"{name}.png")
 
