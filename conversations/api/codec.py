@@ -19,6 +19,8 @@ class JsonParser(Parser):
         value = json.loads(request.body, parse_constant=_refuse)
         if value is None:
             raise ValueError("there is nothing in it")
+        if not isinstance(value, dict):  # a list would pass where everything may be left out
+            raise ValueError("it is no object")
         return value
 
 

@@ -10,7 +10,7 @@ from uuid import NAMESPACE_URL, UUID, uuid5
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from ninja import Field, Header, Query, Router, Schema, Status
-from pydantic import StringConstraints
+from pydantic import StrictBool, StringConstraints
 
 from conversations.archive import deliveries, webhooks
 from conversations.archive.rights import MANAGE
@@ -30,7 +30,7 @@ from .schemas import Page
 
 router = Router(tags=["Webhooks"])
 
-Address = Annotated[Text, StringConstraints(min_length=1, max_length=2000)]
+Address = Annotated[Text, StringConstraints(pattern=r"^https?://\S+$", max_length=2000)]
 Event = Literal[
     "run.completed",
     "run.failed",
@@ -55,8 +55,8 @@ class HookIn(Schema):
 
     url: Address = Field(examples=["https://hooks.example.org/loom"])
     events: Events
-    with_text: bool = False
-    active: bool = True
+    with_text: StrictBool = False
+    active: StrictBool = True
 
 
 class HookPatch(Schema):
@@ -64,8 +64,8 @@ class HookPatch(Schema):
 
     url: Address | None = None
     events: Events | None = None
-    with_text: bool | None = None
-    active: bool | None = None
+    with_text: StrictBool | None = None
+    active: StrictBool | None = None
 
 
 class HookOut(Schema):
@@ -171,7 +171,8 @@ def remove_hook(request: HttpRequest, slug: str, hook: UUID) -> Status[None]:
 
 @router.post(HOOK + "/rotate", auth=needs(HOOKS), response=HookWithSecret, url_name="hook_rotate")
 def rotate_hook(request: HttpRequest, slug: str, hook: UUID) -> dict[str, Any]:
-    """Make another secret. For 24 hours the one before signs beside it."""
+    """Make another secret. For 24 hours those before sign beside it, so it does no harm to
+    do it twice."""
     found = _find(request, slug, hook)
     webhooks.rotate_secret(found, origin=visit_of(request).origin)
     return _with_secret(found)

@@ -15,7 +15,7 @@ from django.utils import timezone
 from django.utils.crypto import salted_hmac
 
 from conversations.domain.audit import WEBHOOK
-from conversations.domain.errors import NotFound, Rejected
+from conversations.domain.errors import Conflict, NotFound, Rejected
 from conversations.domain.jsontext import dump_json, load_json
 from conversations.domain.webhooks import EVENTS, OVERLAP, PENDING, show_secret
 from conversations.models import Delivery, Webhook, Workspace
@@ -26,6 +26,9 @@ SALT = "loom.webhook"
 
 MOST_WEBHOOKS = 20
 """Webhooks that a workspace may have."""
+
+MOST_SECRETS = 5
+"""Secrets of a webhook that sign at a time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,14 +95,29 @@ def change_webhook(webhook: Webhook, wish: WebhookWish, *, site: str, origin: Or
 
 
 def rotate_secret(webhook: Webhook, *, origin: Origin) -> None:
-    """Another secret; the one before signs beside it for a day (``domain.webhooks``)."""
+    """Another secret. All that were in force in the last day (``domain.webhooks``) sign
+    beside it: whoever presses twice has not lost the one that the receiver knows. Raises
+    Conflict where they become too many."""
     with transaction.atomic():
         found = Webhook.objects.select_for_update().get(pk=webhook.pk)
+        now = timezone.now()
+        if not _overlaps(found, now):
+            found.oldest_generation = found.generation
         found.generation += 1
-        found.rotated_at = timezone.now()
-        found.save(update_fields=["generation", "rotated_at"])
+        if found.generation - found.oldest_generation >= MOST_SECRETS:
+            raise Conflict(
+                f"The secret was changed {MOST_SECRETS - 1} times within a day. Wait a day.",
+                code="too_many_secrets",
+            )
+        found.rotated_at = now
+        found.save(update_fields=["generation", "oldest_generation", "rotated_at"])
         record(origin, _note(found, "rotated"))
-    webhook.generation, webhook.rotated_at = found.generation, found.rotated_at
+    webhook.refresh_from_db(fields=["generation", "oldest_generation", "rotated_at"])
+
+
+def _overlaps(webhook: Webhook, now: datetime) -> bool:
+    """Whether earlier secrets still sign."""
+    return webhook.rotated_at is not None and now < webhook.rotated_at + OVERLAP
 
 
 def remove_webhook(webhook: Webhook, *, origin: Origin) -> None:
@@ -136,11 +154,10 @@ def read_secret(webhook: Webhook) -> str:
 
 
 def signing_keys(webhook: Webhook, *, now: datetime) -> list[bytes]:
-    """The key of now, and for a day after a rotation the one before."""
-    keys = [_key(webhook, webhook.generation)]
-    if webhook.rotated_at is not None and now < webhook.rotated_at + OVERLAP:
-        keys.append(_key(webhook, webhook.generation - 1))
-    return keys
+    """The key of now, and for a day after a rotation those before it."""
+    newest = webhook.generation
+    oldest = webhook.oldest_generation if _overlaps(webhook, now) else newest
+    return [_key(webhook, generation) for generation in range(newest, oldest - 1, -1)]
 
 
 def _key(webhook: Webhook, generation: int) -> bytes:

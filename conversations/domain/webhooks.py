@@ -49,7 +49,7 @@ together."""
 LONGEST_RETRY_AFTER = timedelta(days=1)
 
 OVERLAP = timedelta(hours=24)
-"""How long the secret before the last one still signs."""
+"""How long after a rotation the secrets before it still sign."""
 
 SECRET_PREFIX = "whsec_"  # noqa: S105 (what secrets begin with)
 

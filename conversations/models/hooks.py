@@ -18,7 +18,8 @@ class Webhook(models.Model):
     otherwise. ``site`` is where links lead: this server, as whoever made it reached it.
 
     Its secret is not kept anywhere: it follows from the uuid, the ``generation`` and the
-    installation's secret key (``archive.webhooks``). ``failing_since``: nothing arrived
+    installation's secret key (``archive.webhooks``). Those from ``oldest_generation`` on
+    sign as well, until some time after ``rotated_at``. ``failing_since``: nothing arrived
     since then; ``switched_off_at``: that lasted too long, and the server has turned it off.
     """
 
@@ -29,6 +30,7 @@ class Webhook(models.Model):
     with_text = models.BooleanField(default=False, db_default=False)
     site = models.CharField(max_length=300, default="", db_default="")
     generation = models.PositiveIntegerField(default=1, db_default=1)
+    oldest_generation = models.PositiveIntegerField(default=1, db_default=1)
     rotated_at = models.DateTimeField(null=True)
     is_active = models.BooleanField(default=True, db_default=True)
     failing_since = models.DateTimeField(null=True)

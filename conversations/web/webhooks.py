@@ -111,7 +111,11 @@ def workspace_webhook_test(request: HttpRequest, slug: str, webhook: UUID) -> Ht
 def workspace_webhook_rotate(request: HttpRequest, slug: str, webhook: UUID) -> HttpResponse:
     """Another secret, shown this once."""
     _, found = _find(request, slug, webhook)
-    webhooks.rotate_secret(found, origin=visit_of(request).origin)
+    try:
+        webhooks.rotate_secret(found, origin=visit_of(request).origin)
+    except Rejected as error:
+        messages.error(request, error.message)
+        return redirect("workspace_webhook", slug=slug, webhook=webhook)
     return _show_secret(request, found)
 
 

@@ -63,6 +63,7 @@ def test_a_key_makes_one(owner: Client, other_user: User, workspace: Workspace) 
         ({"url": ""}, 422),
         ({"events": []}, 422),
         ({"events": ["run.begun"]}, 422),
+        ({"active": 0}, 422),
     ],
 )
 def test_what_cannot_be_is_refused(
@@ -79,6 +80,7 @@ def test_one_is_changed_and_removed(owner: Client, hook: str) -> None:
     assert patch(events=["run.failed"])["events"] == ["run.failed"]
     assert patch(url="https://b.example.org/")["url"] == "https://b.example.org/"
     assert owner.get(hook).json()["state"] == "off"
+    assert owner.patch(hook, [None], content_type="application/json").status_code == 400
     refused = owner.post(f"{hook}/test")
     assert (refused.status_code, refused.json()["code"]) == (409, "hook_off")
     assert owner.delete(hook).status_code == 204

@@ -29,6 +29,7 @@ from conversations.archive.messages import accept_message
 from conversations.archive.purge import Order, purge
 from conversations.archive.runs import Claimed, finish_run, interrupt_run
 from conversations.archive.webhooks import (
+    MOST_SECRETS,
     MOST_WEBHOOKS,
     WebhookWish,
     change_webhook,
@@ -51,6 +52,7 @@ from conversations.domain.webhooks import (
     OVERLAP,
     PENDING,
     RUN_COMPLETED,
+    show_secret,
 )
 from conversations.models import AuditEntry, Delivery, Run, Session, Webhook, Workspace
 from tests.waiting_calls import leave_question
@@ -217,9 +219,24 @@ def test_the_secret_is_stored_nowhere_and_rotated_with_an_overlap(
     assert read_secret(make(workspace, user)) not in (first, read_secret(webhook))
     assert len(signing_keys(webhook, now=webhook.rotated_at)) == 2
     assert len(signing_keys(webhook, now=webhook.rotated_at + OVERLAP)) == 1
+    rotate_secret(webhook, origin=Origin(user=user))
+    shown = [show_secret(key) for key in signing_keys(webhook, now=webhook.rotated_at)]
+    assert shown[0] == read_secret(webhook)
+    assert shown[-1] == first  # whoever presses twice has not lost it
+    assert len(shown) == 3
     stored = str(list(Webhook.objects.values())) + str(list(AuditEntry.objects.values()))
     assert first.removeprefix("whsec_") not in stored
     assert "token-in-the-path" not in str(list(AuditEntry.objects.values()))
+
+
+def test_only_so_many_secrets_sign_at_a_time(webhook: Webhook, user: User) -> None:
+    for _ in range(MOST_SECRETS - 1):
+        rotate_secret(webhook, origin=Origin(user=user))
+    with pytest.raises(Conflict):
+        rotate_secret(webhook, origin=Origin(user=user))
+    Webhook.objects.update(rotated_at=timezone.now() - OVERLAP)
+    rotate_secret(webhook, origin=Origin(user=user))
+    assert len(signing_keys(webhook, now=timezone.now())) == 2
 
 
 def test_what_becomes_of_a_webhook_is_entered_in_the_audit_log(
