@@ -52,8 +52,9 @@ class _Conversation:
             self.messages[id], last = message, id
         leaf = self.told.get("current_leaf_message_uuid")
         tree.leaf = leaf if leaf in self.messages else last
-        paths = tree.plan(self.archive) or [Path(main, [])]
-        yield from tell_paths(paths, place=self.place, header=self._header, make=self._make)
+        yield from tell_paths(
+            tree.plan(self.archive), place=self.place, header=self._header, make=self._make
+        )
 
     def _header(self, path: Path) -> Object:
         told = self.told

@@ -45,12 +45,11 @@ class _Text:
     def __init__(self, stream: BinaryIO, chunk: int) -> None:
         self._stream = stream
         self._chunk = chunk
-        self._decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
+        self._decoder = codecs.getincrementaldecoder("utf-8-sig")("surrogateescape")
         self._text = ""
         self._at = 0
         self._has_ended = False
         self._grow(chunk)
-        self._text = self._text.removeprefix("\ufeff")
 
     def _grow(self, size: int) -> None:
         data = self._stream.read(size)

@@ -61,8 +61,9 @@ class _Chat:
         for node in sorted(self.messages, key=lambda id: ordinals.get(id, 0)):
             tree.parents[node] = self.messages[node].get("parentId")
         tree.leaf = history.get("currentId")
-        paths = tree.plan(self.archive) or [Path(main, [])]
-        yield from tell_paths(paths, place=self.place, header=self._header, make=self._make)
+        yield from tell_paths(
+            tree.plan(self.archive), place=self.place, header=self._header, make=self._make
+        )
 
     def _header(self, path: Path) -> Object:
         told, chat = self.told, self.chat

@@ -44,9 +44,10 @@ class Tree:
         """The sessions, each after its parent."""
         order = self._arrange()
         if not order:
-            return []
+            return [Path(self.main, [])]
         current = set(self._up_from(self.leaf)) if self.leaf in self.parents else set()
-        nodes = self._follow(self.main, self._start(order, current), current, archive)
+        begin = self._first_root(order, current, archive)
+        nodes = self._follow(self.main, begin, current, archive)
         paths = [Path(self.main, nodes)]
         owners = dict.fromkeys(nodes, self.main)
         for node in order:
@@ -92,7 +93,11 @@ class Tree:
             node = self.parents.get(node)
         return found[::-1]
 
-    def _start(self, order: list[str], current: set[str]) -> str:
+    def _first_root(self, order: list[str], current: set[str], archive: Archive) -> str:
+        """Where the main session begins: where it began before, or where the person is."""
+        reached = archive.reached(self.main)
+        if reached is not None and reached.node in self.parents:
+            return self._up_from(reached.node)[0]
         return next((node for node in order if node in current), order[0])
 
     def _follow(self, uuid: UUID, start: str, current: set[str], archive: Archive) -> list[str]:

@@ -40,15 +40,15 @@ FORMAT_NAMES = {
 }
 
 TOLD = {
-    "sessions_added": "sessions added",
-    "sessions_extended": "sessions extended",
-    "sessions_unchanged": "sessions that were there already",
-    "turns_added": "messages added",
-    "turns_unchanged": "messages that were there already",
-    "attachments_added": "files added",
-    "skipped": "entries that could not be read",
-    "conflicts": "entries that differ from what is there",
-    "repaired": "entries kept, but not as they are",
+    "sessions_added": "Sessions added",
+    "sessions_extended": "Sessions extended",
+    "sessions_unchanged": "Sessions that were there already",
+    "turns_added": "Messages added",
+    "turns_unchanged": "Messages that were there already",
+    "attachments_added": "Files added",
+    "skipped": "Entries that could not be read",
+    "conflicts": "Entries that differ from what is there",
+    "repaired": "Entries kept, but not as they are",
 }
 """Of the counts those that say something to a person; without what is 0."""
 

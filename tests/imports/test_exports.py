@@ -51,7 +51,7 @@ def test_the_path_that_the_person_saw_is_the_session(importing: Importing, tmp_p
     counts = importing(chatgpt_archive(tmp_path))
     assert importing.format == "chatgpt"
     assert importing.reports == ["export.zip: no conversations in chat.html, user.json"]
-    assert (counts.sessions_added, counts.skipped, counts.conflicts) == (2, 0, 0)
+    assert (counts.sessions_added, counts.skipped, counts.conflicts) == (3, 0, 0)
     session = session_of("Roses in a pot")
     assert words_of(session) == [
         ("system", ""),

@@ -1,0 +1,26 @@
+"""Uploading an export in a browser, and watching it become sessions."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from playwright.sync_api import BrowserContext, expect
+
+from .conftest import Server
+
+EXPORT = Path(__file__).parent.parent / "imports" / "fixtures" / "claude-code.jsonl"
+
+
+def test_an_upload_becomes_sessions_while_one_watches(
+    server: Server, open_context: Callable[..., BrowserContext]
+) -> None:
+    page = open_context().new_page()
+    page.goto(f"{server.url}/import/")
+    page.get_by_label("File", exact=True).set_input_files(EXPORT)
+    page.get_by_role("button", name="Import").click()
+    expect(page.get_by_role("status")).to_have_text("done", timeout=15_000)
+    expect(page.get_by_text("Sessions added: 3")).to_be_visible()
+    page.get_by_role("link", name="Sessions of Example").click()
+    page.get_by_role("link", name="Labels for the beds").first.click()
+    log = page.get_by_role("log", name="Transcript")
+    expect(log.get_by_text("Both have labels.")).to_be_visible()
+    expect(log.locator("[data-turn]").last).to_contain_text("Gladly.")

@@ -1,0 +1,56 @@
+"""JSON in pieces: the same items whatever the size of the pieces."""
+
+import io
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conversations.imports.json_items import DamagedJson, read_items
+from tests.properties import costly
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=5,
+)
+
+
+def items(text: str | bytes, *, chunk: int = 8) -> list[Any]:
+    data = text.encode() if isinstance(text, str) else text
+    return list(read_items(io.BytesIO(data), chunk=chunk))
+
+
+@costly
+@given(
+    value=st.lists(st.dictionaries(st.text(max_size=3), VALUES), max_size=4),
+    chunk=st.integers(1, 40),
+    indent=st.sampled_from([None, 2]),
+)
+def test_the_items_of_a_list_come_one_by_one(value: Any, chunk: int, indent: int | None) -> None:
+    assert items(json.dumps(value, indent=indent), chunk=chunk) == value
+    assert items("\ufeff " + json.dumps(value, ensure_ascii=False), chunk=chunk) == value
+
+
+def test_one_object_is_one_item() -> None:
+    assert items('{"a": [1, 2]}') == [{"a": [1, 2]}]
+    assert items("") == []
+
+
+@pytest.mark.parametrize("text", ['[{"a": 1}, {"b"', '[{"a": 1}', '[{"a": 1} {b: 2}]'])
+def test_what_comes_before_damage_is_read(text: str) -> None:
+    found = read_items(io.BytesIO(text.encode()), chunk=4)
+    assert next(found) == {"a": 1}
+    with pytest.raises(DamagedJson):
+        next(found)
+
+
+def test_what_is_nested_too_deeply_is_damage() -> None:
+    with pytest.raises(DamagedJson):
+        items("[" + "[" * 200_000 + "]" * 200_000 + "]", chunk=1_000_000)
+
+
+def test_bytes_that_are_no_text_stay_what_they_are() -> None:
+    assert items(b'[{"a": "\xff"}]') == [{"a": "\udcff"}]

@@ -1,0 +1,97 @@
+"""Trees as sessions: every message is in one, a grown tree goes on where it was."""
+
+from uuid import UUID
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conversations.imports.lines import Archive, Reached, stable_uuid
+from conversations.imports.trees import Path, Tree
+from tests.properties import costly
+
+MAIN = UUID(int=1)
+
+type Parents = list[int | None]
+"""Of each node the one above it; nodes come after what they hang on."""
+
+
+@st.composite
+def parents(draw: st.DrawFn, size: int = 12) -> Parents:
+    found: Parents = [None]
+    for number in range(1, draw(st.integers(1, size))):
+        found.append(draw(st.one_of(st.integers(0, number - 1), st.none())))
+    return found
+
+
+def plan(told: Parents, leaf: int, archive: Archive | None = None) -> list[Path]:
+    tree = Tree(MAIN, lambda node: stable_uuid("branch", node), leaf=str(leaf))
+    for number, above in enumerate(told):
+        tree.parents[str(number)] = None if above is None else str(above)
+    return tree.plan(archive or Archive())
+
+
+def way_to(told: Parents, number: int) -> list[str]:
+    above = told[number]
+    return [*(way_to(told, above) if above is not None else []), str(number)]
+
+
+def remember(paths: list[Path], *, continued: frozenset[UUID] = frozenset()) -> Archive:
+    """The archive after these sessions were imported."""
+    ends = {path.uuid: path.nodes[-1] for path in paths}
+
+    def reached(uuid: UUID) -> Reached | None:
+        return Reached(ends[uuid], uuid in continued) if uuid in ends else None
+
+    return Archive(reached)
+
+
+@given(told=parents(), data=st.data())
+def test_every_message_is_in_a_session_with_all_that_came_before_it(
+    told: Parents, data: st.DataObject
+) -> None:
+    leaf = data.draw(st.integers(0, len(told) - 1))
+    paths = plan(told, leaf)
+    assert {node for path in paths for node in path.nodes} == {str(n) for n in range(len(told))}
+    assert all(path.nodes == way_to(told, int(path.nodes[-1])) for path in paths)
+    assert str(leaf) in paths[0].nodes
+    assert len({path.uuid for path in paths}) == len(paths)
+
+
+@given(told=parents(), data=st.data())
+def test_a_fork_shares_what_it_says_with_its_parent(told: Parents, data: st.DataObject) -> None:
+    paths = plan(told, data.draw(st.integers(0, len(told) - 1)))
+    known: dict[UUID | None, list[str]] = {}
+    for path in paths:
+        if path.shared:
+            assert known[path.parent][: path.shared] == path.nodes[: path.shared]
+        new = path.nodes[path.shared :]
+        assert not any(node in nodes for nodes in known.values() for node in new)
+        known[path.uuid] = path.nodes
+
+
+@costly
+@given(told=parents(8), more=parents(8), data=st.data())
+def test_a_grown_tree_only_adds_to_the_ends(
+    told: Parents, more: Parents, data: st.DataObject
+) -> None:
+    """Wherever the person is now, and whatever was said in the sessions meanwhile."""
+    before = plan(told, data.draw(st.integers(0, len(told) - 1)))
+    above = [data.draw(st.integers(0, len(told) + n - 1)) for n in range(len(more))]
+    grown = [*told, *above]
+    continued = frozenset(data.draw(st.sets(st.sampled_from([path.uuid for path in before]))))
+    archive = remember(before, continued=continued)
+    after = {path.uuid: path.nodes for path in plan(grown, len(grown) - 1, archive)}
+    for path in before:
+        assert after[path.uuid][: len(path.nodes)] == path.nodes
+        assert path.uuid not in continued or after[path.uuid] == path.nodes
+    assert {node for nodes in after.values() for node in nodes} == {
+        str(n) for n in range(len(grown))
+    }
+
+
+@given(told=st.dictionaries(st.integers(0, 6), st.integers(0, 8), min_size=1))
+def test_rings_end(told: dict[int, int]) -> None:
+    tree = Tree(MAIN, lambda node: stable_uuid("branch", node))
+    tree.parents = {str(node): str(above) for node, above in told.items()}
+    paths = tree.plan(Archive())
+    assert {node for path in paths for node in path.nodes} == {str(node) for node in told}
