@@ -11,6 +11,7 @@ from conversations.domain.errors import LoomError
 
 from . import (
     calls,
+    choices,
     conversations,
     events,
     files,
@@ -71,6 +72,7 @@ api = LoomAPI(
 api.add_router("workspaces", workspaces.router)
 for part in (
     calls,
+    choices,
     conversations,
     events,
     files,

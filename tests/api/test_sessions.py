@@ -239,3 +239,16 @@ async def test_a_rewind_takes_back_what_follows_and_keeps_it(session: Session, u
     )
     busy = await rewind(1)
     assert (busy.status_code, busy.json()["code"]) == (409, "session_busy")
+
+
+def test_the_models_on_offer_are_listed_for_whoever_chooses_one(
+    owner: Client, session: Session
+) -> None:
+    offered = owner.get("/api/v1/models").json()["items"]
+    assert {"id", "name", "max_input_tokens", "max_output_tokens"} == offered[0].keys()
+    changed = owner.patch(
+        f"/api/v1/sessions/{session.uuid}",
+        {"model": offered[0]["id"]},
+        content_type="application/json",
+    )
+    assert changed.json()["model"] == offered[0]["id"]
