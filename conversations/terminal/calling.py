@@ -2,6 +2,7 @@
 broke. A server that does not answer is asked again for a while: it may be starting."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -38,6 +39,15 @@ _ERRORS: dict[int, type[LoomError]] = {
     409: Conflict,
 }
 _BUSY = (429, 502, 503, 504)
+
+
+def is_readable_on_the_way(server: str) -> bool:
+    """Whether what goes to this server, on another machine, is not encrypted."""
+    address = urlsplit(server)
+    return address.scheme == "http" and not _HERE.fullmatch(address.hostname or "")
+
+
+_HERE = re.compile(r"localhost|127\.[0-9.]+|::1")
 
 
 class _Busy(Exception):

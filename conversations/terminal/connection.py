@@ -11,6 +11,9 @@ from conversations.domain.events import Fallback, Payload
 CHANNEL = "cli"
 """Of the sessions that begin here, and what their keys begin with."""
 
+UNKNOWN = "unknown"
+"""What the session does while its server does not answer."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkspaceChoice:

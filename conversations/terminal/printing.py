@@ -21,7 +21,7 @@ from conversations.rendering.tool_words import (
     tool_word,
 )
 
-from .connection import Delta, Doing, PastTurn, Seen
+from .connection import UNKNOWN, Delta, Doing, PastTurn, Seen
 from .screen import BOLD, DIM, RED, YELLOW, Screen
 
 TEXT, THINKING = "text", "thinking"
@@ -40,8 +40,10 @@ class Printer:
         self._parts: dict[int, str] = {}
         self._streamed = ""
         self._is_apart = False
+        self._is_lost = False
 
     def take_delta(self, delta: Delta) -> None:
+        self._is_lost = False
         if delta.kind != TEXT:
             word = tool_word(delta.name)[0] if delta.name else "Thinking"
             self._screen.status(f"{word}…")
@@ -59,7 +61,12 @@ class Printer:
         self._screen.answer(new)
 
     def take_doing(self, doing: Doing) -> None:
-        self._screen.status(doing.text or _STATES.get(doing.state, ""))
+        """What is to be known by whoever waits is said once, all else as it passes."""
+        if doing.state != UNKNOWN:
+            self._screen.status(doing.text or _STATES.get(doing.state, ""))
+        elif not self._is_lost:
+            self._screen.notice(f"[{doing.text}]", YELLOW)
+        self._is_lost = doing.state == UNKNOWN
 
     def take_row(self, row: Seen) -> None:
         """Questions are left to whoever can ask them."""

@@ -19,12 +19,15 @@ from conversations.domain.events import (
 )
 from conversations.domain.jsontext import dump_json
 from conversations.domain.runs import ACTIVE_STATES
+from conversations.domain.stream import ModelInfo
 from conversations.domain.tool_calls import ALWAYS, DENY, WAITING
 from conversations.domain.turns import MalformedTurn, StoredTurn, synthesise_rows
+from conversations.runtime.choices import find_model
 
 from .calling import END, LOST, Api, ServerEvent
 from .connection import (
     CHANNEL,
+    UNKNOWN,
     Delta,
     Doing,
     Ended,
@@ -40,8 +43,6 @@ from .connection import (
 BEYOND_ALL = 2**53 - 1
 
 PAGE = 500
-
-LOST_TEXT = "The server does not answer. Trying again…"
 
 
 class ServerConnection:
@@ -169,8 +170,10 @@ class ServerConnection:
         return str(kept["title"])
 
     async def choose_model(self, session: UUID, model: str) -> str:
-        kept = await self._api.send("PATCH", f"sessions/{session}", {"model": model})
-        return str(kept["model"])
+        offered = await self._api.get("models")
+        found = find_model(model, [_read_model(one) for one in offered["items"]])
+        await self._api.send("PATCH", f"sessions/{session}", {"model": found.id})
+        return found.name
 
     async def _follow(
         self, session: UUID, run: dict[str, Any], *, after: int, at: str = ""
@@ -219,7 +222,7 @@ def _read_event(event: ServerEvent) -> Happening | None:
     if event.kind == "row":
         return _read_row(data)
     if event.kind == LOST:
-        return Doing(state="", text=LOST_TEXT)
+        return Doing(state=UNKNOWN, text="The server does not answer. Trying again…")
     return Ended(data["state"]) if event.kind == END else None
 
 
@@ -261,6 +264,15 @@ def _rows_of(turn: dict[str, Any]) -> list[Payload | Fallback]:
         return list(synthesise_rows(stored))
     except MalformedTurn as error:
         return [Fallback(reason=str(error), raw=stored.content)]
+
+
+def _read_model(model: dict[str, Any]) -> ModelInfo:
+    return ModelInfo(
+        id=model["id"],
+        name=model["name"],
+        max_input_tokens=model["max_input_tokens"],
+        max_output_tokens=model["max_output_tokens"],
+    )
 
 
 def _read_asked(call: dict[str, Any]) -> Asked:

@@ -9,7 +9,7 @@ from aiohttp.test_utils import TestServer
 
 from conversations.domain.errors import Conflict, LoomError, NotPermitted, Rejected, Unavailable
 from conversations.terminal import calling
-from conversations.terminal.calling import END, LOST, Api
+from conversations.terminal.calling import END, LOST, Api, is_readable_on_the_way
 
 type Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -114,3 +114,18 @@ async def test_a_server_that_is_not_there_is_given_up_at_once_and_later_with_pat
 async def test_an_address_without_http_is_refused(address: str) -> None:
     with pytest.raises(Rejected, match="https://"):
         Api(address, "loom_x")
+
+
+@pytest.mark.parametrize(
+    ("server", "readable"),
+    [
+        ("http://chat.example.org", True),
+        ("http://127.0.0.1.example.org", True),
+        ("https://chat.example.org", False),
+        ("http://127.0.0.1:8000", False),
+        ("http://[::1]:8000", False),
+        ("", False),
+    ],
+)
+def test_what_others_can_read_is_known(server: str, readable: bool) -> None:
+    assert is_readable_on_the_way(server) is readable

@@ -54,9 +54,11 @@ def server(token: Path, workspace: Workspace, wire: WireThread, tmp_path: Path) 
     (folder / "static" / ".stamp").write_text(_static_digest())  # nobody asks for a page
     model = {"ANTHROPIC_API_KEY": wire.key, "ANTHROPIC_BASE_URL": wire.url}
     server = Server(data_dir=folder, port=free_port(), settings=model, arguments=("--no-prepare",))
-    server.start()
-    yield server
-    server.stop()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
 
 
 def test_a_conversation_with_a_server_survives_its_end(
@@ -85,6 +87,7 @@ def test_a_conversation_with_a_server_survives_its_end(
         program.until("kale")
         server.kill()
         server.start()
+        program.until("The server does not answer")
         program.until("The server stopped while this answer was being written")
         program.until(READY)
         wire.enqueue(Scenario(text="Here again."))
@@ -92,6 +95,7 @@ def test_a_conversation_with_a_server_survives_its_end(
         program.until("Here again.")
         program.until(READY)
         for command, said in {
+            "/model haiku-5": "Haiku 5.5 answers",
             "/rename Beans": "is called Beans now",
             "/history beans": r"1|2  ",
             "/new": "A new session",
@@ -104,7 +108,6 @@ def test_a_conversation_with_a_server_survives_its_end(
         program.type("/quit")
         assert program.wait() == 0
     finally:
-        program.process.kill()
         program.close()
     assert program.screen.count("Here again.") == 2  # live, and where the session stands
 

@@ -198,7 +198,6 @@ def test_the_program_at_a_terminal_of_its_own(tmp_path: Path) -> None:
         program.press(b"\x15/quo\x7fi\t\n")  # empties the line, mends a letter, completes
         assert program.wait() == 0
     finally:
-        program.process.kill()
         program.close()
     widest = max(map(text_width, program.screen.split("Part 1")[0].splitlines()))
     assert widest <= 60 + len("\x1b[2m\x1b[0m")

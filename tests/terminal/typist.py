@@ -90,3 +90,8 @@ class Program(Typist):
     def wait(self) -> int:
         self.rest()
         return self.process.wait(PATIENCE)
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        super().close()

@@ -17,6 +17,7 @@ from conversations.domain.errors import LoomError, Rejected
 from conversations.domain.keys import check_key
 from conversations.management.lines import read_lines
 from conversations.terminal.bridge import Bridge, open_bridge
+from conversations.terminal.calling import is_readable_on_the_way
 from conversations.terminal.chat import Chat
 from conversations.terminal.commands import TERMINAL_COMMANDS
 from conversations.terminal.connection import CHANNEL, Connection, OpenSession
@@ -25,7 +26,7 @@ from conversations.terminal.exchange import ALL, NONE, Left
 from conversations.terminal.keyboard import Keyboard
 from conversations.terminal.listing import choose_session, choose_workspace
 from conversations.terminal.remote import ServerConnection
-from conversations.terminal.screen import Screen
+from conversations.terminal.screen import YELLOW, Screen
 
 DEFAULT_NAME = "default"
 
@@ -77,7 +78,7 @@ class Command(BaseCommand):
 
 def _chat(screen: Screen, keyboard: Keyboard | None, options: dict[str, Any]) -> bool:
     """Whether something was not carried out."""
-    with open_bridge() as bridge, _connected(bridge, options) as connection:
+    with open_bridge() as bridge, _connected(bridge, screen, options) as connection:
         chat = Chat(
             connection,
             bridge,
@@ -95,8 +96,12 @@ def _chat(screen: Screen, keyboard: Keyboard | None, options: dict[str, Any]) ->
 
 
 @contextmanager
-def _connected(bridge: Bridge, options: dict[str, Any]) -> Iterator[Connection]:
-    connection = bridge.call(_make_connection(options))
+def _connected(bridge: Bridge, screen: Screen, options: dict[str, Any]) -> Iterator[Connection]:
+    given = options["server"]
+    server: str = settings.LOOM.chat_server if given is None else given
+    if is_readable_on_the_way(server):
+        screen.notice("Not encrypted: who is on the way can read all of it, the token too.", YELLOW)
+    connection = bridge.call(_make_connection(server, options["token_file"]))
     try:
         bridge.call(connection.open())
         yield connection
@@ -105,12 +110,10 @@ def _connected(bridge: Bridge, options: dict[str, Any]) -> Iterator[Connection]:
         bridge.call(connection.close(at_once=True))
 
 
-async def _make_connection(options: dict[str, Any]) -> Connection:
-    given = options["server"]
-    server: str = settings.LOOM.chat_server if given is None else given
+async def _make_connection(server: str, token_file: str | None) -> Connection:
     if not server:
         return DirectConnection()
-    return ServerConnection(server, _read_token(options["token_file"]))
+    return ServerConnection(server, _read_token(token_file))
 
 
 def _read_token(file: str | None) -> str:
