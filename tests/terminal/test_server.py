@@ -1,9 +1,7 @@
 """The chat with a running server, by its API: a process of its own, which is killed once."""
 
 import os
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
@@ -11,14 +9,13 @@ import pytest
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.management import CommandError
-from django.db import connection
 
-from benchmarks.processes import Server, clean_environment, free_port
+from benchmarks.processes import Server, clean_environment
 from conversations.archive.tokens import create_token
 from conversations.domain.tokens import SCOPES
-from conversations.management.commands._first_run import _static_digest
 from conversations.models import Workspace
 from tests.runtime.tool_stories import answers
+from tests.serving import serve_copy
 from tests.wire.scenario import Scenario
 from tests.wire.server import WireThread
 
@@ -44,21 +41,8 @@ def token(user: User, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def server(token: Path, workspace: Workspace, wire: WireThread, tmp_path: Path) -> Iterator[Server]:
-    """It serves a copy of the test's data, and asks the model that the test plays."""
-    folder = tmp_path / "data"
-    folder.mkdir()
-    connection.ensure_connection()
-    with closing(sqlite3.connect(folder / "loom.sqlite3")) as copy:
-        connection.connection.backup(copy)
-    (folder / "static").mkdir()
-    (folder / "static" / ".stamp").write_text(_static_digest())  # nobody asks for a page
-    model = {"ANTHROPIC_API_KEY": wire.key, "ANTHROPIC_BASE_URL": wire.url}
-    server = Server(data_dir=folder, port=free_port(), settings=model, arguments=("--no-prepare",))
-    try:
-        server.start()
+    with serve_copy(tmp_path / "data", wire) as server:
         yield server
-    finally:
-        server.stop()
 
 
 def test_a_conversation_with_a_server_survives_its_end(

@@ -1,6 +1,7 @@
 """Errors as the Messages API has them, by whose status clients know them."""
 
 from http import HTTPStatus
+from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 
@@ -36,6 +37,36 @@ STATUS = {
     "budget_reached": 402,
 }
 """Why a run failed → what the API would have answered; anything else is a 500."""
+
+
+_TEXT = {"type": "string"}
+
+SCHEMA = {
+    "type": "object",
+    "title": "ApiError",
+    "required": ["type", "error"],
+    "properties": {
+        "type": {"const": "error"},
+        "error": {
+            "type": "object",
+            "required": ["type", "message"],
+            "properties": {"type": _TEXT, "message": _TEXT},
+        },
+    },
+}
+
+STATUSES = (*TYPES, 405, 500, 502, 503)
+
+ERRORS: dict[str, Any] = {
+    "responses": {
+        str(status): {
+            "description": TYPES.get(status, "api_error"),
+            "content": {"application/json": {"schema": SCHEMA}},
+        }
+        for status in STATUSES
+    }
+}
+"""For the description of an operation."""
 
 
 def error_body(status: int, message: str) -> str:

@@ -12,6 +12,8 @@ from django.http.response import HttpResponseBase
 from ninja import Router
 
 from conversations.api.auth import needs, visit_of
+from conversations.api.staying import free_connection
+from conversations.api.streams import STREAMED
 from conversations.archive.rights import READ as TO_READ
 from conversations.domain.errors import NotFound
 from conversations.domain.runs import FAILED
@@ -24,7 +26,7 @@ from conversations.runtime.hub import Subscriber
 from conversations.web.access import get_workspace_for
 
 from .asking import Answered, Asked, ask, wait_for_answer
-from .errors import STATUS, error_body, error_response
+from .errors import ERRORS, STATUS, error_body, error_response
 from .sessions import open_exchange
 from .shapes import MessageOut, MessagesIn
 from .writing import EventWriter, make_message, write_event
@@ -38,6 +40,7 @@ PING_SECONDS = 10.0
     "/anthropic/{slug:slug}/v1/messages",
     auth=needs(WRITE),
     response=MessageOut,
+    openapi_extra={"responses": ERRORS["responses"] | STREAMED["responses"]},
     url_name="anthropic_messages",
 )
 async def create_message(request: HttpRequest, slug: str, asked: MessagesIn) -> HttpResponseBase:
@@ -55,6 +58,7 @@ async def create_message(request: HttpRequest, slug: str, asked: MessagesIn) -> 
         drafts.close()
         raise
     run = await runtime.readers.read(_uuid_of, answering.run_pk)
+    await free_connection()
     if asked.stream:
         writer = EventWriter(run=run, model=asked.model)
         events = _stream(runtime, answering, drafts, writer)
@@ -161,6 +165,7 @@ def _told(writer: EventWriter, frame: dict[str, Any]) -> list[str]:
     "/anthropic/{slug:slug}/v1/models",
     auth=needs(READ),
     response=dict[str, Any],
+    openapi_extra=ERRORS,
     url_name="anthropic_models",
 )
 def list_offered_models(request: HttpRequest, slug: str) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from conversations.domain.formats.messages_api import split_system, system_messa
 from conversations.domain.jsontext import dump_json
 from conversations.domain.text import is_storable
 from conversations.domain.turns import AnyTurn, NewTurn, read_metadata, read_tool_calls
+from tests.properties import costly
 
 from . import samples
 
@@ -71,6 +72,7 @@ def test_whatever_chat_messages_can_say_comes_back(messages: list[Any]) -> None:
     assert there_and_back(OPENAI, messages) == exact(messages)
 
 
+@costly
 @given(samples.anthropic_messages)
 def test_what_is_read_can_be_stored_and_written_in_the_other_format(messages: list[Any]) -> None:
     turns = read(ANTHROPIC, messages)
@@ -80,6 +82,7 @@ def test_what_is_read_can_be_stored_and_written_in_the_other_format(messages: li
     assert len(write(OPENAI, turns)) == len(turns)
 
 
+@costly
 @given(samples.openai_messages)
 def test_chat_messages_can_be_written_for_the_messages_api(messages: list[Any]) -> None:
     turns = read(OPENAI, messages)
@@ -115,6 +118,7 @@ def substance(turn: NewTurn) -> tuple[Any, ...]:
     return turn.role, turn.content, dump_json(calls), turn.tool_call_id, turn.tool_name
 
 
+@costly
 @given(plain_turns())
 def test_turns_come_back_through_either_format(turns: list[NewTurn]) -> None:
     for name in BOTH:
@@ -123,6 +127,7 @@ def test_turns_come_back_through_either_format(turns: list[NewTurn]) -> None:
         ]
 
 
+@costly
 @given(plain_turns())
 def test_failures_and_blocks_come_back_through_the_messages_api(turns: list[NewTurn]) -> None:
     back = read(ANTHROPIC, write(ANTHROPIC, turns))
@@ -213,7 +218,7 @@ def test_what_is_no_message_is_refused_by_its_place(name: str, bad: Any) -> None
 @pytest.mark.parametrize("name", BOTH)
 def test_what_is_nested_too_deeply_is_refused(name: str) -> None:
     value: Any = []
-    for _ in range(100_000):
+    for _ in range(30_000):
         value = [value]
     with pytest.raises(Rejected, match="too deeply"):
         read(name, [{"role": "user", "content": "Hello", "more": value}])

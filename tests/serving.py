@@ -1,0 +1,30 @@
+"""A server in a process of its own, on a copy of the test's data (SQLite)."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from django.db import connection
+
+from benchmarks.processes import Server, free_port
+from conversations.management.commands._first_run import _static_digest
+from tests.wire.server import WireThread
+
+
+@contextmanager
+def serve_copy(folder: Path, wire: WireThread) -> Iterator[Server]:
+    """It asks the model that the test plays."""
+    folder.mkdir()
+    connection.ensure_connection()
+    with closing(sqlite3.connect(folder / "loom.sqlite3")) as copy:
+        connection.connection.backup(copy)
+    (folder / "static").mkdir()
+    (folder / "static" / ".stamp").write_text(_static_digest())  # nobody asks for a page
+    model = {"ANTHROPIC_API_KEY": wire.key, "ANTHROPIC_BASE_URL": wire.url}
+    server = Server(data_dir=folder, port=free_port(), settings=model, arguments=("--no-prepare",))
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
