@@ -25,6 +25,7 @@ from conversations.web.webhooks import site_of
 
 from .auth import caller_of, needs, visit_of
 from .fields import Text
+from .idempotency import makes_once
 from .paging import Paging, make_page, number_of, walk_of
 from .schemas import Page
 
@@ -179,6 +180,7 @@ def rotate_hook(request: HttpRequest, slug: str, hook: UUID) -> dict[str, Any]:
 
 
 @router.post(HOOK + "/test", auth=needs(HOOKS), response={202: DeliveryOut}, url_name="hook_test")
+@makes_once()
 def test_hook(request: HttpRequest, slug: str, hook: UUID) -> Status[dict[str, Any]]:
     """Send a message of the event ``webhook.test``."""
     found = _find(request, slug, hook)

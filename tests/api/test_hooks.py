@@ -46,13 +46,16 @@ def test_a_webhook_is_made_and_its_secret_shown_once(owner: Client, workspace: W
 
 
 def test_a_key_makes_one(owner: Client, other_user: User, workspace: Workspace) -> None:
-    headers = {"Idempotency-Key": "deploy 1".replace(" ", "-")}
+    headers = {"Idempotency-Key": "deploy-1"}
     first, again = make(owner, headers), make(owner, headers)
     assert (first.status_code, first.json()) == (again.status_code, again.json())
     add_member(workspace, user_pk=other_user.pk, role="owner")
     assert make(caller_of(other_user), headers).json()["uuid"] != first.json()["uuid"]
     assert make(owner).json()["uuid"] != first.json()["uuid"]
     assert make(owner, {"Idempotency-Key": "x" * 256}).status_code == 422
+    for _ in range(2):
+        owner.post(f"{first['Location']}/test", headers={"Idempotency-Key": "test-1"})
+    assert Delivery.objects.count() == 1
 
 
 @pytest.mark.parametrize(

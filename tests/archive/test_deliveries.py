@@ -6,6 +6,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
@@ -55,6 +56,7 @@ from conversations.domain.webhooks import (
     show_secret,
 )
 from conversations.models import AuditEntry, Delivery, Run, Session, Webhook, Workspace
+from conversations.retention.run import run_retention
 from tests.waiting_calls import leave_question
 from tests.web.conftest import say
 
@@ -376,3 +378,6 @@ def test_old_deliveries_are_forgotten(webhook: Webhook) -> None:
     send_test(webhook)
     assert forget_deliveries(timezone.now() - timedelta(days=1)) == 0
     assert forget_deliveries(timezone.now() + timedelta(days=1)) == 1
+    send_test(webhook)
+    run_retention(now=timezone.now() + timedelta(days=settings.LOOM.webhook_days, hours=1))
+    assert not Delivery.objects.exists()
