@@ -23,7 +23,10 @@ WRITES = {
 } | {"save", "asave", "update", "aupdate", "delete", "adelete", "_raw_delete", "_update"}
 
 NO_TABLE = {
+    ("conversations/api/conversations.py", "router.delete"),
     ("conversations/api/hooks.py", "router.delete"),
+    ("conversations/api/idempotency.py", "content.update"),
+    ("conversations/api/idempotency.py", "digest.update"),
     ("conversations/providers/anthropic_messages.py", "client.messages.with_raw_response.create"),
     ("conversations/channels/discord/posting.py", "channel.get_partial_message(message).delete"),
     ("conversations/providers/message_assembly.py", "self._message.update"),
