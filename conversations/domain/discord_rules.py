@@ -53,6 +53,11 @@ class DiscordRules:
     def is_open(self, spot: Spot) -> bool:
         return spot.guild in self.guilds or bool({spot.channel, spot.parent} & self.channels)
 
+    @property
+    def lets_in_strangers(self) -> bool:
+        """Whether anybody is let in who has no account."""
+        return self.everybody or not all(self.people.values())
+
     def account_of(self, author: int) -> str:
         """The account of somebody, by which they act here; empty: they have none."""
         return self.people.get(author, "")

@@ -151,9 +151,14 @@ class DiscordServer:
         for session in self._sessions.values():
             if session.socket is not None:
                 socket, session.socket = session.socket, None
-                assert socket._req is not None
-                assert socket._req.transport is not None
-                socket._req.transport.abort()
+                transport = socket._req.transport if socket._req is not None else None
+                if transport is not None:
+                    transport.abort()
+
+    async def lose_connections(self) -> None:
+        """The process at the other end is gone, and what it had of them."""
+        await self.drop()
+        self._sessions = {}
 
     def forget(self) -> None:
         """No connection can be resumed any more."""
@@ -354,6 +359,7 @@ class DiscordServer:
             case ["POST", "interactions", number, _, "callback"]:
                 return {"interaction": {"id": number, "type": 2}}
             case ["POST", "webhooks", *_]:
+                self._check(asked.body)
                 self.responses.append(asked.body)
                 return self._make(GENERAL, BOT, asked.body.get("content", ""))
             case ["PATCH", "webhooks", *_, "messages", "@original"]:

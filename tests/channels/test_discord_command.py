@@ -19,7 +19,7 @@ def configured(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> pytest.
     values: dict[str, Any] = {
         "discord_token": "t",
         "discord_workspace": workspace.slug,
-        "discord": DiscordRules(people={ANN: ""}),
+        "discord": DiscordRules(people={ANN: "ann"}),
     }
     for name, value in values.items():
         monkeypatch.setattr(settings.LOOM, name, value)
@@ -45,6 +45,8 @@ def test_without_the_extra_it_says_how_to_install_it(configured: pytest.MonkeyPa
         ("discord_workspace", "", "LOOM_DISCORD_WORKSPACE"),
         ("discord_workspace", "nowhere", "There is no such workspace"),
         ("discord", DiscordRules(), "LOOM_DISCORD_USERS"),
+        ("discord", DiscordRules(people={ANN: ""}), "LOOM_DISCORD_ACCOUNT"),
+        ("discord", DiscordRules(everybody=True), "LOOM_DISCORD_ACCOUNT"),
     ],
 )
 def test_what_is_missing_is_named(

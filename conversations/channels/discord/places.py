@@ -1,5 +1,6 @@
 """The places that the bot knows, and how far each was read."""
 
+import asyncio
 import logging
 from collections.abc import Iterable, Iterator
 
@@ -27,6 +28,7 @@ class Places:
         self._inboxes: dict[int, PlaceInbox] = {}
         self._marks: dict[str, int] = {}
         self._newest = 0
+        self._finding = asyncio.Lock()
 
     async def load(self) -> None:
         """Those of earlier processes. All are behind."""
@@ -50,15 +52,18 @@ class Places:
         return known or self._add(spot, spot.key(author=author), taken=message - 1, is_behind=False)
 
     async def find_spot(self, channel: object, guild: discord.Guild | None) -> Spot:
+        """Where a channel is. Who asks first is answered first, so that messages keep
+        their order."""
         assert isinstance(channel, discord.abc.Snowflake)
-        known = self._inboxes.get(channel.id)
-        if known is not None:
-            return known.spot
-        if guild is None:
-            return Spot(channel=channel.id)
-        if isinstance(channel, discord.abc.GuildChannel | discord.Thread):
-            return spot_in(channel)
-        return spot_in(await self._client.fetch_channel(channel.id))
+        async with self._finding:
+            known = self._inboxes.get(channel.id)
+            if known is not None:
+                return known.spot
+            if guild is None:
+                return Spot(channel=channel.id)
+            if isinstance(channel, discord.abc.GuildChannel | discord.Thread):
+                return spot_in(channel)
+            return spot_in(await self._client.fetch_channel(channel.id))
 
     async def know_guild(self, guild: discord.Guild) -> None:
         """Remember how far the open channels and threads have got, so that whatever is

@@ -53,6 +53,12 @@ def _check() -> None:
             "Nobody may talk to the bot: set LOOM_DISCORD_USERS. See docs/discord.md.",
             returncode=2,
         )
+    if not loom.discord_account and loom.discord.lets_in_strangers:
+        raise CommandError(
+            "People without an account may talk to the bot: set LOOM_DISCORD_ACCOUNT to the "
+            "account by which they act. See docs/discord.md.",
+            returncode=2,
+        )
     try:
         get_workspace(loom.discord_workspace)
     except LoomError as error:

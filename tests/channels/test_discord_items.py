@@ -1,0 +1,102 @@
+"""What the messages of a reply say."""
+
+from conversations.channels.discord.items import SHOWN_OF_PLAN, Item, make_items
+from conversations.domain.approvals import Asked
+from conversations.domain.events import (
+    APPROVAL_ASKED,
+    APPROVAL_DECIDED,
+    AssistantText,
+    Fallback,
+    Info,
+    ToolCallCompleted,
+    TurnSeparator,
+)
+from conversations.domain.message_parts import MESSAGE_LIMIT, size_of
+
+
+def asked(call: str = "c1", **more: str) -> Info:
+    plan = Asked(call=call, call_id="x", name="edit_file", **{"summary": "Edit a.py", **more})
+    return Info(text="?", code=APPROVAL_ASKED, data=plan.as_data())
+
+
+def decided(call: str = "c1", decision: str = "once", **more: str) -> Info:
+    return Info(text="!", code=APPROVAL_DECIDED, data={"call": call, "decision": decision, **more})
+
+
+def used(name: str = "read_file", **more: object) -> ToolCallCompleted:
+    return ToolCallCompleted(call_id="x", name=name, ok=True, **more)  # type: ignore[arg-type]
+
+
+def texts(items: list[Item]) -> list[str]:
+    return [item.text for item in items]
+
+
+def test_calls_are_small_lines_below_what_was_said() -> None:
+    payloads = [
+        AssistantText(text="I look."),
+        used(arguments={"path": "a_b.py"}),
+        used("shell_execute", arguments={"command": "ls"}),
+        AssistantText(text="Done."),
+        TurnSeparator(state="completed"),
+    ]
+    [item] = make_items(payloads, done=True, most=5)
+    assert item.text == "I look.\n\n-# Read a\\_b.py · Done\n-# Run ls · Done\n\nDone."
+
+
+def test_a_question_is_a_message_of_its_own_with_buttons_while_it_waits() -> None:
+    before = [AssistantText(text="May I?"), asked(diff="-a\n+b", kind_label="changes of files")]
+    said, question = make_items(before, done=False, most=5)
+    assert (said.text, said.call) == ("May I?", "")
+    assert question.text == "**May I?** Edit a.py\n```diff\n-a\n+b\n```"
+    assert (question.call, question.always) == ("c1", "changes of files")
+    after = [*before, decided(by="Ann"), used(call="c1"), AssistantText(text="It is edited.")]
+    said, question, rest = make_items(after, done=False, most=5)
+    assert (question.call, question.text.split("\n")[-1]) == ("", "-# Allowed once by Ann")
+    assert rest.text.endswith("It is edited.")
+
+
+def test_nobody_is_asked_about_a_call_that_is_over() -> None:
+    payloads = [asked(), used("edit_file", call="c1", state="stopped")]
+    question, _ = make_items(payloads, done=False, most=5)
+    assert (question.call, "any more" in question.text) == ("", True)
+    assert all(not item.call for item in make_items([asked()], done=True, most=5))
+
+
+def test_a_question_fits_whatever_is_asked() -> None:
+    wild = "``` _*[x](https://example.org)🌱 " * 400
+    [question] = make_items(
+        [asked(summary=wild, diff=wild, note=wild, kind_label=wild)], done=False, most=5
+    )
+    assert size_of(question.text) <= MESSAGE_LIMIT
+    assert question.text.count("```") == 2
+    assert f"{len(wild) - SHOWN_OF_PLAN:,} characters more" in question.text
+
+
+def test_what_is_being_written_follows_what_was() -> None:
+    [item] = make_items([AssistantText(text="One.")], ["Two"], done=False, most=5)
+    assert item.text == "One.\n\nTwo"
+
+
+def test_a_long_answer_ends_in_a_file_when_it_is_done() -> None:
+    text = "\n\n".join("Beans. " * 250 for _ in range(4))
+    writing = make_items([AssistantText(text=text)], done=False, most=3)
+    done = make_items([AssistantText(text=text)], done=True, most=3)
+    assert len(writing) == len(done) == 3
+    assert texts(writing)[:2] == texts(done)[:2]
+    assert (writing[-1].file, done[-1].file) == ("", text)
+    waiting = make_items([AssistantText(text=text), asked()], done=False, most=3)
+    assert waiting[-1].call == "c1"  # what waits for a person is always shown
+
+
+def test_how_it_ended_is_said_and_what_can_be_done() -> None:
+    failed = Info(text="The provider is overloaded. Retry.", kind="error", action="retry")
+    [item] = make_items([failed, TurnSeparator(state="failed")], done=True, most=5)
+    assert (item.text, item.action) == ("-# The provider is overloaded. Retry.", "retry")
+    assert texts(make_items([TurnSeparator(state="stopped")], done=True, most=5)) == ["-# Stopped."]
+    assert texts(make_items([], done=True, most=5)) == ["-# There is no answer."]
+    assert make_items([], done=False, most=5) == []
+
+
+def test_a_damaged_row_says_so() -> None:
+    [item] = make_items([Fallback(reason="not JSON", raw="{")], done=True, most=5)
+    assert item.text == "-# A row cannot be shown: not JSON"
