@@ -12,6 +12,7 @@ import signal
 import sqlite3
 import sys
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -32,16 +33,23 @@ from tests.channels.discord_server import (
 
 PLACES = ((DM_OF[ANN], ANN), (GENERAL, BOB), (THREAD, ANN))
 
+TEXTS = ("long", "table", "code", "help")
+"""What the demo model answers; a test leaves the first one to the program."""
+
 EARLIEST, LATEST = 0.0, 1.5
 """Seconds from the messages to the kill."""
 
 
 class Killing:
-    """Rounds on one data folder."""
+    """Rounds on one data folder and one database, which a test gives."""
 
-    def __init__(self, folder: Path, server: DiscordServer, *, random: Random) -> None:
+    def __init__(
+        self, folder: Path, server: DiscordServer, *, database: Path | None, random: Random
+    ) -> None:
         self.said: list[tuple[int, int]] = []
         self._folder = folder
+        self._is_new = database is None
+        self._database = database or folder / "loom.sqlite3"
         self._server = server
         self._random = random
         self._process: asyncio.subprocess.Process | None = None
@@ -49,20 +57,24 @@ class Killing:
         self._environment = {
             **{k: v for k, v in os.environ.items() if not k.startswith(("LOOM_", "DJANGO_"))},
             "LOOM_DATA_DIR": str(folder),
+            "DATABASE_URL": f"sqlite:///{self._database}",
             "LOOM_DEMO_DELAY": "0.004",
             "LOOM_DISCORD_TOKEN": TOKEN,
             "LOOM_DISCORD_WORKSPACE": "garden",
             "LOOM_DISCORD_ACCOUNT": "ann",
             "LOOM_DISCORD_USERS": f"{ANN}=ann,{BOB}",
             "LOOM_DISCORD_GUILDS": str(GUILD),
-            "LOOM_DISCORD_EDIT_SECONDS": "0.05",
+            "LOOM_DISCORD_EDIT_SECONDS": "0.3",
             "LOOM_DISCORD_API": f"{server.url}/api/v10",
             "LOOM_DISCORD_GATEWAY": server.gateway_url,
         }
-        for name in ("DATABASE_URL", "REDIS_URL", "ANTHROPIC_API_KEY"):
+        for name in ("REDIS_URL", "ANTHROPIC_API_KEY"):
             self._environment.pop(name, None)
 
     async def prepare(self) -> None:
+        """A workspace ``garden`` of ann's, where a test has not made one."""
+        if not self._is_new:
+            return
         root = self._folder / "workspaces" / "garden"
         root.mkdir(parents=True)
         code = (
@@ -106,7 +118,10 @@ class Killing:
 
     async def play_round(self) -> None:
         await self._say(unheard=False)
-        await asyncio.sleep(self._random.uniform(EARLIEST, LATEST))
+        await asyncio.sleep(self._random.uniform(TEXTS = ("long", "table", "code", "help")
+"""What the demo model answers; a test leaves the first one to the program."""
+
+EARLIEST, LATEST))
         await self.end(signal.SIGKILL)
         await self._say(unheard=True)
         if self._random.random() < 0.3:
@@ -115,7 +130,7 @@ class Killing:
 
     async def _say(self, *, unheard: bool) -> None:
         for place, author in PLACES:
-            text = self._random.choice(("long", "table", "code", "help"))
+            text = self._random.choice(TEXTS if self._is_new else TEXTS[1:])
             mention = "" if place == DM_OF[ANN] else f"<@{BOT}> "
             message = await self._server.say(place, mention + text, author=author, unheard=unheard)
             self.said.append((place, message))
@@ -130,7 +145,7 @@ class Killing:
 
     def endings(self) -> list[tuple[Any, ...]]:
         """Source, run's state and messages of every answer that was shown to its end."""
-        with sqlite3.connect(f"file:{self._folder}/loom.sqlite3?mode=ro", uri=True) as database:
+        with closing(sqlite3.connect(f"file:{self._database}?mode=ro", uri=True)) as database:
             return database.execute(
                 "SELECT p.source, r.state, p.posted FROM conversations_channelreply p"
                 " JOIN conversations_run r ON r.id = p.run_id WHERE p.done_at IS NOT NULL"
@@ -160,10 +175,10 @@ def _numbers(posted: str) -> list[int]:
     return [int(text) for text in posted.strip("[]").split(",") if text.strip()]
 
 
-async def play(folder: Path, *, rounds: int, seed: int) -> Killing:
+async def play(folder: Path, *, rounds: int, seed: int, database: Path | None = None) -> Killing:
     server = DiscordServer()
     await server.start()
-    killing = Killing(folder, server, random=Random(seed))
+    killing = Killing(folder, server, database=database, random=Random(seed))
     try:
         await killing.prepare()
         await killing.start()
