@@ -104,10 +104,17 @@ class Killing:
         """Returns when it is connected."""
         before = self._server.identified
         self._process = await self._manage("discord")
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             while self._server.identified == before:
                 assert self._process.returncode is None, (self._folder / "bot.log").read_text()
                 await asyncio.sleep(0.01)
+
+    async def know_places(self) -> None:
+        """Until the first process has come everywhere: it answers nothing that was said
+        before."""
+        async with asyncio.timeout(60):
+            while self._read("SELECT 1 FROM conversations_channelplace")[4:] == []:
+                await asyncio.sleep(0.05)
 
     async def end(self, number: int) -> int:
         assert self._process is not None
@@ -118,10 +125,7 @@ class Killing:
 
     async def play_round(self) -> None:
         await self._say(unheard=False)
-        await asyncio.sleep(self._random.uniform(TEXTS = ("long", "table", "code", "help")
-"""What the demo model answers; a test leaves the first one to the program."""
-
-EARLIEST, LATEST))
+        await asyncio.sleep(self._random.uniform(EARLIEST, LATEST))
         await self.end(signal.SIGKILL)
         await self._say(unheard=True)
         if self._random.random() < 0.3:
@@ -143,14 +147,23 @@ EARLIEST, LATEST))
         assert await self.end(signal.SIGTERM) == 0
         self._log.close()
 
+    async def make_sure(self) -> None:
+        """No process stays behind a test that fails."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+            await self._process.wait()
+
     def endings(self) -> list[tuple[Any, ...]]:
         """Source, run's state and messages of every answer that was shown to its end."""
+        return self._read(
+            "SELECT p.source, r.state, p.posted FROM conversations_channelreply p"
+            " JOIN conversations_run r ON r.id = p.run_id WHERE p.done_at IS NOT NULL"
+            " ORDER BY p.id"
+        )
+
+    def _read(self, query: str) -> list[tuple[Any, ...]]:
         with closing(sqlite3.connect(f"file:{self._database}?mode=ro", uri=True)) as database:
-            return database.execute(
-                "SELECT p.source, r.state, p.posted FROM conversations_channelreply p"
-                " JOIN conversations_run r ON r.id = p.run_id WHERE p.done_at IS NOT NULL"
-                " ORDER BY p.id"
-            ).fetchall()
+            return database.execute(query).fetchall()
 
     def problems(self) -> list[str]:
         """What a person would complain of."""
@@ -182,10 +195,12 @@ async def play(folder: Path, *, rounds: int, seed: int, database: Path | None = 
     try:
         await killing.prepare()
         await killing.start()
+        await killing.know_places()
         for _ in range(rounds):
             await killing.play_round()
         await killing.conclude()
     finally:
+        await killing.make_sure()
         await server.stop()
     return killing
 
