@@ -55,11 +55,6 @@ class Wrapper:
         self._line = ""
         self._in_fence = False
 
-    @property
-    def is_at_start(self) -> bool:
-        """Whether the next character begins a line."""
-        return not (self._column or self._blank or self._word)
-
     def feed(self, text: str) -> str:
         return "".join(map(self._take, _PIECES.findall(text)))
 
@@ -69,7 +64,7 @@ class Wrapper:
 
     def begin_line(self) -> None:
         """Something else has ended the line."""
-        self._column = 0
+        self._column, self._blank = 0, ""
 
     def _take(self, piece: str) -> str:
         if piece == "\n":

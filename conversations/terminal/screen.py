@@ -68,11 +68,8 @@ class Screen:
 
     def end_answer(self) -> None:
         """The answer is over: what was held back is written, and the line ends."""
-        if self._wrapper:
-            self._write(self._wrapper.flush())
+        self._end_line()
         self._wrapper = self._new_wrapper()
-        if not self._at_line_start:
-            self._write("\n")
 
     def end_typed_line(self) -> None:
         """A person has ended the line by typing one."""
@@ -90,8 +87,8 @@ class Screen:
     def notice(self, text: str, style: str = DIM) -> None:
         """Lines of our own, which belong to no answer."""
         self.clear_status()
-        if self.is_terminal and not self._at_line_start:
-            self.end_answer()
+        if self.is_terminal:
+            self._end_line()
         self._out.flush()
         for line in visible(text).split("\n"):
             self._notices.write(self.styled(line, style) + "\n")
@@ -136,6 +133,13 @@ class Screen:
 
     def styled(self, text: str, style: str) -> str:
         return f"\x1b[{style}m{text}\x1b[0m" if self._has_colours and style and text else text
+
+    def _end_line(self) -> None:
+        if self._wrapper:
+            self._write(self._wrapper.flush())
+            self._wrapper.begin_line()
+        if not self._at_line_start:
+            self._write("\n")
 
     def _new_wrapper(self) -> Wrapper | None:
         return Wrapper(self.width) if self.is_terminal else None

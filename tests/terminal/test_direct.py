@@ -1,0 +1,83 @@
+"""Two processes on one data folder: what one carries out, the other follows and steers."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from django.conf import settings
+
+from conversations.domain.events import APPROVAL_ASKED, Info
+from conversations.models import Session, ToolCall
+from conversations.terminal.connection import Delta, Ended, Happening, Seen
+from conversations.terminal.direct import DirectConnection
+from tests.runtime.sample_tools import witness
+from tests.runtime.tool_stories import answers
+from tests.wire.scenario import Scenario
+from tests.wire.server import WireThread
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+async def two(
+    tools: WireThread, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[tuple[DirectConnection, DirectConnection]]:
+    monkeypatch.setattr(settings.LOOM, "watch_seconds", 0.05)
+    monkeypatch.setattr(settings.LOOM, "draft_interval_ms", 20)
+    both = DirectConnection(), DirectConnection()
+    for one in both:
+        await one.open()
+    yield both
+    for one in both:
+        await one.close(at_once=True)
+
+
+async def next_delta(happenings: AsyncIterator[Happening]) -> str:
+    async for happening in happenings:
+        if isinstance(happening, Delta):
+            return happening.text
+    raise AssertionError("nothing was written")
+
+
+async def test_an_answer_of_another_process_is_followed_and_stopped(
+    two: tuple[DirectConnection, DirectConnection], tools: WireThread, session: Session
+) -> None:
+    here, there = two
+    tools.enqueue(Scenario(words=400, rate=50))
+    at = await here.open_session(session.uuid)
+    own = here.ask(at, "go", client_id="client-1", after=0)
+    await next_delta(own)
+    watched = there.watch(at, after=at.last_seq)
+    async with asyncio.timeout(20):
+        assert await next_delta(watched)
+        await there.stop(session.uuid)
+        for happenings in (own, watched):
+            assert [one async for one in happenings][-1] == Ended("stopped")
+        assert [one async for one in there.watch(at, after=0)] == []
+
+
+async def test_a_question_of_another_process_is_answered(
+    two: tuple[DirectConnection, DirectConnection], tools: WireThread, session: Session
+) -> None:
+    here, there = two
+    tools.enqueue(*answers(("add", {"line": "beans"})))
+    at = await here.open_session(session.uuid)
+    own = here.ask(at, "go", client_id="client-1", after=0)
+    async with asyncio.timeout(20):
+        async for happening in own:
+            if asks(happening):
+                break
+        watched = there.watch(at, after=0)
+        assert asks(await anext(watched))
+        call = await ToolCall.objects.aget()
+        await there.decide(session.uuid, UUID(str(call.uuid)), decision="once")
+        for happenings in (own, watched):
+            assert [one async for one in happenings][-1] == Ended("completed")
+    assert witness(Path(session.workspace.root)) == ["beans"]
+
+
+def asks(happening: Happening) -> bool:
+    payload = happening.payload if isinstance(happening, Seen) else None
+    return isinstance(payload, Info) and payload.code == APPROVAL_ASKED

@@ -1,0 +1,156 @@
+"""What streams is written once, whatever comes twice, late or not at all."""
+
+import io
+
+import pytest
+
+from conversations.domain.events import (
+    AssistantText,
+    Fallback,
+    Info,
+    Payload,
+    ToolCallCompleted,
+    TurnSeparator,
+    UserMessage,
+)
+from conversations.terminal.connection import UNKNOWN, Delta, Doing
+from conversations.terminal.printing import Printer
+from conversations.terminal.screen import Screen, has_colours
+
+
+class Shown:
+    """A printer on a terminal, and what is there to be read."""
+
+    def __init__(self, *, terminal: bool = True, term: str = "dumb", client_id: str = "") -> None:
+        self._out = io.StringIO()
+        environment = {"TERM": term}
+        screen = Screen(self._out, self._out, is_terminal=terminal, environment=environment)
+        self.printer = Printer(screen, client_id=client_id)
+
+    @property
+    def text(self) -> str:
+        return self._out.getvalue()
+
+    def delta(self, text: str, *, part: int = 0, offset: int = 0, kind: str = "text") -> None:
+        self.printer.take_delta(Delta(part=part, kind=kind, offset=offset, text=text))
+
+    def row(self, payload: Payload | Fallback) -> None:
+        self.printer.show(payload)
+
+
+def test_a_row_adds_what_had_not_streamed() -> None:
+    shown = Shown()
+    shown.delta("Plant ")
+    shown.delta("beans", offset=6)
+    shown.row(AssistantText(text="Plant beans now."))
+    assert shown.text == "Plant beans now.\n"
+
+
+def test_a_piece_that_comes_again_or_after_a_gap_is_not_written_twice() -> None:
+    shown = Shown()
+    shown.delta("Plant beans ")
+    shown.delta("Plant beans and ")  # the whole of it, anew
+    shown.delta("and", offset=12)
+    shown.delta("corn", offset=40)  # something is missing before it
+    shown.row(AssistantText(text="Plant beans and peas, and corn."))
+    assert shown.text == "Plant beans and peas, and corn.\n"
+
+
+def test_an_answer_of_several_rows_is_written_as_they_are() -> None:
+    shown = Shown()
+    shown.delta("One.")
+    shown.delta("Hm.", part=1, kind="thinking")
+    shown.delta("Two.", part=2)
+    shown.row(AssistantText(text="One."))
+    shown.row(AssistantText(text="Two.", thinking="Hm."))
+    shown.row(AssistantText(text="Three."))
+    assert shown.text == "One.\nTwo.\nThree.\n"
+
+
+def test_a_row_that_says_something_else_is_written_whole() -> None:
+    shown = Shown()
+    shown.delta("Plant")
+    shown.row(AssistantText(text="Dig first."))
+    assert shown.text == "Plant\nDig first.\n"
+
+
+def test_the_message_that_was_typed_here_is_not_repeated_and_others_are() -> None:
+    shown = Shown(client_id="mine")
+    shown.row(UserMessage(text="a", client_id="mine"))
+    shown.row(UserMessage(text="b\nc", client_id="other", attachments=[{"name": "bed.png"}]))
+    assert shown.text == "> b\n> c\n> [bed.png]\n"
+
+
+@pytest.mark.parametrize(
+    ("payload", "line"),
+    [
+        (
+            ToolCallCompleted(
+                call_id="1",
+                name="shell_execute",
+                arguments={"command": "make"},
+                ok=False,
+                error="no\nrule",
+                exit_code=2,
+                duration_ms=1500,
+            ),
+            "[Run make: failed, exit code 2, 1.5 s, no rule]\n",
+        ),
+        (
+            ToolCallCompleted(
+                call_id="1",
+                name="write_file",
+                arguments={"path": "a"},
+                state="denied",
+                ok=False,
+                decision="deny",
+                decided_by="ann",
+                reason="winter",
+            ),
+            "[Write a: Denied by ann: winter]\n",
+        ),
+        (Info(text="It failed.", kind="error", detail="code: x"), "[It failed.]\ncode: x\n"),
+        (Fallback(reason="not JSON", raw="{"), "[A row that cannot be read: not JSON]\n"),
+        (
+            TurnSeparator(state="stopped", stop_reason="stopped", duration_ms=12),
+            "stopped · 12 ms\n",
+        ),
+    ],
+)
+def test_other_rows_are_lines(payload: Payload | Fallback, line: str) -> None:
+    shown = Shown()
+    shown.row(payload)
+    assert shown.text == line
+
+
+def test_a_lost_server_is_told_once_until_it_is_back() -> None:
+    shown = Shown()
+    lost = Doing(state=UNKNOWN, text="Lost.")
+    for _ in range(3):
+        shown.printer.take_doing(lost)
+    shown.delta("Back.")
+    shown.printer.take_doing(lost)
+    assert shown.text == "[Lost.]\nBack.\n[Lost.]\n"
+
+
+def test_what_passes_leaves_nothing_on_the_line() -> None:
+    shown = Shown(term="xterm")
+    shown.printer.take_doing(Doing(state="running", text="Trying\x1b[2J again"))
+    shown.delta("Beans\n")
+    assert shown.text == "\x1b[2mTrying␛[2J again\x1b[0m\r\x1b[KBeans\n"
+
+
+@pytest.mark.parametrize(
+    ("environment", "coloured"),
+    [
+        ({"TERM": "xterm-256color"}, True),
+        ({"TERM": "xterm", "NO_COLOR": "1"}, False),
+        ({"TERM": "xterm", "NO_COLOR": ""}, True),
+        ({"TERM": "dumb"}, False),
+        ({}, False),
+    ],
+)
+def test_colours_are_for_terminals_that_have_them(
+    environment: dict[str, str], coloured: bool
+) -> None:
+    assert has_colours(environment) is coloured
