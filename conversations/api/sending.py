@@ -132,7 +132,7 @@ def run_out(run: RunFacts, message: str = "") -> dict[str, Any]:
 def said_out(said: Said) -> dict[str, Any]:
     texts = [_text_of(row) for row in said.rows if row["event_type"] == ASSISTANT_TEXT]
     texts += [part.text for part in said.draft if part.kind == TEXT]
-    return run_out(said.run, _reason_of(said)) | {
+    return run_out(said.run, reason_of(said)) | {
         "rows": said.rows,
         "text": "\n\n".join(text for text in texts if text),
     }
@@ -142,7 +142,8 @@ def _text_of(row: dict[str, Any]) -> str:
     return str((row["payload"] or {}).get("text", ""))
 
 
-def _reason_of(said: Said) -> str:
+def reason_of(said: Said) -> str:
+    """Why a run failed, as the transcript says it; empty for one that has not."""
     notices = [row for row in said.rows if row["event_type"] == INFO and row["payload"]]
     reasons = [row for row in notices if row["payload"].get("code") == said.run.error_code]
     return _text_of(reasons[-1]) if reasons else ""

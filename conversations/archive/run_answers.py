@@ -8,7 +8,7 @@ from django.db.models import Sum
 from conversations.domain.errors import Rejected
 from conversations.domain.formats.contents import text_block
 from conversations.domain.runs import FINAL_STATES
-from conversations.domain.tool_calls import OPEN_STATES
+from conversations.domain.tool_calls import COMPLETED, OPEN_STATES
 from conversations.domain.turns import (
     ASSISTANT,
     USER,
@@ -83,13 +83,14 @@ def _spoken(turn: StoredTurn) -> list[dict[str, Any]]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedCall:
     """A call of a tool, by the id that the provider gave it. ``client_id`` is that of the
-    message whose answer made it."""
+    message whose answer made it. ``was_given_up``: it ended without a result."""
 
     pk: int
     call_id: str
     name: str
     turn: int
     is_open: bool
+    was_given_up: bool
     run_pk: int
     client_id: str
 
@@ -116,6 +117,7 @@ def _asked(call: ToolCall) -> AskedCall:
         name=call.name,
         turn=call.turn_number,
         is_open=call.state in OPEN_STATES,
+        was_given_up=call.state not in (*OPEN_STATES, COMPLETED),
         run_pk=call.run_id,
         client_id=call.run.client_id,
     )

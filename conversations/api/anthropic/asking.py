@@ -18,12 +18,15 @@ from conversations.archive.run_answers import (
     read_run_answer,
 )
 from conversations.domain.errors import Rejected, Unavailable
-from conversations.domain.runs import FAILED
+from conversations.domain.runs import FAILED, INTERRUPTED
 from conversations.runtime.ending import wait_for_end
 from conversations.runtime.engine import Runtime
 
 from .sessions import Exchange
 from .shapes import MessagesIn
+
+UNANSWERED = (FAILED, INTERRUPTED)
+"""States of a run that ended without its answer."""
 
 SETTLING_SECONDS = 0.25
 """How long to wait for further calls of the same answer."""
@@ -72,6 +75,8 @@ def _give_results(runtime: Runtime, exchange: Exchange) -> AskedCall | None:
             raise Rejected("Each call of a tool needs its result.", code="result_missing")
     for result in exchange.results:
         call = result.call
+        if call.was_given_up:
+            raise Rejected(f"The call {call.call_id} is over.", code="call_over")
         is_given = tools.give(session_pk, call.client_id, call.pk, result.gave)
         if call.is_open and not is_given:
             raise Unavailable("The call waits in another process. Try again.")
@@ -81,7 +86,7 @@ def _give_results(runtime: Runtime, exchange: Exchange) -> AskedCall | None:
 async def _send(runtime: Runtime, exchange: Exchange, asked: MessagesIn) -> Asked:
     """What is sent again is the run that there is, tried once more if it has failed."""
     known, client_id = exchange.known, exchange.client_id
-    if known is not None and known.state != FAILED:
+    if known is not None and known.state not in UNANSWERED:
         return Asked(session_pk=exchange.session.pk, run_pk=known.run_pk, client_id=client_id)
     if known is not None:
         client_id = f"{client_id[:50]}-{uuid4().hex[:12]}"

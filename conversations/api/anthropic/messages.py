@@ -2,21 +2,26 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from time import monotonic
 from typing import Any
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse, JsonResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from ninja import Router
 
 from conversations.api.auth import needs, visit_of
-from conversations.api.staying import free_connection
+from conversations.api.sending import reason_of
+from conversations.api.staying import free_connection, recheck_of
 from conversations.api.streams import STREAMED
 from conversations.archive.rights import READ as TO_READ
-from conversations.domain.errors import NotFound
-from conversations.domain.runs import FAILED
+from conversations.archive.run_story import read_said
+from conversations.domain.errors import LoomError, NotFound
+from conversations.domain.jsontext import dump_json
+from conversations.domain.text import estimate_tokens
 from conversations.domain.tokens import READ, WRITE
 from conversations.models import Run, Session
 from conversations.runtime.choices import list_models
@@ -25,15 +30,16 @@ from conversations.runtime.engine import Runtime
 from conversations.runtime.hub import Subscriber
 from conversations.web.access import get_workspace_for
 
-from .asking import Answered, Asked, ask, wait_for_answer
+from .asking import UNANSWERED, Answered, Asked, ask, wait_for_answer
 from .errors import ERRORS, STATUS, error_body, error_response
 from .sessions import open_exchange
-from .shapes import MessageOut, MessagesIn
+from .shapes import CountIn, MessageOut, MessagesIn, TokensOut
 from .writing import EventWriter, make_message, write_event
 
 router = Router(tags=["As the Messages API"])
 
-PING_SECONDS = 10.0
+RECHECK_SECONDS = 5.0
+"""How long somebody may go on reading after the right to was lost."""
 
 
 @router.post(
@@ -61,14 +67,16 @@ async def create_message(request: HttpRequest, slug: str, asked: MessagesIn) -> 
     await free_connection()
     if asked.stream:
         writer = EventWriter(run=run, model=asked.model)
-        events = _stream(runtime, answering, drafts, writer)
+        recheck = await recheck_of(request, exchange.session)
+        events = _stream(runtime, answering, drafts, writer, recheck)
         response: HttpResponseBase = StreamingHttpResponse(
             events, content_type="text/event-stream; charset=utf-8"
         )
         response["X-Accel-Buffering"] = "no"
     else:
         drafts.close()
-        response = _respond(await wait_for_answer(runtime, answering), run, asked.model)
+        answered = await wait_for_answer(runtime, answering)
+        response = await _respond(runtime, answering, answered, run, asked.model)
     return _named(response, exchange.session, run)
 
 
@@ -88,15 +96,19 @@ def _named(response: HttpResponseBase, session: Session, run: UUID) -> HttpRespo
     return response
 
 
-def _respond(answered: Answered, run: UUID, model: str) -> HttpResponse:
-    if answered.answer.state == FAILED:
-        return error_response(*_failure_of(answered))
+async def _respond(
+    runtime: Runtime, asked: Asked, answered: Answered, run: UUID, model: str
+) -> HttpResponse:
+    if answered.answer.state in UNANSWERED:
+        return error_response(*await _failure_of(runtime, asked, answered))
     return JsonResponse(make_message(answered, run=run, model=model))
 
 
-def _failure_of(answered: Answered) -> tuple[int, str]:
+async def _failure_of(runtime: Runtime, asked: Asked, answered: Answered) -> tuple[int, str]:
+    """The status, and what the transcript says."""
     code = answered.answer.error_code
-    return STATUS.get(code, 500), f"The run failed: {code or 'unknown'}."
+    reason = reason_of(await runtime.readers.read(read_said, asked.run_pk))
+    return STATUS.get(code, 500), reason or f"The run failed: {code or 'unknown'}."
 
 
 class _Drafts:
@@ -125,15 +137,28 @@ class _Drafts:
 
 
 async def _stream(
-    runtime: Runtime, asked: Asked, drafts: _Drafts, writer: EventWriter
+    runtime: Runtime,
+    asked: Asked,
+    drafts: _Drafts,
+    writer: EventWriter,
+    recheck: Callable[[], None],
 ) -> AsyncIterator[str]:
     answering = asyncio.create_task(wait_for_answer(runtime, asked))
+    checked_at = monotonic()
     try:
         yield writer.begin()
         while not answering.done():
+            if monotonic() >= checked_at + RECHECK_SECONDS:
+                try:
+                    await runtime.readers.read(recheck)
+                except LoomError:
+                    return
+                checked_at = monotonic()
             drafted = asyncio.create_task(drafts.next())
             await asyncio.wait(
-                {answering, drafted}, timeout=PING_SECONDS, return_when=asyncio.FIRST_COMPLETED
+                {answering, drafted},
+                timeout=settings.LOOM.sse_heartbeat_seconds,
+                return_when=asyncio.FIRST_COMPLETED,
             )
             if not drafted.done():
                 drafted.cancel()
@@ -146,8 +171,9 @@ async def _stream(
             for event in _told(writer, frame):
                 yield event
         answered = answering.result()
-        if answered.answer.state == FAILED:
-            yield f"event: error\ndata: {error_body(*_failure_of(answered))}\n\n"
+        if answered.answer.state in UNANSWERED:
+            failure = await _failure_of(runtime, asked, answered)
+            yield f"event: error\ndata: {error_body(*failure)}\n\n"
             return
         for event in writer.finish(answered):
             yield event
@@ -159,6 +185,20 @@ async def _stream(
 def _told(writer: EventWriter, frame: dict[str, Any]) -> list[str]:
     part = (frame["run"], frame["part"])
     return list(writer.add_text(part, frame["offset"], frame["text"]))
+
+
+@router.post(
+    "/anthropic/{slug:slug}/v1/messages/count_tokens",
+    auth=needs(READ),
+    response=TokensOut,
+    openapi_extra=ERRORS,
+    url_name="anthropic_count",
+)
+def count_tokens(request: HttpRequest, slug: str, counted: CountIn) -> TokensOut:
+    """Roughly how many tokens these messages are, by themselves."""
+    get_workspace_for(visit_of(request), slug, to=TO_READ)
+    given = [counted.messages, counted.system, counted.tools]
+    return TokensOut(input_tokens=sum(estimate_tokens(dump_json(one)) for one in given if one))
 
 
 @router.get(

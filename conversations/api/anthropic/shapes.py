@@ -33,6 +33,20 @@ class MessagesIn(Schema):
     )
 
 
+class CountIn(Schema):
+    """What a client wants counted."""
+
+    model_config = ConfigDict(extra="allow")
+
+    messages: list[dict[str, Any]] = Field(min_length=1)
+    system: str | list[dict[str, Any]] = ""
+    tools: list[dict[str, Any]] = Field(default_factory=list)
+
+
+class TokensOut(Schema):
+    input_tokens: int
+
+
 class UsageOut(Schema):
     input_tokens: int
     output_tokens: int

@@ -11,6 +11,7 @@ from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
 
 from conversations.models import Attachment, Run, Session, Turn
+from conversations.runtime.current import current_runtime
 from tests.api.conftest import token_of
 from tests.archive.files import image_bytes
 from tests.wire.scenario import Scenario, ToolCall
@@ -164,6 +165,19 @@ async def test_a_client_that_goes_on_without_results_is_answered(
         await say(client, {"role": "user", "content": [late | {"tool_use_id": "other"}]})
 
 
+async def test_calls_that_were_stopped_take_no_results(
+    client: AsyncAnthropic, provider: WireThread
+) -> None:
+    provider.enqueue(Scenario(tools=(ToolCall(name="weather"),)))
+    message = await say(client, "What is the weather?", tools=[WEATHER])
+    runtime, session = await current_runtime(), await Session.objects.aget()
+    await runtime.stop_run(session)
+    await runtime.wait_idle(session.pk)
+    result = {"type": "tool_result", "tool_use_id": message.content[0].id, "content": "25"}
+    with pytest.raises(anthropic.BadRequestError, match="is over"):
+        await say(client, {"role": "user", "content": [result]})
+
+
 async def test_results_are_all_or_none(client: AsyncAnthropic, provider: WireThread) -> None:
     provider.enqueue(Scenario(tools=(ToolCall(name="weather"), ToolCall(name="weather"))))
     message = await say(client, "Both", tools=[WEATHER])
@@ -249,7 +263,7 @@ async def test_failures_of_the_provider_are_errors_of_the_sdk(
     client: AsyncAnthropic, provider: WireThread
 ) -> None:
     provider.enqueue(Scenario(status=529), Scenario(status=429))
-    with pytest.raises(anthropic.InternalServerError) as overloaded:
+    with pytest.raises(anthropic.InternalServerError, match="overloaded") as overloaded:
         await say(client, "one")
     assert overloaded.value.status_code == 529
     with pytest.raises(anthropic.RateLimitError):
@@ -263,3 +277,9 @@ async def test_failures_of_the_provider_are_errors_of_the_sdk(
 async def test_the_models_on_offer(client: AsyncAnthropic) -> None:
     await say(client, "Hello")
     assert MODEL in [model.id async for model in client.models.list()]
+
+
+async def test_tokens_are_counted_roughly(client: AsyncAnthropic) -> None:
+    asked = request("word " * 100)
+    counted = await client.messages.count_tokens(model=MODEL, messages=asked["messages"])
+    assert 100 < counted.input_tokens < 250

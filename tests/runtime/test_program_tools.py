@@ -1,0 +1,50 @@
+"""Tools that a program brings along: until it answers, and when it does not."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from conversations.domain.errors import Rejected
+from conversations.models import Session, Turn
+from conversations.runtime.engine import Runtime
+from conversations.runtime.program_tools import MOST_TOOLS, TOO_LATE, ProgramTools
+from tests.wire.scenario import Scenario, ToolCall
+from tests.wire.server import WireThread
+
+from .conftest import ask
+
+WEATHER: dict[str, Any] = {"name": "weather", "input_schema": {"type": "object"}}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ["weather"],
+        [{"name": "weather"}],
+        [WEATHER | {"name": "the weather"}],
+        [WEATHER | {"name": "read_file"}],
+        [WEATHER] * (MOST_TOOLS + 1),
+    ],
+)
+def test_what_is_no_tool_is_refused(given: list[Any]) -> None:
+    with pytest.raises(Rejected):
+        ProgramTools().bring(1, "one", given)
+
+
+async def test_a_program_that_does_not_answer_is_not_waited_for_for_ever(
+    start_runtime: Callable[..., Any], garden: Session, wire: WireThread
+) -> None:
+    runtime: Runtime = await start_runtime()
+    runtime.program_tools = tools = ProgramTools(wait_seconds=0.05)
+    tools.bring(garden.pk, "client-one", [WEATHER])
+    wire.enqueue(Scenario(tools=(ToolCall(name="weather"),)), Scenario(text="Then not."))
+    run = await ask(runtime, garden, "What is the weather?", client_id="client-one")
+    assert run.state == "completed"
+    [result] = [turn async for turn in Turn.objects.filter(role="tool")]
+    assert result.content == TOO_LATE
+    assert not tools.of(garden.pk, "client-one")
+    offered = [[tool["name"] for tool in sent["tools"]] for sent in wire.requests]
+    assert ["weather" in names for names in offered] == [True, True]
+    await ask(runtime, garden, "And now?")
+    assert "weather" not in [tool["name"] for tool in wire.requests[-1]["tools"]]
