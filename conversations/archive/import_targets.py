@@ -161,6 +161,8 @@ class SessionFinder:
         in a file gives nobody access."""
         if role_of(workspace, owner.pk) is not None:
             return
+        if self.target.is_confined:
+            raise Unusable("its owner is no member of the workspace any more")
         if owner == self.target.owner:
             add_member(workspace, user_pk=owner.pk, role=Membership.Role.MEMBER)
         else:

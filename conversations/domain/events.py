@@ -6,6 +6,7 @@ understood becomes a :class:`Fallback`, never an error. ``parse_payload`` is the
 only reader, ``dump_payload`` the only writer.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -300,10 +301,19 @@ def _read_turn_separator(value: Mapping[str, Any]) -> TurnSeparator:
     )
 
 
+_STYLE = re.compile(r"(?<!\\)\[(?:/|/?[a-zA-Z#@][^\[\]]*)\]")
+
+
+def _without_styles(text: str) -> str:
+    """A text of a terminal that marks its styles: ``[dim]…[/dim]``, ``\\[`` for a bracket."""
+    return _STYLE.sub("", text).replace("\\[", "[")
+
+
 def _read_info(value: Mapping[str, Any]) -> Info:
     data = value.get("data")
+    text = _required_text(value, "text", "message", "content", "markup")
     return Info(
-        text=_required_text(value, "text", "message", "content", "markup"),
+        text=_without_styles(text) if value.get("markup") is True else text,
         kind=_text(value, "kind") or "notice",
         code=_text(value, "code"),
         detail=_text(value, "detail"),

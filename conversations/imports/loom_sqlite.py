@@ -278,7 +278,18 @@ def _turn(row: Object, number: int | None) -> Object:
         line["turn_number"] = given
     for name in ("id", "session_id"):
         row.pop(name, None)
+    if line.get("role") == "tool" and (shown := _shown_blocks(line.get("content"))):
+        line["blocks"] = shown
     return line | {name: value for name, value in row.items() if name not in line}
+
+
+def _shown_blocks(content: Any) -> list[Object]:
+    """What a tool's recorded result holds beside text, for the rows that indicate it."""
+    result = _object(content) if isinstance(content, str) and content.startswith("{") else None
+    blocks = result.get("content_blocks") if isinstance(result, dict) else None
+    if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
+        return []
+    return [{"title": Path(str(b.get("source_path") or "")).name} | b for b in blocks]
 
 
 def _event(row: Object, seq: int | None) -> Object:

@@ -16,6 +16,12 @@ from .opening import SourceFile
 LOOM, LOOM_SQLITE, CLAUDE_CODE = "loom", "loom-sqlite", "claude-code"
 CHATGPT, CLAUDE, OPEN_WEBUI = "chatgpt", "claude", "openwebui"
 
+BEGINNING = 4096
+"""Bytes in which pictures and archives show that they are no text."""
+
+FEW_NULS = 8
+"""Text has none; a line that a crash has damaged may have some."""
+
 HEAD = 1024 * 1024
 HEAD_LINES = 50
 
@@ -27,7 +33,10 @@ def recognise(file: SourceFile) -> str:
     """The name of the file's format, empty for one that nobody reads here. Raises OSError
     and zipfile.BadZipFile."""
     with file.open() as stream:
-        head = stream.read(HEAD)
+        head = stream.read(BEGINNING)
+        if not head.startswith(MAGIC) and head.count(0) > FEW_NULS:
+            return ""
+        head += stream.read(HEAD)
     if head.startswith(MAGIC):
         with file.on_disk() as path:
             return LOOM_SQLITE if is_loom_database(path) else ""

@@ -1,13 +1,30 @@
 """Uploading an export in a browser, and watching it become sessions."""
 
+import socket
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from playwright.sync_api import BrowserContext, expect
 
 from .conftest import Server
 
 EXPORT = Path(__file__).parent.parent / "imports" / "fixtures" / "claude-code.jsonl"
+
+
+def test_a_file_to_be_imported_may_be_larger_than_other_requests(server: Server) -> None:
+    def answer(path: bytes) -> bytes:
+        length = b"Content-Length: 400000000\r\n\r\n"
+        with socket.create_connection((where.hostname, where.port), timeout=1) as line:
+            line.sendall(b"POST " + path + b" HTTP/1.1\r\nHost: localhost\r\n" + length)
+            try:
+                return bytes(line.recv(100))
+            except TimeoutError:
+                return b"it waits for the rest"
+
+    where = urlsplit(server.url)
+    assert b" 413 " in answer(b"/s/x/")
+    assert answer(b"/import/?x=1") == b"it waits for the rest"
 
 
 def test_an_upload_becomes_sessions_while_one_watches(

@@ -9,10 +9,12 @@ from uuid import UUID
 
 import pytest
 
+from conversations.archive.transcript import read_page
 from conversations.archive.verify import verify_session
+from conversations.domain.events import Info
 from conversations.models import JournalGap, Session, Turn
 
-from .conftest import Importing, assert_nothing_new, metadata_of, rows_of, words_of
+from .conftest import Importing, assert_nothing_new, metadata_of, payloads_of, rows_of, words_of
 
 pytestmark = pytest.mark.django_db
 
@@ -140,6 +142,29 @@ def test_a_legacy_session_has_rows_made_of_its_turns(
     importing(database.close())
     assert importing.reports == []
     assert rows_of(stored()) == ["turn:1.0", "turn:2.0", "turn:3.0", "turn:4.0"]
+
+
+def test_a_legacy_result_indicates_what_it_held_beside_text(
+    importing: Importing, database: Database
+) -> None:
+    database.session()
+    block = {"type": "image", "source_path": "/tmp/bed.png", "media_type": "image/png"}
+    result = {"success": True, "output": "A bed.", "error": None, "content_blocks": [block]}
+    database.turn(1, "tool", json.dumps(result), tool_call_id="c1", tool_name="read_file")
+    importing(database.close())
+    rows = read_page(stored(), limit=10).rows
+    assert [row.cursor for row in rows] == ["turn:1.0", "turn:1.1"]
+    assert "bed.png" in rows[1].html
+
+
+def test_a_notice_is_shown_without_the_styles_of_its_terminal(
+    importing: Importing, database: Database
+) -> None:
+    database.session()
+    database.event(1, "info", text="[dim]New session: a[1]b \\[x][/dim]", markup=True)
+    importing(database.close())
+    [shown] = payloads_of(stored())
+    assert shown == Info(text="New session: a[1]b [x]")
 
 
 def test_a_partly_journalled_session_replays_in_order(

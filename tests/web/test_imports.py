@@ -1,5 +1,6 @@
 """The page that imports: upload, watch, stop; and the import behind it."""
 
+import io
 import json
 import zipfile
 from pathlib import Path
@@ -13,6 +14,8 @@ from django.contrib.auth.models import User
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
+from conversations.archive.import_sessions import ImportCounts, import_file
+from conversations.archive.import_targets import ImportTarget
 from conversations.archive.imports import MAX_OPEN, begin_next_import
 from conversations.archive.sessions import create_session
 from conversations.archive.turns import append_turn
@@ -184,6 +187,19 @@ def test_a_file_cannot_add_to_the_session_of_somebody_else(
     own = Session.objects.exclude(pk=theirs.pk)
     assert [(s.owner.username, s.turn_count, s.key) for s in own] == [("ann", 2, None)] * 2
     assert {s.uuid for s in own} & {theirs.uuid} == set()
+
+
+def test_an_import_makes_nobody_a_member(workspace: Workspace, user: User, tmp_path: Path) -> None:
+    """Who is taken out while it goes on gets no further session."""
+    Membership.objects.all().delete()
+    target = ImportTarget(
+        default_owner=user, root=tmp_path, owner=user, workspace=workspace, is_confined=True
+    )
+    counts = ImportCounts()
+    told = line(type="session", title="x") + line(type="turn", role="user", content="Hi")
+    import_file(io.BytesIO(told), target=target, counts=counts, report=lambda *_: None)
+    assert (counts.sessions_added, counts.skipped) == (0, 2)
+    assert not Membership.objects.exists()
 
 
 @pytest.mark.parametrize(
