@@ -7,11 +7,11 @@ from asgiref.sync import sync_to_async
 from django.http import HttpRequest
 from ninja import Field, Query, Router, Schema
 
+from conversations.archive.api_answers import OtherRequest
 from conversations.archive.export_messages import read_messages
 from conversations.archive.messages import Accepted, was_sent_before
 from conversations.archive.rights import WRITE as TO_WRITE
 from conversations.archive.spoken_files import keep_spoken_files
-from conversations.domain.errors import Conflict
 from conversations.domain.formats.spoken import Spoken, read_spoken
 from conversations.domain.tokens import READ, WRITE
 from conversations.runtime.current import current_runtime
@@ -99,9 +99,7 @@ async def send_message(
 
 def _require_same(accepted: Accepted, text: str, attachments: list[str]) -> None:
     if not was_sent_before(accepted.run_pk, text=text, attachments=attachments):
-        raise Conflict(
-            "This key was used in the session for something else.", code="idempotency_mismatch"
-        )
+        raise OtherRequest("This key was used in the session for something else.")
 
 
 def _spoken(message: MessageIn) -> Spoken:

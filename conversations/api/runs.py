@@ -5,12 +5,14 @@ from uuid import UUID
 
 from asgiref.sync import sync_to_async
 from django.http import HttpRequest
-from ninja import Query, Router, Schema, Status
+from ninja import Field, Query, Router, Schema, Status
 
+from conversations.archive.api_answers import OtherRequest
 from conversations.archive.messages import Accepted
 from conversations.archive.rights import WRITE as TO_WRITE
-from conversations.archive.run_story import find_run, list_runs, read_said
+from conversations.archive.run_story import find_run, list_runs, read_run, read_said
 from conversations.domain.errors import Rejected
+from conversations.domain.runs import COMPACT, CONTINUE, MESSAGE, REGENERATE
 from conversations.domain.tokens import READ, WRITE
 from conversations.models import Session
 from conversations.runtime.current import current_runtime
@@ -19,6 +21,7 @@ from conversations.web.access import get_session_for
 from conversations.web.forms import check_message_text
 
 from .auth import caller_of, needs, visit_of
+from .fields import MOST_NUMBER
 from .paging import Paging, make_page, number_of, walk_of
 from .schemas import Page
 from .sending import (
@@ -70,7 +73,7 @@ class RunIn(Schema):
     summarised for the model."""
 
     kind: Literal["regenerate", "edit", "continue", "compact"]
-    turn: int | None = None
+    turn: int | None = Field(None, ge=1, le=MOST_NUMBER)
     text: str = ""
 
 
@@ -89,7 +92,14 @@ async def begin_run(
     runtime = await current_runtime()
     user_pk = caller_of(request).user.pk
     accepted = await _begin(runtime, session, wanted, client_id_of(key), user_pk)
+    if not accepted.is_new:
+        run = await runtime.readers.read(read_run, accepted.run_pk)
+        if run.kind != KINDS[wanted.kind]:
+            raise OtherRequest("This key was used in the session for something else.")
     return await answer_begun(request, runtime, session, accepted, wait=wait)
+
+
+KINDS = {"regenerate": REGENERATE, "edit": MESSAGE, "continue": CONTINUE, "compact": COMPACT}
 
 
 async def _begin(

@@ -54,7 +54,7 @@ Wait = Annotated[
 
 
 class RunError(Schema):
-    """Why a run failed; ``message`` is what the transcript says."""
+    """Why a run failed; ``message`` is what the transcript says, where rows are given."""
 
     code: str
     message: str

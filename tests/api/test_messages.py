@@ -107,7 +107,7 @@ async def test_the_same_key_is_the_same_run(
     await send(program, session)
     assert await Turn.objects.filter(role="user").acount() == 6
     answer = await send(program, session, "Other", headers={"Idempotency-Key": "order-4711"})
-    assert (answer.status_code, answer.json()["code"]) == (409, "idempotency_mismatch")
+    assert (answer.status_code, answer.json()["code"]) == (422, "idempotency_mismatch")
     answer = await send(program, session, headers={"Idempotency-Key": "a b"})
     assert answer.status_code == 422
 
@@ -159,6 +159,32 @@ async def test_a_run_that_fails_says_why(
         "assistant_text",
         "turn_separator",
     ]
+
+
+async def test_a_run_that_no_message_asks_for_is_begun_once_for_its_key(
+    program: Program, provider: WireThread, session: Session
+) -> None:
+    await send(program, session)
+    runs = f"/api/v1/sessions/{session.uuid}/runs"
+
+    async def begin(key: str, **wanted: Any) -> Any:
+        return await program.post(
+            f"{runs}?wait=20",
+            wanted,
+            content_type="application/json",
+            headers={"Idempotency-Key": key},
+        )
+
+    edit = {"kind": "edit", "turn": 1, "text": "Other"}
+    answers = [await begin("edit-0001", **edit) for _ in range(2)]
+    assert [answer.status_code for answer in answers] == [200, 200]
+    assert answers[0].json()["run"] == answers[1].json()["run"]
+    assert (await begin("edit-0001", kind="continue")).status_code == 422
+    assert (await begin("edit-0002", kind="edit", text="x")).json()["code"] == "bad_number"
+    assert (await begin("edit-0003", kind="edit", turn=2, text="x")).status_code == 400
+    assert (await begin("edit-0004", kind="edit", turn=2**64, text="x")).status_code == 422
+    listed = (await program.get(runs)).json()["items"]
+    assert [run["kind"] for run in listed] == ["message", "message"]
 
 
 async def test_a_waiting_message_is_taken_back_once(
