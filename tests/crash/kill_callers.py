@@ -1,0 +1,177 @@
+"""Programs call by the API, several for each key, while the server is killed with SIGKILL
+and started again; another process on the same data may stay.
+
+Then every message is there exactly once, in the session of its key; the runs of each
+session followed one another; nobody was shown words of another key; and each stream, which
+broke off and went on, is byte for byte what it is when it is read at once.
+"""
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from random import Random
+from shutil import copy, rmtree
+from tempfile import mkdtemp
+from time import monotonic, sleep
+
+from benchmarks.processes import Server, Wire, free_port, running_wire
+from tests.crash.callers import Asked, Caller, Place
+from tests.crash.kill_server import use_data
+
+SETTINGS = {
+    "LOOM_API_RATE": "1000000/minute",
+    "LOOM_MAX_INPUT_TOKENS": "20000",
+    "LOOM_SSE_HEARTBEAT_SECONDS": "0.2",
+}
+WORKSPACE = "example"
+
+
+@dataclass(slots=True, kw_only=True)
+class Soak:
+    folder: Path
+    wire: Wire
+    options: argparse.Namespace
+    problems: list[str] = field(default_factory=list)
+
+    def play(self) -> None:
+        server = self._server()
+        server.start()
+        server.sign_in()
+        server.arguments = ("--no-prepare",)
+        other = self._server()
+        other.arguments = server.arguments
+        try:
+            token = self._make_token()
+            if self.options.beside:
+                other.start()
+            callers = self._call(server, token)
+            place = Place(port=server.port, token=token, workspace=WORKSPACE)
+            beside = Place(port=other.port, token=token, workspace=WORKSPACE)
+            self._check(callers, beside if self.options.beside else place)
+            self.problems += server.problems() if self.options.strict else []
+        finally:
+            server.stop()
+            other.stop()
+
+    def _server(self) -> Server:
+        settings = SETTINGS | self.wire.settings
+        return Server(data_dir=self.folder, port=free_port(), settings=settings)
+
+    def _make_token(self) -> str:
+        use_data(self.folder)
+        from django.contrib.auth.models import User
+        from django.db import connection
+
+        from conversations.archive.tokens import create_token
+
+        token = create_token(
+            User.objects.get(is_superuser=True),
+            name="Soak",
+            scopes=["read", "write"],
+            lifetime=timedelta(days=1),
+        )
+        connection.close()  # the server's must be the only one when it dies
+        return token
+
+    def _call(self, server: Server, token: str) -> list[Caller]:
+        place = Place(port=server.port, token=token, workspace=WORKSPACE)
+        callers = [
+            Caller(
+                place,
+                key=f"k{n % self.options.keys}",
+                name=f"c{n}",
+                every=1 + n % 9,
+                streams_first=n % 2 == 0,
+            )
+            for n in range(self.options.callers)
+        ]
+        began = monotonic()
+        with ThreadPoolExecutor(len(callers)) as pool:
+            living = [pool.submit(caller.live, self._goes_on(began)) for caller in callers]
+            for share in self._kills():
+                self._wait_for(share, began, callers)
+                server.kill()
+                server.launch()
+                server.read_link()
+            for life in living:
+                life.result()
+        return callers
+
+    def _goes_on(self, began: float) -> Callable[[int], bool]:
+        options = self.options
+        if options.messages:
+            return lambda count: count < options.messages
+        return lambda count: monotonic() < began + options.seconds
+
+    def _kills(self) -> Iterator[float]:
+        """After which share of all messages, or of the time."""
+        random = Random(self.options.seed)
+        for number in range(1, self.options.kills + 1):
+            yield (number - random.uniform(0, 0.4)) / (self.options.kills + 1)
+
+    def _wait_for(self, share: float, began: float, callers: list[Caller]) -> None:
+        if not self.options.messages:
+            sleep(max(0.0, began + share * self.options.seconds - monotonic()))
+            return
+        while sum(len(caller.asked) for caller in callers) < share * len(callers) * (
+            self.options.messages
+        ):
+            sleep(0.02)
+        sleep(0.3)
+
+    def _check(self, callers: list[Caller], beside: Place) -> None:
+        from tests.crash.caller_checks import check_archive, check_streams
+
+        asked = [one for caller in callers for one in caller.asked]
+        self.problems += [problem for caller in callers for problem in caller.problems]
+        self.problems += check_archive(asked)
+        self.problems += check_streams(asked, beside)
+        self._tell(asked)
+
+    def _tell(self, asked: list[Asked]) -> None:
+        from conversations.models import Run
+
+        states = Counter(Run.objects.values_list("state", flat=True))
+        streams = [one.stream for one in asked if one.stream]
+        print(
+            f"{self.options.callers} callers, {self.options.keys} keys, {self.options.kills}"
+            f" kills: {len(asked)} messages"
+            f" ({', '.join(f'{count} {state}' for state, count in sorted(states.items()))}),"
+            f" {sum(one.tries for one in asked)} requests, {len(streams)} streams of"
+            f" {sum(stream.count(b'id: ') for stream in streams)} events;"
+            f" {len(self.problems)} problems"
+        )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--callers", type=int, default=50)
+    parser.add_argument("--keys", type=int, default=10)
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--messages", type=int, default=0, help="of each, whatever the time")
+    parser.add_argument("--kills", type=int, default=2)
+    parser.add_argument("--seed", type=int, default=None, help="to repeat the kills' moments")
+    parser.add_argument("--beside", action="store_true", help="another process on the data")
+    parser.add_argument("--strict", action="store_true", help="errors in the log count too")
+    parser.add_argument("--database", type=Path, help="a migrated one to begin with")
+    options = parser.parse_args()
+    folder = Path(mkdtemp(prefix="loom-soak-"))
+    if options.database:
+        copy(options.database, folder)
+    with running_wire() as wire:
+        soak = Soak(folder=folder, wire=wire, options=options)
+        soak.play()
+    if soak.problems:
+        print("\n".join(soak.problems[:50]), f"\nThe data is kept in {folder}.", sep="")
+        return 1
+    rmtree(folder)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
