@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from django.conf import settings
+from django.contrib.auth.models import User
 from django.test import Client
 
 from conversations.api.paging import make_cursor
@@ -11,6 +12,8 @@ from conversations.archive.export_messages import read_messages
 from conversations.archive.sessions import get_session
 from conversations.models import Session
 from tests.domain.formats import samples
+
+from .conftest import caller_of
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("workspace")]
 
@@ -48,6 +51,15 @@ def test_the_conversation_is_read_as_messages(owner: Client) -> None:
     assert owner.get(f"{address}?format=word").status_code == 422
     backwards = make_cursor("previous", "3")
     assert owner.get(f"{address}?cursor={backwards}").json()["code"] == "bad_cursor"
+
+
+def test_others_read_nothing_of_it(owner: Client) -> None:
+    uuid = begin(owner, messages=samples.ANTHROPIC).json()["uuid"]
+    stranger = caller_of(User.objects.create_user("stranger"))
+    assert stranger.get(f"/api/v1/sessions/{uuid}/messages").status_code == 404
+    assert Client().get(f"/api/v1/sessions/{uuid}/messages").status_code == 401
+    feed_only = caller_of(Session.objects.get().owner, scopes=["feed"])
+    assert feed_only.get(f"/api/v1/sessions/{uuid}/messages").status_code == 403
 
 
 def test_a_body_may_be_as_large_as_the_api_takes(

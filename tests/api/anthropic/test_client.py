@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+from pathlib import Path
 from typing import Any
 
 import anthropic
@@ -10,6 +11,7 @@ from anthropic import AsyncAnthropic
 from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
 
+from conversations.archive.workspaces import create_workspace
 from conversations.models import Attachment, Run, Session, Turn
 from conversations.runtime.current import current_runtime
 from tests.api.conftest import token_of
@@ -257,6 +259,20 @@ async def test_errors_are_those_of_the_sdk(
     with pytest.raises(anthropic.BadRequestError, match="not loaded"):
         await say(client, {"role": "user", "content": [url]})
     assert await turns() == []
+
+
+async def test_a_key_means_something_within_its_workspace(
+    make_client: MakeClient, client: AsyncAnthropic, tmp_path: Path, provider: WireThread
+) -> None:
+    other = await sync_to_async(User.objects.create_user)("bob")
+    await sync_to_async(create_workspace)(root=tmp_path, name="Orchard", owner=other)
+    theirs = make_client(await sync_to_async(token_of)(other), slug="orchard", key="sdk:default")
+    await say(client, "roses")
+    await say(theirs, "apples")
+    assert await Session.objects.filter(key="sdk:default").acount() == 2
+    assert "roses" not in str(provider.requests[-1])
+    with pytest.raises(anthropic.NotFoundError):
+        await say(make_client(await sync_to_async(token_of)(other)), "let me in")
 
 
 async def test_failures_of_the_provider_are_errors_of_the_sdk(
