@@ -21,8 +21,8 @@ from conversations.domain.errors import (
 )
 from conversations.domain.jsontext import dump_json, load_json
 
-WAITS = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
-"""Seconds before each further try; then it is given up."""
+WAITS = (0.2, 0.5, 1.0, *(2.0,) * 10, *(5.0,) * 8)
+"""Seconds before each further try; after a minute it is given up."""
 
 ANSWER_SECONDS, SILENCE_SECONDS = 30.0, 90.0
 """For an answer; between two lines of a stream, which says something now and then."""

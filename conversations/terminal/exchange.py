@@ -81,6 +81,8 @@ class Exchange:
                         interrupts.clear()
                         self._stop()
         except StreamOver:
+            if self._is_stopping and self._keyboard is None:
+                raise Left from None  # nobody is there to be asked what comes next
             return self.state
         finally:
             self._screen.clear_status()
@@ -188,7 +190,6 @@ class Exchange:
         self._is_stopping = True
         self._waiting.clear()
         self._shown = None
-        self._screen.end_answer()
         self._screen.notice("[Stopping. Ctrl-C again leaves.]")
         self._try(lambda: self._bridge.call(self._connection.stop(self._session.uuid)))
 

@@ -1,15 +1,20 @@
 """The chat in a pipe: one line in, one answer out, and codes that scripts go by."""
 
+import os
+import signal
 from pathlib import Path
+from threading import Thread
+from time import sleep
 
 import pytest
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.management import CommandError
+from django.db import connection
 
 from conversations.archive.turns import read_turns
 from conversations.archive.workspaces import create_workspace
-from conversations.models import Session, ToolCall, Workspace
+from conversations.models import DraftChunk, Session, ToolCall, Workspace
 from tests.runtime.sample_tools import witness
 from tests.runtime.tool_stories import answers
 from tests.wire.scenario import Scenario
@@ -116,3 +121,25 @@ def test_a_script_says_beforehand_what_becomes_of_calls_that_ask(
     assert witness(Path(workspace.root)) == done
     assert ToolCall.objects.get().decision == ("once" if done else "deny")
     assert ("Added" in piped.err, "[add" in piped.err) == (False, True)
+
+
+def test_ctrl_c_keeps_what_had_arrived_and_ends_it_all(
+    piped: Piped, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings.LOOM, "demo_delay", 0.02)
+
+    def interrupt_the_answer() -> None:
+        while not DraftChunk.objects.exists():
+            sleep(0.02)
+        os.kill(os.getpid(), signal.SIGINT)
+        connection.close()
+
+    person = Thread(target=interrupt_the_answer)
+    person.start()
+    with pytest.raises(CommandError) as left:
+        piped("long", "table", arguments=("--session", str(session.uuid)))
+    person.join()
+    assert left.value.returncode == 130
+    said = read_turns(session.pk)
+    assert [(turn.role, turn.complete) for turn in said] == [("user", True), ("assistant", False)]
+    assert piped.out.startswith(said[1].content[:20])

@@ -195,7 +195,11 @@ def test_the_program_at_a_terminal_of_its_own(tmp_path: Path) -> None:
         program.until(READY)
         program.press(ARROW_UP)
         program.until("long")
-        program.press(b"\x15/quo\x7fi\t\n")  # empties the line, mends a letter, completes
+        program.press(b"\x15\x1b[200~one\ntwo\x1b[201~\n")  # pasted, as one message
+        program.until("> one two")
+        program.until("demo model · .* out")
+        program.until(READY)
+        program.press(b"/quo\x7fi\t\n")  # mends a letter, completes
         assert program.wait() == 0
     finally:
         program.close()
