@@ -9,8 +9,11 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
 
+from conversations.archive.channels import ReplyRecord, RunProgress, open_replies
 from conversations.archive.sessions import archive_session
+from conversations.channels.discord.replies import Reply
 from conversations.domain.discord_rules import DiscordRules
+from conversations.domain.events import event_type_of
 from conversations.models import Attachment, ChannelReply, Run, Session, ToolCall, Turn, Workspace
 from tests.archive.files import image_bytes
 from tests.channels.conftest import RULES, Club
@@ -310,3 +313,25 @@ async def test_a_button_works_after_a_restart(
     await club.until(lambda: not club.is_busy)
     assert witness(Path(garden.root)) == []
     assert "Denied by ann" in question["content"]
+
+
+async def test_the_next_answer_is_not_part_of_this_one(club: Club, wire: WireThread) -> None:
+    """A run's last row can be read before its state says that it has ended."""
+    wire.enqueue(Scenario(text="One."), Scenario(text="Two."))
+    bot = await club.open()
+    for text in ("First", "Second"):
+        await club.server.say(DM, text)
+    await club.until(lambda: len(club.server.said(DM)) == 2 and not club.is_busy)
+    first = (await sync_to_async(open_replies_again)(club.options.workspace))[0]
+    reply = Reply(bot, club.runtime, club.options, first, is_left_over=False)
+    for state in ("running", "completed"):
+        await reply.read_rows(RunProgress(state=state, first_seq=1))
+    assert [event_type_of(payload) for payload in reply.payloads] == [  # type: ignore[arg-type]
+        "assistant_text",
+        "turn_separator",
+    ]
+
+
+def open_replies_again(workspace: Workspace) -> list[ReplyRecord]:
+    ChannelReply.objects.update(done_at=None)
+    return open_replies(workspace)

@@ -63,8 +63,7 @@ PASSING = (discord.DiscordServerError, discord.RateLimited, aiohttp.ClientError,
 
 
 class Reply:
-    """One run, one list of messages. ``shown`` has what each is known to say, None: that
-    is not known."""
+    """One run, one list of messages. ``payloads`` are its rows as far as they were read."""
 
     def __init__(
         self,
@@ -82,13 +81,15 @@ class Reply:
         self._options = options
         self._channel: Channel = client.get_partial_messageable(record.address)
         self._posted = list(record.posted)
+        # What each of them is known to say; None: that is not known.
         self._shown: list[Item | None] = [None] * len(record.posted)
         self._is_left_over = is_left_over
-        self._payloads: list[Payload | Fallback] = []
+        self.payloads: list[Payload | Fallback] = []
         self._draft: dict[int, str] = {}
         self._frames: list[dict[str, Any]] = []
         self._news = asyncio.Event()
         self._after: int | None = None
+        self._has_all_rows = False
         self._typed_at = self._shown_at = float("-inf")
         self._news_at = monotonic()
 
@@ -142,9 +143,9 @@ class Reply:
             return True
         self._state = progress.state
         done = progress.state in FINAL_STATES
-        await self._read_rows(progress)
+        await self.read_rows(progress)
         items = make_items(
-            self._payloads,
+            self.payloads,
             [text for _, text in sorted(self._draft.items())] if not done else (),
             done=done,
             most=self._options.max_messages,
@@ -174,8 +175,10 @@ class Reply:
         if len(before) == frame["offset"]:  # else something was missed; the row has it
             self._draft[frame["part"]] = before + frame["text"]
 
-    async def _read_rows(self, progress: RunProgress) -> None:
+    async def read_rows(self, progress: RunProgress) -> None:
         """Add the run's rows that are new."""
+        if self._has_all_rows:
+            return
         if self._after is None:
             if progress.first_seq is None:
                 return  # its message waits
@@ -187,9 +190,10 @@ class Reply:
             for event in events:
                 self._after = event.seq
                 if not isinstance(event.payload, UserMessage):
-                    self._payloads.append(event.payload)
+                    self.payloads.append(event.payload)
                 self._leave_out_of_draft(event.payload)
                 if _ends(event.payload, self.record):
+                    self._has_all_rows = True
                     return
 
     def _leave_out_of_draft(self, payload: Payload | Fallback) -> None:
