@@ -36,6 +36,9 @@ PLACES = ((DM_OF[ANN], ANN), (GENERAL, BOB), (THREAD, ANN))
 TEXTS = ("long", "table", "code", "help")
 """What the demo model answers; a test leaves the first one to the program."""
 
+DEMO = "I am the built-in demo model"
+"""What an answer says once."""
+
 EARLIEST, LATEST = 0.0, 1.5
 """Seconds from the messages to the kill."""
 
@@ -177,6 +180,8 @@ class Killing:
             ]
             if runs[message] != 1 or len(answers) != 1:
                 found.append(f"{message}: {runs[message]} runs, {len(answers)} answers")
+            if any(answer["content"].count(DEMO) > 1 for answer in answers):
+                found.append(f"{message} is answered by what answers another one")
         kept = [number for _, _, posted in self.endings() for number in _numbers(posted)]
         shown = {int(m["id"]) for place, _ in PLACES for m in self._server.of_bot(place)}
         found += [f"{number} is shown and not kept" for number in shown - set(kept)]
