@@ -196,6 +196,9 @@ def fill(workspace: Workspace, user: User, *, times: int) -> None:
         write_note(session, Origin(user=user), text="x", turn=None)
         set_flag(session, Origin(user=user), label="other", turn=None)
         mark_reviewed(get_session(session.uuid), Origin(user=user), through=1)
+        ApiAnswer.objects.create(
+            session=session, user=user, key=str(session.uuid), fingerprint="", created_at=now
+        )
 
 
 def fill_accounts(workspace: Workspace, user: User, *, number: int) -> None:
@@ -207,7 +210,6 @@ def fill_accounts(workspace: Workspace, user: User, *, number: int) -> None:
     Invitation.objects.create(
         digest=f"{number:064}", created_by=user, created_at=now, expires_at=now
     )
-    ApiAnswer.objects.create(user=user, key=f"k{number}", fingerprint="", created_at=now)
     ApiToken.objects.create(
         digest=f"{number:064}", hint="loom_abcd", user=user, name="", scopes="read", created_at=now
     )

@@ -4,6 +4,7 @@ from typing import cast
 
 from django.contrib.auth.models import User
 from django.http import HttpRequest
+from ninja.operation import Operation
 from ninja.security.base import AuthBase
 from ninja.utils import check_csrf
 
@@ -19,13 +20,13 @@ class _Auth(AuthBase):
 
     def __init__(self, scope: str) -> None:
         super().__init__()
-        self._scope = scope
+        self.scope = scope
 
     def __call__(self, request: HttpRequest) -> User | None:
         caller = _caller(request)
         if caller is None or (caller.token_pk is not None) is not self.by_token:
             return None
-        if reason := missing_scope(self._scope, caller.scopes):
+        if reason := missing_scope(self.scope, caller.scopes):
             raise NotPermitted(reason, code="insufficient_scope")
         self.check(request)
         return caller.user
@@ -54,6 +55,12 @@ class BrowserAuth(_Auth):
     def check(self, request: HttpRequest) -> None:
         if check_csrf(request) is not None:
             raise NotPermitted("The CSRF token is missing or wrong.", code="csrf")
+
+
+def scope_of(operation: Operation) -> str:
+    """The scope that an operation needs."""
+    [scope] = {one.scope for one in operation.auth_callbacks if isinstance(one, _Auth)}
+    return scope
 
 
 def needs(scope: str) -> list[AuthBase]:

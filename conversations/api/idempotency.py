@@ -3,7 +3,7 @@ something makes it once, and the second answer is the first one again."""
 
 import hashlib
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import nullcontext
 from functools import partial, wraps
 from typing import Any
@@ -165,15 +165,15 @@ def _keep(request: HttpRequest, claim: Claim, response: HttpResponse) -> bool:
 def _fingerprint(request: HttpRequest) -> str:
     """Of the method, the address and the body: of files, what is in them, since how they
     are parted differs each time."""
-    digest = hashlib.sha256(f"{request.method} {request.get_full_path()}\n".encode())
-    if request.content_type == "multipart/form-data":
-        for name, files in sorted(request.FILES.lists()):
-            for file in files:
-                content = hashlib.sha256()
-                for piece in file.chunks():
-                    content.update(piece)
-                file.seek(0)
-                digest.update(f"{name} {file.name} {content.hexdigest()}\n".encode())
-    else:
-        digest.update(request.body)
-    return digest.hexdigest()
+    is_form = request.content_type == "multipart/form-data"
+    parts = list(_file_lines(request)) if is_form else [request.body]
+    first = f"{request.method} {request.get_full_path()}\n".encode()
+    return hashlib.sha256(b"".join([first, *parts])).hexdigest()
+
+
+def _file_lines(request: HttpRequest) -> Iterator[bytes]:
+    for name, files in sorted(request.FILES.lists()):
+        for file in files:
+            digest = hashlib.file_digest(file.file, "sha256").hexdigest()  # type: ignore[arg-type]
+            file.seek(0)
+            yield f"{name} {file.name} {digest}\n".encode()

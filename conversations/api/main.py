@@ -1,13 +1,16 @@
 """The API as one object: its routers, its errors, its description."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from ninja import NinjaAPI
 from ninja.errors import AuthenticationError, HttpError, ValidationError
 from ninja.openapi.schema import OpenAPISchema
+from ninja.operation import Operation
 
 from conversations.domain.errors import LoomError
+from conversations.web.reasons import ReasonNeeded
 
 from . import (
     calls,
@@ -26,6 +29,7 @@ from . import (
     workspaces,
 )
 from .anthropic import messages as anthropic
+from .auth import scope_of
 from .codec import JsonParser, JsonRenderer
 from .problems import MEDIA_TYPE, Problem, problem, problem_of
 
@@ -46,18 +50,38 @@ REFUSALS = {
 
 
 class LoomAPI(NinjaAPI):
+    _described: OpenAPISchema | None = None
+
+    def get_openapi_operation_id(self, operation: Operation) -> str:
+        """The name of the function."""
+        return operation.view_func.__name__
+
     def get_openapi_schema(self, **options: Any) -> OpenAPISchema:
-        """The description, with refusals as problem details."""
+        """The description, made once: with refusals as problem details, and the scope that
+        each operation asks for."""
+        self._described = self._described or self._describe(**options)
+        return self._described
+
+    def _describe(self, **options: Any) -> OpenAPISchema:
         schema = super().get_openapi_schema(**options)
         made = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
         schema["components"]["schemas"] |= made.pop("$defs") | {"Problem": made}
         content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+        scopes = dict(self.list_scopes())
         for operations in schema["paths"].values():
             for operation in operations.values():
+                operation["x-scope"] = scopes[operation["operationId"]]
                 for status, reason in REFUSALS.items():
                     refusal = {"description": reason, "content": content}
                     operation["responses"].setdefault(status, refusal)
         return schema
+
+    def list_scopes(self) -> Iterator[tuple[str, str]]:
+        """Of every operation its name and the scope that it asks for."""
+        for router in self._get_bound_routers():
+            for view in router.path_operations.values():
+                for operation in view.operations:
+                    yield self.get_openapi_operation_id(operation), scope_of(operation)
 
 
 api = LoomAPI(
@@ -92,6 +116,11 @@ api.add_router("", anthropic.router)
 @api.exception_handler(LoomError)
 def on_refusal(request: HttpRequest, error: LoomError) -> HttpResponse:
     return problem_of(error)
+
+
+@api.exception_handler(ReasonNeeded)
+def on_reason_needed(request: HttpRequest, error: ReasonNeeded) -> HttpResponse:
+    return problem(403, f"{error.message} The header Loom-Reason has it.", code=error.code)
 
 
 @api.exception_handler(AuthenticationError)

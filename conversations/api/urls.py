@@ -3,6 +3,7 @@
 from django.http import HttpRequest, HttpResponse
 from django.urls import path
 
+from .docs import api_docs
 from .main import api
 from .problems import problem
 
@@ -12,6 +13,7 @@ def no_such_address(request: HttpRequest, rest: str) -> HttpResponse:
 
 
 urlpatterns = [
+    path("docs", api_docs, name="api_docs"),
     path("", api.urls),
     path("<path:rest>", no_such_address, name="api_elsewhere"),
 ]

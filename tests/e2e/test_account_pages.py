@@ -14,6 +14,8 @@ IMPORT = "2f1d7c58-4b3e-4a69-9a57-6c0e8d3b5a10"
 
 PAGES = {
     "account": "/account/",
+    "tokens": "/account/tokens/",
+    "api": "/api/v1/docs",
     "people": "/people/",
     "person": "/people/1/",
     "groups": "/people/groups/",

@@ -242,6 +242,8 @@ TABLE: dict[str, Row] = {
     "group_remove": Row(get=REFUSED, post=administrators(404)),
     "join": Row(get=everybody(410), post=everybody(410)),  # no such invitation
     "account": Row(get=signed_in(200), post=signed_in(400)),  # nothing chosen
+    "tokens": Row(get=signed_in(200), post=signed_in(400)),  # nothing chosen
+    "token_revoke": Row(get=REFUSED, post=signed_in(404)),  # there is none
     "account_export": Row(get=signed_in(200), post=REFUSED),
     "account_choose": Row(get=REFUSED, post=signed_in(204), data={"theme": "dark"}),
     "device_sign_out": Row(get=REFUSED, post=signed_in(404)),  # there is none

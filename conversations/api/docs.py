@@ -1,0 +1,33 @@
+"""The reference of the API as a page: open to everybody, as its description is."""
+
+from functools import cache
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from conversations.domain.tokens import SCOPES
+
+from .main import api
+from .reference import Group, Reference
+
+
+@require_safe
+def api_docs(request: HttpRequest) -> HttpResponse:
+    """What programs can do. Who is signed in can try what only reads."""
+    groups, refusals = _read_reference()
+    context = {
+        "groups": groups,
+        "refusals": refusals,
+        "scopes": SCOPES.items(),
+        "rate": settings.LOOM.api_rate,
+        "site": request.build_absolute_uri("/").rstrip("/"),
+    }
+    return render(request, "api/docs.html", context)
+
+
+@cache
+def _read_reference() -> tuple[list[Group], list[tuple[str, str]]]:
+    reference = Reference(api.get_openapi_schema())
+    return reference.groups(), reference.refusals()

@@ -1,0 +1,54 @@
+"""Makes a personal token, by which a program acts as a person."""
+
+from argparse import ArgumentParser
+from datetime import timedelta
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+
+from conversations.archive.tokens import create_token
+from conversations.archive.workspaces import find_user
+from conversations.domain.errors import LoomError
+from conversations.domain.tokens import READ, SCOPES, WRITE
+
+
+class Command(BaseCommand):
+    help = "Make a token for a person; print it. It cannot be shown again."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("username", metavar="USER")
+        parser.add_argument("--name", required=True, help="To know it by.")
+        parser.add_argument(
+            "--scope",
+            action="append",
+            choices=list(SCOPES),
+            dest="scopes",
+            help="What it may; given several times. Reads and writes if absent.",
+        )
+        parser.add_argument(
+            "--days", type=int, metavar="N", help="LOOM_TOKEN_DAYS if absent, which is the most."
+        )
+
+    def handle(
+        self, *, username: str, name: str, scopes: list[str] | None, days: int | None, **_: Any
+    ) -> None:
+        try:
+            token = create_token(
+                find_user(username),
+                name=name,
+                scopes=scopes or (READ, WRITE),
+                lifetime=_lifetime(days),
+            )
+        except LoomError as error:
+            raise CommandError(error.message, returncode=2) from error
+        self.stdout.write(token)
+
+
+def _lifetime(days: int | None) -> timedelta | None:
+    most = settings.LOOM.token_days
+    if days is None:
+        return timedelta(days=most) if most else None
+    if not 1 <= days <= (most or 36_500):
+        raise CommandError(f"--days is between 1 and {most or 36_500}.", returncode=2)
+    return timedelta(days=days)

@@ -1,0 +1,317 @@
+"""Who may do what by the API, and what of it the audit log holds: every operation, for
+every role and with every scope missing.
+
+The operations come from the description: one that is added without a row here fails.
+Whoever reads a session as a reviewer leaves exactly one entry in the audit log, nobody
+else any.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.test import AsyncClient, Client
+from django.utils import timezone
+
+from conversations.api.auth import scope_of
+from conversations.api.main import api
+from conversations.archive.attachments import keep_attachment
+from conversations.archive.audit import Origin, readings_of
+from conversations.archive.webhooks import WebhookWish, create_webhook
+from conversations.domain.audit import API
+from conversations.domain.tokens import APPROVE, HOOKS, READ, SCOPES, WRITE
+from conversations.models import AuditEntry, Delivery, Run, Session, ToolCall, Workspace
+from conversations.runtime.following import END_ID
+from tests.archive.files import image_bytes
+from tests.web.conftest import AS_REVIEWER, ROLES, MakePerson, runtime_ends, say  # noqa: F401
+
+from .conftest import token_of
+
+type Statuses = dict[str, int]
+
+type Operation = tuple[str, str]
+"""Its method and its path."""
+
+
+def for_roles(others: int, **named: int) -> Statuses:
+    return {role: named.get(role, 401 if role == "stranger" else others) for role in ROLES}
+
+
+def signed_in(status: int) -> Statuses:
+    return for_roles(status)
+
+
+def readers(status: int) -> Statuses:
+    return for_roles(status, other=404, administrator=404, staff=404)
+
+
+def writers(status: int) -> Statuses:
+    return readers(403) | {"member": status, "owner": status}
+
+
+def owners(status: int) -> Statuses:
+    return readers(403) | {"owner": status}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """What each role gets, with which scope. ``body`` is sent as JSON, ``query`` follows
+    the address. ``reads``: it shows what was said in a session; None: it does if its
+    address names one and a reviewer may."""
+
+    gets: Statuses
+    scope: str = READ
+    query: str = ""
+    body: dict[str, Any] | None = None
+    file: bool = False
+    headers: dict[str, str] = field(default_factory=dict)
+    reads: bool | None = None
+
+
+SESSION = "/sessions/{uuid}"
+CALL = SESSION + "/calls/{call}"
+RUN = SESSION + "/runs/{run}"
+GARDEN = "/workspaces/{slug}"
+HOOK = GARDEN + "/hooks/{hook}"
+WISH = {"url": "https://hooks.example.org/token", "events": ["run.completed"]}
+
+TABLE: dict[Operation, Row] = {
+    ("GET", "/workspaces"): Row(gets=signed_in(200)),
+    ("GET", GARDEN): Row(gets=readers(200)),
+    ("GET", GARDEN + "/hooks"): Row(gets=owners(200), scope=HOOKS),
+    ("POST", GARDEN + "/hooks"): Row(gets=owners(201), scope=HOOKS, body=WISH),
+    ("GET", HOOK): Row(gets=owners(200), scope=HOOKS),
+    ("PATCH", HOOK): Row(gets=owners(200), scope=HOOKS, body={"active": False}),
+    ("POST", HOOK + "/rotate"): Row(gets=owners(200), scope=HOOKS),
+    ("POST", HOOK + "/test"): Row(gets=owners(409), scope=HOOKS),  # it is turned off
+    ("GET", HOOK + "/deliveries"): Row(gets=owners(200), scope=HOOKS),
+    ("POST", HOOK + "/deliveries/{delivery}/again"): Row(gets=owners(409), scope=HOOKS),
+    ("DELETE", HOOK): Row(gets=owners(204), scope=HOOKS),
+    ("GET", "/sessions"): Row(gets=signed_in(200)),
+    ("GET", GARDEN + "/sessions"): Row(gets=readers(200)),
+    ("POST", GARDEN + "/sessions"): Row(gets=writers(201), scope=WRITE, body={}),
+    ("GET", SESSION): Row(gets=readers(200)),
+    ("PATCH", SESSION): Row(gets=writers(200), scope=WRITE, body={"title": "Beans"}),
+    ("GET", SESSION + "/turns"): Row(gets=readers(200)),
+    ("GET", SESSION + "/turns/{number}"): Row(gets=readers(200)),
+    ("GET", SESSION + "/events"): Row(gets=readers(200)),
+    ("GET", SESSION + "/calls"): Row(gets=readers(200)),
+    ("GET", CALL): Row(gets=readers(200)),
+    ("POST", CALL + "/approve"): Row(gets=writers(409), scope=APPROVE, body={}),  # it has ended
+    ("POST", CALL + "/deny"): Row(gets=writers(409), scope=APPROVE, body={}),
+    ("POST", CALL + "/cancel"): Row(gets=writers(409), scope=WRITE),
+    ("GET", SESSION + "/recall"): Row(gets=readers(200), query="?q=beans"),
+    ("GET", "/search"): Row(gets=signed_in(200), query="?q=beans", reads=True),
+    ("GET", SESSION + "/export"): Row(gets=readers(200)),
+    ("POST", SESSION + "/attachments"): Row(gets=writers(201), scope=WRITE, file=True),
+    ("GET", SESSION + "/attachments/{attachment}"): Row(gets=readers(200)),
+    ("DELETE", SESSION + "/attachments/{attachment}"): Row(gets=writers(409), scope=WRITE),
+    ("GET", RUN): Row(gets=readers(200)),
+    ("GET", RUN + "/stream"): Row(gets=readers(204), headers={"Last-Event-ID": END_ID}),
+    ("POST", RUN + "/withdraw"): Row(gets=writers(409), scope=WRITE),
+    ("POST", SESSION + "/messages"): Row(gets=writers(400), scope=WRITE, body={}),
+    ("POST", SESSION + "/runs"): Row(
+        gets=writers(400), scope=WRITE, body={"kind": "edit", "turn": 1}
+    ),
+    ("POST", SESSION + "/stop"): Row(gets=writers(204), scope=WRITE),
+    ("POST", SESSION + "/rewind"): Row(gets=writers(200), scope=WRITE, body={"from_turn": 1}),
+}
+"""What it answers. A stranger has no token (401); to a person who is no member the
+workspace and what is in it do not exist (404)."""
+
+
+def list_operations() -> Iterator[tuple[Operation, str]]:
+    """Every operation of the API, and the scope that it asks for."""
+    for router in api._get_bound_routers():
+        for path, view in router.path_operations.items():
+            for operation in view.operations:
+                whole = re.sub(r"{\w+:(\w+)}", r"{\1}", f"/{router.prefix}/{path}")
+                place = re.sub("/+", "/", whole).rstrip("/")
+                for method in operation.methods:
+                    yield (method, place), scope_of(operation)
+
+
+OPERATIONS = dict(list_operations())
+
+
+def test_every_operation_has_a_row_and_asks_for_its_scope() -> None:
+    assert {operation: row.scope for operation, row in TABLE.items()} == OPERATIONS
+
+
+def reads(operation: Operation) -> bool:
+    """Whether it shows what was said in a session to whoever may read it."""
+    row = TABLE[operation]
+    is_of_session = "{uuid}" in operation[1] if row.reads is None else row.reads
+    return is_of_session and row.gets["reviewer"] < 300
+
+
+@pytest.fixture
+def addresses(transactional_db: None, workspace: Workspace, session: Session) -> dict[str, Any]:
+    """What stands in the place of each name of a path."""
+    say(session, "Plant the beans", "In May")
+    now = timezone.now()
+    run = Run.objects.create(
+        session=session, client_id="client-0000", state="completed", user_turn=1, created_at=now
+    )
+    call = ToolCall.objects.create(
+        session=session,
+        run=run,
+        call_id="c",
+        name="look",
+        state="completed",
+        turn_number=2,
+        created_at=now,
+    )
+    attachment = keep_attachment(
+        session.pk, data=image_bytes(), name="bed.png", user_pk=None, turn=1
+    )
+    webhook = create_webhook(
+        workspace,
+        WebhookWish(url=WISH["url"], events=WISH["events"], with_text=False, is_active=True),
+        site="",
+        origin=Origin(user=session.owner),
+    )
+    delivery = Delivery.objects.create(
+        webhook=webhook, event="x", payload="{}", next_at=now, created_at=now
+    )
+    return {
+        "slug": workspace.slug,
+        "uuid": session.uuid,
+        "number": 1,
+        "call": call.uuid,
+        "run": run.uuid,
+        "attachment": attachment.uuid,
+        "hook": webhook.uuid,
+        "delivery": delivery.uuid,
+    }
+
+
+def address_of(operation: Operation, addresses: dict[str, Any]) -> str:
+    return f"/api/v1{operation[1].format(**addresses)}{TABLE[operation].query}"
+
+
+class Caller:
+    """A program of somebody; None: of nobody."""
+
+    def __init__(self, token: str | None, **headers: str) -> None:
+        self._headers = headers | ({"Authorization": f"Bearer {token}"} if token else {})
+
+    async def call(self, operation: Operation, addresses: dict[str, Any]) -> Any:
+        row = TABLE[operation]
+        address = address_of(operation, addresses)
+        headers = self._headers | row.headers
+        client, method = AsyncClient(), operation[0]
+        if row.file:
+            data = {"files": [SimpleUploadedFile("notes.txt", b"Plant the beans")]}
+            return await client.post(address, data, headers=headers)
+        request: Any = {"headers": headers}
+        if row.body is not None:
+            request |= {"data": row.body, "content_type": "application/json"}
+        return await getattr(client, method.lower())(address, **request)
+
+
+async def caller_for(person: User | None, **token: Any) -> Caller:
+    return Caller(await sync_to_async(token_of)(person, **token) if person else None)
+
+
+def new_readings(session: Session, seen: list[int]) -> int:
+    """Entries about the session since the last time."""
+    seen.append(readings_of(session.uuid).count())
+    return seen[-1] - (seen[-2] if len(seen) > 1 else 0)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("runtime_ends")
+@pytest.mark.parametrize("role", ROLES)
+async def test_an_operation_answers_as_the_role_allows(
+    role: str, addresses: dict[str, Any], session: Session, make_person: MakePerson
+) -> None:
+    person = await sync_to_async(make_person)(role)
+    caller, seen = await caller_for(person), list[int]()
+    before = await AuditEntry.objects.acount()
+    answers = {}
+    for operation in TABLE:
+        response = await caller.call(operation, addresses)
+        if response.streaming:
+            assert b"beans" in b"".join([piece async for piece in response])
+        new = await sync_to_async(new_readings)(session, seen)
+        answers[operation] = (response.status_code, new)
+    assert answers == {
+        operation: (row.gets[role], int(role in AS_REVIEWER and reads(operation)))
+        for operation, row in TABLE.items()
+    }
+    entries = AuditEntry.objects.filter(number__gt=before).exclude(action="webhook")
+    async for entry in entries.select_related("actor"):
+        assert (entry.actor, entry.action) == (person, API)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("runtime_ends")
+async def test_a_token_without_the_scope_is_refused(
+    addresses: dict[str, Any], user: User, session: Session
+) -> None:
+    callers = {
+        scope: await caller_for(user, scopes=SCOPES.keys() - {scope})
+        for scope in (READ, WRITE, APPROVE, HOOKS)
+    }
+    for operation, row in TABLE.items():
+        answer = await callers[row.scope].call(operation, addresses)
+        assert (answer.status_code, answer.json()["code"]) == (403, "insufficient_scope"), operation
+    assert await Session.objects.acount() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("runtime_ends")
+async def test_where_a_reason_is_required_nothing_is_shown_nor_entered_without(
+    addresses: dict[str, Any],
+    session: Session,
+    make_person: MakePerson,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(settings.LOOM, "review_reason", "required")
+    person = await sync_to_async(make_person)("reviewer")
+    token = await sync_to_async(token_of)(person)
+    shown = [operation for operation in TABLE if reads(operation)]
+    readings = readings_of(session.uuid)
+    for operation in shown:
+        answer = await Caller(token).call(operation, addresses)
+        assert (answer.status_code, answer.json()["code"]) == (403, "reason_needed"), operation
+        assert "Loom-Reason" in answer.json()["detail"]
+    assert not await readings.aexists()
+    for operation in shown:
+        caller = Caller(token, **{"Loom-Reason": "A complaint"})
+        answer = await caller.call(operation, addresses)
+        assert answer.status_code == TABLE[operation].gets["reviewer"], operation
+    assert [entry.reason async for entry in readings] == ["A complaint"] * len(shown)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_changes_something_needs_the_token_of_the_page(
+    addresses: dict[str, Any], user: User
+) -> None:
+    browser = Client(enforce_csrf_checks=True)
+    browser.force_login(user, backend="django.contrib.auth.backends.ModelBackend")
+    for operation in TABLE:
+        method, address = operation[0], address_of(operation, addresses)
+        if method == "GET":
+            continue
+        answer = browser.generic(method, address, b"{}", content_type="application/json")
+        assert (answer.status_code, answer.json()["code"]) == (403, "csrf"), operation
+
+
+@pytest.mark.django_db
+def test_a_thing_of_somebody_else_looks_like_one_that_is_not_there(
+    session: Session, other_user: User
+) -> None:
+    headers = {"Authorization": f"Bearer {token_of(other_user)}"}
+    none = "00000000-0000-4000-8000-000000000000"
+    answers = [
+        Client().get(f"/api/v1/sessions/{uuid}", headers=headers) for uuid in (session.uuid, none)
+    ]
+    assert answers[0].content == answers[1].content
