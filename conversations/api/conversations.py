@@ -45,7 +45,7 @@ router = Router(tags=["Conversations of work items"])
 PURGE_REASON = "Deleted through the API."
 
 
-class MessageOut(Schema):
+class ConversationMessage(Schema):
     """One message. ``number`` is its turn; 0 is the session's own instructions, which
     stand before all turns. ``tool_calls`` and the next two are null where there are none."""
 
@@ -82,7 +82,7 @@ class ConversationOut(ConversationLine):
     """With all messages of the conversation as it stands, oldest first. What was taken
     back is in the archive and among the session's turns, not here."""
 
-    messages: list[MessageOut]
+    messages: list[ConversationMessage]
 
 
 class ConversationList(Schema):

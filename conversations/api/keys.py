@@ -16,6 +16,7 @@ from conversations.models import Session
 from conversations.web.access import get_session_for, get_workspace_for
 
 from .auth import caller_of, needs, visit_of
+from .idempotency import belongs_to, makes_once
 from .sessions import SessionOut, SessionStart, as_session, begun_as
 
 router = Router(tags=["Sessions by key"])
@@ -60,6 +61,7 @@ def open_session_by_key(
 
 
 @router.post(PATH, auth=needs(WRITE), response={201: SessionOut}, url_name="session_by_key")
+@makes_once()
 def begin_session_under_key(
     request: HttpRequest, response: HttpResponse, slug: str, key: str
 ) -> Status[dict[str, Any]]:
@@ -67,6 +69,7 @@ def begin_session_under_key(
     key, and is the new one's `parent`."""
     workspace, _ = get_workspace_for(visit_of(request), slug, to=TO_WRITE)
     session = begin_anew(workspace, key=check_key(key), owner=caller_of(request).user)
+    belongs_to(request, session)
     return _answer(response, session, status=201)
 
 

@@ -50,9 +50,13 @@ COMMENT = ":\n\n"
 RECHECK_SECONDS = 5.0
 """How long somebody may go on reading after the right to was lost."""
 
-STREAMED: dict[str, Any] = {
-    "responses": {200: {"content": {MEDIA_TYPE: {"schema": {"type": "string"}}}}}
+_TEXT = {"type": "string"}
+_EVENT = {
+    "type": "object",
+    "properties": {"id": _TEXT, "event": _TEXT, "data": _TEXT, "retry": {"type": "integer"}},
 }
+STREAMED: dict[str, Any] = {"responses": {200: {"content": {MEDIA_TYPE: {"schema": _EVENT}}}}}
+"""The description of an operation that answers with a stream: each of its events."""
 
 LastEventId = Annotated[
     str | None,

@@ -29,6 +29,7 @@ from conversations.archive.sharing import share_token
 from conversations.archive.workspaces import add_member
 from conversations.domain.audit import LIVE, RECORD
 from conversations.models import (
+    ApiAnswer,
     AuditEntry,
     Import,
     ModelCall,
@@ -551,8 +552,8 @@ def admin_addresses() -> dict[str, str]:
     return found
 
 
-SAYS_NOTHING = frozenset({UsageDay})
-"""Tables about sessions that hold nothing of what was said in them."""
+SAYS_NOTHING = frozenset({ApiAnswer, UsageDay})
+"""Tables about sessions that hold, or show, nothing of what was said in them."""
 
 
 def is_of_session(model: type[Model]) -> bool:

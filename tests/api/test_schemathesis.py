@@ -1,0 +1,133 @@
+"""The description drives requests over a running server: whatever is sent, no answer is an
+error of the server, and none has a status or a body that the description does not name.
+
+For a longer run ``LOOM_SCHEMATHESIS_EXAMPLES=200`` is how many requests each operation gets
+from each of the two callers.
+"""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from schemathesis import GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.schemas import APIOperation
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from .live import LiveServer, live_server
+
+EXAMPLES = int(os.environ.get("LOOM_SCHEMATHESIS_EXAMPLES", "0"))
+FEW = 2
+
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_schema_conformance,
+]
+
+SECONDS = 60.0
+"""Nothing takes so long but what waits for ever."""
+
+type Known = dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+    folder: Path = tmp_path_factory.mktemp("data")
+    with live_server(folder) as server:
+        yield server
+
+
+class Calls:
+    """Requests of one caller, which are checked."""
+
+    def __init__(self, server: LiveServer, headers: dict[str, str], known: Known) -> None:
+        self._server = server
+        self._headers = headers
+        self._known = known
+
+    def make(self, operation: Any) -> None:
+        """Requests as the description allows them, and as it does not."""
+        ways = [operation.as_strategy(generation_mode=mode) for mode in GenerationMode]
+
+        @settings(
+            max_examples=EXAMPLES or FEW,
+            derandomize=not EXAMPLES,
+            database=None,
+            deadline=None,
+            phases=[Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        )
+        @given(case=st.one_of(ways), finds=st.integers(0, 3))
+        def call(case: Any, finds: int) -> None:
+            for name in case.path_parameters or ():
+                if finds and name in self._known:
+                    case.path_parameters[name] = self._known[name]
+            if case.operation.path.endswith("/messages") and isinstance(case.query, dict):
+                case.query.pop("wait", None)
+            case.call_and_validate(
+                base_url=self._server.url,
+                headers=self._headers,
+                checks=CHECKS,
+                timeout=SECONDS,
+            )
+
+        call()
+
+
+def list_operations(server: LiveServer) -> Iterator[APIOperation]:
+    schema = schemathesis.openapi.from_url(f"{server.url}/api/v1/openapi.json")
+    for result in schema.get_all_operations():
+        yield result.ok()
+
+
+def make_things(server: LiveServer) -> Known:
+    """What there is to be found: a session with a run, a file, a webhook."""
+    address, headers = f"{server.url}/api/v1", {"Authorization": f"Bearer {server.token}"}
+    garden = f"{address}/workspaces/example"
+
+    def post(url: str, **body: Any) -> Any:
+        answer = requests.post(url, headers=headers, timeout=SECONDS, **body)
+        assert answer.ok, answer.text
+        return answer.json()
+
+    session = post(f"{garden}/keys/bead:ac-1")["uuid"]
+    run = post(f"{address}/sessions/{session}/messages?wait=30", json={"text": "Hello"})
+    notes = {"files": ("notes.txt", b"Plant the beans")}
+    [file] = post(f"{address}/sessions/{session}/attachments", files=notes)["items"]
+    wish = {"url": "https://hooks.example.org/x", "events": ["run.failed"], "active": False}
+    return {
+        "slug": "example",
+        "uuid": session,
+        "run": run["run"],
+        "number": "1",
+        "attachment": file["uuid"],
+        "hook": post(f"{garden}/hooks", json=wish)["uuid"],
+        "key": "bead:ac-1",
+        "bead": "ac-1",
+    }
+
+
+@pytest.mark.parametrize("is_signed_in", [True, False])
+def test_no_answer_is_out_of_the_description(server: LiveServer, is_signed_in: bool) -> None:
+    headers = {"Authorization": f"Bearer {server.token}"} if is_signed_in else {}
+    known = make_things(server)
+    calls = Calls(server, headers, known)
+    problems = []
+    for operation in list_operations(server):
+        try:
+            calls.make(operation)
+        except (Exception, BaseExceptionGroup) as error:
+            problems.append(f"{operation.label}: {error}")
+    assert not problems, "\n\n".join(problems)
