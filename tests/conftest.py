@@ -1,6 +1,9 @@
 """Fixtures that every test may use: a database, people, a workspace, a session."""
 
+import fcntl
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +17,7 @@ from django.test import TransactionTestCase
 from django.utils import timezone
 from hypothesis import settings
 
+from benchmarks.processes import ROOT, clean_environment
 from conversations.archive.sessions import create_session
 from conversations.archive.workspaces import add_member, create_workspace
 from conversations.models import (
@@ -107,6 +111,26 @@ def empty_kept_table(model: type[Model]) -> None:
         cursor.execute(f"DROP TRIGGER {no_delete}{on_table}")
         cursor.execute(f"DELETE FROM {table}")
     install_guards()
+
+
+@pytest.fixture(scope="session")
+def migrated(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """A SQLite database that is migrated, made once for all workers: most of a first start
+    of a server."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base if worker_id == "master" else base.parent) / "migrated"
+    folder.mkdir(exist_ok=True)
+    database = folder / "loom.sqlite3"
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not database.exists():
+            subprocess.run(
+                [sys.executable, "manage.py", "migrate", "--verbosity", "0"],
+                cwd=ROOT,
+                env=clean_environment({"LOOM_DATA_DIR": str(folder)}),
+                check=True,
+            )
+    return database
 
 
 @pytest.fixture

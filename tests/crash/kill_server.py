@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from shutil import rmtree
+from shutil import copy, rmtree
 from tempfile import mkdtemp
 from time import monotonic, monotonic_ns, sleep
 from typing import TYPE_CHECKING, Any
@@ -250,8 +250,11 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--sessions", type=int, default=6)
     parser.add_argument("--seed", type=int, default=None, help="to repeat a run's moments")
+    parser.add_argument("--database", type=Path, help="a migrated one to begin with")
     options = parser.parse_args()
     folder = Path(mkdtemp(prefix="loom-crash-"))
+    if options.database:
+        copy(options.database, folder)
     with running_wire() as wire:
         killing = Killing(
             folder=folder, wire=wire, sessions=options.sessions, random=Random(options.seed)

@@ -12,9 +12,13 @@ ROUNDS = 3
 
 
 @pytest.mark.skipif("DATABASE_URL" in os.environ, reason="it has a data folder of its own")
-def test_a_killed_server_loses_no_message_and_little_text() -> None:
+def test_a_killed_server_loses_no_message_and_little_text(migrated: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.crash.kill_server", "--rounds", str(ROUNDS)],
+        [
+            sys.executable,
+            *("-m", "tests.crash.kill_server", "--rounds", str(ROUNDS)),
+            *("--database", str(migrated)),
+        ],
         cwd=ROOT,
         capture_output=True,
         text=True,

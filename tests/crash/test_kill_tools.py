@@ -8,13 +8,17 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-ROUNDS = 2
+ROUNDS = 3
 
 
 @pytest.mark.skipif("DATABASE_URL" in os.environ, reason="it has a data folder of its own")
-def test_a_killed_process_does_nothing_twice_and_leaves_what_waits() -> None:
+def test_a_killed_process_does_nothing_twice_and_leaves_what_waits(migrated: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.crash.kill_tools", "--rounds", str(ROUNDS)],
+        [
+            sys.executable,
+            *("-m", "tests.crash.kill_tools", "--rounds", str(ROUNDS)),
+            *("--database", str(migrated)),
+        ],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -1,6 +1,5 @@
 """A real server in a process of its own, a real provider over HTTP, a real Chromium."""
 
-import fcntl
 import json
 import os
 import re
@@ -119,22 +118,6 @@ def provider() -> Iterator[WireThread]:
 def wire(provider: WireThread) -> WireThread:
     provider.server.forget()
     return provider
-
-
-@pytest.fixture(scope="session")
-def migrated(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
-    """A database that is migrated, made once for all workers: most of a first start."""
-    base = tmp_path_factory.getbasetemp()
-    folder = (base if worker_id == "master" else base.parent) / "migrated"
-    folder.mkdir(exist_ok=True)
-    database = folder / "loom.sqlite3"
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not database.exists():
-            preparing = Server(folder, {})
-            preparing.manage("migrate", "--verbosity", "0")
-            preparing.stop()
-    return database
 
 
 @pytest.fixture(scope="session")
