@@ -5,6 +5,7 @@ from uuid import UUID
 
 from conversations.domain.columns import fit
 from conversations.domain.errors import Rejected
+from conversations.domain.text import one_line
 
 from .bridge import Bridge
 from .connection import Connection, SessionChoice, WorkspaceChoice
@@ -12,6 +13,8 @@ from .keyboard import Keyboard
 from .screen import BOLD, PLAIN, Screen, visible
 
 LISTED = 9
+
+LONGEST_TITLE = 50
 
 
 class Nothing(Rejected):
@@ -67,10 +70,9 @@ def choose_session(
 
 def describe_session(session: SessionChoice) -> str:
     turns = f"{session.turn_count} turn{'' if session.turn_count == 1 else 's'}"
-    facts = [f"{session.last_active_at:%Y-%m-%d %H:%M} UTC", turns]
-    if session.model:
-        facts.append(session.model)
-    return " · ".join([*facts, session.title or "Untitled session"])
+    when = f"{session.last_active_at:%Y-%m-%d %H:%M} UTC"
+    title = one_line(session.title, limit=LONGEST_TITLE) or "Untitled session"
+    return " · ".join(fact for fact in (when, title, turns, session.model) if fact)
 
 
 def _choose_one[T: WorkspaceChoice | SessionChoice | None](

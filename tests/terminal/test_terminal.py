@@ -43,8 +43,8 @@ def test_a_session_is_chosen_from_the_list(
     def choose(typist: Typist) -> None:
         shown = typist.until(r"Number, or Enter for \[1\]: ")
         assert "] 2" in shown
-        assert "· 2 turns · table" in shown
-        assert "· 0 turns · 植物 and more" in shown
+        assert "· table · 2 turns" in shown
+        assert "· 植物 and more · 0 turns" in shown
         assert "[3] Start a new session" in shown
         typist.type("7")
         typist.until("Type a number from 1 to 3.")
