@@ -39,6 +39,7 @@ from conversations.domain.turns import text_of_blocks
 from conversations.models import Session
 from conversations.tools.tool import ToolResult
 from conversations.web.access import get_workspace_for
+from conversations.web.forms import check_message_text
 
 from .shapes import MessagesIn, read_instructions, read_results, read_words, split_messages
 
@@ -71,7 +72,8 @@ def open_exchange(request: HttpRequest, slug: str, asked: MessagesIn) -> Exchang
     """Find or begin the session, and keep what is attached. Raises as the archive does."""
     workspace, _ = get_workspace_for(visit_of(request), slug, to=WRITE)
     before, said = split_messages(asked.messages)
-    words = read_words(said)
+    words, given = read_words(said), read_results(said)
+    check_message_text(words.text, may_be_empty=bool(words.files or given))
     user = caller_of(request).user
     begun: dict[str, Any] = {
         "instructions": read_instructions(asked.system),
@@ -86,7 +88,7 @@ def open_exchange(request: HttpRequest, slug: str, asked: MessagesIn) -> Exchang
     client_id = _client_id_of(request, session, asked, has_history=bool(before))
     known = find_accepted(session, client_id)
     has_words = bool(words.text or words.files)
-    results = [_read_result(session, user, block) for block in read_results(said)]
+    results = [_read_result(session, user, block) for block in given]
     return Exchange(
         session=session,
         user=user,

@@ -57,6 +57,9 @@ async def test_a_message_is_answered_and_kept(client: AsyncAnthropic, provider: 
     assert (session.key, session.channel) == ("sdk:default", "sdk")
     assert await turns() == [("user", "What now?"), ("assistant", "Plant beans.")]
     assert "You look after a garden." in str(provider.requests[-1]["system"])
+    await say(client, "And now?", system=[{"type": "text", "text": "Be brief."}])
+    assert "Be brief." in str(provider.requests[-1]["system"])
+    assert "You look after" not in str(provider.requests[-1]["system"])
 
 
 async def test_the_session_remembers_what_was_said_before(
@@ -251,6 +254,11 @@ async def test_errors_are_those_of_the_sdk(
         await say(client, "Hello", model="gpt")
     with pytest.raises(anthropic.BadRequestError, match="max_tokens"):
         await say(client, "Hello", max_tokens=0)
+    with pytest.raises(anthropic.BadRequestError, match="at least one character"):
+        await say(client, " ")
+    with pytest.raises(anthropic.APIStatusError) as too_long:
+        await say(client, "word " * 200_000)
+    assert too_long.value.status_code == 413
     with pytest.raises(anthropic.BadRequestError, match=r"last message"):
         await say(client, "Hello", answered("Hi, I am"))
     with pytest.raises(anthropic.BadRequestError, match=r"tools\[0\]"):
