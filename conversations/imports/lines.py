@@ -58,7 +58,7 @@ class Archive:
 
 def stable_uuid(*parts: str) -> UUID:
     """The same parts always give the same uuid."""
-    return uuid5(NAMESPACE, "\x1f".join(parts))
+    return uuid5(NAMESPACE, "\x1f".join(parts).encode("utf-8", "surrogatepass"))
 
 
 def own_uuid(source: str, value: Any) -> UUID:

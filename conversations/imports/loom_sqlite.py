@@ -11,9 +11,10 @@ The file is never written to, nor is anything beside it.
 
 import shutil
 import sqlite3
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -26,6 +27,11 @@ MAGIC = b"SQLite format 3\x00"
 SESSIONS, TURNS, EVENTS = "cowork_sessions", "conversation_turns", "cowork_chat_events"
 TABLES = (SESSIONS, TURNS, EVENTS)
 BATCH = 200
+
+DAMAGE = (sqlite3.Error, UnicodeDecodeError, OverflowError)
+"""What reading a damaged file raises; the second where a message quotes it."""
+
+HEAD_BYTES = 64 * 1024
 _WAL_VERSION = 2
 
 
@@ -34,26 +40,33 @@ class NoDatabase(ValueError):
 
 
 def is_loom_database(path: Path) -> bool:
-    """Whether it has a table of Loom's, as far as it can be read."""
+    """Whether it has a table of Loom's; one that cannot be read is taken for one that
+    does if its beginning names it."""
     try:
         with open_unchanged(path) as connection:
             return bool(_tables(connection))
-    except (NoDatabase, sqlite3.Error):
-        return False
+    except (NoDatabase, *DAMAGE):
+        with path.open("rb") as file:
+            head = file.read(HEAD_BYTES)
+        return any(name.encode() in head for name in TABLES)
 
 
 @contextmanager
 def open_unchanged(path: Path) -> Iterator[sqlite3.Connection]:
     """The database for reading. With what a crash left beside it (a log or a journal) it is
-    read as a copy, since SQLite would have to put that in order first; while somebody has
-    it open, as it stands. Raises NoDatabase."""
+    read as a copy, since SQLite would have to put that in order first; and so is one whose
+    end is missing. While somebody has it open, it is read as it stands. Raises
+    NoDatabase."""
     log, shared, journal = (path.with_name(path.name + end) for end in ("-wal", "-shm", "-journal"))
-    if _has_content(journal) or (_has_content(log) and not shared.exists()):
+    is_cut = _pages_missing(path) and not _has_content(log)
+    if is_cut or _has_content(journal) or (_has_content(log) and not shared.exists()):
         with TemporaryDirectory(prefix="loom-import-") as folder:
             copy = Path(folder) / "copy.db"
             for source, end in ((path, ""), (log, "-wal"), (journal, "-journal")):
                 if source.exists():
                     shutil.copyfile(source, copy.with_name(copy.name + end))
+            if is_cut:
+                _claim_what_is_there(copy)
             with closing(_connect(copy, "mode=rw")) as connection:
                 yield connection
         return
@@ -66,6 +79,36 @@ def _has_content(path: Path) -> bool:
     return path.exists() and path.stat().st_size > 0
 
 
+def _pages_missing(path: Path) -> bool:
+    """Whether the header tells of more pages than there are, which SQLite refuses."""
+    size, told = _sizes(path)
+    return told > size
+
+
+def _sizes(path: Path) -> tuple[int, int]:
+    """The bytes that the file has and those of which its header tells."""
+    with path.open("rb") as file:
+        header = file.read(100).ljust(100, b"\0")
+    return path.stat().st_size, _page_size(header) * int.from_bytes(header[28:32])
+
+
+def _page_size(header: bytes) -> int:
+    size = int.from_bytes(header[16:18])
+    return 65536 if size == 1 else size
+
+
+def _claim_what_is_there(path: Path) -> None:
+    """Let the header of a copy tell of the pages that it has (the file format, 1.3.8), so
+    that those can be read."""
+    with path.open("r+b") as file:
+        header = file.read(100).ljust(100, b"\0")
+        pages = path.stat().st_size // max(512, _page_size(header))
+        file.seek(28)
+        file.write(max(1, pages).to_bytes(4))
+        file.seek(92)
+        file.write(header[24:28])
+
+
 def _is_in_wal_mode(path: Path) -> bool:
     with path.open("rb") as file:
         return file.read(20)[18:20] == bytes([_WAL_VERSION, _WAL_VERSION])
@@ -74,7 +117,7 @@ def _is_in_wal_mode(path: Path) -> bool:
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
     try:
         connection = sqlite3.connect(f"{path.resolve().as_uri()}?{mode}", uri=True)
-    except sqlite3.Error as error:
+    except DAMAGE as error:
         raise NoDatabase(str(error)) from error
     connection.row_factory = sqlite3.Row
     connection.text_factory = _decode
@@ -91,7 +134,12 @@ def _decode(data: bytes) -> str:
 def _tables(connection: sqlite3.Connection) -> dict[str, list[str]]:
     """Loom's tables that are there, with their columns. Only tables: a view could be any
     query."""
-    rows = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+    query = "SELECT name FROM sqlite_master WHERE type = 'table'"
+    try:
+        rows = connection.execute(query).fetchall()
+    except DAMAGE:  # this setting lets SQLite pass over what is wrong in the schema
+        connection.execute("PRAGMA writable_schema = ON")
+        rows = connection.execute(query).fetchall()
     names = [row["name"] for row in rows if row["name"] in TABLES]
     return {
         name: [row["name"] for row in connection.execute(f"PRAGMA table_info({name})")]
@@ -105,7 +153,7 @@ def read_loom_database(path: Path, name: str) -> Iterator[Item]:
         with open_unchanged(path) as connection:
             database = _Database(connection, _tables(connection), name)
             yield from database.read()
-    except (NoDatabase, sqlite3.Error) as error:
+    except (NoDatabase, *DAMAGE) as error:
         yield Skipped(name, f"the database cannot be read: {error}")
 
 
@@ -114,6 +162,7 @@ class _Database:
     connection: sqlite3.Connection
     tables: dict[str, list[str]]
     name: str
+    seen: Counter[str] = field(default_factory=Counter)
 
     def read(self) -> Iterator[Item]:
         described, damage = self._described()
@@ -123,12 +172,25 @@ class _Database:
             try:
                 for session in self._session_ids(table):
                     found.setdefault(session)
-            except sqlite3.Error as error:
+            except DAMAGE as error:
                 yield Skipped(self._place(table), f"not all sessions could be listed: {error}")
         for session in found:
-            yield Line(self._place(SESSIONS, session), _session(session, described.get(session)))
+            place = self._place(SESSIONS, _text(session))
+            yield Line(place, _session(_text(session), described.get(session)))
             yield from self._rows(TURNS, session, "turn_number", _turn)
             yield from self._rows(EVENTS, session, "seq", _event)
+        for table in (TURNS, EVENTS):
+            yield from self._missed(table)
+
+    def _missed(self, table: str) -> Iterator[Item]:
+        """Rows that belong to no session, or that a damaged index hides."""
+        if table not in self.tables:
+            return
+        with suppress(*DAMAGE):
+            query = f"SELECT COUNT(*) AS n FROM {table} NOT INDEXED"  # noqa: S608
+            missed = self.connection.execute(query).fetchone()["n"] - self.seen[table]
+            if missed > 0:
+                yield Skipped(self._place(table), f"{missed} of its rows belong to no session")
 
     def _place(self, table: str, row: Any = None) -> str:
         return f"{self.name}: {table}" + ("" if row is None else f" {row}")
@@ -139,30 +201,34 @@ class _Database:
         damage: list[Item] = []
         if "id" not in self.tables.get(SESSIONS, ()):
             return found, damage
-        for _, row in self._fetch(SESSIONS, self._row_ids(SESSIONS, "", ())):
+        for _, row in self._fetch(SESSIONS, self._row_ids(SESSIONS)):
             if isinstance(row, Skipped):
                 damage.append(row)
             elif row["id"] is not None:
-                found[_text(row["id"])] = row
+                found[row["id"]] = row
         return found, damage
 
-    def _session_ids(self, table: str) -> Iterator[str]:
+    def _session_ids(self, table: str) -> Iterator[Any]:
         if "session_id" not in self.tables.get(table, ()):
             return
         rows = self.connection.execute(
             f"SELECT DISTINCT session_id FROM {table} WHERE session_id IS NOT NULL"  # noqa: S608
         )
         for row in rows:
-            yield _text(row["session_id"])
+            yield row["session_id"]
 
-    def _rows(self, table: str, session: str, number: str, read: Any) -> Iterator[Item]:
+    def _rows(self, table: str, session: Any, number: str, read: Any) -> Iterator[Item]:
         columns = self.tables.get(table, ())
         if "session_id" not in columns:
             return
         order = f"ORDER BY {number}, rowid" if number in columns else "ORDER BY rowid"
-        where = f"WHERE session_id = ? {order}"
+        # Bytes that are no UTF-8 cannot be a parameter as text.
+        is_text = isinstance(session, str)
+        value = session.encode("utf-8", "surrogateescape") if is_text else session
+        where = f"WHERE session_id = {'CAST(? AS TEXT)' if is_text else '?'} {order}"
         last: int = 0
-        for rowid, row in self._fetch(table, self._row_ids(table, where, (session,))):
+        for rowid, row in self._fetch(table, self._row_ids(table, where, (value,), session)):
+            self.seen[table] += 1
             if isinstance(row, Skipped):
                 yield row
                 continue
@@ -172,21 +238,21 @@ class _Database:
             yield Line(self._place(table, rowid), read(row, seen))
 
     def _row_ids(
-        self, table: str, where: str, values: tuple[str, ...]
+        self, table: str, where: str = "", values: tuple[Any, ...] = (), session: Any = None
     ) -> tuple[list[int], Skipped | None]:
         """In order; where the index is damaged, as far as the table can be read."""
         found: list[int] = []
-        problem: sqlite3.Error | None = None
+        problem: Exception | None = None
         for source in (table, f"{table} NOT INDEXED"):
             query = f"SELECT rowid AS n FROM {source} {where}"  # noqa: S608 - names of ours
             try:
                 return [row["n"] for row in self.connection.execute(query, values)], None
-            except sqlite3.Error as error:
+            except DAMAGE as error:
                 problem = error
-        with suppress(sqlite3.Error):
+        with suppress(*DAMAGE):
             query = f"SELECT rowid AS n, * FROM {table} NOT INDEXED"  # noqa: S608
             rows = self.connection.execute(query)
-            found.extend(r["n"] for r in rows if not values or r["session_id"] == values[0])
+            found.extend(r["n"] for r in rows if session in (None, r["session_id"]))
         return found, Skipped(self._place(table), f"not all rows could be listed: {problem}")
 
     def _fetch(
@@ -197,7 +263,7 @@ class _Database:
             some = ids[start : start + BATCH]
             try:
                 rows = self._read(table, some)
-            except (sqlite3.Error, OverflowError):
+            except DAMAGE:
                 yield from ((rowid, self._read_one(table, rowid)) for rowid in some)
                 continue
             yield from ((rowid, rows[rowid]) for rowid in some if rowid in rows)
@@ -213,7 +279,7 @@ class _Database:
     def _read_one(self, table: str, rowid: int) -> Object | Skipped:
         try:
             return self._read(table, [rowid])[rowid]
-        except (sqlite3.Error, OverflowError, KeyError) as error:
+        except (*DAMAGE, KeyError) as error:
             return Skipped(self._place(table, rowid), f"the row cannot be read: {error}")
 
 

@@ -262,6 +262,33 @@ def test_a_damaged_page_costs_only_its_rows(importing: Importing, database: Data
     assert_nothing_new_but_the_damage(importing(path))
 
 
+@pytest.mark.parametrize("share", [0.3, 0.7])
+def test_a_file_whose_end_is_missing_gives_what_is_left(
+    importing: Importing, database: Database, share: float
+) -> None:
+    database.session()
+    for number in range(1, 301):
+        database.turn(number, "user", f"{number} " + "x" * 400)
+    path = database.close()
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(len(whole) * share)])
+    counts = importing(path)
+    assert counts.skipped
+    assert 50 < Turn.objects.filter(session=stored()).count() < 300
+    assert len(path.read_bytes()) == int(len(whole) * share)
+    assert_nothing_new_but_the_damage(importing(path))
+
+
+def test_rows_without_a_session_are_counted(importing: Importing, tmp_path: Path) -> None:
+    schema = "CREATE TABLE conversation_turns (session_id, turn_number, role, content);"
+    database = Database(tmp_path / "bare.db", schema)
+    for session in (b"\xff bytes", 7, None, None):
+        database.turn(1, "user", f"of {session!r}", session)  # type: ignore[arg-type]
+    counts = importing(database.close())
+    assert (counts.sessions_added, counts.turns_added) == (2, 2)
+    assert importing.reports[-1].endswith("2 of its rows belong to no session")
+
+
 def assert_nothing_new_but_the_damage(counts: Any) -> None:
     assert (counts.turns_added, counts.conflicts) == (0, 0)
     assert counts.skipped
