@@ -6,7 +6,7 @@ into one transaction, so a hundred answers cost as many commits as one.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 
 from conversations.archive.drafts import Chunk, append_draft_chunks
 
@@ -15,10 +15,10 @@ from .database import Writer
 
 class DraftKeeper:
     """``interval`` in seconds bounds what a crash can lose of an answer's text. ``kept``
-    is told of which runs something is on disk now."""
+    is given what is on disk now."""
 
     def __init__(
-        self, writer: Writer, *, interval: float, kept: Callable[[Collection[int]], None]
+        self, writer: Writer, *, interval: float, kept: Callable[[Sequence[Chunk]], None]
     ) -> None:
         self._kept = kept
         self._writer = writer
@@ -70,4 +70,4 @@ class DraftKeeper:
         # A failed write is logged by the writer; the turn itself is written later.
         with contextlib.suppress(Exception):
             await self._writer.write(append_draft_chunks, chunks)
-            self._kept({chunk.run_pk for chunk in chunks})
+            self._kept(chunks)

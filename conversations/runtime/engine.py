@@ -7,7 +7,7 @@ belongs to this object and not to a socket, so it goes on when every page closes
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
@@ -18,6 +18,7 @@ from conversations.archive import runs as archive_runs
 from conversations.archive import tool_calls as archive_calls
 from conversations.archive.append import Row
 from conversations.archive.compactions import CompactionRequest
+from conversations.archive.drafts import Chunk
 from conversations.archive.messages import Accepted, Restarted
 from conversations.archive.prompt_texts import keep_prompt_texts
 from conversations.archive.rewinds import Rewound
@@ -93,7 +94,7 @@ class Runtime:
         self.hub = Hub()
         self.provider: Provider = _make_provider(options)
         self.drafts = DraftKeeper(
-            self.writer, interval=options.draft_interval, kept=self._tell_of_drafts
+            self.writer, interval=options.draft_interval, kept=self._hand_over
         )
         self.models: list[ModelInfo] = list(options.models)
         self.watcher = Watcher(self)
@@ -384,11 +385,12 @@ class Runtime:
         self.hub.publish(session_pk, frame)
         self.relay.send(session_pk, frame)
 
-    def _tell_of_drafts(self, run_pks: Collection[int]) -> None:
-        """More of these runs' answers is on disk."""
+    def _hand_over(self, chunks: Sequence[Chunk]) -> None:
+        """Give what is on disk of this process's answers to those who follow them."""
         for session_pk, worker in self._workers.items():
-            if worker.execution is not None and worker.execution.claimed.run_pk in run_pks:
-                self.hub.tell(session_pk, of_draft=True)
+            if worker.execution is not None and self.hub.is_listened_to(session_pk):
+                run_pk = worker.execution.claimed.run_pk
+                self.hub.hand_over(session_pk, [c for c in chunks if c.run_pk == run_pk])
 
     def publish_snapshots(self, session_pk: int) -> None:
         """Send the whole draft of a run that this process carries out."""

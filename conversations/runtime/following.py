@@ -5,13 +5,14 @@ nothing that was told is ever taken back, and who comes again goes on where it w
 hub says when to look; where another process writes, it is looked at now and then.
 """
 
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from itertools import groupby
 from time import monotonic
 from typing import TYPE_CHECKING, Protocol
 
+from conversations.archive.drafts import Chunk
 from conversations.archive.journal import RawEvent, read_raw_events
 from conversations.archive.rewinds import RewindRecord, read_rewinds
 from conversations.archive.run_story import (
@@ -26,6 +27,7 @@ from conversations.archive.run_story import (
     read_story_rows,
 )
 from conversations.domain.run_story import END, REWOUND, ROW, Place, Story, StoryEvent, StoryRow
+from conversations.domain.text import storable
 
 from .hub import Listener
 
@@ -37,16 +39,22 @@ END_ID = "end"
 
 class Reader(Protocol):
     """Reads on from where it is; ``has_more``: there is more at once, ``has_ended``:
-    nothing can come."""
+    nothing can come. ``of_drafts``: it can take pieces of a draft that are on disk, or give
+    None when it has to read."""
 
+    of_drafts: bool
     has_more: bool
     has_ended: bool
 
     def read_on(self) -> list[StoryEvent]: ...
 
+    def take_chunks(self, chunks: Sequence[Chunk]) -> list[StoryEvent] | None: ...
+
 
 class RunReader:
     """Reads what a run says, from a place on (see ``domain.run_story``)."""
+
+    of_drafts = True
 
     def __init__(self, run_pk: int, place: Place) -> None:
         self.has_more = False
@@ -73,6 +81,18 @@ class RunReader:
         self._ordinal = max((chunk[0] for chunk in moment.chunks), default=self._ordinal)
         return list(self._story.tell_answer(draft_parts(self._draft), is_whole=False))
 
+    def take_chunks(self, chunks: Sequence[Chunk]) -> list[StoryEvent] | None:
+        """What follows of the draft. None: a piece is missing, or there was another answer
+        before these."""
+        for chunk in chunks:
+            if chunk.run_pk != self._run_pk or chunk.ordinal <= self._ordinal:
+                continue
+            if chunk.ordinal != self._ordinal + 1:
+                return None
+            self._ordinal = chunk.ordinal
+            add_chunks(self._draft, [(chunk.ordinal, chunk.part, chunk.kind, storable(chunk.text))])
+        return list(self._story.tell_answer(draft_parts(self._draft), is_whole=False))
+
     def _read_rows(self, moment: Moment) -> list[StoryRow]:
         some = read_story_rows(
             moment.run,
@@ -89,6 +109,8 @@ class SessionReader:
     """Reads the journal of a session from a place on, row by row. A rewind stands after
     the row that was the last one when it was made."""
 
+    of_drafts = False
+
     def __init__(self, session_pk: int, place: Place) -> None:
         self.has_more = False
         self.has_ended = False
@@ -102,6 +124,9 @@ class SessionReader:
         last = rows[-1].seq if rows else self._place.row
         rewinds = read_rewinds(self._session_pk, from_seq=self._place.row, to_seq=last)
         return list(self._merge(rows, rewinds))
+
+    def take_chunks(self, chunks: Sequence[Chunk]) -> list[StoryEvent] | None:
+        return []
 
     def _merge(self, rows: list[RawEvent], rewinds: list[RewindRecord]) -> Iterator[StoryEvent]:
         made = {seq: list(some) for seq, some in groupby(rewinds, key=lambda one: one.to_seq)}
@@ -127,10 +152,14 @@ async def follow(
 ) -> AsyncGenerator[StoryEvent | None]:
     """What the reader finds, until it ends or the process does. None: nothing has come
     for ``heartbeat`` seconds."""
-    with _listening(runtime, Listener(session_pk)) as listener:
+    with _listening(runtime, Listener(session_pk, of_drafts=reader.of_drafts)) as listener:
         told_at = monotonic()
         while not listener.is_closed:
-            for event in await runtime.readers.read(reader.read_on):
+            chunks = None if reader.has_more else listener.take()
+            events = None if chunks is None else reader.take_chunks(chunks)
+            if events is None:
+                events = await runtime.readers.read(reader.read_on)
+            for event in events:
                 yield event
                 told_at = monotonic()
             if reader.has_ended:
@@ -147,11 +176,13 @@ async def wait_for_end(runtime: "Runtime", run: RunFacts, *, seconds: float) -> 
     """Whether the run has ended within so many seconds, in whatever process."""
     end = monotonic() + seconds
     with _listening(runtime, Listener(run.session_pk, of_drafts=False)) as listener:
-        while not (await runtime.readers.read(read_run, run.pk)).is_over:
+        while True:
+            listener.take()  # before it is read: what comes meanwhile is read again
+            if (await runtime.readers.read(read_run, run.pk)).is_over:
+                return True
             if listener.is_closed or monotonic() >= end:
                 return False
             await listener.wait(_patience(runtime, run.session_pk, end - monotonic()))
-        return True
 
 
 def _patience(runtime: "Runtime", session_pk: int, seconds: float) -> float:

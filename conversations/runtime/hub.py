@@ -9,9 +9,10 @@ that itself.
 """
 
 import asyncio
-import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+
+from conversations.archive.drafts import Chunk
 
 from .frames import Frame, dump_frame
 
@@ -55,25 +56,48 @@ class Subscriber:
         self.deliver(text or dump_frame(frame))
 
 
+MOST_CHUNKS = 200
+"""Pieces of a draft that wait for a listener; one that is slower reads them from disk."""
+
+
 @dataclass(slots=True, eq=False)
 class Listener:
-    """Somebody who reads what a session says from disk. ``of_drafts``: also the text of
-    answers that are not rows yet. ``is_closed``: the process ends."""
+    """Somebody who reads what a session says from disk. ``has_news``: there may be
+    something new there. ``chunks`` of a draft that are on disk are handed over beside that,
+    so that they need not be read (``of_drafts``). ``is_closed``: the process ends."""
 
     session_pk: int
     of_drafts: bool = True
+    has_news: bool = True
+    chunks: list[Chunk] = field(default_factory=list)
     is_closed: bool = False
-    _news: asyncio.Event = field(default_factory=asyncio.Event)
+    _told: asyncio.Event = field(default_factory=asyncio.Event)
 
     def tell(self) -> None:
-        self._news.set()
+        self.has_news = True
+        self._told.set()
+
+    def hand_over(self, chunks: Iterable[Chunk]) -> None:
+        self.chunks += chunks
+        self._told.set()
+        if len(self.chunks) > MOST_CHUNKS:
+            self.chunks = []
+            self.has_news = True
+
+    def take(self) -> list[Chunk] | None:
+        """The chunks that have come since the last time; None: look at the disk."""
+        chunks, self.chunks = self.chunks, []
+        has_news, self.has_news = self.has_news, False
+        self._told.clear()
+        return None if has_news else chunks
 
     async def wait(self, seconds: float) -> None:
-        """Return when there may be news since the last time, or so many seconds later."""
-        with contextlib.suppress(TimeoutError):
+        """Return when there is something to take. After so many seconds there may be."""
+        try:
             async with asyncio.timeout(seconds):
-                await self._news.wait()
-        self._news.clear()
+                await self._told.wait()
+        except TimeoutError:
+            self.has_news = True
 
 
 LIVE_FRAMES = frozenset({"draft", "call"})
@@ -107,11 +131,16 @@ class Hub:
         if not listeners:
             self._listeners.pop(listener.session_pk, None)
 
-    def tell(self, session_pk: int, *, of_draft: bool = False) -> None:
+    def tell(self, session_pk: int) -> None:
         """There may be news on disk."""
         for listener in self._listeners.get(session_pk, ()):
-            if listener.of_drafts or not of_draft:
-                listener.tell()
+            listener.tell()
+
+    def hand_over(self, session_pk: int, chunks: Sequence[Chunk]) -> None:
+        """These pieces of a draft are on disk."""
+        for listener in self._listeners.get(session_pk, ()):
+            if listener.of_drafts:
+                listener.hand_over(chunks)
 
     def close_listeners(self) -> None:
         """The process ends: nobody waits here any more."""
@@ -124,6 +153,9 @@ class Hub:
     @property
     def listener_count(self) -> int:
         return sum(len(listeners) for listeners in self._listeners.values())
+
+    def is_listened_to(self, session_pk: int) -> bool:
+        return session_pk in self._listeners
 
     def followed(self) -> set[int]:
         """Sessions that somebody watches or listens to."""

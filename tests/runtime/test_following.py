@@ -15,6 +15,7 @@ from conversations.domain.errors import NotFound
 from conversations.domain.events import Info
 from conversations.domain.run_story import DELTA, END, ROW, Place, StoryEvent, parse_place
 from conversations.models import DraftChunk, Run, Session
+from conversations.runtime import hub
 from conversations.runtime.engine import Runtime
 from conversations.runtime.following import (
     RunReader,
@@ -118,6 +119,29 @@ def said(events: list[StoryEvent]) -> list[str]:
         elif texts[-1]:
             texts.append("")
     return [text for text in texts if text]
+
+
+async def test_who_follows_in_the_same_process_reads_the_disk_for_rows_alone(
+    runtime: Runtime, wire: WireThread, garden: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pieces of a draft are handed over. A listener that is late reads them itself."""
+    reads = []
+    read_on = RunReader.read_on
+
+    def counted(reader: RunReader) -> list[StoryEvent]:
+        reads.append(reader)
+        return read_on(reader)
+
+    monkeypatch.setattr(RunReader, "read_on", counted)
+    for most in (200, 0):
+        monkeypatch.setattr(hub, "MOST_CHUNKS", most)
+        reads.clear()
+        wire.enqueue(Scenario(words=120, rate=200))
+        accepted = await runtime.send(garden, client_id=f"client-{most}", text="Go", user_pk=None)
+        run = await Run.objects.aget(pk=accepted.run_pk)
+        live = await Reader(runtime, run).read()
+        assert (len(reads) < 15) is bool(most)
+        assert live == await Reader(runtime, run).read()
 
 
 async def test_an_answer_that_is_stopped_takes_nothing_back(
