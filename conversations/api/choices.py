@@ -24,6 +24,6 @@ class ModelOut(Schema):
 
 
 @router.get("/models", auth=needs(READ), response=Page[ModelOut], url_name="models")
-def list_offered_models(request: HttpRequest) -> dict[str, Any]:
+def list_models_on_offer(request: HttpRequest) -> dict[str, Any]:
     """The models on offer."""
     return {"items": list_models()}
