@@ -11,8 +11,8 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from django.db import transaction
-from django.db.models import F, Q, QuerySet
+from django.db import connection, transaction
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from django.utils import timezone
 
 from conversations.domain.approvals import read_asked
@@ -27,6 +27,7 @@ from conversations.domain.webhooks import (
     PENDING,
     TEST,
     WAITING_APPROVAL,
+    allot,
     next_attempt,
 )
 from conversations.models import Delivery, Run, ToolCall, Turn, Webhook
@@ -66,8 +67,20 @@ def tell_questions(session_pk: int, call_pks: Sequence[int]) -> None:
 
 
 def _webhooks_of(session_pk: int) -> list[Webhook]:
+    """SQL for what is usual, that there is none: every run's end asks."""
+    with connection.cursor() as cursor:
+        cursor.execute(_IS_TOLD, [session_pk])
+        if cursor.fetchone() is None:
+            return []
     webhooks = Webhook.objects.filter(workspace__sessions=session_pk, is_active=True)
     return list(webhooks.order_by("pk"))
+
+
+_IS_TOLD = """
+SELECT 1 FROM conversations_session s
+JOIN conversations_webhook w ON w.workspace_id = s.workspace_id
+WHERE s.id = %s AND w.is_active LIMIT 1
+"""
 
 
 def _read_run(run_pk: int) -> Run:
@@ -177,30 +190,32 @@ class Outgoing:
 
 
 def has_due(now: datetime) -> bool:
-    return _due(now).exists()
+    return _webhooks_with_due(now).exists()
 
 
 def count_pending() -> int:
     return Delivery.objects.filter(state=PENDING).count()
 
 
+def _webhooks_with_due(now: datetime) -> QuerySet[Webhook]:
+    """By way of the webhooks, of which there are few: whatever waits for one that is off,
+    and however much was delivered, each costs one look into the index of what waits."""
+    due = _due(now).filter(webhook=OuterRef("pk"))
+    return Webhook.objects.filter(Exists(due), is_active=True)
+
+
 def _due(now: datetime) -> QuerySet[Delivery]:
-    return Delivery.objects.filter(state=PENDING, next_at__lte=now, webhook__is_active=True)
+    return Delivery.objects.filter(state=PENDING, next_at__lte=now)
 
 
 def claim_due(
     now: datetime, *, busy: Mapping[int, int], most: int, most_of_one: int
 ) -> list[Outgoing]:
     """Claim messages that are due, the oldest of each webhook first. ``busy``: how many of
-    each webhook are on their way; of one there are never more than ``most_of_one``, so that
-    an address that does not answer holds up no other."""
-    claimed: list[Outgoing] = []
-    waiting = _due(now).order_by("webhook").values_list("webhook", flat=True).distinct()
-    for webhook_pk in waiting:
-        free = min(most_of_one - busy.get(webhook_pk, 0), most - len(claimed))
-        if free > 0:
-            claimed += _claim_of(webhook_pk, now, free)
-    return claimed
+    each are on their way; of one there are never more than ``most_of_one``."""
+    waiting = list(_webhooks_with_due(now).order_by("pk").values_list("pk", flat=True))
+    given = allot(waiting, busy=busy, most=most, most_of_one=most_of_one)
+    return [one for pk, free in given.items() for one in _claim_of(pk, now, free)]
 
 
 def _claim_of(webhook_pk: int, now: datetime, free: int) -> list[Outgoing]:
@@ -299,7 +314,7 @@ def deliver_again(webhook: Webhook, uuid: UUID) -> Delivery:
 def forget_deliveries(before: datetime) -> int:
     """Remove what is older, delivered or not. Returns how many."""
     removed = 0
-    old = Delivery.objects.filter(created_at__lt=before).order_by("pk")
+    old = Delivery.objects.filter(created_at__lt=before).order_by("created_at", "pk")
     while keys := list(old.values_list("pk", flat=True)[:CHUNK]):
         removed += Delivery.objects.filter(pk__in=keys).delete()[0]
     return removed

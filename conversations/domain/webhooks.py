@@ -8,7 +8,8 @@ import base64
 import hashlib
 import hmac
 import random
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from . import runs
@@ -83,3 +84,17 @@ def next_attempt(
     seconds = RETRY_SECONDS[attempts - 1] * random.uniform(1 - JITTER, 1 + JITTER)
     asked = min(asked_to_wait or timedelta(), LONGEST_RETRY_AFTER)
     return now + max(timedelta(seconds=seconds), asked)
+
+
+def allot(
+    waiting: Sequence[int], *, busy: Mapping[int, int], most: int, most_of_one: int
+) -> dict[int, int]:
+    """How many messages of each of the webhooks may set out, ``busy`` of which are on
+    their way: one goes to who has fewest, and so on, so that a webhook that does not
+    answer, with however many waiting, holds up no other for longer than one attempt."""
+    given = Counter[int]()
+    for level in range(most_of_one):
+        for webhook in waiting:
+            if given.total() < most and busy.get(webhook, 0) + given[webhook] == level:
+                given[webhook] += 1
+    return dict(+given)

@@ -92,7 +92,9 @@ class Delivery(models.Model):
         indexes = (
             models.Index(fields=("webhook", "-id"), name="delivery_of_webhook"),
             models.Index(
-                fields=("next_at",), condition=models.Q(state="pending"), name="delivery_due"
+                fields=("webhook", "next_at"),
+                condition=models.Q(state="pending"),
+                name="delivery_due",
             ),
         )
 

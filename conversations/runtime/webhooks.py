@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 SECONDS = 15.0
 """An attempt takes at most: less than a claim holds (``archive.deliveries.LEASE``)."""
 
-MOST, MOST_OF_ONE = 16, 4
+MOST, MOST_OF_ONE = 32, 4
 """Messages on their way at a time, all in all and to one webhook."""
 
 USER_AGENT = "Loom-Web (webhooks)"

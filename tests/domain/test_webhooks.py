@@ -7,6 +7,7 @@ from conversations.domain.webhooks import (
     JITTER,
     MOST_ATTEMPTS,
     RETRY_SECONDS,
+    allot,
     next_attempt,
     show_secret,
     sign,
@@ -59,3 +60,16 @@ def test_a_receiver_may_ask_for_more_time_for_a_day_at_most() -> None:
     assert wait(timedelta(hours=1)) == 3600
     assert wait(timedelta(days=9)) == 86400
     assert wait(timedelta(days=-1)) < 10
+
+
+def test_who_has_fewest_on_the_way_is_next() -> None:
+    def given(most: int, **busy: int) -> dict[int, int]:
+        known = {int(name[1:]): count for name, count in busy.items()}
+        return allot([1, 2, 3], busy=known, most=most, most_of_one=4)
+
+    assert given(12) == {1: 4, 2: 4, 3: 4}
+    assert given(4) == {1: 2, 2: 1, 3: 1}
+    assert given(1, w1=3, w2=3) == {3: 1}
+    assert given(3, w1=4, w2=1) == {3: 2, 2: 1}
+    assert given(9, w1=4, w2=4, w3=4) == {}
+    assert given(0) == {}
