@@ -2,12 +2,14 @@
 
 from django.http import HttpRequest, HttpResponse
 from django.urls import path
+from django.views.decorators.csrf import csrf_exempt
 
 from .docs import api_docs
 from .main import api
 from .problems import problem
 
 
+@csrf_exempt
 def no_such_address(request: HttpRequest, rest: str) -> HttpResponse:
     return problem(404, "There is no such address.")
 

@@ -86,6 +86,11 @@ def test_what_is_not_there_and_what_is_not_possible_are_problems(owner: Client) 
         assert answer.json()["status"] == status
 
 
+def test_an_address_that_is_not_there_asks_for_no_form(user: User) -> None:
+    strict = Client(enforce_csrf_checks=True, headers={"Authorization": f"Bearer {token_of(user)}"})
+    assert strict.post("/api/v1/nowhere").status_code == 404
+
+
 def test_calls_are_counted_for_each_token(
     user: User, owner: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
