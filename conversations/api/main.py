@@ -28,7 +28,6 @@ from . import (
     turns,
     workspaces,
 )
-from .anthropic import errors as anthropic_errors
 from .anthropic import messages as anthropic
 from .auth import scope_of
 from .codec import JsonParser, JsonRenderer
@@ -69,14 +68,11 @@ class LoomAPI(NinjaAPI):
         schema["components"]["schemas"] |= made.pop("$defs") | {"Problem": made}
         content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
         scopes = dict(self.list_scopes())
-        for path, operations in schema["paths"].items():
-            refused = (
-                anthropic_errors.CONTENT if path.startswith(anthropic_errors.ROOT) else content
-            )
+        for operations in schema["paths"].values():
             for operation in operations.values():
                 operation["x-scope"] = scopes[operation["operationId"]]
                 for status, reason in REFUSALS.items():
-                    refusal = {"description": reason, "content": refused}
+                    refusal = {"description": reason, "content": content}
                     operation["responses"].setdefault(status, refusal)
         return schema
 

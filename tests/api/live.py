@@ -15,19 +15,20 @@ class LiveServer(Server):
     def use(self) -> None:
         """Start, and make a token."""
         self.start()
-        name = self.manage("shell", "-v", "0", "-c", FIRST_USER).strip()
-        scopes = [f"--scope={one}" for one in ("read", "write", "approve", "delete", "hooks")]
-        self.token = self.manage("create_token", name, "--name=tests", *scopes).strip()
+        self.token = self.manage("shell", "-v", "0", "-c", MAKE_TOKEN).strip()
 
 
-FIRST_USER = """
+MAKE_TOKEN = """
 from django.contrib.auth.models import User
-print(User.objects.get().username)
+from conversations.archive.tokens import create_token
+from conversations.domain.tokens import SCOPES
+print(create_token(User.objects.get(), name="tests", scopes=SCOPES, lifetime=None))
 """
 
 
 @contextmanager
 def live_server(folder: Path, **environment: str) -> Iterator[LiveServer]:
+    """One that answers by the demo model, without pauses, and counts no requests."""
     server = LiveServer(
         folder, {"LOOM_API_RATE": "100000/second", "LOOM_DEMO_DELAY": "0", **environment}
     )

@@ -12,23 +12,6 @@ ROOT = "/api/v1/anthropic/"
 
 OVERLOADED = 529
 
-_TEXT = {"type": "string"}
-_ERROR = {
-    "type": "object",
-    "properties": {"type": _TEXT, "message": _TEXT},
-    "required": ["type", "message"],
-}
-CONTENT = {
-    "application/json": {
-        "schema": {
-            "type": "object",
-            "properties": {"type": {"const": "error"}, "error": _ERROR},
-            "required": ["type", "error"],
-        }
-    }
-}
-"""The same, as the description of the API has it."""
-
 TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
