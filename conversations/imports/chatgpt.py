@@ -13,7 +13,7 @@ from typing import Any
 
 from conversations.domain.jsontext import dump_json
 
-from .exports import a_text, an_object, objects, read_conversations
+from .exports import a_text, an_id, an_object, ids, objects, read_conversations
 from .lines import Archive, Item, Object, own_uuid, stable_uuid, without
 from .making import Files, as_input, assistant_turn, join_texts, result_turn, user_turn
 from .opening import Source, SourceFile
@@ -74,19 +74,19 @@ class _Conversation:
         ordinals: dict[str, int] = {}
         for id, node in mapping.items():
             node = an_object(node)
-            parents[id] = node.get("parent")
-            for ordinal, child in enumerate(node.get("children") or ()):
+            parents[id] = an_id(node.get("parent"))
+            for ordinal, child in enumerate(ids(node.get("children"))):
                 parents.setdefault(child, id)
                 ordinals[child] = ordinal
             if message := an_object(node.get("message")):
                 self.messages[id] = message
         for id in sorted(self.messages, key=lambda id: ordinals.get(id, 0)):
             self.tree.parents[id] = self._above(id, parents)
-        leaf = self.told.get("current_node")
+        leaf = an_id(self.told.get("current_node"))
         self.tree.leaf = leaf if leaf in self.messages else self._above(leaf, parents)
 
-    def _above(self, id: Any, parents: dict[str, str | None]) -> str | None:
-        above = parents.get(id)
+    def _above(self, id: str | None, parents: dict[str, str | None]) -> str | None:
+        above = parents.get(id) if id else None
         for _ in range(len(parents)):
             if above is None or above in self.messages:
                 break

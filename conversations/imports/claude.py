@@ -8,7 +8,7 @@ follows the one before it.
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from .exports import a_text, an_object, objects, read_conversations
+from .exports import a_text, an_id, an_object, objects, read_conversations
 from .lines import Archive, Item, Object, own_uuid, stable_uuid, without
 from .making import (
     Files,
@@ -48,9 +48,9 @@ class _Conversation:
         last: str | None = None
         for ordinal, message in enumerate(objects(self.told.get("chat_messages"))):
             id = a_text(message.get("uuid")) or f"message-{ordinal}"
-            tree.parents[id] = message.get("parent_message_uuid") or last
+            tree.parents[id] = an_id(message.get("parent_message_uuid")) or last
             self.messages[id], last = message, id
-        leaf = self.told.get("current_leaf_message_uuid")
+        leaf = an_id(self.told.get("current_leaf_message_uuid"))
         tree.leaf = leaf if leaf in self.messages else last
         yield from tell_paths(
             tree.plan(self.archive), place=self.place, header=self._header, make=self._make

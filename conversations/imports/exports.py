@@ -45,3 +45,12 @@ def an_object(value: Any) -> Object:
 
 def a_text(value: Any) -> str:
     return value if isinstance(value, str) else ""
+
+
+def an_id(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def ids(value: Any) -> list[str]:
+    """The ids of a list, whatever else may be in it or in its place."""
+    return [item for item in value if an_id(item)] if isinstance(value, list) else []

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from .exports import a_text, an_object, objects, read_conversations
+from .exports import a_text, an_id, an_object, ids, objects, read_conversations
 from .lines import Archive, Item, Object, own_uuid, stable_uuid, without
 from .making import Files, as_input, assistant_turn, join_texts, result_turn, user_turn
 from .opening import Source, SourceFile
@@ -55,12 +55,12 @@ class _Chat:
         ordinals = {
             child: ordinal
             for message in found.values()
-            for ordinal, child in enumerate(an_object(message).get("childrenIds") or ())
+            for ordinal, child in enumerate(ids(an_object(message).get("childrenIds")))
         }
         self.messages = {id: message for id, message in found.items() if an_object(message)}
         for node in sorted(self.messages, key=lambda id: ordinals.get(id, 0)):
-            tree.parents[node] = self.messages[node].get("parentId")
-        tree.leaf = history.get("currentId")
+            tree.parents[node] = an_id(self.messages[node].get("parentId"))
+        tree.leaf = an_id(history.get("currentId"))
         yield from tell_paths(
             tree.plan(self.archive), place=self.place, header=self._header, make=self._make
         )
