@@ -14,10 +14,14 @@ FULL = ("--callers", "50", "--keys", "10", "--seconds", "60", "--kills", "2")
 
 
 @pytest.mark.skipif("DATABASE_URL" in os.environ, reason="it has a data folder of its own")
-def test_callers_of_a_killed_server_get_one_turn_for_each_key() -> None:
+def test_callers_of_a_killed_server_get_one_turn_for_each_key(migrated: Path) -> None:
     size = FULL if os.environ.get("LOOM_SOAK") == "full" else SMALL
     done = subprocess.run(
-        [sys.executable, "-m", "tests.crash.kill_callers", "--beside", "--strict", *size],
+        [
+            sys.executable,
+            *("-m", "tests.crash.kill_callers", "--beside", "--strict", *size),
+            *("--database", str(migrated)),
+        ],
         cwd=ROOT,
         capture_output=True,
         text=True,
