@@ -60,7 +60,7 @@ def list_messages(
     page = read_messages(
         session,
         format=wanted.format,
-        from_turn=number_of(walk.place) if walk.place else 1,
+        from_turn=number_of(walk.place) if walk.place else 0,
         limit=walk.limit,
     )
     following = None if page.next_turn is None else make_cursor("next", str(page.next_turn))

@@ -13,7 +13,7 @@ from conversations.domain.digest import instant
 from conversations.domain.formats import ANTHROPIC, FORMATS, Message
 from conversations.domain.formats.messages_api import split_system
 from conversations.domain.jsontext import dump_json
-from conversations.domain.turns import SYSTEM, StoredTurn
+from conversations.domain.turns import SYSTEM, AnyTurn, NewTurn, StoredTurn
 from conversations.models import Session, Turn
 
 from .attachment_contents import content_opener
@@ -23,12 +23,24 @@ from .walking import walk_rows
 
 
 def walk_messages(
-    session: Session, *, format: str, from_turn: int = 1
+    session: Session, *, format: str, from_turn: int = 0
 ) -> Iterator[tuple[int, Message]]:
     """Messages on the active path with the numbers of their first turns; from a turn on
-    that begins one. One message's contents are held at a time."""
-    turns = _walk_active(session, from_turn=from_turn)
+    that begins one. From 0 on, the session's own instructions are a system message in
+    front, unless one is there. One message's contents are held at a time."""
+    turns: Iterator[AnyTurn] = _walk_active(session, from_turn=from_turn)
+    if from_turn == 0 and session.instructions:
+        turns = _with_instructions(session.instructions, turns)
     return FORMATS[format].write(turns, content_opener(session.pk))
+
+
+def _with_instructions(instructions: str, turns: Iterator[AnyTurn]) -> Iterator[AnyTurn]:
+    first = next(turns, None)
+    if first is None or first.role != SYSTEM:
+        yield NewTurn(role=SYSTEM, content=instructions)
+    if first is not None:
+        yield first
+    yield from turns
 
 
 def _walk_active(session: Session, *, from_turn: int) -> Iterator[StoredTurn]:
@@ -95,7 +107,7 @@ class MessagePage:
     next_turn: int | None
 
 
-def read_messages(session: Session, *, format: str, from_turn: int = 1, limit: int) -> MessagePage:
+def read_messages(session: Session, *, format: str, from_turn: int = 0, limit: int) -> MessagePage:
     """So many messages from a turn on that begins one."""
     taken: list[Message] = []
     for number, message in walk_messages(session, format=format, from_turn=from_turn):

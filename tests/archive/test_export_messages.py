@@ -24,6 +24,9 @@ from tests.domain.formats import samples
 pytestmark = pytest.mark.django_db
 
 
+INSTRUCTED = [("system", "Be brief."), ("user", "Hello")]
+
+
 def fill(session: Session, *turns: NewTurn) -> Session:
     append(session.pk, session_uuid=session.uuid, turns=turns)
     return get_session(session.uuid)
@@ -50,6 +53,24 @@ def test_the_system_prompt_stands_apart_for_the_messages_api(session: Session) -
     assert line["messages"] == [{"role": "user", "content": "Hello"}]
     line = json.loads("".join(session_messages(session, format=OPENAI)))
     assert [message["role"] for message in line["messages"]] == ["system", "user"]
+
+
+@pytest.mark.parametrize("name", [ANTHROPIC, OPENAI])
+def test_instructions_of_the_session_are_its_system_message(session: Session, name: str) -> None:
+    Session.objects.update(instructions="Be brief.")
+    session = fill(session, NewTurn(role="user", content="Hello"))
+    expected = [{"role": role, "content": text} for role, text in INSTRUCTED]
+    found, turn = [], 0
+    while turn is not None:
+        page = read_messages(session, format=name, from_turn=turn, limit=1)
+        found, turn = found + page.messages, page.next_turn
+    assert found == expected
+    line = json.loads("".join(session_messages(session, format=name)))
+    if name == ANTHROPIC:
+        assert line["system"] == [{"type": "text", "text": "Be brief."}]
+        assert line["messages"] == expected[1:]
+    else:
+        assert line["messages"] == expected
 
 
 @pytest.mark.parametrize("name", [ANTHROPIC, OPENAI])
