@@ -72,11 +72,11 @@ async def test_a_long_session_fits_and_is_read_from_the_cache(
 ) -> None:
     """Every request is accepted, within the limit, with the newest message; and nine
     of ten tokens come from the cache. ``make bench`` plays 2,000 exchanges."""
-    await play(small_runtime, wire, garden, 100)
+    await play(small_runtime, wire, garden, 60)
     calls = await all_calls()
     assert [exchange.error for exchange in wire.exchanges if exchange.error] == []
     assert len(wire.requests) == len(calls)
-    messages = [exchange.text for exchange in make_script(100)]
+    messages = [exchange.text for exchange in make_script(60)]
     seen = iter(messages)
     expected = next(seen)
     for body in wire.requests:
@@ -94,7 +94,7 @@ async def test_a_long_session_fits_and_is_read_from_the_cache(
 async def test_what_the_model_saw_is_rebuilt_to_the_same_bytes(
     small_runtime: Runtime, wire: WireThread, garden: Session
 ) -> None:
-    await play(small_runtime, wire, garden, 40)
+    await play(small_runtime, wire, garden, 24)
     await small_runtime.edit(
         await fresh(garden), client_id="edit-0001", turn=1, text="Message x", user_pk=None
     )
@@ -169,7 +169,7 @@ async def test_the_estimate_follows_what_the_provider_counts(
     """A server that counts twice as many tokens a character; nothing is refused."""
     monkeypatch.setattr("tests.wire.rules.prompt.CHARACTERS_PER_TOKEN", 2)
     monkeypatch.setattr("tests.wire.prompt_cache.CHARACTERS_PER_TOKEN", 2)
-    await play(small_runtime, wire, garden, 40)
+    await play(small_runtime, wire, garden, 24)
     assert [exchange.error for exchange in wire.exchanges if exchange.error] == []
     assert (await fresh(garden)).token_ratio > 1.4
 
