@@ -39,12 +39,16 @@ from conversations.models.guards import guard_names, install_guards
 
 pytest_plugins = ["tests.wire.fixtures"]
 
+settings.register_profile("ordinary", max_examples=50)
+settings.load_profile("ordinary")
 settings.register_profile("thorough", max_examples=1000)
 
 
-def pytest_xdist_auto_num_workers() -> int:
-    """One more than there are cores: every worker waits now and then."""
-    return (os.process_cpu_count() or 1) + 1
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """One more than there are cores: every worker waits now and then, and those of the
+    browser tests do so half of the time."""
+    cores = os.process_cpu_count() or 1
+    return 2 * cores if "tests/e2e" in config.args else cores + 1
 
 
 def empty_tables(_: TransactionTestCase) -> None:

@@ -1,14 +1,14 @@
-"""How many examples a property test tries: hypothesis's own number, or a quarter of it
-where examples are costly.
+"""How many examples a property test tries: what the profile says (``tests/conftest.py``),
+or a third of it where examples are costly.
 
 Each run draws examples of its own, so that runs add up. ``pytest
---hypothesis-profile=thorough`` (see ``tests/conftest.py``) tries ten times as many.
+--hypothesis-profile=thorough`` tries twenty times as many.
 """
 
 from hypothesis import HealthCheck, settings
 
 costly = settings(
-    max_examples=settings.default.max_examples // 4,
+    max_examples=settings.default.max_examples // 3,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
