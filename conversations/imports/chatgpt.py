@@ -135,7 +135,7 @@ class _Conversation:
         kind = content.get("content_type")
         model = a_text(told.get("model_slug")) or SOURCE
         if kind == "thoughts":
-            return assistant_turn(_thoughts(content), model=model)
+            return assistant_turn(list(_thoughts(content)), model=model)
         text = self._text(content, files)
         is_hidden = told.get("is_visually_hidden_from_conversation") is True
         if role == "user" and kind != "user_editable_context" and not is_hidden:

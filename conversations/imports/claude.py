@@ -15,6 +15,7 @@ from .making import (
     add_source,
     assistant_turn,
     join_texts,
+    left_of_blocks,
     read_result,
     result_turn,
     user_turn,
@@ -23,7 +24,6 @@ from .opening import Source, SourceFile
 from .trees import Made, Path, Tree, tell_paths
 
 SOURCE = "claude"
-IN_TURNS = ("text", "thinking", "redacted_thinking", "tool_use", "tool_result")
 
 
 def read_claude(file: SourceFile, source: Source, archive: Archive) -> Iterator[Item]:
@@ -77,7 +77,7 @@ class _Conversation:
             return
         if not blocks:
             blocks = [{"type": "text", "text": a_text(message.get("text"))}]
-        left = {"source": _left_of(message, blocks)}
+        left = {"source": without(message, *_TOLD)}
         for made in self._answer(path, node, blocks):
             yield Made(made.turn | when | left, made.lines)
             left = {}
@@ -100,7 +100,11 @@ class _Conversation:
         for attached in objects(message.get("files")):
             files.add_missing(a_text(attached.get("file_name")) or "file", attached)
         turn = user_turn(join_texts(texts) or a_text(message.get("text")), files)
-        return Made(turn | when | {"source": _left_of(message, blocks)}, files.lines)
+        left = without(message, *_TOLD)
+        others = left_of_blocks(b for b in blocks if b.get("type") not in ("image", "document"))
+        if others:
+            left["blocks"] = others
+        return Made(turn | when | {"source": left}, files.lines)
 
     def _files(self, path: Path, node: str) -> Files:
         return Files(self.archive.resolve(path.uuid), node)
@@ -144,18 +148,3 @@ class _Conversation:
 
 
 _TOLD = ("uuid", "text", "content", "created_at", "sender", "attachments", "files")
-
-
-def _left_of(message: Object, blocks: list[Object]) -> Object:
-    """What of a message is in none of its turns."""
-    others = [
-        without(block, "text", "thinking", "signature", "id", "name", "input", "content")
-        if block.get("type") in IN_TURNS
-        else block
-        for block in blocks
-    ]
-    left = without(
-        message, "uuid", "text", "content", "created_at", "sender", "attachments", "files"
-    )
-    told = [block for block in others if block.keys() - {"type", "tool_use_id", "is_error"}]
-    return left | ({"blocks": told} if told else {})

@@ -22,7 +22,15 @@ from conversations.domain.text import one_line
 
 from .exports import a_text, an_object, objects
 from .lines import Archive, Item, Note, Object, Skipped, own_uuid, stable_uuid, without
-from .making import Files, add_source, assistant_turn, read_result, result_turn, user_turn
+from .making import (
+    Files,
+    add_source,
+    assistant_turn,
+    left_of_blocks,
+    read_result,
+    result_turn,
+    user_turn,
+)
 from .opening import Source, SourceFile
 from .trees import Made, Path, Tree, tell_paths
 
@@ -203,7 +211,7 @@ class _Session:
         said = [value for value in values if value.get("type") == "assistant"]
         names: dict[str, str] = {}
         if said:
-            blocks = [b for v in said for b in objects(an_object(v.get("message")).get("content"))]
+            blocks = [block for value in said for block in _blocks_of(value)]
             names = {a_text(b.get("id")): a_text(b.get("name")) for b in blocks if "name" in b}
             yield Made(_answer(said, blocks))
         for value in values:
@@ -251,6 +259,11 @@ class _Session:
         ]
 
 
+def _blocks_of(value: Object) -> list[Object]:
+    content = an_object(value.get("message")).get("content")
+    return [{"type": "text", "text": content}] if isinstance(content, str) else objects(content)
+
+
 def _is_compaction(value: Object) -> bool:
     return value.get("subtype") == "compact_boundary" or value.get("isCompactSummary") is True
 
@@ -287,4 +300,5 @@ def _prompt(value: Object, content: Any, rest: list[Object], files: Files) -> Ob
         return {"role": "system", "content": text, "metadata": {"user_facing": True}}
     if value.get("isMeta") is True:
         return {"role": "system", "content": text}
-    return user_turn(text, files)
+    others = left_of_blocks(b for b in rest if b.get("type") not in ("image", "document"))
+    return user_turn(text, files) | ({"left_of_blocks": others} if others else {})

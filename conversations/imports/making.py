@@ -8,7 +8,7 @@ turn's metadata.
 import base64
 import binascii
 import mimetypes
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
@@ -19,7 +19,7 @@ from conversations.domain.attachments import IMAGE_TYPES, PDF_TYPE, TEXT_TYPE, c
 from conversations.domain.errors import Rejected
 from conversations.domain.jsontext import dump_json, load_json
 
-from .lines import Object, stable_uuid
+from .lines import Object, stable_uuid, without
 
 SENDABLE = ("text", "thinking", "redacted_thinking", "tool_use")
 
@@ -87,14 +87,15 @@ def user_turn(text: str, files: Files | None = None) -> Object:
     return turn | _left_of(files)
 
 
-def assistant_turn(blocks: Iterable[Object], *, model: str) -> Object:
+def assistant_turn(blocks: Sequence[Object], *, model: str) -> Object:
     """``model`` is whose thinking it is; another model is not given it."""
     kept = [block for block in blocks if block.get("type") in SENDABLE]
     texts = [str(block.get("text") or "") for block in kept if block["type"] == "text"]
     turn: Object = {"role": "assistant", "content": "\n\n".join(text for text in texts if text)}
     if any(block["type"] != "text" for block in kept) or len(texts) > 1:
         turn["blocks"] = [_clean(block) for block in kept]
-    return turn | ({"model": model} if model else {})
+    left = left_of_blocks(blocks)
+    return turn | ({"model": model} if model else {}) | ({"left_of_blocks": left} if left else {})
 
 
 _KEYS = {
@@ -103,6 +104,18 @@ _KEYS = {
     "redacted_thinking": ("type", "data"),
     "tool_use": ("type", "id", "name", "input"),
 }
+
+
+def left_of_blocks(blocks: Iterable[Object]) -> list[Object]:
+    """What of these blocks is in no turn: whole ones of other kinds, and keys that are not
+    sent again."""
+    left = []
+    for block in blocks:
+        known = _KEYS.get(str(block.get("type")))
+        rest = without(block, *known) if known else block
+        if rest:
+            left.append({"type": block.get("type")} | rest)
+    return left
 
 
 def _clean(block: Object) -> Object:

@@ -25,7 +25,9 @@ FEW_NULS = 8
 HEAD = 1024 * 1024
 HEAD_LINES = 50
 
-_LOOM_TYPES = ("session", "turn", "event")
+_LOOM_KEYS = {"session": "", "turn": "role", "event": "event_type"}
+"""Types of lines with a key that they have as well."""
+
 _CODE_KEYS = ({"parentUuid", "sessionId"}, {"leafUuid", "summary"})
 
 
@@ -68,8 +70,8 @@ def _of_lines(head: bytes) -> str:
 def _of_line(value: dict[str, Any]) -> str:
     if any(keys <= value.keys() for keys in _CODE_KEYS):
         return CLAUDE_CODE
-    is_loom = value.get("type") in _LOOM_TYPES and "sessionId" not in value
-    return LOOM if is_loom else ""
+    key = _LOOM_KEYS.get(str(value.get("type")))
+    return LOOM if key is not None and (not key or key in value) else ""
 
 
 def _of_items(file: SourceFile) -> str:

@@ -80,6 +80,19 @@ def test_calls_side_by_side_are_one_answer_with_its_results(importing: Importing
     assert metadata_of(session, 2)["source"]["message"]["usage"]["output_tokens"] == 5
 
 
+def test_blocks_of_other_kinds_are_kept_beside_the_turn(importing: Importing) -> None:
+    told = lines()
+    search = {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {}}
+    told[-1]["message"]["content"] = [search, {"type": "text", "text": "Gladly."}]
+    told[-2]["message"]["content"] = [{"type": "text", "text": "Thanks."}, {"type": "voice"}]
+    told[13]["message"]["content"] = "Done: roses, as a text."
+    importing.lines(*told)
+    assert words_of(main())[-1] == ("assistant", "Gladly.")
+    assert metadata_of(main(), 14)["left_of_blocks"] == [search]
+    assert metadata_of(main(), 13)["left_of_blocks"] == [{"type": "voice"}]
+    assert Turn.objects.filter(content="Done: roses, as a text.").exists()
+
+
 def test_a_prompt_that_was_asked_anew_leaves_a_fork(importing: Importing) -> None:
     importing.text(text())
     branch = Session.objects.get(title="Labels for the beds (branch 2)")

@@ -194,9 +194,11 @@ def test_an_answer_of_claude_becomes_turns_with_its_calls_and_results(
     assert [block["type"] for block in blocks_of(session, 2)] == ["thinking", "text", "tool_use"]
     result = Turn.objects.get(session=session, number=3)
     assert (result.tool_call_id, result.tool_name) == ("toolu_1", "web_search")
-    kept = metadata_of(session, 2)["source"]["blocks"]
-    assert kept[0]["summaries"] == [{"summary": "Search"}]
-    assert [block["type"] for block in kept] == ["thinking", "text"]
+    [thought] = metadata_of(session, 2)["left_of_blocks"]
+    assert thought["summaries"] == [{"summary": "Search"}]
+    others = metadata_of(session, 4)["left_of_blocks"]
+    assert [block["type"] for block in others] == ["text", "token_budget"]
+    assert others[0]["citations"]
 
 
 def test_the_newest_message_of_claude_is_on_the_path(importing: Importing) -> None:
