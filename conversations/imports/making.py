@@ -24,6 +24,10 @@ from .lines import Object, stable_uuid, without
 SENDABLE = ("text", "thinking", "redacted_thinking", "tool_use")
 
 
+MAX_KEPT = 1_000_000
+"""Bytes of a content that cannot be attached, which is kept in the metadata then."""
+
+
 @dataclass(slots=True)
 class Files:
     """What is attached to one turn: blocks for the turn, lines for the contents, and what
@@ -39,7 +43,10 @@ class Files:
         try:
             block, line = describe_file(data, uuid=self._uuid(), name=name)
         except Rejected as error:
-            self.left.append({"name": name, "size": len(data), "reason": error.message})
+            kept = base64.b64encode(data).decode() if len(data) <= MAX_KEPT else ""
+            self.left.append(
+                {"name": name, "size": len(data), "reason": error.message, "data": kept}
+            )
             return
         self.blocks.append(block)
         self.lines.append(line)
@@ -48,7 +55,8 @@ class Files:
         try:
             self.add(base64.b64decode(text, validate=True), name)
         except (binascii.Error, ValueError):
-            self.left.append({"name": name, "reason": "not base64"})
+            kept = text if len(text) <= MAX_KEPT else ""
+            self.left.append({"name": name, "reason": "not base64", "data": kept})
 
     def add_missing(self, name: str, described: Object, *, media_type: str = "") -> None:
         """A file of which only the name came along: shown as one that is gone, if it is of

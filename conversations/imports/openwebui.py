@@ -158,12 +158,13 @@ def _answer(node: str, text: str, model: str) -> Iterator[Object]:
         inside = _SUMMARY.sub("", match.group(2), count=1)
         if told["type"] == "reasoning":
             words = _QUOTED.sub("", html.unescape(inside)).strip()
-            said.append({"type": "thinking", "thinking": words})
+            said.append(without(told, "done") | {"type": "thinking", "thinking": words})
             continue
         count += 1
         id, name = told.get("id") or f"{node}-{count}", told.get("name") or "tool"
         given = as_input(told.get("arguments", ""))
-        said.append({"type": "tool_use", "id": id, "name": name, "input": given})
+        rest = without(told, "id", "name", "arguments", "result", "done")
+        said.append(rest | {"type": "tool_use", "id": id, "name": name, "input": given})
         yield assistant_turn(said, model=model)
         said = []
         if told.get("done") != "false":
