@@ -131,7 +131,7 @@ def _read_result(block: Block) -> NewTurn:
         content if isinstance(content, str) else text_of_blocks(blocks or []),
         blocks=blocks,
         call_id=block.get("tool_use_id"),
-        metadata={"ok": not block["is_error"]} if type(block.get("is_error")) is bool else None,
+        metadata={"ok": block.get("is_error") is not True},
     )
 
 

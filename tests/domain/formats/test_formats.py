@@ -142,6 +142,7 @@ def test_results_of_parallel_calls_are_one_message_of_blocks_and_several_chat_me
         "user", "assistant", "tool", "tool", "user", "assistant",
     ]  # fmt: skip
     assert [turn.tool_name for turn in turns[2:4]] == ["weather", "weather"]
+    assert [read_metadata(turn)["ok"] for turn in turns[2:4]] == [True, False]
     assert [m["role"] for m in write(OPENAI, turns)] == [turn.role for turn in turns]
     assert [call["id"] for call in write(OPENAI, turns)[1]["tool_calls"]] == ["toolu_1", "toolu_2"]
     assert [m.get("tool_call_id") for m in write(OPENAI, turns)[2:4]] == ["toolu_1", "toolu_2"]
