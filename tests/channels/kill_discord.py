@@ -61,7 +61,7 @@ class Killing:
             **{k: v for k, v in os.environ.items() if not k.startswith(("LOOM_", "DJANGO_"))},
             "LOOM_DATA_DIR": str(folder),
             "DATABASE_URL": f"sqlite:///{self._database}",
-            "LOOM_DEMO_DELAY": "0.004",
+            "LOOM_DEMO_DELAY": "0.001",
             "LOOM_DISCORD_TOKEN": TOKEN,
             "LOOM_DISCORD_WORKSPACE": "garden",
             "LOOM_DISCORD_ACCOUNT": "ann",
@@ -144,9 +144,10 @@ class Killing:
 
     async def conclude(self) -> None:
         """Wait until all is answered, then end the process in order."""
-        async with asyncio.timeout(120):
-            while len(self.endings()) < len(self.said):
-                await asyncio.sleep(0.1)
+        for _ in range(1200):
+            if len(self.endings()) >= len(self.said):
+                break
+            await asyncio.sleep(0.1)
         assert await self.end(signal.SIGTERM) == 0
         self._log.close()
 

@@ -97,6 +97,23 @@ async def test_what_is_written_while_no_process_runs_is_answered_by_the_next(
     await settled(club, DM, "one", "two", "three")
 
 
+async def test_what_is_being_written_at_the_end_is_stopped_and_shown(
+    club: Club, wire: WireThread
+) -> None:
+    wire.enqueue(Scenario(words=3000, rate=100), Scenario(text="Answer to two"))
+    await club.open()
+    await club.server.say(DM, "one")
+    await club.server.say(DM, "two")
+    await club.until(lambda: club.server.said(DM))
+    await club.until(lambda: len(club.server.said(DM)[0]) > 200)
+    await club.shut_down()
+    [said] = club.server.said(DM)
+    assert said.endswith("-# Stopped.")
+    await club.open()
+    await club.until(lambda: len(club.server.said(DM)) == 2 and not club.is_busy)
+    assert club.server.said(DM)[1] == "Answer to two"
+
+
 async def test_a_hundred_missed_messages_are_read_in_order(club: Club, wire: WireThread) -> None:
     await club.open()
     await club.shut_down()

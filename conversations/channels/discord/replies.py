@@ -95,7 +95,8 @@ class Reply:
 
     async def is_being_written(self) -> bool:
         """By this process, and nothing of it waits for a person."""
-        if self._runtime.execution_of(self.record.session_pk) is None:
+        execution = self._runtime.execution_of(self.record.session_pk)
+        if execution is None or execution.claimed.run_pk != self.record.run_pk:
             return False
         calls = await self._runtime.readers.read(read_open_calls, self.record.run_pk)
         return not any(call.state == WAITING for call in calls)
