@@ -11,26 +11,16 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
 
-import aiohttp
 import discord
-from django.db import DatabaseError
 
 from conversations.domain.discord_rules import Spot
+
+from .trying import keep_trying
 
 logger = logging.getLogger(__name__)
 
 RECENT = 200
 """Messages of a place that are remembered as taken, beside the mark."""
-
-FIRST_RETRY, LONGEST_RETRY = 1.0, 60.0
-
-PASSING = (
-    discord.DiscordServerError,
-    discord.RateLimited,
-    aiohttp.ClientError,
-    OSError,
-    DatabaseError,
-)
 
 type Take = Callable[["PlaceInbox", discord.Message], Awaitable[None]]
 
@@ -120,19 +110,15 @@ class PlaceInbox:
             self.taken = max(self.taken, message.id)
 
     async def _until_it_works(self, work: Callable[[], Awaitable[None]]) -> bool:
-        """Try again for as long as it may go well later: a message is never skipped for a
-        database or a network that is away. A fault of ours costs one message, no more.
-        False: the process ends before it has worked."""
-        wait = FIRST_RETRY
-        while not self._closed:
-            try:
-                await work()
-                return True
-            except PASSING as error:
-                logger.warning("discord_not_reached: %s", error)
-                await asyncio.sleep(wait)
-                wait = min(LONGEST_RETRY, wait * 2)
-            except Exception:
-                logger.exception("discord_message_failed", extra={"fields": {"key": self.key}})
-                return True
-        return False
+        """A message is never skipped for what may pass. A fault of ours costs one message,
+        no more. False: the process ends before it has worked."""
+
+        async def carry_out() -> bool:
+            await work()
+            return True
+
+        try:
+            return await keep_trying(carry_out, is_over=lambda: self._closed) is not None
+        except Exception:
+            logger.exception("discord_message_failed", extra={"fields": {"key": self.key}})
+            return True

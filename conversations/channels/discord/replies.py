@@ -1,5 +1,5 @@
-"""A run shown as messages: posted once, edited as the answer grows, a few times a minute
-at most, and brought to their end whatever happens meanwhile.
+"""A run shown as messages: posted once, edited as the answer grows, no more often than
+Discord takes it, and brought to their end whatever happens meanwhile.
 
 Which messages show a run is kept, so a process that starts goes on with what another has
 left. Between posting a message and keeping its id a process can die too: the message's
@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from time import monotonic
 from typing import Any
 
-import aiohttp
 import discord
 
 from conversations.archive.channels import (
@@ -43,6 +42,7 @@ from conversations.runtime.hub import Subscriber
 from .items import Item, make_items
 from .options import DiscordOptions
 from .posting import Channel, edit, post, remove
+from .trying import keep_trying
 
 logger = logging.getLogger(__name__)
 
@@ -53,13 +53,8 @@ TYPING_SECONDS = 8.0
 UNWATCHED_SECONDS = 5.0
 """After so long without news of a run, its process may be gone."""
 
-FIRST_RETRY, LONGEST_RETRY = 1.0, 60.0
-
 LOOKED_BACK = 20
 """Messages among which one is looked for that was posted shortly before the end."""
-
-PASSING = (discord.DiscordServerError, discord.RateLimited, aiohttp.ClientError, OSError)
-"""What may go well later (TimeoutError is an OSError)."""
 
 
 class Reply:
@@ -113,8 +108,8 @@ class Reply:
         try:
             if (execution := self._runtime.execution_of(session_pk)) is not None:
                 self._frames += execution.snapshots()
-            while not await self._step_or_wait():
-                pass
+            while not await keep_trying(self._step):
+                await self._wait()
         finally:
             self._runtime.hub.remove(subscriber)
 
@@ -122,22 +117,8 @@ class Reply:
         self._frames.append(json.loads(text))
         self._news.set()
 
-    async def _step_or_wait(self) -> bool:
-        """True when there is nothing more to show."""
-        wait = FIRST_RETRY
-        while True:
-            try:
-                if await self._step():
-                    return True
-                break
-            except PASSING as error:
-                logger.warning("discord_not_reached: %s", error)
-                await asyncio.sleep(wait)
-                wait = min(LONGEST_RETRY, wait * 2)
-        await self._wait()
-        return False
-
     async def _step(self) -> bool:
+        """True when there is nothing more to show."""
         self._read_frames()
         progress = await self._runtime.readers.read(read_progress, self.record.run_pk)
         if progress is None:  # the session was purged
