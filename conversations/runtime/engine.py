@@ -106,7 +106,7 @@ class Runtime:
         self._tasks: list[asyncio.Task[None]] = []
         self._background: set[asyncio.Task[Any]] = set()
         self._kept_texts: set[str] = set()
-        self._stopping = False
+        self._stopping = self._is_stopped = False
         self._models_asked: asyncio.Task[Any] | None = None
         self._recovering = asyncio.Lock()
         self.undo = Undo(self)
@@ -140,10 +140,9 @@ class Runtime:
         if self.options.supervise:
             await self._claim_waiting()
 
-    async def stop(self) -> None:
-        """Stop the running answers, keep what they have, let go of everything."""
-        if self._stopping:
-            return
+    async def end_runs(self) -> None:
+        """Begin nothing more; stop the running answers and keep what they have. It is read
+        and written as before."""
         self._stopping = True
         self.hub.close_listeners()
         workers = [w.task for w in self._workers.values() if w.task]
@@ -152,6 +151,13 @@ class Runtime:
                 worker.execution.leave()
         if workers:
             await asyncio.wait(workers, timeout=20)
+
+    async def stop(self) -> None:
+        """End the runs, and let go of everything."""
+        if self._is_stopped:
+            return
+        self._is_stopped = True
+        await self.end_runs()
         for task in (*self._tasks, *self._background):
             task.cancel()
         await asyncio.gather(*self._tasks, *self._background, return_exceptions=True)

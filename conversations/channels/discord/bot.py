@@ -89,8 +89,9 @@ class Bot(discord.Client):
         return self._places.are_busy or self._replies.are_open
 
     async def rest(self, *, seconds: float) -> None:
-        """Take nothing more; end what is being written, and show that, for so long."""
+        """Take nothing more; stop what is being written, and show that, for so long."""
         await self._places.close()
+        await self._runtime.end_runs()
         await self._replies.end(seconds=seconds)
 
 

@@ -25,7 +25,6 @@ from conversations.archive.channels import (
 )
 from conversations.archive.journal import get_chat_events, get_last_chat_seq
 from conversations.archive.sessions import get_session
-from conversations.archive.tool_calls import read_open_calls
 from conversations.domain.events import (
     AssistantText,
     Fallback,
@@ -34,7 +33,6 @@ from conversations.domain.events import (
     UserMessage,
 )
 from conversations.domain.runs import FINAL_STATES, RUNNING
-from conversations.domain.tool_calls import WAITING
 from conversations.runtime.engine import Runtime
 from conversations.runtime.frames import EVERY_DRAFT
 from conversations.runtime.hub import Subscriber
@@ -88,13 +86,10 @@ class Reply:
         self._typed_at = self._shown_at = float("-inf")
         self._news_at = monotonic()
 
-    async def is_being_written(self) -> bool:
-        """By this process, and nothing of it waits for a person."""
-        execution = self._runtime.execution_of(self.record.session_pk)
-        if execution is None or execution.claimed.run_pk != self.record.run_pk:
-            return False
-        calls = await self._runtime.readers.read(read_open_calls, self.record.run_pk)
-        return not any(call.state == WAITING for call in calls)
+    async def has_ended(self) -> bool:
+        """The run is over, and perhaps not shown to its end."""
+        progress = await self._runtime.readers.read(read_progress, self.record.run_pk)
+        return progress is None or progress.state in FINAL_STATES
 
     async def follow(self) -> None:
         """Show the run until it has ended and all of it is shown."""
@@ -336,15 +331,11 @@ class Replies:
         return any(reply.record.session_pk == session_pk for reply, _ in self._open.values())
 
     async def end(self, *, seconds: float) -> None:
-        """Stop the answers that are being written, and show that, for so long. What waits
-        for a person waits on."""
-        ending = [pair for pair in self._open.values() if await pair[0].is_being_written()]
-        for reply, _ in ending:
-            await self._runtime.stop_run(
-                await self._runtime.readers.read(get_session, reply.record.session)
-            )
+        """Show the runs that are over to their end, for so long, and leave the others to
+        the next process."""
+        ending = [task for reply, task in self._open.values() if await reply.has_ended()]
         if ending:
-            await asyncio.wait([task for _, task in ending], timeout=seconds)
+            await asyncio.wait(ending, timeout=seconds)
         tasks = [task for _, task in self._open.values()]
         for task in tasks:
             task.cancel()
