@@ -1,6 +1,6 @@
 """Files: attachments in and out, and whole sessions to keep."""
 
-from typing import Any
+from typing import Annotated, Any
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
@@ -23,7 +23,11 @@ from .problems import problem
 
 router = Router(tags=["Files"])
 
+TEXT = {"type": "string"}
 BYTES = {"schema": {"type": "string", "format": "binary"}}
+
+
+Files = Annotated[list[UploadedFile], File(..., min_length=1)]
 
 
 class AttachmentOut(Schema):
@@ -54,9 +58,7 @@ class ExportFilters(Schema):
     url_name="attachments",
 )
 @makes_once(in_one=False)
-def attach(
-    request: HttpRequest, uuid: UUID, files: File[list[UploadedFile]]
-) -> Status[Any] | HttpResponse:
+def attach(request: HttpRequest, uuid: UUID, files: Files) -> Status[Any] | HttpResponse:
     """Keep files that are to be sent. Where one of them is refused, its reason stands in
     ``files`` of the problem, beside the others, which are kept."""
     session, _ = get_session_for(visit_of(request), uuid, to=TO_WRITE)
@@ -112,7 +114,7 @@ def take_back(request: HttpRequest, uuid: UUID, attachment: UUID) -> Status[None
             200: {
                 "description": "The session as a file, streamed.",
                 "content": {
-                    kind.partition(";")[0]: {"schema": {"type": "string"}}
+                    kind.partition(";")[0]: {"schema": {} if "/json" in kind else TEXT}
                     for _, _, kind in EXPORTERS.values()
                 },
             }

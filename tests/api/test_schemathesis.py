@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import requests
 import schemathesis
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
@@ -58,7 +58,8 @@ class Calls:
         self._known = known
 
     def make(self, operation: Any) -> None:
-        """Requests as the description allows them, and as it does not."""
+        """Requests as the description allows them, and as it does not. (A form without any
+        part is answered by Twisted, before anything of the product sees it.)"""
         ways = [operation.as_strategy(generation_mode=mode) for mode in GenerationMode]
 
         @settings(
@@ -71,6 +72,7 @@ class Calls:
         )
         @given(case=st.one_of(ways), finds=st.integers(0, 3))
         def call(case: Any, finds: int) -> None:
+            assume(case.media_type != "multipart/form-data" or has_parts(case.body))
             for name in case.path_parameters or ():
                 if finds and name in self._known:
                     case.path_parameters[name] = self._known[name]
@@ -84,6 +86,19 @@ class Calls:
             )
 
         call()
+
+
+def has_parts(body: Any) -> bool:
+    return not isinstance(body, dict) or any(body.values())
+
+
+def parts_of(error: BaseException) -> Iterator[BaseException]:
+    """What hypothesis puts into groups."""
+    if isinstance(error, BaseExceptionGroup):
+        for one in error.exceptions:
+            yield from parts_of(one)
+    else:
+        yield error
 
 
 def list_operations(server: LiveServer) -> Iterator[APIOperation]:
@@ -129,5 +144,5 @@ def test_no_answer_is_out_of_the_description(server: LiveServer, is_signed_in: b
         try:
             calls.make(operation)
         except (Exception, BaseExceptionGroup) as error:
-            problems.append(f"{operation.label}: {error}")
+            problems += [f"{operation.label}: {one}" for one in parts_of(error)]
     assert not problems, "\n\n".join(problems)
