@@ -172,7 +172,8 @@ def _givable(block: Block) -> Block:
     """The block, or a text for what other programs said in theirs: content that would
     have to be loaded from somewhere, and what the provider would refuse."""
     kind, source = block.get("type"), block.get("source")
-    if kind not in GIVEN:
+    has_content = kind not in ("image", "document") or isinstance(source, dict)
+    if kind not in GIVEN or not has_content:
         return name_block(block)
     if isinstance(source, dict) and source.get("type") == "url":
         return text_block(f"[{kind}: {source.get('url')}, which is not loaded]")

@@ -10,14 +10,14 @@ import binascii
 import mimetypes
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from hashlib import sha256
 from typing import Any
 from uuid import UUID
 
 from conversations.archive.attachment_lines import describe_file
-from conversations.domain.attachments import IMAGE_TYPES, PDF_TYPE, TEXT_TYPE, clean_name
+from conversations.domain.attachments import PDF_TYPE, clean_name
 from conversations.domain.errors import Rejected
 from conversations.domain.jsontext import dump_json, load_json
+from conversations.domain.turns import INDICATED_KINDS
 
 from .lines import Object, stable_uuid, without
 
@@ -59,28 +59,12 @@ class Files:
             self.left.append({"name": name, "reason": "not base64", "data": kept})
 
     def add_missing(self, name: str, described: Object, *, media_type: str = "") -> None:
-        """A file of which only the name came along: shown as one that is gone, if it is of
-        a kind that can be attached. Its digest is that of its description."""
+        """A file of which only the name came along: a row says that it was there."""
         media_type = media_type or mimetypes.guess_type(name)[0] or ""
-        if media_type.startswith("text/"):
-            media_type = TEXT_TYPE
-        kinds = dict.fromkeys(IMAGE_TYPES, "image") | {PDF_TYPE: "document", TEXT_TYPE: "text"}
+        kind = "document" if media_type == PDF_TYPE else media_type.split("/")[0]
         self.left.append(described)
-        if media_type not in kinds:
-            return
-        digest, uuid = sha256(dump_json(described).encode()).hexdigest(), str(self._uuid())
-        told = {"digest": digest, "media_type": media_type}
         self.blocks.append(
-            {
-                "type": "image" if kinds[media_type] == "image" else "document",
-                "source": {"type": "attachment", "tokens": 0} | told,
-                "title": clean_name(name),
-                "attachment": uuid,
-                "size": 0,
-            }
-        )
-        self.lines.append(
-            {"type": "attachment", "uuid": uuid, "name": name, "kind": kinds[media_type]} | told
+            {"type": kind if kind in INDICATED_KINDS else "file", "title": clean_name(name)}
         )
 
     def _uuid(self) -> UUID:
@@ -96,12 +80,15 @@ def user_turn(text: str, files: Files | None = None) -> Object:
 
 
 def assistant_turn(blocks: Sequence[Object], *, model: str) -> Object:
-    """``model`` is whose thinking it is; another model is not given it."""
+    """``model`` is whose thinking it is; another model is not given it, and none what is
+    not signed, since the provider refuses that."""
     kept = [block for block in blocks if block.get("type") in SENDABLE]
     texts = [str(block.get("text") or "") for block in kept if block["type"] == "text"]
     turn: Object = {"role": "assistant", "content": "\n\n".join(text for text in texts if text)}
     if any(block["type"] != "text" for block in kept) or len(texts) > 1:
         turn["blocks"] = [_clean(block) for block in kept]
+    if any(block["type"] == "thinking" and not block.get("signature") for block in kept):
+        model = f"{model} (unsigned)"
     left = left_of_blocks(blocks)
     return turn | ({"model": model} if model else {}) | ({"left_of_blocks": left} if left else {})
 

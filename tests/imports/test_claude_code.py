@@ -70,6 +70,7 @@ def test_calls_side_by_side_are_one_answer_with_its_results(importing: Importing
     blocks = json.loads(answer.blocks or "")
     assert [block["type"] for block in blocks] == ["thinking", "text", "tool_use", "tool_use"]
     assert blocks[0]["signature"] == "sig-1"
+    assert metadata_of(session, 2)["model"] == "claude-sonnet-4-5"
     assert answer.stop_reason == "tool_use"
     assert [(t.tool_call_id, t.tool_name) for t in (first, second)] == [
         ("t1", "Read"),

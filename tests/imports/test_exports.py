@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from conversations.archive.turns import append_turn
+from conversations.archive.transcript import read_page
+from conversations.archive.turns import append_turn, stored_turns
+from conversations.archive.verify import verify_session
+from conversations.context.messages import Caps, make_piece
 from conversations.domain.turns import NewTurn
 from conversations.models import Attachment, Session, Turn
 from tests.archive.files import image_bytes
@@ -32,6 +35,12 @@ def session_of(title: str) -> Session:
 
 def blocks_of(session: Session, number: int) -> list[dict[str, Any]]:
     return json.loads(Turn.objects.get(session=session, number=number).blocks or "[]")
+
+
+def given_of(session: Session, number: int) -> list[dict[str, Any]]:
+    """What the model is given of a turn."""
+    [turn] = stored_turns(Turn.objects.filter(session=session, number=number))
+    return make_piece(turn, model="m", caps=Caps(message=10**6, result=10**6)).blocks
 
 
 # ChatGPT
@@ -93,19 +102,23 @@ def test_calls_results_thoughts_and_metadata_are_kept(importing: Importing, tmp_
     ]
     assert metadata_of(session, 4)["source"]["metadata"]["citations"]
     assert metadata_of(session, 4)["model"] == "gpt-4o"
+    assert metadata_of(session, 6)["model"] == "o3 (unsigned)"
     last = Turn.objects.get(session=session, number=10)
     assert (last.complete, last.stop_reason) == (False, "max_tokens")
 
 
-def test_pictures_come_along_and_what_is_missing_is_shown_as_gone(
+def test_pictures_come_along_and_what_is_missing_is_named(
     importing: Importing, tmp_path: Path
 ) -> None:
     importing(chatgpt_archive(tmp_path))
     session = session_of("Roses in a pot")
-    picture, plan = Attachment.objects.filter(session=session).order_by("pk")
+    picture = Attachment.objects.get(session=session)
     assert (picture.name, picture.width, picture.turn_number) == ("pot.png", 40, 5)
-    assert (plan.name, plan.kind, plan.turn_number) == ("plan.pdf", "document", 5)
-    assert [block["type"] for block in blocks_of(session, 5)] == ["image", "document", "text"]
+    assert blocks_of(session, 5)[1] == {"type": "document", "title": "plan.pdf"}
+    rows = read_page(session, limit=100).rows
+    assert "plan.pdf" in next(row.html for row in rows if row.cursor == "turn:5.0")
+    assert {"type": "text", "text": "[document: plan.pdf]"} in given_of(session, 5)
+    assert verify_session(session).problem == ""
 
 
 # All of them
@@ -209,8 +222,8 @@ def test_the_newest_message_of_claude_is_on_the_path(importing: Importing) -> No
         "After the frost.",
         "Thanks",
     ]
-    names = Attachment.objects.filter(session=session).order_by("pk").values_list("name", "size")
-    assert list(names) == [("notes.txt", 14), ("hedge.png", 0)]
+    assert Attachment.objects.get(session=session).name == "notes.txt"
+    assert {"type": "image", "title": "hedge.png"} in blocks_of(session, 1)
     assert json.loads(session.metadata)["source"]["summary"] == "About when to cut roses."
 
 
