@@ -51,14 +51,6 @@ class ReplyRecord:
     is_done: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunProgress:
-    """``first_seq`` is the seq of the run's first row; None: it waits."""
-
-    state: str
-    first_seq: int | None
-
-
 def list_places(workspace: Workspace) -> list[PlaceMark]:
     """All places of a workspace that are known."""
     rows = ChannelPlace.objects.filter(workspace=workspace).order_by("pk")
@@ -145,9 +137,3 @@ def list_posted(address: int, *, but: int, limit: int = 50) -> set[int]:
 def _read_posted(reply: ChannelReply) -> list[int]:
     posted = load_json(reply.posted, default=[])
     return [int(number) for number in posted] if isinstance(posted, list) else []
-
-
-def read_progress(run_pk: int) -> RunProgress | None:
-    """Where a run stands; None when it is gone, since its session was purged."""
-    found = Run.objects.filter(pk=run_pk).values_list("state", "from_seq").first()
-    return RunProgress(state=found[0], first_seq=found[1]) if found else None

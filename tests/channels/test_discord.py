@@ -9,7 +9,8 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
 
-from conversations.archive.channels import ReplyRecord, RunProgress, open_replies
+from conversations.archive.channels import ReplyRecord, open_replies
+from conversations.archive.run_story import read_moment
 from conversations.archive.sessions import archive_session
 from conversations.channels.discord.replies import Reply
 from conversations.domain.discord_rules import DiscordRules
@@ -324,8 +325,9 @@ async def test_the_next_answer_is_not_part_of_this_one(club: Club, wire: WireThr
     await club.until(lambda: len(club.server.said(DM)) == 2 and not club.is_busy)
     first = (await sync_to_async(open_replies_again)(club.options.workspace))[0]
     reply = Reply(bot, club.runtime, club.options, first, is_left_over=False)
-    for state in ("running", "completed"):
-        await reply.read_rows(RunProgress(state=state, first_seq=1))
+    moment = await sync_to_async(read_moment)(first.run_pk)
+    for last_seq in (2, 3, moment.last_seq):
+        await reply.read_rows(replace(moment, last_seq=last_seq))
     assert [event_type_of(payload) for payload in reply.payloads] == [  # type: ignore[arg-type]
         "assistant_text",
         "turn_separator",

@@ -8,34 +8,26 @@ channel.
 """
 
 import asyncio
-import json
 import logging
 from collections.abc import Sequence
 from time import monotonic
-from typing import Any
 
 import discord
 
 from conversations.archive.channels import (
     ReplyRecord,
-    RunProgress,
     list_posted,
-    read_progress,
     save_posted,
 )
-from conversations.archive.journal import get_chat_events, get_last_chat_seq
+from conversations.archive.journal import get_chat_events
+from conversations.archive.run_story import Moment, read_moment
 from conversations.archive.sessions import get_session
-from conversations.domain.events import (
-    AssistantText,
-    Fallback,
-    Payload,
-    TurnSeparator,
-    UserMessage,
-)
-from conversations.domain.runs import FINAL_STATES, RUNNING
+from conversations.domain.errors import NotFound
+from conversations.domain.events import Fallback, Payload, TurnSeparator, UserMessage
+from conversations.domain.runs import RUNNING
 from conversations.runtime.engine import Runtime
-from conversations.runtime.frames import EVERY_DRAFT
-from conversations.runtime.hub import Subscriber
+from conversations.runtime.hub import Listener
+from conversations.runtime.live import TEXT
 
 from .items import Item, make_items
 from .options import DiscordOptions
@@ -50,6 +42,8 @@ TYPING_SECONDS = 8.0
 
 UNWATCHED_SECONDS = 5.0
 """After so long without news of a run, its process may be gone."""
+
+ROWS = 200
 
 LOOKED_BACK = 20
 """Messages among which one is looked for that was posted shortly before the end."""
@@ -68,7 +62,6 @@ class Reply:
         is_left_over: bool,
     ) -> None:
         self.record = record
-        self._state = ""
         self._client = client
         self._runtime = runtime
         self._options = options
@@ -78,110 +71,86 @@ class Reply:
         self._shown: list[Item | None] = [None] * len(record.posted)
         self._is_left_over = is_left_over
         self.payloads: list[Payload | Fallback] = []
-        self._draft: dict[int, str] = {}
-        self._frames: list[dict[str, Any]] = []
-        self._news = asyncio.Event()
         self._after: int | None = None
         self._has_all_rows = False
         self._typed_at = self._shown_at = float("-inf")
+        self._looked: tuple[object, ...] = ()
         self._news_at = monotonic()
 
     async def has_ended(self) -> bool:
         """The run is over, and perhaps not shown to its end."""
-        progress = await self._runtime.readers.read(read_progress, self.record.run_pk)
-        return progress is None or progress.state in FINAL_STATES
+        moment = await self._look()
+        return moment is None or moment.run.is_over
 
     async def follow(self) -> None:
         """Show the run until it has ended and all of it is shown."""
-        session_pk = self.record.session_pk
-        session = await self._runtime.readers.read(get_session, self.record.session)
-        last_seq = await self._runtime.readers.read(get_last_chat_seq, session)
-        subscriber = Subscriber(
-            session_pk=session_pk, deliver=self._hear, reached=last_seq, held=False
-        )
-        self._runtime.hub.add(subscriber)
+        listener = Listener(self.record.session_pk)
+        self._runtime.hub.listen(listener)
         try:
-            if (execution := self._runtime.execution_of(session_pk)) is not None:
-                self._frames += execution.snapshots()
-            while not await keep_trying(self._step):
-                await self._wait()
+            while True:
+                listener.take()  # before it is looked: what comes meanwhile is looked at again
+                if await keep_trying(self._step):
+                    return
+                await self._wait(listener)
         finally:
-            self._runtime.hub.remove(subscriber)
+            self._runtime.hub.unlisten(listener)
 
-    def _hear(self, text: str) -> None:
-        self._frames.append(json.loads(text))
-        self._news.set()
+    async def _look(self) -> Moment | None:
+        """None: the session was purged."""
+        try:
+            return await self._runtime.readers.read(read_moment, self.record.run_pk)
+        except NotFound:
+            return None
 
     async def _step(self) -> bool:
         """True when there is nothing more to show."""
-        self._read_frames()
-        progress = await self._runtime.readers.read(read_progress, self.record.run_pk)
-        if progress is None:  # the session was purged
+        moment = await self._look()
+        if moment is None:
             return True
-        self._state = progress.state
-        done = progress.state in FINAL_STATES
-        await self.read_rows(progress)
+        self._note_news(moment)
+        done = moment.run.is_over
+        await self.read_rows(moment)
         items = make_items(
             self.payloads,
-            [text for _, text in sorted(self._draft.items())] if not done else (),
+            () if done else _texts_of_draft(moment),
             done=done,
             most=self._options.max_messages,
         )
         if self._is_left_over:
             await self._find_unkept(items)
-        await self._show_typing(done=done)
+        if moment.run.state == RUNNING:
+            await self._show_typing()
         await self._show(items)
         if done:
             await self._finish(len(items))
         return done
 
-    def _read_frames(self) -> None:
-        frames, self._frames = self._frames, []
-        self._news.clear()
-        for frame in frames:
-            self._news_at = monotonic()
-            if frame["type"] == "draft" and frame["run"] == str(self.record.run):
-                self._add_to_draft(frame)
-            elif frame.get("ends_draft") in (str(self.record.run), EVERY_DRAFT):
-                self._draft = {}
+    def _note_news(self, moment: Moment) -> None:
+        seen = (moment.run.state, moment.run.note, moment.last_seq, len(moment.chunks))
+        if seen != self._looked:
+            self._looked, self._news_at = seen, monotonic()
 
-    def _add_to_draft(self, frame: dict[str, Any]) -> None:
-        if frame["kind"] != "text":
-            return
-        before = "" if frame.get("reset") else self._draft.get(frame["part"], "")
-        if len(before) == frame["offset"]:  # else something was missed; the row has it
-            self._draft[frame["part"]] = before + frame["text"]
-
-    async def read_rows(self, progress: RunProgress) -> None:
-        """Add the run's rows that are new."""
-        if self._has_all_rows:
-            return
+    async def read_rows(self, moment: Moment) -> None:
+        """Add the run's rows that are new, as far as the moment knows them: what it has of
+        the draft follows them."""
         if self._after is None:
-            if progress.first_seq is None:
+            if moment.run.from_seq is None:
                 return  # its message waits
-            self._after = progress.first_seq - 1
+            self._after = moment.run.from_seq - 1
         session = await self._runtime.readers.read(get_session, self.record.session)
-        while events := await self._runtime.readers.read(
-            get_chat_events, session, after_seq=self._after, limit=500
-        ):
+        while self._after < moment.last_seq and not self._has_all_rows:
+            events = await self._runtime.readers.read(
+                get_chat_events, session, after_seq=self._after, limit=ROWS
+            )
             for event in events:
+                if event.seq > moment.last_seq or self._has_all_rows:
+                    return
                 self._after = event.seq
+                self._has_all_rows = _ends(event.payload, self.record)
                 if not isinstance(event.payload, UserMessage):
                     self.payloads.append(event.payload)
-                self._leave_out_of_draft(event.payload)
-                if _ends(event.payload, self.record):
-                    self._has_all_rows = True
-                    return
-
-    def _leave_out_of_draft(self, payload: Payload | Fallback) -> None:
-        """What became a row is no draft any more, also where the frame that says so is
-        still to come."""
-        if isinstance(payload, AssistantText):
-            self._draft = {
-                part: text
-                for part, text in self._draft.items()
-                if not payload.text.startswith(text)
-            }
+            if not events:
+                return
 
     async def _show(self, items: Sequence[Item]) -> None:
         for index, item in enumerate(items):
@@ -270,8 +239,8 @@ class Reply:
                 self._posted.append(message.id)
                 self._shown.append(None)
 
-    async def _show_typing(self, *, done: bool) -> None:
-        if done or self._state != RUNNING or monotonic() - self._typed_at < TYPING_SECONDS:
+    async def _show_typing(self) -> None:
+        if monotonic() - self._typed_at < TYPING_SECONDS:
             return
         self._typed_at = monotonic()
         try:
@@ -279,22 +248,19 @@ class Reply:
         except discord.HTTPException as error:
             logger.info("discord_typing_refused: %s", error)
 
-    async def _wait(self) -> None:
+    async def _wait(self, listener: Listener) -> None:
         """For news, but not so little that Discord gets more edits than it takes."""
-        try:
-            async with asyncio.timeout(POLL_SECONDS):
-                await self._news.wait()
-        except TimeoutError:
+        await listener.wait(POLL_SECONDS)
+        if monotonic() - self._news_at > UNWATCHED_SECONDS:
             await self._see_to_the_run()
         rest = self._shown_at + self._options.edit_seconds - monotonic()
         if rest > 0:
             await asyncio.sleep(rest)
 
     async def _see_to_the_run(self) -> None:
-        if monotonic() - self._news_at > UNWATCHED_SECONDS:
-            self._news_at = monotonic()
-            await self._runtime.recover(session_pk=self.record.session_pk)
-            self._runtime.kick(self.record.session_pk)
+        self._news_at = monotonic()
+        await self._runtime.recover(session_pk=self.record.session_pk)
+        self._runtime.kick(self.record.session_pk)
 
 
 class Replies:
@@ -340,6 +306,14 @@ class Replies:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _texts_of_draft(moment: Moment) -> list[str]:
+    texts: dict[int, str] = {}
+    for _, part, kind, text in moment.chunks:
+        if kind == TEXT:
+            texts[part] = texts.get(part, "") + text
+    return [text for _, text in sorted(texts.items())]
 
 
 def _ends(payload: Payload | Fallback, record: ReplyRecord) -> bool:
