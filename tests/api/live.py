@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from shutil import copy
 
 from tests.e2e.conftest import Server
 
@@ -27,8 +28,10 @@ print(create_token(User.objects.get(), name="tests", scopes=SCOPES, lifetime=Non
 
 
 @contextmanager
-def live_server(folder: Path, **environment: str) -> Iterator[LiveServer]:
-    """One that answers by the demo model, without pauses, and counts no requests."""
+def live_server(folder: Path, database: Path, **environment: str) -> Iterator[LiveServer]:
+    """One that answers by the demo model, without pauses, and counts no requests.
+    ``database`` is a migrated one to begin with."""
+    copy(database, folder)
     server = LiveServer(
         folder, {"LOOM_API_RATE": "100000/second", "LOOM_DEMO_DELAY": "0", **environment}
     )

@@ -59,10 +59,10 @@ def is_like(expected: list[str], given: list[str]) -> bool:
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> LiveServer:
+def server(tmp_path: Path, migrated: Path) -> LiveServer:
     folder = tmp_path / "data"
     folder.mkdir()
-    with live_server(folder) as server:
+    with live_server(folder, migrated) as server:
         yield server  # type: ignore[misc]
 
 
