@@ -163,8 +163,14 @@ class LoomServer(Server):  # type: ignore[misc]
         loop = reactor._asyncioEventloop
         asyncio.set_event_loop(loop)
         loop.run_until_complete(current_runtime())
-        reactor.addSystemEventTrigger("before", "shutdown", _stop_runtime)  # type: ignore[arg-type]
         super().run()
+
+    def kill_all_applications(self) -> "defer.Deferred[Any]":
+        """The runtime first: those who follow something are told its end, and their
+        answers are whole, before what is left is cut off."""
+        ending = asyncio.ensure_future(stop_current_runtime(for_good=True))
+        stopping = defer.Deferred.fromFuture(ending)
+        return stopping.addCallback(lambda _: super(LoomServer, self).kill_all_applications())
 
     def create_application(self, protocol: Any, scope: dict[str, Any]) -> Any:
         if scope["type"] == "websocket" and getattr(protocol, "transport", None) is not None:
@@ -176,10 +182,6 @@ class LoomServer(Server):  # type: ignore[misc]
             await super().handle_reply(protocol, message)
             if message.get("more_body"):
                 await protocol.keep_pace()
-
-
-def _stop_runtime() -> "defer.Deferred[Any]":
-    return defer.Deferred.fromFuture(asyncio.ensure_future(stop_current_runtime()))
 
 
 def open_listener(host: str, port: int) -> socket.socket:

@@ -20,7 +20,7 @@ from django.db import DatabaseError
 from conversations.archive.rights import READ, WRITE
 from conversations.archive.standing import Place, read_standing
 from conversations.domain.cursors import parse_cursor
-from conversations.domain.errors import LoomError, NotFound, Rejected
+from conversations.domain.errors import LoomError, NotFound, Rejected, Unavailable
 from conversations.domain.text import is_storable
 from conversations.domain.tool_calls import ALWAYS, DENY, ONCE
 from conversations.models import Session
@@ -37,6 +37,7 @@ from .forms import check_attachment_ids, check_client_id, check_message_text, ch
 logger = logging.getLogger(__name__)
 
 BAD_FRAME, SIGNED_OUT, WRONG_ORIGIN, UNKNOWN, TOO_SLOW = 4400, 4401, 4403, 4404, 4408
+STOPPING = 1012
 
 
 class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
@@ -67,8 +68,8 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         if not self.scope["user"].is_authenticated:
             await self.close(SIGNED_OUT)
             return
-        self.runtime = await current_runtime()
         try:
+            self.runtime = await current_runtime()
             self.session, _ = await self.runtime.readers.read(
                 get_session_for, visit_of_socket(self.scope), self._uuid, to=READ
             )
@@ -78,6 +79,8 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
             await self._subscribe()
         except NotFound:
             await self.close(UNKNOWN)
+        except Unavailable:
+            await self.close(STOPPING)
         except LoomError as error:
             await self._send(_error(error))
             await self.close(BAD_FRAME)

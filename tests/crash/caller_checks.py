@@ -1,13 +1,21 @@
 """What must hold when programs have called and the server was killed meanwhile. Each check
 gives the problems that it found, as sentences."""
 
+import http.client
+import json
+import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from itertools import pairwise
+from pathlib import Path
+from time import monotonic, sleep
 
+from benchmarks.processes import Server
 from conversations.archive.verify import verify_session
 from conversations.models import Run, Session, Turn
+from conversations.runtime.database import READERS
 from tests.crash.callers import Asked, Place, read_stream, stream_of
 
 
@@ -55,3 +63,70 @@ def check_streams(asked: Sequence[Asked], place: Place) -> Iterator[str]:
             is_interrupted = b'"state":"interrupted"' in whole
             if is_interrupted and b'"kind":"interrupted"' not in whole:
                 yield f"{one.mark}: its stream does not say that it was interrupted"
+
+
+LEAVING = "soak:leaving"
+"""The key of those who leave."""
+
+HELD = 12
+"""Streams, and as many that wait."""
+
+
+def check_leaving(place: Place, server: Server) -> Iterator[str]:
+    """Those who follow and wait hold no file of the database, are forgotten when they
+    leave, and are sent away when the server stops; then it stops at once. Stops it."""
+    path = f"/api/v1/workspaces/{place.workspace}/keys/{LEAVING}"
+    session = json.loads(_ask(place, "PUT", path).read())["uuid"]
+    messages = f"/api/v1/sessions/{session}/messages"
+    run = json.loads(_ask(place, "POST", messages, text="[[wire: hang_after=3]]").read())
+    yield from _until(f"{place.port}: its streams are not over", lambda: not _streams(place))
+    before = _connections(server)
+    streams = [_ask(place, "GET", run["stream"]) for _ in range(HELD)]
+    waiting = [
+        _ask(place, "POST", f"{messages}?wait=60", text="Later", answers=False) for _ in range(HELD)
+    ]
+    yield from _until("they are not counted", lambda: _streams(place) == 2 * HELD)
+    if (after := _connections(server)) > before + READERS:  # threads that read for all
+        yield f"{after} connections to the database with streams, {before} without"
+    for response in streams[1:] + waiting:
+        response.close()
+    yield from _until("those who left are still there", lambda: _streams(place) == 1)
+    server.stop()
+    rest = streams[0].read()
+    if b"event: end" in rest or streams[0].length:
+        yield f"A stream that its server ended says {rest!r}"
+
+
+def _ask(
+    place: Place, method: str, path: str, *, text: str = "", answers: bool = True
+) -> http.client.HTTPResponse:
+    """``answers``: the beginning of the answer is waited for."""
+    connection = http.client.HTTPConnection("127.0.0.1", place.port, timeout=60)
+    headers = {"Authorization": f"Bearer {place.token}", "Content-Type": "application/json"}
+    connection.request(
+        method, path, body=json.dumps({"text": text}) if text else None, headers=headers
+    )
+    return connection.getresponse() if answers else connection  # type: ignore[return-value]
+
+
+def _streams(place: Place) -> int:
+    connection = http.client.HTTPConnection("127.0.0.1", place.port, timeout=60)
+    with closing(connection):
+        connection.request("GET", "/metrics")
+        text = connection.getresponse().read().decode()
+    found = re.search(r"^loom_process_streams (\d+)", text, re.M)
+    return int(found[1]) if found else -1
+
+
+def _connections(server: Server) -> int:
+    files = Path(f"/proc/{server.pid}/fd").iterdir()
+    return sum(file.resolve().name == "loom.sqlite3" for file in files)
+
+
+def _until(problem: str, condition: Callable[[], bool]) -> Iterator[str]:
+    end = monotonic() + 20
+    while not condition():
+        if monotonic() > end:
+            yield problem
+            return
+        sleep(0.05)

@@ -52,8 +52,10 @@ class Soak:
             callers = self._call(server, token)
             place = Place(port=server.port, token=token, workspace=WORKSPACE)
             beside = Place(port=other.port, token=token, workspace=WORKSPACE)
-            self._check(callers, beside if self.options.beside else place)
-            self.problems += server.problems() if self.options.strict else []
+            asked = [one for caller in callers for one in caller.asked]
+            self.problems += [problem for caller in callers for problem in caller.problems]
+            self._check(asked, place, beside if self.options.beside else place, server)
+            self._tell(asked)
         finally:
             server.stop()
             other.stop()
@@ -124,19 +126,21 @@ class Soak:
             sleep(0.02)
         sleep(0.3)
 
-    def _check(self, callers: list[Caller], beside: Place) -> None:
-        from tests.crash.caller_checks import check_archive, check_streams
+    def _check(self, asked: list[Asked], place: Place, beside: Place, server: Server) -> None:
+        from tests.crash.caller_checks import check_archive, check_leaving, check_streams
 
-        asked = [one for caller in callers for one in caller.asked]
-        self.problems += [problem for caller in callers for problem in caller.problems]
         self.problems += check_archive(asked)
         self.problems += check_streams(asked, beside)
-        self._tell(asked)
+        self.problems += check_leaving(place, server)
+        if self.options.strict:
+            self.problems += server.problems()
 
     def _tell(self, asked: list[Asked]) -> None:
         from conversations.models import Run
+        from tests.crash.caller_checks import LEAVING
 
-        states = Counter(Run.objects.values_list("state", flat=True))
+        runs = Run.objects.exclude(session__key=LEAVING)
+        states = Counter(runs.values_list("state", flat=True))
         streams = [one.stream for one in asked if one.stream]
         print(
             f"{self.options.callers} callers, {self.options.keys} keys, {self.options.kills}"
