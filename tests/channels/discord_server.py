@@ -66,6 +66,7 @@ class DiscordServer:
         self.requests: list[Request] = []
         self.responses: list[Json] = []
         self.files: dict[int, bytes] = {}
+        self.threads = [THREAD]
         self.refused = self.identified = self.resumed = 0
         self.per_window = 0
         self.window = 0.2
@@ -121,6 +122,14 @@ class DiscordServer:
         if not unheard:
             await self.dispatch("MESSAGE_CREATE", self._as_told(message))
         return int(message["id"])
+
+    async def begin_thread(self) -> int:
+        """A new thread of the channel, which the connection is told of."""
+        number = next(self._ids)
+        self.messages[number] = []
+        self.threads.append(number)
+        await self.dispatch("THREAD_CREATE", self.channel(number) | {"newly_created": True})
+        return number
 
     async def again(self, channel: int, message: int) -> None:
         """The gateway tells about a message once more."""
@@ -251,7 +260,7 @@ class DiscordServer:
             "name": "Garden club",
             "roles": [everyone],
             "channels": [self.channel(GENERAL), self.channel(OTHER)],
-            "threads": [self.channel(THREAD)],
+            "threads": [self.channel(number) for number in self.threads],
             "members": [],
             "emojis": [],
             "features": [],
@@ -270,7 +279,7 @@ class DiscordServer:
             "name": f"channel-{number}",
             "last_message_id": told[-1]["id"] if told else None,
         }
-        if number != THREAD:
+        if number not in self.threads:
             return base | {"type": 0, "position": 0, "permission_overwrites": []}
         metadata = {
             "archived": False,

@@ -114,6 +114,25 @@ async def test_what_is_being_written_at_the_end_is_stopped_and_shown(
     assert club.server.said(DM)[1] == "Answer to two"
 
 
+async def test_a_thread_that_is_begun_is_read_on_by_the_next_process(
+    club: Club, wire: WireThread
+) -> None:
+    """Also if nothing in it concerned the bot, and other places have later messages."""
+    echo(wire, "one")
+    await club.open()
+    thread = await club.server.begin_thread()
+    await club.server.say(DM, "one")
+    await settled(club, DM, "one")
+    bot = club.bots[0]
+    await club.until(lambda: not bot.is_busy)
+    await club.shut_down()
+    await club.server.say(thread, f"<@{BOT}> two", author=BOB, unheard=True)
+    wire.enqueue(Scenario(text="Answer to two"))
+    await club.open()
+    await settled(club, thread, "two")
+    assert (await turns_of(f"discord:thread:{thread}"))[0] == "Bob: two"
+
+
 async def test_a_hundred_missed_messages_are_read_in_order(club: Club, wire: WireThread) -> None:
     await club.open()
     await club.shut_down()

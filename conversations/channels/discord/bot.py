@@ -71,13 +71,18 @@ class Bot(discord.Client):
     async def on_guild_available(self, guild: discord.Guild) -> None:
         await self._places.know_guild(guild)
 
+    async def on_guild_channel_create(self, channel: discord.abc.GuildChannel) -> None:
+        await self._places.know_guild(channel.guild)
+
+    async def on_thread_create(self, thread: discord.Thread) -> None:
+        await self._places.know_guild(thread.guild)
+
     async def on_message(self, message: discord.Message) -> None:
         if not is_from_a_person(message):
             return
         spot = await self._places.find_spot(message.channel, message.guild)
-        author = message.author.id
-        if self._options.rules.lets_in(author, spot):
-            self._places.inbox_for(spot, author=author, message=message.id).put(message)
+        if self._options.rules.lets_in(message.author.id, spot):
+            await self._places.put(spot, message)
 
     async def on_interaction(self, interaction: discord.Interaction) -> None:
         if interaction.type is discord.InteractionType.component:

@@ -46,10 +46,17 @@ class Places:
     def are_busy(self) -> bool:
         return not all(inbox.is_idle for inbox in self._inboxes.values())
 
-    def inbox_for(self, spot: Spot, *, author: int, message: int) -> PlaceInbox:
-        """Of the place where a message was written."""
+    async def put(self, spot: Spot, message: discord.Message) -> None:
+        """Somebody has written something there. A place that is new is remembered at once:
+        if the process dies now, the next one reads on from here."""
         known = self._inboxes.get(spot.channel)
-        return known or self._add(spot, spot.key(author=author), taken=message - 1, is_behind=False)
+        if known is not None:
+            known.put(message)
+            return
+        earlier = message.id - 1
+        inbox = self._add(spot, spot.key(author=message.author.id), taken=earlier, is_behind=False)
+        inbox.put(message)
+        await self.mark(inbox, earlier)
 
     async def find_spot(self, channel: object, guild: discord.Guild | None) -> Spot:
         """Where a channel is. Who asks first is answered first, so that messages keep
