@@ -83,6 +83,7 @@ def test_only_the_archive_and_the_guards_speak_sql() -> None:
     }
     assert speaking == {
         "conversations/imports/loom_sqlite.py",  # databases of others
+        "conversations/imports/sqlite_files.py",
         "conversations/models/guards.py",
         "conversations/models/search_schema.py",
     }

@@ -10,8 +10,9 @@ from typing import Any
 from conversations.domain.jsontext import load_json
 
 from .json_items import DamagedJson, read_items
-from .loom_sqlite import MAGIC, is_loom_database
+from .loom_sqlite import is_loom_database
 from .opening import SourceFile
+from .sqlite_files import MAGIC
 
 LOOM, LOOM_SQLITE, CLAUDE_CODE = "loom", "loom-sqlite", "claude-code"
 CHATGPT, CLAUDE, OPEN_WEBUI = "chatgpt", "claude", "openwebui"
