@@ -1,6 +1,7 @@
 """What the gateway tells, passed on."""
 
 import logging
+from functools import partial
 from typing import Any
 
 import discord
@@ -16,6 +17,7 @@ from .options import DiscordOptions
 from .places import Places
 from .replies import Replies
 from .taking import is_from_a_person
+from .trying import keep_trying
 
 logger = logging.getLogger(__name__)
 
@@ -80,7 +82,8 @@ class Bot(discord.Client):
     async def on_message(self, message: discord.Message) -> None:
         if not is_from_a_person(message):
             return
-        spot = await self._places.find_spot(message.channel, message.guild)
+        spot = await keep_trying(partial(self._places.find_spot, message.channel, message.guild))
+        assert spot is not None
         if self._options.rules.lets_in(message.author.id, spot):
             await self._places.put(spot, message)
 

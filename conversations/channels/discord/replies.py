@@ -299,7 +299,8 @@ class Replies:
     async def end(self, *, seconds: float) -> None:
         """Show the runs that are over to their end, for so long, and leave the others to
         the next process."""
-        ending = [task for reply, task in self._open.values() if await reply.has_ended()]
+        followed = list(self._open.values())
+        ending = [task for reply, task in followed if await reply.has_ended()]
         if ending:
             await asyncio.wait(ending, timeout=seconds)
         tasks = [task for _, task in self._open.values()]
