@@ -9,6 +9,18 @@ from typing import Any
 DEEPEST = 3
 """Levels of an example."""
 
+FIRST = (
+    "Workspaces",
+    "Sessions",
+    "Sessions by key",
+    "Messages and runs",
+    "Streams",
+    "Turns and events",
+    "Calls of tools",
+    "Search",
+    "Files",
+)
+
 type Node = dict[str, Any]
 
 
@@ -67,9 +79,9 @@ class Reference:
         self._schema = schema
 
     def groups(self) -> list[Group]:
-        """In the order of their first operation."""
+        """What most programs begin with comes first."""
         found = list(self._operations())
-        order = list(dict.fromkeys(tag for tag, _ in found))
+        order = list(dict.fromkeys([*FIRST, *(tag for tag, _ in found)]))
         found.sort(key=lambda one: order.index(one[0]))
         return [
             Group(name=name, operations=[operation for _, operation in some])
