@@ -20,7 +20,7 @@ class Run(models.Model):
 
     A message that waits is a run in the state ``queued`` whose ``text`` is not a
     turn yet; ``user_turn`` is set when it becomes one. ``from_seq`` is the run's first
-    row, known when it begins (of runs before version 0.6 that answered a message again:
+    row, known when it begins (of runs of an earlier version that answered a message again:
     not known).
     """
 
