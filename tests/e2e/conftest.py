@@ -344,6 +344,13 @@ def take_picture(page: Page, name: str) -> None:
     page.screenshot(path=ARTEFACTS / f"{name}.png")
 
 
+def take_both_pictures(page: Page, name: str) -> None:
+    """In both schemes, which differ in nothing but colours."""
+    for scheme in ("dark", "light"):
+        page.emulate_media(color_scheme=scheme)
+        take_picture(page, f"{name}-{scheme}")
+
+
 def wait_until(condition: Callable[[], bool], *, seconds: float = 20.0) -> None:
     """For what happens outside the browser."""
     end = time.monotonic() + seconds

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import expect
 
-from tests.e2e.conftest import NARROW, WIDE, Chat, Server, take_picture
+from tests.e2e.conftest import NARROW, WIDE, Chat, Server, take_both_pictures
 from tests.wire.scenario import Scenario, ToolCall
 from tests.wire.server import WireThread
 
@@ -15,12 +15,11 @@ SEARCH = ToolCall(
 )
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", ["wide", "narrow"])
 def test_a_recall_says_what_it_looked_up_and_links_to_the_turns(
-    server: Server, wire: WireThread, open_chat: Callable[..., Chat], width: str, scheme: str
+    server: Server, wire: WireThread, open_chat: Callable[..., Chat], width: str
 ) -> None:
-    chat = open_chat(viewport=WIDE if width == "wide" else NARROW, color_scheme=scheme).new()
+    chat = open_chat(viewport=WIDE if width == "wide" else NARROW).new()
     wire.enqueue(Scenario(text="Noted."))
     chat.ask("The zinnia is **red**.")
     wire.enqueue(Scenario(tools=(SEARCH,), text="Let me look."), Scenario(text="It is red."))
@@ -31,7 +30,7 @@ def test_a_recall_says_what_it_looked_up_and_links_to_the_turns(
     link = row.get_by_role("link", name="[Turn 1]")
     expect(link).to_have_attribute("href", f"/s/{chat.uuid}/t/1/")
     link.scroll_into_view_if_needed()
-    take_picture(chat.page, f"recall-{width}-{scheme}")
+    take_both_pictures(chat.page, f"recall-{width}")
     row.locator("summary").click()
     live = chat.rows_html()
     chat.page.reload()
