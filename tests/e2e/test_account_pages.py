@@ -151,3 +151,17 @@ def test_axe_finds_nothing_and_nothing_scrolls_sideways(
         page.goto(server.url + path.format(story=story))
         assert violations_light_and_dark(page, f"{name}-{width}") == [], name
         assert not page.evaluate("document.documentElement.scrollWidth > innerWidth"), name
+
+
+def test_what_only_reads_is_tried_on_the_page_of_the_api(
+    server: Server, story: str, open_context: Callable[..., BrowserContext]
+) -> None:
+    page = open_context().new_page()
+    page.goto(f"{server.url}/api/v1/docs#list_turns")
+    operation = page.locator("#list_turns")
+    operation.locator("> summary").click()
+    operation.get_by_label("uuid").fill(story)
+    operation.get_by_role("button", name="Send").click()
+    answer = operation.get_by_role("status", name="Answer")
+    answer.get_by_text("What is here?").wait_for()
+    assert (answer.text_content() or "").startswith("200 OK")
