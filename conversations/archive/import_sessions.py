@@ -214,6 +214,10 @@ class SessionImporter:
         """How far an earlier import of a tree got (``import_targets.read_reached``)."""
         return self._finder.reached(uuid)
 
+    def told(self, uuid: UUID) -> Iterator[tuple[str | None, ...]]:
+        """What the turns of a session say, in order (``import_targets.words_of_line``)."""
+        return self._finder.told(uuid)
+
     def resolve(self, uuid: UUID) -> UUID:
         """The uuid in the archive of the session that a file calls so."""
         return self._finder.resolve(uuid)

@@ -1,7 +1,7 @@
 """Where an imported session goes: its workspace, its owner, the session itself."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from hashlib import sha256
@@ -25,6 +25,7 @@ from .interchange import (
     add_metadata,
     parse_moment,
     parse_object,
+    read_turn,
 )
 from .roles import role_of
 from .workspaces import add_member, create_workspace
@@ -34,6 +35,11 @@ IMPORTED_SLUG = "imported"
 
 SOURCE_ID = "source_id"
 """In a turn's metadata: the node of another program's tree that it was made of."""
+
+WORDS = ("role", "content", "blocks", "tool_calls", "tool_call_id")
+"""What a turn says, beside its name, time and metadata."""
+
+PAGE = 500
 
 SLUG_LIMIT = 60
 TITLE_LIMIT = 200
@@ -117,6 +123,14 @@ class SessionFinder:
         number, metadata = last
         return str(load_json(metadata).get(SOURCE_ID)), number < session.turn_count
 
+    def told(self, uuid: UUID) -> Iterator[tuple[str | None, ...]]:
+        """What the turns of a session say, in order."""
+        turns = Turn.objects.filter(session__uuid=self.resolve(uuid)).order_by("number")
+        last = 0
+        while page := list(turns.filter(number__gt=last).values_list("number", *WORDS)[:PAGE]):
+            last = page[-1][0]
+            yield from (row[1:] for row in page)
+
     def _uuid_of_content(self, raw: bytes, following: bytes) -> UUID:
         digest = sha256(raw.strip() + b"\n" + following.strip()).digest()
         self._unnamed[digest] += 1
@@ -167,6 +181,15 @@ class SessionFinder:
             add_member(workspace, user_pk=owner.pk, role=Membership.Role.MEMBER)
         else:
             note(f"its owner {owner.username} is no member of the workspace {workspace.slug}")
+
+
+def words_of_line(line: dict[str, Any]) -> tuple[str | None, ...] | None:
+    """What the turn of a line says; None for a line that cannot be one."""
+    try:
+        turn = read_turn(line).turn
+    except (Unusable, RecursionError):
+        return None
+    return tuple(getattr(turn, name) for name in WORDS)
 
 
 def _moment_of(raw: bytes) -> datetime | None:

@@ -65,7 +65,11 @@ class _Conversation:
         self.tree = Tree(main, lambda node: stable_uuid(SOURCE, str(main), node))
         self._plant(an_object(self.told.get("mapping")))
         yield from tell_paths(
-            self.tree.plan(self.archive), place=self.place, header=self._header, make=self._make
+            self.tree.plan(self.archive),
+            self.archive,
+            place=self.place,
+            header=self._header,
+            make=self._make,
         )
 
     def _plant(self, mapping: dict[str, Any]) -> None:

@@ -53,7 +53,11 @@ class _Conversation:
         leaf = an_id(self.told.get("current_leaf_message_uuid"))
         tree.leaf = leaf if leaf in self.messages else last
         yield from tell_paths(
-            tree.plan(self.archive), place=self.place, header=self._header, make=self._make
+            tree.plan(self.archive),
+            self.archive,
+            place=self.place,
+            header=self._header,
+            make=self._make,
         )
 
     def _header(self, path: Path) -> Object:
@@ -75,12 +79,17 @@ class _Conversation:
         if message.get("sender") == "human":
             yield self._user(path, node, message, blocks, when)
             return
-        if not blocks:
-            blocks = [{"type": "text", "text": a_text(message.get("text"))}]
-        left = {"source": without(message, *_TOLD)}
+        text = a_text(message.get("text"))
+        if text and not any(block.get("text") for block in blocks):
+            blocks = [*blocks, {"type": "text", "text": text}]
+        left: Object = {"source": without(message, *_TOLD)}
+        files = self._files(path, node)
+        self._attach(message, files)
+        if files.left or files.blocks:
+            left["files"] = [*files.left, *files.blocks]
         for made in self._answer(path, node, blocks):
-            yield Made(made.turn | when | left, made.lines)
-            left = {}
+            yield Made(made.turn | when | left, [*made.lines, *files.lines])
+            left, files.lines = {}, []
 
     def _user(
         self, path: Path, node: str, message: Object, blocks: list[Object], when: Object
@@ -90,6 +99,15 @@ class _Conversation:
         for block in blocks:
             if block.get("type") in ("image", "document") and an_object(block.get("source")):
                 add_source(files, block)
+        self._attach(message, files)
+        turn = user_turn(join_texts(texts) or a_text(message.get("text")), files)
+        left = without(message, *_TOLD)
+        others = left_of_blocks(b for b in blocks if b.get("type") not in ("image", "document"))
+        if others:
+            left["blocks"] = others
+        return Made(turn | when | {"source": left}, files.lines)
+
+    def _attach(self, message: Object, files: Files) -> None:
         for attached in objects(message.get("attachments")):
             name = a_text(attached.get("file_name")) or "pasted.txt"
             text = a_text(attached.get("extracted_content"))
@@ -99,12 +117,6 @@ class _Conversation:
                 files.add_missing(name, attached)
         for attached in objects(message.get("files")):
             files.add_missing(a_text(attached.get("file_name")) or "file", attached)
-        turn = user_turn(join_texts(texts) or a_text(message.get("text")), files)
-        left = without(message, *_TOLD)
-        others = left_of_blocks(b for b in blocks if b.get("type") not in ("image", "document"))
-        if others:
-            left["blocks"] = others
-        return Made(turn | when | {"source": left}, files.lines)
 
     def _files(self, path: Path, node: str) -> Files:
         return Files(self.archive.resolve(path.uuid), node)
@@ -144,7 +156,8 @@ class _Conversation:
         text = read_result(block.get("content"), files)
         ok = None if block.get("is_error") is None else block.get("is_error") is not True
         turn = result_turn(text, call_id=call[0], name=name or call[1], ok=ok, files=files)
-        return Made(turn, files.lines)
+        left = without(block, "type", "tool_use_id", "name", "content", "is_error")
+        return Made(turn | ({"left_of_blocks": [left]} if left else {}), files.lines)
 
 
 _TOLD = ("uuid", "text", "content", "created_at", "sender", "attachments", "files")

@@ -41,6 +41,8 @@ TITLES = {"custom-title": "customTitle", "ai-title": "aiTitle"}
 """Lines that name the session, the one that counts most first. After them the summaries
 count, of which only those are meant that name a line of the file as their leaf."""
 
+QUEUED = "queued_command"
+
 _TOLD = ("uuid", "parentUuid", "sessionId", "timestamp", "message", "type", "userType", "content")
 
 
@@ -71,6 +73,7 @@ class _Session:
     above: dict[str, str | None] = field(default_factory=dict)
     node_of: dict[str, str] = field(default_factory=dict)
     caller_of: dict[str, str] = field(default_factory=dict)
+    answers: dict[str, str] = field(default_factory=dict)
     titles: dict[str, str] = field(default_factory=dict)
     summaries: dict[str, str] = field(default_factory=dict)
     left: Counter[str] = field(default_factory=Counter)
@@ -142,7 +145,7 @@ class _Session:
         message = an_object(value.get("message"))
         blocks = objects(message.get("content"))
         if value.get("type") == "assistant":
-            id = a_text(message.get("id")) or uuid
+            id = self._answer_for(a_text(message.get("id")), uuid)
             for block in blocks:
                 if block.get("type") == "tool_use":
                     self.caller_of[a_text(block.get("id"))] = id
@@ -151,6 +154,21 @@ class _Session:
             if block.get("type") == "tool_result":
                 return self.caller_of.get(a_text(block.get("tool_use_id")), uuid)
         return uuid
+
+    def _answer_for(self, message: str, uuid: str) -> str:
+        """The node of a line of this message. Some gateways give all messages one id: a
+        line that does not follow the others of its id is another message."""
+        known = self.answers.get(message) if message else None
+        above = self.above[uuid]
+        if known is not None and above != self.nodes[known].above:
+            for _ in range(len(self.above)):
+                if above is None or above in self.node_of:
+                    break
+                above = self.above.get(above)
+            known = known if above is not None and self.node_of.get(above) == known else None
+        id = known or (message if message and message not in self.nodes else uuid)
+        self.answers[message] = id
+        return id
 
     def _tell(self) -> Iterator[Item]:
         if not self.nodes:
@@ -165,7 +183,11 @@ class _Session:
             tree.parents[id] = self._node_above(id, node)
         tree.leaf = self.node_of.get(self.last) if self.last else list(self.nodes)[-1]
         yield from tell_paths(
-            tree.plan(self.archive), place=self.name, header=self._header, make=self._make
+            tree.plan(self.archive),
+            self.archive,
+            place=self.name,
+            header=self._header,
+            make=self._make,
         )
 
     def _node_above(self, id: str, node: _Node) -> str | None:
@@ -289,12 +311,13 @@ def _answer(values: list[Object], blocks: list[Object]) -> Object:
 
 def _prompt(value: Object, content: Any, rest: list[Object], files: Files) -> Object:
     """The turn of a line that is no answer and no result."""
+    queued = an_object(value.get("attachment"))
+    if queued.get("type") == QUEUED:
+        return _queued(queued, files)
     if value.get("type") != "user":
         text = a_text(value.get("content")) or _text_of(content)
         return {"role": "system", "content": text, "original_type": value.get("type")}
-    for block in rest:
-        if block.get("type") in ("image", "document") and an_object(block.get("source")):
-            add_source(files, block)
+    _attach(rest, files)
     text = content if isinstance(content, str) else _text_of(rest)
     if value.get("isCompactSummary") is True:
         return {"role": "system", "content": text, "metadata": {"user_facing": True}}
@@ -302,3 +325,18 @@ def _prompt(value: Object, content: Any, rest: list[Object], files: Files) -> Ob
         return {"role": "system", "content": text}
     others = left_of_blocks(b for b in rest if b.get("type") not in ("image", "document"))
     return user_turn(text, files) | ({"left_of_blocks": others} if others else {})
+
+
+def _attach(blocks: list[Object], files: Files) -> None:
+    for block in blocks:
+        if block.get("type") in ("image", "document") and an_object(block.get("source")):
+            add_source(files, block)
+
+
+def _queued(queued: Object, files: Files) -> Object:
+    """What was typed while the model worked, or what the program said to it then."""
+    prompt = queued.get("prompt")
+    if queued.get("commandMode", "prompt") != "prompt":
+        return {"role": "system", "content": _text_of(prompt)}
+    _attach(objects(prompt), files)
+    return user_turn(_text_of(prompt), files)

@@ -1,6 +1,6 @@
 """What readers yield."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID, uuid5
@@ -47,13 +47,20 @@ class Reached:
     is_continued: bool
 
 
+type Words = tuple[str | None, ...]
+"""What a turn says, to compare it with another."""
+
+
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """What a reader may ask of the archive: how far it got in a session, and what the
-    session's uuid is there."""
+    """What a reader may ask of the archive: how far it got in a session, what the
+    session's uuid is there, what its turns say, and what the turn of a line would say
+    (None: it cannot be one)."""
 
     reached: Callable[[UUID], Reached | None] = lambda _: None
     resolve: Callable[[UUID], UUID] = lambda uuid: uuid
+    told: Callable[[UUID], Iterator[Words]] = lambda _: iter(())
+    words: Callable[[Object], Words | None] = lambda _: None
 
 
 def stable_uuid(*parts: str) -> UUID:

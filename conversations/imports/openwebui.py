@@ -51,7 +51,7 @@ class _Chat:
         id = self.told.get("id") or self.chat.get("id")
         main = own_uuid(SOURCE, id or f"{self.chat.get('timestamp')} {self.chat.get('title')}")
         tree = Tree(main, lambda node: stable_uuid(SOURCE, str(main), node))
-        found = an_object(history.get("messages"))
+        found = an_object(history.get("messages")) or _listed(self.chat.get("messages"))
         ordinals = {
             child: ordinal
             for message in found.values()
@@ -62,7 +62,11 @@ class _Chat:
             tree.parents[node] = an_id(self.messages[node].get("parentId"))
         tree.leaf = an_id(history.get("currentId"))
         yield from tell_paths(
-            tree.plan(self.archive), place=self.place, header=self._header, make=self._make
+            tree.plan(self.archive),
+            self.archive,
+            place=self.place,
+            header=self._header,
+            make=self._make,
         )
 
     def _header(self, path: Path) -> Object:
@@ -110,6 +114,15 @@ class _Chat:
         else:
             told = {} if role == "system" else {"original_role": role}
             yield Made({"role": "system", "content": text} | told | extra, files.lines)
+
+
+def _listed(messages: Any) -> dict[str, Object]:
+    """The messages of a chat that has no tree, each below the one before it."""
+    found: dict[str, Object] = {}
+    for ordinal, message in enumerate(objects(messages)):
+        above = next(reversed(found), None)
+        found[an_id(message.get("id")) or f"message-{ordinal}"] = {"parentId": above} | message
+    return found
 
 
 def _read_content(content: Any, files: Files) -> str:

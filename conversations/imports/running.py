@@ -13,7 +13,7 @@ from conversations.archive.import_sessions import (
     SessionImporter,
     import_file,
 )
-from conversations.archive.import_targets import ImportTarget
+from conversations.archive.import_targets import ImportTarget, words_of_line
 
 from .chatgpt import read_chatgpt
 from .claude import read_claude
@@ -116,7 +116,9 @@ class Running:
                     progress=self.progress,
                 )
             return
-        items = READERS[format](file, source, Archive(self._reached, self._importer.resolve))
+        importer = self._importer
+        archive = Archive(self._reached, importer.resolve, importer.told, words_of_line)
+        items = READERS[format](file, source, archive)
         for number, item in enumerate(items, 1):
             self._hand_over(item, number)
             self.progress()

@@ -9,11 +9,12 @@ their ends: a branch is named by its first node, and a session that was imported
 to its path, wherever the person is now.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from uuid import UUID
 
-from .lines import Archive, Item, Line, Object
+from .lines import Archive, Item, Line, Object, Words, stable_uuid
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,28 +128,79 @@ class Made:
 
 def tell_paths(
     paths: Iterable[Path],
+    archive: Archive,
     *,
     place: str,
     header: Callable[[Path], Object],
     make: Callable[[Path, str], Iterator[Made]],
 ) -> Iterator[Item]:
-    """The lines of the sessions. ``make`` gives the turns of a node, always the same."""
-    ends: dict[str, int] = {}
-    for path in paths:
-        yield Line(place, _header(path, header(path), ends))
-        number = 0
-        for node in path.nodes:
-            for made in make(path, node):
+    """The lines of the sessions. ``make`` gives the turns of a node, always the same.
+
+    A message that says something else than it did in an earlier import, or that stands
+    where another one stood, begins a version of the session: a fork of its own."""
+    yield from _Telling(archive, place, header, make).tell(paths)
+
+
+@dataclass(slots=True)
+class _Telling:
+    archive: Archive
+    place: str
+    header: Callable[[Path], Object]
+    make: Callable[[Path, str], Iterator[Made]]
+    ends: dict[str, int] = field(default_factory=dict)
+    versions: dict[UUID, Path] = field(default_factory=dict)
+    count: int = 0
+
+    def tell(self, paths: Iterable[Path]) -> Iterator[Item]:
+        found = list(paths)
+        self.count = len(found)
+        for path in found:
+            told = self._below_version(path)
+            while (changed := (yield from self._tell(told))) is not None:
+                self.versions[told.uuid] = told = self._version(told, *changed)
+
+    def _below_version(self, path: Path) -> Path:
+        """The path with the parent that has the turn which it leaves."""
+        while path.parent in self.versions and self.versions[path.parent].shared < path.shared:
+            path = replace(path, parent=self.versions[path.parent].uuid)
+        return path
+
+    def _version(self, path: Path, shared: int, digest: str) -> Path:
+        uuid = stable_uuid("version", str(path.uuid), path.nodes[shared], digest)
+        version = Path(uuid, path.nodes, self.count, path.uuid, shared, path.is_current)
+        self.count += 1
+        return version
+
+    def _tell(self, path: Path) -> Generator[Item, None, tuple[int, str] | None]:
+        """Up to the first node that is not as it is in the archive: its place, and a
+        digest of what it says."""
+        yield Line(self.place, _header(path, self.header(path), self.ends))
+        number, told = 0, self.archive.told(path.uuid)
+        for place, node in enumerate(path.nodes):
+            made = list(self.make(path, node))
+            if digest := self._changed(made, told):
+                return place, digest
+            for one in made:
                 number += 1
-                turn = {"type": "turn", "number": number, "source_id": node}
-                yield Line(f"{place}, message {node}", turn | made.turn)
-                for line in made.lines:
-                    is_summary = line["type"] == "compaction"
-                    turns = (
-                        {"from_turn": 1, "to_turn": number - 1} if is_summary else {"turn": number}
-                    )
-                    yield Line(f"{place}, message {node}", line | turns)
-            ends[node] = number
+                yield from self._lines(one, node, number)
+            self.ends[node] = number
+        return None
+
+    def _changed(self, made: list[Made], told: Iterator[Words]) -> str:
+        """A digest of what a node says if the archive has something else in its place;
+        else empty."""
+        said = [words for one in made if (words := self.archive.words(one.turn)) is not None]
+        pairs = [(words, next(told, words)) for words in said]
+        if all(words == before for words, before in pairs):
+            return ""
+        return sha256(repr(said).encode("utf-8", "surrogatepass")).hexdigest()
+
+    def _lines(self, made: Made, node: str, number: int) -> Iterator[Line]:
+        place = f"{self.place}, message {node}"
+        turn = {"type": "turn", "number": number, "source_id": node}
+        yield Line(place, turn | made.turn)
+        for line in made.lines:
+            yield Line(place, line | _turns_of(line, number))
 
 
 def _turns_of(line: Object, number: int) -> Object:

@@ -1,0 +1,377 @@
+"""Oddities of real exports: whatever is said in them is found in the archive."""
+
+from typing import Any
+
+import pytest
+
+from conversations.models import Session, Turn
+
+from .conftest import Importing, assert_nothing_new, words_of
+from .test_nothing_lost import everything
+
+pytestmark = pytest.mark.django_db
+
+type Object = dict[str, Any]
+
+
+def webui(*messages: tuple[str, str | None, str, str], current: str | None = None) -> list[Object]:
+    told = {
+        id: {
+            "id": id,
+            "parentId": parent,
+            "role": role,
+            "content": text,
+            "timestamp": 1_700_000_000,
+        }
+        for id, parent, role, text in messages
+    }
+    for id, parent, *_ in messages:
+        if parent in told:
+            told[parent].setdefault("childrenIds", []).append(id)
+    history = {"messages": told, "currentId": current or messages[-1][0]}
+    chat = {"title": "Roses", "history": history}
+    return [{"id": "aaaaaaaa-0000-4000-8000-000000000001", "title": "Roses", "chat": chat}]
+
+
+def test_messages_that_were_taken_away_leave_what_came_instead(importing: Importing) -> None:
+    shared = [("1", None, "user", "first"), ("2", "1", "assistant", "second")]
+    importing.json(webui(*shared, ("3", "2", "user", "old"), ("4", "3", "assistant", "gone")))
+    newer = webui(*shared, ("5", "2", "user", "fresh"), ("6", "5", "assistant", "come"))
+    counts = importing.json(newer)
+    assert counts.conflicts == 0, importing.reports
+    assert {"fresh", "come", "old", "gone"} <= set(Turn.objects.values_list("content", flat=True))
+    assert_nothing_new(importing.json(newer))
+
+
+def test_a_changed_message_is_kept_too(importing: Importing) -> None:
+    shared = [("1", None, "user", "first")]
+    importing.json(webui(*shared, ("2", "1", "assistant", "half")))
+    newer = webui(*shared, ("2", "1", "assistant", "half and whole"), ("3", "2", "user", "more"))
+    importing.json(newer)
+    assert "half and whole" in everything()
+    assert "more" in everything()
+    assert_nothing_new(importing.json(newer))
+
+
+def test_a_chat_that_is_only_a_list_is_read(importing: Importing) -> None:
+    chat = webui(("1", None, "user", "first"))
+    chat[0]["chat"]["history"] = {"messages": {}, "currentId": None}
+    chat[0]["chat"]["messages"] = [{"id": "1", "role": "user", "content": "only in the list"}]
+    importing.json(chat)
+    assert "only in the list" in everything()
+
+
+def code(uuid: str, parent: str | None, role: str, content: Any, **more: Any) -> Object:
+    message = {"role": role, "content": content} | more.pop("message", {})
+    return {
+        "type": role,
+        "uuid": uuid,
+        "parentUuid": parent,
+        "sessionId": SESSION,
+        "timestamp": "2026-01-10T09:00:01Z",
+        "message": message,
+    } | more
+
+
+SESSION = "8c1f0000-0000-4000-8000-00000000ee09"
+
+
+def said(uuid: str, parent: str, id: str, *blocks: Object) -> Object:
+    return code(uuid, parent, "assistant", list(blocks), message={"id": id, "model": "claude-x"})
+
+
+def text(words: str) -> Object:
+    return {"type": "text", "text": words}
+
+
+def call(id: str, words: str) -> Object:
+    return {"type": "tool_use", "id": id, "name": "Bash", "input": {"command": words}}
+
+
+def result(uuid: str, parent: str, id: str, words: str) -> Object:
+    block = {"type": "tool_result", "tool_use_id": id, "content": words}
+    return code(uuid, parent, "user", [block])
+
+
+def test_a_session_that_is_imported_while_it_goes_on_loses_nothing(importing: Importing) -> None:
+    lines = [
+        code("u1", None, "user", "Go"),
+        said("a1", "u1", "m1", text("Let me look.")),
+        said("a2", "a1", "m1", call("t1", "ls roses")),
+        result("r1", "a2", "t1", "red"),
+        said("a3", "r1", "m1", call("t2", "ls herbs")),
+        result("r2", "a3", "t2", "thyme"),
+        said("a4", "r2", "m2", text("All seen.")),
+    ]
+    for end in range(2, len(lines) + 1):
+        importing.lines(*lines[:end])
+    for words in ("Let me look.", "ls roses", "red", "ls herbs", "thyme", "All seen."):
+        assert words in everything(), words
+    assert_nothing_new(importing.lines(*lines))
+
+
+def test_answers_that_all_have_one_id_stay_where_they_are(importing: Importing) -> None:
+    importing.lines(
+        code("u1", None, "user", "one"),
+        said("a1", "u1", "m", text("first")),
+        code("u2", "a1", "user", "two"),
+        said("a2", "u2", "m", text("second")),
+        code("u3", "a2", "user", "three"),
+        said("a3", "u3", "m", text("third")),
+    )
+    [session] = Session.objects.all()
+    assert [w for _, w in words_of(session)] == ["one", "first", "two", "second", "three", "third"]
+
+
+def test_a_copy_of_a_session_that_went_on_elsewhere_is_a_fork(importing: Importing) -> None:
+    shared = [code("u1", None, "user", "one"), said("a1", "u1", "m1", text("first"))]
+    importing.lines(
+        *shared, code("u2", "a1", "user", "two"), said("a2", "u2", "m2", text("second"))
+    )
+    importing.lines(
+        *shared, code("u3", "a1", "user", "three"), said("a3", "u3", "m3", text("third"))
+    )
+    found = everything()
+    for words in ("two", "second", "three", "third"):
+        assert words in found
+    assert importing.reports == []
+
+
+def test_what_was_typed_while_the_model_worked_is_a_message(importing: Importing) -> None:
+    importing.lines(
+        code("u1", None, "user", "one"),
+        said("a1", "u1", "m1", text("first")),
+        {
+            "type": "attachment",
+            "uuid": "q1",
+            "parentUuid": "a1",
+            "sessionId": SESSION,
+            "timestamp": "2026-01-10T09:00:01Z",
+            "attachment": {"type": "queued_command", "prompt": "also the herbs"},
+        },
+        said("a2", "q1", "m2", text("herbs too")),
+    )
+    [session] = Session.objects.all()
+    assert ("user", "also the herbs") in words_of(session)
+
+
+def claude(*messages: Object) -> list[Object]:
+    return [
+        {
+            "uuid": "aaaaaaaa-0000-4000-8000-000000000002",
+            "name": "Beds",
+            "chat_messages": [
+                {"uuid": f"m{n}", "created_at": "2026-01-01T10:00:00Z"} | m
+                for n, m in enumerate(messages)
+            ],
+        }
+    ]
+
+
+def test_what_a_claude_message_has_beside_its_blocks_is_kept(importing: Importing) -> None:
+    importing.json(
+        claude(
+            {
+                "sender": "human",
+                "text": "spoken",
+                "content": [{"type": "voice_note", "title": "v"}],
+            },
+            {
+                "sender": "assistant",
+                "text": "outer words",
+                "content": [{"type": "text", "text": ""}],
+            },
+            {
+                "sender": "assistant",
+                "text": "x",
+                "content": [text("x")],
+                "files": [{"file_name": "made-by-model.csv"}],
+                "attachments": [
+                    {"file_name": "notes.txt", "extracted_content": "assistant attached"}
+                ],
+            },
+            {
+                "sender": "assistant",
+                "text": "",
+                "content": [
+                    {"type": "tool_use", "id": "t", "name": "web_search", "input": {"query": "q"}},
+                    {
+                        "type": "tool_result",
+                        "tool_use_id": "t",
+                        "name": "web_search",
+                        "message": "m-words",
+                        "display_content": {"type": "json", "value": "shown-words"},
+                        "structured_content": {"a": "structured-words"},
+                        "content": [{"type": "knowledge", "title": "k-title", "text": "k-text"}],
+                    },
+                ],
+            },
+        )
+    )
+    found = everything()
+    for words in (
+        "spoken",
+        "outer words",
+        "made-by-model.csv",
+        "assistant attached",
+        "m-words",
+        "shown-words",
+        "structured-words",
+        "k-title",
+        "k-text",
+    ):
+        assert words in found, words
+
+
+def gpt(*messages: Object, current: str | None = None) -> list[Object]:
+    mapping: Object = {"root": {"id": "root", "message": None, "parent": None, "children": ["n0"]}}
+    above = "root"
+    for n, m in enumerate(messages):
+        mapping[f"n{n}"] = {
+            "id": f"n{n}",
+            "parent": above,
+            "children": [f"n{n + 1}"],
+            "message": {"id": f"n{n}", "create_time": 1.7e9 + n} | m,
+        }
+        above = f"n{n}"
+    return [
+        {
+            "conversation_id": "aaaaaaaa-0000-4000-8000-000000000003",
+            "title": "Pots",
+            "create_time": 1.7e9,
+            "mapping": mapping,
+            "current_node": current or above,
+        }
+    ]
+
+
+def test_contents_of_all_kinds_are_kept(importing: Importing) -> None:
+    user, bot, tool = {"role": "user"}, {"role": "assistant"}, {"role": "tool", "name": "browser"}
+    importing.json(
+        gpt(
+            {
+                "author": user,
+                "content": {
+                    "content_type": "multimodal_text",
+                    "parts": [
+                        {
+                            "content_type": "audio_transcription",
+                            "text": "said aloud",
+                            "direction": "in",
+                        },
+                        {
+                            "content_type": "real_time_user_audio_video_asset_pointer",
+                            "audio_asset_pointer": {"asset_pointer": "sediment://file_0001"},
+                            "frames_asset_pointers": [],
+                        },
+                        "typed",
+                        None,
+                        5,
+                    ],
+                },
+            },
+            {
+                "author": bot,
+                "content": {"content_type": "code", "language": "json", "text": '{"q": 1}'},
+                "recipient": "browser",
+            },
+            {
+                "author": tool,
+                "content": {
+                    "content_type": "tether_quote",
+                    "title": "QT",
+                    "url": "http://q",
+                    "domain": "q.example",
+                    "text": "quoted",
+                },
+            },
+            {
+                "author": tool,
+                "content": {
+                    "content_type": "tether_browsing_display",
+                    "result": "R1",
+                    "summary": None,
+                    "assets": ["as1"],
+                },
+            },
+            {
+                "author": bot,
+                "content": {"content_type": "code", "language": "unknown", "text": "search('x')"},
+                "recipient": "all",
+            },
+            {
+                "author": bot,
+                "weight": 0.0,
+                "content": {"content_type": "text", "parts": ["weightless"]},
+            },
+            {
+                "author": user,
+                "content": {"content_type": "text", "parts": ["one part", "second part"]},
+            },
+            {
+                "author": bot,
+                "content": {"content_type": "text", "parts": []},
+                "metadata": {"finish_details": {"type": "interrupted"}},
+            },
+            {"author": bot, "content": {"content_type": "text", "text": "no parts"}},
+            {
+                "author": bot,
+                "content": {
+                    "content_type": "multimodal_text",
+                    "parts": [
+                        {
+                            "content_type": "image_asset_pointer",
+                            "asset_pointer": "file-service://file-XYZ",
+                            "metadata": {"dalle": {"prompt": "a red rose"}},
+                        }
+                    ],
+                },
+            },
+            {"author": bot, "content": {"content_type": "execution_output", "text": "printed"}},
+            {"author": bot, "content": None},
+            {
+                "author": bot,
+                "content": {"content_type": "citable_code_output", "output_str": "cco"},
+            },
+            {
+                "author": bot,
+                "content": {"content_type": "sonic_webpage", "url": "u", "text": "sonic"},
+            },
+            {
+                "author": bot,
+                "content": {
+                    "content_type": "thoughts",
+                    "thoughts": [{"summary": "S", "content": "C", "chunks": ["chunky"]}],
+                    "source_analysis_msg_id": "x",
+                },
+            },
+            {
+                "author": {"role": "critic"},
+                "content": {"content_type": "text", "parts": ["critical"]},
+            },
+        )
+    )
+    found = everything()
+    for words in (
+        "said aloud",
+        "file_0001",
+        "typed",
+        "QT",
+        "q.example",
+        "quoted",
+        "R1",
+        "as1",
+        "search('x')",
+        "weightless",
+        "one part",
+        "second part",
+        "no parts",
+        "a red rose",
+        "printed",
+        "cco",
+        "sonic",
+        "chunky",
+        "critical",
+    ):
+        assert words in found, words
+    assert importing.reports == []
