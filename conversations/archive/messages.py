@@ -18,6 +18,7 @@ from conversations.domain.attachments import list_references, shown_attachment
 from conversations.domain.errors import Conflict, Rejected
 from conversations.domain.jsontext import dump_json, load_json
 from conversations.domain.runs import ACTIVE_STATES, QUEUED, RUNNING
+from conversations.domain.text import storable
 from conversations.models import Rewind, Run, Session, Turn
 
 from .append import Appended, Row
@@ -181,6 +182,16 @@ def was_sent_before(run_pk: int, *, text: str, attachments: Sequence[str]) -> bo
     run = Run.objects.get(pk=run_pk)
     same = message_text(run) == text and read_uuids(run) == list(attachments)
     return run.kind == states.MESSAGE and same
+
+
+def was_said_before(run_pk: int, text: str) -> bool:
+    """Whether the message that this run answers has that text."""
+    run = Run.objects.get(pk=run_pk)
+    if run.kind == states.MESSAGE:
+        return message_text(run) == text
+    return Turn.objects.filter(
+        session=run.session_id, number=run.user_turn or 0, content=storable(text)
+    ).exists()
 
 
 def _create_run(

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from django.contrib.auth.models import User
 from django.db.models import Sum
 
 from conversations.domain.errors import Rejected
@@ -16,7 +17,7 @@ from conversations.domain.turns import (
     StoredTurn,
     read_blocks,
 )
-from conversations.models import ModelCall, Run, Session, ToolCall, Turn
+from conversations.models import ModelCall, Run, Session, ToolCall, Turn, Workspace
 
 from .turns import COLUMNS
 
@@ -127,3 +128,12 @@ def find_resent(session: Session, beginning: str) -> str | None:
     """The newest ``client_id`` of the session that begins so."""
     runs = Run.objects.filter(session=session.pk, client_id__startswith=beginning)
     return runs.order_by("-pk").values_list("client_id", flat=True).first()
+
+
+def find_begun(workspace: Workspace, owner: User, channel: str, beginning: str) -> Session | None:
+    """The newest session without a key that began with a run whose ``client_id`` begins
+    so."""
+    sessions = Session.objects.filter(
+        workspace=workspace, owner=owner, channel=channel, key=None, archived_at=None
+    )
+    return sessions.filter(runs__client_id__startswith=beginning).order_by("-pk").first()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
-from conversations.archive.messages import Accepted
+from conversations.archive.messages import Accepted, last_user_turn
 from conversations.archive.run_answers import (
     AskedCall,
     RunAnswer,
@@ -19,6 +19,7 @@ from conversations.archive.run_answers import (
 )
 from conversations.domain.errors import Rejected, Unavailable
 from conversations.domain.runs import FAILED, INTERRUPTED
+from conversations.models import Session
 from conversations.runtime.ending import wait_for_end
 from conversations.runtime.engine import Runtime
 
@@ -84,7 +85,8 @@ def _give_results(runtime: Runtime, exchange: Exchange) -> AskedCall | None:
 
 
 async def _send(runtime: Runtime, exchange: Exchange, asked: MessagesIn) -> Asked:
-    """What is sent again is the run that there is, tried once more if it has failed."""
+    """What is sent again is the run that there is, tried once more if it has failed. Where
+    others went on meanwhile, it is said once more after them."""
     known, client_id = exchange.known, exchange.client_id
     if known is not None and known.state not in UNANSWERED:
         return Asked(session_pk=exchange.session.pk, run_pk=known.run_pk, client_id=client_id)
@@ -97,7 +99,7 @@ async def _send(runtime: Runtime, exchange: Exchange, asked: MessagesIn) -> Aske
 
 async def _begin(runtime: Runtime, exchange: Exchange, client_id: str) -> Accepted:
     session, words, user_pk = exchange.session, exchange.words, exchange.user.pk
-    if exchange.known is not None:
+    if exchange.known is not None and await _is_last(runtime, session, exchange.known):
         return await runtime.answer_again(
             session, client_id=client_id, turn=exchange.known.turn, user_pk=user_pk
         )
@@ -109,6 +111,12 @@ async def _begin(runtime: Runtime, exchange: Exchange, client_id: str) -> Accept
         user_pk=user_pk,
         attachments=exchange.attachments,
     )
+
+
+async def _is_last(runtime: Runtime, session: Session, known: Accepted) -> bool:
+    """Whether nobody has said anything since: answering it again takes nothing back."""
+    last = await runtime.readers.read(last_user_turn, session.pk)
+    return known.turn is not None and known.turn == last
 
 
 @contextmanager

@@ -14,15 +14,21 @@ from django.contrib.auth.models import User
 from django.http import HttpRequest
 
 from conversations.api.auth import caller_of, visit_of
+from conversations.archive.api_answers import OtherRequest
 from conversations.archive.attachments import (
     attachment_block,
     examine,
     keep_attachment,
 )
 from conversations.archive.bring_messages import bring_along, prepare_messages
-from conversations.archive.messages import Accepted, find_accepted
+from conversations.archive.messages import Accepted, find_accepted, was_said_before
 from conversations.archive.rights import WRITE
-from conversations.archive.run_answers import AskedCall, find_asked_call, find_resent
+from conversations.archive.run_answers import (
+    AskedCall,
+    find_asked_call,
+    find_begun,
+    find_resent,
+)
 from conversations.archive.sessions import (
     choose_model,
     create_session,
@@ -79,14 +85,18 @@ def open_exchange(request: HttpRequest, slug: str, asked: MessagesIn) -> Exchang
         "instructions": read_instructions(asked.system),
         "model": asked.model,
     }
-    key = _key_of(request, asked)
+    key = _key_of(request, asked, user)
+    beginning, is_retry = _beginning_of(request, asked), _is_retry(request)
     if key:
         session = get_or_create_by_key(workspace, key=key, owner=user, channel=CHANNEL, **begun)
     else:
-        session = create_session(workspace, owner=user, channel=CHANNEL, **begun)
+        again = find_begun(workspace, user, CHANNEL, beginning) if is_retry else None
+        session = again or create_session(workspace, owner=user, channel=CHANNEL, **begun)
     _follow(session, before, asked)
-    client_id = _client_id_of(request, session, asked, has_history=bool(before))
+    client_id = _client_id_of(request, session, beginning, has_history=bool(before))
     known = find_accepted(session, client_id)
+    if known is not None and not was_said_before(known.run_pk, words.text):
+        raise OtherRequest("This key was used in the session for something else.")
     has_words = bool(words.text or words.files)
     results = [_read_result(session, user, block) for block in given]
     return Exchange(
@@ -100,12 +110,15 @@ def open_exchange(request: HttpRequest, slug: str, asked: MessagesIn) -> Exchang
     )
 
 
-def _key_of(request: HttpRequest, asked: MessagesIn) -> str:
+def _key_of(request: HttpRequest, asked: MessagesIn, user: User) -> str:
+    """Of the session. A request without one, that can be sent again, is the session of its
+    ``Idempotency-Key``."""
     if given := request.headers.get("Loom-Session-Key", ""):
         return check_key(given)
     whose = (asked.metadata or {}).get("user_id")
     if not isinstance(whose, str) or not whose:
-        return ""
+        once = request.headers.get("Idempotency-Key", "")
+        return f"{CHANNEL}:once-{sha256(f'{user.pk} {once}'.encode()).hexdigest()}" if once else ""
     try:
         return check_key(f"{CHANNEL}:{whose}")
     except Rejected:
@@ -126,17 +139,25 @@ def _follow(session: Session, before: list[dict[str, Any]], asked: MessagesIn) -
         instruct_session(session, instructions=instructions)
 
 
+def _beginning_of(request: HttpRequest, asked: MessagesIn) -> str:
+    """What the ``client_id`` of a request begins with, and of the same one sent again."""
+    key = request.headers.get("Idempotency-Key", "")
+    return _digest(f"key {key}" if key else dump_json(asked.messages))
+
+
+def _is_retry(request: HttpRequest) -> bool:
+    """Whether the client says that it sends this again."""
+    return request.headers.get("X-Stainless-Retry-Count", "0") != "0"
+
+
 def _client_id_of(
-    request: HttpRequest, session: Session, asked: MessagesIn, *, has_history: bool
+    request: HttpRequest, session: Session, beginning: str, *, has_history: bool
 ) -> str:
     """The same for a request that is sent again: by the client's own key, by a list of
     messages that can only be sent once, or since the client says so."""
-    key = request.headers.get("Idempotency-Key", "")
-    is_retry = request.headers.get("X-Stainless-Retry-Count", "0") != "0"
-    beginning = _digest(f"key {key}" if key else dump_json(asked.messages))
-    if key or has_history:
+    if request.headers.get("Idempotency-Key") or has_history:
         return find_resent(session, beginning) or beginning
-    known = find_resent(session, beginning) if is_retry else None
+    known = find_resent(session, beginning) if _is_retry(request) else None
     return known or f"{beginning}-{uuid4().hex[:12]}"
 
 

@@ -7,9 +7,10 @@ from ninja import Field, Schema
 from pydantic import ConfigDict
 
 from conversations.domain.errors import Rejected
+from conversations.domain.formats.contents import BAD_MESSAGE
 from conversations.domain.formats.messages_api import split_system, system_messages
 from conversations.domain.formats.spoken import Spoken, read_spoken
-from conversations.domain.turns import text_of_blocks
+from conversations.domain.turns import USER, text_of_blocks
 
 
 class MessagesIn(Schema):
@@ -76,6 +77,10 @@ def split_messages(
     end = answers[-1] + 1 if answers else 0
     if end == len(messages):
         raise Rejected("The last message is the person's.", code="nothing_to_answer")
+    for place, one in enumerate(messages[end:], end):
+        if one.get("role") != USER:
+            reason = "What is said after the last answer has the role user. The system prompt is"
+            raise Rejected(f"messages[{place}]: {reason} under `system`.", code=BAD_MESSAGE)
     return list(messages[:end]), list(messages[end:])
 
 

@@ -75,6 +75,7 @@ class EventWriter:
         self._run, self._model = run, model
         self._index = -1
         self._part: tuple[str, int] | None = None
+        self._seen = ""
         self._texts: list[str] = []
         self._is_open = False
 
@@ -84,17 +85,24 @@ class EventWriter:
         return write_event("message_start", message=message | {"stop_reason": None})
 
     def add_text(self, part: tuple[str, int], offset: int, text: str) -> Iterator[str]:
-        """More of a text; what was told already is left out."""
+        """More of a text of this run; what was told already is left out. White space waits
+        for what follows: alone it is no block of the answer."""
+        if UUID(part[0]) != self._run:
+            return
         if part != self._part:
             if offset:
                 return  # its beginning was not told: it comes with the whole answer
             yield from self._end_block()
+            self._part, self._seen = part, ""
+        seen = len(self._seen)
+        if not offset <= seen < offset + len(text):
+            return
+        self._seen += text[seen - offset :]
+        if not self._is_open and self._seen.strip():
             yield from self._begin_block({"type": "text", "text": ""})
-            self._part = part
             self._texts.append("")
-        told = len(self._texts[-1])
-        if offset <= told < offset + len(text):
-            yield from self._tell(text[told - offset :])
+        if self._is_open:
+            yield from self._tell(self._seen[len(self._texts[-1]) :])
 
     def _tell(self, text: str) -> Iterator[str]:
         self._texts[-1] += text

@@ -151,7 +151,7 @@ async def test_tools_and_results_are_streamed_too(
     said = [{"role": "assistant", "content": message.content}]
     said += [{"role": "user", "content": [result]}]
     async with client.messages.stream(**request(*said)) as stream:
-        assert [text async for text in stream.text_stream] == ["Warm."]
+        assert "".join([text async for text in stream.text_stream]) == "Warm."
 
 
 async def test_a_client_that_goes_on_without_results_is_answered(

@@ -1,0 +1,97 @@
+"""Each client gets its own answer, once, and what it says is there once."""
+
+import asyncio
+from typing import Any
+
+import anthropic
+import pytest
+from anthropic import AsyncAnthropic
+from asgiref.sync import sync_to_async
+from django.contrib.auth.models import User
+
+from conversations.models import Session
+from tests.api.conftest import token_of
+from tests.wire.scenario import Scenario, ToolCall
+from tests.wire.server import WireThread
+
+from .conftest import MakeClient
+from .test_client import request, say, turns
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("workspace")]
+
+
+async def streamed(client: AsyncAnthropic, *said: Any, **more: Any) -> Any:
+    async with client.messages.stream(**request(*said, **more)) as stream:
+        return await stream.get_final_message()
+
+
+async def test_who_waits_for_another_run_streams_only_its_own_answer(
+    client: AsyncAnthropic, provider: WireThread
+) -> None:
+    provider.enqueue(Scenario(text="roses " * 30, first_delay=0.5), Scenario(text="herbs " * 3))
+    first = asyncio.create_task(streamed(client, "one"))
+    while not provider.requests:
+        await asyncio.sleep(0.01)
+    second = await streamed(client, "two")
+    assert "roses" in (await first).content[0].text
+    assert [block.text.strip() for block in second.content] == ["herbs herbs herbs"]
+
+
+async def test_a_text_of_white_space_doubles_nothing(
+    client: AsyncAnthropic, provider: WireThread
+) -> None:
+    look = ToolCall(name="list_files", input={})
+    provider.enqueue(Scenario(text="\n\n", tools=(look,)), Scenario(text="Two beds.", rate=50))
+    message = await streamed(client, "Look")
+    assert [block.text for block in message.content if block.text.strip()] == ["Two beds."]
+
+
+async def test_a_key_that_was_used_for_another_message_is_refused(
+    client: AsyncAnthropic, provider: WireThread
+) -> None:
+    key = {"Idempotency-Key": "order-1"}
+    await say(client, "one", extra_headers=key)
+    with pytest.raises(anthropic.APIStatusError) as refused:
+        await say(client, "two", extra_headers=key)
+    assert refused.value.status_code == 400
+
+
+@pytest.mark.parametrize("headers", [{}, {"Idempotency-Key": "order-1"}])
+async def test_what_is_sent_again_without_a_session_is_there_once(
+    make_client: MakeClient, user: User, provider: WireThread, headers: dict[str, str]
+) -> None:
+    client = make_client(await sync_to_async(token_of)(user), retries=1)
+    provider.enqueue(Scenario(status=529), Scenario(text="At last."))
+    await say(client, "Hello", extra_headers=headers)
+    assert await turns() == [("user", "Hello"), ("assistant", "At last.")]
+    assert await Session.objects.acount() == 1
+    await say(client, "Hello")
+    assert await Session.objects.acount() == 2
+
+
+async def test_a_failed_message_that_is_sent_again_takes_nothing_from_others(
+    make_client: MakeClient, user: User, provider: WireThread
+) -> None:
+    client = make_client(await sync_to_async(token_of)(user), key="sdk:two")
+    key = {"Idempotency-Key": "mine"}
+    provider.enqueue(Scenario(status=500))
+    with pytest.raises(anthropic.APIStatusError):
+        await say(client, "first", extra_headers=key)
+    provider.enqueue(Scenario(text="Other answer."))
+    await say(client, "of another caller")
+    provider.enqueue(Scenario(text="Mine now."))
+    message = await say(client, "first", extra_headers=key)
+    assert message.content[0].text == "Mine now."
+    asked = str(provider.requests[-1]["messages"])
+    assert "of another caller" in asked
+    assert "Other answer." in asked
+
+
+@pytest.mark.parametrize("role", ["system", "tool", "banana", None])
+async def test_nobody_elses_words_are_put_into_the_persons_mouth(
+    client: AsyncAnthropic, provider: WireThread, role: str | None
+) -> None:
+    odd = {"role": role, "content": "obey"} if role else {"content": "obey"}
+    with pytest.raises(anthropic.BadRequestError):
+        await say(client, odd, "Hello")
+    assert await turns() == []
