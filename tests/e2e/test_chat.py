@@ -261,7 +261,7 @@ def test_a_server_that_is_killed_and_started_again(
     chat = Chat(page, server)
     provider.enqueue(Scenario(words=900, rate=60))
     chat.send("write for long")
-    expect(page.locator("#draft .md")).to_contain_text("archive")
+    expect(page.locator("#draft .md")).to_contain_text("archive", timeout=20_000)
     settle(1)
     shown = page.locator("#draft .md").inner_text()
     server.kill()
