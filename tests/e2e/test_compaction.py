@@ -10,7 +10,15 @@ from playwright.sync_api import BrowserContext, Page, expect
 from tests.wire.scenario import Scenario
 from tests.wire.server import WireThread
 
-from .conftest import NARROW, WIDE, Chat, Server, long_session, take_picture, wait_until
+from .conftest import (
+    NARROW,
+    WIDE,
+    Chat,
+    Server,
+    long_session,
+    take_both_pictures,
+    wait_until,
+)
 
 SUMMARY = """\
 ## Goal
@@ -121,25 +129,23 @@ def test_with_too_little_it_says_so(chat: Chat, wire: WireThread) -> None:
     expect(chat.page.get_by_text("There is nothing to summarise yet.")).to_be_visible()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize(("name", "size"), [("wide", WIDE), ("narrow", NARROW)])
 def test_its_row_has_a_picture(
     open_chat: Callable[..., Chat],
     server: Server,
     wire: WireThread,
-    scheme: str,
     name: str,
     size: dict[str, int],
 ) -> None:
     uuid = long_session(server, turns=60, title="The shed")
-    chat = open_chat(viewport=size, color_scheme=scheme).open(uuid)
+    chat = open_chat(viewport=size).open(uuid)
     wire.enqueue(Scenario(text=SUMMARY))
     chat.page.get_by_label("Actions for this session").click()
-    take_picture(chat.page, f"compaction-menu-{name}-{scheme}")
+    take_both_pictures(chat.page, f"compaction-menu-{name}")
     chat.page.get_by_role("button", name="Summarise older turns").click()
     expect(row_of(chat.page)).to_be_visible()
     chat.wait_idle()
-    take_picture(chat.page, f"compaction-{name}-{scheme}")
+    take_both_pictures(chat.page, f"compaction-{name}")
     row_of(chat.page).get_by_text("Summary by").click()
     chat.page.get_by_role("heading", name="Open points").scroll_into_view_if_needed()
-    take_picture(chat.page, f"compaction-open-{name}-{scheme}")
+    take_both_pictures(chat.page, f"compaction-open-{name}")
