@@ -45,13 +45,14 @@ def _encode(data: bytes, media_type: str) -> dict[str, str]:
 
 def content_opener(session_pk: int) -> Callable[[Block], list[Block]]:
     """Gives each block with the file that was attached, not the smaller copy that the
-    model got; a text where it is not kept any more. Blocks without one stay as they are."""
+    model got; a text where it is not kept any more, or is none of the session's. Blocks
+    without one stay as they are."""
 
     def open_content(block: Block) -> list[Block]:
         if not is_reference(block):
             return [block]
-        digest, media_type = _find(session_pk, block)
         try:
+            digest, media_type = _find(session_pk, block)
             data = read_blob(digest)
         except NotFound:
             name = block.get("title") or "An attachment"
@@ -63,12 +64,14 @@ def content_opener(session_pk: int) -> Callable[[Block], list[Block]]:
 
 
 def _find(session_pk: int, block: Block) -> tuple[str, str]:
-    """Digest and media type, as recorded; as the block says where there is no record."""
+    """Digest and media type, as recorded. Raises NotFound where there is no record: what
+    the block says itself is anybody's claim."""
     uuid = _uuid_of(block)
     rows = Attachment.objects.filter(session=session_pk, uuid=uuid) if uuid else None
     found = rows.values_list("digest", "media_type").first() if rows is not None else None
-    source = block["source"]
-    return found or (str(source.get("digest", "")), str(source.get("media_type", "")))
+    if found is None:
+        raise NotFound("This file is not on record.")
+    return found
 
 
 def _uuid_of(block: Block) -> UUID | None:

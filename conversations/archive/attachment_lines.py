@@ -3,6 +3,7 @@
 import base64
 import binascii
 from collections.abc import Iterator
+from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 from uuid import UUID
@@ -112,13 +113,23 @@ def describe_file(data: bytes, *, uuid: UUID, name: str) -> tuple[dict[str, Any]
     return attachment_block(attachment), line
 
 
-def store_attachment(session: Session, line: AttachmentLine, *, turn: int) -> bool:
+def store_attachment(
+    session: Session, line: AttachmentLine, *, turn: int, is_trusted: bool = True
+) -> bool:
     """Keep an attachment and its content; False if nothing of it is new. Without the
     content it is kept as one that is gone. Raises Unusable for contents that are not
-    what their digests say, or none that can be attached."""
+    what their digests say, or none that can be attached.
+
+    ``is_trusted``: its digest may stand for a content that is here already. Otherwise
+    somebody who knows the digest of another's file would get the file by it.
+    """
     data = _open(line.data, line.digest)
     smaller = _open(line.sent_data, line.sent_digest)
     known = Attachment.objects.filter(uuid=line.uuid).first()
+    if not is_trusted:
+        line = _without_claims(
+            line, session, has_data=data is not None, has_smaller=smaller is not None
+        )
     if known is not None and known.session_id != session.pk:
         raise Unusable("another session has an attachment with its uuid")
     try:
@@ -130,6 +141,20 @@ def store_attachment(session: Session, line: AttachmentLine, *, turn: int) -> bo
         return is_news
     Attachment.objects.create(**_values(session, line, turn, found))
     return True
+
+
+def _without_claims(
+    line: AttachmentLine, session: Session, *, has_data: bool, has_smaller: bool
+) -> AttachmentLine:
+    """The line with a digest that no content has, where it came without one; added by the
+    session's owner or by nobody."""
+    digest = line.digest if has_data else sha256(f"{line.uuid} {line.digest}".encode()).hexdigest()
+    return replace(
+        line,
+        digest=digest,
+        sent_digest=line.sent_digest if has_smaller else "",
+        added_by=line.added_by if line.added_by == session.owner.get_username() else "",
+    )
 
 
 def _values(

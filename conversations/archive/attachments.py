@@ -4,12 +4,14 @@ A file is examined, its content kept as a blob, and only then is there a record 
 Until it is sent it is its sender's alone; sent, it belongs to a turn for good.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Sequence
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
 from django.conf import settings
+from django.db.models import Q
 from django.utils import timezone
 
 from conversations.domain.attachments import HIDDEN, IMAGE, clean_name
@@ -25,6 +27,8 @@ from .contents import examine as examine
 
 KEPT_UNSENT = timedelta(days=1)
 """How long a file waits to be sent. Its blob goes when unused blobs are removed."""
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 
 MAX_UNSENT = 100
 """Files of one person that wait in one session."""
@@ -135,6 +139,15 @@ def check_attachments(session_pk: int, uuids: Sequence[str], *, user_pk: int | N
             "A file of this message is not there any more. Attach it again.",
             code="attachment_unknown",
         )
+
+
+def recorded_digests(session_pk: int, digests: Collection[str]) -> set[str]:
+    """Those of the contents that files of the session are on record with. A turn can name
+    any: that somebody knows a digest does not make the content theirs."""
+    wanted = [digest for digest in digests if _DIGEST.fullmatch(digest)]
+    found = Attachment.objects.filter(session=session_pk).order_by()
+    found = found.filter(Q(sent__in=wanted) | Q(digest__in=wanted))
+    return {digest for pair in found.values_list("sent", "digest") for digest in pair}
 
 
 def list_attachments(session_pk: int, uuids: Sequence[str]) -> list[Attachment]:

@@ -345,7 +345,8 @@ class SessionImporter:
         turn = opened.turns.refer(found.turn)
         if turn is None or not 1 <= turn <= opened.turns.end:
             raise Unusable("its turn is not there")
-        is_new = store_attachment(opened.session, found, turn=turn)
+        is_trusted = not self._finder.target.is_confined
+        is_new = store_attachment(opened.session, found, turn=turn, is_trusted=is_trusted)
         self._counts.attachments_added += is_new
 
     def _place(

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from conversations.archive.attachment_contents import make_content_block
+from conversations.archive.attachments import recorded_digests
 from conversations.archive.blobs import has_blob, read_blob, size_of_blob
 from conversations.domain.attachments import (
     IMAGE,
@@ -59,13 +60,17 @@ def fit_attachments(blocks: list[Block], *, cap: int, cost: Callable[[Block], in
     return _map(blocks, lambda b: [note_left_out(b, NO_ROOM)] if _is_in(b, gone) else [b])
 
 
-def withhold(pieces: Iterable[list[Block]], *, are_refused: bool = False) -> dict[str, str]:
-    """The digests of contents that cannot go along, with the reason: what is gone, and
-    of what is too much for one request the oldest. ``pieces`` in order. All of them,
-    where the provider has refused a request with them."""
+def withhold(
+    session_pk: int, pieces: Iterable[list[Block]], *, are_refused: bool = False
+) -> dict[str, str]:
+    """The digests of contents that cannot go along, with the reason: what is gone or none
+    of the session's, and of what is too much for one request the oldest. ``pieces`` in
+    order. All of them, where the provider has refused a request with them."""
     references = [b for blocks in pieces for b in list_references(blocks)]
+    digests = [str(b["source"].get("digest", "")) for b in references]
     if are_refused:
-        return {str(b["source"].get("digest", "")): REFUSED for b in references}
+        return dict.fromkeys(digests, REFUSED)
+    recorded = recorded_digests(session_pk, set(digests)) if digests else set()
     withheld: dict[str, str] = {}
     taken, images, pages = 0, 0, 0
     known: set[str] = set()
@@ -73,7 +78,7 @@ def withhold(pieces: Iterable[list[Block]], *, are_refused: bool = False) -> dic
         digest = str(block["source"].get("digest", ""))
         if digest in withheld:
             continue
-        if digest not in known and not has_blob(digest):
+        if digest not in known and not (digest in recorded and has_blob(digest)):
             withheld[digest] = MISSING
             continue
         known.add(digest)

@@ -197,7 +197,8 @@ def _describe(wish: WindowWish, budget: Budget, caps: Caps, choice: Choice, text
     }
     total = sum(estimated.values())
     max_tokens = budget.max_tokens(estimated=total)
-    withheld = withhold((piece.blocks for piece in pieces), are_refused=wish.refuses_files)
+    blocks = (piece.blocks for piece in pieces)
+    withheld = withhold(session, blocks, are_refused=wish.refuses_files)
     request, places = make_request(
         pieces,
         texts,
