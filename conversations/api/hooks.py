@@ -180,7 +180,7 @@ def rotate_hook(request: HttpRequest, slug: str, hook: UUID) -> dict[str, Any]:
 
 
 @router.post(HOOK + "/test", auth=needs(HOOKS), response={202: DeliveryOut}, url_name="hook_test")
-@makes_once()
+@makes_once(to=MANAGE)
 def test_hook(request: HttpRequest, slug: str, hook: UUID) -> Status[dict[str, Any]]:
     """Send a message of the event ``webhook.test``."""
     found = _find(request, slug, hook)

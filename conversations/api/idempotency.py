@@ -1,5 +1,8 @@
 """Requests that may be sent twice: with the header ``Idempotency-Key``, what makes
-something makes it once, and the second answer is the first one again."""
+something makes it once, and the second answer is the first one again.
+
+Who asks again is let in as whoever asks first: the token's scope, the browser's CSRF token
+and the right to what the answer is about are asked for before it is given."""
 
 import hashlib
 import re
@@ -9,7 +12,6 @@ from functools import partial, wraps
 from typing import Any
 
 from asgiref.sync import sync_to_async
-from django.contrib.auth.models import User
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from ninja.operation import AsyncOperation, Operation
@@ -24,8 +26,12 @@ from conversations.archive.api_answers import (
     drop_claim,
     keep_answer,
 )
+from conversations.archive.rights import WRITE
+from conversations.domain.errors import LoomError
 from conversations.models import Session
+from conversations.web.access import get_session_for, get_workspace_for
 
+from .auth import visit_of
 from .problems import problem, problem_of
 
 HEADER = "Idempotency-Key"
@@ -44,13 +50,14 @@ PARAMETER = {
 type Run = Callable[..., HttpResponse]
 
 
-def makes_once[F: Callable[..., Any]](*, in_one: bool = True) -> Callable[[F], F]:
+def makes_once[F: Callable[..., Any]](*, to: str = WRITE, in_one: bool = True) -> Callable[[F], F]:
     """Of an operation, below ``router.post``: it honours the header. What it makes and the
     answer that is kept go in one transaction, unless that would take long (``in_one``) or
-    the operation is asynchronous: then a process that dies in between may make it twice."""
+    the operation is asynchronous: then a process that dies in between may make it twice.
+    ``to`` is what the operation itself asks for, of the session or the workspace."""
 
     def honouring(operation: F) -> F:
-        contribute_operation_callback(operation, partial(_honour, in_one=in_one))
+        contribute_operation_callback(operation, partial(_honour, to=to, in_one=in_one))
         return operation
 
     return honouring
@@ -61,10 +68,10 @@ def belongs_to(request: HttpRequest, session: Session) -> None:
     request.loom_answer_of = session.pk  # type: ignore[attr-defined]
 
 
-def _honour(operation: Operation, *, in_one: bool) -> None:
-    wrap: Any = partial(_synchronous, in_one=in_one)
+def _honour(operation: Operation, *, to: str, in_one: bool) -> None:
+    wrap: Any = partial(_synchronous, to=to, in_one=in_one)
     if isinstance(operation, AsyncOperation):
-        wrap = _asynchronous
+        wrap = partial(_asynchronous, to=to)
     operation.run = wrap(operation.run)  # type: ignore[method-assign]
     operation._run_decorators = [wrap]  # type: ignore[attr-defined]
     extra = operation.openapi_extra or {}
@@ -72,10 +79,14 @@ def _honour(operation: Operation, *, in_one: bool) -> None:
     operation.openapi_extra = extra
 
 
-def _synchronous(run: Run, *, in_one: bool) -> Run:
+def _synchronous(run: Run, *, to: str, in_one: bool) -> Run:
+    operation = _operation_of(run)
+
     @wraps(run)
     def once(request: HttpRequest, **values: Any) -> HttpResponse:
-        claim = _claim(request)
+        if HEADER in request.headers and (refusal := operation._run_checks(request)):
+            return refusal
+        claim = _claim(request, to, values)
         if claim is None:
             return run(request, **values)
         if isinstance(claim, HttpResponse):
@@ -96,10 +107,14 @@ def _synchronous(run: Run, *, in_one: bool) -> Run:
     return once
 
 
-def _asynchronous(run: Callable[..., Awaitable[HttpResponse]]) -> Any:
+def _asynchronous(run: Callable[..., Awaitable[HttpResponse]], *, to: str) -> Any:
+    operation = _operation_of(run)
+
     @wraps(run)
     async def once(request: HttpRequest, **values: Any) -> HttpResponse:
-        claim = await sync_to_async(_claim)(request)
+        if HEADER in request.headers and (refusal := await operation._run_checks(request)):
+            return refusal
+        claim = await sync_to_async(_claim)(request, to, values)
         if claim is None:
             return await run(request, **values)
         if isinstance(claim, HttpResponse):
@@ -116,7 +131,12 @@ def _asynchronous(run: Callable[..., Awaitable[HttpResponse]]) -> Any:
     return once
 
 
-def _claim(request: HttpRequest) -> Claim | HttpResponse | None:
+def _operation_of(run: Any) -> Any:
+    """Whose method it is: a router has copies of its operations."""
+    return run.__self__
+
+
+def _claim(request: HttpRequest, to: str, values: dict[str, Any]) -> Claim | HttpResponse | None:
     """None: the header is not there, or nobody who is known sent it."""
     key = request.headers.get(HEADER)
     caller = getattr(request, "api_caller", None)
@@ -126,20 +146,27 @@ def _claim(request: HttpRequest) -> Claim | HttpResponse | None:
         reason = f"{HEADER} is 1 to 255 visible characters of ASCII."
         return problem(422, reason, code="idempotency_key_invalid")
     try:
-        found = _settled(caller.user, key, _fingerprint(request))
+        found = claim_request(caller.user, key=key, fingerprint=_fingerprint(request))
     except StillAnswering as error:
         busy = problem_of(error)
         busy["Retry-After"] = "1"
         return busy
     except OtherRequest as error:
         return problem_of(error)
-    return found
+    return found if isinstance(found, Claim) else _give_again(request, found, to, values)
 
 
-def _settled(user: User, key: str, fingerprint: str) -> Claim | HttpResponse:
-    found = claim_request(user, key=key, fingerprint=fingerprint)
-    if isinstance(found, Claim):
-        return found
+def _give_again(
+    request: HttpRequest, found: KeptAnswer, to: str, values: dict[str, Any]
+) -> HttpResponse:
+    """The answer, to who might be given it now."""
+    try:
+        if found.session is not None:
+            get_session_for(visit_of(request), found.session, to=to)
+        elif slug := values.get("slug"):
+            get_workspace_for(visit_of(request), slug, to=to)
+    except LoomError as error:
+        return problem_of(error)
     response = HttpResponse(
         found.body, status=found.status, content_type="application/json; charset=utf-8"
     )

@@ -7,6 +7,7 @@ neither, and the claim, which somebody else takes over after a while.
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from uuid import UUID
 
 from django.conf import settings
 from django.contrib.auth.models import User
@@ -31,11 +32,12 @@ class Claim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptAnswer:
-    """``body`` is JSON, as it was sent."""
+    """``body`` is JSON, as it was sent. ``session``: what it is about."""
 
     status: int
     location: str
     body: str
+    session: UUID | None = None
 
 
 class StillAnswering(Conflict):
@@ -55,7 +57,7 @@ def claim_request(user: User, *, key: str, fingerprint: str) -> Claim | KeptAnsw
     """A claim for a new request, or what the same one was answered. Raises StillAnswering
     and OtherRequest."""
     now = timezone.now()
-    kept = ApiAnswer.objects.filter(user=user, key=key)
+    kept = ApiAnswer.objects.select_related("session").filter(user=user, key=key)
     try:
         with transaction.atomic():
             kept.filter(created_at__lt=_oldest(now)).delete()
@@ -74,7 +76,12 @@ def _settle(found: ApiAnswer, fingerprint: str, now: datetime) -> Claim | KeptAn
     if found.fingerprint != fingerprint:
         raise OtherRequest("This Idempotency-Key was sent with another request before.")
     if found.status is not None:
-        return KeptAnswer(status=found.status, location=found.location, body=found.body)
+        return KeptAnswer(
+            status=found.status,
+            location=found.location,
+            body=found.body,
+            session=found.session.uuid if found.session else None,
+        )
     left = ApiAnswer.objects.filter(pk=found.pk, status=None, created_at__lt=now - LEASE)
     if not left.update(created_at=now):
         raise StillAnswering("The same request is being carried out. Ask again in a moment.")

@@ -17,7 +17,7 @@ from conversations.archive.api_answers import LEASE, claim_request, forget_answe
 from conversations.archive.audit import Origin
 from conversations.archive.purge import Order, purge
 from conversations.archive.workspaces import add_member
-from conversations.models import ApiAnswer, Attachment, Session, Workspace
+from conversations.models import ApiAnswer, Attachment, Membership, Session, Workspace
 
 from .conftest import caller_of, token_of
 from .test_sessions import OF_GARDEN, address_of
@@ -158,3 +158,47 @@ def test_of_many_at_once_one_makes_it(workspace: Workspace, user: User) -> None:
     made = {answer.json()["uuid"] for answer in answers if answer.status_code == 201}
     assert made == {str(Session.objects.get().uuid)}
     assert claim_request(user, key="k-1", fingerprint=ApiAnswer.objects.get().fingerprint)
+
+
+@pytest.mark.django_db
+class TestWhoIsAnswered:
+    """The first answer is given again to who might be given it now, and to nobody else."""
+
+    def test_not_to_who_has_left_the_workspace(
+        self, workspace: Workspace, other_user: User
+    ) -> None:
+        add_member(workspace, user_pk=other_user.pk, role="member")
+        program = caller_of(other_user)
+        assert begin(program, "k-1", instructions="Keep the peas dry.").status_code == 201
+        Membership.objects.filter(user=other_user).update(role="viewer")
+        assert begin(program, "k-1", instructions="Keep the peas dry.").status_code == 403
+        Membership.objects.filter(user=other_user).delete()
+        answer = begin(program, "k-1", instructions="Keep the peas dry.")
+        assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
+
+    def test_not_to_a_token_without_the_scope(
+        self, workspace: Workspace, owner: Client, user: User
+    ) -> None:
+        assert begin(owner, "k-1").status_code == 201
+        answer = begin(caller_of(user, scopes=["feed"]), "k-1")
+        assert (answer.status_code, answer.json()["code"]) == (403, "insufficient_scope")
+
+    def test_not_to_a_page_of_another_site(
+        self, workspace: Workspace, owner: Client, user: User
+    ) -> None:
+        assert begin(owner, "k-1").status_code == 201
+        browser = Client(enforce_csrf_checks=True)
+        browser.force_login(user)
+        answer = begin(browser, "k-1")
+        assert (answer.status_code, answer.json()["code"]) == (403, "csrf")
+
+    def test_not_to_an_owner_who_is_one_no_more(
+        self, workspace: Workspace, owner: Client, user: User
+    ) -> None:
+        hooks = f"/api/v1/workspaces/{workspace.slug}/hooks"
+        wish = {"url": "https://example.org/x", "events": ["run.completed"]}
+        made = owner.post(hooks, wish, content_type="application/json").json()
+        test = [f"{hooks}/{made['uuid']}/test"], {"headers": {"Idempotency-Key": "k-1"}}
+        assert owner.post(*test[0], **test[1]).status_code == 202
+        Membership.objects.filter(user=user).update(role="member")
+        assert owner.post(*test[0], **test[1]).status_code == 403
