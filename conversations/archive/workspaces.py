@@ -313,8 +313,8 @@ def groups_to_add(workspace: Workspace) -> list[tuple[int, str]]:
 
 
 def owner_of(workspace: Workspace) -> User:
-    """The workspace's first owner. Raises Rejected when it has none."""
-    owners = Membership.objects.filter(workspace=workspace, role=OWNER)
+    """The workspace's first owner whose account is open. Raises Rejected when it has none."""
+    owners = Membership.objects.filter(workspace=workspace, role=OWNER, user__is_active=True)
     found = owners.select_related("user").order_by("pk").first()
     if found is None:
         raise Rejected("This workspace has no owner.", code="no_owner")

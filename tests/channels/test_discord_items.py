@@ -1,5 +1,7 @@
 """What the messages of a reply say."""
 
+import pytest
+
 from conversations.channels.discord.items import SHOWN_OF_PLAN, Item, make_items
 from conversations.domain.approvals import Asked
 from conversations.domain.events import (
@@ -100,3 +102,27 @@ def test_how_it_ended_is_said_and_what_can_be_done() -> None:
 def test_a_damaged_row_says_so() -> None:
     [item] = make_items([Fallback(reason="not JSON", raw="{")], done=True, most=5)
     assert item.text == "-# A row cannot be shown: not JSON"
+
+
+@pytest.mark.parametrize(
+    ("command", "plan"),
+    [
+        ("x" * 1_500, {"summary": "*" * 200, "note": "_" * 200}),
+        ("```" * 400 + "rm", {"summary": "*" * 200, "note": "_" * 200}),
+        ("\U0001f331" * 1_500, {}),
+        ("a\u202eb" * 500, {"summary": "\u202e" * 300, "note": "\u202e" * 300}),
+    ],
+)
+def test_a_question_that_shows_not_all_says_so(command: str, plan: dict[str, str]) -> None:
+    [question] = make_items([asked(command=command, **plan)], done=False, most=5)
+    assert size_of(question.text) <= MESSAGE_LIMIT
+    assert "characters more" in question.text
+    assert question.text.count("\n```") == 2
+
+
+def test_a_question_shows_what_does_not_show() -> None:
+    [question] = make_items(
+        [asked(command="rm \u202egpj.x\u200b", summary="Run \u202ex")], done=False, most=5
+    )
+    assert "\u202e" not in question.text
+    assert "rm <U+202E>gpj.x<U+200B>" in question.text

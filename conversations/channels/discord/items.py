@@ -21,9 +21,10 @@ from conversations.domain.events import (
     ToolCallCompleted,
     TurnSeparator,
 )
-from conversations.domain.message_parts import split_message
+from conversations.domain.message_parts import MESSAGE_LIMIT, size_of, split_message
 from conversations.domain.runs import STOPPED
 from conversations.domain.text import one_line
+from conversations.domain.unseen import write_out
 from conversations.rendering.tool_words import (
     decision_text,
     state_word,
@@ -33,6 +34,10 @@ from conversations.rendering.tool_words import (
 
 SHOWN_OF_PLAN = 1_200
 """Characters of a command or diff that a question shows."""
+
+AROUND = 100
+"""Characters of a message that are left for the block's fences, and to say that there is
+more than it shows."""
 
 FILE_NAME = "answer.md"
 
@@ -58,13 +63,17 @@ class _Question:
     def as_item(self) -> Item:
         asked = self.asked
         lines = [f"**May I?** {escape(asked.summary or asked.name, limit=200)}"]
-        if shown := asked.diff or asked.command:
-            lines.append(fenced(shown, "diff" if asked.diff else "sh"))
         if asked.note:
             lines.append(f"-# {escape(asked.note, limit=200)}")
         if self.outcome:
-            return Item(text=_bounded([*lines, f"-# {escape(self.outcome, limit=100)}"]))
-        return Item(text=_bounded(lines), call=asked.call, always=asked.kind_label)
+            lines.append(f"-# {escape(self.outcome, limit=100)}")
+        if shown := asked.diff or asked.command:
+            room = MESSAGE_LIMIT - size_of("\n".join(lines)) - AROUND
+            lines.insert(1, fenced(shown, "diff" if asked.diff else "sh", room=room))
+        text = _bounded(lines)
+        if self.outcome:
+            return Item(text=text)
+        return Item(text=text, call=asked.call, always=asked.kind_label)
 
 
 @dataclass(slots=True)
@@ -194,16 +203,24 @@ def _write_decision(sheet: _Sheet, data: dict[str, Any]) -> None:
 
 def escape(text: str, *, limit: int) -> str:
     """The beginning on one line, without what Discord would take for markup."""
-    shown = one_line(text, limit=limit)
+    shown = write_out(one_line(text, limit=limit), name=lambda name: f"<{name}>", most=10)
     return "".join(f"\\{char}" if char in "*_`~|<>[]\\" else char for char in shown)
 
 
-def fenced(text: str, language: str) -> str:
-    """As a block of code, or the beginning of it."""
-    shown = text[:SHOWN_OF_PLAN].replace("```", "`\u200b``")
-    left_out = len(text) - SHOWN_OF_PLAN
-    block = f"```{language}\n{shown}\n```"
+def fenced(text: str, language: str, *, room: int) -> str:
+    """As a block of code, or as much of its beginning as has room. A person decides by
+    it: what does not show, or turns the order of other characters around, is written out."""
+    shown = text[:SHOWN_OF_PLAN]
+    while (size := size_of(_quoted(shown))) > room:
+        shown = shown[: len(shown) * room // size]
+    left_out = len(text) - len(shown)
+    block = f"```{language}\n{_quoted(shown)}\n```"
     return f"{block}\n-# … and {left_out:,} characters more" if left_out > 0 else block
+
+
+def _quoted(text: str) -> str:
+    seen = write_out(text, name=lambda name: f"<{name}>")
+    return seen.replace("```", "`\u200b``")
 
 
 def _bounded(lines: list[str]) -> str:
