@@ -2,6 +2,7 @@
 
 import json
 from datetime import datetime
+from math import isfinite
 from typing import Any
 
 from django.http import HttpRequest
@@ -16,7 +17,7 @@ class JsonParser(Parser):
     """Of bodies: JSON as its standard has it."""
 
     def parse_body(self, request: HttpRequest) -> Any:
-        value = json.loads(request.body, parse_constant=_refuse)
+        value = json.loads(request.body, parse_constant=_refuse, parse_float=_finite)
         if value is None:
             raise ValueError("there is nothing in it")
         if not isinstance(value, dict):  # a list would pass where everything may be left out
@@ -26,6 +27,14 @@ class JsonParser(Parser):
 
 def _refuse(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
+
+
+def _finite(text: str) -> float:
+    """Raises ValueError for a number that could not be written as JSON again."""
+    number = float(text)
+    if not isfinite(number):
+        raise ValueError(f"{text[:40]} is too large")
+    return number
 
 
 class JsonEncoder(NinjaJSONEncoder):

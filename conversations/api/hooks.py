@@ -134,7 +134,7 @@ def make_hook(
     webhook = webhooks.create_webhook(
         workspace,
         wish,
-        uuid=_uuid_of(key, caller_pk=caller_of(request).user.pk) if key else None,
+        uuid=_uuid_of(key, workspace, caller_pk=caller_of(request).user.pk) if key else None,
         site=site_of(request),
         origin=visit_of(request).origin,
     )
@@ -232,8 +232,8 @@ def _find(request: HttpRequest, slug: str, uuid: UUID) -> Webhook:
     return webhooks.get_webhook(_managed(request, slug), uuid)
 
 
-def _uuid_of(key: str, *, caller_pk: int) -> UUID:
-    return uuid5(NAMESPACE_URL, f"loom:webhook:{caller_pk}:{key}")
+def _uuid_of(key: str, workspace: Workspace, *, caller_pk: int) -> UUID:
+    return uuid5(NAMESPACE_URL, f"loom:webhook:{workspace.pk}:{caller_pk}:{key}")
 
 
 def _as_hook(webhook: Webhook) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from conversations.runtime.engine import Runtime
 from conversations.runtime.following import wait_for_end
 
 from .events import RowOut
-from .staying import free_connection
+from .staying import free_connection, recheck_of
 from .streams import stream_run, wants_stream
 
 LONGEST_WAIT = 600
@@ -99,13 +99,19 @@ def client_id_of(key: str | None) -> str:
 async def answer_begun(
     request: HttpRequest, runtime: Runtime, session: Session, accepted: Accepted, *, wait: float
 ) -> HttpResponseBase | Status[Any]:
-    """The run as it is after waiting, or its stream if that is what the caller takes."""
+    """The run as it is after waiting, or its stream if that is what the caller takes.
+    Raises as ``web.access`` does for who has lost the right to it while waiting."""
     await free_connection()
     run = await runtime.readers.read(read_run, accepted.run_pk)
     if wants_stream(request):
         return await stream_run(request, runtime, session, run, Place())
-    if wait and await wait_for_end(runtime, run, seconds=wait):
-        return Status(200, said_out(await runtime.readers.read(read_said, run.pk)))
+    if wait:
+        recheck = await recheck_of(request, session)
+        await free_connection()
+        has_ended = await wait_for_end(runtime, run, seconds=wait)
+        await runtime.readers.read(recheck)
+        if has_ended:
+            return Status(200, said_out(await runtime.readers.read(read_said, run.pk)))
     return Status(202, run_out(await runtime.readers.read(read_run, run.pk)))
 
 

@@ -284,10 +284,10 @@ def list_sessions_of(
     Where somebody may not read what was said, nothing of it is shown."""
     if slug is None:
         workspaces = tuple(roles_of_person(caller_of(request).user.pk))
-        with_preview = True
+        is_member = True
     else:
         workspace, access = get_workspace_for(visit_of(request), slug)
-        workspaces, with_preview = (workspace.pk,), access.role is not None
+        workspaces, is_member = (workspace.pk,), access.role is not None
     walk = walk_of(filters)
     wanted = SessionFilter(
         workspaces=workspaces,
@@ -303,13 +303,15 @@ def list_sessions_of(
     return make_page(
         walk,
         found,
-        as_item=lambda one: as_item(_shown(one[1], with_preview=with_preview)),
+        as_item=lambda one: as_item(_shown(one[1], is_member=is_member)),
         place_of=lambda one: f"{one[0].moment.isoformat()}~{one[0].pk}",
     )
 
 
-def _shown(record: SessionRecord, *, with_preview: bool) -> SessionRecord:
-    return record if with_preview else replace(record, preview=None)
+def _shown(record: SessionRecord, *, is_member: bool) -> SessionRecord:
+    """What programs and people wrote into a session is shown by itself, which is entered
+    in the audit log for somebody who is no member."""
+    return record if is_member else replace(record, preview=None, instructions="", metadata={})
 
 
 def _mark(walk: Walk) -> Mark | None:

@@ -173,6 +173,6 @@ def _read_wait(text: str) -> timedelta | None:
         return timedelta(seconds=int(text))
     try:
         until = parsedate_to_datetime(text)
-    except ValueError:
+    except (ValueError, OverflowError):  # the latter of a zone beyond all hours
         return None
     return until.replace(tzinfo=until.tzinfo or UTC) - datetime.now(UTC)

@@ -1,5 +1,6 @@
 """Webhooks by the API: made once, changed, tried out, and whose they are."""
 
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
@@ -8,7 +9,7 @@ from django.test import Client
 
 from conversations.api.hooks import Event
 from conversations.archive.webhooks import read_secret
-from conversations.archive.workspaces import add_member
+from conversations.archive.workspaces import add_member, create_workspace
 from conversations.domain.webhooks import EVENTS
 from conversations.models import Delivery, Webhook, Workspace
 
@@ -45,7 +46,7 @@ def test_a_webhook_is_made_and_its_secret_shown_once(owner: Client, workspace: W
     assert rotated.json()["secret"] == read_secret(Webhook.objects.get())
 
 
-def test_a_key_makes_one(owner: Client, other_user: User, workspace: Workspace) -> None:
+def test_a_key_makes_one(owner: Client, user: User, other_user: User, workspace: Workspace) -> None:
     headers = {"Idempotency-Key": "deploy-1"}
     first, again = make(owner, headers), make(owner, headers)
     assert (first.status_code, first.json()) == (again.status_code, again.json())
@@ -53,6 +54,12 @@ def test_a_key_makes_one(owner: Client, other_user: User, workspace: Workspace) 
     assert make(caller_of(other_user), headers).json()["uuid"] != first.json()["uuid"]
     assert make(owner).json()["uuid"] != first.json()["uuid"]
     assert make(owner, {"Idempotency-Key": "x" * 256}).status_code == 422
+    create_workspace(root=Path(workspace.root), name="Two", slug="two", owner=user)
+    elsewhere = owner.post(
+        "/api/v1/workspaces/two/hooks", WISH, content_type="application/json", headers=headers
+    )
+    assert elsewhere.status_code == 201
+    assert elsewhere.json()["uuid"] != first.json()["uuid"]
     for _ in range(2):
         owner.post(f"{first['Location']}/test", headers={"Idempotency-Key": "test-1"})
     assert Delivery.objects.count() == 1

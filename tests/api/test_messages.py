@@ -9,6 +9,7 @@ from django.conf import settings
 from django.contrib.auth.models import User
 
 from conversations.archive.sessions import archive_session
+from conversations.archive.workspaces import add_member, remove_member
 from conversations.models import Run, Session, Turn
 from conversations.runtime.current import current_runtime
 from tests.wire.scenario import Scenario
@@ -230,3 +231,20 @@ async def test_a_viewer_reads_and_does_not_send(
     program = Program(reader)
     answer = await send(program, session)
     assert (answer.status_code, answer.json()["code"]) == (403, "insufficient_scope")
+
+
+async def test_who_may_read_no_more_waits_for_nothing(
+    provider: WireThread, session: Session, user: User, other_user: User
+) -> None:
+    await sync_to_async(add_member)(session.workspace, user_pk=other_user.pk, role="member")
+    program = Program(await sync_to_async(token_of)(other_user))
+    provider.enqueue(Scenario(words=200, rate=100))
+    waiting = asyncio.create_task(send(program, session))
+    runtime = await current_runtime()
+    while not await runtime.readers.read(Turn.objects.exists):
+        await asyncio.sleep(0.02)
+    await runtime.writer.write(remove_member, session.workspace, user_pk=other_user.pk)
+    await runtime.stop_run(session)
+    answer = await waiting
+    assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
+    await runtime.wait_idle(session.pk)

@@ -86,7 +86,10 @@ def test_a_value_that_cannot_be_used_is_refused(
     assert not Session.objects.exists()
 
 
-@pytest.mark.parametrize("body", ["[" * 20_000, '{"metadata": {"x": NaN}}', "", "null", "\x80"])
+@pytest.mark.parametrize(
+    "body",
+    ["[" * 20_000, '{"metadata": {"x": NaN}}', '{"metadata": {"x": -1e999}}', "", "null", "\x80"],
+)
 def test_what_is_no_json_object_is_refused(workspace: Workspace, owner: Client, body: str) -> None:
     answer = owner.post(OF_GARDEN, body.encode("latin-1"), content_type="application/json")
     assert answer.status_code in (400, 422)
@@ -180,10 +183,14 @@ def test_a_page_costs_as_many_queries_however_many_sessions_there_are(
 
 def test_a_reviewer_sees_of_a_list_no_more_than_titles(session: Session, make_person: Any) -> None:
     say(session, "Plant the beans", "In May")
+    told = {"instructions": "The key is 4711.", "metadata": '{"key":4711}'}
+    Session.objects.filter(pk=session.pk).update(**told)
     reviewer = caller_of(make_person("reviewer"))
     assert titles(reviewer.get(SESSIONS)) == []
-    [shown] = reviewer.get(OF_GARDEN).json()["items"]
+    listed = reviewer.get(OF_GARDEN)
+    [shown] = listed.json()["items"]
     assert shown["preview"] is None
+    assert "4711" not in listed.text
     [own] = caller_of(session.owner).get(OF_GARDEN).json()["items"]
     assert own["preview"] == "In May"
 

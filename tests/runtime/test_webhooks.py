@@ -133,6 +133,8 @@ async def test_what_a_receiver_says_beside_yes(garden: Session, receiver: Receiv
     assert (gone.is_gone, gone.status) == (True, 410)
     assert busy.wait == timedelta(hours=1)
     assert (down.wait, down.error) == (None, "The receiver answered with 503.")
+    receiver.answers = [(503, {"Retry-After": f"Mon, 01 Jan 2024 00:00:00 +{'9' * 30}"})]
+    assert (await attempt_delivery(claimed, allows=allowed_addresses())).wait is None
     nobody = replace(claimed, url="http://127.0.0.1:1/")
     attempt = await attempt_delivery(nobody, allows=allowed_addresses())
     assert (attempt.arrived, attempt.error) == (False, "127.0.0.1 cannot be reached.")

@@ -64,10 +64,10 @@ async def create_message(request: HttpRequest, slug: str, asked: MessagesIn) -> 
         drafts.close()
         raise
     run = await runtime.readers.read(_uuid_of, answering.run_pk)
+    recheck = await recheck_of(request, exchange.session)
     await free_connection()
     if asked.stream:
         writer = EventWriter(run=run, model=asked.model)
-        recheck = await recheck_of(request, exchange.session)
         events = _stream(runtime, answering, drafts, writer, recheck)
         response: HttpResponseBase = StreamingHttpResponse(
             events, content_type="text/event-stream; charset=utf-8"
@@ -76,6 +76,7 @@ async def create_message(request: HttpRequest, slug: str, asked: MessagesIn) -> 
     else:
         drafts.close()
         answered = await wait_for_answer(runtime, answering)
+        await runtime.readers.read(recheck)
         response = await _respond(runtime, answering, answered, run, asked.model)
     return _named(response, exchange.session, run)
 

@@ -12,7 +12,7 @@ from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
 
 from conversations.archive.workspaces import create_workspace
-from conversations.models import Attachment, Run, Session, Turn
+from conversations.models import Attachment, Membership, Run, Session, Turn
 from conversations.runtime.current import current_runtime
 from tests.api.conftest import token_of
 from tests.archive.files import image_bytes
@@ -307,3 +307,16 @@ async def test_tokens_are_counted_roughly(client: AsyncAnthropic) -> None:
     asked = request("word " * 100)
     counted = await client.messages.count_tokens(model=MODEL, messages=asked["messages"])
     assert 100 < counted.input_tokens < 250
+
+
+async def test_an_answer_is_not_for_who_may_read_no_more(
+    client: AsyncAnthropic, provider: WireThread, user: User
+) -> None:
+    provider.enqueue(Scenario(words=200, rate=100))
+    waiting = asyncio.create_task(say(client, "What now?"))
+    while not await Turn.objects.aexists():
+        await asyncio.sleep(0.02)
+    await Membership.objects.filter(user=user).adelete()
+    await (await current_runtime()).stop_run(await Session.objects.aget())
+    with pytest.raises(anthropic.NotFoundError):
+        await waiting
