@@ -84,7 +84,10 @@ def _synchronous(run: Run, *, to: str, in_one: bool) -> Run:
 
     @wraps(run)
     def once(request: HttpRequest, **values: Any) -> HttpResponse:
-        if HEADER in request.headers and (refusal := operation._run_checks(request)):
+        refusal: HttpResponse | None = None
+        if HEADER in request.headers:
+            refusal = operation._run_checks(request)
+        if refusal is not None:
             return refusal
         claim = _claim(request, to, values)
         if claim is None:
@@ -112,7 +115,10 @@ def _asynchronous(run: Callable[..., Awaitable[HttpResponse]], *, to: str) -> An
 
     @wraps(run)
     async def once(request: HttpRequest, **values: Any) -> HttpResponse:
-        if HEADER in request.headers and (refusal := await operation._run_checks(request)):
+        refusal: HttpResponse | None = None
+        if HEADER in request.headers:
+            refusal = await operation._run_checks(request)
+        if refusal is not None:
             return refusal
         claim = await sync_to_async(_claim)(request, to, values)
         if claim is None:

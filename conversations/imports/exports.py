@@ -1,13 +1,11 @@
 """What the readers of JSON exports have in common: a list of conversations in a file."""
 
-import zipfile
-import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from .json_items import DamagedJson, read_items
 from .lines import Item, Object, Skipped
-from .opening import SourceFile
+from .opening import DAMAGE, SourceFile
 
 
 def read_conversations(
@@ -20,7 +18,7 @@ def read_conversations(
         with file.open() as stream:
             for number, item in enumerate(read_items(stream), 1):
                 yield from _read(item, f"{file.name}: conversation {number}", read)
-    except (DamagedJson, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except (DamagedJson, *DAMAGE) as error:
         yield Skipped(f"{file.name}: after conversation {number}", str(error))
 
 

@@ -40,9 +40,10 @@ def is_loom_database(path: Path) -> bool:
 
 
 def _tables(connection: sqlite3.Connection) -> dict[str, list[str]]:
-    """Loom's tables that are there, with their columns. Only tables: a view could be any
-    query."""
-    query = "SELECT name FROM sqlite_master WHERE type = 'table'"
+    """Loom's tables that are there, with their columns. Only tables and columns that are
+    stored: a view could be any query, and a column that is computed makes gigabytes of a
+    few bytes."""
+    query = "SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0"
     try:
         rows = connection.execute(query).fetchall()
     except DAMAGE:  # this setting lets SQLite pass over what is wrong in the schema
@@ -158,7 +159,7 @@ class _Database:
             except DAMAGE as error:
                 problem = error
         with suppress(*DAMAGE):
-            query = f"SELECT rowid AS n, * FROM {table} NOT INDEXED"  # noqa: S608
+            query = f"SELECT rowid AS n, {self._columns(table)} FROM {table} NOT INDEXED"  # noqa: S608
             rows = self.connection.execute(query)
             found.extend(r["n"] for r in rows if session in (None, r["session_id"]))
         return found, Skipped(self._place(table), f"not all rows could be listed: {problem}")
@@ -178,9 +179,14 @@ class _Database:
         if damage is not None:
             yield 0, damage
 
+    def _columns(self, table: str) -> str:
+        names = (name.replace('"', '""') for name in self.tables[table])
+        return ", ".join(f'"{name}"' for name in names)
+
     def _read(self, table: str, ids: list[int]) -> dict[int, Object]:
         marks = ",".join("?" * len(ids))
-        query = f"SELECT rowid AS loom_rowid, * FROM {table} WHERE rowid IN ({marks})"  # noqa: S608
+        columns = self._columns(table)
+        query = f"SELECT rowid AS loom_rowid, {columns} FROM {table} WHERE rowid IN ({marks})"  # noqa: S608
         rows = [dict(row) for row in self.connection.execute(query, ids)]
         return {row.pop("loom_rowid"): row for row in rows}
 

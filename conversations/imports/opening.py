@@ -5,8 +5,11 @@ and that into a folder which goes again. What would make an archive grow without
 refused before it is read: too many files, too much in all, or much more than its size.
 """
 
+import io
+import lzma
 import stat
 import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,6 +26,14 @@ MAX_RATIO = 200
 
 SMALL = 10 * 1024 * 1024
 """What is smaller may have any ratio."""
+
+MAX_DIRECTORY_BYTES = 16 * 1024 * 1024
+"""Of an archive's list of its files, which is read as a whole and takes many times its size
+of memory."""
+
+
+DAMAGE = (OSError, EOFError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, NotImplementedError)
+"""What reading a file of a damaged archive raises, or of one packed in a way of its own."""
 
 
 class NotReadable(ValueError):
@@ -49,7 +60,7 @@ class SourceFile:
 
     @contextmanager
     def open(self) -> Iterator[BinaryIO]:
-        """Its bytes. Raises OSError, or zipfile.BadZipFile for a damaged archive."""
+        """Its bytes. Raises what :data:`DAMAGE` names."""
         if self.archive is not None and self.info is not None:
             with self.archive.open(self.info) as file:
                 yield cast("BinaryIO", file)
@@ -92,10 +103,22 @@ def open_source(path: Path, *, name: str, limits: Limits) -> Iterator[Source]:
         yield Source(name, [SourceFile(name, path.stat().st_size, path=path)])
         return
     try:
-        with zipfile.ZipFile(path) as archive:
+        with _ArchiveFile(path) as file, zipfile.ZipFile(file) as archive:
+            file.most = None
             yield _list_archive(archive, name, limits)
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
         raise NotReadable(f"The archive is damaged or protected: {error}.") from error
+
+
+class _ArchiveFile(io.FileIO):
+    """``most``: bytes that may be read at once, until the archive is open."""
+
+    most: int | None = MAX_DIRECTORY_BYTES
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if self.most is not None and size is not None and size > self.most:
+            raise NotReadable("The archive's list of its files is too long.")
+        return super().read(-1 if size is None else size) or b""
 
 
 def _is_database(path: Path) -> bool:

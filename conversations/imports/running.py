@@ -1,6 +1,5 @@
 """An import from beginning to end: the files, their readers, the archive."""
 
-import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +19,7 @@ from .claude import read_claude
 from .claude_code import read_claude_code
 from .lines import Archive, Item, Line, Note, Reached, Skipped
 from .loom_sqlite import read_loom_database
-from .opening import Limits, NotReadable, Source, SourceFile, open_source
+from .opening import DAMAGE, Limits, NotReadable, Source, SourceFile, open_source
 from .openwebui import read_openwebui
 from .recognising import (
     CHATGPT,
@@ -94,7 +93,7 @@ class Running:
         for file in source.files:
             try:
                 format = recognise(file)
-            except (OSError, zipfile.BadZipFile) as error:
+            except DAMAGE as error:
                 source.refused.append(Skipped(file.name, f"it cannot be read: {error}"))
                 continue
             if format and wanted in (None, format):

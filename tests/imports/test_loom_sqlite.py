@@ -353,3 +353,21 @@ def test_a_file_that_only_begins_like_a_database_is_refused(
         connection.commit()
     with pytest.raises(NotReadable):
         importing(tmp_path / "y.db")
+
+
+def test_a_column_that_is_computed_is_left_out(importing: Importing, tmp_path: Path) -> None:
+    """A few bytes could make gigabytes."""
+    path = tmp_path / "bomb.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE cowork_sessions (id TEXT)")
+        connection.execute(
+            "CREATE TABLE conversation_turns (session_id TEXT, turn_number INTEGER, role TEXT,"
+            ' content TEXT, "od""d" TEXT, bomb TEXT AS (hex(zeroblob(1000000))))'
+        )
+        row = ("s", 1, "user", "Hello", "kept")
+        connection.execute("INSERT INTO conversation_turns VALUES (?, ?, ?, ?, ?)", row)
+        connection.commit()
+    importing(path)
+    assert words_of(Session.objects.get()) == [("user", "Hello")]
+    assert metadata_of(Session.objects.get(), 1)['od"d'] == "kept"
+    assert "bomb" not in metadata_of(Session.objects.get(), 1)

@@ -20,6 +20,7 @@ from conversations.archive.imports import MAX_OPEN, begin_next_import
 from conversations.archive.sessions import create_session
 from conversations.archive.turns import append_turn
 from conversations.domain.turns import NewTurn
+from conversations.imports import opening
 from conversations.models import Import, Membership, Session, Turn, Workspace
 from conversations.runtime.imports import MAX_ATTEMPTS, ImportKeeper, import_path
 from conversations.runtime.retention import only_one
@@ -231,6 +232,35 @@ def test_an_archive_that_grows_without_bounds_is_refused(
     upload(owner, path.read_bytes())
     carry_out()
     assert "would grow to" in the_import().error
+
+
+def test_an_archive_with_too_long_a_list_is_not_opened(
+    owner: Client, workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        for number in range(100):
+            archive.writestr(str(number), b"")
+    monkeypatch.setattr(opening._ArchiveFile, "most", 4_000)
+    upload(owner, path.read_bytes())
+    carry_out()
+    assert the_import().error == "The archive's list of its files is too long."
+
+
+def test_a_damaged_file_of_an_archive_costs_only_itself(
+    owner: Client, workspace: Workspace, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("damaged.json", CHATGPT)
+        archive.writestr("good.json", CHATGPT)
+    data = bytearray(path.read_bytes())
+    data[42:60] = b"\xff" * 18  # after the first file's header
+    upload(owner, bytes(data))
+    carry_out()
+    assert the_import().state == "done"
+    assert "damaged.json" in the_import().report
+    assert Session.objects.filter(title="Roses in a pot").exists()
 
 
 def test_the_page_is_off_where_the_setting_says_so(
