@@ -24,7 +24,7 @@ EVENTS = {
     RUN_FAILED: "a run has failed",
     RUN_STOPPED: "a run was stopped",
     RUN_INTERRUPTED: "a run was interrupted: its process is gone",
-    WAITING_APPROVAL: "a run waits for a person's approval",
+    WAITING_APPROVAL: "a run waits for a person’s approval",
 }
 """What a webhook can be told of → what happened. Beside these there is :data:`TEST`."""
 

@@ -149,7 +149,7 @@ class _Conversation:
             return _assistant(node, message, text, model) | _kept(files)
         if role == "tool":
             name = a_text(author.get("name"))
-            ok = False if kind == "system_error" else None
+            ok = kind != "system_error"
             call = self._call_of(node, name)
             return result_turn(text, call_id=call, name=name or "tool", ok=ok, files=files)
         return {"role": "system", "content": text} | _kept(files)

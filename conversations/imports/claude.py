@@ -154,7 +154,7 @@ class _Conversation:
             calls.remove(call)
         files = self._files(path, node)
         text = read_result(block.get("content"), files)
-        ok = None if block.get("is_error") is None else block.get("is_error") is not True
+        ok = block.get("is_error") is not True
         turn = result_turn(text, call_id=call[0], name=name or call[1], ok=ok, files=files)
         left = without(block, "type", "tool_use_id", "name", "content", "is_error")
         return Made(turn | ({"left_of_blocks": [left]} if left else {}), files.lines)

@@ -260,7 +260,7 @@ class _Session:
         id = a_text(block.get("tool_use_id"))
         files = Files(self.archive.resolve(path.uuid), id)
         text = read_result(block.get("content"), files)
-        ok = None if block.get("is_error") is None else block["is_error"] is not True
+        ok = block.get("is_error") is not True
         turn = result_turn(text, call_id=id, name=names.get(id) or "tool", ok=ok, files=files)
         return Made(turn | extra, files.lines)
 

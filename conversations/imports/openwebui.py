@@ -182,7 +182,7 @@ def _answer(node: str, text: str, model: str) -> Iterator[Object]:
         said = []
         if told.get("done") != "false":
             result = _result(told, html.unescape(inside))
-            ok = False if told.get("status") == "failed" or told.get("error") == "true" else None
+            ok = told.get("status") != "failed" and told.get("error") != "true"
             yield result_turn(result, call_id=id, name=name, ok=ok)
     said += _words(text[end:])
     if said or not count:

@@ -3,6 +3,9 @@
 A call's rows are: started, asked, decided, completed. The browser finds the same
 (``marks.js``) whenever rows come or go; a page has it from the start, so that nothing
 moves when the scripts begin, and where there are none.
+
+A result that came with nothing but itself (of a turn without a journal, of another
+program's journal) is shown with what its call was asked, which only the first row says.
 """
 
 import re
@@ -16,17 +19,40 @@ _STEP = re.compile(
     r' data-call="(?P<call>[^"]*)" data-step="(?P<step>[1-4])"'
 )
 
+_BARE = "</b><small>"
+"""A line that does not say what the call was about."""
+
+_RECORD = 'data-action="panel"'
+"""The link to the record of a call that was carried out here, whose results say it all."""
+
+_ASKED = re.compile(
+    r"</b>(?P<argument><code>.*?</code>)<small>.*?</summary>(?P<arguments>.*)</details></article>",
+    re.DOTALL,
+)
+
 
 def mark_settled(rows: Sequence[str]) -> list[str]:
     """The rows, with a class for those that others stand for."""
     marked = list(rows)
     for steps in _calls(rows):
         stay = STAY[steps[-1][1]["step"]]
+        first, last = steps[0], steps[-1]
+        if (first[1]["step"], last[1]["step"]) == ("1", "4"):
+            marked[last[0]] = _with_arguments(rows[last[0]], rows[first[0]])
         for place, found in steps:
             if found["step"] not in stay:
                 end = found.end("class")
                 marked[place] = f"{rows[place][:end]} settled{rows[place][end:]}"
     return marked
+
+
+def _with_arguments(completed: str, started: str) -> str:
+    """Where the row does not say what was asked, it says what the one before it says."""
+    asked = _ASKED.search(started) if _BARE in completed else None
+    if asked is None or _RECORD in asked["arguments"]:
+        return completed
+    told = completed.replace("</b>", f"</b>{asked['argument']}", 1)
+    return told.replace("</summary>", f"</summary>{asked['arguments']}", 1)
 
 
 def _calls(rows: Sequence[str]) -> list[list[tuple[int, re.Match[str]]]]:

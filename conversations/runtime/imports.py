@@ -130,7 +130,7 @@ class ImportKeeper:
             return str(error)
         except FileNotFoundError:
             return "The uploaded file is gone. Upload it again."
-        return ""
+        return watch.failure()
 
     def _clear(self) -> None:
         """Remove files that uploads left behind."""
@@ -155,10 +155,17 @@ class _Watch:
         self._next = time.monotonic()
 
     def report(self, line: Any, text: str) -> None:
+        place = str(line)[:500]
         if len(self._report) < MAX_REPORT:
-            self._report.append((str(line)[:500], text[:500]))
+            self._report.append((f"line {place}" if place.isdigit() else place, text[:500]))
         else:
             self._left += 1
+
+    def failure(self) -> str:
+        """What is to be said of a file that had no session in it at all."""
+        counts = self.counts
+        came = counts.sessions_added or counts.sessions_extended or counts.sessions_unchanged
+        return "" if came or not counts.skipped else "Nothing of it could be read."
 
     def progress(self) -> None:
         """Raises Ended."""

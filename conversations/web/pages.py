@@ -334,6 +334,7 @@ def _chat(
             "sees_readers": sees_readers(found, access, person(request)),
             **closing_of(found, access, person(request)),
             "turn_count": found.turn_count,
+            "origin": _origin_of(found),
         },
         "page": {
             "rows": list(_with_line(page.rows, line, floor=mark.floor)),
@@ -355,6 +356,15 @@ def _chat(
         context |= {"form_error": form_error, "form_text": form_text, "form_files": form_files}
         context["can_be_sent"] = can_be_sent
     return render_page(request, "session.html", "rows", context, status=status)
+
+
+def _origin_of(found: Session) -> dict[str, Any] | None:
+    """The session that this one branched off, or goes on from."""
+    origin = found.parent
+    if origin is None or origin.workspace_id != found.workspace_id:
+        return None
+    title = origin.title or "Untitled session"
+    return {"uuid": origin.uuid, "title": title, "turn": found.fork_turn}
 
 
 def _with_line(rows: Sequence[PageRow], line: str, *, floor: int) -> Iterator[str]:

@@ -5,6 +5,7 @@ from typing import Any
 
 from django import forms
 from django.conf import settings
+from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.core.validators import MaxValueValidator
 from django.http import HttpRequest, HttpResponse
@@ -31,6 +32,7 @@ class TokenForm(forms.Form):
         widget=forms.CheckboxSelectMultiple,
         label="It may",
         initial=[READ, WRITE],
+        error_messages={"required": "Choose at least one."},
     )
     days = forms.IntegerField(min_value=1, label="Days that it works")
 
@@ -78,4 +80,5 @@ def tokens(request: HttpRequest) -> HttpResponse:
 @post_by_person
 def token_revoke(request: HttpRequest, pk: int) -> HttpResponse:
     revoke_token(person(request).pk, token_pk=pk)
+    messages.success(request, "Revoked. The token works no more.")
     return redirect("tokens")

@@ -180,6 +180,34 @@ def test_the_rows_of_a_call_belong_together() -> None:
     assert "/tools/" not in old
 
 
+def test_a_result_that_says_nothing_of_its_call_is_shown_with_what_was_asked() -> None:
+    started = [
+        render(ToolCallStarted(call_id=id, name="Bash", arguments={"command": f"cat {id}"}))
+        for id in ("<a>", "b")
+    ]
+    results = [
+        render(ToolCallCompleted(call_id=id, name="Bash", ok=True, output=f"of {id}"))
+        for id in ("<a>", "b")
+    ]
+    marked = mark_settled([*started, *results])
+    assert '<b title="Bash">Bash</b><code>cat &lt;a&gt;</code><small>' in marked[2]
+    assert text_of(marked[2]) == text_of(
+        render(
+            ToolCallCompleted(
+                call_id="<a>",
+                name="Bash",
+                ok=True,
+                output="of <a>",
+                arguments={"command": "cat <a>"},
+            )
+        )
+    )
+    assert "cat b" in marked[3]
+    assert "cat b" not in marked[2]
+    told = [render(ToolCallStarted(call_id="c", name="x", call=CALL)), completed()]
+    assert mark_settled(told)[1] == told[1]
+
+
 CALLS = st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 4)), max_size=12)
 
 

@@ -86,6 +86,7 @@ def test_an_upload_waits_is_imported_and_tells_what_became_of_it(
     [
         (b"\x00\x01 no export", "Nothing in it is known here"),
         (b"PK\x05\x06" + b"\x00" * 18, "Nothing in it is known here"),
+        (b'{"some": "settings"}', "Nothing of it could be read."),
     ],
 )
 def test_what_is_no_export_fails_with_a_sentence(
@@ -94,7 +95,19 @@ def test_what_is_no_export_fails_with_a_sentence(
     upload(owner, data)
     carry_out()
     assert the_import().state == "failed"
-    assert words in owner.get(f"/import/{the_import().uuid}/").text
+    page = owner.get(f"/import/{the_import().uuid}/").text
+    assert words in page
+    assert "/import/?workspace=garden" in page
+
+
+def test_a_branch_leads_to_where_it_left(owner: Client, workspace: Workspace) -> None:
+    upload(owner)
+    carry_out()
+    branch = Session.objects.get(fork_turn__isnull=False)
+    assert branch.parent is not None
+    page = owner.get(f"/s/{branch.uuid}/?before=turn:3.0").text
+    assert f'Branched off <a href="/s/{branch.parent.uuid}/t/{branch.fork_turn}/">Roses' in page
+    assert "Branched off" not in owner.get(f"/s/{branch.parent.uuid}/?before=turn:3.0").text
 
 
 def test_an_upload_that_cannot_be_taken_is_refused_in_the_form(

@@ -38,12 +38,15 @@ def test_a_token_is_shown_once_and_works_until_it_is_revoked(user: User) -> None
     page = browser.get(PAGE).text
     assert token not in page
     assert "Deploys" in page
+    assert re.search(r"ends <time data-relative datetime", page)  # not its time of day alone
     [kept] = list_tokens(user.pk)
     assert kept.expires_at is not None
     assert 6 <= (kept.expires_at - timezone.now()).days <= 7
     assert browser.post(f"{PAGE}{kept.pk}/revoke/")["Location"] == PAGE
     assert not works(token)
-    assert "Deploys" not in browser.get(PAGE).text
+    page = browser.get(PAGE).text
+    assert "Deploys" not in page
+    assert "The token works no more." in page
 
 
 @pytest.mark.parametrize(
