@@ -90,6 +90,11 @@ class LoomRequest(WebRequest):  # type: ignore[misc]
 
     pace: Pace | None = None
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        # Forms are read by Django. Twisted would hold a whole upload in memory besides,
+        # and answer one that it cannot read by an empty 400.
+        super().__init__(*args, **kwargs | {"parsePOSTFormSubmission": False})
+
     async def keep_pace(self) -> None:
         """Wait until what was written so far is on its way, or the browser has left."""
         if self.pace is None:
