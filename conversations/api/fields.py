@@ -3,6 +3,7 @@
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
+from ninja.params.functions import Header
 from pydantic import AfterValidator, AwareDatetime, StringConstraints
 
 from conversations.domain.text import is_storable
@@ -41,3 +42,10 @@ Moment = Annotated[AwareDatetime, AfterValidator(_in_time)]
 Channel = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}$")]
 Metadata = dict[Text, Any]
 FormatName = Literal["anthropic", "openai"]
+
+KEY_HEADER = "Idempotency-Key"
+
+
+def key_header(description: str) -> Any:
+    """The header by which a request that is sent twice is carried out once."""
+    return Header(None, alias=KEY_HEADER, pattern=r"^[!-~]{1,255}$", description=description)

@@ -9,7 +9,7 @@ from uuid import NAMESPACE_URL, UUID, uuid5
 
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
-from ninja import Field, Header, Query, Router, Schema, Status
+from ninja import Field, Query, Router, Schema, Status
 from pydantic import StrictBool, StringConstraints
 
 from conversations.archive import deliveries, webhooks
@@ -24,7 +24,7 @@ from conversations.web.access import get_workspace_for
 from conversations.web.webhooks import site_of
 
 from .auth import caller_of, needs, visit_of
-from .fields import Text
+from .fields import Text, key_header
 from .idempotency import makes_once
 from .paging import Paging, make_page, number_of, walk_of
 from .schemas import Page
@@ -41,13 +41,7 @@ Event = Literal[
 ]
 Events = Annotated[list[Event], Field(min_length=1, max_length=20)]
 Key = Annotated[
-    str | None,
-    Header(
-        None,
-        alias="Idempotency-Key",
-        pattern=r"^[!-~]{1,255}$",
-        description="The same key of the same caller makes one webhook, whatever happens.",
-    ),
+    str | None, key_header("The same key of the same caller makes one webhook, whatever happens.")
 ]
 
 

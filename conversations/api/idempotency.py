@@ -32,14 +32,13 @@ from conversations.models import Session
 from conversations.web.access import get_session_for, get_workspace_for
 
 from .auth import visit_of
+from .fields import KEY_HEADER
 from .problems import problem, problem_of
-
-HEADER = "Idempotency-Key"
 
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
 
 PARAMETER = {
-    "name": HEADER,
+    "name": KEY_HEADER,
     "in": "header",
     "required": False,
     "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": r"^[\x21-\x7e]+$"},
@@ -85,7 +84,7 @@ def _synchronous(run: Run, *, to: str, in_one: bool) -> Run:
     @wraps(run)
     def once(request: HttpRequest, **values: Any) -> HttpResponse:
         refusal: HttpResponse | None = None
-        if HEADER in request.headers:
+        if KEY_HEADER in request.headers:
             refusal = operation._run_checks(request)
         if refusal is not None:
             return refusal
@@ -116,7 +115,7 @@ def _asynchronous(run: Callable[..., Awaitable[HttpResponse]], *, to: str) -> An
     @wraps(run)
     async def once(request: HttpRequest, **values: Any) -> HttpResponse:
         refusal: HttpResponse | None = None
-        if HEADER in request.headers:
+        if KEY_HEADER in request.headers:
             refusal = await operation._run_checks(request)
         if refusal is not None:
             return refusal
@@ -144,12 +143,12 @@ def _operation_of(run: Any) -> Any:
 
 def _claim(request: HttpRequest, to: str, values: dict[str, Any]) -> Claim | HttpResponse | None:
     """None: the header is not there, or nobody who is known sent it."""
-    key = request.headers.get(HEADER)
+    key = request.headers.get(KEY_HEADER)
     caller = getattr(request, "api_caller", None)
     if key is None or caller is None:
         return None
     if not _KEY.fullmatch(key):
-        reason = f"{HEADER} is 1 to 255 visible characters of ASCII."
+        reason = f"{KEY_HEADER} is 1 to 255 visible characters of ASCII."
         return problem(422, reason, code="idempotency_key_invalid")
     try:
         found = claim_request(caller.user, key=key, fingerprint=_fingerprint(request))

@@ -13,7 +13,7 @@ from uuid import UUID, uuid4
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.urls import reverse
-from ninja import Header, Query, Schema, Status
+from ninja import Query, Schema, Status
 
 from conversations.archive.messages import Accepted
 from conversations.archive.run_story import RunFacts, Said, read_run, read_said
@@ -24,6 +24,7 @@ from conversations.runtime.engine import Runtime
 from conversations.runtime.following import wait_for_end
 
 from .events import RowOut
+from .fields import key_header
 from .staying import free_connection, recheck_of
 from .streams import stream_run, wants_stream
 
@@ -33,13 +34,7 @@ LONGEST_WAIT = 600
 _CLIENT_ID = re.compile(r"[A-Za-z0-9_-]{8,64}")
 
 Key = Annotated[
-    str | None,
-    Header(
-        None,
-        alias="Idempotency-Key",
-        pattern=r"^[!-~]{1,255}$",
-        description="The same key in a session is carried out once; a new one each time.",
-    ),
+    str | None, key_header("The same key in a session is carried out once; a new one each time.")
 ]
 
 Wait = Annotated[

@@ -14,6 +14,7 @@ from django.contrib.auth.models import User
 from django.http import HttpRequest
 
 from conversations.api.auth import caller_of, visit_of
+from conversations.api.fields import KEY_HEADER
 from conversations.archive.api_answers import OtherRequest
 from conversations.archive.attachments import (
     attachment_block,
@@ -117,7 +118,7 @@ def _key_of(request: HttpRequest, asked: MessagesIn, user: User) -> str:
         return check_key(given)
     whose = (asked.metadata or {}).get("user_id")
     if not isinstance(whose, str) or not whose:
-        once = request.headers.get("Idempotency-Key", "")
+        once = request.headers.get(KEY_HEADER, "")
         return f"{CHANNEL}:once-{sha256(f'{user.pk} {once}'.encode()).hexdigest()}" if once else ""
     try:
         return check_key(f"{CHANNEL}:{whose}")
@@ -141,7 +142,7 @@ def _follow(session: Session, before: list[dict[str, Any]], asked: MessagesIn) -
 
 def _beginning_of(request: HttpRequest, asked: MessagesIn) -> str:
     """What the ``client_id`` of a request begins with, and of the same one sent again."""
-    key = request.headers.get("Idempotency-Key", "")
+    key = request.headers.get(KEY_HEADER, "")
     return _digest(f"key {key}" if key else dump_json(asked.messages))
 
 
@@ -155,7 +156,7 @@ def _client_id_of(
 ) -> str:
     """The same for a request that is sent again: by the client's own key, by a list of
     messages that can only be sent once, or since the client says so."""
-    if request.headers.get("Idempotency-Key") or has_history:
+    if request.headers.get(KEY_HEADER) or has_history:
         return find_resent(session, beginning) or beginning
     known = find_resent(session, beginning) if _is_retry(request) else None
     return known or f"{beginning}-{uuid4().hex[:12]}"
