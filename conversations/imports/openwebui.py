@@ -20,9 +20,10 @@ from .trees import Made, Path, Tree, tell_paths
 
 SOURCE = "openwebui"
 
-_DETAILS = re.compile(r"<details\s([^>]*)>(.*?)</details>\s*", re.DOTALL)
-_ATTRIBUTE = re.compile(r'([\w-]+)="([^"]*)"')
-_SUMMARY = re.compile(r"<summary>.*?</summary>\s*", re.DOTALL)
+_OPENING = re.compile(r"<details\s")
+_CLOSING = "</details>"
+_SPACE = re.compile(r"\s*")
+_ATTRIBUTE = re.compile(r'(?<![\w-])([\w-]{1,40})="([^"]*)"')
 _QUOTED = re.compile(r"^> ?", re.MULTILINE)
 _DATA_ADDRESS = re.compile(r"data:([\w.+-]+/[\w.+-]+)?(?:;[\w=.+-]+)*;base64,", re.ASCII)
 
@@ -162,13 +163,13 @@ def _answer(node: str, text: str, model: str) -> Iterator[Object]:
     said: list[Object] = []
     end = 0
     count = 0
-    for match in _DETAILS.finditer(text):
-        told = {name: html.unescape(value) for name, value in _ATTRIBUTE.findall(match.group(1))}
+    for found in _find_details(text):
+        told = {name: html.unescape(value) for name, value in _ATTRIBUTE.findall(found.attributes)}
         if told.get("type") not in ("reasoning", "tool_calls"):
             continue
-        said += _words(text[end : match.start()])
-        end = match.end()
-        inside = _SUMMARY.sub("", match.group(2), count=1)
+        said += _words(text[end : found.start])
+        end = found.end
+        inside = _without_summary(found.inside)
         if told["type"] == "reasoning":
             words = _QUOTED.sub("", html.unescape(inside)).strip()
             said.append(without(told, "done") | {"type": "thinking", "thinking": words})
@@ -187,6 +188,38 @@ def _answer(node: str, text: str, model: str) -> Iterator[Object]:
     said += _words(text[end:])
     if said or not count:
         yield assistant_turn(said, model=model)
+
+
+@dataclass(frozen=True, slots=True)
+class _Details:
+    start: int
+    end: int
+    attributes: str
+    inside: str
+
+
+def _find_details(text: str) -> Iterator[_Details]:
+    """The ``<details …>…</details>`` of a text, with the white space that follows. Every
+    character is looked at once, also where nothing is closed."""
+    end = begun = closed = 0
+    for opening in _OPENING.finditer(text):
+        if opening.start() < end:
+            continue
+        if begun <= opening.end():
+            begun = text.find(">", opening.end()) + 1
+        if closed < begun:
+            closed = text.find(_CLOSING, begun)
+        if not begun or closed < 0:
+            return
+        found = _SPACE.match(text, closed + len(_CLOSING))
+        end = found.end() if found else len(text)
+        yield _Details(opening.start(), end, text[opening.end() : begun - 1], text[begun:closed])
+
+
+def _without_summary(text: str) -> str:
+    before, opening, rest = text.partition("<summary>")
+    _, closing, after = rest.partition("</summary>")
+    return before + after.lstrip() if opening and closing else text
 
 
 def _words(text: str) -> list[Object]:

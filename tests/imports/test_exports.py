@@ -1,6 +1,7 @@
 """Exports of ChatGPT, Claude.ai and Open WebUI. The fixtures were made by hand."""
 
 import json
+import re
 import zipfile
 from base64 import b64encode
 from copy import deepcopy
@@ -9,12 +10,15 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from hypothesis import given
+from hypothesis import strategies as st
 
 from conversations.archive.transcript import read_page
 from conversations.archive.turns import append_turn, stored_turns
 from conversations.archive.verify import verify_session
 from conversations.context.messages import Caps, make_piece
 from conversations.domain.turns import NewTurn
+from conversations.imports import openwebui
 from conversations.models import Attachment, Session, Turn
 from tests.archive.files import image_bytes
 
@@ -269,3 +273,23 @@ def test_one_chat_as_the_page_saves_it_is_read_as_well(importing: Importing) -> 
     importing.json(fixture("openwebui")[0]["chat"])
     assert importing.format == "openwebui"
     assert Session.objects.count() == 2
+
+
+DETAILS = re.compile(r"<details\s([^>]*)>(.*?)</details>\s*", re.DOTALL)
+
+
+@given(st.lists(st.sampled_from(["<details ", "<details>", ">", "</details>", " ", "a", "\n"])))
+def test_details_are_found_as_a_pattern_would(pieces: list[str]) -> None:
+    text = "".join(pieces)
+    found = [(d.start, d.end, d.attributes, d.inside) for d in openwebui._find_details(text)]
+    assert found == [(*m.span(), *m.groups()) for m in DETAILS.finditer(text)]
+
+
+@pytest.mark.parametrize(
+    "piece", ["<details ", "<details a", '<details type="reasoning"><summary>', "a" * 50, 'a="<']
+)
+def test_what_is_never_closed_takes_no_longer(piece: str) -> None:
+    """Each character is looked at a few times, not as often as there are characters: with
+    this much it would take hours."""
+    for text in (piece * 100_000, f"<details {piece * 100_000}></details>"):
+        assert list(openwebui._answer("node", text, "model"))
