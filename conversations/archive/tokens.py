@@ -92,6 +92,11 @@ def revoke_token(user_pk: int, *, token_pk: int) -> None:
         raise NotFound("There is no such token.")
 
 
+def revoke_tokens(user_pk: int) -> int:
+    """All of a person. Returns how many there were."""
+    return _live(user_pk).update(revoked_at=timezone.now())
+
+
 def find_caller(token: str, *, address: str) -> Caller | None:
     """Whom the token speaks for now; None for one that works no more."""
     if not token.startswith(PREFIX):

@@ -91,10 +91,14 @@ class _Conversation:
 
     def _above(self, id: str | None, parents: dict[str, str | None]) -> str | None:
         above = parents.get(id) if id else None
-        for _ in range(len(parents)):
-            if above is None or above in self.messages:
+        passed: list[str] = []
+        while above is not None and above not in self.messages:
+            if len(passed) > len(parents):  # a ring
+                above = None
                 break
+            passed.append(above)
             above = parents.get(above)
+        parents.update(dict.fromkeys(passed, above))  # they are not walked again
         return above
 
     def _header(self, path: Path) -> Object:

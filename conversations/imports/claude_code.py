@@ -10,7 +10,6 @@ The file is read twice: once for its shape, of which little is kept, then line b
 the order of each session.
 """
 
-import zipfile
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -31,8 +30,8 @@ from .making import (
     result_turn,
     user_turn,
 )
-from .opening import Source, SourceFile
-from .trees import Made, Path, Tree, tell_paths
+from .opening import DAMAGE, Source, SourceFile
+from .trees import Made, Path, TooBranched, Tree, tell_paths
 
 SOURCE = "claude-code"
 MAX_LINE_BYTES = 64 * 1024 * 1024
@@ -51,8 +50,10 @@ def read_claude_code(file: SourceFile, source: Source, archive: Archive) -> Iter
     try:
         with file.on_disk() as path, path.open("rb") as stream:
             yield from _Session(stream, file.name, archive).read()
-    except (OSError, EOFError, zipfile.BadZipFile) as error:
+    except DAMAGE as error:
         yield Skipped(file.name, f"it cannot be read: {error}")
+    except TooBranched as error:
+        yield Skipped(file.name, str(error))
 
 
 @dataclass(slots=True)

@@ -6,6 +6,7 @@ from typing import Any
 from .json_items import DamagedJson, read_items
 from .lines import Item, Object, Skipped
 from .opening import DAMAGE, SourceFile
+from .trees import TooBranched
 
 
 def read_conversations(
@@ -28,6 +29,8 @@ def _read(item: Any, place: str, read: Callable[[Object, str], Iterator[Item]]) 
         return
     try:
         yield from read(item, place)
+    except TooBranched as error:
+        yield Skipped(place, str(error))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         yield Skipped(place, f"it is not built as expected ({type(error).__name__}: {error})")
 

@@ -16,6 +16,15 @@ from uuid import UUID
 
 from .lines import Archive, Item, Line, Object, Words, stable_uuid
 
+SPREAD, LEAST_SPREAD, MOST_SPREAD = 200, 10_000, 2_000_000
+"""How many times as many messages all sessions of a tree may have together as the tree has,
+and how many in any case. A branch brings along all that stands before it: of a tree that
+branches at every message few bytes would become millions of turns."""
+
+
+class TooBranched(ValueError):
+    """The sessions of a tree would be too large; the text says so."""
+
 
 @dataclass(frozen=True, slots=True)
 class Path:
@@ -42,7 +51,7 @@ class Tree:
     _children: dict[str | None, list[str]] = field(default_factory=dict)
 
     def plan(self, archive: Archive) -> list[Path]:
-        """The sessions, each after its parent."""
+        """The sessions, each after its parent. Raises TooBranched."""
         order = self._arrange()
         if not order:
             return [Path(self.main, [])]
@@ -51,12 +60,16 @@ class Tree:
         nodes = self._follow(self.main, begin, current, archive)
         paths = [Path(self.main, nodes)]
         owners = dict.fromkeys(nodes, self.main)
+        room = min(MOST_SPREAD, LEAST_SPREAD + SPREAD * len(order)) - len(nodes)
         for node in order:
             if node in owners:
                 continue
             uuid, parent = self.branch(node), self.parents[node]
             before = self._up_from(parent) if parent is not None else []
             nodes = before + self._follow(uuid, node, current, archive)
+            room -= len(nodes)
+            if room < 0:
+                raise TooBranched("it branches so often that it would become millions of messages")
             owner = owners[parent] if parent is not None else self.main
             is_current = nodes[-1] in current
             paths.append(Path(uuid, nodes, len(paths), owner, len(before), is_current))

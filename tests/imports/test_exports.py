@@ -18,7 +18,7 @@ from conversations.archive.turns import append_turn, stored_turns
 from conversations.archive.verify import verify_session
 from conversations.context.messages import Caps, make_piece
 from conversations.domain.turns import NewTurn
-from conversations.imports import openwebui
+from conversations.imports import openwebui, trees
 from conversations.models import Attachment, Session, Turn
 from tests.archive.files import image_bytes
 
@@ -293,3 +293,12 @@ def test_what_is_never_closed_takes_no_longer(piece: str) -> None:
     this much it would take hours."""
     for text in (piece * 100_000, f"<details {piece * 100_000}></details>"):
         assert list(openwebui._answer("node", text, "model"))
+
+
+def test_a_conversation_that_branches_everywhere_is_named(
+    importing: Importing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trees, "MOST_SPREAD", 3)
+    counts = importing(FIXTURES / "chatgpt.json")
+    assert counts.skipped == 1
+    assert "it branches so often" in importing.reports[0]

@@ -2,11 +2,12 @@
 
 from uuid import UUID
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from conversations.imports.lines import Archive, Reached, stable_uuid
-from conversations.imports.trees import Path, Tree
+from conversations.imports.trees import Path, TooBranched, Tree
 from tests.properties import costly
 
 MAIN = UUID(int=1)
@@ -95,3 +96,14 @@ def test_rings_end(told: dict[int, int]) -> None:
     tree.parents = {str(node): str(above) for node, above in told.items()}
     paths = tree.plan(Archive())
     assert {node for path in paths for node in path.nodes} == {str(node) for node in told}
+
+
+def test_a_tree_that_branches_everywhere_does_not_grow_without_bounds() -> None:
+    """A chain of which each message is answered twice: as many sessions as messages, each
+    with all that stands before."""
+    told: Parents = [None]
+    for number in range(1, 3_000):
+        told += [2 * number - 2, 2 * number - 2]
+    with pytest.raises(TooBranched):
+        plan(told, leaf=0)
+    assert len(plan(told[:200], leaf=0)) == 100
