@@ -21,6 +21,7 @@ from .audit import Noted, Origin, record
 from .devices import sign_out_devices
 from .role_groups import ROLE_GROUPS, role_group
 from .roles import roles_of_person
+from .tokens import revoke_tokens
 
 GROUP_NAME = 150
 MOST_IN_GROUP = 500
@@ -154,8 +155,8 @@ def set_roles(pk: int, *, names: Collection[str], origin: Origin) -> None:
 
 
 def close_account(pk: int, *, origin: Origin) -> None:
-    """Nobody signs in with it any more, and whoever is signed in is signed out. What the
-    person wrote stays. Raises NotFound, NotPermitted."""
+    """Nobody signs in with it any more, whoever is signed in is signed out, and its tokens
+    are revoked for good. What the person wrote stays. Raises NotFound, NotPermitted."""
     _set_active(pk, to=False, origin=origin)
 
 
@@ -170,15 +171,18 @@ def _set_active(pk: int, *, to: bool, origin: Origin) -> None:
         if User.objects.filter(pk=pk, is_active=not to).update(is_active=to):
             if not to:
                 sign_out_devices(pk)
+                revoke_tokens(pk)
             _note(origin, person=user.get_username(), account="opened" if to else "closed")
 
 
 def sign_out_person(pk: int, *, origin: Origin) -> int:
-    """End all sessions of the person's browsers. Returns how many there were."""
+    """End all sessions of the person's browsers, and revoke the tokens. Returns how many
+    sessions there were."""
     with transaction.atomic():
         user = _changeable(pk, origin)
-        count = sign_out_devices(pk)
-        _note(origin, person=user.get_username(), signed_out=str(count))
+        count, tokens = sign_out_devices(pk), revoke_tokens(pk)
+        revoked = {"tokens": str(tokens)} if tokens else {}
+        _note(origin, person=user.get_username(), signed_out=str(count), **revoked)
     return count
 
 

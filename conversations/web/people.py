@@ -18,6 +18,7 @@ from conversations.archive.audit import Origin
 from conversations.archive.devices import list_devices
 from conversations.archive.invitations import list_invitations, revoke_invitation
 from conversations.archive.role_groups import ROLE_GROUPS
+from conversations.archive.tokens import list_tokens
 from conversations.archive.workspaces import find_user
 from conversations.domain.errors import LoomError, NotFound
 from conversations.domain.text import storable
@@ -82,6 +83,7 @@ def person_page(request: HttpRequest, pk: int) -> HttpResponse:
         "groups": found.groups,
         "workspaces": found.workspaces,
         "devices": list_devices(pk),
+        "tokens": len(list_tokens(pk)),
         "roles": [
             {
                 "name": name,
@@ -118,7 +120,7 @@ def person_open(request: HttpRequest, pk: int) -> HttpResponse:
 @_form
 def person_sign_out(request: HttpRequest, pk: int) -> HttpResponse:
     archive_people.sign_out_person(pk, origin=_origin(request))
-    messages.success(request, "Signed out everywhere. Pages that are open close now.")
+    messages.success(request, "Signed out everywhere, and tokens revoked. Open pages close now.")
     return redirect("person", pk=pk)
 
 

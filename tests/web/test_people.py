@@ -12,6 +12,7 @@ from conversations.archive.devices import list_devices
 from conversations.archive.rights import is_administrator, is_reviewer
 from conversations.archive.role_groups import ADMINISTRATORS, REVIEWERS, role_group
 from conversations.archive.roles import role_of
+from conversations.archive.tokens import create_token, find_caller
 from conversations.archive.workspaces import add_group
 from conversations.domain.audit import READINGS, ROLE
 from conversations.models import AuditEntry, Session, Workspace
@@ -140,6 +141,16 @@ def test_somebody_is_signed_out_everywhere(office: Client, user: User) -> None:
     office.post(reverse("person_sign_out", args=[user.pk]))
     assert theirs.get(reverse("home")).status_code == 302
     assert noted() == ['{"person":"ann","signed_out":"1"}']
+
+
+@pytest.mark.parametrize("name", ["person_sign_out", "person_close"])
+def test_tokens_end_with_it_and_for_good(office: Client, user: User, name: str) -> None:
+    scopes, lifetime = ["read"], None
+    token = create_token(user, name="Nightly", scopes=scopes, lifetime=lifetime)
+    assert "1 token" in office.get(reverse("person", args=[user.pk])).text
+    office.post(reverse(name, args=[user.pk]))
+    office.post(reverse("person_open", args=[user.pk]))
+    assert find_caller(token, address="") is None
 
 
 def test_a_group_is_made_filled_and_removed(
