@@ -77,6 +77,7 @@ class _Database:
         described, damage = self._described()
         yield from damage
         found = dict.fromkeys(described)
+        uuids: set[str] = set()
         for table in (TURNS, EVENTS):
             try:
                 for session in self._session_ids(table):
@@ -85,7 +86,11 @@ class _Database:
                 yield Skipped(self._place(table), f"not all sessions could be listed: {error}")
         for session in found:
             place = self._place(SESSIONS, _text(session))
-            yield Line(place, _session(_text(session), described.get(session)))
+            line = _session(_text(session), described.get(session))
+            if line["uuid"] in uuids:  # ids that are spelled differently
+                line["uuid"] = str(stable_uuid("loom", _text(session)))
+            uuids.add(line["uuid"])
+            yield Line(place, line)
             yield from self._rows(TURNS, session, "turn_number", _turn)
             yield from self._rows(EVENTS, session, "seq", _event)
         for table in (TURNS, EVENTS):

@@ -371,3 +371,16 @@ def test_a_column_that_is_computed_is_left_out(importing: Importing, tmp_path: P
     assert words_of(Session.objects.get()) == [("user", "Hello")]
     assert metadata_of(Session.objects.get(), 1)['od"d'] == "kept"
     assert "bomb" not in metadata_of(Session.objects.get(), 1)
+
+
+def test_ids_that_are_one_uuid_in_two_spellings_are_two_sessions(
+    importing: Importing, database: Database
+) -> None:
+    for id, words in ((FIRST, "roses"), (FIRST.upper(), "herbs")):
+        database.session(id)
+        database.turn(1, "user", words, id)
+    path = database.close()
+    assert importing(path).conflicts == 0
+    said = sorted(words_of(session) for session in Session.objects.all())
+    assert said == [[("user", "herbs")], [("user", "roses")]]
+    assert_nothing_new(importing(path))
