@@ -1,7 +1,8 @@
 """Turns as messages of the Messages API, with what it would refuse repaired.
 
 Repairs are made here, in the window, and never in the archive: a tool call whose
-result is missing gets an error result, a result without its call is left out,
+result is missing gets an error result, a result without its call is left out, an id
+that an earlier call had is told apart,
 blank texts are dropped, refused answers too (the provider asks for that), what is
 too long is shortened, and the conversation begins and ends with the person.
 """
@@ -9,6 +10,7 @@ too long is shortened, and the conversation begins and ends with the person.
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain, count
 from typing import Any
 
 from conversations.domain.attachments import is_reference
@@ -31,6 +33,8 @@ from .shorten import cost_of_block, cost_of_blocks, shorten_blocks
 
 type Block = dict[str, Any]
 type Message = dict[str, Any]
+type Waiting = dict[str, list[str]]
+"""Calls without a result yet: their ids as the archive and as the model has them."""
 
 NO_RESULT = "This call was interrupted; it has no result."
 CONTINUE_TEXT = "Go on exactly where your last answer was cut off."
@@ -107,7 +111,8 @@ def join_pieces(pieces: Iterable[Piece]) -> list[Message]:
     """Messages of these pieces, oldest first; the first is a person's. Empty when
     no piece says anything."""
     messages: list[Message] = []
-    waiting: dict[str, str] = {}
+    given: set[str] = set()
+    waiting: Waiting = {}
     for piece in pieces:
         if piece.role == TOOL:
             _add_result(messages, waiting, piece)
@@ -116,12 +121,32 @@ def join_pieces(pieces: Iterable[Piece]) -> list[Message]:
         if piece.role in (USER, SYSTEM):
             _add(messages, "user", piece.blocks)
         elif piece.role == ASSISTANT:
-            _add(messages, "assistant", piece.blocks)
-            waiting = {b["id"]: b["name"] for b in piece.blocks if b.get("type") == "tool_use"}
+            blocks, waiting = _open_calls(piece.blocks, given)
+            _add(messages, "assistant", blocks)
     _answer_dangling(messages, waiting)
     while messages and (messages[0]["role"] != "user" or _is_results(messages[0])):
         messages.pop(0)
     return messages
+
+
+def _open_calls(blocks: list[Block], given: set[str]) -> tuple[list[Block], Waiting]:
+    """The blocks with no id of a call that was ``given`` before: some programs number
+    calls anew in each answer, and the provider wants each id once."""
+    opened: list[Block] = []
+    waiting: Waiting = {}
+    for block in blocks:
+        if block.get("type") == "tool_use":
+            own = _own_id(block["id"], given)
+            given.add(own)
+            waiting.setdefault(block["id"], []).append(own)
+            block = block if own == block["id"] else block | {"id": own}
+        opened.append(block)
+    return opened, waiting
+
+
+def _own_id(call_id: str, given: set[str]) -> str:
+    found = (f"{call_id[:110]}_again_{number}" for number in count(2))
+    return call_id if call_id not in given else next(one for one in found if one not in given)
 
 
 def _is_results(message: Message) -> bool:
@@ -235,14 +260,14 @@ def _attached_to(turn: StoredTurn) -> list[Block]:
         return []
 
 
-def _add_result(messages: list[Message], waiting: dict[str, str], piece: Piece) -> None:
+def _add_result(messages: list[Message], waiting: Waiting, piece: Piece) -> None:
     [result] = piece.blocks
-    if waiting.pop(result["tool_use_id"], None) is not None:
-        _add(messages, "user", [result])
+    if open_ids := waiting.get(result["tool_use_id"]):
+        _add(messages, "user", [result | {"tool_use_id": open_ids.pop(0)}])
 
 
-def _answer_dangling(messages: list[Message], waiting: dict[str, str]) -> None:
-    for call_id in waiting:
+def _answer_dangling(messages: list[Message], waiting: Waiting) -> None:
+    for call_id in chain.from_iterable(waiting.values()):
         _add(
             messages,
             "user",

@@ -1,6 +1,7 @@
 """Messages of other programs as the beginning of a session."""
 
 import base64
+import json
 from typing import Any
 
 import pytest
@@ -132,3 +133,30 @@ def test_what_a_person_says_has_text_and_files() -> None:
 def test_what_cannot_be_sent_is_refused(content: Any) -> None:
     with pytest.raises(Rejected):
         read_spoken([content])
+
+
+@pytest.mark.parametrize("ids", [("call_0", "call_0", "call_0"), ("", "", "")])
+def test_calls_that_have_the_same_id_keep_their_results(
+    session: Session, ids: tuple[str, str, str]
+) -> None:
+    def call(place: int) -> dict[str, Any]:
+        function = {"name": "read", "arguments": json.dumps({"n": place})}
+        return {"id": ids[place], "type": "function", "function": function}
+
+    def result(place: int) -> dict[str, Any]:
+        return {"role": "tool", "tool_call_id": ids[place], "content": f"result {place}"}
+
+    messages = [
+        {"role": "user", "content": "Read."},
+        {"role": "assistant", "content": None, "tool_calls": [call(0), call(1)]},
+        *(result(0), result(1)),
+        {"role": "assistant", "content": None, "tool_calls": [call(2)]},
+        *(result(2), {"role": "assistant", "content": "Read."}),
+    ]
+    session = bring(session, messages, format=OPENAI)
+    assert read_messages(session, format=OPENAI, limit=100).messages == messages
+    blocks = [block for message in given(session) for block in message["content"]]
+    calls = {b["id"]: b["input"]["n"] for b in blocks if b["type"] == "tool_use"}
+    results = {b["tool_use_id"]: b["content"] for b in blocks if b["type"] == "tool_result"}
+    assert sorted(calls.values()) == [0, 1, 2]
+    assert results == {id: f"result {n}" for id, n in calls.items()}
