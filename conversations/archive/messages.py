@@ -178,10 +178,17 @@ def _accepted_before(run: Run) -> Accepted:
 
 
 def was_sent_before(run_pk: int, *, text: str, attachments: Sequence[str]) -> bool:
-    """Whether that run is of the same message."""
+    """Whether that run is of the same message: of the same text and files, even if those
+    were kept once more meanwhile."""
     run = Run.objects.get(pk=run_pk)
-    same = message_text(run) == text and read_uuids(run) == list(attachments)
-    return run.kind == states.MESSAGE and same
+    if run.kind != states.MESSAGE or message_text(run) != text:
+        return False
+    known = read_uuids(run)
+    return known == list(attachments) or _digests(run, known) == _digests(run, attachments)
+
+
+def _digests(run: Run, attachments: Sequence[str]) -> list[str]:
+    return [one.digest for one in list_attachments(run.session_id, attachments)]
 
 
 def was_said_before(run_pk: int, text: str) -> bool:

@@ -15,16 +15,20 @@ def keep_spoken_files(
     """Keep the files as attachments and return their uuids; those of the message of this
     ``client_id``, where it was sent before with them. Raises as ``upload_attachment``."""
     known = _known_files(session, client_id) if files else {}
-    digests = [sha256(file.data).hexdigest() for file in files]
-    pairs = zip(files, digests, strict=True)
-    return [known.get(digest) or _keep(session, file, user_pk) for file, digest in pairs]
+    kept: list[str] = []
+    for file in reversed(files):  # those that were named by their uuids stand before them
+        same = known.get(sha256(file.data).hexdigest())
+        kept.insert(0, same.pop() if same else _keep(session, file, user_pk))
+    return kept
 
 
-def _known_files(session: Session, client_id: str) -> dict[str, str]:
-    """Digest to uuid."""
+def _known_files(session: Session, client_id: str) -> dict[str, list[str]]:
+    """Digest to uuids."""
     run = Run.objects.filter(session=session.pk, client_id=client_id).first()
-    attached = list_attachments(session.pk, read_uuids(run)) if run is not None else []
-    return {attachment.digest: str(attachment.uuid) for attachment in attached}
+    known: dict[str, list[str]] = {}
+    for attachment in list_attachments(session.pk, read_uuids(run)) if run is not None else []:
+        known.setdefault(attachment.digest, []).append(str(attachment.uuid))
+    return known
 
 
 def _keep(session: Session, file: SpokenFile, user_pk: int) -> str:

@@ -1,5 +1,6 @@
 """Content of a message in the shapes of other programs."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -39,3 +40,24 @@ async def test_images_are_sent_within_a_message(
     assert (attached.turn_number, attached.media_type) == (1, "image/png")
     kinds = [block["type"] for block in provider.requests[-1]["messages"][0]["content"]]
     assert "image" in kinds
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+async def test_the_same_file_twice_is_the_same_message_when_it_is_sent_again(
+    program: Program, session: Session, provider: WireThread, *, at_once: bool
+) -> None:
+    body = {"content": [{"type": "text", "text": "Look."}, samples.IMAGE, samples.IMAGE]}
+    address = f"/api/v1/sessions/{session.uuid}/messages?wait=20"
+
+    async def send() -> Any:
+        headers = {"Idempotency-Key": "order-4711"}
+        return await program.post(address, body, content_type="application/json", headers=headers)
+
+    answers = await asyncio.gather(send(), send()) if at_once else [await send(), await send()]
+    assert [answer.status_code for answer in answers] == [200, 200]
+    assert answers[0].json()["run"] == answers[1].json()["run"]
+    assert await Attachment.objects.filter(turn_number=1).acount() == 2
+    other = {"content": [{"type": "text", "text": "Look."}, samples.IMAGE]}
+    headers = {"Idempotency-Key": "order-4711"}
+    answer = await program.post(address, other, content_type="application/json", headers=headers)
+    assert answer.status_code == 422
