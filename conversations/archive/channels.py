@@ -14,7 +14,12 @@ from conversations.domain.jsontext import dump_json, load_json
 from conversations.domain.text import one_line, storable
 from conversations.models import ChannelPlace, ChannelReply, Run, Workspace
 
+from .messages import last_user_turn
+
 AUTHOR_CHARS = 100
+
+LOOKED_THROUGH = 50
+"""Newest replies among which the one that a message shows is sought."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +137,14 @@ def list_posted(address: int, *, but: int, limit: int = 50) -> set[int]:
     """Ids of messages there that show other runs, of the newest ones."""
     replies = ChannelReply.objects.filter(address=address).exclude(pk=but).order_by("-pk")
     return {number for reply in replies[:limit] for number in _read_posted(reply)}
+
+
+def shows_last_message(session_pk: int, message: int) -> bool:
+    """Whether this message shows the answer to the last one that a person sent."""
+    replies = ChannelReply.objects.filter(session=session_pk).select_related("run")
+    newest = replies.order_by("-pk")[:LOOKED_THROUGH]
+    shown = next((reply for reply in newest if message in _read_posted(reply)), None)
+    return shown is not None and shown.run.user_turn == last_user_turn(session_pk)
 
 
 def _read_posted(reply: ChannelReply) -> list[int]:

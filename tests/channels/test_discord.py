@@ -15,7 +15,16 @@ from conversations.archive.sessions import archive_session
 from conversations.channels.discord.replies import Reply
 from conversations.domain.discord_rules import DiscordRules
 from conversations.domain.events import event_type_of
-from conversations.models import Attachment, ChannelReply, Run, Session, ToolCall, Turn, Workspace
+from conversations.models import (
+    Attachment,
+    ChannelReply,
+    Rewind,
+    Run,
+    Session,
+    ToolCall,
+    Turn,
+    Workspace,
+)
 from tests.archive.files import image_bytes
 from tests.channels.conftest import RULES, Club
 from tests.channels.discord_server import ANN, BOB, BOT, DM_OF, EVE, GENERAL, OTHER, THREAD
@@ -178,6 +187,21 @@ async def test_a_failed_answer_can_be_had_again(club: Club, wire: WireThread) ->
     await club.server.press(failed, "Retry")
     await club.until(lambda: "Now it works." in club.server.said(DM) and not club.is_busy)
     assert await turns_of(f"discord:dm:{ANN}") == ["Hello", "Now it works."]
+
+
+async def test_retry_takes_no_answer_from_what_was_said_since(club: Club, wire: WireThread) -> None:
+    wire.enqueue(Scenario(status=400), Scenario(text="Beans."))
+    await club.open()
+    await club.server.say(DM, "Hello")
+    await club.until(lambda: club.server.said(DM) and not club.is_busy)
+    [failed] = club.server.of_bot(DM)
+    await club.server.say(DM, "What to sow?")
+    await club.until(lambda: "Beans." in club.server.said(DM) and not club.is_busy)
+    await club.server.press(failed, "Retry")
+    await club.until(lambda: club.server.responses and not club.is_busy)
+    assert "gone on" in str(club.server.responses)
+    assert len(wire.requests) == 2
+    assert not await Rewind.objects.aexists()
 
 
 # -- files ---------------------------------------------------------------------------

@@ -10,11 +10,11 @@ from uuid import UUID
 import discord
 from django.contrib.auth.models import User
 
-from conversations.archive.channels import Source, note_taken
+from conversations.archive.channels import Source, note_taken, shows_last_message
 from conversations.archive.messages import Accepted
 from conversations.archive.rights import WRITE
 from conversations.domain.discord_rules import CHANNEL, Spot
-from conversations.domain.errors import LoomError, NotFound, NotPermitted
+from conversations.domain.errors import Conflict, LoomError, NotFound, NotPermitted
 from conversations.domain.tool_calls import ALWAYS, DENY, ONCE
 from conversations.models import Session
 from conversations.runtime.engine import Runtime
@@ -47,6 +47,8 @@ DECISIONS = {"once": ONCE, "always": ALWAYS, "deny": DENY}
 CLOSED = "The account that the bot acts by may not write in its workspace."
 
 NO_ACCOUNT = "Only people whose account here is named in the bot's settings may decide this."
+
+GONE_ON = "The conversation has gone on since then."
 
 NOT_HERE = "You may not talk to this bot here."
 
@@ -232,6 +234,9 @@ class Desk:
         self, interaction: discord.Interaction, session: Session, account: User, *, again: bool
     ) -> None:
         assert interaction.message is not None
+        shown = interaction.message.id
+        if not await self._runtime.readers.read(shows_last_message, session.pk, shown):
+            raise Conflict(GONE_ON)
         go_on = partial(self._runtime.answer_again, turn=None) if again else self._runtime.go_on
         accepted = await go_on(
             session, client_id=f"{CHANNEL}-{interaction.message.id}", user_pk=account.pk
