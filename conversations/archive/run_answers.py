@@ -9,6 +9,7 @@ from django.db.models import Sum
 from conversations.domain.errors import Rejected
 from conversations.domain.formats.contents import text_block
 from conversations.domain.runs import FINAL_STATES
+from conversations.domain.text import is_storable
 from conversations.domain.tool_calls import COMPLETED, OPEN_STATES
 from conversations.domain.turns import (
     ASSISTANT,
@@ -99,7 +100,7 @@ class AskedCall:
 def find_asked_call(session: Session, call_id: str) -> AskedCall:
     """The newest call of that id. Raises Rejected."""
     calls = ToolCall.objects.select_related("run").filter(session=session.pk, call_id=call_id)
-    found = calls.order_by("-pk").first()
+    found = calls.order_by("-pk").first() if is_storable(call_id) else None
     if found is None:
         raise Rejected(f"There is no call {call_id} in this session.", code="no_such_call")
     return _asked(found)

@@ -15,7 +15,7 @@ from conversations.domain.audit import ROLE
 from conversations.domain.errors import NotFound, Rejected
 from conversations.domain.roles import OWNER
 from conversations.domain.runs import ACTIVE_STATES
-from conversations.domain.text import one_line, storable
+from conversations.domain.text import is_storable, one_line, storable
 from conversations.models import Membership, Workspace, WorkspaceGroup
 
 from .accounts import read_username
@@ -198,7 +198,7 @@ def _note_role(workspace: Workspace, origin: Origin | None, **metadata: str) -> 
 
 def get_workspace(slug: str) -> Workspace:
     """Raises NotFound. Authorises nobody: entry points use ``web.access``."""
-    found = Workspace.objects.filter(slug=slug).first()
+    found = Workspace.objects.filter(slug=slug).first() if is_storable(slug) else None
     if found is None:
         raise NotFound("There is no such workspace.")
     return found

@@ -228,3 +228,13 @@ def test_what_is_no_key_is_refused(workspace: Workspace, owner: Client, bead: st
     body = {"project_id": workspace.slug}
     answer = owner.put(address, body, content_type="application/json")
     assert (answer.status_code, answer.json()["code"]) == (400, "key_invalid")
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("odd", ["\ud800", "a\0b"])
+def test_a_project_that_no_database_can_hold_is_not_there(
+    workspace: Workspace, owner: Client, odd: str
+) -> None:
+    body = json.dumps({"project_id": odd})
+    answer = owner.put("/api/v1/beads/x/conversation", body, content_type="application/json")
+    assert answer.status_code == 404

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import json
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from django.contrib.auth.models import User
 from conversations.archive.workspaces import create_workspace
 from conversations.models import Attachment, Membership, Run, Session, Turn
 from conversations.runtime.current import current_runtime
-from tests.api.conftest import token_of
+from tests.api.conftest import Program, token_of
 from tests.archive.files import image_bytes
 from tests.wire.scenario import Scenario, ToolCall
 from tests.wire.server import WireThread
@@ -320,3 +321,16 @@ async def test_an_answer_is_not_for_who_may_read_no_more(
     await (await current_runtime()).stop_run(await Session.objects.aget())
     with pytest.raises(anthropic.NotFoundError):
         await waiting
+
+
+@pytest.mark.parametrize("odd", ["\ud800", "a\0b"])
+@pytest.mark.usefixtures("provider")
+async def test_a_result_of_a_call_that_no_database_can_hold(user: User, odd: str) -> None:
+    program = Program(await sync_to_async(token_of)(user))
+    result = {"type": "tool_result", "tool_use_id": odd, "content": "Sun."}
+    answer = await program.post(
+        "/api/v1/anthropic/garden/v1/messages",
+        json.dumps(request({"role": "user", "content": [result]})),
+        content_type="application/json",
+    )
+    assert (answer.status_code, answer.json()["error"]["type"]) == (400, "invalid_request_error")
