@@ -31,6 +31,7 @@ from conversations.domain.audit import LIVE, RECORD
 from conversations.models import (
     ApiAnswer,
     AuditEntry,
+    ChannelReply,
     Import,
     ModelCall,
     Run,
@@ -552,7 +553,7 @@ def admin_addresses() -> dict[str, str]:
     return found
 
 
-SAYS_NOTHING = frozenset({ApiAnswer, UsageDay})
+SAYS_NOTHING = frozenset({ApiAnswer, ChannelReply, UsageDay})
 """Tables about sessions that hold, or show, nothing of what was said in them."""
 
 
