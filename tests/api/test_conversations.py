@@ -231,10 +231,10 @@ def test_what_is_no_key_is_refused(workspace: Workspace, owner: Client, bead: st
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("odd", ["\ud800", "a\0b"])
+@pytest.mark.parametrize(("odd", "status"), [("\ud800", 422), ("a\0b", 404)])
 def test_a_project_that_no_database_can_hold_is_not_there(
-    workspace: Workspace, owner: Client, odd: str
+    workspace: Workspace, owner: Client, odd: str, status: int
 ) -> None:
     body = json.dumps({"project_id": odd})
     answer = owner.put("/api/v1/beads/x/conversation", body, content_type="application/json")
-    assert answer.status_code == 404
+    assert answer.status_code == status
