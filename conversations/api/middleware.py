@@ -5,9 +5,12 @@ for it. Whether it is let in is decided by each operation (see ``auth``).
 """
 
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from threading import Lock
 
 from django.conf import settings
 from django.contrib.auth.models import User
@@ -30,6 +33,14 @@ from .bodies import take_body
 from .problems import as_problem, problem
 
 ROOT = "/api/v1/"
+
+MOST_AT_ONCE = 100
+"""Requests of a person in this process: each has a thread while it waits for an answer, and
+its body is in memory."""
+
+_LOCK = Lock()
+_requests: Counter[int] = Counter()
+"""Of each person, by key, those that are carried out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,13 +66,8 @@ class ApiMiddleware:
         if caller is not None:
             request.loom_visit = _visit(request, caller)  # type: ignore[attr-defined]
         rate = _count(request, caller)
-        if rate.is_over:
-            response = problem(429, f"No more than {settings.LOOM.api_rate} requests, please.")
-            response["Retry-After"] = str(rate.seconds)
-        elif caller is not None and not take_body(request):
-            response = problem(413, f"No more than {settings.LOOM.max_api_bytes} bytes, please.")
-        else:
-            response = self._get_response(request)
+        with _inside(caller) as is_within:
+            response = self._answer(request, caller, rate, is_within=is_within)
         is_for_api = request.path.startswith(ANTHROPIC)
         response = (as_api_error if is_for_api else as_problem)(request, response)
         response["X-RateLimit-Limit"] = str(rate.limit)
@@ -69,6 +75,21 @@ class ApiMiddleware:
         response["X-RateLimit-Reset"] = str(rate.seconds)
         response.setdefault("Cache-Control", "no-store")
         return response
+
+    def _answer(
+        self, request: HttpRequest, caller: "ApiCaller | None", rate: "_Rate", *, is_within: bool
+    ) -> HttpResponse:
+        if rate.is_over:
+            response = problem(429, f"No more than {settings.LOOM.api_rate} requests, please.")
+            response["Retry-After"] = str(rate.seconds)
+            return response
+        if not is_within:
+            response = problem(429, f"No more than {MOST_AT_ONCE} requests at a time, please.")
+            response["Retry-After"] = "1"
+            return response
+        if caller is not None and not take_body(request):
+            return problem(413, f"No more than {settings.LOOM.max_api_bytes} bytes, please.")
+        return self._get_response(request)
 
 
 def _identify(request: HttpRequest) -> ApiCaller | None:
@@ -96,6 +117,25 @@ def _visit(request: HttpRequest, caller: ApiCaller) -> Visit:
         agent=request.headers.get("User-Agent", ""),
         browser=browser,
     )
+
+
+@contextmanager
+def _inside(caller: ApiCaller | None) -> Iterator[bool]:
+    """While a request is carried out; False where the person has too many. (A stream
+    counts until it begins.)"""
+    if caller is None:
+        yield True
+        return
+    with _LOCK:
+        _requests[caller.user.pk] += 1
+        is_within = _requests[caller.user.pk] <= MOST_AT_ONCE
+    try:
+        yield is_within
+    finally:
+        with _LOCK:
+            _requests[caller.user.pk] -= 1
+            if not _requests[caller.user.pk]:
+                del _requests[caller.user.pk]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
+from conversations.api import middleware
 from conversations.archive.tokens import create_token, list_tokens, revoke_token
 from conversations.models import ApiToken, Workspace
 from tests.web.conftest import browser_of
@@ -101,3 +102,19 @@ def test_calls_are_counted_for_each_token(
     assert third.json()["code"] == "too_many_requests"
     assert 0 < int(third["Retry-After"]) <= 3600
     assert caller_of(user).get(WORKSPACES).status_code == 200
+
+
+def test_a_person_has_so_many_requests_at_a_time(
+    workspace: Workspace, user: User, other_user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(middleware, "MOST_AT_ONCE", 2)
+    own, other = caller_of(user), caller_of(other_user)
+    mine = middleware.ApiCaller(user=user, scopes=frozenset(), token_pk=None)
+    with middleware._inside(mine):
+        assert own.get(WORKSPACES).status_code == 200
+        with middleware._inside(mine):
+            refused = own.get(WORKSPACES)
+            assert (refused.status_code, refused["Retry-After"]) == (429, "1")
+            assert other.get(WORKSPACES).status_code == 200
+    assert own.get(WORKSPACES).status_code == 200
+    assert not middleware._requests

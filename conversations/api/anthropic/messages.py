@@ -112,6 +112,10 @@ async def _failure_of(runtime: Runtime, asked: Asked, answered: Answered) -> tup
     return STATUS.get(code, 500), reason or f"The run failed: {code or 'unknown'}."
 
 
+MOST_WAITING = 2_000
+"""Pieces of text that wait for a client which does not read; it gets the rest at the end."""
+
+
 class _Drafts:
     """The texts of a session's answers as they are written."""
 
@@ -122,6 +126,8 @@ class _Drafts:
         self._hub.add(self._subscriber)
 
     def _take(self, text: str) -> None:
+        if self._frames.qsize() >= MOST_WAITING:
+            return
         frame = json.loads(text)
         if frame["type"] == "draft" and frame.get("kind") == "text":
             self._frames.put_nowait(frame)

@@ -12,6 +12,7 @@ from anthropic import AsyncAnthropic
 from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
 
+from conversations.api.anthropic import messages
 from conversations.archive.workspaces import create_workspace
 from conversations.models import Attachment, Membership, Run, Session, Turn
 from conversations.runtime.current import current_runtime
@@ -313,12 +314,11 @@ async def test_tokens_are_counted_roughly(client: AsyncAnthropic) -> None:
 async def test_an_answer_is_not_for_who_may_read_no_more(
     client: AsyncAnthropic, provider: WireThread, user: User
 ) -> None:
-    provider.enqueue(Scenario(words=200, rate=100))
+    provider.enqueue(Scenario(words=60, rate=80))
     waiting = asyncio.create_task(say(client, "What now?"))
     while not await Turn.objects.aexists():
         await asyncio.sleep(0.02)
     await Membership.objects.filter(user=user).adelete()
-    await (await current_runtime()).stop_run(await Session.objects.aget())
     with pytest.raises(anthropic.NotFoundError):
         await waiting
 
@@ -334,3 +334,12 @@ async def test_a_result_of_a_call_that_no_database_can_hold(user: User, odd: str
         content_type="application/json",
     )
     assert (answer.status_code, answer.json()["error"]["type"]) == (400, "invalid_request_error")
+
+
+async def test_a_client_that_reads_slowly_gets_the_whole_answer_all_the_same(
+    client: AsyncAnthropic, provider: WireThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(messages, "MOST_WAITING", 1)
+    provider.enqueue(Scenario(text="One two three four five six seven eight nine ten."))
+    async with client.messages.stream(**request("Count.")) as stream:
+        assert await stream.get_final_text() == "One two three four five six seven eight nine ten."
