@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
+BASE = "/api/v1"
+"""What ``$LOOM`` ends with, here and in docs/api.md."""
+
 DEEPEST = 3
 """Levels of an example."""
 
@@ -193,7 +196,7 @@ class Reference:
             if one["in"] == "query" and one.get("required")
         ]
         query = "?" + "&".join(f"{one['name']}=…" for one in asked) if asked else ""
-        lines = [f'curl "$LOOM{path}{query}"', '-H "Authorization: Bearer $LOOM_TOKEN"']
+        lines = [f'curl "$LOOM{path.removeprefix(BASE)}{query}"', '-H "Authorization: Bearer $LOOM_TOKEN"']
         if method not in ("GET", "POST") or (method == "POST" and not media):
             lines[0] = lines[0].replace("curl ", f"curl -X {method} ")
         if media == "multipart/form-data":

@@ -573,7 +573,10 @@ def test_a_picture_is_a_thumbnail_that_leads_to_it() -> None:
     link = f'<a href="{url}" data-action="view" title="plan.png">'
     assert f'{link}<img src="{url}thumb/" alt="plan.png" loading="lazy"></a>' in html
     assert "<small>image/png</small><small>20 KB</small>" in html
-    assert "<img" not in render(ContentIndicator(label="plan.png", kind="image"))
+    assert "not kept here" not in html
+    told = render(ContentIndicator(label="plan.png", kind="image"))
+    assert "<img" not in told
+    assert "<small>not kept here</small>" in told
     message = UserMessage(
         text="See",
         attachments=[{"name": "plan.png", "kind": "image", "attachment": CALL}, "old.txt"],
