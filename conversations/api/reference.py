@@ -196,7 +196,11 @@ class Reference:
             if one["in"] == "query" and one.get("required")
         ]
         query = "?" + "&".join(f"{one['name']}=…" for one in asked) if asked else ""
-        lines = [f'curl "$LOOM{path.removeprefix(BASE)}{query}"', '-H "Authorization: Bearer $LOOM_TOKEN"']
+        below = path.removeprefix(BASE)
+        lines = [
+            f'curl "$LOOM{below}{query}"',
+            '-H "Authorization: Bearer $LOOM_TOKEN"',
+        ]
         if method not in ("GET", "POST") or (method == "POST" and not media):
             lines[0] = lines[0].replace("curl ", f"curl -X {method} ")
         if media == "multipart/form-data":

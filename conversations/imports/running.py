@@ -1,6 +1,7 @@
 """An import from beginning to end: the files, their readers, the archive."""
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import UUID
@@ -87,6 +88,7 @@ class Running:
     def _choose(self, source: Source) -> list[tuple[SourceFile, str]]:
         """Which file is read as what."""
         if self.format != AUTO and len(source.files) == 1:
+            self._check_format(source.files[0])
             return [(source.files[0], self.format)]
         wanted = None if self.format == AUTO else self.format
         found = []
@@ -103,6 +105,14 @@ class Running:
         formats = {format for _, format in found}
         self.format = formats.pop() if len(formats) == 1 else self.format
         return found
+
+    def _check_format(self, file: SourceFile) -> None:
+        """A file that is plainly something else is not read as what was named. Raises
+        NotReadable."""
+        with suppress(*DAMAGE):  # whoever reads it says so
+            found = recognise(file)
+            if found and found != self.format:
+                raise NotReadable(f"It was to be read as {self.format}, but it is {found}.")
 
     def _import(self, file: SourceFile, format: str, source: Source) -> None:
         if format == LOOM:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+from django.conf import settings
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse, JsonResponse
@@ -67,6 +68,11 @@ def _places(user: User) -> Iterator[dict[str, str]]:
     yield {"name": "Search what was said", "says": "", "url": reverse("search")}
     yield {"name": "Commands and keys", "says": "", "url": reverse("help")}
     yield {"name": "Account", "says": "", "url": reverse("account")}
+    if settings.LOOM.max_import_bytes:
+        yield {"name": "Import", "says": "", "url": reverse("imports")}
+    yield {"name": "Tokens", "says": "", "url": reverse("tokens")}
+    yield {"name": "API", "says": "", "url": reverse("api_docs")}
+    yield {"name": "Usage", "says": "", "url": reverse("usage")}
     yield {"name": "Change password", "says": "", "url": reverse("password_change")}
     if is_administrator(user):
         yield {"name": "People", "says": "", "url": reverse("people")}

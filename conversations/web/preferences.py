@@ -3,6 +3,7 @@ script that would ask for it."""
 
 from typing import Any
 
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.http import HttpRequest
 from django.utils.functional import SimpleLazyObject
@@ -32,7 +33,12 @@ def _chosen(request: HttpRequest) -> dict[str, Any]:
     if not isinstance(user, User):
         return {}
     chosen = read_preferences(user.pk)
-    return {"theme": chosen.theme, "enter": chosen.enter, "attributes": _attributes(chosen)}
+    return {
+        "theme": chosen.theme,
+        "enter": chosen.enter,
+        "attributes": _attributes(chosen),
+        "can_import": settings.LOOM.max_import_bytes > 0,
+    }
 
 
 def _attributes(chosen: Chosen) -> SafeString:

@@ -100,6 +100,26 @@ def test_what_is_no_export_fails_with_a_sentence(
     assert "/import/?workspace=garden" in page
 
 
+def test_what_is_plainly_something_else_is_not_read_as_what_was_chosen(
+    owner: Client, workspace: Workspace
+) -> None:
+    upload(owner, format="openwebui")
+    carry_out()
+    assert "but it is chatgpt" in the_import().error
+    assert not Session.objects.exists()
+
+
+def test_where_nothing_is_imported_nothing_leads_to_it(
+    owner: Client, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert 'href="/import/"' in owner.get("/account/").text
+    assert "/import/" in owner.get("/palette/?all=1").text
+    monkeypatch.setattr(settings.LOOM, "max_import_bytes", 0)
+    assert 'href="/import/"' not in owner.get("/account/").text
+    assert "/import/" not in owner.get("/palette/?all=1").text
+    assert owner.get("/import/").status_code == 404
+
+
 def test_a_branch_leads_to_where_it_left(owner: Client, workspace: Workspace) -> None:
     upload(owner)
     carry_out()
