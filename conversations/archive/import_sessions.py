@@ -211,7 +211,9 @@ class SessionImporter:
         self._warn(line, text)
 
     def reached(self, uuid: UUID) -> tuple[str, bool] | None:
-        """How far an earlier import of a tree got (``import_targets.read_reached``)."""
+        """How far an earlier import of a tree got, between two sessions: the one before is
+        stored first, since it may be the same (``SessionFinder.reached``)."""
+        self._finish()
         return self._finder.reached(uuid)
 
     def told(self, uuid: UUID) -> Iterator[tuple[str | None, ...]]:

@@ -1,5 +1,7 @@
 """Oddities of real exports: whatever is said in them is found in the archive."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -375,3 +377,25 @@ def test_contents_of_all_kinds_are_kept(importing: Importing) -> None:
     ):
         assert words in found, words
     assert importing.reports == []
+
+
+def test_an_older_and_a_newer_copy_in_one_folder_are_the_same_the_next_time(
+    importing: Importing, tmp_path: Path
+) -> None:
+    older = [
+        code("u1", None, "user", "one"),
+        said("a1", "u1", "m1", text("first")),
+        code("u2", "a1", "user", "two"),
+        said("a2", "u2", "m2", text("second")),
+    ]
+    anew = [code("u3", "a1", "user", "three"), said("a3", "u3", "m3", text("third"))]
+    folder = tmp_path / "copies"
+    folder.mkdir()
+    for name, lines in (("a.jsonl", older), ("b.jsonl", [*older, *anew])):
+        (folder / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    importing(folder)
+    assert sorted([words for _, words in words_of(s)] for s in Session.objects.all()) == [
+        ["one", "first", "three", "third"],
+        ["one", "first", "two", "second"],
+    ]
+    assert_nothing_new(importing(folder))
