@@ -33,11 +33,13 @@ _NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 @dataclass(slots=True)
 class _Brought:
     """The tools of one message. ``waiting`` are calls, by the keys of their records;
-    ``changed`` is set whenever another one waits."""
+    ``changed`` is set whenever another one waits. ``is_over``: the program has said
+    something else since."""
 
     tools: Mapping[str, Tool]
     waiting: dict[int, asyncio.Future[ToolResult]] = field(default_factory=dict)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
+    is_over: bool = False
 
     def open_calls(self) -> frozenset[int]:
         return frozenset(pk for pk, waiting in self.waiting.items() if not waiting.done())
@@ -89,6 +91,18 @@ class ProgramTools:
             changed.clear()
             await changed.wait()
         return found.open_calls()
+
+    def hand_over(self, session_pk: int) -> None:
+        """The program says something more: runs of the session that wait for it end with
+        the results that they get, and its message is answered with those."""
+        for (pk, _), brought in self._brought.items():
+            if pk == session_pk and brought.open_calls():
+                brought.is_over = True
+
+    def is_over(self, claimed: Claimed) -> bool:
+        """Whether the run is to end with the results of its calls."""
+        found = self._brought.get((claimed.session_pk, claimed.client_id))
+        return found is not None and found.is_over
 
     def give_up(self, session_pk: int) -> None:
         """The program goes on without the calls of the session that wait."""

@@ -240,6 +240,8 @@ class RunExecution:
             message = await self._answer(go_on=go_on)
             go_on = False
             if message.stop_reason == "tool_use" and tool_calls_of(message.blocks):
+                if self._runtime.program_tools.is_over(self.claimed):
+                    return Outcome(state=states.COMPLETED, stop_reason=message.stop_reason)
                 continue
             if message.stop_reason != "pause_turn":
                 return self._ended(message)

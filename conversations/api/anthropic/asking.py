@@ -53,31 +53,42 @@ class Answered:
 
 async def ask(runtime: Runtime, exchange: Exchange, asked: MessagesIn) -> Asked:
     """Give the results, send the message. Returns when it is on disk."""
-    last = _give_results(runtime, exchange)
+    session_pk, tools = exchange.session.pk, runtime.program_tools
+    is_said = exchange.words is not None and _is_new(exchange)
+    last = _give_results(runtime, exchange, is_said=is_said)
     if exchange.words is None:
         assert last is not None
         return Asked(
-            session_pk=exchange.session.pk,
+            session_pk=session_pk,
             run_pk=last.run_pk,
             client_id=last.client_id,
             after_turn=last.turn,
         )
-    if last is None:
-        runtime.program_tools.give_up(exchange.session.pk)
+    if is_said and last is None:
+        tools.hand_over(session_pk)
+        tools.give_up(session_pk)
     return await _send(runtime, exchange, asked)
 
 
-def _give_results(runtime: Runtime, exchange: Exchange) -> AskedCall | None:
-    """The last call that has a result. Raises Rejected where one is missing."""
+def _is_new(exchange: Exchange) -> bool:
+    return exchange.known is None or exchange.known.state in UNANSWERED
+
+
+def _give_results(runtime: Runtime, exchange: Exchange, *, is_said: bool) -> AskedCall | None:
+    """The last call that has a result. ``is_said``: a message comes with them, which is
+    what is answered. Raises Rejected where one is missing."""
     session_pk, tools = exchange.session.pk, runtime.program_tools
     given = {result.call.pk for result in exchange.results}
     for client_id in {result.call.client_id for result in exchange.results}:
         if tools.waiting(session_pk, client_id) - given:
             raise Rejected("Each call of a tool needs its result.", code="result_missing")
     for result in exchange.results:
+        if result.call.was_given_up:
+            raise Rejected(f"The call {result.call.call_id} is over.", code="call_over")
+    if is_said:
+        tools.hand_over(session_pk)
+    for result in exchange.results:
         call = result.call
-        if call.was_given_up:
-            raise Rejected(f"The call {call.call_id} is over.", code="call_over")
         is_given = tools.give(session_pk, call.client_id, call.pk, result.gave)
         if call.is_open and not is_given:
             raise Unavailable("The call waits in another process. Try again.")
@@ -88,7 +99,7 @@ async def _send(runtime: Runtime, exchange: Exchange, asked: MessagesIn) -> Aske
     """What is sent again is the run that there is, tried once more if it has failed. Where
     others went on meanwhile, it is said once more after them."""
     known, client_id = exchange.known, exchange.client_id
-    if known is not None and known.state not in UNANSWERED:
+    if known is not None and not _is_new(exchange):
         return Asked(session_pk=exchange.session.pk, run_pk=known.run_pk, client_id=client_id)
     if known is not None:
         client_id = f"{client_id[:50]}-{uuid4().hex[:12]}"

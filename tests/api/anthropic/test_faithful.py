@@ -15,7 +15,7 @@ from tests.wire.scenario import Scenario, ToolCall
 from tests.wire.server import WireThread
 
 from .conftest import MakeClient
-from .test_client import request, say, turns
+from .test_client import WEATHER, answered, request, say, turns
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("workspace")]
 
@@ -95,3 +95,35 @@ async def test_nobody_elses_words_are_put_into_the_persons_mouth(
     with pytest.raises(anthropic.BadRequestError):
         await say(client, odd, "Hello")
     assert await turns() == []
+
+
+async def test_what_is_said_with_results_is_answered_with_them(
+    client: AsyncAnthropic, provider: WireThread
+) -> None:
+    look = (ToolCall(name="weather", input={"place": "Rome"}),)
+    provider.enqueue(Scenario(tools=look), Scenario(text="Warm, and beans."))
+    first = await say(client, "And Rome?", tools=[WEATHER])
+    result = {"type": "tool_result", "tool_use_id": first.content[0].id, "content": "25"}
+    both = {"role": "user", "content": [result, {"type": "text", "text": "And what to sow?"}]}
+    said = ["And Rome?", {"role": "assistant", "content": first.content}, both]
+    message = await say(client, *said, tools=[WEATHER])
+    assert message.content[0].text == "Warm, and beans."
+    assert len(provider.requests) == 2
+    given = provider.requests[-1]["messages"][-1]["content"]
+    assert [block["type"] for block in given][:2] == ["tool_result", "text"]
+    assert (await say(client, *said, tools=[WEATHER])).id == message.id
+    assert len(await turns()) == 5
+
+
+async def test_a_message_that_waits_for_results_can_be_sent_again(
+    client: AsyncAnthropic, provider: WireThread
+) -> None:
+    provider.enqueue(Scenario(tools=(ToolCall(name="weather"),)), Scenario(text="Warm."))
+    said = ("Hello", answered("Hi."), "And Rome?")
+    first = await say(client, *said, tools=[WEATHER])
+    again = await say(client, *said, tools=[WEATHER])
+    assert again.content == first.content
+    result = {"type": "tool_result", "tool_use_id": first.content[0].id, "content": "25"}
+    message = await say(client, {"role": "user", "content": [result]})
+    assert message.content[0].text == "Warm."
+    assert ("tool", "25") in await turns()
