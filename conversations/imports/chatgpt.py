@@ -98,7 +98,7 @@ class _Conversation:
                 break
             passed.append(above)
             above = parents.get(above)
-        parents.update(dict.fromkeys(passed, above))  # they are not walked again
+        parents |= dict.fromkeys(passed, above)  # they are not walked again
         return above
 
     def _header(self, path: Path) -> Object:
