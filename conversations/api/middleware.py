@@ -17,6 +17,7 @@ from django.contrib.auth.models import User
 from django.contrib.sessions.backends.base import SessionBase
 from django.http import HttpRequest, HttpResponse
 from limits import RateLimitItem, parse
+from limits.errors import StorageError
 from limits.storage import storage_from_string
 from limits.strategies import FixedWindowRateLimiter
 
@@ -33,6 +34,9 @@ from .bodies import take_body
 from .problems import as_problem, problem
 
 ROOT = "/api/v1/"
+
+REDIS_SECONDS = 1.0
+"""How long a request waits for Redis to count it."""
 
 MOST_AT_ONCE = 100
 """Requests of a person in this process: each has a thread while it waits for an answer, and
@@ -154,8 +158,15 @@ def _count(request: HttpRequest, caller: ApiCaller | None) -> _Rate:
         whose = f"person {caller.user.pk}"
     else:
         whose = f"token {caller.token_pk}"
-    is_within = _limiter().hit(item, whose)
-    stats = _limiter().get_window_stats(item, whose)
+    try:
+        return _hit(_limiter(), item, whose)
+    except StorageError:  # Redis is away: each process counts for itself meanwhile
+        return _hit(_own_limiter(), item, whose)
+
+
+def _hit(limiter: FixedWindowRateLimiter, item: RateLimitItem, whose: str) -> _Rate:
+    is_within = limiter.hit(item, whose)
+    stats = limiter.get_window_stats(item, whose)
     return _Rate(
         is_over=not is_within,
         limit=item.amount,
@@ -172,4 +183,18 @@ def _rate(text: str) -> RateLimitItem:
 @cache
 def _limiter() -> FixedWindowRateLimiter:
     """Counted in Redis for all processes where there is one, else in this process."""
-    return FixedWindowRateLimiter(storage_from_string(settings.LOOM.redis_url or "memory://"))
+    url = settings.LOOM.redis_url
+    if not url:
+        return _own_limiter()
+    storage = storage_from_string(
+        url,
+        wrap_exceptions=True,
+        socket_connect_timeout=REDIS_SECONDS,
+        socket_timeout=REDIS_SECONDS,
+    )
+    return FixedWindowRateLimiter(storage)
+
+
+@cache
+def _own_limiter() -> FixedWindowRateLimiter:
+    return FixedWindowRateLimiter(storage_from_string("memory://"))

@@ -35,6 +35,7 @@ def caller_of(person: User | None, *, scopes: Collection[str] = tuple(SCOPES)) -
 def fresh_rates() -> None:
     """Nobody has called before."""
     middleware._limiter.cache_clear()
+    middleware._own_limiter.cache_clear()
 
 
 @pytest.fixture

@@ -118,3 +118,11 @@ def test_a_person_has_so_many_requests_at_a_time(
             assert other.get(WORKSPACES).status_code == 200
     assert own.get(WORKSPACES).status_code == 200
     assert not middleware._requests
+
+
+def test_calls_are_counted_by_the_process_while_redis_is_away(
+    owner: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings.LOOM, "redis_url", "redis://127.0.0.1:1/0")
+    monkeypatch.setattr(settings.LOOM, "api_rate", "1/hour")
+    assert [owner.get(WORKSPACES).status_code for _ in range(2)] == [200, 429]
