@@ -8,20 +8,24 @@ ENVIRONMENT := .venv/.made
 # Else every process that a test starts compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test bench lint format browser sandbox clean
+.PHONY: run test test-postgres bench lint format browser sandbox clean
 
 run: $(ENVIRONMENT)
 	@exec $(PYTHON) manage.py serve
 
 # The whole suite on SQLite; what asks the database in its own way again on PostgreSQL;
 # the extra way to sign in with settings of its own; then in a browser.
-ON_POSTGRES = tests/archive tests/changes tests/retention tests/runtime tests/web tests/context/test_hint.py tests/tools/test_conversation_recall.py tests/tools/test_load_skill.py tests/tools/test_session_state.py tests/test_admin.py tests/test_migrations.py tests/test_recall_command.py
-NOT_ON_POSTGRES = $(addprefix tests/api/test_,calling.py docs.py examples.py matrix.py schemathesis.py) $(addprefix tests/runtime/test_,needles.py product_tools.py program_tools.py tool_servers.py webhooks.py windows.py) $(addprefix tests/web/test_,accounts.py call_records.py calls.py commands.py feed.py matrix.py pages.py request_text.py signed_out.py state_panel.py tool_servers.py webhooks.py widgets.py imports.py) $(addprefix tests/imports/test_,claude_code.py json_items.py trees.py)
+ON_POSTGRES = tests/archive tests/changes tests/retention tests/runtime $(addprefix tests/web/test_,audit_pages.py budgets.py people.py retention.py review.py review_search.py rights.py search.py sharing.py socket.py usage.py) $(addprefix tests/api/test_,idempotency.py keys.py sessions.py) tests/context/test_hint.py tests/tools/test_conversation_recall.py tests/tools/test_load_skill.py tests/tools/test_session_state.py tests/test_admin.py tests/test_migrations.py tests/test_recall_command.py
+NOT_ON_POSTGRES = $(addprefix tests/runtime/test_,needles.py product_tools.py program_tools.py tool_servers.py webhooks.py windows.py)
 test: $(ENVIRONMENT) browser sandbox
-	$(PYTHON) -m pytest -q -n auto --ignore=tests/e2e
-	$(PYTHON) -m scripts.with_postgres $(PYTHON) -m pytest -q -n auto $(ON_POSTGRES) $(NOT_ON_POSTGRES:%=--ignore=%)
+	$(PYTHON) -m pytest -q -n auto --dist worksteal --ignore=tests/e2e
+	$(PYTHON) -m scripts.with_postgres $(PYTHON) -m pytest -q -n auto --dist worksteal $(ON_POSTGRES) $(NOT_ON_POSTGRES:%=--ignore=%)
 	$(PYTHON) -m pytest -q --ds=tests.sso.settings tests/sso
 	$(PYTHON) -m pytest -q -n auto --dist worksteal tests/e2e
+
+# All of it on PostgreSQL.
+test-postgres: $(ENVIRONMENT) sandbox
+	$(PYTHON) -m scripts.with_postgres $(PYTHON) -m pytest -q -n auto --dist worksteal --ignore=tests/e2e
 
 bench: $(ENVIRONMENT)
 	$(PYTHON) manage.py bench

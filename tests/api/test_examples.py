@@ -1,5 +1,4 @@
-"""The examples of docs/api.md and docs/streaming.md, run one after the other against a
-server."""
+"""The examples of the API's documents, run one after the other against a server."""
 
 import json
 import re
@@ -13,7 +12,7 @@ from loomweb.env import BASE_DIR
 
 from .live import LiveServer, live_server
 
-DOCUMENTS = ("docs/api.md", "docs/streaming.md")
+DOCUMENTS = ("docs/api.md", "docs/streaming.md", "docs/work-items.md", "docs/formats.md")
 
 FENCE = re.compile(r"^```(sh|json|text)\n(.*?)^```$", re.M | re.S)
 
