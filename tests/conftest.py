@@ -36,6 +36,7 @@ from conversations.models import (
     Workspace,
 )
 from conversations.models.guards import guard_names, install_guards
+from conversations.runtime import current
 
 pytest_plugins = ["tests.wire.fixtures"]
 
@@ -63,6 +64,18 @@ def empty_tables(_: TransactionTestCase) -> None:
 
 
 TransactionTestCase._fixture_teardown = empty_tables  # type: ignore[attr-defined]
+
+
+@pytest.fixture(autouse=True)
+def _leave_no_runtime() -> Iterator[None]:
+    """A page that a test asks for without a loop of its own starts the runtime on one
+    that ends with the request: the next test's requests must not be answered by it."""
+    yield
+    left, current._runtime = current._runtime, None
+    if left is not None:
+        left.writer.close()
+        left.readers.close()
+        left.owner.close()
 
 
 @pytest.fixture(autouse=True)

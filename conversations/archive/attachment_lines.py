@@ -24,7 +24,7 @@ from conversations.domain.errors import NotFound, Rejected
 from conversations.domain.jsontext import dump_json
 from conversations.models import Attachment, Session
 
-from .attachments import attachment_block
+from .attachments import attachment_block, facts_of
 from .blobs import put_blob, read_blob, touch_blob
 from .contents import Content, examine
 from .interchange import AttachmentLine, Unusable
@@ -86,17 +86,9 @@ def describe_file(data: bytes, *, uuid: UUID, name: str) -> tuple[dict[str, Any]
     digest, sent = sha256(data).hexdigest(), found.sent or data
     attachment = Attachment(
         uuid=uuid,
-        name=name,
-        kind=found.kind,
-        media_type=found.media_type,
         digest=digest,
-        size=len(data),
-        width=found.width,
-        height=found.height,
-        pages=found.pages,
-        tokens=found.tokens,
         sent=sha256(sent).hexdigest(),
-        sent_type=found.sent_type or found.media_type,
+        **facts_of(found, name=name, size=len(data)),
     )
     line = {
         "type": "attachment",

@@ -34,6 +34,21 @@ MAX_UNSENT = 100
 """Files of one person that wait in one session."""
 
 
+def facts_of(content: Content, *, name: str, size: int) -> dict[str, Any]:
+    """What a record of an attachment says of its content."""
+    return {
+        "name": name,
+        "kind": content.kind,
+        "media_type": content.media_type,
+        "size": size,
+        "width": content.width,
+        "height": content.height,
+        "pages": content.pages,
+        "tokens": content.tokens,
+        "sent_type": content.sent_type or content.media_type,
+    }
+
+
 def keep_attachment(
     session_pk: int,
     *,
@@ -54,17 +69,9 @@ def keep_attachment(
     return Attachment.objects.create(
         session_id=session_pk,
         turn_number=turn,
-        name=name,
-        kind=content.kind,
-        media_type=content.media_type,
         digest=digest,
-        size=len(data),
-        width=content.width,
-        height=content.height,
-        pages=content.pages,
-        tokens=content.tokens,
         sent=digest if content.sent is None else put_blob(content.sent),
-        sent_type=content.sent_type or content.media_type,
+        **facts_of(content, name=name, size=len(data)),
         thumbnail=put_blob(content.thumbnail) if content.thumbnail else "",
         added_by_id=user_pk,
         created_at=timezone.now(),
