@@ -63,14 +63,25 @@ class Ground:
     def kill(self) -> None:
         if self.process is None:
             return
-        if self.before_kill is not None:
-            self.process.send_signal(signal.SIGSTOP)
-            self.before_kill()
-            self.before_kill = None
-        self.process.kill()
-        self.process.communicate()
-        self.process = None
-        self.kills += 1
+        before_kill, self.before_kill = self.before_kill, None
+        try:
+            if before_kill is not None:
+                self.do_while_it_stands_still(self.process.pid, before_kill)
+        finally:
+            self.process.kill()
+            self.process.communicate()
+            self.process = None
+            self.kills += 1
+
+    def do_while_it_stands_still(self, pid: int, work: Callable[[], None]) -> None:
+        """This process holds the database first: one that stands still would never let
+        go of it."""
+        from django.db import transaction
+
+        with transaction.atomic():
+            os.kill(pid, signal.SIGSTOP)
+            os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOWAIT)
+            work()
 
     def new_session(self, policy: str) -> "Session":
         from django.contrib.auth.models import User

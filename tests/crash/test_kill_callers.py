@@ -2,13 +2,12 @@
 ``LOOM_SOAK=full`` the whole of it: fifty callers, ten keys, a minute, two kills."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.crash.scripts import run_script
+
 SMALL = ("--callers", "12", "--keys", "4", "--messages", "2", "--kills", "1")
 FULL = ("--callers", "50", "--keys", "10", "--seconds", "60", "--kills", "2")
 
@@ -16,17 +15,5 @@ FULL = ("--callers", "50", "--keys", "10", "--seconds", "60", "--kills", "2")
 @pytest.mark.skipif("DATABASE_URL" in os.environ, reason="it has a data folder of its own")
 def test_callers_of_a_killed_server_get_one_turn_for_each_key(migrated: Path) -> None:
     size = FULL if os.environ.get("LOOM_SOAK") == "full" else SMALL
-    done = subprocess.run(
-        [
-            sys.executable,
-            *("-m", "tests.crash.kill_callers", "--beside", "--strict", *size),
-            *("--database", str(migrated)),
-        ],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=400,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert " 0 problems" in done.stdout
+    arguments = ("--beside", "--strict", *size, "--database", str(migrated))
+    assert " 0 problems" in run_script("kill_callers", *arguments)

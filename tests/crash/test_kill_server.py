@@ -1,29 +1,16 @@
 """The promise that nothing is lost, against SIGKILL; the script does more rounds."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.crash.scripts import run_script
+
 ROUNDS = 3
 
 
 @pytest.mark.skipif("DATABASE_URL" in os.environ, reason="it has a data folder of its own")
 def test_a_killed_server_loses_no_message_and_little_text(migrated: Path) -> None:
-    done = subprocess.run(
-        [
-            sys.executable,
-            *("-m", "tests.crash.kill_server", "--rounds", str(ROUNDS)),
-            *("--database", str(migrated)),
-        ],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert f"{ROUNDS} kills" in done.stdout
+    printed = run_script("kill_server", "--rounds", str(ROUNDS), "--database", str(migrated))
+    assert f"{ROUNDS} kills" in printed

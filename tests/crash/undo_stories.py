@@ -60,7 +60,7 @@ def while_a_command_changes_files(ground: "Ground") -> "Story":
     before = prepare(session)
     command = json.dumps({"command": f"{COMMAND} && touch begun && sleep 60"})
     run = ground.say(session, f"tool=shell_execute input={command}")
-    ground.wait("it begins", lambda: "begun" in picture_of(session))
+    ground.wait("it begins", (Path(session.workspace.root) / "begun").exists)
     yield
     ground.wait_state(run, "interrupted")
     undo_all(ground, session, before)
@@ -76,7 +76,7 @@ def while_files_are_written(ground: "Ground") -> "Story":
     ]
     calls.insert(3, {"name": "move_file", "input": {"source": "sub", "destination": "new/sub"}})
     run = ground.say(session, f"tools={json.dumps(calls)}")
-    ground.wait("it begins", lambda: "new/0/x" in picture_of(session))
+    ground.wait("it begins", (Path(session.workspace.root) / "new/0/x").exists)
     sleep(ground.random.uniform(0, 0.1))
     yield
     ground.wait_state(run, "completed", "interrupted")
