@@ -15,8 +15,8 @@ run: $(ENVIRONMENT)
 
 # The whole suite on SQLite; what asks the database in its own way again on PostgreSQL;
 # the extra way to sign in with settings of its own; then in a browser.
-ON_POSTGRES = tests/archive tests/changes tests/retention tests/runtime $(addprefix tests/web/test_,audit_pages.py budgets.py people.py retention.py review.py review_search.py rights.py search.py sharing.py socket.py usage.py) $(addprefix tests/api/test_,idempotency.py keys.py sessions.py) tests/context/test_hint.py tests/tools/test_conversation_recall.py tests/tools/test_load_skill.py tests/tools/test_session_state.py tests/test_admin.py tests/test_migrations.py tests/test_recall_command.py
-NOT_ON_POSTGRES = $(addprefix tests/runtime/test_,needles.py product_tools.py program_tools.py tool_servers.py webhooks.py windows.py)
+ON_POSTGRES = tests/archive tests/retention tests/runtime $(addprefix tests/web/test_,audit_pages.py budgets.py retention.py review.py review_search.py rights.py search.py usage.py) $(addprefix tests/api/test_,idempotency.py keys.py sessions.py) tests/tools/test_conversation_recall.py tests/tools/test_session_state.py tests/test_admin.py tests/test_migrations.py
+NOT_ON_POSTGRES = $(addprefix tests/runtime/test_,attachments.py compaction.py needles.py product_tools.py program_tools.py tool_servers.py webhooks.py windows.py window_frames.py)
 test: $(ENVIRONMENT) browser sandbox
 	$(PYTHON) -m pytest -q -n auto --dist worksteal --ignore=tests/e2e
 	$(PYTHON) -m scripts.with_postgres $(PYTHON) -m pytest -q -n auto --dist worksteal $(ON_POSTGRES) $(NOT_ON_POSTGRES:%=--ignore=%)

@@ -6,6 +6,7 @@ ends with the command. It does not wait for the disk: the data ends with it.
 """
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -36,6 +37,7 @@ def stop_waiting_for_the_disk(server: PostgresServer) -> None:
 
 
 def main(command: list[str]) -> int:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     with tempfile.TemporaryDirectory(prefix="loom-pg-", ignore_cleanup_errors=True) as name:
         Path(name).chmod(0o755)
         folder = Path(name) / "data"
