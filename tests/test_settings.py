@@ -7,12 +7,14 @@ import socket
 import stat
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from loomweb.env import BASE_DIR
+from tests.starting import Starts, forked_starts
 
 DOCS = (BASE_DIR / "docs/settings.md").read_text()
 
@@ -60,18 +62,41 @@ def test_the_described_default_is_the_real_one(name: str) -> None:
     assert DESCRIBED[name][1].strip("`") == text
 
 
+type Check = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def with_nothing_set_but(data_dir: Path | str, env: dict[str, str]) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "LANG")}
+    return kept | {"LOOM_DATA_DIR": str(data_dir)} | env
+
+
 def manage(*arguments: str, data_dir: Path | str, **env: str) -> subprocess.CompletedProcess[str]:
     """Run manage.py in a process of its own, with nothing set but this."""
-    kept = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "LANG")}
     return subprocess.run(
         [sys.executable, "manage.py", *arguments],
-        env=kept | {"LOOM_DATA_DIR": str(data_dir)} | env,
+        env=with_nothing_set_but(data_dir, env),
         cwd=BASE_DIR,
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
     )
+
+
+@pytest.fixture(scope="module")
+def starts() -> Iterator[Starts]:
+    with forked_starts() as starts:
+        yield starts
+
+
+@pytest.fixture
+def check(starts: Starts) -> Check:
+    """``manage.py check`` in a fork, with nothing set but this."""
+
+    def check(*, data_dir: Path | str, **env: str) -> subprocess.CompletedProcess[str]:
+        return starts.run("manage.py", "check", env=with_nothing_set_but(data_dir, env))
+
+    return check
 
 
 BAD = [
@@ -103,16 +128,18 @@ BAD = [
 
 @pytest.mark.parametrize(("name", "value"), BAD)
 def test_a_bad_value_stops_the_start_with_one_sentence(
-    name: str, value: str, tmp_path: Path
+    name: str, value: str, tmp_path: Path, check: Check
 ) -> None:
-    done = manage("check", data_dir=tmp_path, **{name: value})
+    done = check(data_dir=tmp_path, **{name: value})
     assert done.returncode != 0
     [sentence] = done.stderr.strip().splitlines()
     assert sentence.startswith("Loom Web cannot start: ")
     assert name in sentence
 
 
-def test_a_bad_file_of_tool_servers_stops_the_start_with_one_sentence(tmp_path: Path) -> None:
+def test_a_bad_file_of_tool_servers_stops_the_start_with_one_sentence(
+    tmp_path: Path, check: Check
+) -> None:
     path = tmp_path / "mcp.json"
     path.write_text('{"servers": {"files": {"command": "x", "env": {"A": "${NO_SUCH}"}}}}')
     done = manage("check", data_dir=tmp_path)
@@ -122,7 +149,7 @@ def test_a_bad_file_of_tool_servers_stops_the_start_with_one_sentence(tmp_path: 
         f"Loom Web cannot start: {path}: servers.files.env.A: the environment has no NO_SUCH."
         " See docs/mcp.md."
     )
-    missing = manage("check", data_dir=tmp_path, LOOM_MCP_CONFIG="/no/such/file")
+    missing = check(data_dir=tmp_path, LOOM_MCP_CONFIG="/no/such/file")
     assert "LOOM_MCP_CONFIG names /no/such/file, which is no file." in missing.stderr
 
 
@@ -140,12 +167,12 @@ def test_a_bad_file_of_tool_servers_stops_the_start_with_one_sentence(tmp_path: 
     ],
 )
 def test_bad_prices_stop_the_start_with_one_sentence(
-    tmp_path: Path, text: str | None, reason: str
+    tmp_path: Path, text: str | None, reason: str, check: Check
 ) -> None:
     path = tmp_path / "prices.toml"
     if text is not None:
         path.write_text(text)
-    done = manage("check", data_dir=tmp_path, LOOM_PRICES=str(path))
+    done = check(data_dir=tmp_path, LOOM_PRICES=str(path))
     [sentence] = done.stderr.strip().splitlines()
     assert f"Loom Web cannot start: LOOM_PRICES: {path} {reason}" in sentence
 
@@ -162,52 +189,58 @@ def test_good_values_start(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_password_in_a_bad_url_is_not_shown(tmp_path: Path) -> None:
-    done = manage("check", data_dir=tmp_path, DATABASE_URL="mysql://ann:secret@host/name")
+def test_a_password_in_a_bad_url_is_not_shown(tmp_path: Path, check: Check) -> None:
+    done = check(data_dir=tmp_path, DATABASE_URL="mysql://ann:secret@host/name")
     assert "secret" not in done.stderr + done.stdout
 
 
-def test_a_data_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_a_data_folder_that_cannot_be_written_is_named(tmp_path: Path, check: Check) -> None:
     (tmp_path / "file").touch()
     for folder in (tmp_path / "file", tmp_path / "file" / "below", Path("/proc/loom")):
-        done = manage("check", data_dir=folder)
+        done = check(data_dir=folder)
         assert done.returncode != 0
         [sentence] = done.stderr.strip().splitlines()
         assert f"the data folder {folder} cannot be written" in sentence
         assert "LOOM_DATA_DIR" in sentence
 
 
-def test_the_data_folder_is_for_its_owner(tmp_path: Path) -> None:
-    manage("check", data_dir=tmp_path / "data")
+type Show = Callable[..., str]
+
+
+@pytest.fixture
+def show(starts: Starts) -> Show:
+    """What a start in a fork makes of settings, with nothing set but this."""
+
+    def show(what: str, *, data_dir: Path, **env: str) -> str:
+        code = f"from django.conf import settings as s; print({what})"
+        env = {"DJANGO_SETTINGS_MODULE": "loomweb.settings"} | env
+        done = starts.run("-c", code, env=with_nothing_set_but(data_dir, env))
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    return show
+
+
+def test_the_data_folder_is_for_its_owner(tmp_path: Path, show: Show) -> None:
+    show("s.DEBUG", data_dir=tmp_path / "data")
     assert stat.S_IMODE((tmp_path / "data").stat().st_mode) == 0o700
 
 
-PRINT_KEY = "from django.conf import settings; print(settings.SECRET_KEY)"
-
-
-def read_key(data_dir: Path, **env: str) -> str:
-    done = manage("shell", "--no-imports", "--command", PRINT_KEY, data_dir=data_dir, **env)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
-
-
-def test_the_secret_key_is_made_once_and_for_the_owner_only(tmp_path: Path) -> None:
-    key = read_key(tmp_path)
+def test_the_secret_key_is_made_once_and_for_the_owner_only(tmp_path: Path, show: Show) -> None:
+    key = show("s.SECRET_KEY", data_dir=tmp_path)
     assert len(key) >= 50
-    assert read_key(tmp_path) == key
+    assert show("s.SECRET_KEY", data_dir=tmp_path) == key
     assert stat.S_IMODE((tmp_path / "secret_key").stat().st_mode) == 0o600
-    assert read_key(tmp_path / "other") != key
+    assert show("s.SECRET_KEY", data_dir=tmp_path / "other") != key
 
 
-def test_a_given_key_is_used_and_not_written(tmp_path: Path) -> None:
-    assert read_key(tmp_path, LOOM_SECRET_KEY="given " * 10) == ("given " * 10).strip()
+def test_a_given_key_is_used_and_not_written(tmp_path: Path, show: Show) -> None:
+    given = "given " * 10
+    assert show("s.SECRET_KEY", data_dir=tmp_path, LOOM_SECRET_KEY=given) == given.strip()
     assert not (tmp_path / "secret_key").exists()
 
 
-PRINT_COOKIES = (
-    "from django.conf import settings as s;"
-    "print(s.SESSION_COOKIE_SECURE, s.CSRF_COOKIE_SECURE, s.SECURE_PROXY_SSL_HEADER)"
-)
+COOKIES = "s.SESSION_COOKIE_SECURE, s.CSRF_COOKIE_SECURE, s.SECURE_PROXY_SSL_HEADER"
 
 
 @pytest.mark.parametrize(
@@ -218,17 +251,9 @@ PRINT_COOKIES = (
     ],
 )
 def test_cookies_are_for_tls_only_where_there_is_tls(
-    behind: str, expected: str, tmp_path: Path
+    behind: str, expected: str, tmp_path: Path, show: Show
 ) -> None:
-    done = manage(
-        "shell",
-        "--no-imports",
-        "--command",
-        PRINT_COOKIES,
-        data_dir=tmp_path,
-        LOOM_BEHIND_TLS_PROXY=behind,
-    )
-    assert done.stdout.strip() == expected
+    assert show(COOKIES, data_dir=tmp_path, LOOM_BEHIND_TLS_PROXY=behind) == expected
 
 
 def test_a_port_in_use_is_said_in_one_sentence(tmp_path: Path) -> None:
@@ -256,6 +281,9 @@ def test_a_database_that_is_away_is_said_in_one_sentence(tmp_path: Path) -> None
     assert "Traceback" not in done.stderr
 
 
+WITHOUT_THE_EXTRA = "import sys; sys.modules['allauth'] = None; "
+
+
 @pytest.mark.parametrize(
     "settings",
     [
@@ -264,22 +292,25 @@ def test_a_database_that_is_away_is_said_in_one_sentence(tmp_path: Path) -> None
     ],
     ids=lambda settings: next(iter(settings)),
 )
-def test_an_extra_that_is_not_installed_is_named(settings: dict[str, str], tmp_path: Path) -> None:
-    """And only a setting that needs it asks for it."""
-    script = "import sys; sys.modules['allauth'] = None; import loomweb.asgi; print('started')"
-    for given in ({}, settings):
-        done = subprocess.run(
-            [sys.executable, "-W", "ignore", "-c", script],
-            env={"LOOM_DATA_DIR": str(tmp_path), "PATH": ""} | given,
-            cwd=BASE_DIR,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-        )
-        if not given:
-            assert done.stdout == "started\n"
-            continue
-        [sentence] = done.stderr.strip().splitlines()
-        assert sentence.startswith(f"Loom Web cannot start: {next(iter(settings))} needs")
-        assert "uv sync --extra sso" in sentence
+def test_an_extra_that_is_not_installed_is_named(
+    settings: dict[str, str], tmp_path: Path, starts: Starts
+) -> None:
+    env = {"LOOM_DATA_DIR": str(tmp_path), "PATH": ""} | settings
+    done = starts.run("-c", WITHOUT_THE_EXTRA + "import loomweb.asgi", env=env)
+    assert done.returncode != 0
+    [sentence] = done.stderr.strip().splitlines()
+    assert sentence.startswith(f"Loom Web cannot start: {next(iter(settings))} needs")
+    assert "uv sync --extra sso" in sentence
+
+
+def test_only_a_setting_that_needs_the_extra_asks_for_it(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", WITHOUT_THE_EXTRA + "import loomweb.asgi"],
+        env={"LOOM_DATA_DIR": str(tmp_path), "PATH": ""},
+        cwd=BASE_DIR,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
