@@ -4,7 +4,10 @@ import ast
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from pathlib import Path
+
+import pytest
 
 from loomweb.env import BASE_DIR
 
@@ -40,11 +43,16 @@ NO_TABLE = {
 """Calls of these names that have nothing to do with the database."""
 
 
-def calls_in(path: Path) -> Iterator[tuple[str, str, int]]:
-    """The calls of attributes: the attribute, the whole expression, the line."""
-    for node in ast.walk(ast.parse(path.read_text())):
+@cache
+def parse(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+def calls_in(path: Path) -> Iterator[tuple[str, ast.Attribute]]:
+    """The calls of attributes: the attribute's name and the whole expression."""
+    for node in ast.walk(parse(path)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            yield node.func.attr, ast.unparse(node.func), node.lineno
+            yield node.func.attr, node.func
 
 
 def name_of(path: Path) -> str:
@@ -66,10 +74,10 @@ def test_no_layer_imports_a_higher_one() -> None:
 
 def test_only_the_archive_writes() -> None:
     found = [
-        f"{name_of(path)}:{line} {expression}"
+        f"{name_of(path)}:{called.lineno} {ast.unparse(called)}"
         for path in OUTSIDE_ARCHIVE
-        for name, expression, line in calls_in(path)
-        if name in WRITES and (name_of(path), expression) not in NO_TABLE
+        for name, called in calls_in(path)
+        if name in WRITES and (name_of(path), ast.unparse(called)) not in NO_TABLE
     ]
     assert not found
 
@@ -78,7 +86,7 @@ def test_only_the_archive_and_the_guards_speak_sql() -> None:
     speaking = {
         name_of(path)
         for path in OUTSIDE_ARCHIVE
-        for name, _, _ in calls_in(path)
+        for name, _ in calls_in(path)
         if name.startswith("execute")
     }
     assert speaking == {
@@ -102,9 +110,10 @@ def test_the_sdk_of_tool_servers_is_imported_by_one_module_and_when_needed() -> 
     assert {path.name for path in users} == {"connection.py"}
 
 
+@cache
 def imported_by(path: Path, walk: Callable[[ast.AST], Iterable[ast.AST]]) -> set[str]:
     """The top-level packages that a module imports somewhere in what ``walk`` gives."""
-    return {name for node in walk(ast.parse(path.read_text())) for name in packages_of(node)}
+    return {name for node in walk(parse(path)) for name in packages_of(node)}
 
 
 def walk_what_runs(node: ast.AST) -> Iterator[ast.AST]:
@@ -126,45 +135,63 @@ def packages_of(node: ast.AST) -> set[str]:
     return set()
 
 
-def loaded_by(statement: str, tmp_path: Path) -> set[str]:
-    """The modules that a fresh process has after this."""
-    script = f"import sys; {statement}; print(*sys.modules)"
+def loaded_after(statements: Iterable[str], folder: Path) -> list[set[str]]:
+    """The modules that a fresh process has after each of these."""
+    script = "import sys; " + "; ".join(f"{one}; print(*sys.modules)" for one in statements)
     done = subprocess.run(
         [sys.executable, "-c", script],
-        env={"LOOM_DATA_DIR": str(tmp_path), "PATH": ""},
+        env={"LOOM_DATA_DIR": str(folder), "PATH": ""},
         cwd=BASE_DIR,
         capture_output=True,
         text=True,
         check=True,
         timeout=120,
     )
-    return set(done.stdout.split())
+    return [set(line.split()) for line in done.stdout.splitlines()]
 
 
-def test_the_server_starts_without_the_sdk(tmp_path: Path) -> None:
+DISCORD = "conversations.management.commands.discord"
+STARTS = {
+    "the application": "import loomweb.asgi, loomweb.urls",
+    "the command of Discord": f"import {DISCORD}",
+    "the server": "import loomweb.server",
+}
+"""Each in the process of those before it."""
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
+    """What each of the starts has loaded, together with those before it."""
+    folder = tmp_path_factory.mktemp("data")
+    return dict(zip(STARTS, loaded_after(STARTS.values(), folder), strict=True))
+
+
+def test_the_server_starts_without_the_sdk(loaded: dict[str, set[str]]) -> None:
     """It costs seconds and 75 MB, and most starts do not need it."""
-    loaded = loaded_by("import loomweb.asgi, loomweb.server", tmp_path)
-    assert "conversations.runtime.engine" in loaded
-    assert not {"anthropic", "mcp"} & loaded
+    modules = loaded["the server"]
+    assert {"loomweb.asgi", "loomweb.server", "conversations.runtime.engine"} <= modules
+    assert not {"anthropic", "mcp"} & modules
 
 
 OF_THE_EXTRA = {"allauth", "cryptography", "fido2", "jwt", "oauthlib", "qrcode", "requests"}
 
 
-def test_the_extra_way_to_sign_in_is_loaded_where_it_is_asked_for_only(tmp_path: Path) -> None:
+def test_the_extra_way_to_sign_in_is_loaded_where_it_is_asked_for_only(
+    loaded: dict[str, set[str]],
+) -> None:
     """The server runs without the packages of the extra, though they are here."""
-    loaded = loaded_by("import loomweb.asgi, loomweb.urls", tmp_path)
-    assert not OF_THE_EXTRA & {name.partition(".")[0] for name in loaded}
-    assert not {name for name in loaded if name.startswith("conversations.web.sso")}
+    modules = loaded["the application"]
+    assert {"loomweb.asgi", "loomweb.urls"} <= modules
+    assert not OF_THE_EXTRA & {name.partition(".")[0] for name in modules}
+    assert not {name for name in modules if name.startswith("conversations.web.sso")}
     importers = {path for path in PRODUCT if OF_THE_EXTRA & imported_by(path, ast.walk)}
     assert {path.parent.name for path in importers} == {"sso"}
 
 
-def test_discord_is_loaded_by_its_own_command_only(tmp_path: Path) -> None:
-    commands = "conversations.management.commands"
-    loaded = loaded_by(f"import loomweb.asgi, loomweb.urls, {commands}.discord", tmp_path)
-    assert f"{commands}.discord" in loaded
-    assert "discord" not in loaded
+def test_discord_is_loaded_by_its_own_command_only(loaded: dict[str, set[str]]) -> None:
+    modules = loaded["the command of Discord"]
+    assert DISCORD in modules
+    assert "discord" not in modules
     importers = {path for path in PRODUCT if "discord" in imported_by(path, ast.walk)}
     assert {path.parent.name for path in importers} == {"discord"}
 
@@ -172,6 +199,6 @@ def test_discord_is_loaded_by_its_own_command_only(tmp_path: Path) -> None:
 def test_the_domain_is_plain_python(tmp_path: Path) -> None:
     names = [path.stem for path in (BASE_DIR / "conversations/domain").glob("[a-z]*.py")]
     statement = "import " + ", ".join(f"conversations.domain.{name}" for name in names)
-    loaded = loaded_by(statement, tmp_path)
+    [loaded] = loaded_after([statement], tmp_path)
     assert {f"conversations.domain.{name}" for name in names} <= loaded
     assert not {name for name in loaded if name.partition(".")[0] in ("django", "channels")}

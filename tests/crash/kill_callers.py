@@ -40,6 +40,7 @@ class Soak:
 
     def play(self) -> None:
         server = self._server()
+        server.arguments = ("--no-prepare",) if self.options.database else ()
         server.start()
         server.sign_in()
         server.arguments = ("--no-prepare",)

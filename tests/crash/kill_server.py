@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tests.crash.stories import Person
 
 EARLIEST, LATEST = 0.05, 2.6
-"""Seconds from the first messages to the kill."""
+"""Seconds from the first messages to the kill; a test gives it less."""
 
 SETTINGS = {"LOOM_MAX_INPUT_TOKENS": "20000", "LOOM_PAGE_SIZE": "500"}
 
@@ -62,17 +62,21 @@ class Found:
 class Killing:
     """Rounds on one data folder."""
 
-    def __init__(self, *, folder: Path, wire: Wire, sessions: int, random: Random) -> None:
+    def __init__(
+        self, *, folder: Path, wire: Wire, sessions: int, latest: float, random: Random
+    ) -> None:
         settings = SETTINGS | wire.settings
         self.found = Found()
         self._server = Server(data_dir=folder, port=free_port(), settings=settings)
         self._wire = wire
         self._count = sessions
+        self._latest = latest
         self._random = random
         self._cookie = ""
 
-    def prepare(self) -> None:
+    def prepare(self, *, is_migrated: bool) -> None:
         """The first start; the later ones need not prepare anything."""
+        self._server.arguments = ("--no-prepare",) if is_migrated else ()
         self._server.start()
         self._server.arguments = ("--no-prepare",)
         self._cookie = self._server.sign_in()
@@ -125,7 +129,7 @@ class Killing:
             for index, person in enumerate(people)
         ]
         await asyncio.wait_for(people[0].has_begun.wait(), 60)
-        await asyncio.sleep(self._random.uniform(EARLIEST, LATEST))
+        await asyncio.sleep(self._random.uniform(EARLIEST, self._latest))
         killed_at = monotonic_ns()
         self._server.kill()
         await asyncio.wait_for(asyncio.gather(*chats), 30)
@@ -249,6 +253,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--sessions", type=int, default=6)
+    parser.add_argument("--latest", type=float, default=LATEST, help="a kill comes, in seconds")
     parser.add_argument("--seed", type=int, default=None, help="to repeat a run's moments")
     parser.add_argument("--database", type=Path, help="a migrated one to begin with")
     options = parser.parse_args()
@@ -257,10 +262,14 @@ def main() -> int:
         copy(options.database, folder)
     with running_wire() as wire:
         killing = Killing(
-            folder=folder, wire=wire, sessions=options.sessions, random=Random(options.seed)
+            folder=folder,
+            wire=wire,
+            sessions=options.sessions,
+            latest=options.latest,
+            random=Random(options.seed),
         )
         try:
-            killing.prepare()
+            killing.prepare(is_migrated=options.database is not None)
             use_data(folder)
             for number in range(1, options.rounds + 1):
                 killing.play_round()

@@ -313,9 +313,10 @@ def main() -> int:
         copy(options.database, folder)
     with running_wire() as wire:
         use_data(folder)
-        from django.core.management import call_command
+        if not options.database:
+            from django.core.management import call_command
 
-        call_command("migrate", verbosity=0)
+            call_command("migrate", verbosity=0)
         ground = Ground(folder, wire.settings, Random(options.seed))
         try:
             ground.start()
