@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,12 +44,14 @@ def free_port() -> int:
 
 @dataclass(slots=True, kw_only=True)
 class Server:
-    """``manage.py serve`` on a data folder. ``log`` is its standard error."""
+    """``manage.py serve`` on a data folder. ``log`` is its standard error; ``popen`` makes
+    the process."""
 
     data_dir: Path
     port: int
     settings: dict[str, str] = field(default_factory=dict)
     arguments: tuple[str, ...] = ()
+    popen: Callable[..., subprocess.Popen[str]] = subprocess.Popen
     process: subprocess.Popen[str] | None = None
     link: str = ""
     started: float = 0.0
@@ -73,7 +75,7 @@ class Server:
         own = {"LOOM_DATA_DIR": str(self.data_dir), "LOOM_PORT": str(self.port)}
         self.started = monotonic()
         with self.log.open("a") as log:
-            self.process = subprocess.Popen(  # noqa: S603 (our own server)
+            self.process = self.popen(
                 [sys.executable, "manage.py", "serve", *self.arguments],
                 cwd=ROOT,
                 env=clean_environment(own | self.settings),

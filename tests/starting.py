@@ -1,96 +1,208 @@
-"""Starts of the product as forks of one process that has loaded what is not its own.
+"""Processes of the product as forks of one that has loaded what is not its own.
 
-Most of what a start costs is to load Django and others. What is told about settings is
-all done by what comes after that: each fork has an environment of its own, reads the
-settings anew, and ends as any process of Python does.
+Most of what a start costs is to load Django, Twisted and the provider's SDK. A fork has an
+environment of its own, reads the settings, loads the product and ends as any process of
+Python does; it can be stopped and killed as any other.
 """
 
 import json
 import os
 import runpy
+import signal
+import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from select import select
+from tempfile import TemporaryFile
+from typing import IO, Any, Literal
 
 from benchmarks.processes import ROOT, clean_environment
 
-LOADED = (
-    "dj_database_url",
-    "django.core.management",
-    "django.utils.csp",
-    "environs",
-    "marshmallow.validate",
-    "yaml",
+SETTINGS = ("dj_database_url", "django.core.management", "django.utils.csp", "environs", "yaml")
+"""What it takes to read the settings."""
+
+SERVER = (
+    *SETTINGS,
+    "autobahn.twisted.websocket",
+    "channels.generic.websocket",
+    "django.db.backends.sqlite3.base",
+    "django.test.client",
+    "limits.aio",
+    "markdown_it",
+    "PIL.Image",
+    "pydantic.json_schema",
+    "pygments.formatters",
+    "twisted.internet.asyncioreactor",
+    "twisted.internet.endpoints",
+    "twisted.web.http",
+    "anthropic",
 )
+"""What a server loads, with the SDK of its provider."""
+
+
+class Forked:
+    """A fork, to be treated like ``subprocess.Popen``."""
+
+    def __init__(self, starts: "Starts", pid: int, stdout: IO[str] | None) -> None:
+        self.pid, self.stdout = pid, stdout
+        self.returncode: int | None = None
+        self._starts = starts
+        self._ends = os.pidfd_open(pid)
+
+    def wait(self, timeout: float | None = None) -> int:
+        if self.returncode is None:
+            ended, _, _ = select([self._ends], [], [], timeout)
+            if not ended:
+                raise subprocess.TimeoutExpired(str(self.pid), timeout or 0)
+            os.close(self._ends)
+            self.returncode = self._starts.reap(self.pid)
+        return self.returncode
+
+    def poll(self) -> int | None:
+        try:
+            return self.wait(0)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            signal.pidfd_send_signal(self._ends, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def communicate(self) -> tuple[str, None]:
+        text = ""
+        if self.stdout is not None:
+            with self.stdout:
+                text = self.stdout.read()
+        self.wait()
+        return text, None
 
 
 class Starts:
-    """The process that is forked, and what its forks say."""
+    """The process that is forked."""
 
-    def __init__(self, process: subprocess.Popen[str], folder: Path) -> None:
-        self._process = process
-        self._folder = folder
+    def __init__(self, orders: socket.socket) -> None:
+        self._orders = orders
 
-    def run(self, *command: str, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-        """What Python is told on its command line: a file or ``-c`` and code, then arguments.
-        ``env`` is the whole environment."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        out, errors = self._folder / "stdout", self._folder / "stderr"
-        order = {"command": command, "env": dict(env), "out": str(out), "errors": str(errors)}
-        self._process.stdin.write(json.dumps(order) + "\n")
-        self._process.stdin.flush()
-        code = int(self._process.stdout.readline())
-        return subprocess.CompletedProcess(command, code, out.read_text(), errors.read_text())
+    def popen(
+        self,
+        command: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        stdout: IO[Any] | int | None = None,
+        stderr: IO[Any] | None = None,
+        cwd: Path = ROOT,
+        text: Literal[True] = True,
+    ) -> Forked:
+        """``command`` is this Python with a file, ``-m`` and a module, or ``-c`` and code;
+        then arguments. ``env`` is the whole environment."""
+        assert command[0] == sys.executable
+        assert cwd == ROOT
+        if stdout != subprocess.PIPE:
+            return Forked(self, self._fork(command, env, stdout or sys.stdout, stderr), None)
+        reading, writing = os.pipe()
+        try:
+            pid = self._fork(command, env, writing, stderr)
+        finally:
+            os.close(writing)
+        return Forked(self, pid, os.fdopen(reading))
+
+    def _fork(
+        self,
+        command: Sequence[str],
+        env: Mapping[str, str],
+        out: IO[Any] | int,
+        errors: IO[Any] | None,
+    ) -> int:
+        files = [
+            file if isinstance(file, int) else file.fileno() for file in (out, errors or sys.stderr)
+        ]
+        order = {"command": command[1:], "env": dict(env)}
+        socket.send_fds(self._orders, [json.dumps(order).encode()], files)
+        return int(self._orders.recv(100))
+
+    def run(
+        self, *command: str, env: Mapping[str, str], timeout: float = 120
+    ) -> subprocess.CompletedProcess[str]:
+        """What it says, and how it ends."""
+        with TemporaryFile("w+") as out, TemporaryFile("w+") as errors:
+            forked = self.popen((sys.executable, *command), env=env, stdout=out, stderr=errors)
+            try:
+                code = forked.wait(timeout)
+            finally:
+                forked.kill()
+            for file in (out, errors):
+                file.seek(0)
+            return subprocess.CompletedProcess(command, code, out.read(), errors.read())
+
+    def reap(self, pid: int) -> int:
+        self._orders.send(json.dumps({"reap": pid}).encode())
+        return int(self._orders.recv(100))
 
 
 @contextmanager
-def forked_starts() -> Iterator[Starts]:
-    with TemporaryDirectory(prefix="loom-starts-") as folder:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tests.starting"],
-            cwd=ROOT,
-            env=clean_environment({}),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+def forked_starts(loaded: Sequence[str] = SERVER) -> Iterator[Starts]:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours:
+        with theirs:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "tests.starting", str(theirs.fileno()), *loaded],
+                cwd=ROOT,
+                env=clean_environment({}),
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+            )
         try:
-            yield Starts(process, Path(folder))
+            yield Starts(ours)
         finally:
-            process.communicate()
+            process.kill()
+            process.wait()
 
 
-def serve() -> list[str]:
+def wait_for_orders(orders: socket.socket) -> list[str]:
     """Fork for each order. Returns in the forks only, with what they are to run."""
-    for name in LOADED:
-        __import__(name)
-    for line in sys.stdin:
-        order = json.loads(line)
-        if child := os.fork():
-            _, status = os.waitpid(child, 0)
-            print(os.waitstatus_to_exitcode(status), flush=True)
-            continue
-        for path, number in ((os.devnull, 0), (order["out"], 1), (order["errors"], 2)):
-            flags = os.O_RDONLY if number == 0 else os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-            os.dup2(os.open(path, flags), number)
-        os.environ.clear()
-        os.environ.update(order["env"])
-        return list(order["command"])
-    sys.exit()
+    while True:
+        text, files, _, _ = socket.recv_fds(orders, 1_000_000, 2)
+        if not text:
+            sys.exit()
+        order = json.loads(text)
+        if "reap" in order:
+            _, status = os.waitpid(order["reap"], 0)
+            answer = os.waitstatus_to_exitcode(status)
+        elif not (answer := os.fork()):
+            break
+        for file in files:
+            os.close(file)
+        orders.send(str(answer).encode())
+    orders.close()
+    for number, file in enumerate(files, 1):
+        os.dup2(file, number)
+        os.close(file)
+    os.environ.clear()
+    os.environ.update(order["env"])
+    return list(order["command"])
 
 
 def run(command: list[str]) -> None:
+    """What Python does with the rest of its command line."""
     if command[0] == "-c":
         sys.argv = ["-c", *command[2:]]
         exec(command[1], {"__name__": "__main__"})
+    elif command[0] == "-m":
+        sys.argv = command[1:]
+        runpy.run_module(command[1], run_name="__main__", alter_sys=True)
     else:
         sys.argv = command
         runpy.run_path(command[0], run_name="__main__")
 
 
 if __name__ == "__main__":
-    run(serve())
+    for name in sys.argv[2:]:
+        import_module(name)
+    run(wait_for_orders(socket.socket(fileno=int(sys.argv[1]))))

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from loomweb.env import BASE_DIR
-from tests.starting import Starts, forked_starts
+from tests.starting import SETTINGS, Starts, forked_starts
 
 DOCS = (BASE_DIR / "docs/settings.md").read_text()
 
@@ -85,7 +85,7 @@ def manage(*arguments: str, data_dir: Path | str, **env: str) -> subprocess.Comp
 
 @pytest.fixture(scope="module")
 def starts() -> Iterator[Starts]:
-    with forked_starts() as starts:
+    with forked_starts(SETTINGS) as starts:
         yield starts
 
 

@@ -3,11 +3,11 @@
 Each check returns the problems that it found, as sentences.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from benchmarks.wire import SentAnswer
+from benchmarks.wire import SentAnswer, SentPiece
 from conversations.archive.sessions import get_session
 from conversations.archive.verify import verify_session
 from conversations.domain.runs import ACTIVE_STATES, INTERRUPTED, QUEUED
@@ -52,15 +52,20 @@ def check_rows(person: Person) -> Iterator[str]:
 
 
 def measure_losses(
-    person: Person, answers: Sequence[SentAnswer], *, killed_at: int
+    person: Person,
+    answers: Sequence[SentAnswer],
+    *,
+    killed_at: int,
+    read_answers: Callable[[], Sequence[SentAnswer]],
 ) -> Iterator[Loss | str]:
     """Compare what the provider had sent with what the archive has, message by
-    message, right after the restart."""
+    message, right after the restart. ``read_answers``: what it has sent until now, for a
+    message that waited behind another one and may be answered already."""
     for said in person.acknowledged:
-        sent = [piece for a in answers if a.mark == said.mark for piece in a.pieces()]
-        sent = [piece for piece in sent if piece.at <= killed_at]
+        sent = [piece for piece in _pieces(answers, said.mark) if piece.at <= killed_at]
         kept = _text_after(person.session, said.text)
-        if not "".join(piece.text for piece in sent).startswith(kept):
+        known = sent or (_pieces(read_answers(), said.mark) if kept else [])
+        if not "".join(piece.text for piece in known).startswith(kept):
             # The last pieces may have left in the moment of the kill.
             yield f"the answer to {said.mark} is not what was sent: {kept[-80:]!r}"
             continue
@@ -69,6 +74,10 @@ def measure_losses(
         if missing:
             seconds = (killed_at - missing[0].at) / 1e9
             yield Loss(seconds, length - len(kept))
+
+
+def _pieces(answers: Sequence[SentAnswer], mark: str) -> list[SentPiece]:
+    return [piece for answer in answers if answer.mark == mark for piece in answer.pieces()]
 
 
 def _text_after(session: UUID, text: str) -> str:

@@ -22,6 +22,7 @@ from time import monotonic, sleep
 from benchmarks.processes import Server, Wire, free_port, running_wire
 from tests.crash.callers import Asked, Caller, Place
 from tests.crash.kill_server import use_data
+from tests.starting import Starts, forked_starts
 
 SETTINGS = {
     "LOOM_API_RATE": "1000000/minute",
@@ -35,6 +36,7 @@ WORKSPACE = "example"
 class Soak:
     folder: Path
     wire: Wire
+    starts: Starts
     options: argparse.Namespace
     problems: list[str] = field(default_factory=list)
 
@@ -63,7 +65,9 @@ class Soak:
 
     def _server(self) -> Server:
         settings = SETTINGS | self.wire.settings
-        return Server(data_dir=self.folder, port=free_port(), settings=settings)
+        return Server(
+            data_dir=self.folder, port=free_port(), settings=settings, popen=self.starts.popen
+        )
 
     def _make_token(self) -> str:
         use_data(self.folder)
@@ -168,8 +172,8 @@ def main() -> int:
     folder = Path(mkdtemp(prefix="loom-soak-"))
     if options.database:
         copy(options.database, folder)
-    with running_wire() as wire:
-        soak = Soak(folder=folder, wire=wire, options=options)
+    with running_wire() as wire, forked_starts() as starts:
+        soak = Soak(folder=folder, wire=wire, starts=starts, options=options)
         soak.play()
     if soak.problems:
         print("\n".join(soak.problems[:50]), f"\nThe data is kept in {folder}.", sep="")

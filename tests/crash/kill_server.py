@@ -22,6 +22,7 @@ from benchmarks.figures import median, percentile
 from benchmarks.pages import PageReader
 from benchmarks.processes import Server, Wire, clean_environment, free_port, running_wire
 from benchmarks.wire import SentAnswer
+from tests.starting import Starts, forked_starts
 
 if TYPE_CHECKING:
     from tests.crash.checks import Loss
@@ -63,12 +64,22 @@ class Killing:
     """Rounds on one data folder."""
 
     def __init__(
-        self, *, folder: Path, wire: Wire, sessions: int, latest: float, random: Random
+        self,
+        *,
+        folder: Path,
+        wire: Wire,
+        starts: Starts,
+        sessions: int,
+        latest: float,
+        random: Random,
     ) -> None:
         settings = SETTINGS | wire.settings
         self.found = Found()
-        self._server = Server(data_dir=folder, port=free_port(), settings=settings)
+        self._server = Server(
+            data_dir=folder, port=free_port(), settings=settings, popen=starts.popen
+        )
         self._wire = wire
+        self._answers: list[SentAnswer] = []
         self._count = sessions
         self._latest = latest
         self._random = random
@@ -95,7 +106,7 @@ class Killing:
     async def _play(self) -> None:
         people = await asyncio.to_thread(self._invite)
         killed_at = await self._chat_until_killed(people)
-        answers = self._wire.take_answers()
+        answers = self._answers = self._wire.take_answers()
         pages = await self._restart(people)
         await asyncio.to_thread(self._compare, people, answers, pages, killed_at)
         await asyncio.gather(*(self._go_on(person) for person in people))
@@ -181,7 +192,10 @@ class Killing:
             self._report(checks.check_page(person, html, interrupted=interrupted))
             self._report(checks.check_messages(person, all_of_them=False))
             self._report(checks.check_rows(person))
-            for loss in checks.measure_losses(person, answers, killed_at=killed_at):
+            losses = checks.measure_losses(
+                person, answers, killed_at=killed_at, read_answers=self._read_answers
+            )
+            for loss in losses:
                 if isinstance(loss, str):
                     self._report([loss])
                     continue
@@ -190,6 +204,11 @@ class Killing:
                     self._report(
                         [f"{person.name}: {1000 * loss.seconds:.0f} ms of an answer are missing"]
                     )
+
+    def _read_answers(self) -> list[SentAnswer]:
+        """All that was sent in this round so far."""
+        self._answers = self._answers + self._wire.take_answers()
+        return self._answers
 
     async def _go_on(self, person: "Person") -> None:
         """Continue what was interrupted, stop that, send everything again, and one
@@ -260,10 +279,11 @@ def main() -> int:
     folder = Path(mkdtemp(prefix="loom-crash-"))
     if options.database:
         copy(options.database, folder)
-    with running_wire() as wire:
+    with running_wire() as wire, forked_starts() as starts:
         killing = Killing(
             folder=folder,
             wire=wire,
+            starts=starts,
             sessions=options.sessions,
             latest=options.latest,
             random=Random(options.seed),

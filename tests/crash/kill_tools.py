@@ -20,9 +20,10 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from benchmarks.processes import ROOT, clean_environment, running_wire
+from benchmarks.processes import clean_environment, running_wire
 from tests.crash.kill_server import use_data
 from tests.crash.undo_stories import while_a_command_changes_files, while_files_are_written
+from tests.starting import Forked, Starts, forked_starts
 
 if TYPE_CHECKING:
     from conversations.models import Run, Session, ToolCall
@@ -42,7 +43,8 @@ class Ground:
     folder: Path
     settings: dict[str, str]
     random: Random
-    process: subprocess.Popen[str] | None = None
+    starts: Starts
+    process: Forked | None = None
     problems: list[str] = field(default_factory=list)
     kills: int = 0
     before_kill: Callable[[], None] | None = None
@@ -50,12 +52,10 @@ class Ground:
 
     def start(self) -> None:
         own = QUICK | {"LOOM_DATA_DIR": str(self.folder)}
-        self.process = subprocess.Popen(
+        self.process = self.starts.popen(
             [sys.executable, "-m", "tests.crash.tool_process"],
-            cwd=ROOT,
             env=clean_environment(own | self.settings),
             stdout=subprocess.PIPE,
-            text=True,
         )
         assert self.process.stdout is not None
         assert self.process.stdout.readline() == "ready\n"
@@ -80,7 +80,7 @@ class Ground:
 
         with transaction.atomic():
             os.kill(pid, signal.SIGSTOP)
-            os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOWAIT)
+            self.wait("it stands still", lambda: state_of(pid) == "T")
             work()
 
     def new_session(self, policy: str) -> "Session":
@@ -136,6 +136,11 @@ class Ground:
     def expect(self, what: str, found: Any, wanted: Any) -> None:
         if found != wanted:
             self.problems.append(f"{what}: {found!r} and not {wanted!r}")
+
+
+def state_of(pid: int) -> str:
+    """As the kernel's letter for it."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def calls_of(session: "Session") -> "list[ToolCall]":
@@ -311,13 +316,13 @@ def main() -> int:
     folder = Path(mkdtemp(prefix="loom-crash-"))
     if options.database:
         copy(options.database, folder)
-    with running_wire() as wire:
+    with running_wire() as wire, forked_starts() as starts:
         use_data(folder)
         if not options.database:
             from django.core.management import call_command
 
             call_command("migrate", verbosity=0)
-        ground = Ground(folder, wire.settings, Random(options.seed))
+        ground = Ground(folder, wire.settings, Random(options.seed), starts)
         try:
             ground.start()
             play(ground, STORIES)
