@@ -45,11 +45,18 @@ async def small_runtime(start_runtime: Any, wire: WireThread, sample_tool: None)
     return runtime
 
 
-async def play(runtime: Runtime, wire: WireThread, session: Session, exchanges: int) -> None:
-    for number, exchange in enumerate(make_script(exchanges)):
+async def play(
+    runtime: Runtime, wire: WireThread, session: Session, exchanges: int, *, seed: int = 1
+) -> None:
+    for number, exchange in enumerate(make_script(exchanges, seed=seed)):
         wire.enqueue(*exchange.scenarios)
         run = await ask(runtime, session, exchange.text, client_id=f"client-{number:06}")
         assert run.state == "completed", run.error_code
+
+
+async def play_past_the_window(runtime: Runtime, wire: WireThread, session: Session) -> None:
+    """As little as it takes until the floor has moved: long results come early."""
+    await play(runtime, wire, session, 12, seed=33)
 
 
 def newest_text(body: dict[str, Any]) -> str:
@@ -132,7 +139,7 @@ async def test_an_edit_below_the_window_brings_back_what_is_active(
     small_runtime: Runtime, wire: WireThread, garden: Session
 ) -> None:
     """The floor stood above the edited message: the window would hold nothing else."""
-    await play(small_runtime, wire, garden, 40)
+    await play_past_the_window(small_runtime, wire, garden)
     floor = (await fresh(garden)).floor_turn
     turns = [t async for t in garden.turns.filter(role="user", number__lt=floor).order_by("number")]
     edited = turns[3]
@@ -148,7 +155,7 @@ async def test_an_edit_below_the_window_brings_back_what_is_active(
 async def test_a_larger_model_is_given_more_of_the_session(
     small_runtime: Runtime, wire: WireThread, garden: Session
 ) -> None:
-    await play(small_runtime, wire, garden, 40)
+    await play_past_the_window(small_runtime, wire, garden)
     before = await fresh(garden)
     assert before.floor_turn > 1
     assert before.context_limit == SMALL.max_input_tokens
@@ -196,7 +203,7 @@ async def test_a_sliding_window_says_how_many_messages_are_older(
     small_runtime: Runtime, wire: WireThread, garden: Session
 ) -> None:
     await Workspace.objects.aupdate(window_strategy="sliding_window")
-    await play(small_runtime, wire, garden, 40)
+    await play_past_the_window(small_runtime, wire, garden)
     last = await ModelCall.objects.order_by("-pk").afirst()
     assert last is not None
     left_out = load_json(last.manifest)["left_out"]
@@ -208,7 +215,7 @@ async def test_a_sliding_window_says_how_many_messages_are_older(
 async def test_the_archives_window_names_what_went_before(
     small_runtime: Runtime, wire: WireThread, garden: Session
 ) -> None:
-    await play(small_runtime, wire, garden, 40)
+    await play_past_the_window(small_runtime, wire, garden)
     first = wire.requests[-1]["messages"][0]["content"][0]["text"]
     last = await ModelCall.objects.order_by("-pk").afirst()
     assert last is not None
