@@ -7,7 +7,7 @@ import pytest
 
 from tests.crash.scripts import run_script
 
-ROUNDS = 3
+ROUNDS = 2
 
 
 @pytest.mark.skipif("DATABASE_URL" in os.environ, reason="it has a data folder of its own")
