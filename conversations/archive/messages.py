@@ -377,11 +377,12 @@ def rewind_session(session: Session, *, from_turn: int, actor_pk: int | None) ->
 def reset_session(session: Session, *, keeps_instructions: bool, actor_pk: int | None) -> Rewound:
     """Begin from the start in the same session: all its turns leave the active path, but
     for the system messages in front where ``keeps_instructions``; else its own instructions
-    go too. Raises Conflict as :func:`rewind_session`."""
+    go too. Where nothing is to be reset, no marker is added. Raises Conflict as
+    :func:`rewind_session`."""
     with transaction.atomic():
         _refuse_closed_or_busy(session)
         if keeps_instructions:
-            return _rewind(session, _first_after_system(session.pk), actor_pk)
+            return _rewind(session, _first_after_system(session), actor_pk)
         Session.objects.filter(pk=session.pk).update(instructions="")
         return _rewind(session, 1, actor_pk)
 
@@ -401,9 +402,11 @@ def _rewind(session: Session, from_turn: int, actor_pk: int | None) -> Rewound:
     )
 
 
-def _first_after_system(session_pk: int) -> int:
-    others = Turn.objects.filter(session=session_pk).exclude(role="system").order_by("number")
-    return others.values_list("number", flat=True).first() or 1
+def _first_after_system(session: Session) -> int:
+    """The turn behind the system messages in front, whether it is there yet or not."""
+    others = Turn.objects.filter(session=session.pk).exclude(role="system").order_by("number")
+    first = others.values_list("number", flat=True).first()
+    return first or Session.objects.values_list("next_turn", flat=True).get(pk=session.pk)
 
 
 def refuse_busy(session_pk: int) -> None:

@@ -29,13 +29,16 @@ def append_rewind(
     session: Session, *, from_turn: int, from_seq: int | None, reason: str, actor_pk: int | None
 ) -> Rewound:
     """Mark all turns from one on, and all rows from one on (None: no row), as no
-    longer on the active path; the session state follows. In the caller's transaction."""
+    longer on the active path; the session state follows. In the caller's transaction.
+    Where none of them is on it, nothing is added."""
     counters = Session.objects.values("next_turn", "next_seq", "journal_turn", "rewind_count").get(
         pk=session.pk
     )
     last_turn, last_seq = counters["next_turn"] - 1, counters["next_seq"] - 1
     from_seq = last_seq + 1 if from_seq is None else from_seq
-    if last_turn < from_turn and last_seq < from_seq:
+    if _is_within(from_turn, last_turn, read_rewound_turns(session.pk)) and _is_within(
+        from_seq, last_seq, read_rewound_rows(session.pk)
+    ):
         return Rewound(from_seq=1, to_seq=0)
     Rewind.objects.create(
         session_id=session.pk,
@@ -123,6 +126,11 @@ def read_rewinds(session_pk: int, *, from_seq: int, to_seq: int) -> list[RewindR
         )
         for one in rewinds
     ]
+
+
+def _is_within(first: int, last: int, ranges: list[tuple[int, int]]) -> bool:
+    """Whether one of these ranges, which do not touch, holds them all; or there are none."""
+    return first > last or any(low <= first and last <= high for low, high in ranges)
 
 
 def _ranges(session_pk: int, *columns: str) -> list[tuple[int, int]]:

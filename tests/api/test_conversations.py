@@ -182,7 +182,10 @@ async def test_a_reset_begins_from_the_start_and_loses_nothing(
     assert await reset({"keep_system_message": False}, "Again") == []
     assert len(await sync_to_async(read_turns)(session.pk)) == 4
     found = await sync_to_async(get_session)(session.uuid)
+    assert found.rewind_count == 3
     assert not (await sync_to_async(verify_session)(found)).problem
+    assert await reset({"keep_system_message": False}) == []
+    assert (await sync_to_async(get_session)(session.uuid)).rewind_count == 3
 
 
 @pytest.mark.django_db

@@ -9,7 +9,7 @@ from conversations.archive.turns import append_turn, read_turns, walk_active_tur
 from conversations.archive.verify import verify_session
 from conversations.domain.errors import Conflict, Rejected
 from conversations.domain.turns import NewTurn
-from conversations.models import Run, Session, Workspace
+from conversations.models import Rewind, Run, Session, Workspace
 from tests.web.conftest import say
 
 pytestmark = pytest.mark.django_db
@@ -68,3 +68,26 @@ def test_a_reset_keeps_the_system_message_or_not(
 
 def test_a_reset_of_nothing_changes_nothing(session: Session) -> None:
     assert reset_session(session, keeps_instructions=True, actor_pk=None).count == 0
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_a_second_reset_finds_nothing_to_reset(session: Session, user: User, keeps: bool) -> None:
+    append_turn(session, NewTurn(role="system", content="You are a gardener."))
+    say(session, "One", "First")
+    rewind_session(session, from_turn=2, actor_pk=user.pk)
+    say(session, "Two", "Second")
+    first = reset_session(session, keeps_instructions=keeps, actor_pk=user.pk)
+    assert first.count == 2
+    again = reset_session(session, keeps_instructions=keeps, actor_pk=user.pk)
+    assert (again.count, again.from_seq > again.to_seq) == (0, True)
+    assert Rewind.objects.count() == 2
+    say(session, "Three")
+    assert reset_session(session, keeps_instructions=keeps, actor_pk=user.pk).count == 3
+    assert active(session) == ([1] if keeps else [])
+
+
+def test_a_reset_keeps_a_system_message_that_nothing_follows(session: Session) -> None:
+    append_turn(session, NewTurn(role="system", content="You are a gardener."))
+    reset_session(session, keeps_instructions=True, actor_pk=None)
+    assert active(session) == [1]
+    assert not Rewind.objects.exists()
