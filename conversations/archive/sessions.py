@@ -27,6 +27,7 @@ from conversations.domain.turns import StoredTurn
 from conversations.models import PurgeOrder, Run, Session, Workspace
 
 from .expiry import expiry_of, is_current, is_over, last_of_key, take_note
+from .locks import lock_session
 from .roles import may_write_sql, roles_of_person
 from .turns import read_recent_turns
 from .workspaces import Place
@@ -224,12 +225,16 @@ def pin_session(session: Session, *, pinned: bool) -> None:
 def archive_session(session: Session, *, archived: bool) -> None:
     """Take a session off the list, or bring it back. Nothing is removed. Raises Conflict
     for bringing back one whose purge is ordered: that has to be called off."""
-    if not archived and PurgeOrder.objects.filter(session=session.pk).exists():
-        raise Conflict(
-            "A purge of this session is ordered. Call that off to bring it back.",
-            code="purge_ordered",
+    with transaction.atomic():
+        lock_session(session.pk)
+        if not archived and PurgeOrder.objects.filter(session=session.pk).exists():
+            raise Conflict(
+                "A purge of this session is ordered. Call that off to bring it back.",
+                code="purge_ordered",
+            )
+        Session.objects.filter(pk=session.pk).update(
+            archived_at=timezone.now() if archived else None
         )
-    Session.objects.filter(pk=session.pk).update(archived_at=timezone.now() if archived else None)
 
 
 def save_system_prompt(session_pk: int, *, system_prompt: str) -> None:
@@ -254,6 +259,7 @@ class SessionItem:
     owner: str
     model: str = ""
     expired: bool = False
+    purge_due: datetime | None = None
 
     @property
     def url(self) -> str:
@@ -361,6 +367,7 @@ def _listed(sessions: QuerySet[Session]) -> QuerySet[Session, Any]:
         "channel",
         "model",
         "owner__username",
+        "purge_order__due_at",
     )
 
 
@@ -375,6 +382,7 @@ def _item(row: dict[str, Any]) -> SessionItem:
         pinned=row["pinned_at"] is not None,
         archived=row["archived_at"] is not None,
         expired=has_expired(row["expires_at"]),
+        purge_due=row["purge_order__due_at"],
         channel=row["channel"],
         model=row["model"],
         owner=row["owner__username"],

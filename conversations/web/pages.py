@@ -27,7 +27,7 @@ from conversations.archive.transcript import PageRow
 from conversations.archive.turns import source_of_turn
 from conversations.archive.window_marks import window_mark_of
 from conversations.domain.cursors import parse_cursor
-from conversations.domain.errors import LoomError, NotFound, NotPermitted, Rejected
+from conversations.domain.errors import Conflict, LoomError, NotFound, NotPermitted, Rejected
 from conversations.domain.runs import IDLE, QUEUED
 from conversations.domain.text import storable
 from conversations.models import Attachment, Session, Workspace
@@ -543,7 +543,10 @@ def session_pin(request: HttpRequest, uuid: UUID) -> HttpResponse:
 def session_archive(request: HttpRequest, uuid: UUID) -> HttpResponse:
     found, _ = get_session_for(request, uuid, to=WRITE)
     archives = found.archived_at is None
-    archive_sessions.archive_session(found, archived=archives)
+    try:
+        archive_sessions.archive_session(found, archived=archives)
+    except Conflict as error:
+        messages.error(request, error.message)
     if archives and settings.LOOM.compact_at_end:
         compact_at_end(found, user_pk=person(request).pk)
     return _back(request, found)

@@ -64,10 +64,32 @@ def test_an_order_needs_a_reason(owner: Client, session: Session) -> None:
     assert not PurgeOrder.objects.exists()
 
 
-def test_bringing_back_needs_the_purge_called_off(owner: Client, session: Session) -> None:
+@pytest.mark.parametrize("where", ["session", "workspace"])
+def test_bringing_back_needs_the_purge_called_off(
+    owner: Client, session: Session, where: str
+) -> None:
+    """A page that was open before the order has the button, and says why not."""
     order(owner, session)
-    owner.post(reverse("session_archive", args=[session.uuid]))
+    stale = {"next": "workspace"} if where == "workspace" else {}
+    answer = owner.post(reverse("session_archive", args=[session.uuid]), stale, follow=True)
+    assert answer.redirect_chain[-1][1] == 302
+    assert "A purge of this session is ordered. Call that off to bring it back." in answer.text
     assert get_session(session.uuid).archived_at is not None
+    assert actions() == [audit.PURGE_ORDERED]
+
+
+def test_what_will_be_purged_offers_no_bringing_back(owner: Client, session: Session) -> None:
+    def pages() -> list[str]:
+        name = session.workspace.slug
+        return [page(owner, "session", session.uuid), page(owner, "workspace", name, archived="1")]
+
+    owner.post(reverse("session_archive", args=[session.uuid]))
+    assert all("Bring back</button>" in text for text in pages())
+    order(owner, session)
+    assert not any("Bring back</button>" in text for text in pages())
+    assert "<span>Purge ordered</span>" in pages()[1]
+    owner.post(reverse("session_purge_call_off", args=[session.uuid]))
+    assert all("Bring back</button>" in text for text in pages())
 
 
 def test_a_session_on_hold_offers_no_order(owner: Client, session: Session, user: User) -> None:
