@@ -94,6 +94,9 @@ class SessionFilters(Paging):
     archived: bool | None = None
     expired: bool | None = None
     q: ShortText = Field("", description="Words of the title, in any order.")
+    parent: UUID | None = Field(
+        None, description="Those that were forked from this session, or go on in its place."
+    )
 
 
 class AllFilters(SessionFilters):
@@ -296,6 +299,7 @@ def list_sessions_of(
         archived=filters.archived,
         expired=filters.expired,
         query=filters.q,
+        parent=filters.parent,
     )
     found = list_session_records(
         wanted, mark=_mark(walk), is_back=walk.is_back, limit=walk.limit + 1

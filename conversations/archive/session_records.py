@@ -72,7 +72,8 @@ class SessionRecord:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionFilter:
     """``workspaces`` are keys. None: whatever it is. ``key`` finds those too that had it
-    until they expired; ``query`` those that have each of its words in the title."""
+    until they expired; ``query`` those that have each of its words in the title; ``parent``
+    those that came from this session."""
 
     workspaces: Sequence[int]
     key: str | None = None
@@ -80,12 +81,15 @@ class SessionFilter:
     archived: bool | None = None
     expired: bool | None = None
     query: str = ""
+    parent: UUID | None = None
 
     def choose(self) -> QuerySet[Session]:
         """Those of all workspaces."""
         sessions, now = Session.objects.all(), timezone.now()
         if self.key is not None:
             sessions = sessions.filter(Q(key=self.key) | Q(former_key=self.key))
+        if self.parent is not None:
+            sessions = sessions.filter(parent__uuid=self.parent)
         if self.channel is not None:
             sessions = sessions.filter(channel=self.channel)
         if self.archived is not None:

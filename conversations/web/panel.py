@@ -1,4 +1,5 @@
-"""The chat's panel, each part a page of its own too: the session state."""
+"""The chat's panel, each part a page of its own too: the session state, and which
+sessions came from this one."""
 
 from typing import Any
 from uuid import UUID
@@ -9,6 +10,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect
 from django.views.decorators.http import require_POST, require_safe
 
+from conversations.archive.forks import list_forks
 from conversations.archive.rights import WRITE
 from conversations.archive.session_state import read_state_view
 from conversations.domain.errors import LoomError, Rejected
@@ -20,6 +22,9 @@ from .access import Access, get_session_for, sign_in_first, visit_of
 from .forms import check_state_action
 from .pages import is_fragment, render_page
 from .state_items import DONE, group_items, show_items
+
+MOST_FORKS = 50
+"""How many sessions that came from one are listed with it."""
 
 
 @login_required
@@ -61,13 +66,15 @@ def _state(
     error: LoomError | None = None,
     drafts: dict[str, str] | None = None,
 ) -> HttpResponse:
-    view = read_state_view(found.pk)
+    view, forks = read_state_view(found.pk), list_forks(found, limit=MOST_FORKS + 1)
     context = {
         "heading": "Session state",
         "groups": group_items(view, drafts=drafts or {}),
         "struck": show_items(reversed(view.struck), drafts={}),
         "said": said,
         "error": error.message if error else "",
+        "forks": forks[:MOST_FORKS],
+        "most_forks": MOST_FORKS if len(forks) > MOST_FORKS else 0,
     }
     status = error.status if error else 200
     return render_panel(request, found, access, "state", context, status=status)

@@ -156,6 +156,20 @@ def test_the_list_is_filtered(workspace: Workspace, user: User, owner: Client) -
         assert set(titles(owner.get(f"{SESSIONS}?{query}"))) == expected, query
 
 
+def test_what_came_from_a_session_is_listed_to_those_who_may_read_it(
+    workspace: Workspace, session: Session, user: User, owner: Client, other_user: User
+) -> None:
+    fork = create_session(workspace, owner=user, title="Beans (branch 2)")
+    Session.objects.filter(pk=fork.pk).update(parent=session, fork_turn=2)
+    create_session(workspace, owner=user, title="Peas")
+    address = f"{SESSIONS}?parent={session.uuid}"
+    [found] = owner.get(address).json()["items"]
+    assert (found["uuid"], found["parent"]) == (str(fork.uuid), str(session.uuid))
+    assert titles(owner.get(f"{OF_GARDEN}?parent={fork.uuid}")) == []
+    assert titles(caller_of(other_user).get(address)) == []
+    assert owner.get(f"{SESSIONS}?parent=x").status_code == 422
+
+
 @pytest.mark.parametrize("cursor", ["x", "bmV4dCB4", "bmV4dCA0", "%00", "bmV4dCAyMDI2fjE"])
 def test_a_cursor_of_something_else_is_refused(
     workspace: Workspace, owner: Client, cursor: str

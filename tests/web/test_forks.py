@@ -1,0 +1,88 @@
+"""The sessions that came from one: where its page lists them."""
+
+import html
+import re
+from uuid import UUID
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+from django.utils import timezone
+
+from conversations.archive.sessions import create_session
+from conversations.models import Session, Workspace
+from conversations.web.panel import MOST_FORKS
+
+from .conftest import MakePerson, browser_of, say
+
+pytestmark = pytest.mark.django_db
+
+LISTED = re.compile(r'class="item-text"><a href="/s/([0-9a-f-]+)/">([^<]*)</a></p>(.*?)</li>')
+
+
+@pytest.fixture
+def origin(session: Session) -> Session:
+    say(session, "Plant the beans", "In May", "And peas?", "In March")
+    return session
+
+
+def fork(origin: Session, title: str, *, turn: int | None, **columns: object) -> Session:
+    made = create_session(origin.workspace, owner=origin.owner, title=title)
+    Session.objects.filter(pk=made.pk).update(parent=origin, fork_turn=turn, **columns)
+    return made
+
+
+def listed(client: Client, origin: Session) -> list[tuple[UUID, str, str]]:
+    response = client.get(reverse("session_state", args=[origin.uuid]))
+    assert response.status_code == 200
+    return [
+        (UUID(uuid), html.unescape(title), re.sub(r"<[^>]+>", " ", facts))
+        for uuid, title, facts in LISTED.findall(response.text)
+    ]
+
+
+def test_a_session_lists_what_came_from_it(owner: Client, origin: Session) -> None:
+    assert "came from this one" not in owner.get(f"/s/{origin.uuid}/state/").text
+    branch = fork(origin, "Beans <2>", turn=2, archived_at=timezone.now())
+    later = fork(origin, "", turn=None)
+    [first, second] = listed(owner, origin)
+    assert first[:2] == (branch.uuid, "Beans <2>")
+    assert ("turn 2" in first[2], "archived" in first[2]) == (True, True)
+    assert second[:2] == (later.uuid, "Untitled session")
+    assert ("in its place" in second[2], "archived" in second[2]) == (True, False)
+    assert listed(owner, branch) == []
+
+
+def test_it_leads_to_where_each_left(owner: Client, origin: Session) -> None:
+    fork(origin, "Other beans", turn=2)
+    text = owner.get(f"/s/{origin.uuid}/state/").text
+    assert f'href="/s/{origin.uuid}/t/2/"' in text
+
+
+def test_one_that_the_reader_may_not_see_is_not_listed(
+    origin: Session, make_person: MakePerson
+) -> None:
+    """A fork that was imported into another workspace is none of this one's people's."""
+    shed = Workspace.objects.create(
+        name="Shed", slug="shed", root="/srv/shed", created_at=timezone.now()
+    )
+    fork(origin, "Secret beans", turn=2, workspace=shed)
+    member = make_person("member")
+    assert listed(browser_of(member), origin) == []
+
+
+def test_many_forks_cost_no_more_and_are_cut(owner: Client, origin: Session) -> None:
+    fork(origin, "Branch 0", turn=2)
+    address = reverse("session_state", args=[origin.uuid])
+    with CaptureQueriesContext(connection) as one:
+        owner.get(address)
+    for number in range(1, MOST_FORKS + 1):
+        fork(origin, f"Branch {number}", turn=2)
+    with CaptureQueriesContext(connection) as many:
+        text = owner.get(address).text
+    assert len(many) == len(one)
+    assert f"These are the first {MOST_FORKS}." in text
+    assert f"Branch {MOST_FORKS - 1}" in text
+    assert f"Branch {MOST_FORKS}<" not in text
