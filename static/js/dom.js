@@ -36,8 +36,9 @@ function relative(moment) {
 export function localise(root) {
   for (const element of findAll("time", root)) {
     const moment = new Date(element.dateTime);
+    const how = element.dataset.relative;
     element.title = exact(moment);
-    element.textContent = ("relative" in element.dataset ? times ? brief : relative : clock)(moment);
+    element.textContent = (how == null ? clock : how || times ? brief : relative)(moment);
   }
 }
 

@@ -5,7 +5,7 @@ const root = document.documentElement;
 const lists = () => findAll("[data-session-list], .cards").forEach(localise);
 
 // Rows get theirs from marks.js.
-localise(byId("side") ?? document);
+findAll(byId("side") ? ".side, .dock" : "body").forEach(localise);
 setInterval(lists, 60000);
 
 // The sidebar: a column, or a drawer where there is no room.
