@@ -32,6 +32,7 @@ class CallRecord:
     request_digest: str
     message_id: str = ""
     stop_reason: str = ""
+    stop_sequence: str | None = None
     error_code: str = ""
     input_tokens: int | None = None
     output_tokens: int | None = None

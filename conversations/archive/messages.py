@@ -17,6 +17,7 @@ from conversations.domain import runs as states
 from conversations.domain.attachments import list_references, shown_attachment
 from conversations.domain.errors import Conflict, Rejected
 from conversations.domain.jsontext import dump_json, load_json
+from conversations.domain.run_choices import NO_CHOICES, RunChoices, read_first_choices
 from conversations.domain.runs import ACTIVE_STATES, QUEUED, RUNNING
 from conversations.domain.text import storable
 from conversations.models import Rewind, Run, Session, Turn
@@ -79,9 +80,11 @@ def accept_message(
     max_queued: int,
     owner: str = "",
     attachments: Sequence[str] = (),
+    choices: RunChoices = NO_CHOICES,
 ) -> Accepted:
     """Commit a person's message, once for each ``client_id``; in an idle session
-    claim its run for ``owner`` in the same transaction. ``attachments`` are uuids.
+    claim its run for ``owner`` in the same transaction. ``attachments`` are uuids,
+    ``choices`` what is asked of the answers.
 
     Raises Rejected for an empty message or an attachment that is not there, Conflict
     for a session that is archived or expired and when too many messages wait already.
@@ -109,6 +112,7 @@ def accept_message(
             state=QUEUED,
             text=dump_json(text),
             attachments=dump_json(list(dict.fromkeys(attachments))),
+            choices=choices.as_text(),
             requested_by_id=user_pk,
             created_at=timezone.now(),
         )
@@ -191,9 +195,12 @@ def _digests(run: Run, attachments: Sequence[str]) -> list[str]:
     return [one.digest for one in list_attachments(run.session_id, attachments)]
 
 
-def was_said_before(run_pk: int, text: str) -> bool:
-    """Whether the message that this run answers has that text."""
+def was_said_before(run_pk: int, text: str, *, choices: RunChoices = NO_CHOICES) -> bool:
+    """Whether the message that this run answers has that text, and its answer is what was
+    asked for at first."""
     run = Run.objects.get(pk=run_pk)
+    if run.choices is not None and read_first_choices(run.choices) != choices:
+        return False
     if run.kind == states.MESSAGE:
         return message_text(run) == text
     return Turn.objects.filter(
@@ -309,11 +316,17 @@ def edit_message(
 
 
 def answer_again(
-    session: Session, *, client_id: str, turn: int | None, user_pk: int | None
+    session: Session,
+    *,
+    client_id: str,
+    turn: int | None,
+    user_pk: int | None,
+    choices: RunChoices | None = None,
 ) -> Restarted:
     """Answer a message of the person anew; what followed it is rewound.
 
-    ``turn`` None means the last message. Raises as :func:`edit_message`.
+    ``turn`` None means the last message, ``choices`` None what was asked of its answers
+    before. Raises as :func:`edit_message`.
     """
     with transaction.atomic():
         closed = lock_session(session.pk)
@@ -333,7 +346,10 @@ def answer_again(
             reason=Rewind.Reason.REGENERATE,
             actor_pk=user_pk,
         )
-        run = _create_run(session, client_id, states.REGENERATE, user_pk, user_turn=chosen)
+        asked = _choices_for(session.pk, chosen) if choices is None else choices.as_text()
+        run = _create_run(
+            session, client_id, states.REGENERATE, user_pk, user_turn=chosen, choices=asked
+        )
         return Restarted(accepted=_accepted(run, None), rewound=rewound)
 
 
@@ -357,7 +373,16 @@ def continue_run(session: Session, *, client_id: str, user_pk: int | None) -> Ac
         turn = last_user_turn(session.pk)
         if turn is None:
             raise Rejected("There is nothing to go on from yet.", code="nothing_to_answer")
-        return create_run(session, client_id, states.CONTINUE, user_pk, user_turn=turn)
+        asked = _choices_for(session.pk, turn)
+        return create_run(
+            session, client_id, states.CONTINUE, user_pk, user_turn=turn, choices=asked
+        )
+
+
+def _choices_for(session_pk: int, turn: int) -> str | None:
+    """What was asked of the answers to a message, as the run keeps it."""
+    runs = Run.objects.filter(session=session_pk, user_turn=turn, choices__isnull=False)
+    return runs.order_by("-pk").values_list("choices", flat=True).first()
 
 
 def rewind_session(session: Session, *, from_turn: int, actor_pk: int | None) -> Rewound:

@@ -28,13 +28,15 @@ USAGE = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_toke
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunAnswer:
     """``blocks`` are texts and calls of tools, in order. ``stop_reason`` is the model's,
-    empty where it gave none; ``usage`` the tokens of the calls of the model."""
+    empty where it gave none, ``stop_sequence`` the text at which it was told to end;
+    ``usage`` the tokens of the calls of the model."""
 
     state: str
     error_code: str
     blocks: list[dict[str, Any]]
     stop_reason: str
     usage: dict[str, int]
+    stop_sequence: str | None = None
 
     @property
     def is_over(self) -> bool:
@@ -48,13 +50,21 @@ def read_run_answer(run_pk: int, *, after_turn: int = 0) -> RunAnswer:
     turns = _read_answers(run, after) if run.user_turn else []
     calls = ModelCall.objects.filter(run=run_pk, turn_number__gt=after)
     sums = calls.aggregate(**{name: Sum(name) for name in USAGE})
+    stop_reason, stop_sequence = _read_end(run_pk)
     return RunAnswer(
         state=run.state,
         error_code=run.error_code,
         blocks=[block for turn in turns for block in _spoken(turn)],
-        stop_reason=turns[-1].stop_reason if turns else "",
+        stop_reason=stop_reason,
+        stop_sequence=stop_sequence,
         usage={name: total or 0 for name, total in sums.items()},
     )
+
+
+def _read_end(run_pk: int) -> tuple[str, str | None]:
+    """Why the run's last model call ended, and at which text it was told to."""
+    calls = ModelCall.objects.filter(run=run_pk, error_code="").order_by("-ordinal")
+    return calls.values_list("stop_reason", "stop_sequence").first() or ("", None)
 
 
 def _read_answers(run: Run, after: int) -> list[StoredTurn]:

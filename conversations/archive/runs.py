@@ -19,6 +19,7 @@ from conversations.domain.attachments import shown_attachment
 from conversations.domain.errors import Conflict
 from conversations.domain.events import AssistantText, Info, Payload, TurnSeparator, UserMessage
 from conversations.domain.jsontext import dump_json, load_json
+from conversations.domain.run_choices import NO_CHOICES, RunChoices, read_choices
 from conversations.domain.run_story import SEPARATOR, SPOKEN, TEXT, THINKING
 from conversations.domain.runs import ACTIVE_STATES, QUEUED, RUNNING
 from conversations.domain.text import estimate_tokens, is_storable, storable
@@ -57,6 +58,7 @@ class Claimed:
     owner: str = ""
     open_turn: int | None = None
     client_id: str = ""
+    choices: RunChoices = NO_CHOICES
 
 
 def claim_next_run(session_pk: int, *, owner: str) -> Claimed | None:
@@ -106,6 +108,7 @@ def make_claimed(run: Run, session: Session, appended: Appended | None) -> Claim
         title=appended.title if appended else "",
         owner=run.owner,
         client_id=run.client_id,
+        choices=read_choices(run.choices),
     )
 
 
@@ -151,6 +154,14 @@ def _user_blocks(references: list[dict[str, Any]], text: str) -> str | None:
 def message_text(run: Run) -> str:
     """A run's message, exactly as it was sent."""
     return str(load_json(run.text, default=""))
+
+
+def choose_for_run(run_pk: int, *, choices: RunChoices) -> None:
+    """Keep what a program asks of the run's further answers, beside what it asked first."""
+    run = Run.objects.only("choices").get(pk=run_pk)
+    if read_choices(run.choices) != choices:
+        run.choices = choices.after(run.choices)
+        run.save(update_fields=["choices"])
 
 
 def note_run(run_pk: int, *, note: str) -> None:

@@ -14,6 +14,7 @@ from conversations.archive.skills import read_skills
 from conversations.archive.turns import read_turns_in
 from conversations.domain.errors import NotFound
 from conversations.domain.jsontext import load_json
+from conversations.domain.run_choices import read_choices
 from conversations.domain.stream import ModelRequest
 
 from .messages import Caps, make_piece
@@ -93,6 +94,7 @@ def _rebuild(call: StoredCall, manifest: Mapping[str, Any]) -> ModelRequest:
         go_on=manifest["go_on"],
         cache=manifest["cache"],
         withheld=manifest.get("withheld", {}),
+        choices=read_choices(manifest.get("choices")),
     )
     return request
 

@@ -23,6 +23,7 @@ from conversations.archive.turns import (
     walk_active_turns_back,
 )
 from conversations.domain.jsontext import dump_json, load_json
+from conversations.domain.run_choices import NO_CHOICES, RunChoices
 from conversations.domain.stream import ModelRequest
 from conversations.domain.text import estimate_tokens
 from conversations.domain.turns import StoredTurn
@@ -64,6 +65,7 @@ class WindowWish:
     refuses_files: bool = False
     has_compactions: bool = True
     has_skills: bool = True
+    choices: RunChoices = NO_CHOICES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,7 +198,7 @@ def _describe(wish: WindowWish, budget: Budget, caps: Caps, choice: Choice, text
         "tail": estimate_tokens(make_tail(texts)),
     }
     total = sum(estimated.values())
-    max_tokens = budget.max_tokens(estimated=total)
+    max_tokens = _most(budget.max_tokens(estimated=total), wish.choices)
     blocks = (piece.blocks for piece in pieces)
     withheld = withhold(session, blocks, are_refused=wish.refuses_files)
     request, places = make_request(
@@ -208,11 +210,13 @@ def _describe(wish: WindowWish, budget: Budget, caps: Caps, choice: Choice, text
         go_on=wish.go_on,
         cache=wish.cache,
         withheld=withheld,
+        choices=wish.choices,
     )
     decisions = {
         "v": MANIFEST_VERSION,
         "model": wish.model,
         "max_tokens": max_tokens,
+        "choices": wish.choices.as_json(),
         "go_on": wish.go_on,
         "strategy": wish.rules.strategy,
         "turns": _ranges(piece.number for piece in choice.pieces),
@@ -255,6 +259,11 @@ def _describe(wish: WindowWish, budget: Budget, caps: Caps, choice: Choice, text
     )
 
 
+def _most(limit: int, choices: RunChoices) -> int:
+    """Tokens of the answer: what is asked for counts where it is less."""
+    return limit if choices.max_tokens is None else min(limit, choices.max_tokens)
+
+
 def preamble_of(texts: Texts, *, strategy: str, floor: int, left_out: int) -> str:
     """What stands for the turns below the floor."""
     return make_preamble(
@@ -284,6 +293,7 @@ def make_request(
     go_on: bool,
     cache: str,
     withheld: Mapping[str, str],
+    choices: RunChoices,
 ) -> tuple[ModelRequest, list[Place]]:
     """The request, and where its cache breakpoints are. What is added behind them is
     not part of the next call's history. Attachments are references in it still."""
@@ -306,6 +316,7 @@ def make_request(
         messages=messages,
         tools=_load_tools(texts.tools),
         max_tokens=max_tokens,
+        choices=choices.passed,
     )
     return request, places
 
@@ -325,7 +336,8 @@ def _add_text(messages: list[Message], text: str) -> None:
 
 def request_digest(request: ModelRequest) -> str:
     """Of a request whose attachments are references: they name their contents."""
-    return digest_of(dump_json([request.system, request.messages, request.tools]))
+    parts: list[Any] = [request.system, request.messages, request.tools]
+    return digest_of(dump_json([*parts, request.choices] if request.choices else parts))
 
 
 def digest_of(text: str) -> str:

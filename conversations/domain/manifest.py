@@ -36,7 +36,8 @@ class StateMark:
 class Manifest:
     """``turns`` are inclusive ranges in order. Tokens in ``estimated`` by part, with
     their sum as ``total``; breakpoints by
-    part and number within it, from 0. ``skills`` and ``compaction`` are keys of their tables."""
+    part and number within it, from 0. ``skills`` and ``compaction`` are keys of their tables,
+    ``choices`` what a program asked of the answer."""
 
     version: int
     kind: str
@@ -59,6 +60,7 @@ class Manifest:
     ratio: float | None
     breakpoints: tuple[tuple[str, int | None], ...]
     tools: tuple[str, ...]
+    choices: Mapping[str, Any]
 
 
 def read_manifest(text: str) -> Manifest:
@@ -105,6 +107,7 @@ def _read(value: Mapping[str, Any]) -> Manifest:
             for name, *numbers in value.get("breakpoints") or ()
         ),
         tools=tuple(_text(name) for name in value.get("tools") or ()),
+        choices=dict(value.get("choices") or {}),
     )
 
 

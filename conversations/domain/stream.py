@@ -10,7 +10,7 @@ Blocks are plain dicts exactly as the provider sent them (unknown keys and
 thinking signatures included), since the provider wants them back unchanged.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -31,13 +31,14 @@ class Usage:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRequest:
     """One model call. ``messages``, ``system`` and ``tools`` have the shapes of
-    the Messages API."""
+    the Messages API; ``choices`` are further keys of its request."""
 
     model: str
     messages: list[dict[str, Any]]
     system: list[dict[str, Any]] = field(default_factory=list)
     tools: list[dict[str, Any]] = field(default_factory=list)
     max_tokens: int = 8192
+    choices: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +86,7 @@ class MessageCompleted:
     model: str
     message_id: str
     stop_details: dict[str, Any] | None = None
+    stop_sequence: str | None = None
 
 
 type StreamItem = MessageStarted | BlockStarted | BlockDelta | BlockCompleted | MessageCompleted

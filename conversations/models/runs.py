@@ -21,7 +21,8 @@ class Run(models.Model):
     A message that waits is a run in the state ``queued`` whose ``text`` is not a
     turn yet; ``user_turn`` is set when it becomes one. ``from_seq`` is the run's first
     row, known when it begins (of runs of an earlier version that answered a message again:
-    not known).
+    not known). ``choices`` is what a program asked of the answers (JSON, see
+    ``domain.run_choices``).
     """
 
     uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
@@ -31,6 +32,7 @@ class Run(models.Model):
     state = models.CharField(max_length=20)
     text = models.TextField(default="", db_default="")
     attachments = models.TextField(default="[]", db_default="[]")
+    choices = models.TextField(null=True)
     user_turn = models.BigIntegerField(null=True)
     user_seq = models.BigIntegerField(null=True)
     from_seq = models.BigIntegerField(null=True)
@@ -76,6 +78,11 @@ class Run(models.Model):
                 condition=BROKEN,
                 name="run_broken_of_session",
             ),
+            models.Index(
+                fields=("session", "user_turn", "id"),
+                condition=models.Q(choices__isnull=False),
+                name="run_with_choices",
+            ),
         )
 
     def __str__(self) -> str:
@@ -85,7 +92,8 @@ class Run(models.Model):
 class ModelCall(models.Model):
     """One request to the provider, with what it was given. Times in milliseconds,
     cost in millionths of a US dollar; null: not reported. ``session`` is the run's:
-    with it a turn's call is found at any age."""
+    with it a turn's call is found at any age. ``stop_sequence`` is the text at which the
+    answer ended, where it was told to."""
 
     session = models.ForeignKey(
         Session, on_delete=models.PROTECT, related_name="model_calls", db_index=False
@@ -98,6 +106,7 @@ class ModelCall(models.Model):
     turn_number = models.BigIntegerField(null=True)
     message_id = models.CharField(max_length=128, default="", db_default="")
     stop_reason = models.CharField(max_length=64, default="", db_default="")
+    stop_sequence = models.TextField(null=True)
     error_code = models.CharField(max_length=64, default="", db_default="")
     input_tokens = models.BigIntegerField(null=True)
     output_tokens = models.BigIntegerField(null=True)

@@ -307,7 +307,7 @@ def make_body(request: ModelRequest) -> dict[str, Any]:
         body["system"] = request.system
     if request.tools:
         body["tools"] = request.tools
-    return body
+    return {**request.choices, **body}
 
 
 def load_event(data: str) -> dict[str, Any] | None:

@@ -26,6 +26,7 @@ from conversations.domain.stream import (
 )
 from conversations.domain.summaries import TASK
 from conversations.domain.windows import is_added
+from conversations.providers.demo_ends import cut_answer
 from conversations.providers.demo_script import (
     LABEL,
     NO_TOOL,
@@ -81,7 +82,8 @@ class DemoAnswer:
     def __init__(self, request: ModelRequest, *, number: int) -> None:
         self._request = request
         self._digest = digest_request(request, number)
-        self._blocks = self._make_blocks()
+        self._cut = cut_answer(self._make_blocks(), request)
+        self._blocks = self._cut.blocks
 
     def make_items(self) -> Iterator[StreamItem]:
         usage = Usage(input_tokens=estimate_tokens(self._request.messages), output_tokens=1)
@@ -118,7 +120,8 @@ class DemoAnswer:
         calls = any(block["type"] == "tool_use" for block in self._blocks)
         return MessageCompleted(
             blocks=self._blocks,
-            stop_reason="tool_use" if calls else "end_turn",
+            stop_reason=self._cut.stop_reason or ("tool_use" if calls else "end_turn"),
+            stop_sequence=self._cut.stop_sequence,
             usage=Usage(
                 input_tokens=usage.input_tokens, output_tokens=estimate_tokens(self._blocks)
             ),

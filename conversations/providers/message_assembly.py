@@ -202,7 +202,13 @@ class MessageAssembly:
             model=self._model,
             message_id=self._message_id,
             stop_details=self._message.get("stop_details"),
+            stop_sequence=self._stop_sequence,
         )
+
+    @property
+    def _stop_sequence(self) -> str | None:
+        matched = self._message.get("stop_sequence")
+        return matched if isinstance(matched, str) else None
 
     @property
     def _message_id(self) -> str:

@@ -30,6 +30,7 @@ from conversations.archive.transcript_plan import rewound_ranges
 from conversations.archive.window_marks import read_window_mark
 from conversations.domain import runs as states
 from conversations.domain.errors import Conflict, LoomError, ProviderError
+from conversations.domain.run_choices import NO_CHOICES, RunChoices
 from conversations.domain.stream import ModelInfo, Provider
 from conversations.domain.summaries import MANUAL
 from conversations.domain.tool_calls import ALWAYS
@@ -176,6 +177,7 @@ class Runtime:
         text: str,
         user_pk: int | None,
         attachments: Sequence[str] = (),
+        choices: RunChoices = NO_CHOICES,
     ) -> Accepted:
         """Accept a person's message (see ``archive.messages.accept_message``) and see
         that it is answered, also when the caller leaves. Returns when it is on disk."""
@@ -189,6 +191,7 @@ class Runtime:
                 max_queued=self.options.max_queued,
                 owner=self.owner.id,
                 attachments=attachments,
+                choices=choices,
             )
         )
         try:
@@ -226,10 +229,22 @@ class Runtime:
         return await self._restart(session, restarted)
 
     async def answer_again(
-        self, session: Session, *, client_id: str, turn: int | None, user_pk: int | None
+        self,
+        session: Session,
+        *,
+        client_id: str,
+        turn: int | None,
+        user_pk: int | None,
+        choices: RunChoices | None = None,
     ) -> Accepted:
+        """See ``archive.messages.answer_again``."""
         restarted = await self.writer.write(
-            archive_messages.answer_again, session, client_id=client_id, turn=turn, user_pk=user_pk
+            archive_messages.answer_again,
+            session,
+            client_id=client_id,
+            turn=turn,
+            user_pk=user_pk,
+            choices=choices,
         )
         return await self._restart(session, restarted)
 
@@ -260,6 +275,13 @@ class Runtime:
         )
         self._begin(session.pk, None)
         return accepted
+
+    async def choose_for_run(self, session_pk: int, run_pk: int, choices: RunChoices) -> None:
+        """What a program asks of the further answers of a run that waits for it here."""
+        await self.writer.write(archive_runs.choose_for_run, run_pk, choices=choices)
+        execution = self.execution_of(session_pk)
+        if isinstance(execution, RunExecution) and execution.claimed.run_pk == run_pk:
+            execution.choices = choices
 
     async def compact(
         self, session: Session, *, client_id: str, user_pk: int | None, reason: str = MANUAL

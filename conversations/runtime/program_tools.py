@@ -71,6 +71,9 @@ class ProgramTools:
         own = self.of(claimed.session_pk, claimed.client_id)
         return MappingProxyType({**more, **own}) if own else more
 
+    def has_any(self, claimed: Claimed) -> bool:
+        return bool(self.of(claimed.session_pk, claimed.client_id))
+
     def forget(self, session_pk: int, client_id: str) -> None:
         """The run has ended, or was never begun."""
         self._brought.pop((session_pk, client_id), None)

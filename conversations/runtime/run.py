@@ -127,6 +127,7 @@ class RunExecution:
 
     def __init__(self, runtime: "Runtime", claimed: Claimed) -> None:
         self.claimed = claimed
+        self.choices = claimed.choices
         self.run = str(claimed.run)
         self.live = LiveAnswer(self.run)
         self.state = states.RUNNING
@@ -142,6 +143,7 @@ class RunExecution:
         self._flush_handle: asyncio.TimerHandle | None = None
         self._last_flush = 0.0
         self._window_share = 1.0
+        self._most_tokens = 0
         self._files_refused: ProviderError | None = None
         self._hint: str | None = None
         self._place: Place | None = None
@@ -249,10 +251,13 @@ class RunExecution:
 
     def _ended(self, message: MessageCompleted) -> Outcome:
         reason = message.stop_reason
-        if reason in ("end_turn", "stop_sequence", "") and not _says_something(message.blocks):
+        if reason in ("end_turn", "") and not _says_something(message.blocks):
             reason = "empty_answer"
         details = message.stop_details or {}
-        return self._stopped_by(reason, str(details.get("explanation") or ""))
+        explanation = str(details.get("explanation") or "")
+        if reason == "max_tokens" and self._most_tokens == self.choices.max_tokens:
+            explanation = f"The program that asked wants {self._most_tokens} tokens at most."
+        return self._stopped_by(reason, explanation)
 
     def _stopped_by(self, reason: str, explanation: str) -> Outcome:
         notice = describe_stop(reason, explanation=storable(explanation)[:300], run=self.run)
@@ -298,6 +303,7 @@ class RunExecution:
         session_pk, keep = self.claimed.session_pk, self._runtime.write_in_background
         self._runtime.keep_prompt_texts(window.texts)
         self._root, self._scope = facts.root, facts.scope
+        self._most_tokens = window.request.max_tokens
         if self._due_warnings:
             self._warn(self._due_warnings)
         if system != facts.system_prompt:
@@ -360,6 +366,8 @@ class RunExecution:
             share=self._window_share,
             refuses_files=self._files_refused is not None,
             more_tools=more_tools,
+            choices=self.choices,
+            has_own_tools=self._runtime.program_tools.has_any(self.claimed),
         )
         return facts, system, window
 
@@ -562,6 +570,7 @@ class RunExecution:
             request_digest=digest,
             message_id=(message.message_id if message else "")[:128],
             stop_reason=(message.stop_reason if message else "")[:64],
+            stop_sequence=_matched(message),
             input_tokens=usage.input_tokens,
             output_tokens=usage.output_tokens,
             cache_read_tokens=usage.cache_read_tokens,
@@ -619,6 +628,13 @@ class RunExecution:
 
     def _publish(self, frame: dict[str, Any]) -> None:
         self._runtime.publish(self.claimed.session_pk, frame)
+
+
+def _matched(message: MessageCompleted | None) -> str | None:
+    """The text at which the answer was told to end."""
+    if message is None or message.stop_sequence is None:
+        return None
+    return storable(message.stop_sequence)
 
 
 def _says_something(blocks: Sequence[Block]) -> bool:

@@ -9,6 +9,7 @@ from conversations.archive.append import ContextSize
 from conversations.archive.sessions import WindowFacts
 from conversations.context.system_prompt import build_system_prompt
 from conversations.context.window import Window, WindowWish, assemble_window
+from conversations.domain.run_choices import NO_CHOICES, RunChoices
 from conversations.domain.stream import Usage
 from conversations.domain.windows import WindowRules
 from conversations.tools.registry import NO_MORE, offered_tools
@@ -18,6 +19,8 @@ from .options import RuntimeOptions
 
 RECHOSEN = 1.2
 """How many times larger than before a limit has to be for the window to grow back."""
+
+NO_TOOLS = "[]"
 
 LEAST_REPORTED = 50
 """Estimated tokens below which a report says nothing about the ratio."""
@@ -35,20 +38,25 @@ def make_window(
     share: float = 1.0,
     refuses_files: bool = False,
     more_tools: Mapping[str, Tool] = NO_MORE,
+    choices: RunChoices = NO_CHOICES,
+    has_own_tools: bool = False,
 ) -> tuple[str, Window]:
     """The system prompt and the window of a session's next model call. ``limits`` are
     the tokens that the model takes and that it may answer; ``more_tools`` those of tool
-    servers."""
+    servers and, with ``has_own_tools``, of the program that asks; ``choices`` what it asks
+    of the answer."""
     limit, output = limits
     system = make_system_prompt(facts)
     grows = facts.context_limit > 0 and limit > facts.context_limit * RECHOSEN
+    tools = offered_tools(facts.scope, more_tools)
     wish = WindowWish(
         session_pk=session_pk,
         floor=1 if grows else facts.floor,
         rewinds=facts.rewinds,
         model=model,
         system=system,
-        tools=offered_tools(facts.scope, more_tools),
+        tools=tools,
+        choices=choices.for_tools(has_any=tools != NO_TOOLS, has_own=has_own_tools),
         limit=limit,
         max_output=output,
         ratio=facts.token_ratio if facts.token_model == model else 0.0,

@@ -5,13 +5,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from conversations.archive.model_calls import CallDetail, CallLine
+from conversations.domain.jsontext import dump_json
 from conversations.domain.manifest import COMPACTION, Manifest
-from conversations.domain.text import cost_text
+from conversations.domain.text import cost_text, one_line, storable
 from conversations.rendering.figures import duration_text, number_text
 from conversations.rendering.rows import STOP_WORDS
 
 MOST_RANGES = 12
 """Ranges of turns that are named; a session with many rewinds has more."""
+
+MOST_CHARS = 300
+"""Of one thing that a program asked for."""
 
 STRATEGIES = {
     "archive": "What is left out can be looked up",
@@ -120,6 +124,8 @@ def _beside(
         yield _fact("Skills", ", ".join(skills) or f"{len(manifest.skills)}, no longer kept")
     if manifest.tools:
         yield _fact("Tools", ", ".join(manifest.tools))
+    for name, value in manifest.choices.items():
+        yield _fact(f"Asked for: {name}", one_line(storable(dump_json(value)), limit=MOST_CHARS))
 
 
 def _shortened(manifest: Manifest) -> Iterator[Fact]:

@@ -83,6 +83,7 @@ def _head(request: ModelRequest) -> dict[str, tuple[str, str]]:
     texts = {
         "system": ("System prompt", system),
         "tools": (f"Tools ({len(request.tools)})", tools),
+        "choices": ("Asked of the answer", dump_json(request.choices) if request.choices else ""),
     }
     return {key: text for key, text in texts.items() if text[1]}
 

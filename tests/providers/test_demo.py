@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -254,3 +255,17 @@ def test_long_messages_are_no_commands() -> None:
 
 def test_a_quoted_fence_does_not_end_the_quote() -> None:
     assert quote("```\nx\n```").startswith("````text\n")
+
+
+@pytest.mark.asyncio
+async def test_it_ends_where_it_is_told_to() -> None:
+    request = make_request("think")
+    whole = text_of((await read_all(request))[-1])  # type: ignore[arg-type]
+    word = whole.split()[3]
+    cut = (await read_all(replace(request, choices={"stop_sequences": ["#none#", word]})))[-1]
+    assert isinstance(cut, MessageCompleted)
+    assert (cut.stop_reason, cut.stop_sequence) == ("stop_sequence", word)
+    assert text_of(cut) == whole[: whole.index(word)]
+    short = (await read_all(replace(make_request("long"), max_tokens=10)))[-1]
+    assert isinstance(short, MessageCompleted)
+    assert (short.stop_reason, len(text_of(short))) == ("max_tokens", 40)

@@ -58,6 +58,7 @@ V2 = {
     "estimated": {"system": 900, "tools": 700, "history": 30_000, "tail": 400, "total": 32_000},
     "breakpoints": [["system", 0], ["messages", 41, 0]],
     "tools": ["conversation_recall"],
+    "choices": {"max_tokens": 8000, "stop_sequences": ["END"]},
 }
 
 
@@ -123,6 +124,7 @@ def test_it_shows_what_the_model_was_given_and_what_came_of_it(
         "after the system prompt, after message 42",
         "go on where the answer ended",
         "conversation_recall",
+        "Asked for: stop_sequences [&quot;END&quot;]",
     ):
         assert said in page, said
     assert f'href="/s/{answered.uuid}/t/1210/"' in owner.get(of_turn(answered)).text

@@ -30,6 +30,19 @@ def make_blocks(
     return blocks
 
 
+def cut_blocks(
+    blocks: list[dict[str, Any]], sequences: list[str]
+) -> tuple[list[dict[str, Any]], str | None]:
+    """The blocks up to the first of these texts, and which it was."""
+    for place, block in enumerate(blocks):
+        found = [one for one in sequences if one in block.get("text", "")]
+        if found:
+            first = min(found, key=block["text"].index)
+            text = block["text"][: block["text"].index(first)]
+            return [*blocks[:place], *([block | {"text": text}] if text else [])], first
+    return blocks, None
+
+
 def make_thinking_blocks(scenario: Scenario, model: str) -> list[dict[str, Any]]:
     wanted = scenario.thinking
     text = make_words(wanted) if isinstance(wanted, int) else wanted

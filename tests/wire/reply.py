@@ -23,11 +23,14 @@ class Answer:
     scenario: Scenario
     blocks: list[dict[str, Any]]
     cache: CacheFigures
+    stop_sequence: str | None = None
 
     @property
     def stop_reason(self) -> str:
         if self.scenario.stop_reason:
             return self.scenario.stop_reason
+        if self.stop_sequence is not None:
+            return "stop_sequence"
         if self.scenario.cut_tool:
             return "max_tokens"
         return "tool_use" if self.scenario.tools else "end_turn"
@@ -62,7 +65,7 @@ class Answer:
             "model": self.model,
             "content": self.blocks,
             "stop_reason": self.stop_reason,
-            "stop_sequence": None,
+            "stop_sequence": self.stop_sequence,
             "stop_details": self.scenario.stop_details,
             "usage": self.make_usage(self.output_tokens),
         }
@@ -70,6 +73,7 @@ class Answer:
     def make_frames(self) -> Iterator[Frame]:
         """The answer's events in order. Blocks that ``extras`` adds come too."""
         start = self.make_message() | {"content": [], "stop_reason": None, "stop_details": None}
+        start["stop_sequence"] = None
         start["usage"] = self.make_usage(1)
         if not self.scenario.usage:
             del start["usage"]
@@ -87,7 +91,7 @@ class Answer:
             "type": "message_delta",
             "delta": {
                 "stop_reason": self.stop_reason,
-                "stop_sequence": None,
+                "stop_sequence": self.stop_sequence,
                 "stop_details": self.scenario.stop_details,
             },
         }

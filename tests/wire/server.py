@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
-from tests.wire.blocks import make_blocks
+from tests.wire.blocks import cut_blocks, make_blocks
 from tests.wire.connection import Connection, Exchange, HttpRequest, load_json, read_request
 from tests.wire.directive import DIRECTIVE, BadDirective, parse_directive
 from tests.wire.playback import ERROR_TYPES, ClientLeft, Ended, Playback
@@ -49,6 +49,7 @@ MODELS = (
         created_at="2025-10-15T00:00:00Z",
         max_input_tokens=200_000,
         max_tokens=64_000,
+        takes_sampling=True,
     ),
 )
 
@@ -263,17 +264,20 @@ class WireServer:
         return True
 
     def _make_answer(self, body: dict[str, Any], scenario: Scenario, key: str) -> Answer:
+        blocks = make_blocks(
+            scenario,
+            model=body["model"],
+            default_text=make_default_text(body),
+            call_ids=self._ids,
+        )
+        blocks, matched = cut_blocks(blocks, body.get("stop_sequences") or [])
         return Answer(
             message_id=f"msg_wire_{next(self._ids):06d}",
             model=body["model"],
             scenario=scenario,
-            blocks=make_blocks(
-                scenario,
-                model=body["model"],
-                default_text=make_default_text(body),
-                call_ids=self._ids,
-            ),
+            blocks=blocks,
             cache=self.cache.use(key, body),
+            stop_sequence=matched,
         )
 
 

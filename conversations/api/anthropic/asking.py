@@ -23,6 +23,7 @@ from conversations.models import Session
 from conversations.runtime.ending import wait_for_end
 from conversations.runtime.engine import Runtime
 
+from .choices import require_forced_tool
 from .sessions import Exchange
 from .shapes import MessagesIn
 
@@ -55,6 +56,9 @@ async def ask(runtime: Runtime, exchange: Exchange, asked: MessagesIn) -> Asked:
     """Give the results, send the message. Returns when it is on disk."""
     session_pk, tools = exchange.session.pk, runtime.program_tools
     is_said = exchange.words is not None and _is_new(exchange)
+    _require_results(runtime, exchange)
+    if exchange.words is None:
+        await _choose_for_waiting(runtime, exchange)
     last = _give_results(runtime, exchange, is_said=is_said)
     if exchange.words is None:
         assert last is not None
@@ -74,9 +78,8 @@ def _is_new(exchange: Exchange) -> bool:
     return exchange.known is None or exchange.known.state in UNANSWERED
 
 
-def _give_results(runtime: Runtime, exchange: Exchange, *, is_said: bool) -> AskedCall | None:
-    """The last call that has a result. ``is_said``: a message comes with them, which is
-    what is answered. Raises Rejected where one is missing."""
+def _require_results(runtime: Runtime, exchange: Exchange) -> None:
+    """Raises Rejected where one is missing, or comes too late."""
     session_pk, tools = exchange.session.pk, runtime.program_tools
     given = {result.call.pk for result in exchange.results}
     for client_id in {result.call.client_id for result in exchange.results}:
@@ -85,6 +88,23 @@ def _give_results(runtime: Runtime, exchange: Exchange, *, is_said: bool) -> Ask
     for result in exchange.results:
         if result.call.was_given_up:
             raise Rejected(f"The call {result.call.call_id} is over.", code="call_over")
+
+
+async def _choose_for_waiting(runtime: Runtime, exchange: Exchange) -> None:
+    """The run that waits for these results goes on as this request asks."""
+    session_pk = exchange.session.pk
+    for call in {
+        one.call.run_pk: one.call for one in exchange.results if one.call.is_open
+    }.values():
+        own = runtime.program_tools.of(session_pk, call.client_id)
+        require_forced_tool(exchange.choices, own)
+        await runtime.choose_for_run(session_pk, call.run_pk, exchange.choices)
+
+
+def _give_results(runtime: Runtime, exchange: Exchange, *, is_said: bool) -> AskedCall | None:
+    """The last call that has a result. ``is_said``: a message comes with them, which is
+    what is answered."""
+    session_pk, tools = exchange.session.pk, runtime.program_tools
     if is_said:
         tools.hand_over(session_pk)
     for result in exchange.results:
@@ -112,7 +132,11 @@ async def _begin(runtime: Runtime, exchange: Exchange, client_id: str) -> Accept
     session, words, user_pk = exchange.session, exchange.words, exchange.user.pk
     if exchange.known is not None and await _is_last(runtime, session, exchange.known):
         return await runtime.answer_again(
-            session, client_id=client_id, turn=exchange.known.turn, user_pk=user_pk
+            session,
+            client_id=client_id,
+            turn=exchange.known.turn,
+            user_pk=user_pk,
+            choices=exchange.choices,
         )
     assert words is not None
     return await runtime.send(
@@ -121,6 +145,7 @@ async def _begin(runtime: Runtime, exchange: Exchange, client_id: str) -> Accept
         text=words.text,
         user_pk=user_pk,
         attachments=exchange.attachments,
+        choices=exchange.choices,
     )
 
 
@@ -135,11 +160,13 @@ def _brought(
     runtime: Runtime, exchange: Exchange, client_id: str, tools: Sequence[Any]
 ) -> Iterator[None]:
     """The client's tools are there before the run, and go if it cannot begin."""
-    runtime.program_tools.bring(exchange.session.pk, client_id, tools)
+    own = runtime.program_tools
+    own.bring(exchange.session.pk, client_id, tools)
     try:
+        require_forced_tool(exchange.choices, own.of(exchange.session.pk, client_id))
         yield
     except BaseException:
-        runtime.program_tools.forget(exchange.session.pk, client_id)
+        own.forget(exchange.session.pk, client_id)
         raise
 
 

@@ -42,12 +42,14 @@ from conversations.domain.formats import ANTHROPIC
 from conversations.domain.formats.spoken import Spoken, read_file
 from conversations.domain.jsontext import dump_json
 from conversations.domain.keys import check_key
+from conversations.domain.run_choices import NO_CHOICES, RunChoices
 from conversations.domain.turns import text_of_blocks
 from conversations.models import Session
 from conversations.tools.tool import ToolResult
 from conversations.web.access import get_workspace_for
 from conversations.web.forms import check_message_text
 
+from .choices import read_client_choices
 from .shapes import MessagesIn, read_instructions, read_results, read_words, split_messages
 
 CHANNEL = "anthropic"
@@ -73,10 +75,12 @@ class Exchange:
     words: Spoken | None
     results: list[Result] = field(default_factory=list)
     attachments: list[str] = field(default_factory=list)
+    choices: RunChoices = NO_CHOICES
 
 
 def open_exchange(request: HttpRequest, slug: str, asked: MessagesIn) -> Exchange:
     """Find or begin the session, and keep what is attached. Raises as the archive does."""
+    choices = read_client_choices(asked)
     workspace, _ = get_workspace_for(visit_of(request), slug, to=WRITE)
     before, said = split_messages(asked.messages)
     words, given = read_words(said), read_results(said)
@@ -87,7 +91,7 @@ def open_exchange(request: HttpRequest, slug: str, asked: MessagesIn) -> Exchang
         "model": asked.model,
     }
     key = _key_of(request, asked, user)
-    beginning, is_retry = _beginning_of(request, asked), _is_retry(request)
+    beginning, is_retry = _beginning_of(request, asked, choices), _is_retry(request)
     if key:
         session = get_or_create_by_key(workspace, key=key, owner=user, channel=CHANNEL, **begun)
     else:
@@ -96,7 +100,7 @@ def open_exchange(request: HttpRequest, slug: str, asked: MessagesIn) -> Exchang
     _follow(session, before, asked)
     client_id = _client_id_of(request, session, beginning, has_history=bool(before))
     known = find_accepted(session, client_id)
-    if known is not None and not was_said_before(known.run_pk, words.text):
+    if known is not None and not was_said_before(known.run_pk, words.text, choices=choices):
         raise OtherRequest("This key was used in the session for something else.")
     has_words = bool(words.text or words.files)
     results = [_read_result(session, user, block) for block in given]
@@ -108,6 +112,7 @@ def open_exchange(request: HttpRequest, slug: str, asked: MessagesIn) -> Exchang
         words=words if has_words or not results else None,
         results=results,
         attachments=keep_spoken_files(session, words.files, client_id=client_id, user_pk=user.pk),
+        choices=choices,
     )
 
 
@@ -116,8 +121,8 @@ def _key_of(request: HttpRequest, asked: MessagesIn, user: User) -> str:
     ``Idempotency-Key``."""
     if given := request.headers.get("Loom-Session-Key", ""):
         return check_key(given)
-    whose = (asked.metadata or {}).get("user_id")
-    if not isinstance(whose, str) or not whose:
+    whose = asked.metadata.user_id if asked.metadata else None
+    if not whose:
         once = request.headers.get(KEY_HEADER, "")
         return f"{CHANNEL}:once-{sha256(f'{user.pk} {once}'.encode()).hexdigest()}" if once else ""
     try:
@@ -140,10 +145,10 @@ def _follow(session: Session, before: list[dict[str, Any]], asked: MessagesIn) -
         instruct_session(session, instructions=instructions)
 
 
-def _beginning_of(request: HttpRequest, asked: MessagesIn) -> str:
+def _beginning_of(request: HttpRequest, asked: MessagesIn, choices: RunChoices) -> str:
     """What the ``client_id`` of a request begins with, and of the same one sent again."""
     key = request.headers.get(KEY_HEADER, "")
-    return _digest(f"key {key}" if key else dump_json(asked.messages))
+    return _digest(f"key {key}" if key else dump_json([asked.messages, choices.as_json()]))
 
 
 def _is_retry(request: HttpRequest) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from ninja import Field, Schema
-from pydantic import ConfigDict
+from pydantic import BaseModel, ConfigDict
 
 from conversations.domain.errors import Rejected
 from conversations.domain.formats.contents import BAD_MESSAGE
@@ -13,25 +13,48 @@ from conversations.domain.formats.spoken import Spoken, read_spoken
 from conversations.domain.turns import USER, text_of_blocks
 
 
-class MessagesIn(Schema):
-    """A request of the Messages API. The workspace decides about everything that is not
-    named here."""
+class MetadataIn(Schema):
+    user_id: str | None = Field(
+        None, description="A key of the session, where no header names one."
+    )
+
+
+class MessagesIn(BaseModel):
+    """A request of the Messages API. What is not named here and would change the answer is
+    refused."""
+
+    # No Schema: that one drops what it has no name for, without a word.
 
     model_config = ConfigDict(extra="allow")
 
     model: str = Field(max_length=120)
     messages: list[dict[str, Any]] = Field(min_length=1)
-    max_tokens: int = Field(ge=1, description="Asked for by clients; the model's own counts.")
+    max_tokens: int = Field(
+        ge=1, description="The longest answer of one model call, within the workspace's limit."
+    )
     system: str | list[dict[str, Any]] = Field(
         "", description="The session's instructions from now on."
     )
     tools: list[dict[str, Any]] = Field(
         default_factory=list, description="Tools that the client carries out itself."
     )
-    stream: bool = False
-    metadata: dict[str, Any] | None = Field(
-        None, description="`user_id` is a key of the session, where no header names one."
+    tool_choice: dict[str, Any] | None = Field(
+        None, description="Whether the model may or has to call tools."
     )
+    stop_sequences: list[str] = Field(
+        default_factory=list, max_length=64, description="Texts at which an answer ends."
+    )
+    temperature: float | None = Field(None, ge=0, le=1, description="For models that take it.")
+    top_p: float | None = Field(None, ge=0, le=1, description="For models that take it.")
+    top_k: int | None = Field(None, ge=0, description="For models that take it.")
+    thinking: dict[str, Any] | None = Field(
+        None, description="Whether the model thinks: `adaptive` or `disabled`, without a budget."
+    )
+    output_config: dict[str, Any] | None = Field(
+        None, description="The effort, and the form of the answer."
+    )
+    stream: bool = False
+    metadata: MetadataIn | None = None
 
 
 class CountIn(Schema):

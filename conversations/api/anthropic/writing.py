@@ -35,7 +35,7 @@ def make_message(answered: Answered, *, run: UUID, model: str) -> dict[str, Any]
         "model": model,
         "content": list_blocks(answered),
         "stop_reason": stop_reason_of(answered),
-        "stop_sequence": None,
+        "stop_sequence": answer.stop_sequence,
         "usage": make_usage(answer.usage),
     }
 
@@ -123,7 +123,10 @@ class EventWriter:
         yield from self._end_block()
         yield write_event(
             "message_delta",
-            delta={"stop_reason": stop_reason_of(answered), "stop_sequence": None},
+            delta={
+                "stop_reason": stop_reason_of(answered),
+                "stop_sequence": answered.answer.stop_sequence,
+            },
             usage=make_usage(answered.answer.usage),
         )
         yield write_event("message_stop")

@@ -44,14 +44,15 @@ class ModelRow:
     created_at: str
     max_input_tokens: int = 1_000_000
     max_tokens: int = 128_000
+    takes_sampling: bool = False
 
 
 def check_request(body: Any, models: dict[str, ModelRow], *, needs_output: bool = True) -> ModelRow:
     """Refuse what the API refuses; gives the model that the request names."""
     if not isinstance(body, dict):
         raise refuse("The request body is not valid JSON object")
-    check_keys(body)
     model = check_model(body, models)
+    check_keys(body, model)
     if needs_output:
         check_max_tokens(body, model)
     check_tools(body)
@@ -63,12 +64,12 @@ def check_request(body: Any, models: dict[str, ModelRow], *, needs_output: bool 
     return model
 
 
-def check_keys(body: dict[str, Any]) -> None:
+def check_keys(body: dict[str, Any], model: ModelRow) -> None:
     for key in SAMPLING:
-        if key in body:
+        if key in body and not model.takes_sampling:
             raise refuse(f"{key}: `{key}` is not supported on this model.")
     for key in body:
-        if key not in REQUEST_KEYS:
+        if key not in REQUEST_KEYS and key not in SAMPLING:
             raise refuse(f"{key}: Extra inputs are not permitted")
 
 
@@ -108,9 +109,17 @@ def check_options(body: dict[str, Any]) -> None:
         raise refuse("thinking.type: Input should be 'adaptive', 'between_tools' or 'disabled'")
     if "tool_choice" in body and not body.get("tools"):
         raise refuse("tool_choice: tool_choice may only be specified while providing tools")
+    check_tool_choice(body)
     for sequence in body.get("stop_sequences") or []:
         if not isinstance(sequence, str) or not sequence.strip():
             raise refuse("stop_sequences: each stop sequence must contain non-whitespace")
+
+
+def check_tool_choice(body: dict[str, Any]) -> None:
+    choice = body.get("tool_choice") or {}
+    names = {tool["name"] for tool in body.get("tools") or []}
+    if choice.get("type") == "tool" and choice.get("name") not in names:
+        raise refuse(f"Tool '{choice.get('name')}' not found in provided tools")
 
 
 def check_size(body: dict[str, Any], model: ModelRow) -> None:

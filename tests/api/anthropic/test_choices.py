@@ -1,0 +1,223 @@
+"""What a client asks of the answer is what the model is asked for, or is refused."""
+
+from typing import Any
+
+import anthropic
+import pytest
+from anthropic import AsyncAnthropic
+from asgiref.sync import sync_to_async
+from django.contrib.auth.models import User
+
+from conversations.archive.runs import Claimed, claim_next_run
+from conversations.context.rebuild import rebuild_request
+from conversations.models import ModelCall, Run, Session, Turn
+from conversations.runtime.current import current_runtime
+from tests.api.conftest import token_of
+from tests.wire.scenario import Scenario, ToolCall
+from tests.wire.server import WireThread
+
+from .conftest import MakeClient
+from .test_client import WEATHER, answered, request, say
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("workspace")]
+
+OLD_MODEL = "claude-haiku-4-5"
+"""One that takes a temperature."""
+
+
+async def ask(client: AsyncAnthropic, *said: Any, **more: Any) -> Any:
+    """With parameters that the SDK knows no more."""
+    asked = request(*said) | {"model": more.pop("model", request()["model"])}
+    return await client.messages.create(**asked, extra_body=more)
+
+
+def texts_of(message: Any) -> list[str]:
+    return [block.text for block in message.content if block.type == "text"]
+
+
+async def test_the_model_is_asked_for_no_longer_an_answer(
+    client: AsyncAnthropic, provider: WireThread
+) -> None:
+    provider.enqueue(Scenario(text="Beans and", stop_reason="max_tokens"))
+    message = await say(client, "What now?", max_tokens=7)
+    assert provider.requests[-1]["max_tokens"] == 7
+    assert message.stop_reason == "max_tokens"
+    await ask(client, "And then?", max_tokens=120_000)
+    assert provider.requests[-1]["max_tokens"] < 120_000, "the workspace's own limit"
+
+
+async def test_an_answer_ends_at_a_text_that_the_client_names(
+    client: AsyncAnthropic, provider: WireThread
+) -> None:
+    provider.enqueue(Scenario(text="Beans. END Peas."))
+    message = await say(client, "What now?", stop_sequences=["END", "Peas"])
+    assert provider.requests[-1]["stop_sequences"] == ["END", "Peas"]
+    assert (message.stop_reason, message.stop_sequence) == ("stop_sequence", "END")
+    assert texts_of(message) == ["Beans. "]
+
+
+async def test_an_answer_may_end_where_it_begins(
+    client: AsyncAnthropic, provider: WireThread
+) -> None:
+    provider.enqueue(Scenario(text="END"), Scenario(text="END"))
+    message = await say(client, "What now?", stop_sequences=["END"])
+    assert (message.content, message.stop_reason) == ([], "stop_sequence")
+    async with client.messages.stream(**request("Again", stop_sequences=["END"])) as stream:
+        message = await stream.get_final_message()
+    assert (message.stop_reason, message.stop_sequence) == ("stop_sequence", "END")
+    assert {run.state async for run in Run.objects.all()} == {"completed"}
+
+
+async def test_what_is_asked_is_on_record_with_the_call(
+    client: AsyncAnthropic, provider: WireThread
+) -> None:
+    await say(client, "What now?", stop_sequences=["END"], thinking={"type": "disabled"})
+    assert provider.requests[-1]["thinking"] == {"type": "disabled"}
+    call = await ModelCall.objects.aget()
+    rebuilt = await sync_to_async(rebuild_request)(call.pk)
+    assert rebuilt.matches
+    assert rebuilt.request is not None
+    assert rebuilt.request.choices == {"stop_sequences": ["END"], "thinking": {"type": "disabled"}}
+    assert rebuilt.request.max_tokens == 100
+
+
+async def test_a_call_of_a_tool_is_forced_once(
+    client: AsyncAnthropic, provider: WireThread
+) -> None:
+    provider.enqueue(Scenario(tools=(ToolCall(name="weather"),)), Scenario(text="Warm."))
+    forced = {"type": "tool", "name": "weather"}
+    message = await say(client, "And today?", tools=[WEATHER], tool_choice=forced)
+    assert provider.requests[-1]["tool_choice"] == forced
+    result = {"type": "tool_result", "tool_use_id": message.content[0].id, "content": "25"}
+    said = [answered(message.content), {"role": "user", "content": [result]}]
+    message = await say(client, *said, tools=[WEATHER], max_tokens=50)
+    assert texts_of(message) == ["Warm."]
+    assert "tool_choice" not in provider.requests[-1], "the second request asks for none"
+    assert provider.requests[-1]["max_tokens"] == 50
+
+
+async def test_the_same_key_with_results_in_between_is_the_same_request(
+    client: AsyncAnthropic, provider: WireThread
+) -> None:
+    provider.enqueue(Scenario(tools=(ToolCall(name="weather"),)), Scenario(text="Warm."))
+    key: dict[str, Any] = {"extra_headers": {"Idempotency-Key": "order-1"}, "tools": [WEATHER]}
+    first = await say(client, "And today?", **key)
+    result = {"type": "tool_result", "tool_use_id": first.content[0].id, "content": "25"}
+    await say(client, {"role": "user", "content": [result]}, max_tokens=50)
+    again = await say(client, "And today?", **key)
+    assert again.id == first.id
+
+
+async def test_a_model_may_be_told_to_use_no_tools(
+    client: AsyncAnthropic, provider: WireThread
+) -> None:
+    await say(client, "What now?", tool_choice={"type": "none"})
+    assert provider.requests[-1]["tool_choice"] == {"type": "none"}
+    await say(client, "What now?", tool_choice={"type": "auto"})
+    assert "tool_choice" not in provider.requests[-1]
+
+
+async def test_a_temperature_is_for_the_models_that_take_one(
+    client: AsyncAnthropic, provider: WireThread
+) -> None:
+    await ask(client, "What now?", model=OLD_MODEL, temperature=0.2, top_k=5)
+    assert (provider.requests[-1]["temperature"], provider.requests[-1]["top_k"]) == (0.2, 5)
+    with pytest.raises(anthropic.BadRequestError, match="temperature: claude-haiku-5-5 does not"):
+        await ask(client, "What now?", temperature=0.2)
+    await ask(client, "What now?", temperature=1.0, top_p=1)
+    assert "temperature" not in provider.requests[-1], "it asks for nothing"
+
+
+@pytest.mark.parametrize(
+    ("asked", "reason"),
+    [
+        ({"temperature": 3}, "temperature"),
+        ({"stop_sequences": ["  "]}, "white space"),
+        ({"stop_sequences": "END"}, "stop_sequences"),
+        ({"tool_choice": {"type": "any"}}, "tools that the request has"),
+        ({"tool_choice": {"type": "some"}}, "auto, any, tool, none"),
+        ({"tool_choice": {"type": "tool"}, "tools": [WEATHER]}, "It has a name"),
+        ({"tool_choice": {"type": "tool", "name": "grep"}, "tools": [WEATHER]}, "grep is none"),
+        ({"thinking": {"type": "enabled", "budget_tokens": 2048}}, "budget"),
+        ({"metadata": {"user_id": 7}}, "user_id"),
+        ({"mcp_servers": [{"url": "https://example.org"}]}, "mcp_servers: This is not known"),
+        ({"output_config": {"format": "x" * 70_000}}, "characters"),
+    ],
+)
+async def test_what_cannot_be_had_is_refused_with_the_reason(
+    client: AsyncAnthropic, provider: WireThread, asked: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(anthropic.BadRequestError, match=reason) as refused:
+        await ask(client, "What now?", **asked)
+    assert refused.value.body["error"]["type"] == "invalid_request_error"
+    assert not await Turn.objects.aexists()
+
+
+async def test_what_is_only_about_the_way_is_taken_without_effect(
+    client: AsyncAnthropic, provider: WireThread
+) -> None:
+    await ask(client, "What now?", service_tier="auto", metadata={"user_id": "ann", "more": 1})
+    assert "service_tier" not in provider.requests[-1]
+
+
+async def test_a_retry_and_going_on_ask_for_the_same(
+    client: AsyncAnthropic, provider: WireThread
+) -> None:
+    await say(client, "What now?", max_tokens=7, stop_sequences=["END"])
+    runtime, session = await current_runtime(), await Session.objects.aget()
+    await runtime.answer_again(session, client_id="retry-01", turn=None, user_pk=None)
+    await runtime.wait_idle(session.pk)
+    await runtime.go_on(session, client_id="more-01", user_pk=None)
+    await runtime.wait_idle(session.pk)
+    assert [(r["max_tokens"], r.get("stop_sequences")) for r in provider.requests] == [
+        (7, ["END"])
+    ] * 3
+    await runtime.send(session, client_id="other-01", text="Something else", user_pk=None)
+    await runtime.wait_idle(session.pk)
+    assert "stop_sequences" not in provider.requests[-1], "they are of that message"
+
+
+async def test_a_person_can_have_an_answer_again_whose_call_was_forced(
+    client: AsyncAnthropic, provider: WireThread
+) -> None:
+    provider.enqueue(Scenario(tools=(ToolCall(name="weather"),)))
+    forced = {"type": "tool", "name": "weather"}
+    await say(client, "And today?", tools=[WEATHER], tool_choice=forced)
+    runtime, session = await current_runtime(), await Session.objects.aget()
+    await runtime.stop_run(session)
+    await runtime.wait_idle(session.pk)
+    await runtime.answer_again(session, client_id="retry-01", turn=None, user_pk=None)
+    await runtime.wait_idle(session.pk)
+    assert "tool_choice" not in provider.requests[-1], "the tool is with the client"
+    assert (await Run.objects.order_by("-pk").afirst()).state == "completed"
+
+
+async def test_another_process_asks_for_the_same(
+    client: AsyncAnthropic, provider: WireThread
+) -> None:
+    provider.enqueue(Scenario(status=500))
+    with pytest.raises(anthropic.APIStatusError):
+        await say(client, "What now?", max_tokens=7, stop_sequences=["END"])
+    run = await Run.objects.select_related("session").aget()
+    await Run.objects.filter(pk=run.pk).aupdate(state="queued")
+
+    def claim() -> Claimed | None:
+        return claim_next_run(run.session_id, owner="another process")
+
+    claimed = await sync_to_async(claim)()
+    assert claimed is not None
+    assert claimed.choices.as_json() == {"max_tokens": 7, "stop_sequences": ["END"]}
+
+
+async def test_the_same_words_with_something_else_asked_are_another_request(
+    make_client: MakeClient, user: User, provider: WireThread
+) -> None:
+    client = make_client(await sync_to_async(token_of)(user), key="sdk:again")
+    said = ("Hello", answered("Hi"), "Again")
+    first = await say(client, *said)
+    assert (await say(client, *said)).id == first.id
+    assert (await say(client, *said, max_tokens=50)).id != first.id
+    key = {"Idempotency-Key": "order 1"}
+    await say(client, "Once", extra_headers=key)
+    with pytest.raises(anthropic.BadRequestError, match="something else"):
+        await say(client, "Once", extra_headers=key, max_tokens=50)

@@ -1,0 +1,22 @@
+import pytest
+
+from conversations.providers.sampling import takes_sampling
+
+
+@pytest.mark.parametrize(
+    ("model", "takes"),
+    [
+        ("claude-3-5-sonnet-20241022", True),
+        ("claude-sonnet-4-20250514", True),
+        ("claude-opus-4-1-20250805", True),
+        ("claude-haiku-4-5", True),
+        ("claude-opus-4-6", True),
+        ("claude-opus-4-7", False),
+        ("claude-opus-4-10", False),
+        ("claude-sonnet-5", False),
+        ("claude-fable-5-2", False),
+        ("qwen3:8b", True),
+    ],
+)
+def test_a_temperature_is_for_models_that_take_one(model: str, takes: bool) -> None:
+    assert takes_sampling(model) is takes
