@@ -170,6 +170,8 @@ class Environment:
         self.sse_heartbeat_seconds: float = env.float(
             "LOOM_SSE_HEARTBEAT_SECONDS", 15.0, validate=Range(min=0.05, max=300)
         )
+        self.max_sockets: int = env.int("LOOM_MAX_SOCKETS", 100, validate=positive)
+        self.max_streams: int = env.int("LOOM_MAX_STREAMS", 100, validate=positive)
         self.idempotency_hours: int = env.int("LOOM_IDEMPOTENCY_HOURS", 24, validate=Range(min=1))
         self.token_days: int = env.int("LOOM_TOKEN_DAYS", 90, validate=Range(min=0))
 

@@ -64,6 +64,7 @@ def test_the_protocol_names_every_way_a_socket_is_closed() -> None:
         consumers.WRONG_ORIGIN,
         consumers.UNKNOWN,
         consumers.TOO_SLOW,
+        consumers.TOO_MANY,
     }
     assert {int(code) for code in named} == codes
 

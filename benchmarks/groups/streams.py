@@ -79,7 +79,12 @@ def _figures(count: int, relayed: Relayed, floor: Sequence[float]) -> list[Figur
 
 def _relay(bench: Bench, count: int, words: int) -> Relayed:
     sessions = bench.new_sessions(count)
-    with running_wire() as wire, running_server(bench.data_dir, settings=wire.settings) as server:
+    with (
+        running_wire() as wire,
+        running_server(
+            bench.data_dir, settings=wire.settings | {"LOOM_MAX_SOCKETS": "1000"}
+        ) as server,
+    ):
         known = len(server.problems())
         cookie = server.sign_in()
         asyncio.run(_converse(server, cookie, bench.new_sessions(1), QUICK_WORDS))

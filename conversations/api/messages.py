@@ -23,7 +23,7 @@ from .fields import FormatName
 from .paging import Paging, bad_cursor, make_cursor, number_of, walk_of
 from .schemas import Page
 from .sending import Key, RunOut, RunSaidOut, Wait, answer_begun, client_id_of
-from .streams import STREAMED
+from .streams import STREAMED, require_room
 
 router = Router(tags=["Messages and runs"])
 
@@ -81,6 +81,8 @@ async def send_message(
     waits itself while another run of the session is not over. With ``Accept:
     text/event-stream`` the answer is the run's stream."""
     session, _ = await sync_to_async(get_session_for)(visit_of(request), uuid, to=TO_WRITE)
+    runtime = await current_runtime()
+    require_room(request, runtime)
     spoken = _spoken(message)
     given = check_attachment_ids([str(one) for one in message.attachments])
     text = check_message_text(spoken.text, may_be_empty=bool(given or spoken.files))
@@ -88,7 +90,6 @@ async def send_message(
     attachments = given + await sync_to_async(keep_spoken_files)(
         session, spoken.files, client_id=client_id, user_pk=user_pk
     )
-    runtime = await current_runtime()
     accepted = await runtime.send(
         session, client_id=client_id, text=text, user_pk=user_pk, attachments=attachments
     )

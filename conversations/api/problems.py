@@ -13,6 +13,9 @@ from conversations.domain.jsontext import dump_json
 MEDIA_TYPE = "application/problem+json"
 PROBLEMS = "/api/v1/problems"
 
+LINES_SECONDS = 10
+"""After which somebody with too many streams may have fewer."""
+
 CODES = {
     400: "bad_request",
     401: "signed_out",
@@ -69,7 +72,10 @@ def problem(status: int, detail: str, *, code: str = "", **extra: Any) -> HttpRe
 
 def problem_of(error: LoomError) -> HttpResponse:
     """What the product refuses on purpose."""
-    return problem(error.status, error.message, code=error.code)
+    response = problem(error.status, error.message, code=error.code)
+    if error.status == HTTPStatus.TOO_MANY_REQUESTS:
+        response["Retry-After"] = str(LINES_SECONDS)
+    return response
 
 
 def as_problem(request: HttpRequest, response: HttpResponse) -> HttpResponse:

@@ -34,7 +34,7 @@ from .sending import (
     run_out,
     said_out,
 )
-from .streams import STREAMED
+from .streams import STREAMED, require_room
 
 router = Router(tags=["Messages and runs"])
 
@@ -90,6 +90,7 @@ async def begin_run(
     """Begin a run that no new message asks for."""
     session, _ = await sync_to_async(get_session_for)(visit_of(request), uuid, to=TO_WRITE)
     runtime = await current_runtime()
+    require_room(request, runtime)
     user_pk = caller_of(request).user.pk
     accepted = await _begin(runtime, session, wanted, client_id_of(key), user_pk)
     if not accepted.is_new:

@@ -22,7 +22,7 @@ from ninja import Header, Query, Router
 
 from conversations.archive.run_story import RunFacts, find_run
 from conversations.domain.digest import instant
-from conversations.domain.errors import LoomError
+from conversations.domain.errors import LoomError, TooMany
 from conversations.domain.jsontext import dump_json
 from conversations.domain.run_story import RUN, SESSION, Place, StoryEvent, parse_place
 from conversations.domain.tokens import READ
@@ -30,9 +30,10 @@ from conversations.models import Session
 from conversations.runtime.current import current_runtime
 from conversations.runtime.engine import Runtime
 from conversations.runtime.following import END_ID, Reader, RunReader, SessionReader, follow
+from conversations.runtime.open_lines import STREAMS
 from conversations.web.access import get_session_for
 
-from .auth import needs, visit_of
+from .auth import caller_of, needs, visit_of
 from .fields import MOST_NUMBER
 from .staying import free_connection, recheck_of
 
@@ -124,6 +125,12 @@ def wants_stream(request: HttpRequest) -> bool:
     return MEDIA_TYPE in request.headers.get("Accept", "")
 
 
+def require_room(request: HttpRequest, runtime: Runtime) -> None:
+    """Before something is said whose answer is streamed. Raises TooMany."""
+    if wants_stream(request):
+        runtime.lines.require_room(STREAMS, caller_of(request).user.pk)
+
+
 async def stream_run(
     request: HttpRequest,
     runtime: Runtime,
@@ -145,10 +152,12 @@ async def _respond(
     reader: Reader,
     first: StoryEvent | None,
 ) -> HttpResponseBase:
+    person_pk = caller_of(request).user.pk
+    runtime.lines.require_room(STREAMS, person_pk)
     # Compressed, events would wait for each other in the browser's end of the stream.
     request.META.pop("HTTP_ACCEPT_ENCODING", None)
     recheck = await recheck_of(request, session)
-    content = _write(runtime, session, reader, first, recheck)
+    content = _write(runtime, session, reader, first, recheck, person_pk)
     response = StreamingHttpResponse(content, content_type=f"{MEDIA_TYPE}; charset=utf-8")
     response["X-Accel-Buffering"] = "no"
     return response
@@ -160,10 +169,31 @@ async def _write(
     reader: Reader,
     first: StoryEvent | None,
     recheck: Callable[[], None],
+    person_pk: int,
 ) -> AsyncGenerator[str]:
     """Ends early for who may not read it any more, and where the database is away: its
-    client comes again, and is told or goes on."""
+    client comes again, and is told or goes on. So do those of many that begin at once and
+    are too many."""
     await free_connection()
+    try:
+        runtime.lines.take(STREAMS, person_pk)
+    except TooMany:
+        return
+    try:
+        async with aclosing(_write_events(runtime, session, reader, first, recheck)) as parts:
+            async for part in parts:
+                yield part
+    finally:
+        runtime.lines.give_back(STREAMS, person_pk)
+
+
+async def _write_events(
+    runtime: Runtime,
+    session: Session,
+    reader: Reader,
+    first: StoryEvent | None,
+    recheck: Callable[[], None],
+) -> AsyncGenerator[str]:
     yield RETRY + event_text(first) if first else COMMENT
     checked_at = monotonic()
     events = follow(runtime, session.pk, reader, heartbeat=settings.LOOM.sse_heartbeat_seconds)

@@ -8,6 +8,7 @@
     ├── Rejected              400  the request cannot be carried out as it is
     │   ├── TooLarge          413
     │   └── Conflict          409  the state has moved on meanwhile
+    ├── TooMany               429  more at a time than one person may have
     ├── BudgetReached         402  what may be used in this period is used up
     ├── Unavailable           503  a part of the installation does not answer
     └── ProviderError         502  the model's provider failed
@@ -53,6 +54,11 @@ class TooLarge(Rejected):
 class Conflict(Rejected):
     code = "conflict"
     status = 409
+
+
+class TooMany(LoomError):
+    code = "too_many_requests"
+    status = 429
 
 
 class BudgetReached(LoomError):

@@ -46,6 +46,7 @@ from .frames import EVERY_DRAFT, Frame, idle_frame, queue_frame, rows_frame, win
 from .hub import Hub
 from .imports import ImportKeeper
 from .indexer import Indexer
+from .open_lines import SOCKETS, STREAMS, OpenLines
 from .options import RuntimeOptions
 from .ownership import Owner
 from .program_tools import ProgramTools
@@ -103,6 +104,7 @@ class Runtime:
         self.relay = Relay(self, url=options.redis_url)
         self.tool_servers = ToolServers(options.mcp, options.mcp_timing)
         self.program_tools = ProgramTools()
+        self.lines = OpenLines(most={SOCKETS: options.max_sockets, STREAMS: options.max_streams})
         self._workers: dict[int, _Worker] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._background: set[asyncio.Task[Any]] = set()

@@ -44,6 +44,12 @@ def read_metrics() -> list[Metric]:
             "Programs that follow a run or a session of this process, or wait for one.",
             runtime.hub.listener_count if runtime else 0,
         ),
+        Metric(
+            name="loom_process_lines_refused_total",
+            help="Sockets and streams refused, since a person had too many in this process.",
+            kind="counter",
+            value=runtime.lines.refused if runtime else 0,
+        ),
         _gauge(
             "loom_tool_servers_ready",
             "Connections to tool servers that hold.",

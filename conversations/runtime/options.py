@@ -49,6 +49,8 @@ class RuntimeOptions:
     supervise: bool
     expire_minutes: int = 0
     webhook_interval: float = 1.0
+    max_sockets: int = 100
+    max_streams: int = 100
 
 
 def read_options(*, supervise: bool) -> RuntimeOptions:
@@ -87,6 +89,8 @@ def read_options(*, supervise: bool) -> RuntimeOptions:
         compact_tokens=loom.compact_tokens,
         compact_max_calls=loom.compact_max_calls,
         max_queued=loom.max_queued,
+        max_sockets=loom.max_sockets,
+        max_streams=loom.max_streams,
         prices=loom.prices,
         redis_url=loom.redis_url,
         mcp=loom.mcp,

@@ -20,7 +20,7 @@ from django.db import DatabaseError
 from conversations.archive.rights import READ, WRITE
 from conversations.archive.standing import Place, read_standing
 from conversations.domain.cursors import parse_cursor
-from conversations.domain.errors import LoomError, NotFound, Rejected, Unavailable
+from conversations.domain.errors import LoomError, NotFound, Rejected, TooMany, Unavailable
 from conversations.domain.text import is_storable
 from conversations.domain.tool_calls import ALWAYS, DENY, ONCE
 from conversations.models import Session
@@ -29,6 +29,7 @@ from conversations.runtime.current import current_runtime
 from conversations.runtime.engine import Runtime
 from conversations.runtime.frames import Frame, dump_frame
 from conversations.runtime.hub import Subscriber
+from conversations.runtime.open_lines import SOCKETS
 from conversations.runtime.visitors import Visitor
 
 from .access import SignedOut, get_session_for, recheck_access, visit_of_socket
@@ -36,7 +37,8 @@ from .forms import check_attachment_ids, check_client_id, check_message_text, ch
 
 logger = logging.getLogger(__name__)
 
-BAD_FRAME, SIGNED_OUT, WRONG_ORIGIN, UNKNOWN, TOO_SLOW = 4400, 4401, 4403, 4404, 4408
+BAD_FRAME, SIGNED_OUT, WRONG_ORIGIN, UNKNOWN = 4400, 4401, 4403, 4404
+TOO_SLOW, TOO_MANY = 4408, 4429
 STOPPING = 1012
 
 
@@ -48,6 +50,7 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
     subscriber: Subscriber | None = None
     visitor: Visitor
     rechecking: asyncio.Task[None] | None = None
+    is_counted = False
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         try:
@@ -70,6 +73,8 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
             return
         try:
             self.runtime = await current_runtime()
+            self.runtime.lines.take(SOCKETS, self._user_pk)
+            self.is_counted = True
             self.session, _ = await self.runtime.readers.read(
                 get_session_for, visit_of_socket(self.scope), self._uuid, to=READ
             )
@@ -79,6 +84,8 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
             await self._subscribe()
         except NotFound:
             await self.close(UNKNOWN)
+        except TooMany:
+            await self.close(TOO_MANY)
         except Unavailable:
             await self.close(STOPPING)
         except LoomError as error:
@@ -275,6 +282,9 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
     def _let_go(self) -> None:
         if self.rechecking is not None:
             self.rechecking.cancel()
+        if self.is_counted:
+            self.is_counted = False
+            self.runtime.lines.give_back(SOCKETS, self._user_pk)
         if self.subscriber is not None:
             self.runtime.hub.remove(self.subscriber)
             self.runtime.visitors.remove(self.visitor)

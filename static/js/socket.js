@@ -1,7 +1,7 @@
 // The connection to one session: it comes back by itself.
 import { newId } from "./dom.js";
 
-const REFUSALS = { 4400: "refused", 4401: "signed-out", 4403: "refused", 4404: "gone" };
+const REFUSALS = { 4400: "refused", 4401: "signed-out", 4403: "refused", 4404: "gone", 4429: "full" };
 const LOST = "Not connected. Try it again in a moment.";
 
 /** `address()` is asked for each attempt; `onState` gets open, closed or a refusal. */

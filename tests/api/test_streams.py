@@ -1,5 +1,6 @@
 """Streams, as the server's application gives them."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from django.http import StreamingHttpResponse
 from conversations.api import streams
 from conversations.archive.tokens import list_tokens, revoke_token
 from conversations.archive.workspaces import remove_member
-from conversations.models import Session
+from conversations.models import Session, Turn
 from conversations.runtime.current import current_runtime
 from tests.wire.scenario import Scenario
 from tests.wire.server import WireThread
@@ -105,3 +106,46 @@ async def test_who_may_read_no_more_is_left(
         await sync_to_async(lose)()
         assert [piece async for piece in pieces] in ([], [b":\n\n"])
     assert (await current_runtime()).hub.listener_count == 0
+
+
+async def test_a_person_has_no_more_streams_than_may_be(
+    provider: WireThread, session: Session, user: User, viewer: User, monkeypatch: Any
+) -> None:
+    """By all tokens together; one that ends makes room."""
+    monkeypatch.setattr(settings.LOOM, "max_streams", 2)
+    monkeypatch.setattr(settings.LOOM, "sse_heartbeat_seconds", 0.05)
+    address = f"/api/v1/sessions/{session.uuid}/events/stream"
+    first, second = [Program(await sync_to_async(token_of)(user)) for _ in range(2)]
+    opened = [aiter(await one.get(address)) for one in (first, second)]
+    for pieces in opened:
+        assert (await anext(pieces)).startswith(b"retry:")
+    refused = await first.get(address)
+    assert (refused.status_code, refused.json()["code"]) == (429, "too_many_open")
+    assert int(refused["Retry-After"]) > 0
+    assert "2 streams" in refused.json()["detail"]
+    refused = await open_stream(second, session)
+    assert refused.status_code == 429
+    assert not await Turn.objects.aexists(), "the message was not sent"
+    other = aiter(await Program(await sync_to_async(token_of)(viewer)).get(address))
+    assert (await anext(other)).startswith(b"retry:")
+    assert (await current_runtime()).lines.refused == 2
+    await opened[0].aclose()
+    while (response := await first.get(address)).status_code == 429:
+        await asyncio.sleep(0.02)  # what it is made of ends a moment later
+    opened[0] = aiter(response)
+    assert (await anext(opened[0])).startswith(b"retry:")
+    for pieces in (*opened, other):
+        await pieces.aclose()
+
+
+async def test_of_many_streams_that_begin_at_once_those_too_many_end(
+    provider: WireThread, session: Session, program: Program, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(settings.LOOM, "max_streams", 1)
+    address = f"/api/v1/sessions/{session.uuid}/events/stream"
+    responses = [await program.get(address) for _ in range(2)]
+    assert [one.status_code for one in responses] == [200, 200]
+    pieces = aiter(responses[0])
+    await anext(pieces)
+    assert [piece async for piece in responses[1]] == []
+    await pieces.aclose()

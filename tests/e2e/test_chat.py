@@ -293,3 +293,25 @@ def test_what_another_process_writes_appears_in_the_open_page(
     chat.page.reload()
     settle()
     assert chat.rows_html() == live
+
+
+@pytest.mark.noisy
+def test_a_page_too_many_says_so_and_stays_as_it_is(
+    make_server: Callable[..., Server], provider: WireThread, open_context: Callable
+) -> None:
+    server = make_server(
+        ANTHROPIC_API_KEY=provider.key, ANTHROPIC_BASE_URL=provider.url, LOOM_MAX_SOCKETS="1"
+    )
+    context = open_context(storage_state=None)
+    page: Page = context.new_page()
+    page.goto(server.link)
+    chat = Chat(page, server).wait_connected()
+    other: Page = context.new_page()
+    opened: list[str] = []
+    other.on("websocket", lambda socket: opened.append(socket.url))
+    other.goto(f"{server.url}/s/{chat.uuid}/")
+    expect(other.get_by_text("You have too many pages with a session open.")).to_be_visible()
+    page.close()
+    other.evaluate("dispatchEvent(new Event('online'))")
+    expect(other.get_by_text("You have too many pages with a session open.")).to_be_visible()
+    assert len(opened) == 1

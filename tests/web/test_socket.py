@@ -170,6 +170,22 @@ async def test_what_is_not_there_and_what_is_not_yours_look_the_same(
     assert await (await connect(other_user)).close_code() == 4404
 
 
+async def test_a_person_has_no_more_sockets_than_may_be(
+    connect: Connect, other_user: User, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings.LOOM, "max_sockets", 2)
+    first, second = await connect(), await connect()
+    for socket in (first, second):
+        await socket.until("state")
+    assert await (await connect()).close_code() == 4429
+    await sync_to_async(add_member)(session.workspace, user_pk=other_user.pk, role="viewer")
+    await (await connect(other_user)).until("state")
+    await first.close()
+    again = await connect()
+    await again.until("state")
+    assert await (await connect()).close_code() == 4429
+
+
 @pytest.mark.parametrize(
     "address", ["/ws/", "/", "/ws/s/x/", "/ws/s/%00/", "/ws/s/" + "9" * 5000 + "/", "/ws/../admin/"]
 )

@@ -13,7 +13,7 @@ from django.http import HttpRequest, HttpResponse, JsonResponse, StreamingHttpRe
 from django.http.response import HttpResponseBase
 from ninja import Router
 
-from conversations.api.auth import needs, visit_of
+from conversations.api.auth import caller_of, needs, visit_of
 from conversations.api.sending import reason_of
 from conversations.api.staying import free_connection, recheck_of
 from conversations.api.streams import STREAMED
@@ -28,6 +28,7 @@ from conversations.runtime.choices import list_models
 from conversations.runtime.current import current_runtime
 from conversations.runtime.engine import Runtime
 from conversations.runtime.hub import Subscriber
+from conversations.runtime.open_lines import STREAMS
 from conversations.web.access import get_workspace_for
 
 from .asking import UNANSWERED, Answered, Asked, ask, wait_for_answer
@@ -53,9 +54,11 @@ async def create_message(request: HttpRequest, slug: str, asked: MessagesIn) -> 
     """Say something in a session of the workspace and get the answer, with ``stream`` as
     server-sent events. ``Loom-Session-Key`` (or ``metadata.user_id``) names the session;
     without either a new one begins."""
-    runtime = await current_runtime()
+    runtime, person_pk = await current_runtime(), caller_of(request).user.pk
     await runtime.know_models()
     _require_model(runtime, asked.model)
+    if asked.stream:
+        runtime.lines.require_room(STREAMS, person_pk)
     exchange = await sync_to_async(open_exchange)(request, slug, asked)
     drafts = _Drafts(runtime, exchange.session.pk)
     try:
@@ -68,7 +71,7 @@ async def create_message(request: HttpRequest, slug: str, asked: MessagesIn) -> 
     await free_connection()
     if asked.stream:
         writer = EventWriter(run=run, model=asked.model)
-        events = _stream(runtime, answering, drafts, writer, recheck)
+        events = _stream(runtime, answering, drafts, writer, recheck, person_pk)
         response: HttpResponseBase = StreamingHttpResponse(
             events, content_type="text/event-stream; charset=utf-8"
         )
@@ -149,8 +152,10 @@ async def _stream(
     drafts: _Drafts,
     writer: EventWriter,
     recheck: Callable[[], None],
+    person_pk: int,
 ) -> AsyncIterator[str]:
     answering = asyncio.create_task(wait_for_answer(runtime, asked))
+    runtime.lines.take_anyway(STREAMS, person_pk)
     checked_at = monotonic()
     try:
         yield writer.begin()
@@ -185,6 +190,7 @@ async def _stream(
         for event in writer.finish(answered):
             yield event
     finally:
+        runtime.lines.give_back(STREAMS, person_pk)
         answering.cancel()
         drafts.close()
 

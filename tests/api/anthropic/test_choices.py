@@ -6,12 +6,14 @@ import anthropic
 import pytest
 from anthropic import AsyncAnthropic
 from asgiref.sync import sync_to_async
+from django.conf import settings
 from django.contrib.auth.models import User
 
 from conversations.archive.runs import Claimed, claim_next_run
 from conversations.context.rebuild import rebuild_request
 from conversations.models import ModelCall, Run, Session, Turn
 from conversations.runtime.current import current_runtime
+from conversations.runtime.open_lines import STREAMS
 from tests.api.conftest import token_of
 from tests.wire.scenario import Scenario, ToolCall
 from tests.wire.server import WireThread
@@ -221,3 +223,19 @@ async def test_the_same_words_with_something_else_asked_are_another_request(
     await say(client, "Once", extra_headers=key)
     with pytest.raises(anthropic.BadRequestError, match="something else"):
         await say(client, "Once", extra_headers=key, max_tokens=50)
+
+
+async def test_a_person_has_no_more_streams_than_may_be(
+    client: AsyncAnthropic, provider: WireThread, user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings.LOOM, "max_streams", 1)
+    lines = (await current_runtime()).lines
+    for text in ("one", "two"):
+        async with client.messages.stream(**request(text)) as stream:
+            await stream.get_final_message()
+    lines.take(STREAMS, user.pk)
+    with pytest.raises(anthropic.RateLimitError, match="No more than 1 streams"):
+        async with client.messages.stream(**request("three")):
+            pass
+    assert await Turn.objects.filter(role="user").acount() == 2
+    lines.give_back(STREAMS, user.pk)
