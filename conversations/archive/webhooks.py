@@ -8,6 +8,7 @@ restart. What changes it is another generation.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from hashlib import sha256
 from uuid import UUID, uuid4
 
 from django.db import transaction
@@ -20,6 +21,7 @@ from conversations.domain.jsontext import dump_json, load_json
 from conversations.domain.webhooks import EVENTS, OVERLAP, PENDING, show_secret
 from conversations.models import Delivery, Webhook, Workspace
 
+from .api_answers import OtherRequest
 from .audit import Noted, Origin, record
 
 SALT = "loom.webhook"
@@ -50,11 +52,14 @@ def create_webhook(
     origin: Origin,
 ) -> Webhook:
     """One that has this ``uuid`` already is given as it is. Raises Rejected for unknown
-    events, and where there are too many webhooks."""
+    events, where there are too many webhooks, and where that one was wanted otherwise
+    when it was made."""
     events = _events_text(wish.events)
     with transaction.atomic():
         Workspace.objects.select_for_update(no_key=True).get(pk=workspace.pk)
         if uuid and (found := Webhook.objects.filter(workspace=workspace, uuid=uuid).first()):
+            if found.wish_digest not in (None, _digest_of(wish)):
+                raise OtherRequest("This key was used for another webhook.")
             return found
         if Webhook.objects.filter(workspace=workspace).count() >= MOST_WEBHOOKS:
             raise Rejected(
@@ -69,11 +74,17 @@ def create_webhook(
             with_text=wish.with_text,
             is_active=wish.is_active,
             site=site,
+            wish_digest=_digest_of(wish) if uuid else None,
             created_by=origin.user,
             created_at=timezone.now(),
         )
         record(origin, _note(webhook, "made"))
     return webhook
+
+
+def _digest_of(wish: WebhookWish) -> str:
+    wanted = [wish.url, _events_text(wish.events), wish.with_text, wish.is_active]
+    return sha256(dump_json(wanted).encode()).hexdigest()
 
 
 def change_webhook(webhook: Webhook, wish: WebhookWish, *, site: str, origin: Origin) -> None:

@@ -21,6 +21,7 @@ class Webhook(models.Model):
     installation's secret key (``archive.webhooks``). Those from ``oldest_generation`` on
     sign as well, until some time after ``rotated_at``. ``failing_since``: nothing arrived
     since then; ``switched_off_at``: that lasted too long, and the server has turned it off.
+    ``wish_digest`` is of what was wanted when it was made with a key of the caller's.
     """
 
     uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
@@ -31,6 +32,7 @@ class Webhook(models.Model):
     site = models.CharField(max_length=300, default="", db_default="")
     generation = models.PositiveIntegerField(default=1, db_default=1)
     oldest_generation = models.PositiveIntegerField(default=1, db_default=1)
+    wish_digest = models.CharField(max_length=64, null=True)
     rotated_at = models.DateTimeField(null=True)
     is_active = models.BooleanField(default=True, db_default=True)
     failing_since = models.DateTimeField(null=True)

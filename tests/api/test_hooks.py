@@ -66,6 +66,21 @@ def test_a_key_makes_one(owner: Client, user: User, other_user: User, workspace:
 
 
 @pytest.mark.parametrize(
+    "other",
+    [{"url": "https://other.example.org/"}, {"events": ["run.failed"]}, {"with_text": True}],
+)
+def test_a_key_is_for_one_webhook(owner: Client, workspace: Workspace, other: Any) -> None:
+    headers = {"Idempotency-Key": "deploy-1"}
+    first = make(owner, headers)
+    refused = make(owner, headers, **other)
+    assert (refused.status_code, refused.json()["code"]) == (422, "idempotency_mismatch")
+    owner.patch(first["Location"], other, content_type="application/json")
+    again = make(owner, headers)
+    assert again.json()["uuid"] == first.json()["uuid"], "it was asked for like that"
+    assert Webhook.objects.count() == 1
+
+
+@pytest.mark.parametrize(
     ("values", "status"),
     [
         ({"url": "http://example.org/"}, 400),
