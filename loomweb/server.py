@@ -1,6 +1,7 @@
 """Daphne, with what the product needs of it: back-pressure and a clean end."""
 
 import asyncio
+import logging
 import socket
 from contextlib import suppress
 from typing import Any
@@ -15,6 +16,9 @@ from twisted.internet.interfaces import IPushProducer
 from zope.interface import implementer
 
 from conversations.runtime.current import current_runtime, stop_current_runtime
+from conversations.web.access import is_signed_in
+
+logger = logging.getLogger(__name__)
 
 TOO_LARGE_TEXT = b"This is larger than this server takes.\n"
 
@@ -89,6 +93,9 @@ class LoomRequest(WebRequest):  # type: ignore[misc]
     an answer in pieces as fast as it is read."""
 
     pace: Pace | None = None
+    is_refused = False
+    is_known: bool | None = None
+    """Whether somebody sends it who is signed in; None: nobody has asked yet."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         # Forms are read by Django. Twisted would hold a whole upload in memory besides,
@@ -117,23 +124,51 @@ class LoomRequest(WebRequest):  # type: ignore[misc]
     def gotLength(self, length: int | None) -> None:
         self.received = 0
         super().gotLength(length)
-        if length is not None and length > self._most():
-            self._refuse()
+        self._check(length or 0)
 
     def handleContentChunk(self, data: bytes) -> None:
         self.received += len(data)
-        if self.received > self._most():
-            self._refuse()
-        else:
+        self._check(self.received)
+        if not self.is_refused:
             super().handleContentChunk(data)
 
-    def _most(self) -> int:
-        """Bytes that this request may have; its line is all that is known of it so far."""
+    def _check(self, size: int) -> None:
+        """Refuse what is too large. What is large, and may be if it comes from somebody who
+        is signed in, waits until that is known."""
+        if self.is_refused or size <= most_received():
+            return
+        key = self._session_key()
+        if size > most_imported() or not key or self.is_known is False:
+            self._refuse()
+        elif self.is_known is None:
+            self.is_known = True  # meant well until it is found out; nothing more is read
+            self.channel._networkProducer.pauseProducing()
+            self.asking = asyncio.ensure_future(self._ask(key))
+
+    def _session_key(self) -> str:
+        """Of the browser that sends a file to be imported; empty for all other requests."""
         path = bytes(getattr(self.channel, "_path", b"")).split(b"?")[0]
-        return most_imported() if path == IMPORT_PATH else most_received()
+        cookie = self.received_cookies.get(settings.SESSION_COOKIE_NAME.encode(), b"")
+        return cookie.decode("latin-1") if path == IMPORT_PATH else ""
+
+    async def _ask(self, session_key: str) -> None:
+        try:
+            runtime = await current_runtime()
+            self.is_known = await runtime.readers.read(is_signed_in, session_key)
+        except Exception as error:
+            self.is_known = False
+            fields = {"error_class": type(error).__name__}
+            logger.warning("upload_not_let_in", extra={"fields": fields})
+        if self.channel is None:  # the browser has left
+            return
+        if self.is_known:
+            self.channel._networkProducer.resumeProducing()
+        else:
+            self._refuse()
 
     def _refuse(self) -> None:
         """The connection ends: what the browser still sends is not taken."""
+        self.is_refused = True
         self.channel.transport.write(TOO_LARGE)
         self.channel.transport.loseConnection()
 

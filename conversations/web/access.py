@@ -355,6 +355,11 @@ def _is_unchanged(now: Standing, earlier: Standing | None) -> bool:
     return earlier is not None and now.is_active and replace(now, role=earlier.role) == earlier
 
 
+def is_signed_in(session_key: str) -> bool:
+    """Whether somebody is, in the browser that has this session."""
+    return _signed_in_by(session_key).is_authenticated
+
+
 def _signed_in_by(session_key: str | None) -> Person:
     request = HttpRequest()
     request.session = import_module(settings.SESSION_ENGINE).SessionStore(session_key)

@@ -12,20 +12,60 @@ from .conftest import Server
 EXPORT = Path(__file__).parent.parent / "imports" / "fixtures" / "claude-code.jsonl"
 
 
-def test_a_file_to_be_imported_may_be_larger_than_other_requests(server: Server) -> None:
-    def answer(path: bytes, *, patience: float) -> bytes:
-        length = b"Content-Length: 400000000\r\n\r\n"
-        with socket.create_connection((where.hostname, where.port), timeout=20) as line:
-            line.settimeout(patience)
-            line.sendall(b"POST " + path + b" HTTP/1.1\r\nHost: localhost\r\n" + length)
-            try:
-                return bytes(line.recv(100))
-            except TimeoutError:
-                return b"it waits for the rest"
+LARGE = b"Content-Length: 400000000"
+CHUNKED = b"Transfer-Encoding: chunked"
 
+
+def begin_upload(server: Server, path: str, *headers: bytes, cookie: str = "") -> bytes:
+    """What the server says when it knows how much is to come."""
     where = urlsplit(server.url)
-    assert b" 413 " in answer(b"/s/x/", patience=20)
-    assert answer(b"/import/?x=1", patience=2) == b"it waits for the rest"
+    given = [f"Cookie: loom_session={cookie}".encode()] if cookie else []
+    head = [f"POST {path} HTTP/1.1".encode(), b"Host: localhost", *given, *headers]
+    with socket.create_connection((where.hostname, where.port), timeout=20) as line:
+        line.settimeout(2 if cookie else 20)
+        line.sendall(b"\r\n".join(head) + b"\r\n\r\n")
+        try:
+            return bytes(line.recv(100))
+        except TimeoutError:
+            return b"it waits for the rest"
+
+
+def test_a_file_to_be_imported_may_be_larger_than_other_requests(
+    server: Server, open_context: Callable[..., BrowserContext]
+) -> None:
+    """For those who are signed in. The server asks before it takes any of it."""
+    context = open_context()
+    [key] = [c["value"] for c in context.cookies(server.url) if c["name"] == "loom_session"]
+    assert b" 413 " in begin_upload(server, "/s/x/", LARGE, cookie=key)
+    assert begin_upload(server, "/import/?x=1", LARGE, cookie=key) == b"it waits for the rest"
+    assert b" 413 " in begin_upload(server, "/import/", LARGE)
+    assert b" 413 " in begin_upload(server, "/import/", LARGE, cookie="0" * 32)
+    assert b" 413 " in begin_upload(server, "/import/", LARGE, cookie="%00")
+
+
+def test_a_large_file_is_imported_whole(
+    make_server: Callable[..., Server], open_context: Callable[..., BrowserContext], tmp_path: Path
+) -> None:
+    """One that is larger than other requests may be: it waits in between. Of unknown
+    length it is as large as others from a stranger, and no larger."""
+    server = make_server(
+        LOOM_MAX_ATTACHMENTS="1", LOOM_MAX_ATTACHMENT_BYTES="1000", LOOM_MAX_FRAME_BYTES="1000"
+    )
+    export = tmp_path / "export.jsonl"
+    lines = ["x" * 999_000 + "\n"] * 3
+    export.write_text(EXPORT.read_text() + "".join(lines))
+    page = open_context(storage_state=None).new_page()
+    page.goto(server.link)
+    page.goto(f"{server.url}/import/")
+    page.get_by_label("File", exact=True).set_input_files(export)
+    page.get_by_role("button", name="Import").click()
+    expect(page.get_by_role("status")).to_have_text("done", timeout=15_000)
+    expect(page.get_by_text("Sessions added: 3")).to_be_visible()
+    where = urlsplit(server.url)
+    head = b"POST /import/ HTTP/1.1\r\nHost: localhost\r\n" + CHUNKED + b"\r\n\r\n"
+    with socket.create_connection((where.hostname, where.port), timeout=20) as line:
+        line.sendall(head + b"80000\r\n" + b"x" * 0x80000)
+        assert b" 413 " in line.recv(100)
 
 
 def test_an_upload_becomes_sessions_while_one_watches(
