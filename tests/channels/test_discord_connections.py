@@ -1,5 +1,6 @@
 """Connections break, processes end: no message is lost, and none is answered twice."""
 
+import pytest
 from asgiref.sync import sync_to_async
 
 from conversations.models import ChannelPlace, ChannelReply, Run
@@ -98,8 +99,9 @@ async def test_what_is_written_while_no_process_runs_is_answered_by_the_next(
 
 
 async def test_what_is_being_written_at_the_end_is_stopped_and_shown(
-    club: Club, wire: WireThread
+    club: Club, wire: WireThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("conversations.channels.discord.replies.UNWATCHED_SECONDS", 0.5)
     wire.enqueue(Scenario(words=3000, rate=100), Scenario(text="Answer to two"))
     await club.open()
     await club.server.say(DM, "one")
