@@ -61,3 +61,27 @@ async def test_the_same_file_twice_is_the_same_message_when_it_is_sent_again(
     headers = {"Idempotency-Key": "order-4711"}
     answer = await program.post(address, other, content_type="application/json", headers=headers)
     assert answer.status_code == 422
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({"context": "From the almanac"}, "context of a document is not kept"),
+        ({"citations": {"enabled": True}}, "no citations"),
+        ({"title": "beds.txt", "context": None, "citations": {"enabled": False}}, ""),
+    ],
+)
+async def test_what_is_not_kept_of_a_document_is_refused(
+    program: Program, session: Session, provider: WireThread, more: Any, reason: str
+) -> None:
+    source = {"type": "text", "media_type": "text/plain", "data": "Two beds."}
+    body = {"content": [{"type": "document", "source": source} | more]}
+    address = f"/api/v1/sessions/{session.uuid}/messages?wait=20"
+    answer = await program.post(address, body, content_type="application/json")
+    if reason:
+        assert (answer.status_code, reason in answer.json()["detail"]) == (400, True)
+        assert not await Attachment.objects.aexists()
+    else:
+        assert answer.status_code == 200
+        sent = provider.requests[-1]["messages"][0]["content"][0]
+        assert (sent["title"], sent["source"]["data"]) == ("beds.txt", "Two beds.")

@@ -39,7 +39,7 @@ from conversations.archive.sessions import (
 from conversations.archive.spoken_files import keep_spoken_files
 from conversations.domain.errors import Conflict, Rejected
 from conversations.domain.formats import ANTHROPIC
-from conversations.domain.formats.spoken import Spoken, read_file
+from conversations.domain.formats.spoken import Spoken, read_new_file
 from conversations.domain.jsontext import dump_json
 from conversations.domain.keys import check_key
 from conversations.domain.run_choices import NO_CHOICES, RunChoices
@@ -188,7 +188,7 @@ def _read_result(session: Session, user: User, block: dict[str, Any]) -> Result:
 
 
 def _keep(session: Session, user: User, call: AskedCall, block: dict[str, Any]) -> dict[str, Any]:
-    file = read_file(block)
+    file = read_new_file(block)
     kept = keep_attachment(
         session.pk,
         data=file.data,

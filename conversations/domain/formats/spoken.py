@@ -38,7 +38,7 @@ def read_spoken(contents: Sequence[Any]) -> Spoken:
             if block.get("type") == "text":
                 texts.append(str(block.get("text") or ""))
             else:
-                files.append(read_file(block))
+                files.append(read_new_file(block))
     return Spoken(text="\n\n".join(text for text in texts if text.strip()), files=files)
 
 
@@ -58,6 +58,18 @@ def read_file(block: Block) -> SpokenFile:
     if not isinstance(given, str):
         raise _refused(f"The {kind} has no data. Addresses are not loaded.")
     return SpokenFile(name=_name_of(block, media_type), data=_data_of(source, given))
+
+
+def read_new_file(block: Block) -> SpokenFile:
+    """The same of what is said now. Raises Rejected for one that says more than is kept with
+    a file, of which the title is the name."""
+    file = read_file(block)
+    if block.get("context"):
+        raise _refused("The context of a document is not kept. Say it as a text beside it.")
+    citations = block.get("citations")
+    if citations.get("enabled") if isinstance(citations, dict) else citations:
+        raise _refused("Answers have no citations here. Leave them out.")
+    return file
 
 
 def _data_of(source: Block, given: str) -> bytes:
