@@ -104,6 +104,10 @@ class Session(models.Model):
             models.Index(
                 fields=("workspace", "-last_active_at", "-id"), name="session_by_activity"
             ),
+            models.Index(
+                fields=("workspace", "channel", "-last_active_at", "-id"),
+                name="session_of_channel",
+            ),
             models.Index(fields=("-last_active_at", "-id"), name="session_by_time"),
             models.Index(
                 fields=("-last_active_at", "-id"), condition=UNREVIEWED, name="session_unreviewed"

@@ -1,5 +1,6 @@
 """Sessions by the API: listed, begun, read, changed, rewound."""
 
+import os
 from datetime import timedelta
 from typing import Any
 
@@ -12,6 +13,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from conversations.archive.expiry import take_note
+from conversations.archive.session_records import SessionFilter
 from conversations.archive.sessions import create_session, get_session
 from conversations.archive.workspaces import create_workspace
 from conversations.models import Rewind, Run, Session, Turn, Workspace
@@ -154,6 +156,17 @@ def test_the_list_is_filtered(workspace: Workspace, user: User, owner: Client) -
         "expired=false": {"Green beans", "Peas"},
     }.items():
         assert set(titles(owner.get(f"{SESSIONS}?{query}"))) == expected, query
+
+
+@pytest.mark.skipif("DATABASE_URL" in os.environ, reason="PostgreSQL plans by what there is")
+def test_the_sessions_of_a_channel_are_found_by_an_index(workspace: Workspace) -> None:
+    """However many others were active since: nothing else is read, and nothing sorted."""
+    wanted = SessionFilter(workspaces=(workspace.pk,), channel="discord").choose()
+    found = wanted.filter(workspace__in=(workspace.pk,)).order_by("-last_active_at", "-pk")
+    for page in (found, found.reverse()):
+        plan = page[:20].explain()
+        assert "session_of_channel (workspace_id=? AND channel=?)" in plan
+        assert "TEMP B-TREE" not in plan
 
 
 def test_what_came_from_a_session_is_listed_to_those_who_may_read_it(
