@@ -5,14 +5,22 @@ Reads a JSON object per line: ``arguments``, ``input``, and the paths of the fil
 get what the command prints, ``out`` and ``err``. Answers each with its exit code.
 """
 
+import gc
 import json
 import os
 import sys
 import tempfile
+import traceback
+from importlib import import_module
 from typing import Any, NoReturn
 
 import django
-from django.core.management import execute_from_command_line
+from django.conf import settings
+from django.core.management import (
+    execute_from_command_line,
+    get_commands,
+    load_command_class,
+)
 
 
 def run(order: dict[str, Any]) -> NoReturn:
@@ -26,13 +34,33 @@ def run(order: dict[str, Any]) -> NoReturn:
         os.dup2(target, number)
         os.close(target)
     sys.stdin = open(0, closefd=False)  # noqa: SIM115  # as a new process has it
-    execute_from_command_line(["manage.py", *order["arguments"]])
-    sys.exit(0)
+    code = 0
+    try:
+        execute_from_command_line(["manage.py", *order["arguments"]])
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # to take all apart that is loaded takes longer than most commands
+
+
+def load_everything() -> None:
+    """What the commands import, and the addresses and views, which they are checked with."""
+    django.setup()
+    import_module(settings.ROOT_URLCONF)
+    for name, app in get_commands().items():
+        if app == "conversations" and name not in ("serve", "discord"):
+            load_command_class(app, name)
+    load_command_class("django.core", "shell")
 
 
 def main() -> None:
     os.environ["DJANGO_SETTINGS_MODULE"] = "loomweb.settings"
-    django.setup()
+    load_everything()
+    gc.freeze()
     orders, answers = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w")
     for line in orders:
         child = os.fork()

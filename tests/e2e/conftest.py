@@ -1,5 +1,6 @@
 """A real server in a process of its own, a real provider over HTTP, a real Chromium."""
 
+import fcntl
 import json
 import os
 import re
@@ -8,13 +9,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from shutil import copy
+from shutil import copy, copytree
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 
+from benchmarks.processes import clean_environment
 from scripts.find_browser import find_browser
 from tests.wire.server import WireThread
 
@@ -120,9 +122,32 @@ def wire(provider: WireThread) -> WireThread:
     return provider
 
 
+COLLECT = """
+from conversations.management.commands._first_run import collect_static_files
+collect_static_files()
+"""
+
+
+@pytest.fixture(scope="session")
+def prepared(migrated: Path) -> Path:
+    """A data folder with a migrated database and the static files, made once for all
+    workers: most of a first start."""
+    folder = migrated.parent
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "static").exists():
+            subprocess.run(
+                [sys.executable, "manage.py", "shell", "--verbosity", "0", "-c", COLLECT],
+                cwd=ROOT,
+                env=clean_environment({"LOOM_DATA_DIR": str(folder)}),
+                check=True,
+            )
+    return folder
+
+
 @pytest.fixture(scope="session")
 def make_server(
-    tmp_path_factory: pytest.TempPathFactory, migrated: Path
+    tmp_path_factory: pytest.TempPathFactory, prepared: Path
 ) -> Iterator[Callable[..., Server]]:
     started: list[Server] = []
 
@@ -130,7 +155,8 @@ def make_server(
         server = Server(tmp_path_factory.mktemp("data"), environment)
         started.append(server)
         if not is_new:
-            copy(migrated, server.folder)
+            copy(prepared / "loom.sqlite3", server.folder)
+            copytree(prepared / "static", server.folder / "static")
         server.start()
         return server
 
@@ -174,6 +200,25 @@ def story(server: Server) -> str:
 def demo_server(make_server: Callable[..., Server]) -> Server:
     """A server as a newcomer has it: an empty data folder and no key."""
     return make_server(is_new=True, LOOM_DEMO_DELAY="0.005")
+
+
+@pytest.fixture(scope="session")
+def mortal_server(make_server: Callable[..., Server], provider: WireThread) -> Server:
+    """One that tests may kill and start again; it takes in small frames only. Who uses it
+    is of the group ``mortal``, so that one worker starts one."""
+    return make_server(
+        ANTHROPIC_API_KEY=provider.key,
+        ANTHROPIC_BASE_URL=provider.url,
+        LOOM_MAX_FRAME_BYTES="20000",
+    )
+
+
+@pytest.fixture
+def mortal_page(mortal_server: Server, open_context: Callable[..., BrowserContext]) -> Page:
+    """A page there, signed in."""
+    page = open_context(storage_state=None).new_page()
+    page.goto(mortal_server.manage("sign_in_link").strip())
+    return page
 
 
 @pytest.fixture(scope="session")

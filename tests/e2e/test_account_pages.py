@@ -5,10 +5,10 @@ import re
 from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import BrowserContext
+from playwright.sync_api import BrowserContext, Page
 
-from .conftest import NARROW, WIDE, Server
-from .test_pages import sizes_that_scroll_sideways, violations_light_and_dark
+from .accessibility import violations_everywhere
+from .conftest import Server
 
 WEBHOOK = "0c9e2f6a-9d0b-4c1e-8f3a-2b7d5e6a1c4f"
 IMPORT = "2f1d7c58-4b3e-4a69-9a57-6c0e8d3b5a10"
@@ -168,7 +168,6 @@ record(origin, note_of(Session.objects.get(uuid="{story}"), "transcript"))
 """
 
 
-@pytest.mark.parametrize("viewport", [WIDE, NARROW], ids=["wide", "narrow"])
 def test_axe_finds_nothing_and_nothing_scrolls_sideways(
     server: Server,
     story: str,
@@ -178,16 +177,12 @@ def test_axe_finds_nothing_and_nothing_scrolls_sideways(
     told: None,
     imported: None,
     retained: str,
-    open_context: Callable[..., BrowserContext],
-    viewport: dict[str, int],
+    tab: Page,
 ) -> None:
-    page = open_context(viewport=viewport).new_page()
-    width = "wide" if viewport is WIDE else "narrow"
     for name, path in PAGES.items():
-        page.goto(server.url + path.format(story=story, receipt=retained))
-        assert violations_light_and_dark(page, f"{name}-{width}") == [], name
-        assert not page.get_by_text(IN_UTC).count(), name
-        assert sizes_that_scroll_sideways(page, f"{name}-{width}") == [], name
+        tab.goto(server.url + path.format(story=story, receipt=retained))
+        assert violations_everywhere(tab, name) == [], name
+        assert not tab.get_by_text(IN_UTC).count(), name
 
 
 def test_what_only_reads_is_tried_on_the_page_of_the_api(

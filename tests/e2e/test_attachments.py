@@ -16,8 +16,8 @@ from tests.archive import files
 from tests.wire.scenario import Scenario
 from tests.wire.server import WireThread
 
+from .accessibility import violations, violations_light_and_dark
 from .conftest import NARROW, Chat, Server, take_picture, wait_until
-from .test_pages import violations, violations_light_and_dark
 
 HAND_OVER = """
 ([kind, name, type, data]) => {

@@ -8,8 +8,8 @@ from pathlib import Path
 from playwright.sync_api import expect
 
 from tests.changes.conftest import picture
+from tests.e2e.accessibility import violations_light_and_dark
 from tests.e2e.conftest import NARROW, Chat, Server, settle
-from tests.e2e.test_pages import violations_light_and_dark
 from tests.wire.scenario import Scenario, ToolCall
 from tests.wire.server import WireThread
 

@@ -252,14 +252,13 @@ def test_the_view_follows_only_at_the_bottom(
 
 
 @pytest.mark.noisy
+@pytest.mark.xdist_group("mortal")
 def test_a_server_that_is_killed_and_started_again(
-    make_server: Callable[..., Server], provider: WireThread, open_context: Callable
+    mortal_server: Server, mortal_page: Page, wire: WireThread
 ) -> None:
-    server = make_server(ANTHROPIC_API_KEY=provider.key, ANTHROPIC_BASE_URL=provider.url)
-    page: Page = open_context(storage_state=None).new_page()
-    page.goto(server.link)
-    chat = Chat(page, server)
-    provider.enqueue(Scenario(words=900, rate=60))
+    server, page = mortal_server, mortal_page
+    chat = Chat(page, server).new()
+    wire.enqueue(Scenario(words=900, rate=60))
     chat.send("write for long")
     expect(page.locator("#draft .md")).to_contain_text("archive", timeout=20_000)
     settle(1)
@@ -277,7 +276,7 @@ def test_a_server_that_is_killed_and_started_again(
     take_picture(page, "interrupted")
     seqs = [row.get_attribute("data-seq") for row in chat.rows.all()]
     assert len(seqs) == len(set(seqs))
-    provider.enqueue(Scenario(text="Here I go on."))
+    wire.enqueue(Scenario(text="Here I go on."))
     page.get_by_role("button", name="Continue").first.click()
     expect(page.locator("#rows")).to_contain_text("Here I go on.")
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from playwright.sync_api import BrowserContext, Page, expect
+from playwright.sync_api import Page, expect
 
 from tests.wire.scenario import Scenario
 from tests.wire.server import WireThread
@@ -96,15 +96,11 @@ def test_it_works_without_javascript(
 
 
 @pytest.mark.noisy
+@pytest.mark.xdist_group("mortal")
 def test_a_killed_server_leaves_all_as_it_was(
-    open_context: Callable[..., BrowserContext],
-    make_server: Callable[..., Server],
-    provider: WireThread,
-    wire: WireThread,
+    mortal_server: Server, mortal_page: Page, wire: WireThread
 ) -> None:
-    server = make_server(ANTHROPIC_API_KEY=provider.key, ANTHROPIC_BASE_URL=provider.url)
-    page = open_context(storage_state=None).new_page()
-    page.goto(server.link)
+    server, page = mortal_server, mortal_page
     chat = Chat(page, server).open(long_session(server, turns=60, title="The shed"))
     wire.enqueue(Scenario(words=4000, rate=20))
     summarise(page)

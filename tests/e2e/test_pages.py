@@ -3,89 +3,27 @@ JavaScript, by keyboard alone."""
 
 import gzip
 import re
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
-import axe_playwright_python
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
-from tests.e2e.conftest import (
-    NARROW,
-    WIDE,
-    Chat,
-    Server,
-    long_session,
-    settle,
-    take_picture,
+from tests.e2e.accessibility import (
+    violations,
+    violations_everywhere,
+    violations_light_and_dark,
 )
+from tests.e2e.conftest import Chat, Server, long_session, settle, take_picture
 from tests.wire.scenario import Scenario
 from tests.wire.server import WireThread
-
-AXE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text()
 
 KILOBYTE = 1024
 
 
-RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
-OF_COLOURS = ["color-contrast", "link-in-text-block"]
-"""All rules, by their tags, and those that look at colours."""
-
-FIND_VIOLATIONS = """
-(runOnly) => axe.run(document, { runOnly, resultTypes: ["violations"] })
-  .then(({ violations }) => violations.flatMap(({ id, nodes }) => nodes.slice(0, 3).map(
-    ({ target, failureSummary }) => `${id}: ${target} ${failureSummary.slice(0, 200)}`
-  )))
-"""
-
-
-def violations(page: Page, rules: Sequence[str] = RULES) -> list[str]:
-    """What axe finds. Only this leaves the browser: all that axe tells is megabytes."""
-    if not page.evaluate("'axe' in window"):
-        page.evaluate(AXE)
-    found: list[str] = page.evaluate(FIND_VIOLATIONS, list(rules))
-    return found
-
-
-def violations_light_and_dark(page: Page, picture: str = "") -> list[str]:
-    """In both schemes, which differ in nothing but colours; ``picture`` names the pictures
-    that are kept of them."""
-    found = []
-    for scheme, rules in (("light", RULES), ("dark", OF_COLOURS)):
-        page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
-        if picture:
-            take_picture(page, f"{picture}-{scheme}")
-        found += [f"{scheme}: {violation}" for violation in violations(page, rules)]
-    return found
-
-
-SCROLLS_SIDEWAYS = """
-(size) => {
-  const root = document.documentElement;
-  root.style.fontSize = size;
-  return root.scrollWidth > innerWidth;
-}
-"""
-
-
-def sizes_that_scroll_sideways(page: Page, picture: str) -> list[str]:
-    """At which of these sizes of text the page is wider than its window; ``picture`` names
-    the one that is kept of the largest."""
-    found = [size for size in ("100%", "200%") if page.evaluate(SCROLLS_SIDEWAYS, size)]
-    take_picture(page, f"{picture}-large")
-    return found
-
-
-@pytest.mark.parametrize("viewport", [WIDE, NARROW], ids=["wide", "narrow"])
 def test_axe_finds_nothing_on_any_page_and_none_scrolls_sideways(
-    server: Server,
-    story: str,
-    open_context: Callable[..., BrowserContext],
-    viewport: dict[str, int],
+    server: Server, story: str, tab: Page
 ) -> None:
-    page = open_context(viewport=viewport).new_page()
-    width = "wide" if viewport is WIDE else "narrow"
     paths = {
         "home": "/",
         "workspace": "/w/example/",
@@ -97,9 +35,8 @@ def test_axe_finds_nothing_on_any_page_and_none_scrolls_sideways(
         "password": "/password/",
     }
     for name, path in paths.items():
-        page.goto(server.url + path)
-        assert violations_light_and_dark(page, f"{name}-{width}") == [], name
-        assert sizes_that_scroll_sideways(page, f"{name}-{width}") == [], name
+        tab.goto(server.url + path)
+        assert violations_everywhere(tab, name) == [], name
 
 
 @pytest.mark.noisy  # the browser reports pages that say 404 or 410

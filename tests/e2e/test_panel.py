@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
+from tests.e2e.accessibility import violations, violations_light_and_dark
 from tests.e2e.conftest import NARROW, WIDE, Chat, settle, take_picture
-from tests.e2e.test_pages import violations, violations_light_and_dark
 from tests.wire.scenario import Scenario, ToolCall
 from tests.wire.server import WireThread
 

@@ -9,6 +9,7 @@ from uuid import uuid4
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 
+from tests.e2e.accessibility import violations_light_and_dark
 from tests.e2e.conftest import (
     NARROW,
     WIDE,
@@ -20,9 +21,10 @@ from tests.e2e.conftest import (
     take_picture,
     wait_until,
 )
-from tests.e2e.test_pages import violations_light_and_dark
 from tests.wire.scenario import Scenario
 from tests.wire.server import WireThread
+
+pytestmark = pytest.mark.xdist_group("search")  # one worker starts its server
 
 
 def import_turns(server: Server, *turns: dict[str, object], title: str) -> str:

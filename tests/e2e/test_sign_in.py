@@ -10,8 +10,8 @@ from playwright.sync_api import Browser, Page, expect
 from tests.sso.authenticator import code_of
 from tests.sso.provider import SECRET, Provider
 
+from .accessibility import violations_light_and_dark
 from .conftest import NARROW, Server
-from .test_pages import violations_light_and_dark
 
 
 @pytest.fixture

@@ -7,12 +7,11 @@ import re
 import socket as socket_module
 import time
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from playwright.sync_api import BrowserContext
+from playwright.sync_api import Page
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
@@ -96,20 +95,11 @@ def test_a_download_waits_for_who_reads_slowly(server: Server) -> None:
     assert received > size
 
 
+@pytest.mark.xdist_group("mortal")
 def test_the_limit_of_a_frame_is_for_what_comes_in(
-    make_server: Callable[..., Server],
-    provider: WireThread,
-    open_context: Callable[..., BrowserContext],
+    mortal_server: Server, mortal_page: Page, wire: WireThread
 ) -> None:
-    server = make_server(
-        ANTHROPIC_API_KEY=provider.key,
-        ANTHROPIC_BASE_URL=provider.url,
-        LOOM_MAX_FRAME_BYTES="20000",
-    )
-    page = open_context(storage_state=None).new_page()
-    page.goto(server.link)
-    provider.server.forget()
-    provider.enqueue(Scenario(words=9_000))
-    chat = Chat(page, server)
+    wire.enqueue(Scenario(words=9_000))
+    chat = Chat(mortal_page, mortal_server).new()
     chat.ask("a long answer, please")
     assert len(chat.rows.nth(1).inner_text()) > 20_000

@@ -9,8 +9,8 @@ from uuid import uuid4
 import pytest
 from playwright.sync_api import BrowserContext, Locator, Page, WebSocketRoute, expect
 
+from tests.e2e.accessibility import violations, violations_light_and_dark
 from tests.e2e.conftest import NARROW, WIDE, Chat, Server, settle, take_picture, wait_until
-from tests.e2e.test_pages import violations, violations_light_and_dark
 from tests.wire.scenario import Scenario, ToolCall
 from tests.wire.server import WireThread
 

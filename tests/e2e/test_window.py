@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 
+from tests.e2e.accessibility import violations, violations_light_and_dark
 from tests.e2e.conftest import (
     NARROW,
     NOTE_THE_CONNECTION,
@@ -14,9 +15,10 @@ from tests.e2e.conftest import (
     settle,
     take_picture,
 )
-from tests.e2e.test_pages import violations, violations_light_and_dark
 from tests.wire.scenario import Scenario
 from tests.wire.server import WireThread
+
+pytestmark = pytest.mark.xdist_group("window")  # one worker starts its server
 
 
 @pytest.fixture(scope="session")

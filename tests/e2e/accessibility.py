@@ -1,0 +1,132 @@
+"""What axe finds on a page: in both schemes, at both widths, each rule no more often than
+its answer can change.
+
+Most rules look at what an element is: its role, its name, its place in the document.
+Their answer is the same in either scheme, and at either width for whatever both show.
+The scheme changes colours and nothing else. The width changes which elements are shown
+and where they are.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import axe_playwright_python
+from playwright.sync_api import Page
+
+from .conftest import NARROW, WIDE, take_picture
+
+AXE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text()
+
+RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+"""All rules, by their tags."""
+
+OF_COLOURS = ["color-contrast", "link-in-text-block"]
+
+OF_PLACES = [
+    "bypass",
+    "heading-order",
+    "landmark-one-main",
+    "page-has-heading-one",
+    "region",
+    "scrollable-region-focusable",
+    "skip-link",
+    "target-size",
+]
+"""Rules that look at where something is, or at all that is shown together."""
+
+FIND_VIOLATIONS = """
+async ([runOnly, part]) => {
+  const include = part ? window[part] : [document];
+  if (!include.length) return [];
+  const { violations } = await axe.run({ include }, { runOnly, resultTypes: ["violations"] });
+  return violations.flatMap(({ id, nodes }) => nodes.slice(0, 3).map(
+    ({ target, failureSummary }) => `${id}: ${target} ${failureSummary.slice(0, 200)}`
+  ));
+}
+"""
+
+NOTE_WHAT_IS_SHOWN = """
+() => {
+  window.findShown = () => new Set([...document.body.querySelectorAll("*")].filter(
+    (one) => one.checkVisibility({ visibilityProperty: true })
+  ));
+  window.shown = findShown();
+}
+"""
+
+NOTE_WHAT_CHANGED = """
+() => {
+  const now = findShown();
+  const outermost = (some) => [...some].filter((one) => !some.has(one.parentElement));
+  window.nowShown = outermost(now.difference(window.shown));
+  window.nowHidden = outermost(window.shown.difference(now));
+}
+"""
+
+
+def violations(page: Page, rules: Sequence[str] = RULES, part: str = "") -> list[str]:
+    """What axe finds on the page, or in the elements that the page's variable ``part``
+    holds. Only this leaves the browser: all that axe tells is megabytes."""
+    if not page.evaluate("'axe' in window"):
+        page.evaluate(AXE)
+    found: list[str] = page.evaluate(FIND_VIOLATIONS, [list(rules), part])
+    return found
+
+
+def violations_light_and_dark(page: Page, picture: str = "") -> list[str]:
+    """In both schemes, as wide as the page is; ``picture`` names the pictures that are
+    kept of them."""
+    return [
+        *_violations_in(page, "light", picture),
+        *_violations_in(page, "dark", picture, OF_COLOURS),
+    ]
+
+
+def violations_everywhere(page: Page, picture: str) -> list[str]:
+    """In both schemes and at both widths, and where it scrolls sideways. What is shown
+    at one width only is looked at there by all rules, in both schemes."""
+    wide, narrow = f"{picture}-wide", f"{picture}-narrow"
+    page.set_viewport_size(WIDE)
+    found = _violations_in(page, "light", wide)
+    found += sizes_that_scroll_sideways(page, wide)
+    page.evaluate(NOTE_WHAT_IS_SHOWN)
+    page.set_viewport_size(NARROW)
+    page.evaluate(NOTE_WHAT_CHANGED)
+    found += _violations_in(page, "light", narrow, RULES, "nowShown")
+    found += _violations_in(page, "dark", narrow, OF_COLOURS + OF_PLACES)
+    found += sizes_that_scroll_sideways(page, narrow)
+    page.set_viewport_size(WIDE)
+    found += _violations_in(page, "dark", wide, OF_COLOURS, "nowHidden")
+    return found
+
+
+def _violations_in(
+    page: Page,
+    scheme: Literal["light", "dark"],
+    picture: str,
+    rules: Sequence[str] = RULES,
+    part: str = "",
+) -> list[str]:
+    page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+    if picture:
+        take_picture(page, f"{picture}-{scheme}")
+    return [f"{scheme}: {violation}" for violation in violations(page, rules, part)]
+
+
+SCROLLS_SIDEWAYS = """
+(size) => {
+  const root = document.documentElement;
+  root.style.fontSize = size;
+  return root.scrollWidth > innerWidth;
+}
+"""
+
+
+def sizes_that_scroll_sideways(page: Page, picture: str) -> list[str]:
+    """At which of these sizes of text the page is wider than its window; ``picture`` names
+    the one that is kept of the largest."""
+    found = [size for size in ("100%", "200%") if page.evaluate(SCROLLS_SIDEWAYS, size)]
+    take_picture(page, f"{picture}-large")
+    page.evaluate(SCROLLS_SIDEWAYS, "")
+    return [f"it scrolls sideways with text of {size}" for size in found]
