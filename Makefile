@@ -21,7 +21,7 @@ test: $(ENVIRONMENT) browser sandbox
 	$(PYTHON) -m pytest -q -n auto --dist worksteal --ignore=tests/e2e
 	$(PYTHON) -m scripts.with_postgres $(PYTHON) -m pytest -q -n auto --dist worksteal $(ON_POSTGRES) $(NOT_ON_POSTGRES:%=--ignore=%)
 	$(PYTHON) -m pytest -q --ds=tests.sso.settings tests/sso
-	$(PYTHON) -m pytest -q -n auto --dist loadgroup tests/e2e
+	$(PYTHON) -m pytest -q -n auto tests/e2e
 
 # All of it on PostgreSQL.
 test-postgres: $(ENVIRONMENT) sandbox

@@ -15,6 +15,7 @@ from uuid import uuid4
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
+from xdist.scheduler import LoadScopeScheduling
 
 from benchmarks.processes import clean_environment
 from scripts.find_browser import find_browser
@@ -29,6 +30,23 @@ document.addEventListener("loom:frame", () => { document.documentElement.dataset
 """
 
 expect.set_options(timeout=10_000)
+
+
+OWN_SERVER = ("test_restarts.py", "test_search.py", "test_window.py")
+"""Modules whose tests share a server of their own."""
+
+
+class ByServer(LoadScopeScheduling):  # type: ignore[misc]
+    """Gives each test to the first worker that is free, but a module with a server of its
+    own to one worker, which starts the only one. Such modules come first."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        module = nodeid.partition("::")[0]
+        return module if module.endswith(OWN_SERVER) else nodeid
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByServer:
+    return ByServer(config, log)
 
 
 class Server:
@@ -200,25 +218,6 @@ def story(server: Server) -> str:
 def demo_server(make_server: Callable[..., Server]) -> Server:
     """A server as a newcomer has it: an empty data folder and no key."""
     return make_server(is_new=True, LOOM_DEMO_DELAY="0.005")
-
-
-@pytest.fixture(scope="session")
-def mortal_server(make_server: Callable[..., Server], provider: WireThread) -> Server:
-    """One that tests may kill and start again; it takes in small frames only. Who uses it
-    is of the group ``mortal``, so that one worker starts one."""
-    return make_server(
-        ANTHROPIC_API_KEY=provider.key,
-        ANTHROPIC_BASE_URL=provider.url,
-        LOOM_MAX_FRAME_BYTES="20000",
-    )
-
-
-@pytest.fixture
-def mortal_page(mortal_server: Server, open_context: Callable[..., BrowserContext]) -> Page:
-    """A page there, signed in."""
-    page = open_context(storage_state=None).new_page()
-    page.goto(mortal_server.manage("sign_in_link").strip())
-    return page
 
 
 @pytest.fixture(scope="session")

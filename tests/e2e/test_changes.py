@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from playwright.sync_api import expect
+from playwright.sync_api import Page, expect
 
 from tests.changes.conftest import picture
 from tests.e2e.accessibility import violations_light_and_dark
@@ -38,6 +38,14 @@ def prepare(server: Server, name: str) -> Path:
     return folder
 
 
+def approve_both(page: Page) -> None:
+    approve = page.get_by_role("button", name="Approve")
+    for left in (2, 1):
+        expect(approve).to_have_count(left)
+        approve.first.click()
+    expect(approve).to_have_count(0)
+
+
 def test_everything_is_undone(
     open_chat: Callable[..., Chat], wire: WireThread, server: Server
 ) -> None:
@@ -57,9 +65,7 @@ def test_everything_is_undone(
     chat = open_chat().new()
     page = chat.page
     chat.send("Tidy up the garden")
-    for _ in range(2):
-        page.get_by_role("button", name="Approve").first.click()
-        settle()
+    approve_both(page)
     chat.wait_idle()
     assert picture(folder) != before
     (folder / "beds.py").write_text(CODE + "\n# somebody else's line\n")
@@ -124,9 +130,7 @@ def test_what_a_person_ticked_and_was_told_outlasts_a_new_row(
     chat = open_chat().new()
     page = chat.page
     chat.send("Tidy up the orchard")
-    for _ in range(2):
-        page.get_by_role("button", name="Approve").first.click()
-        settle()
+    approve_both(page)
     chat.wait_idle()
     (folder / "beds.py").write_text(CODE + "\n# somebody else's line\n")
     chat.open(chat.uuid).wait_connected()

@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 
-from tests.e2e.accessibility import violations_light_and_dark
+from tests.e2e.accessibility import violations_everywhere, violations_light_and_dark
 from tests.e2e.conftest import (
     NARROW,
     WIDE,
@@ -23,8 +23,6 @@ from tests.e2e.conftest import (
 )
 from tests.wire.scenario import Scenario
 from tests.wire.server import WireThread
-
-pytestmark = pytest.mark.xdist_group("search")  # one worker starts its server
 
 
 def import_turns(server: Server, *turns: dict[str, object], title: str) -> str:
@@ -232,15 +230,9 @@ def test_a_chosen_hit_is_not_covered_where_there_is_little_room(
     expect(find_box(page)).to_be_focused()
 
 
-@pytest.mark.parametrize("viewport", [WIDE, NARROW], ids=["wide", "narrow"])
 def test_axe_finds_nothing_where_things_are_looked_up(
-    server: Server,
-    archive: str,
-    open_context: Callable[..., BrowserContext],
-    viewport: dict[str, int],
+    server: Server, archive: str, tab: Page
 ) -> None:
-    page = open_context(viewport=viewport).new_page()
-    width = "wide" if viewport is WIDE else "narrow"
     for name, path in {
         "search": "/search/",
         "search-hits": "/search/?q=row+number&role=user",
@@ -248,10 +240,16 @@ def test_axe_finds_nothing_where_things_are_looked_up(
         "find": f"/s/{archive}/find/",
         "find-hits": f"/s/{archive}/find/?q=row+number",
     }.items():
-        page.goto(server.url + path)
-        assert violations_light_and_dark(page, f"{name}-{width}") == [], name
-        assert not page.evaluate("document.documentElement.scrollWidth > innerWidth"), name
-    Chat(page, server).open(archive).wait_connected()
+        tab.goto(server.url + path)
+        assert violations_everywhere(tab, name) == [], name
+
+
+@pytest.mark.parametrize("viewport", [WIDE, NARROW], ids=["wide", "narrow"])
+def test_axe_finds_nothing_in_the_panel_with_hits(
+    archive: str, open_chat: Callable[..., Chat], viewport: dict[str, int]
+) -> None:
+    page = open_chat(viewport=viewport).open(archive).wait_connected().page
+    width = "wide" if viewport is WIDE else "narrow"
     page.get_by_role("link", name="Find in this session").click()
     find_box(page).fill("row number")
     find_box(page).press("Enter")

@@ -11,11 +11,10 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from playwright.sync_api import Page
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
-from tests.e2e.conftest import Chat, Server
+from tests.e2e.conftest import Server
 from tests.wire.scenario import Scenario
 from tests.wire.server import WireThread
 
@@ -93,13 +92,3 @@ def test_a_download_waits_for_who_reads_slowly(server: Server) -> None:
         while piece := slow.recv(1_000_000):
             received += len(piece)
     assert received > size
-
-
-@pytest.mark.xdist_group("mortal")
-def test_the_limit_of_a_frame_is_for_what_comes_in(
-    mortal_server: Server, mortal_page: Page, wire: WireThread
-) -> None:
-    wire.enqueue(Scenario(words=9_000))
-    chat = Chat(mortal_page, mortal_server).new()
-    chat.ask("a long answer, please")
-    assert len(chat.rows.nth(1).inner_text()) > 20_000

@@ -18,8 +18,6 @@ from tests.e2e.conftest import (
 from tests.wire.scenario import Scenario
 from tests.wire.server import WireThread
 
-pytestmark = pytest.mark.xdist_group("window")  # one worker starts its server
-
 
 @pytest.fixture(scope="session")
 def small(make_server: Callable[..., Server], provider: WireThread) -> Server:

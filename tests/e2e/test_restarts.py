@@ -1,0 +1,87 @@
+"""A server that is killed and started again, whatever it was at; and that takes in small
+frames only. No other test talks to it."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.wire.scenario import Scenario
+from tests.wire.server import WireThread
+
+from .conftest import Chat, Server, long_session, settle, sign_in, take_picture, wait_until
+from .test_compaction import row_of, summarise
+
+
+@pytest.fixture(scope="module")
+def server(make_server: Callable[..., Server], provider: WireThread) -> Server:
+    return make_server(
+        ANTHROPIC_API_KEY=provider.key,
+        ANTHROPIC_BASE_URL=provider.url,
+        LOOM_MAX_FRAME_BYTES="20000",
+    )
+
+
+@pytest.fixture(scope="module")
+def signed_in_state(browser: Browser, server: Server) -> Any:
+    return sign_in(browser, server)
+
+
+@pytest.mark.noisy
+def test_a_server_that_is_killed_and_started_again(
+    server: Server, tab: Page, wire: WireThread
+) -> None:
+    chat = Chat(tab, server).new()
+    wire.enqueue(Scenario(words=900, rate=60))
+    chat.send("write for long")
+    expect(tab.locator("#draft .md")).to_contain_text("archive", timeout=20_000)
+    settle(1)
+    shown = tab.locator("#draft .md").inner_text()
+    server.kill()
+    expect(tab.get_by_role("status").filter(has_text="onnect")).to_be_visible()
+    take_picture(tab, "disconnected")
+    chat.message.fill("typed while it was away")
+    server.start()
+    expect(tab.locator('#rows [data-kind="interrupted"]')).to_be_visible(timeout=30_000)
+    expect(tab.get_by_role("button", name="Continue").first).to_be_visible()
+    kept = tab.locator('#rows [data-event-type="assistant_text"] .md').last.inner_text()
+    assert len(kept) >= len(shown) - 60
+    expect(chat.message).to_have_value("typed while it was away")
+    take_picture(tab, "interrupted")
+    seqs = [row.get_attribute("data-seq") for row in chat.rows.all()]
+    assert len(seqs) == len(set(seqs))
+    wire.enqueue(Scenario(text="Here I go on."))
+    tab.get_by_role("button", name="Continue").first.click()
+    expect(tab.locator("#rows")).to_contain_text("Here I go on.")
+
+
+@pytest.mark.noisy
+def test_killed_while_it_summarises_it_leaves_all_as_it_was(
+    server: Server, tab: Page, wire: WireThread
+) -> None:
+    chat = Chat(tab, server).open(long_session(server, turns=60, title="The shed"))
+    wire.enqueue(Scenario(words=4000, rate=20))
+    summarise(tab)
+    expect(chat.transcript).to_have_attribute("data-run-state", "running")
+    expect(tab.get_by_text("Summarising turns 1–52")).to_be_visible()
+    wait_until(lambda: len(wire.requests) == 1)  # or the next call would get its answer
+    server.kill()
+    server.start()
+    tab.reload()
+    expect(tab.get_by_text("while a summary was being written. Nothing")).to_be_visible()
+    expect(chat.transcript).to_have_attribute("data-run-state", "idle")
+    assert row_of(tab).count() == 0
+    wire.enqueue(Scenario(text="As before."))
+    chat.ask("And now?")
+    assert "Row number 50" in json.dumps(wire.requests[-1]["messages"])
+
+
+def test_the_limit_of_a_frame_is_for_what_comes_in(
+    server: Server, tab: Page, wire: WireThread
+) -> None:
+    wire.enqueue(Scenario(words=9_000))
+    chat = Chat(tab, server).new()
+    chat.ask("a long answer, please")
+    assert len(chat.rows.nth(1).inner_text()) > 20_000
