@@ -11,13 +11,15 @@ from ninja.renderers import JSONRenderer
 from ninja.responses import NinjaJSONEncoder
 
 from conversations.domain.digest import instant
+from conversations.domain.text import require_encodable
 
 
 class JsonParser(Parser):
-    """Of bodies: JSON as its standard has it."""
+    """Of bodies: JSON as its standard has it, of texts that are ones."""
 
     def parse_body(self, request: HttpRequest) -> Any:
         value = json.loads(request.body, parse_constant=_refuse, parse_float=_finite)
+        require_encodable(value)
         if value is None:
             raise ValueError("there is nothing in it")
         if not isinstance(value, dict):  # a list would pass where everything may be left out

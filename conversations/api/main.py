@@ -137,4 +137,9 @@ def on_invalid(request: HttpRequest, error: ValidationError) -> HttpResponse:
 
 @api.exception_handler(HttpError)
 def on_http_error(request: HttpRequest, error: HttpError) -> HttpResponse:
-    return problem(error.status_code, str(error))
+    reason = error.__cause__  # of a body that could not be read
+    return (
+        problem_of(reason)
+        if isinstance(reason, LoomError)
+        else problem(error.status_code, str(error))
+    )

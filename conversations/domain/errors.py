@@ -7,6 +7,7 @@
     ├── NotPermitted          403  seen, but not to be changed by this person
     ├── Rejected              400  the request cannot be carried out as it is
     │   ├── TooLarge          413
+    │   ├── NotEncodable      422  a text that UTF-8 has no form for
     │   └── Conflict          409  the state has moved on meanwhile
     ├── TooMany               429  more at a time than one person may have
     ├── BudgetReached         402  what may be used in this period is used up
@@ -49,6 +50,11 @@ class Rejected(LoomError):
 class TooLarge(Rejected):
     code = "too_large"
     status = 413
+
+
+class NotEncodable(Rejected):
+    code = "invalid"
+    status = 422
 
 
 class Conflict(Rejected):

@@ -1,8 +1,12 @@
 """Text that every database can hold, and short forms of it."""
 
 import re
+from typing import Any
+
+from .errors import NotEncodable
 
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+_LONE = re.compile("[\ud800-\udfff]")
 _SPACE = re.compile(r"\s+")
 
 _MARKS = re.compile(r"^[ >]*(?:#{1,6} |[-*+] |```\w*)|\*\*|`+", re.MULTILINE)
@@ -18,6 +22,26 @@ def is_storable(text: str) -> bool:
     """True unless the text has a NUL (PostgreSQL refuses it) or a lone surrogate
     (UTF-8 cannot encode it)."""
     return _UNSTORABLE.search(text) is None
+
+
+def require_encodable[Value](value: Value) -> Value:
+    """The value of JSON that somebody sends, if all its texts can be encoded as UTF-8, the
+    names in objects included. What comes in passes here, so that half a surrogate pair
+    reaches no database, no provider and no page. Raises NotEncodable."""
+    waiting: list[Any] = [value]
+    while waiting:
+        match waiting.pop():
+            case str() as text:
+                if not text.isascii() and _LONE.search(text):
+                    raise NotEncodable(
+                        "Half a surrogate pair, which is no character, cannot be kept."
+                        " Take it out and send the rest again."
+                    )
+            case dict() as names:
+                waiting += [*names, *names.values()]
+            case list() as items:
+                waiting += items
+    return value
 
 
 def storable(text: str) -> str:

@@ -21,6 +21,7 @@ from conversations.archive.workspaces import get_workspace, owner_of, workspace_
 from conversations.domain.approvals import Asked
 from conversations.domain.events import APPROVAL, APPROVAL_ASKED, Info
 from conversations.domain.jsontext import load_json
+from conversations.domain.text import require_encodable
 from conversations.models import Session
 from conversations.runtime.choices import find_model
 from conversations.runtime.ending import wait_for_end
@@ -94,7 +95,7 @@ class DirectConnection:
 
         async def send() -> int:
             accepted = await self._runtime.send(
-                row, client_id=client_id, text=text, user_pk=row.owner_id
+                row, client_id=client_id, text=require_encodable(text), user_pk=row.owner_id
             )
             return accepted.run_pk
 

@@ -11,7 +11,7 @@ from django.conf import settings
 from conversations.archive.tool_calls import LONGEST_REASON
 from conversations.domain.errors import Rejected, TooLarge
 from conversations.domain.session_state.marks import ACTIONS
-from conversations.domain.text import storable
+from conversations.domain.text import require_encodable, storable
 from conversations.domain.tool_calls import ASK, AUTO, READ_ONLY
 from conversations.models import Membership
 
@@ -156,15 +156,16 @@ def check_attachment_ids(value: Any) -> list[str]:
 
 def check_reason(value: Any) -> str:
     """Why a call was denied, for the model; may be empty. Raises Rejected when it is no
-    text or too long."""
-    reason = storable(value).strip() if isinstance(value, str) else None
+    text, holds half a character or is too long."""
+    reason = storable(require_encodable(value)).strip() if isinstance(value, str) else None
     if reason is None or len(reason) > LONGEST_REASON:
         raise Rejected(f"A reason has at most {LONGEST_REASON:,} characters.", code="bad_reason")
     return reason
 
 
 def check_message_text(value: Any, *, may_be_empty: bool = False) -> str:
-    """Raises Rejected for no text, TooLarge for one over the limit."""
+    """Raises Rejected for no text and for half a character, TooLarge for one over the
+    limit."""
     if not isinstance(value, str) or not (value.strip() or may_be_empty):
         raise Rejected("A message needs at least one character.", code="message_empty")
     limit = settings.LOOM.max_message_chars
@@ -174,4 +175,4 @@ def check_message_text(value: Any, *, may_be_empty: bool = False) -> str:
             "Put long material into a file of the workspace.",
             code="message_too_long",
         )
-    return value
+    return require_encodable(value)

@@ -285,3 +285,13 @@ def test_a_page_too_many_says_so_and_stays_as_it_is(
     other.evaluate("dispatchEvent(new Event('online'))")
     expect(other.get_by_text("You have too many pages with a session open.")).to_be_visible()
     assert len(opened) == 1
+
+
+def test_half_a_character_is_refused_and_stays_in_the_composer(chat: Chat) -> None:
+    chat.message.focus()
+    chat.message.evaluate("field => { field.value = 'half \\ud83d of it'; }")
+    chat.message.press("Enter")
+    expect(chat.page.get_by_text("Half a surrogate pair, which is no character")).to_be_visible()
+    assert chat.message.evaluate("field => field.value === 'half \\ud83d of it'")
+    expect(chat.rows).to_have_count(0)
+    expect(chat.page.locator("#pending > *")).to_have_count(0)

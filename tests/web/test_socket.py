@@ -880,21 +880,39 @@ async def test_half_a_surrogate_pair_in_an_id_is_an_error(socket: Socket, client
 @pytest.mark.parametrize(
     "text",
     [
-        "half \ud83d of a pair",
         "nul \0 and \x1b[31m",
         "\u2028\u202e💥",
     ],
 )
 async def test_any_text_is_kept_and_shown(socket: Socket, session: Session, text: str) -> None:
     await ask_and_wait(socket, text)
-    shown = text.replace("\ud83d", "\ufffd").replace("\0", "\ufffd")
+    shown = text.replace("\0", "\ufffd")
     assert (await turns_of(session))[0] == ("user", shown)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        {"type": "send", "client_id": "client-0001", "text": "half \ud83d of a pair"},
+        {"type": "edit", "client_id": "client-0001", "turn": 1, "text": "\ude00\ud83d"},
+        {"type": "deny", "call": str(uuid4()), "reason": "because \udfff"},
+    ],
+)
+async def test_half_a_surrogate_pair_is_refused(
+    socket: Socket, session: Session, frame: Frame
+) -> None:
+    error = await error_after(socket, frame)
+    assert error["code"] == "invalid"
+    assert error.get("client_id") == frame.get("client_id")
+    assert "Half a surrogate pair" in error["message"]
+    assert await turns_of(session) == []
+    assert not await Run.objects.aexists()
 
 
 async def test_any_text_can_wait(slow: None, connect: Connect) -> None:
     socket = await connect()
     await ask(socket, "long")
-    await ask(socket, "half \ud83d of a pair")
+    await ask(socket, "nul \0 and \u202e")
     await socket.until("queue", where=lambda frame: frame["items"])
     late = await connect()
     await late.until("queue", where=lambda frame: frame["items"])

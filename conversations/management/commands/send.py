@@ -35,6 +35,7 @@ from conversations.domain.events import (
 )
 from conversations.domain.jsontext import dump_json, load_json
 from conversations.domain.runs import COMPLETED
+from conversations.domain.text import require_encodable
 from conversations.domain.tool_calls import DENY, ONCE
 from conversations.management.lines import read_lines
 from conversations.models import Session
@@ -91,7 +92,10 @@ class Command(BaseCommand):
         try:
             for text in _messages(options):
                 accepted = await runtime.send(
-                    session, client_id=uuid4().hex, text=text, user_pk=session.owner_id
+                    session,
+                    client_id=uuid4().hex,
+                    text=require_encodable(text),
+                    user_pk=session.owner_id,
                 )
                 attending = asyncio.create_task(
                     self._attend(runtime, session, accepted.run_pk, options)

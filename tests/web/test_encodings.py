@@ -1,0 +1,55 @@
+"""No form brings in what UTF-8 cannot encode."""
+
+import pytest
+from django.test import AsyncClient, Client
+from django.urls import reverse
+
+from conversations.archive.sessions import get_session
+from conversations.models import Session
+
+pytestmark = pytest.mark.django_db
+
+PART = b'--x\r\nContent-Disposition: form-data; name="title"\r\n\r\n%b\r\n--x--\r\n'
+
+
+def rename(owner: Client, session: Session, title: bytes, *, charset: str) -> int:
+    return owner.generic(
+        "POST",
+        reverse("session_rename", args=[session.uuid]),
+        PART % title,
+        content_type=f"multipart/form-data; boundary=x; charset={charset}",
+    ).status_code
+
+
+@pytest.mark.parametrize("charset", ["unicode_escape", "utf-7", "utf-16", "raw-unicode-escape"])
+def test_an_encoding_that_gives_halves_is_refused(
+    owner: Client, session: Session, charset: str
+) -> None:
+    assert rename(owner, session, rb"Beans \ud800", charset=charset) == 400
+    assert get_session(session.uuid).title == ""
+
+
+@pytest.mark.parametrize("charset", ["utf-8", "UTF8", "latin-1", "us-ascii", "none-of-that-name"])
+def test_bytes_that_are_no_text_become_stand_ins(
+    owner: Client, session: Session, charset: str
+) -> None:
+    assert rename(owner, session, b"Beans \xed\xa0\x80", charset=charset) == 302
+    assert get_session(session.uuid).title.encode().startswith(b"Beans ")
+
+
+def test_a_query_is_held_to_the_same(owner: Client, session: Session) -> None:
+    query = {"q": "\\ud800"}
+    answer = owner.get("/search/", query, headers={"Content-Type": "text/plain; charset=utf-7"})
+    assert answer.status_code == 400
+
+
+async def test_so_is_what_an_asynchronous_view_reads(
+    async_client: AsyncClient, session: Session
+) -> None:
+    answer = await async_client.generic(
+        "POST",
+        reverse("session_send", args=[session.uuid]),
+        PART % rb"\ud800",
+        content_type="multipart/form-data; boundary=x; charset=unicode_escape",
+    )
+    assert answer.status_code == 400
