@@ -15,7 +15,7 @@ from django.db import connection, connections, transaction
 from django.db.models import Model
 from django.test import TransactionTestCase
 from django.utils import timezone
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from benchmarks.processes import ROOT, clean_environment
 from conversations.archive.sessions import create_session
@@ -40,9 +40,12 @@ from conversations.runtime import current
 
 pytest_plugins = ["tests.wire.fixtures"]
 
-settings.register_profile("ordinary", max_examples=50)
+# How fast a machine is, and what else it does, is nothing that a test can ask for.
+settings.register_profile(
+    "ordinary", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("ordinary")
-settings.register_profile("thorough", max_examples=1000)
+settings.register_profile("thorough", settings.get_profile("ordinary"), max_examples=1000)
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:

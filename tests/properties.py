@@ -9,8 +9,10 @@ from hypothesis import HealthCheck, settings
 
 costly = settings(
     max_examples=settings.default.max_examples // 3,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    suppress_health_check=[
+        HealthCheck.function_scoped_fixture,
+        *settings.default.suppress_health_check,
+    ],
 )
 """For examples that write to a database or take tens of milliseconds each. Those that
 write tidy up, or do not mind the rows of the examples before them."""

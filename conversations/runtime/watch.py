@@ -85,6 +85,8 @@ class Watcher:
             self._publish_rewinds(pk, marks.rewinds)
             await self._publish_rows(pk, marks.last_seq)
             await self._publish_window(pk, marks.window)
+            if self._runtime.execution_of(pk) is not None:
+                continue  # what was read is older than what it announces
             self._publish_queue(pk, seen.queues.get(pk, []))
             await self._publish_run(pk, seen.runs.get(pk))
 

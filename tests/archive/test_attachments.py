@@ -136,7 +136,7 @@ def test_a_pdf_that_keeps_its_reader_busy_is_given_up(monkeypatch: pytest.Monkey
 
 
 @given(st.binary(max_size=400), st.sampled_from(["", "GIF89a", "PNG", "WEBP"]))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_damaged_files_are_refused_and_never_break(data: bytes, start: str) -> None:
     starts = {"PNG": files.image_bytes()[:40], "WEBP": files.image_bytes("WEBP")[:24]}
     with suppress(Rejected):

@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from conversations.context.budget import make_budget
@@ -118,7 +118,6 @@ TURNS = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(steps=TURNS)
 def test_any_history_makes_messages_that_the_provider_accepts(
     steps: list[tuple[str, str, str]],
@@ -276,7 +275,6 @@ WORKLOADS = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(steps=WORKLOADS, budget=st.integers(300, 3000), last=st.booleans())
 def test_any_history_fits_and_holds_the_newest_message(
     steps: list[tuple[str, Any]], budget: int, *, last: bool

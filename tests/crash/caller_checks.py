@@ -15,7 +15,6 @@ from time import monotonic, sleep
 from benchmarks.processes import Server
 from conversations.archive.verify import verify_session
 from conversations.models import Run, Session, Turn
-from conversations.runtime.database import READERS
 from tests.crash.callers import Asked, Place, read_stream, stream_of
 
 
@@ -80,7 +79,7 @@ def check_leaving(place: Place, server: Server) -> Iterator[str]:
     messages = f"/api/v1/sessions/{session}/messages"
     run = json.loads(_ask(place, "POST", messages, text="[[wire: hang_after=3]]").read())
     yield from _until(f"{place.port}: its streams are not over", lambda: not _streams(place))
-    most = _connections(server) + READERS  # threads that read for all
+    most = _connections(server) + HELD  # threads that answer and read for all, however many
     streams = [_ask(place, "GET", run["stream"]) for _ in range(HELD)]
     waiting = [
         _ask(place, "POST", f"{messages}?wait=60", text="Later", answers=False) for _ in range(HELD)

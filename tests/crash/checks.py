@@ -14,9 +14,6 @@ from conversations.domain.runs import ACTIVE_STATES, INTERRUPTED, QUEUED
 from conversations.models import ChatEvent, Run, Turn
 from tests.crash.stories import Person
 
-BOUND = 0.25
-"""Seconds of an unfinished answer's text that may be lost."""
-
 
 @dataclass(frozen=True, slots=True)
 class Loss:

@@ -9,7 +9,16 @@ from tests.crash.scripts import run_script
 from tests.crash.stories import STORIES
 
 ROUNDS = 2
-SMALL = ("--rounds", str(ROUNDS), "--sessions", str(len(set(STORIES))), "--latest", "1.2")
+SMALL = (
+    "--rounds",
+    str(ROUNDS),
+    "--sessions",
+    str(len(set(STORIES))),
+    "--latest",
+    "1.2",
+    "--bound",
+    "3",
+)
 
 
 @pytest.mark.skipif("DATABASE_URL" in os.environ, reason="it has a data folder of its own")

@@ -2,13 +2,12 @@
 
 import os
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from conversations.domain.file_changes import real_path, stored_path
 
 
-@settings(deadline=None)
 @given(name=st.binary(min_size=1, max_size=20).filter(lambda data: b"\0" not in data))
 def test_every_name_can_be_stored_and_comes_back(name: bytes) -> None:
     path = os.fsdecode(name)
@@ -17,7 +16,6 @@ def test_every_name_can_be_stored_and_comes_back(name: bytes) -> None:
     assert real_path(stored) == path
 
 
-@settings(deadline=None)
 @given(text=st.text(alphabet='"\\\\07é', max_size=8))
 def test_what_is_no_stored_path_is_taken_for_some_path(text: str) -> None:
     assert isinstance(real_path(text), str)

@@ -28,7 +28,7 @@ def is_left_out(text: str) -> bool:
 
 
 @given(texts)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_no_message_is_too_large_or_blank_and_nothing_is_lost(text: str) -> None:
     parts = find_parts(text, limit=LIMIT)
     at = 0
@@ -42,7 +42,7 @@ def test_no_message_is_too_large_or_blank_and_nothing_is_lost(text: str) -> None
 
 
 @given(texts, st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_what_was_shown_stays_while_a_text_grows(text: str, data: st.DataObject) -> None:
     length = data.draw(st.integers(0, len(text)))
     before = split_message(text[:length], limit=LIMIT)[:-1]
@@ -50,7 +50,7 @@ def test_what_was_shown_stays_while_a_text_grows(text: str, data: st.DataObject)
 
 
 @given(st.lists(words, max_size=9), st.lists(st.text(alphabet="ab c", max_size=20), max_size=3))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_a_block_that_one_message_can_hold_stays_whole(before: list[str], code: list[str]) -> None:
     block = "\n".join(["```python", *code, "```"])
     text = "\n\n".join([*before, block, "and so on"])

@@ -56,7 +56,7 @@ rules = st.builds(
 paths = st.lists(st.sampled_from(NAMES), min_size=1, max_size=4).map("/".join)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(lines=st.lists(rules, min_size=1, max_size=5), asked=st.lists(paths, min_size=8, max_size=8))
 def test_generated_rules_mean_what_git_takes_them_for(
     repository: Path, lines: list[str], asked: list[str]

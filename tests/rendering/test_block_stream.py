@@ -15,7 +15,7 @@ from conversations.rendering.mending import mend
 from conversations.rendering.sanitiser import sanitise
 
 from .test_markdown import Inspector
-from .texts import ANSWER, DEFINITION, HOSTILE, any_text, markdown_like, unhurried
+from .texts import ANSWER, DEFINITION, HOSTILE, any_text, markdown_like
 
 LONG_BLOCKS = {
     "list": "- item **b** with `code` and some more text of ordinary length\n",
@@ -61,7 +61,6 @@ def open_html(text: str) -> str:
 
 
 class TestFinalBlocks:
-    @unhurried
     @given(markdown_like | any_text, st.integers(0, 1000))
     @example("## a | b\n|-|-|\n", 0)
     @example("``` a | b\n|-|-|\n", 0)
@@ -78,7 +77,6 @@ class TestFinalBlocks:
             assert "".join(blocks.blocks) == blocks.finish()
             assert blocks.is_exact()
 
-    @unhurried
     @given(
         st.lists(st.sampled_from(sorted(LONG_BLOCKS.values())), min_size=1), st.integers(0, 1000)
     )
@@ -231,7 +229,6 @@ class TestOpenBlock:
             "<ul>\n<li>a</li>\n<li>b</li>\n</ul>\n<p>1986 was</p>\n"
         )
 
-    @unhurried
     @given(st.sampled_from(["```py\n", "~~~\n", "  ````\n"]), any_text)
     def test_an_open_fence_looks_as_it_will(self, opening: str, code: str) -> None:
         text = opening + code.replace("`", "'").replace("~", "-").replace("\t", " ") + "x"
@@ -274,7 +271,6 @@ class TestOpenBlock:
         monkeypatch.setattr(open_block.OpenBlock, "html", None)
         assert blocks.open_html() is first
 
-    @unhurried
     @given(markdown_like)
     def test_mending_takes_any_text(self, text: str) -> None:
         assert isinstance(mend(text), str)

@@ -22,7 +22,7 @@ from conversations.rendering.markdown_parser import parse, render_tokens
 from conversations.rendering.source_text import normalise_source
 from conversations.rendering.version import RENDER_VERSION
 
-from .texts import ANSWER, HOSTILE, any_text, markdown_like, unhurried
+from .texts import ANSWER, HOSTILE, any_text, markdown_like
 
 LINK = 'target="_blank" rel="noopener noreferrer nofollow"'
 CODE_CSS = Path(__file__).parents[2] / "static" / "css" / "code.css"
@@ -125,7 +125,6 @@ class TestMarkdown:
         assert "<span" in code_of(render_markdown(source))
         assert code_of(render_markdown(source, highlight=False)) == "x = 1\n"
 
-    @unhurried
     @given(any_text | markdown_like)
     def test_it_renders_any_string_without_a_fallback(self, text: str) -> None:
         source = normalise_source(text)
@@ -134,7 +133,6 @@ class TestMarkdown:
         html.encode()
         Inspector(html)
 
-    @unhurried
     @given(any_text | markdown_like)
     def test_the_shortcut_for_plain_paragraphs_changes_nothing(self, text: str) -> None:
         source = normalise_source(text)
@@ -440,7 +438,6 @@ class TestPersonText:
     def test_it_shows_nothing_for_nothing(self, text: str) -> None:
         assert render_person_text(text) == ""
 
-    @unhurried
     @given(any_text | markdown_like)
     def test_it_renders_any_string_without_a_fallback(self, text: str) -> None:
         html = markdown.render_verbatim(normalise_source(text))
@@ -454,7 +451,6 @@ class TestPlain:
         text = '\x1b[1;31mred\x1b[0m \x1b]0;title\x07\x1b(B<a> "&"\x1b]8;;http://x\x1b\\link\x1b[K\r\nb'
         assert render_plain(text) == "red &lt;a&gt; &quot;&amp;&quot;link\nb"
 
-    @unhurried
     @given(any_text)
     def test_it_takes_any_string(self, text: str) -> None:
         html = render_plain(text)

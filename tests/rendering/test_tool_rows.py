@@ -424,7 +424,7 @@ def test_an_ordinary_row_with_a_megabyte_is_like_one_with_a_text() -> None:
     assert len(html.encode()) < 5000
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     name=any_text, text=any_text, arguments=st.one_of(any_text, st.dictionaries(any_text, any_text))
 )

@@ -1,6 +1,5 @@
 """Texts for the renderers: what models write, and what nobody should."""
 
-from hypothesis import settings
 from hypothesis import strategies as st
 
 ANSWER = """\
@@ -58,9 +57,6 @@ any_text = st.text(st.characters(exclude_categories=()))
 
 markdown_like = st.lists(st.sampled_from(_PIECES), max_size=60).map("".join)
 """Strings of which every character may mean something."""
-
-unhurried = settings(deadline=None)
-"""For property tests: an example takes as long as a busy machine needs."""
 
 DEFINITION = "[a]: https://example.com/a\n"
 
