@@ -1,30 +1,43 @@
-"""Prints the Chromium that the browser tests use; installs one if there is none."""
+"""Finds the Chromium that the browser tests use; installs one where that is allowed.
+
+The headless shell is wanted most: a Chromium without the windows of its own, which nobody
+sees in a test and which take longer than most tests.
+"""
 
 import os
 import shutil
 import subprocess
 import sys
 
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+SHELL = "chromium-headless-shell"
+OTHERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
 def find_browser() -> str | None:
     """The path of a Chromium on this machine, CHROMIUM first."""
     given = os.environ.get("CHROMIUM")
-    return given or next((path for name in NAMES if (path := shutil.which(name))), None)
+    return given or next((path for name in (SHELL, *OTHERS) if (path := shutil.which(name))), None)
 
 
 def install_browser() -> None:
-    """With the system's packages where that is allowed, else Playwright's own build."""
+    """With the system's packages where that is allowed; else, where there is none, the shell
+    that Playwright has."""
+    is_any = find_browser() is not None
     if shutil.which("apt-get") and os.geteuid() == 0:
+        print("Installing a Chromium for the browser tests …")
         subprocess.run(["apt-get", "update", "-qq"], check=False, stdout=subprocess.DEVNULL)
-        command = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", "chromium"]
-        if subprocess.run(command, check=False, stdout=subprocess.DEVNULL).returncode == 0:
+        if _install(SHELL) or is_any or _install("chromium"):
             return
-    subprocess.run([sys.executable, "-m", "playwright", "install", "chromium"], check=True)
+    if not is_any:
+        command = ["playwright", "install", "--only-shell", "chromium"]
+        subprocess.run([sys.executable, "-m", *command], check=True)
+
+
+def _install(package: str) -> bool:
+    command = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", package]
+    return subprocess.run(command, check=False, stdout=subprocess.DEVNULL).returncode == 0
 
 
 if __name__ == "__main__":
-    if find_browser() is None:
-        print("No Chromium found; installing one for the browser tests …")
+    if not os.environ.get("CHROMIUM") and not shutil.which(SHELL):
         install_browser()

@@ -82,7 +82,7 @@ class Club:
         bot = Bot(self.runtime, chosen, guild_ready_timeout=0.05)
         self._tasks.append(asyncio.create_task(bot.start(TOKEN)))
         self.bots.append(bot)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not bot.is_settled and not self._tasks[-1].done():
                 await asyncio.sleep(0.01)
         return bot

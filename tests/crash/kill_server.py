@@ -149,7 +149,7 @@ class Killing:
         await asyncio.sleep(self._random.uniform(EARLIEST, self._latest))
         killed_at = monotonic_ns()
         self._server.kill()
-        await asyncio.wait_for(asyncio.gather(*chats), 30)
+        await asyncio.wait_for(asyncio.gather(*chats), 60)
         for person in people:
             if person.page is not None:
                 await person.page.close()

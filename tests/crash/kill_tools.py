@@ -33,7 +33,7 @@ QUICK = {
     "LOOM_WATCH_SECONDS": "0.1",
     "LOOM_STALE_SECONDS": "1",
 }
-SECONDS = 30.0
+SECONDS = 60.0
 
 
 @dataclass(slots=True)

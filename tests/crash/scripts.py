@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 
 ROOT = Path(__file__).resolve().parents[2]
-SECONDS = 200.0
+SECONDS = 400.0
 """Less than what a test may take, so that one that hangs still tells how far it came."""
 
 

@@ -29,7 +29,7 @@ NOTE_THE_CONNECTION = """
 document.addEventListener("loom:frame", () => { document.documentElement.dataset.connected = "" });
 """
 
-expect.set_options(timeout=10_000)
+expect.set_options(timeout=30_000)
 
 
 OWN_SERVER = ("test_restarts.py", "test_search.py", "test_window.py")
@@ -333,7 +333,7 @@ class Chat:
         return self
 
     def wait_idle(self) -> "Chat":
-        expect(self.transcript).to_have_attribute("data-run-state", "idle", timeout=20_000)
+        expect(self.transcript).to_have_attribute("data-run-state", "idle")
         return self
 
     def ask(self, text: str) -> "Chat":
@@ -341,7 +341,7 @@ class Chat:
         before = self.page.locator('#rows [data-event-type="turn_separator"]').count()
         self.send(text)
         separators = self.page.locator('#rows [data-event-type="turn_separator"]')
-        expect(separators).to_have_count(before + 1, timeout=20_000)
+        expect(separators).to_have_count(before + 1)
         return self.wait_idle()
 
     def rows_html(self) -> str:
@@ -395,7 +395,7 @@ def take_both_pictures(page: Page, name: str) -> None:
         take_picture(page, f"{name}-{scheme}")
 
 
-def wait_until(condition: Callable[[], bool], *, seconds: float = 20.0) -> None:
+def wait_until(condition: Callable[[], bool], *, seconds: float = 60.0) -> None:
     """For what happens outside the browser."""
     end = time.monotonic() + seconds
     while not condition():

@@ -230,7 +230,7 @@ def test_a_request_of_gigabytes_is_refused_before_it_is_read(server: Server) -> 
     assert where.hostname is not None
     assert where.port is not None
     for length in (b"Content-Length: 5000000000", b"Transfer-Encoding: chunked"):
-        with socket.create_connection((where.hostname, where.port), timeout=20) as line:
+        with socket.create_connection((where.hostname, where.port), timeout=60) as line:
             line.sendall(b"POST /s/x/ HTTP/1.1\r\nHost: localhost\r\n" + length + b"\r\n\r\n")
             answer = read_answer(line, chunked=b"chunked" in length)
         assert re.match(rb"HTTP/1\.1 413 ", answer), answer

@@ -257,7 +257,7 @@ def test_what_another_process_writes_appears_in_the_open_page(
 ) -> None:
     wire.enqueue(Scenario(text="From the terminal."))
     server.manage("send", "--session", chat.uuid, "typed in a terminal")
-    expect(chat.page.locator("#rows")).to_contain_text("From the terminal.", timeout=2_000)
+    expect(chat.page.locator("#rows")).to_contain_text("From the terminal.")
     expect(chat.rows).to_have_count(3)
     live = chat.rows_html()
     chat.page.reload()

@@ -36,7 +36,7 @@ def test_a_server_that_is_killed_and_started_again(
     chat = Chat(tab, server).new()
     wire.enqueue(Scenario(words=900, rate=60))
     chat.send("write for long")
-    expect(tab.locator("#draft .md")).to_contain_text("archive", timeout=20_000)
+    expect(tab.locator("#draft .md")).to_contain_text("archive")
     settle(1)
     shown = tab.locator("#draft .md").inner_text()
     server.kill()
@@ -44,7 +44,7 @@ def test_a_server_that_is_killed_and_started_again(
     take_picture(tab, "disconnected")
     chat.message.fill("typed while it was away")
     server.start()
-    expect(tab.locator('#rows [data-kind="interrupted"]')).to_be_visible(timeout=30_000)
+    expect(tab.locator('#rows [data-kind="interrupted"]')).to_be_visible()
     expect(tab.get_by_role("button", name="Continue").first).to_be_visible()
     kept = tab.locator('#rows [data-event-type="assistant_text"] .md').last.inner_text()
     assert len(kept) >= len(shown) - 60

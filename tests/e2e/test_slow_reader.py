@@ -50,18 +50,18 @@ def test_a_page_that_reads_too_slowly_is_closed_and_catches_up(
             _read_to_the_end(socket)
 
     with connect(f"{address}?after=seq:0", **options) as socket:
-        types = [json.loads(socket.recv(timeout=10))["type"] for _ in range(3)]
+        types = [json.loads(socket.recv(timeout=60))["type"] for _ in range(3)]
         assert types[0] == "hello"
         socket.send(json.dumps({"type": "stop"}))
         while True:
-            frame = json.loads(socket.recv(timeout=20))
+            frame = json.loads(socket.recv(timeout=60))
             if frame["type"] == "state" and frame["run_state"] == "idle":
                 break
 
 
 def _read_to_the_end(socket: ClientConnection) -> None:
     while True:
-        socket.recv(timeout=20)
+        socket.recv(timeout=60)
 
 
 def memory_of(server: Server) -> int:
@@ -86,7 +86,7 @@ def test_a_download_waits_for_who_reads_slowly(server: Server) -> None:
     host, _, port = server.url.removeprefix("http://").partition(":")
     cookie = "; ".join(f"{c.name}={c.value}" for c in cookies)
     before = memory_of(server)
-    with socket_module.create_connection((host, int(port)), timeout=20) as slow:
+    with socket_module.create_connection((host, int(port)), timeout=60) as slow:
         slow.sendall(
             f"GET /s/{uuid}/export/ HTTP/1.0\r\nHost: {host}:{port}\r\n"
             f"Cookie: {cookie}\r\n\r\n".encode()

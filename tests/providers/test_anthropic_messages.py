@@ -5,7 +5,6 @@ import socket
 import ssl
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
@@ -342,45 +341,42 @@ async def test_a_complete_answer_does_not_wait_for_the_connections_end(
 ) -> None:
     await read_all(provider)
     wire.enqueue(Scenario(text="a", linger=30))
-    started = time.monotonic()
     assert (await complete(provider)).stop_reason == "end_turn"
-    assert time.monotonic() - started < 2
+    assert wire.exchanges[-1].ended is None
 
 
 @pytest.mark.asyncio
 async def test_streams_run_side_by_side(wire: WireThread, provider: AnthropicProvider) -> None:
     wire.enqueue(*[Scenario(words=5, first_delay=0.2) for _ in range(10)])
-    started = time.monotonic()
     await asyncio.gather(*[read_all(provider) for _ in range(10)])
-    assert time.monotonic() - started < 5
     assert len({exchange.client_port for exchange in wire.exchanges}) == 10
 
 
 @pytest.mark.asyncio
 async def test_deltas_come_as_they_are_sent(wire: WireThread, provider: AnthropicProvider) -> None:
     await read_all(provider)
-    wire.enqueue(Scenario(deltas=10, rate=50, stamp=True))
-    ages = [
-        time.monotonic_ns() - int(item.text.strip("~ "))
-        async for item in provider.stream(make_request())
-        if isinstance(item, BlockDelta)
-    ]
-    assert len(ages) == 10
-    assert sorted(ages)[5] < 0.1 * 1e9
+    wire.enqueue(Scenario(deltas=10, hang_after=5))
+    texts = []
+    async with aclosing(provider.stream(make_request())) as items:
+        async for item in items:
+            if isinstance(item, BlockDelta):
+                texts.append(item.text)
+            if len(texts) == 5:
+                break
+    assert wire.exchanges[-1].ended is None
 
 
 async def wait_until(is_so: Callable[[], bool]) -> None:
-    for _ in range(500):
+    for _ in range(2000):
         if is_so():
             return
         await asyncio.sleep(0.01)
     raise AssertionError("it did not happen")
 
 
-async def wait_until_left(wire: WireThread) -> float:
-    """The moment at which the server saw the client leave."""
+async def wait_until_left(wire: WireThread) -> None:
+    """The server sees that the client leaves, long before it has said everything."""
     await wait_until(lambda: wire.exchanges[-1].client_left is not None)
-    return wire.exchanges[-1].client_left or 0.0
 
 
 @pytest.mark.asyncio
@@ -400,25 +396,22 @@ async def test_cancelling_ends_the_request_at_once(
     task = asyncio.create_task(read_all(provider))
     await wait_until(lambda: bool(wire.exchanges))
     await asyncio.sleep(0.1)
-    cancelled = time.monotonic()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert time.monotonic() - cancelled < 0.5
-    assert await wait_until_left(wire) - cancelled < 0.5
+    await wait_until_left(wire)
 
 
 @pytest.mark.asyncio
 async def test_closing_the_iterator_ends_the_request(
     wire: WireThread, provider: AnthropicProvider
 ) -> None:
-    wire.enqueue(Scenario(words=200, rate=50))
+    wire.enqueue(Scenario(words=2000, rate=50))
     async with aclosing(provider.stream(make_request())) as items:
         async for item in items:
             if isinstance(item, BlockDelta):
                 break
-    closed = time.monotonic()
-    assert await wait_until_left(wire) - closed < 0.5
+    await wait_until_left(wire)
 
 
 @pytest.mark.asyncio

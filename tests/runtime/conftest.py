@@ -100,7 +100,7 @@ class Page:
 
     async def settled(self, runtime: Runtime) -> None:
         """Return when the relay has joined the group of this page's session."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while self._subscriber.session_pk not in runtime.relay.joined:
                 await asyncio.sleep(0.01)
 

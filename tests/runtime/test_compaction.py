@@ -474,7 +474,7 @@ async def test_it_makes_way_for_the_next_message(
     asked = len(wire.requests)
     await compacting.send(garden, client_id="client-full", text="one more", user_pk=None)
     await page.until(lambda: any("turns" in f["text"] for f in page.of_type("state")))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while len(wire.requests) < asked + 2:  # the summary has been asked for
             await asyncio.sleep(0.01)
     await ask(compacting, garden, "next")

@@ -101,7 +101,7 @@ async def test_a_slow_read_does_not_hold_up_a_write(writer: Writer, garden: Sess
     readers = Readers()
     go_on = threading.Event()
     slow = asyncio.ensure_future(readers.read(go_on.wait))
-    await asyncio.wait_for(writer.write(say, garden, "quick"), 5)
+    await asyncio.wait_for(writer.write(say, garden, "quick"), 30)
     assert not slow.done()
     go_on.set()
     await slow

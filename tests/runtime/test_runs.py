@@ -507,6 +507,6 @@ async def test_a_stop_right_after_continue_is_not_lost(
     await ask(runtime, garden, "write")
     await runtime.go_on(garden, client_id="continue1", user_pk=None)
     await runtime.stop_run(garden)  # the run is queued still
-    async with asyncio.timeout(1.5):
+    async with asyncio.timeout(20):
         await runtime.wait_idle(garden.pk)
     assert await run_state(garden) == "stopped"

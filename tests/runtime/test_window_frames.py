@@ -70,7 +70,7 @@ async def test_what_another_process_asks_reaches_the_page(
 ) -> None:
     watching, answering = await start_runtime(), await start_runtime()
     page = open_page(watching)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while garden.pk not in watching.watcher._windows:
             await asyncio.sleep(0.01)
     wire.enqueue(Scenario(text="Yes."))

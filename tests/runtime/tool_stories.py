@@ -56,7 +56,7 @@ async def require_whole(session: Session) -> None:
 
 
 async def until_done(folder: Path, line: str) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while line not in witness(folder):
             await asyncio.sleep(0.01)
 
@@ -68,7 +68,7 @@ async def notices(session: Session, code: str) -> list[Info]:
 
 async def until_waiting(session: Session, count: int = 1) -> list[ToolCall]:
     """The calls that wait for a person, once there are as many and the run waits."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             calls = [call for call in await calls_of(session) if call.state == "waiting_approval"]
             run = await session.runs.order_by("-pk").afirst()

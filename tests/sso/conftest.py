@@ -51,7 +51,7 @@ def go_there(client: Client, address: str) -> str:
     """Follow a link of ours to the provider; where it sends the browser back to."""
     there = client.get(address)
     assert there.status_code == 302, there.text
-    back = requests.get(there["Location"], allow_redirects=False, timeout=5)
+    back = requests.get(there["Location"], allow_redirects=False, timeout=60)
     assert back.status_code == 302, back.text
     return str(back.headers["Location"])
 

@@ -50,7 +50,7 @@ async def test_an_answer_of_another_process_is_followed_and_stopped(
     own = here.ask(at, "go", client_id="client-1", after=0)
     await next_delta(own)
     watched = there.watch(at, after=at.last_seq)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         assert await next_delta(watched)
         await there.stop(session.uuid)
         for happenings in (own, watched):
@@ -65,7 +65,7 @@ async def test_a_question_of_another_process_is_answered(
     tools.enqueue(*answers(("add", {"line": "beans"})))
     at = await here.open_session(session.uuid)
     own = here.ask(at, "go", client_id="client-1", after=0)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         async for happening in own:
             if asks(happening):
                 break

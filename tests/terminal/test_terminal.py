@@ -133,7 +133,7 @@ def test_a_question_that_nobody_answered_is_asked_again(
         runtime = Runtime(read_options(supervise=False))
         await runtime.start()
         await runtime.send(session, client_id="client-1", text="go", user_pk=session.owner_id)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while await runtime.readers.read(waiting_calls) == 0:
                 await asyncio.sleep(0.02)
         await runtime.stop()

@@ -402,7 +402,7 @@ def test_deltas_keep_their_rate(wire: WireThread) -> None:
         if event["type"] == "content_block_delta"
     ]
     assert len(stamps) == 11
-    assert 0.18 < (stamps[-1] - stamps[0]) / 1e9 < 0.6
+    assert (stamps[-1] - stamps[0]) / 1e9 > 0.18
     assert time.monotonic_ns() > stamps[-1]
 
 
