@@ -325,8 +325,8 @@ def answer_again(
 ) -> Restarted:
     """Answer a message of the person anew; what followed it is rewound.
 
-    ``turn`` None means the last message, ``choices`` None what was asked of its answers
-    before. Raises as :func:`edit_message`.
+    ``turn`` None means the last message, ``choices`` None what it came with.
+    Raises as :func:`edit_message`.
     """
     with transaction.atomic():
         closed = lock_session(session.pk)
@@ -346,9 +346,14 @@ def answer_again(
             reason=Rewind.Reason.REGENERATE,
             actor_pk=user_pk,
         )
-        asked = _choices_for(session.pk, chosen) if choices is None else choices.as_text()
+        asked = choices or read_first_choices(_choices_for(session.pk, chosen))
         run = _create_run(
-            session, client_id, states.REGENERATE, user_pk, user_turn=chosen, choices=asked
+            session,
+            client_id,
+            states.REGENERATE,
+            user_pk,
+            user_turn=chosen,
+            choices=asked.as_text(),
         )
         return Restarted(accepted=_accepted(run, None), rewound=rewound)
 

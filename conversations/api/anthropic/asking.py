@@ -33,6 +33,8 @@ UNANSWERED = (FAILED, INTERRUPTED)
 SETTLING_SECONDS = 0.25
 """How long to wait for further calls of the same answer."""
 
+ELSEWHERE = "The call waits in another process. Try again."
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
@@ -91,13 +93,15 @@ def _require_results(runtime: Runtime, exchange: Exchange) -> None:
 
 
 async def _choose_for_waiting(runtime: Runtime, exchange: Exchange) -> None:
-    """The run that waits for these results goes on as this request asks."""
-    session_pk = exchange.session.pk
-    for call in {
-        one.call.run_pk: one.call for one in exchange.results if one.call.is_open
-    }.values():
-        own = runtime.program_tools.of(session_pk, call.client_id)
-        require_forced_tool(exchange.choices, own)
+    """The run that waits for these results goes on as this request asks. Raises Unavailable
+    where it waits elsewhere."""
+    session_pk, tools = exchange.session.pk, runtime.program_tools
+    open_calls = [one.call for one in exchange.results if one.call.is_open]
+    for call in open_calls:
+        if call.pk not in tools.waiting(session_pk, call.client_id):
+            raise Unavailable(ELSEWHERE)
+    for call in {call.run_pk: call for call in open_calls}.values():
+        require_forced_tool(exchange.choices, tools.of(session_pk, call.client_id))
         await runtime.choose_for_run(session_pk, call.run_pk, exchange.choices)
 
 
@@ -111,7 +115,7 @@ def _give_results(runtime: Runtime, exchange: Exchange, *, is_said: bool) -> Ask
         call = result.call
         is_given = tools.give(session_pk, call.client_id, call.pk, result.gave)
         if call.is_open and not is_given:
-            raise Unavailable("The call waits in another process. Try again.")
+            raise Unavailable(ELSEWHERE)
     return exchange.results[-1].call if exchange.results else None
 
 

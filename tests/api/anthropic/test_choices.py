@@ -14,6 +14,7 @@ from conversations.context.rebuild import rebuild_request
 from conversations.models import ModelCall, Run, Session, Turn
 from conversations.runtime.current import current_runtime
 from conversations.runtime.open_lines import STREAMS
+from conversations.runtime.program_tools import ProgramTools
 from tests.api.conftest import token_of
 from tests.wire.scenario import Scenario, ToolCall
 from tests.wire.server import WireThread
@@ -31,6 +32,14 @@ async def ask(client: AsyncAnthropic, *said: Any, **more: Any) -> Any:
     """With parameters that the SDK knows no more."""
     asked = request(*said) | {"model": more.pop("model", request()["model"])}
     return await client.messages.create(**asked, extra_body=more)
+
+
+async def _call_weather(client: AsyncAnthropic, provider: WireThread, **asked: Any) -> list[Any]:
+    """What the client says next: the call that the model made, and its result."""
+    provider.enqueue(Scenario(tools=(ToolCall(name="weather"),)))
+    message = await say(client, "And today?", tools=[WEATHER], **asked)
+    result = {"type": "tool_result", "tool_use_id": message.content[0].id, "content": "25"}
+    return [answered(message.content), {"role": "user", "content": [result]}]
 
 
 def texts_of(message: Any) -> list[str]:
@@ -192,6 +201,35 @@ async def test_a_person_can_have_an_answer_again_whose_call_was_forced(
     await runtime.wait_idle(session.pk)
     assert "tool_choice" not in provider.requests[-1], "the tool is with the client"
     assert (await Run.objects.order_by("-pk").afirst()).state == "completed"
+
+
+async def test_an_answer_again_asks_for_what_the_message_came_with(
+    client: AsyncAnthropic, provider: WireThread
+) -> None:
+    called = await _call_weather(client, provider, max_tokens=70)
+    await say(client, *called, tools=[WEATHER], max_tokens=9, tool_choice={"type": "none"})
+    assert provider.requests[-1]["max_tokens"] == 9
+    runtime, session = await current_runtime(), await Session.objects.aget()
+    await runtime.wait_idle(session.pk)
+    await runtime.answer_again(session, client_id="retry-01", turn=None, user_pk=None)
+    await runtime.wait_idle(session.pk)
+    assert provider.requests[-1]["max_tokens"] == 70
+    assert "tool_choice" not in provider.requests[-1]
+
+
+async def test_results_for_a_call_that_waits_elsewhere_are_to_be_sent_again(
+    client: AsyncAnthropic, provider: WireThread
+) -> None:
+    called = await _call_weather(client, provider, max_tokens=70)
+    runtime, run = await current_runtime(), await Run.objects.aget()
+    here, runtime.program_tools = runtime.program_tools, ProgramTools()
+    forced = {"type": "tool", "name": "weather"}
+    with pytest.raises(anthropic.InternalServerError, match="another process"):
+        await say(client, *called, tools=[WEATHER], max_tokens=9, tool_choice=forced)
+    runtime.program_tools = here
+    assert (await Run.objects.aget()).choices == run.choices
+    await runtime.stop_run(await Session.objects.aget())
+    await runtime.wait_idle(run.session_id)
 
 
 async def test_another_process_asks_for_the_same(
