@@ -99,7 +99,7 @@ async def answer_begun(
     await free_connection()
     run = await runtime.readers.read(read_run, accepted.run_pk)
     if wants_stream(request):
-        return await stream_run(request, runtime, session, run, Place())
+        return await stream_run(request, runtime, session, run, Place(), is_let_in=True)
     if wait:
         recheck = await recheck_of(request, session)
         await free_connection()

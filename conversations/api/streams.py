@@ -139,10 +139,14 @@ async def stream_run(
     place: Place,
     *,
     is_resumed: bool = False,
+    is_let_in: bool = False,
 ) -> HttpResponseBase:
+    """``is_let_in``: the caller has begun the run, having had room for its stream; however
+    many others began meanwhile, it is not told that nothing was said."""
     data = {"run": str(run.uuid), "session": str(run.session)}
     first = None if is_resumed else StoryEvent(str(Place()), RUN, data)
-    return await _respond(request, runtime, session, RunReader(run.pk, place), first)
+    reader = RunReader(run.pk, place)
+    return await _respond(request, runtime, session, reader, first, is_let_in=is_let_in)
 
 
 async def _respond(
@@ -151,13 +155,17 @@ async def _respond(
     session: Session,
     reader: Reader,
     first: StoryEvent | None,
+    *,
+    is_let_in: bool = False,
 ) -> HttpResponseBase:
     person_pk = caller_of(request).user.pk
-    runtime.lines.require_room(STREAMS, person_pk)
+    if not is_let_in:
+        runtime.lines.require_room(STREAMS, person_pk)
     # Compressed, events would wait for each other in the browser's end of the stream.
     request.META.pop("HTTP_ACCEPT_ENCODING", None)
     recheck = await recheck_of(request, session)
-    content = _write(runtime, session, reader, first, recheck, person_pk)
+    take = runtime.lines.take_anyway if is_let_in else runtime.lines.take
+    content = _write(runtime, session, reader, first, recheck, person_pk, take)
     response = StreamingHttpResponse(content, content_type=f"{MEDIA_TYPE}; charset=utf-8")
     response["X-Accel-Buffering"] = "no"
     return response
@@ -170,13 +178,14 @@ async def _write(
     first: StoryEvent | None,
     recheck: Callable[[], None],
     person_pk: int,
+    take: Callable[[str, int], None],
 ) -> AsyncGenerator[str]:
     """Ends early for who may not read it any more, and where the database is away: its
     client comes again, and is told or goes on. So do those of many that begin at once and
     are too many."""
     await free_connection()
     try:
-        runtime.lines.take(STREAMS, person_pk)
+        take(STREAMS, person_pk)
     except TooMany:
         return
     try:
