@@ -63,12 +63,12 @@ async def create_message(request: HttpRequest, slug: str, asked: MessagesIn) -> 
     drafts = _Drafts(runtime, exchange.session.pk)
     try:
         answering = await ask(runtime, exchange, asked)
+        run = await runtime.readers.read(_uuid_of, answering.run_pk)
+        recheck = await recheck_of(request, exchange.session)
+        await free_connection()
     except BaseException:
         drafts.close()
         raise
-    run = await runtime.readers.read(_uuid_of, answering.run_pk)
-    recheck = await recheck_of(request, exchange.session)
-    await free_connection()
     if asked.stream:
         writer = EventWriter(run=run, model=asked.model)
         events = _stream(runtime, answering, drafts, writer, recheck, person_pk)
