@@ -159,7 +159,7 @@ class LoomRequest(WebRequest):  # type: ignore[misc]
             self.is_known = False
             fields = {"error_class": type(error).__name__}
             logger.warning("upload_not_let_in", extra={"fields": fields})
-        if self.channel is None:  # the browser has left
+        if getattr(self, "channel", None) is None:  # it is answered, or the browser has left
             return
         if self.is_known:
             self.channel._networkProducer.resumeProducing()
