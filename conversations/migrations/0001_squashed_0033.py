@@ -41,6 +41,9 @@ class Migration(migrations.Migration):
         ("conversations", "0028_channels"),
         ("conversations", "0029_webhook_secrets"),
         ("conversations", "0030_delivery_due"),
+        ("conversations", "0031_run_choices"),
+        ("conversations", "0032_webhook_wish"),
+        ("conversations", "0033_session_channel"),
     ]
 
     initial = True
@@ -843,6 +846,10 @@ class Migration(migrations.Migration):
                     models.Index(
                         fields=["workspace", "-last_active_at", "-id"], name="session_by_activity"
                     ),
+                    models.Index(
+                        fields=["workspace", "channel", "-last_active_at", "-id"],
+                        name="session_of_channel",
+                    ),
                     models.Index(fields=["-last_active_at", "-id"], name="session_by_time"),
                     models.Index(
                         condition=models.Q(
@@ -960,6 +967,7 @@ class Migration(migrations.Migration):
                 ("site", models.CharField(db_default="", default="", max_length=300)),
                 ("generation", models.PositiveIntegerField(db_default=1, default=1)),
                 ("oldest_generation", models.PositiveIntegerField(db_default=1, default=1)),
+                ("wish_digest", models.CharField(max_length=64, null=True)),
                 ("rotated_at", models.DateTimeField(null=True)),
                 ("is_active", models.BooleanField(db_default=True, default=True)),
                 ("failing_since", models.DateTimeField(null=True)),
@@ -1698,6 +1706,7 @@ class Migration(migrations.Migration):
                 ("state", models.CharField(max_length=20)),
                 ("text", models.TextField(db_default="", default="")),
                 ("attachments", models.TextField(db_default="[]", default="[]")),
+                ("choices", models.TextField(null=True)),
                 ("user_turn", models.BigIntegerField(null=True)),
                 ("user_seq", models.BigIntegerField(null=True)),
                 ("from_seq", models.BigIntegerField(null=True)),
@@ -1738,6 +1747,11 @@ class Migration(migrations.Migration):
                         ),
                         fields=["session"],
                         name="run_broken_of_session",
+                    ),
+                    models.Index(
+                        condition=models.Q(("choices__isnull", False)),
+                        fields=["session", "user_turn", "id"],
+                        name="run_with_choices",
                     ),
                 ],
                 "constraints": [
@@ -2190,6 +2204,7 @@ class Migration(migrations.Migration):
                 ("turn_number", models.BigIntegerField(null=True)),
                 ("message_id", models.CharField(db_default="", default="", max_length=128)),
                 ("stop_reason", models.CharField(db_default="", default="", max_length=64)),
+                ("stop_sequence", models.TextField(null=True)),
                 ("error_code", models.CharField(db_default="", default="", max_length=64)),
                 ("input_tokens", models.BigIntegerField(null=True)),
                 ("output_tokens", models.BigIntegerField(null=True)),
