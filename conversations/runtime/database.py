@@ -15,7 +15,15 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from django.db import DatabaseError, IntegrityError, connection, transaction
+from django.db import (
+    DEFAULT_DB_ALIAS,
+    DatabaseError,
+    IntegrityError,
+    connection,
+    connections,
+    transaction,
+)
+from django.db.backends.base.base import BaseDatabaseWrapper
 
 logger = logging.getLogger(__name__)
 
@@ -137,17 +145,25 @@ class Readers:
     """A few threads with lasting connections for queries from async code."""
 
     def __init__(self) -> None:
-        self._pool = ThreadPoolExecutor(READERS, thread_name_prefix="archive-reader")
+        self._connections: list[BaseDatabaseWrapper] = []
+        self._pool = ThreadPoolExecutor(
+            READERS, thread_name_prefix="archive-reader", initializer=self._note_connection
+        )
+
+    def _note_connection(self) -> None:
+        self._connections.append(connections[DEFAULT_DB_ALIAS])
 
     async def read[**P, T](self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._pool, lambda: _checked(function, *args, **kwargs))
 
     def close(self) -> None:
-        barrier = threading.Barrier(READERS)
-        for _ in range(READERS):
-            self._pool.submit(_close_connection, barrier)
+        """What is being read is read to its end. The connections are closed from here: which
+        of its threads a pool gives work to, and how many it has, is not for us to say."""
         self._pool.shutdown()
+        for own in self._connections:
+            own.inc_thread_sharing()
+            own.close()
 
 
 def _checked[**P, T](function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -156,8 +172,3 @@ def _checked[**P, T](function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
     except DatabaseError:
         connection.close_if_unusable_or_obsolete()
         raise
-
-
-def _close_connection(barrier: threading.Barrier) -> None:
-    barrier.wait()  # so that each thread of the pool gets one of these
-    connection.close()

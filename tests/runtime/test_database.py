@@ -117,3 +117,15 @@ def texts_and_close(session: Session) -> list[str]:
         return texts(session)
     finally:
         connection.close()
+
+
+async def test_readers_close_however_many_threads_there_are() -> None:
+    """A pool may hold a thread for idle that has work, and then has fewer of them."""
+    readers = Readers()
+    thread = await readers.read(threading.current_thread)
+    [own] = readers._connections
+    await readers.read(own.ensure_connection)
+    readers._pool._idle_semaphore.release()
+    await asyncio.wait_for(asyncio.to_thread(readers.close), 30)
+    assert not thread.is_alive()
+    assert own.connection is None
