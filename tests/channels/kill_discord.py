@@ -68,6 +68,7 @@ class Killing:
             "LOOM_DISCORD_USERS": f"{ANN}=ann,{BOB}",
             "LOOM_DISCORD_GUILDS": str(GUILD),
             "LOOM_DISCORD_EDIT_SECONDS": "0.3",
+            "LOOM_MAX_QUEUED": "1000",  # a bot that is killed all the time answers little
             "LOOM_DISCORD_API": f"{server.url}/api/v10",
             "LOOM_DISCORD_GATEWAY": server.gateway_url,
         }
