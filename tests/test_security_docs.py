@@ -1,0 +1,36 @@
+"""The table of docs/security.md names tests that exist, with the number of their cases."""
+
+import re
+import subprocess
+import sys
+from collections import Counter
+
+from loomweb.env import BASE_DIR
+
+DOCUMENT = BASE_DIR / "docs/security.md"
+ROW = re.compile(r"^\| [^|]+ \| `(tests/[\w/]+\.py::\w+)` \| (\d+) \| [^|]+ \|$", re.M)
+
+
+def count_cases(tests: list[str]) -> Counter[str]:
+    """Test function → how often it runs, as pytest collects it."""
+    arguments = ["-q", "--collect-only", "-n", "0", *tests]
+    collected = subprocess.run(
+        [sys.executable, "-m", "pytest", *arguments],
+        cwd=BASE_DIR,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    found = [line.split("[")[0] for line in collected.stdout.splitlines() if "::" in line]
+    assert collected.returncode == 0, collected.stdout[-2_000:] + collected.stderr[-2_000:]
+    return Counter(found)
+
+
+def test_the_table_of_attacks_is_that_of_the_suite() -> None:
+    text = DOCUMENT.read_text()
+    named = {test: int(cases) for test, cases in ROW.findall(text)}
+    heads = len(re.findall(r"^\| what is tried \|", text, re.M))
+    rows = len(re.findall(r"^\| ", text, re.M)) - 2 * heads
+    assert len(named) == rows, "a row has another form, or names a test twice"
+    cases = count_cases(list(named))
+    assert {test: cases[test] for test in named if cases[test] != named[test]} == {}
