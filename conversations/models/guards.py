@@ -8,145 +8,25 @@ permit for its session first; only then may rows of that session be removed.
 
 from typing import Any
 
+from django.apps import apps
 from django.db import DEFAULT_DB_ALIAS, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-GUARDED = {
-    "conversations_turn": (
-        "id",
-        "session_id",
-        "number",
-        "role",
-        "content",
-        "blocks",
-        "tool_calls",
-        "tool_call_id",
-        "tool_name",
-        "token_count",
-        "stop_reason",
-        "complete",
-        "metadata",
-        "created_at",
-        "digest",
-    ),
-    "conversations_chatevent": (
-        "id",
-        "session_id",
-        "seq",
-        "event_type",
-        "payload",
-        "turn_number",
-        "created_at",
-        "digest",
-    ),
-    "conversations_rewind": (
-        "id",
-        "session_id",
-        "from_turn",
-        "to_turn",
-        "from_seq",
-        "to_seq",
-        "reason",
-        "actor_id",
-        "created_at",
-    ),
-    "conversations_sessionskill": (
-        "id",
-        "session_id",
-        "name",
-        "path",
-        "content",
-        "digest",
-        "turn_number",
-        "loaded_at",
-        "metadata",
-    ),
-    "conversations_compaction": (
-        "id",
-        "uuid",
-        "session_id",
-        "from_turn",
-        "to_turn",
-        "floor_before",
-        "summary",
-        "model",
-        "reason",
-        "before_turns",
-        "after_turns",
-        "before_tokens",
-        "after_tokens",
-        "actor_id",
-        "created_at",
-        "metadata",
-    ),
-    "conversations_reviewnote": (
-        "id",
-        "uuid",
-        "session_id",
-        "turn",
-        "author_id",
-        "text",
-        "created_at",
-    ),
-    "conversations_reviewflag": (
-        "id",
-        "uuid",
-        "session_id",
-        "turn",
-        "label",
-        "text",
-        "author_id",
-        "created_at",
-    ),
-    "conversations_reviewmark": (
-        "id",
-        "session_id",
-        "through_turn",
-        "author_id",
-        "created_at",
-    ),
-    "conversations_auditentry": (
-        "id",
-        "number",
-        "at",
-        "action",
-        "actor_id",
-        "actor_name",
-        "session",
-        "workspace",
-        "place",
-        "address",
-        "agent",
-        "reason",
-        "metadata",
-        "digest",
-    ),
-    "conversations_receipt": (
-        "id",
-        "uuid",
-        "session",
-        "workspace",
-        "owner",
-        "key",
-        "channel",
-        "created_at",
-        "last_active_at",
-        "purged_at",
-        "ordered_by_id",
-        "ordered_by_name",
-        "reason",
-        "by_policy",
-        "turns",
-        "events",
-        "counts",
-        "turn_digest",
-        "event_digest",
-        "cold_name",
-        "cold_digest",
-        "digest",
-    ),
+_CACHE = ("html", "render_version")
+
+GUARDED: dict[str, tuple[str, ...]] = {
+    "conversations_turn": _CACHE,
+    "conversations_chatevent": _CACHE,
+    "conversations_rewind": (),
+    "conversations_sessionskill": (),
+    "conversations_compaction": ("undone_at", "undone_by_id"),
+    "conversations_reviewnote": ("withdrawn_at", "withdrawn_by_id"),
+    "conversations_reviewflag": ("resolved_at", "resolved_by_id"),
+    "conversations_reviewmark": (),
+    "conversations_auditentry": (),
+    "conversations_receipt": (),
 }
-"""Table → columns that never change once written."""
+"""Table → the columns that may change after a row was written; all others never do."""
 
 NUMBERED_BY = {
     "conversations_turn": "id = NEW.id OR (session_id = NEW.session_id AND number = NEW.number)",
@@ -182,10 +62,15 @@ def install_guards(*, using: str = DEFAULT_DB_ALIAS, **_: Any) -> None:
     present = set(connection.introspection.table_names())
     statements = {"sqlite": _sqlite, "postgresql": _postgresql}[connection.vendor]
     with connection.cursor() as cursor:
-        for table, columns in GUARDED.items():
-            if table in present:
-                for statement in statements(table, columns):
-                    cursor.execute(statement)
+        for table in GUARDED.keys() & present:
+            for statement in statements(table, _fixed_columns(table)):
+                cursor.execute(statement)
+
+
+def _fixed_columns(table: str) -> list[str]:
+    models = {model._meta.db_table: model for model in apps.get_models()}
+    columns = [field.column for field in models[table]._meta.local_concrete_fields]
+    return [column for column in columns if column not in GUARDED[table]]
 
 
 def missing_guards(connection: BaseDatabaseWrapper) -> list[str]:
@@ -201,7 +86,7 @@ def missing_guards(connection: BaseDatabaseWrapper) -> list[str]:
     return [name for name in wanted if name not in found]
 
 
-def _sqlite(table: str, columns: tuple[str, ...]) -> list[str]:
+def _sqlite(table: str, columns: list[str]) -> list[str]:
     no_update, no_delete, no_replace = guard_names(table, "sqlite")
     refuse = f"BEGIN SELECT RAISE(ABORT, '{table} is append-only'); END"
     return [
@@ -217,7 +102,7 @@ def _sqlite(table: str, columns: tuple[str, ...]) -> list[str]:
     ]
 
 
-def _postgresql(table: str, columns: tuple[str, ...]) -> list[str]:
+def _postgresql(table: str, columns: list[str]) -> list[str]:
     no_update, no_delete, no_truncate = guard_names(table, "postgresql")
     refuse = (
         f"RAISE EXCEPTION '{table} is append-only' USING ERRCODE = 'integrity_constraint_violation'"
