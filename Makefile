@@ -3,6 +3,7 @@
 SHELL := /bin/sh
 UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 PYTHON := .venv/bin/python
+RUNNING := .venv/.running
 ENVIRONMENT := .venv/.made
 
 # Else every process that a test starts compiles all that it imports.
@@ -10,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: run test test-postgres bench lint format browser sandbox clean
 
-run: $(ENVIRONMENT)
+run: $(RUNNING)
 	@exec $(PYTHON) manage.py serve
 
 # The whole suite on SQLite; what asks the database in its own way again on PostgreSQL;
@@ -49,9 +50,14 @@ sandbox: $(ENVIRONMENT)
 clean:
 	rm -rf .venv .uv
 
+# What running needs; what tests need stays where it is there already.
+$(RUNNING): pyproject.toml uv.lock .python-version | $(UV)
+	$(UV) sync --frozen --no-dev --inexact
+	@touch $(RUNNING)
+
 $(ENVIRONMENT): pyproject.toml uv.lock .python-version | $(UV)
 	$(UV) sync --frozen
-	@touch $(ENVIRONMENT)
+	@touch $(RUNNING) $(ENVIRONMENT)
 
 .uv/bin/uv:
 	@python3 scripts/make_uv.py
