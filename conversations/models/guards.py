@@ -70,7 +70,7 @@ def install_guards(*, using: str = DEFAULT_DB_ALIAS, **_: Any) -> None:
 def _fixed_columns(table: str) -> list[str]:
     models = {model._meta.db_table: model for model in apps.get_models()}
     columns = [field.column for field in models[table]._meta.local_concrete_fields]
-    return [column for column in columns if column not in GUARDED[table]]
+    return [column for column in columns if column and column not in GUARDED[table]]
 
 
 def missing_guards(connection: BaseDatabaseWrapper) -> list[str]:
