@@ -24,7 +24,7 @@ from conversations.domain.turns import (
 )
 from conversations.models import Rewind, Session, Turn
 
-from .rights import find_person, sessions_as_member
+from .audience import quotable_sessions
 from .turns import COLUMNS, merge_ranges
 
 _COLUMNS = tuple(name for name in COLUMNS if name != "content")
@@ -170,9 +170,20 @@ def read_tool_use(session_pk: int) -> list[ToolUse]:
     return used
 
 
-def read_session_facts(sessions: QuerySet[Session], uuid: UUID) -> SessionFacts | None:
-    """One of these sessions in figures, by its counters and its ends."""
-    session = sessions.select_related("workspace").filter(uuid=uuid).first()
+def read_own_facts(session_pk: int) -> SessionFacts | None:
+    """The session in figures, for itself."""
+    return _facts(Session.objects.filter(pk=session_pk))
+
+
+def read_quotable_facts(session_pk: int, user_pk: int | None, uuid: UUID) -> SessionFacts | None:
+    """Another session in figures. None alike where there is none, and where it cannot be
+    quoted in this one."""
+    return _facts(quotable_sessions(session_pk, user_pk).filter(uuid=uuid))
+
+
+def _facts(sessions: QuerySet[Session]) -> SessionFacts | None:
+    """Of the only one of these sessions, by its counters and its ends."""
+    session = sessions.select_related("workspace").first()
     if session is None:
         return None
     turns = _turns(session.pk).filter(number__in=(1, session.turn_count)).order_by("number")
@@ -191,13 +202,6 @@ def read_session_facts(sessions: QuerySet[Session], uuid: UUID) -> SessionFacts 
     )
 
 
-def sibling_sessions(session_pk: int, user_pk: int | None) -> QuerySet[Session]:
-    """The other sessions of the session's workspace, if this person is a member."""
-    workspace = Session.objects.filter(pk=session_pk).values("workspace")
-    siblings = sessions_as_member(find_person(user_pk)).filter(workspace__in=workspace)
-    return siblings.exclude(pk=session_pk)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiblingItem:
     """A session of the workspace as a list names it."""
@@ -209,9 +213,11 @@ class SiblingItem:
 
 
 def list_siblings(
-    sessions: QuerySet[Session], *, limit: int, after: UUID | None = None
+    session_pk: int, user_pk: int | None, *, limit: int, after: UUID | None = None
 ) -> list[SiblingItem]:
-    """Sessions with turns, the latest active first; those ``after`` one of them."""
+    """Sessions with turns that can be quoted in this one, the latest active first; those
+    ``after`` one of them."""
+    sessions = quotable_sessions(session_pk, user_pk)
     found = sessions.filter(next_turn__gt=1).order_by("-last_active_at", "-pk")
     last = sessions.filter(uuid=after).first() if after else None
     if last is not None:

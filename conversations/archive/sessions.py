@@ -92,6 +92,7 @@ def open_empty_session(workspace: Workspace, *, owner: User) -> Session:
             next_turn=1,
             next_seq=1,
             key=None,
+            channel="web",  # one of a program would quote itself only
             instructions="",
             archived_at=None,
             title="",

@@ -40,7 +40,7 @@ PURGE_ORDERED, PURGE_CALLED_OFF, PURGED, RESTORED = (
 )
 SHARED, UNSHARED = "shared", "unshared"
 AUDIT_EXPORT, ROLE, BUDGET, RETENTION = "audit_export", "role", "budget", "retention"
-WEBHOOK = "webhook"
+WEBHOOK, RECALL = "webhook", "recall"
 
 ACTS = {
     NOTE: "wrote a note",
@@ -62,6 +62,7 @@ ACTS = {
     BUDGET: "changed a budget",
     RETENTION: "changed how long sessions are kept",
     WEBHOOK: "changed a webhook",
+    RECALL: "changed what sessions of channels and programs can quote",
 }
 """Kind of decision → what the person did."""
 

@@ -16,6 +16,12 @@ LONGEST = 255
 BEAD = "bead"
 """The channel of work items."""
 
+MEMBER_CHANNELS = frozenset(
+    {"web", "cli", "import", "chatgpt", "claude", "claude-code", "openwebui", "loom"}
+)
+"""Channels in which only members of the workspace read: the pages, the terminal, and the
+histories of other programs that a member has brought."""
+
 _FORM = re.compile(r"([a-z0-9][a-z0-9_-]{0,31}):(?=\S)(.*\S)")
 
 

@@ -15,12 +15,17 @@ class Workspace(models.Model):
     A new session expires after ``expire_after_hours``; one that is idle for
     ``retention_days`` is purged after the grace period; null: never. ``members_may_purge``
     lets members order that for sessions of their own, ``uses_cold_storage`` keeps a copy
-    of what is purged."""
+    of what is purged. ``channel_recall`` is what sessions of channels and programs can
+    quote (``archive.audience``)."""
 
     class ToolPolicy(models.TextChoices):
         READ_ONLY = "read_only", "read only"
         ASK = "ask", "ask"
         AUTO = "auto", "automatic"
+
+    class ChannelRecall(models.TextChoices):
+        SESSION = "session", "themselves only"
+        WORKSPACE = "workspace", "the whole workspace"
 
     name = models.CharField(max_length=120)
     slug = models.SlugField(max_length=60, unique=True)
@@ -32,6 +37,12 @@ class Workspace(models.Model):
         max_length=12, choices=ToolPolicy, default=ToolPolicy.ASK, db_default=ToolPolicy.ASK
     )
     allows_network = models.BooleanField(default=False, db_default=False)
+    channel_recall = models.CharField(
+        max_length=12,
+        choices=ChannelRecall,
+        default=ChannelRecall.SESSION,
+        db_default=ChannelRecall.SESSION,
+    )
     window_strategy = models.CharField(max_length=16, blank=True, default="", db_default="")
     keep_recent = models.PositiveSmallIntegerField(null=True, blank=True)
     high_water = models.PositiveSmallIntegerField(null=True, blank=True)
@@ -55,6 +66,10 @@ class Workspace(models.Model):
             models.CheckConstraint(
                 condition=models.Q(window_strategy__in=("", *STRATEGIES)),
                 name="workspace_strategy_known",
+            ),
+            models.CheckConstraint(
+                condition=models.Q(channel_recall__in=("session", "workspace")),
+                name="workspace_channel_recall_known",
             ),
         )
 

@@ -13,7 +13,7 @@ from conversations.domain.errors import Rejected, TooLarge
 from conversations.domain.session_state.marks import ACTIONS
 from conversations.domain.text import require_encodable, storable
 from conversations.domain.tool_calls import ASK, AUTO, READ_ONLY
-from conversations.models import Membership
+from conversations.models import Membership, Workspace
 
 _CLIENT_ID = re.compile(r"[A-Za-z0-9_-]{8,64}")
 
@@ -123,6 +123,14 @@ class ToolRulesForm(forms.Form):
         required=False,
         label="Tools may reach other machines",
         help_text="Commands and fetched pages, as far as this server allows them.",
+    )
+    channel_recall = forms.ChoiceField(
+        label="Sessions from channels, work items and programs can quote",
+        choices=[(name, label.capitalize()) for name, label in Workspace.ChannelRecall.choices],
+        help_text=(
+            "With the whole workspace, the model can tell whoever talks to it there what was said"
+            " in any session of this workspace, direct messages included."
+        ),
     )
 
 

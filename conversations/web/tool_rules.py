@@ -6,6 +6,7 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
+from conversations.archive.audience import change_channel_recall
 from conversations.archive.rights import MANAGE
 from conversations.archive.tool_permissions import list_permissions, revoke_permission
 from conversations.archive.workspaces import change_tool_rules
@@ -14,7 +15,7 @@ from conversations.models import Workspace
 from conversations.sandbox.support import describe
 from conversations.tools.registry import TOOLS, is_offered
 
-from .access import get_workspace_for, post_by_person
+from .access import get_workspace_for, post_by_person, visit_of
 from .forms import ToolRulesForm
 
 
@@ -25,7 +26,8 @@ def tool_rules_context(workspace: Workspace) -> dict[str, Any]:
         policy=workspace.tool_policy,
         allows_network=workspace.allows_network,
     )
-    initial = {"tool_policy": workspace.tool_policy, "allows_network": workspace.allows_network}
+    fields = ("tool_policy", "allows_network", "channel_recall")
+    initial = {name: getattr(workspace, name) for name in fields}
     offered = {name: is_offered(tool, scope) for name, tool in TOOLS.items()}
     return {
         "form": ToolRulesForm(initial=initial, auto_id="id_tools_%s"),
@@ -41,7 +43,11 @@ def workspace_tools(request: HttpRequest, slug: str) -> HttpResponse:
     found, _ = get_workspace_for(request, slug, to=MANAGE)
     form = ToolRulesForm(request.POST)
     if form.is_valid():
-        change_tool_rules(found, **form.cleaned_data)
+        rules = form.cleaned_data
+        change_channel_recall(
+            found, channel_recall=rules.pop("channel_recall"), origin=visit_of(request).origin
+        )
+        change_tool_rules(found, **rules)
         messages.success(request, "Saved.")
     else:
         messages.error(request, "Choose what tools may do.")

@@ -12,7 +12,8 @@ from django.urls import reverse
 
 from conversations.archive.tool_permissions import grant_permission, list_permissions
 from conversations.archive.workspaces import add_member
-from conversations.models import Run, Session, ToolCall, Workspace
+from conversations.domain.jsontext import load_json
+from conversations.models import AuditEntry, Run, Session, ToolCall, Workspace
 from conversations.runtime.current import current_runtime
 from tests.runtime.sample_tools import sample_tools, witness
 from tests.waiting_calls import leave_question
@@ -172,11 +173,12 @@ def test_the_settings_choose_the_policy_and_take_permissions_back(
     page = client.get(url).content.decode()
     assert "pytest …" in page
     rules = reverse("workspace_tools", args=[workspace.slug])
-    client.post(rules, {"tool_policy": "read_only", "allows_network": "on"})
+    chosen = {"tool_policy": "read_only", "allows_network": "on", "channel_recall": "session"}
+    client.post(rules, chosen)
     workspace.refresh_from_db()
     assert (workspace.tool_policy, workspace.allows_network) == ("read_only", True)
     assert "Not here: delete_file" in client.get(url).content.decode()
-    client.post(rules, {"tool_policy": "all of it"})
+    client.post(rules, chosen | {"tool_policy": "all of it"})
     workspace.refresh_from_db()
     assert (workspace.tool_policy, workspace.allows_network) == ("read_only", True)
     [permission] = list_permissions(workspace)
@@ -185,3 +187,18 @@ def test_the_settings_choose_the_policy_and_take_permissions_back(
     assert client.post(revoke.replace(str(permission.pk), "999")).status_code == 404
     assert list_permissions(workspace) == []
     assert "pytest …" not in client.get(url).content.decode()
+
+
+def test_what_channels_can_quote_is_chosen_and_entered_in_the_audit_log(
+    workspace: Workspace, user: User
+) -> None:
+    client, rules = browser_of(user), reverse("workspace_tools", args=[workspace.slug])
+    page = client.get(reverse("workspace_settings", args=[workspace.slug])).content.decode()
+    assert '<option value="session" selected>Themselves only</option>' in page
+    for choice in ("workspace", "workspace", "everything"):
+        client.post(rules, {"tool_policy": "ask", "channel_recall": choice})
+    workspace.refresh_from_db()
+    assert workspace.channel_recall == "workspace"
+    [entry] = AuditEntry.objects.all()
+    assert (entry.action, entry.actor, entry.workspace) == ("recall", user, "garden")
+    assert load_json(entry.metadata) == {"before": "session", "after": "workspace"}

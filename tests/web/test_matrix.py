@@ -134,7 +134,11 @@ TABLE: dict[str, Row] = {
     ),
     "workspace_member_remove": Row(get=REFUSED, post=managers(302), data={"username": "ann"}),
     "workspace_retention": Row(get=REFUSED, post=managers(302)),
-    "workspace_tools": Row(get=REFUSED, post=managers(302), data={"tool_policy": "ask"}),
+    "workspace_tools": Row(
+        get=REFUSED,
+        post=managers(302),
+        data={"tool_policy": "ask", "channel_recall": "session"},
+    ),
     "workspace_tool_server_connect": Row(get=REFUSED, post=managers(404)),  # there is none
     "workspace_permission_revoke": Row(get=REFUSED, post=managers(404)),  # there is none
     "workspace_feed": Row(get=readers(200) | {"stranger": 401}, post=REFUSED),

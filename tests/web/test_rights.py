@@ -9,8 +9,8 @@ from django.core.management import call_command
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from conversations.archive.audience import quotable_sessions
 from conversations.archive.audit import Origin
-from conversations.archive.recall import sibling_sessions
 from conversations.archive.recent_sessions import list_recent_sessions
 from conversations.archive.rights import (
     READ,
@@ -55,8 +55,8 @@ def test_a_model_that_works_for_somebody_reads_other_sessions_of_members_only(
     """It makes no request that could be entered in the audit log."""
     other = create_session(workspace, owner=user)
     person = make_person(role)
-    siblings = sibling_sessions(session.pk, person.pk if person else None)
-    assert list(siblings) == ([other] if role in ("viewer", "member", "owner") else [])
+    others = quotable_sessions(session.pk, person.pk if person else None)
+    assert list(others) == ([other] if role in ("viewer", "member", "owner") else [])
 
 
 def test_a_closed_account_is_nobody(make_person: MakePerson, session: Session) -> None:

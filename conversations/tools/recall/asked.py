@@ -23,8 +23,8 @@ class Recall(Arguments):
                 "search: turns that hold the words of 'query', best first, each with its "
                 "neighbours. range: turns from 'start_turn' to 'end_turn'; a single turn comes "
                 "whole. tool_calls: past calls of 'tool_name', newest first. summary: state and "
-                "figures of the session. sessions: the workspace's other sessions; with "
-                "'query', turns in them."
+                "figures of the session. sessions: the other sessions that can be "
+                "quoted here; with 'query', turns in them."
             )
         ),
     ]

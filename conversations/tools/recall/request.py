@@ -5,15 +5,12 @@ from dataclasses import dataclass
 from hashlib import sha256
 from uuid import UUID
 
-from django.db.models import QuerySet
-
 from conversations.archive.recall import (
     SessionFacts,
     find_exchange_start,
-    read_session_facts,
-    sibling_sessions,
+    read_own_facts,
+    read_quotable_facts,
 )
-from conversations.models import Session
 from conversations.tools.arguments import BadArgument
 
 from .asked import MAX_LIMIT, Recall
@@ -32,10 +29,6 @@ class Request:
     call_turn: int
     arguments: Recall
 
-    @property
-    def siblings(self) -> QuerySet[Session]:
-        return sibling_sessions(self.session_pk, self.user_pk)
-
     def query(self) -> str:
         return self.arguments.query[:MAX_QUERY]
 
@@ -44,14 +37,14 @@ class Request:
 
     def target(self) -> "Target":
         """The session to look into. Raises BadArgument unless it is this one or
-        another of the workspace that the person may read."""
+        another that can be quoted in it."""
         text = self.arguments.session
         uuid = _read_uuid(text) if text else self.session
         if uuid == self.session:
-            facts = read_session_facts(Session.objects.filter(pk=self.session_pk), uuid)
+            facts = read_own_facts(self.session_pk)
             before = find_exchange_start(self.session_pk, self.call_turn)
             return Target(facts=_existing(facts), is_own=True, before=before)
-        facts = _existing(read_session_facts(self.siblings, uuid))
+        facts = _existing(read_quotable_facts(self.session_pk, self.user_pk, uuid))
         return Target(facts=facts, is_own=False, before=facts.turn_count + 1)
 
     def sealed_cursor(self, *about: object) -> str:
@@ -104,8 +97,8 @@ def _seal(about: tuple[object, ...]) -> str:
 def _existing(facts: SessionFacts | None) -> SessionFacts:
     if facts is None:
         raise BadArgument(
-            "There is no such session in this workspace, or it may not be read here. Action"
-            " 'sessions' lists those that may."
+            "There is no such session in this workspace, or it cannot be quoted here. Action"
+            " 'sessions' lists those that can."
         )
     return facts
 

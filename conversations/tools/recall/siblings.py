@@ -1,10 +1,11 @@
-"""Action ``sessions``: the workspace's other sessions, listed or searched."""
+"""Action ``sessions``: the other sessions that can be quoted, listed or searched."""
 
 import re
 from itertools import groupby
 from uuid import UUID
 
-from conversations.archive.recall import SiblingItem, list_siblings, read_session_facts
+from conversations.archive.audience import quotable_sessions
+from conversations.archive.recall import SiblingItem, list_siblings, read_quotable_facts
 from conversations.archive.search import Hit, search_sessions
 from conversations.tools.arguments import BadArgument
 
@@ -15,7 +16,7 @@ from .search import group_hits, nothing_found, say_found
 
 _CURSOR = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
-NO_OTHERS = "There is no other session of this workspace that may be read here."
+NO_OTHERS = "There is no other session of this workspace that can be quoted here."
 
 
 def siblings(request: Request) -> str:
@@ -31,7 +32,10 @@ def _list(request: Request) -> str:
     limit = request.limit()
     match = matched_cursor(request, _CURSOR, action="sessions")
     items = list_siblings(
-        request.siblings, limit=limit + 1, after=UUID(match[0]) if match else None
+        request.session_pk,
+        request.user_pk,
+        limit=limit + 1,
+        after=UUID(match[0]) if match else None,
     )
     if not items:
         return "There are no more." if match else NO_OTHERS
@@ -53,7 +57,10 @@ def _search(request: Request) -> str:
     query = request.query()
     about = ("sessions", request.session, query)
     found = search_sessions(
-        request.siblings, query, limit=request.limit(), cursor=request.sealed_cursor(*about)
+        quotable_sessions(request.session_pk, request.user_pk),
+        query,
+        limit=request.limit(),
+        cursor=request.sealed_cursor(*about),
     )
     if not found.hits:
         return nothing_found(found)
@@ -65,7 +72,7 @@ def _search(request: Request) -> str:
 
 
 def _groups_of(request: Request, uuid: UUID, hits: list[Hit], query: str) -> list[Group]:
-    facts = read_session_facts(request.siblings, uuid)
+    facts = read_quotable_facts(request.session_pk, request.user_pk, uuid)
     if facts is None:  # purged meanwhile
         return []
     target = Target(facts=facts, is_own=False, before=facts.turn_count + 1)

@@ -1,0 +1,399 @@
+"""Which session quotes which: each kind of session, and each kind of person, with every
+action of ``conversation_recall`` and with what is in the window by itself."""
+
+import ast
+from collections.abc import Callable, Iterable, Iterator
+from datetime import timedelta
+from functools import cache
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from django.contrib.auth.models import Group, User
+from django.utils import timezone
+
+from conversations.archive.audit import Origin
+from conversations.archive.expiry import take_note
+from conversations.archive.purge import Order, purge
+from conversations.archive.rights import readable_sessions
+from conversations.archive.role_groups import role_group
+from conversations.archive.sessions import (
+    archive_session,
+    begin_anew,
+    create_session,
+    get_or_create_by_key,
+)
+from conversations.archive.sharing import NewLink, create_share_link, read_shared_page
+from conversations.archive.workspaces import (
+    add_group,
+    add_member,
+    create_workspace,
+    remove_member,
+)
+from conversations.context.hint import find_hint, name_turns
+from conversations.context.window import WindowWish, assemble_window
+from conversations.domain.jsontext import dump_json
+from conversations.domain.windows import WindowRules
+from conversations.models import Session, Workspace
+from conversations.tools.conversation_recall import TOOL
+from loomweb.env import BASE_DIR
+
+from .test_conversation_recall import Look, call_tool, cursor_in, look_for, say
+
+pytestmark = pytest.mark.django_db
+
+FLOOR = 20
+"""Where the windows of these sessions start. What tells them apart was said before."""
+
+WORDS = (  # noqa: SIM905 (a list of them would be a word a line)
+    "abelia azalea begonia camellia dahlia erica freesia gardenia hibiscus iris jasmine"
+    " kalmia lavender magnolia nerine oleander petunia quince rudbeckia salvia tagetes"
+    " ursinia verbena weigela zinnia"
+).split()
+
+
+class Neighbourhood:
+    """A workspace with a session of every kind, each of which was told a word of its own."""
+
+    def __init__(self, workspace: Workspace, owner: User, other: Workspace) -> None:
+        self.workspace, self.owner, self.other = workspace, owner, other
+        self.sessions: dict[str, Session] = {}
+        self.uuids: dict[str, UUID] = {}
+        self.words: dict[str, str] = {}
+        for kind, begin in KINDS.items():
+            self._add(kind, begin(self))
+        for kind, change in CHANGES.items():
+            change(self, self.sessions[kind])
+        del self.sessions["purged"]
+
+    def begin(self, **fields: Any) -> Session:
+        return create_session(self.workspace, owner=self.owner, **fields)
+
+    def find(self, key: str, **fields: Any) -> Session:
+        return get_or_create_by_key(self.workspace, key=key, owner=self.owner, **fields)
+
+    def _add(self, kind: str, session: Session) -> None:
+        word = WORDS[len(self.words)]
+        session.title = f"About {word}titles"
+        session.save(update_fields=["title"])
+        say(session, f"The {word} is blue.", "Noted.")
+        call_tool(session, "bash", {"command": "ls"}, f"{word}leaf")
+        say(session, *(f"Line {n}" for n in range(FLOOR)))
+        self.sessions[kind], self.uuids[kind], self.words[kind] = session, session.uuid, word
+
+    def words_in(self, text: str) -> set[str]:
+        """The kinds of session that the text says something of."""
+        return {kind for kind, word in self.words.items() if word in text.lower()}
+
+
+type Begin = Callable[[Neighbourhood], Session]
+
+KINDS: dict[str, Begin] = {
+    "page": lambda n: n.begin(),
+    "page of another person": lambda n: create_session(
+        n.workspace, owner=User.objects.get(username="mem")
+    ),
+    "terminal": lambda n: n.begin(channel="cli"),
+    "imported": lambda n: n.begin(channel="chatgpt"),
+    "fork": lambda n: n.begin(continues=n.sessions["page"]),
+    "shared by link": lambda n: n.begin(),
+    "archived": lambda n: n.begin(),
+    "expired": lambda n: n.begin(),
+    "direct message": lambda n: n.find("discord:dm:1", channel="discord"),
+    "another direct message": lambda n: n.find("discord:dm:2", channel="discord"),
+    "channel": lambda n: n.find("discord:channel:3", channel="discord"),
+    "thread": lambda n: n.find("discord:thread:4", channel="discord"),
+    "work item": lambda n: n.find("bead:ac-c0f.2"),
+    "work item, expired": lambda n: n.find("bead:ac-c0f.3"),
+    "work item, renewed": lambda n: begin_anew(
+        n.workspace, key=n.sessions["work item"].key or "", owner=n.owner
+    ),
+    "key of the terminal": lambda n: n.find("cli:default", channel="cli"),
+    "key with the page's channel": lambda n: n.begin(key="report:daily", channel="web"),
+    "program without a key": lambda n: n.begin(channel="api"),
+    "program with its own channel": lambda n: n.begin(channel="slack"),
+    "imported from a channel": lambda n: n.begin(channel="discord"),
+    "purged": lambda n: n.begin(),
+    "other workspace": lambda n: create_session(n.other, owner=n.owner),
+}
+
+OUTSIDE = {
+    *("direct message", "another direct message", "channel", "thread", "imported from a channel"),
+    *("work item", "work item, expired", "work item, renewed"),
+    *("key of the terminal", "key with the page's channel"),
+    *("program without a key", "program with its own channel"),
+}
+"""Kinds of session whose answers somebody may read who reads nothing else here."""
+
+
+def _share(neighbourhood: Neighbourhood, session: Session) -> None:
+    new = NewLink(from_turn=1, to_turn=session.turn_count, days=3, with_tools=True)
+    create_share_link(session, new, origin=Origin(user=neighbourhood.owner))
+
+
+def _expire(_: Neighbourhood, session: Session) -> None:
+    now = timezone.now()
+    Session.objects.filter(pk=session.pk).update(expires_at=now - timedelta(days=1))
+    assert take_note(session.uuid, now=now)
+
+
+def _purge(_: Neighbourhood, session: Session) -> None:
+    purge(session, order=Order(reason="Told to."), origin=Origin(name="test"), now=timezone.now())
+
+
+CHANGES: dict[str, Callable[[Neighbourhood, Session], object]] = {
+    "shared by link": _share,
+    "archived": lambda _, session: archive_session(session, archived=True),
+    "expired": _expire,
+    "work item, expired": _expire,
+    "purged": _purge,
+}
+
+# Each action into another session, and what it says there. ``sessions`` names none.
+INTO: dict[str, dict[str, Any]] = {
+    "search": {"query": "blue"},
+    "range": {"start_turn": 1, "end_turn": 3},
+    "tool_calls": {"tool_name": "bash"},
+    "summary": {},
+}
+AMONG = ("sessions",)
+
+
+def test_every_action_has_its_row() -> None:
+    """A new action reaches other sessions by a row of this matrix or not at all."""
+    declared = TOOL.input_schema["properties"]["action"]["enum"]
+    assert sorted(declared) == sorted([*INTO, *AMONG])
+
+
+@pytest.fixture
+def neighbourhood(workspace: Workspace, user: User, tmp_path: Path) -> Neighbourhood:
+    add_member(workspace, user_pk=User.objects.create_user("mem").pk, role="member")
+    other = create_workspace(root=tmp_path / "other", name="Other", owner=user)
+    add_member(other, user_pk=User.objects.create_user("elsewhere").pk, role="member")
+    return Neighbourhood(workspace, user, other)
+
+
+def read_by_all(neighbourhood: Neighbourhood, *, outside: set[str]) -> dict[str, set[str]]:
+    """Kind of session → the kinds that everybody who can read it can read too, asked
+    person by person. ``outside``: the kinds that somebody reads who reads nothing else."""
+    kinds = {session.pk: kind for kind, session in neighbourhood.sessions.items()}
+    shelves = [
+        {kinds[pk] for pk in readable_sessions(person).values_list("pk", flat=True)}
+        for person in User.objects.order_by("pk")
+    ] + [{kind} for kind in outside]
+    return {
+        kind: set.intersection(*(shelf for shelf in shelves if kind in shelf))
+        for kind in neighbourhood.sessions
+    }
+
+
+type Quoted = set[tuple[str, str]]
+"""Actions, and kinds of session of which they said something."""
+
+
+def quote_from(
+    neighbourhood: Neighbourhood, look: Look, asked: Iterable[tuple[str, str]], **among: Any
+) -> Quoted:
+    """What is quoted when each action is asked for each kind, and what ``sessions`` shows.
+    Whatever is not quoted is answered as a session is that does not exist."""
+    found: Quoted = set()
+    for action, kind in asked:
+        answer = look(action=action, session=str(neighbourhood.uuids[kind]), **INTO[action])
+        if answer.ok:
+            assert neighbourhood.words_in(answer.output) == {kind}
+            found.add((action, kind))
+        else:
+            assert answer == look(action=action, session=str(uuid4()), **INTO[action])
+    for action in AMONG:
+        shown = "".join(pages_of(look, action=action, **among))
+        found |= {(action, kind) for kind in neighbourhood.words_in(shown)}
+    return found
+
+
+def pages_of(look: Look, **arguments: Any) -> Iterator[str]:
+    while True:
+        page = look(**arguments, limit=20).output
+        yield page
+        cursor = cursor_in(page)
+        if not cursor:
+            return
+        arguments["cursor"] = cursor
+
+
+def all_asked() -> list[tuple[str, str]]:
+    return [(action, kind) for action in INTO for kind in KINDS]
+
+
+def some_asked(number: int) -> list[tuple[str, str]]:
+    """Every fourth kind, each by another action; other ones for each number."""
+    actions = list(INTO)
+    return [
+        (actions[(number // 4 + n) % len(actions)], kind)
+        for n, kind in enumerate(KINDS)
+        if n % 4 == number % 4
+    ]
+
+
+def expect(asked: Iterable[tuple[str, str]], seen: set[str], *, own: str) -> Quoted:
+    among = {(action, kind) for action in AMONG for kind in seen - {own}}
+    return {(action, kind) for action, kind in asked if kind in seen} | among
+
+
+@pytest.mark.parametrize("setting", Workspace.ChannelRecall.values)
+def test_a_session_quotes_what_all_its_readers_can_read(
+    neighbourhood: Neighbourhood, setting: str
+) -> None:
+    """All kinds of session, each in each of them. Where the workspace counts everybody who
+    reads in a channel as its member, nobody is outside; other workspaces stay closed."""
+    Workspace.objects.update(channel_recall=setting)
+    readable = read_by_all(neighbourhood, outside=OUTSIDE if setting == "session" else set())
+    for number, (kind, session) in enumerate(neighbourhood.sessions.items()):
+        look, asked = look_for(session, neighbourhood.owner.pk), some_asked(number)
+        found = quote_from(neighbourhood, look, asked)
+        assert found == expect(asked, readable[kind], own=kind), kind
+        is_alone = setting == "session" and kind in OUTSIDE
+        assert (len(readable[kind]) == 1) == (is_alone or kind == "other workspace")
+
+
+@pytest.mark.parametrize("kind", ["page", "direct message", "work item"])
+def test_every_action_looks_into_the_same_sessions(neighbourhood: Neighbourhood, kind: str) -> None:
+    """Every action with every kind of session, in one of each audience."""
+    seen = {kind} if kind in OUTSIDE else set(neighbourhood.sessions) - {"other workspace"}
+    look = look_for(neighbourhood.sessions[kind], neighbourhood.owner.pk)
+    found = quote_from(neighbourhood, look, all_asked(), query="blue")
+    assert found == expect(all_asked(), seen, own=kind)
+
+
+PEOPLE = {
+    "owner": True,
+    "member": True,
+    "viewer": True,
+    "of a group": True,
+    "bot": True,
+    "reviewer": False,
+    "superuser": False,
+    "administrator": False,
+    "stranger": False,
+    "removed": False,
+    "closed": False,
+    "nobody": False,
+}
+"""Who asks → whether they belong to the workspace. A reviewer reads every session on the
+pages, where each reading is entered in the audit log; the model reads none for them."""
+
+
+def make_person(workspace: Workspace, role: str) -> int | None:
+    if role in ("owner", "nobody"):
+        return User.objects.get(username="ann").pk if role == "owner" else None
+    person = User.objects.create_user(role, is_superuser=role == "superuser")
+    if role in ("member", "viewer", "bot", "removed", "closed"):
+        as_role = "viewer" if role == "viewer" else "member"
+        add_member(workspace, user_pk=person.pk, role=as_role)
+    if role == "removed":
+        remove_member(workspace, user_pk=person.pk)
+    if role == "closed":
+        User.objects.filter(pk=person.pk).update(is_active=False)
+    if role in ("reviewer", "administrator"):
+        person.groups.add(role_group(f"{role.title()}s"))
+    if role == "of a group":
+        group = Group.objects.create(name="Gardeners")
+        person.groups.add(group)
+        add_group(workspace, group=group, role="viewer", origin=Origin(name="test"))
+    return person.pk
+
+
+@pytest.mark.parametrize(
+    ("kind", "setting"),
+    [("page", "session"), ("direct message", "session"), ("direct message", "workspace")],
+)
+def test_only_for_members_other_sessions_are_quoted(
+    neighbourhood: Neighbourhood, kind: str, setting: str
+) -> None:
+    Workspace.objects.update(channel_recall=setting)
+    everything = set(neighbourhood.sessions) - {"other workspace"}
+    is_alone = setting == "session" and kind in OUTSIDE
+    for number, (role, is_member) in enumerate(PEOPLE.items()):
+        look = look_for(neighbourhood.sessions[kind], make_person(neighbourhood.workspace, role))
+        asked = some_asked(number)
+        seen = everything if is_member and not is_alone else {kind}
+        assert quote_from(neighbourhood, look, asked) == expect(asked, seen, own=kind), role
+
+
+def test_what_is_in_the_window_by_itself_is_of_the_session_alone(
+    neighbourhood: Neighbourhood,
+) -> None:
+    """The hint, what stands for turns that were left out, and the turns themselves, for
+    messages about each session, in each of them; whatever the workspace allows."""
+    Workspace.objects.update(channel_recall="workspace")
+    kinds = list(KINDS)
+    for number, (kind, session) in enumerate(neighbourhood.sessions.items()):
+        others = {"direct message", "page", kinds[number - 1]} - {kind}
+        for other in (kind, *sorted(others)):
+            text = f"What colour had the {neighbourhood.words[other]} that was blue?"
+            hint = find_hint(session.pk, text, floor=FLOOR, turn=session.next_turn)
+            assert hint == (name_turns([1]) if other == kind else "")
+        wish = WindowWish(
+            session_pk=session.pk,
+            floor=FLOOR,
+            rewinds=0,
+            model="demo",
+            system="",
+            tools="[]",
+            limit=30_000,
+            max_output=1_000,
+            ratio=1.0,
+            rules=WindowRules(),
+        )
+        given = dump_json(assemble_window(wish).referring.messages)
+        assert "Line 19" in given
+        assert neighbourhood.words_in(given) <= {kind}
+
+
+def test_a_link_never_shows_what_was_quoted_after_it_was_made(
+    neighbourhood: Neighbourhood,
+) -> None:
+    """So its readers need not be counted among those of the session."""
+    session = neighbourhood.sessions["shared by link"]
+    link = session.share_links.get()
+    look = look_for(session, neighbourhood.owner.pk)
+    target = str(neighbourhood.uuids["direct message"])
+    answer = look(action="range", session=target, start_turn=1, end_turn=3)
+    assert neighbourhood.words["direct message"] in answer.output
+    call_tool(session, "conversation_recall", {"action": "range"}, answer.output)
+    pages = "".join(
+        row for row in read_shared_page(link, from_turn=1, limit=200, files_url="/").rows
+    )
+    assert neighbourhood.words_in(pages) == {"shared by link"}
+
+
+def test_no_tool_and_no_window_reaches_a_session_by_another_way() -> None:
+    """Whatever gives sessions or their tables is out of reach of tools and windows, but for
+    what asks the one function."""
+    folders = [BASE_DIR / "conversations" / name for name in ("tools", "context")]
+    found = {
+        f"{path.relative_to(BASE_DIR)}: {node.module}.{name.name}"
+        for folder in folders
+        for path in folder.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and node.module
+        for name in node.names
+        if node.module.startswith("conversations.models")
+        or (node.module.startswith("conversations.archive") and name.name in giving_sessions())
+    }
+    assert found == {
+        "conversations/tools/recall/siblings.py: conversations.archive.audience.quotable_sessions"
+    }
+
+
+@cache
+def giving_sessions() -> frozenset[str]:
+    """The functions of the archive that return sessions, or lists and queries of them."""
+    return frozenset(
+        function.name
+        for path in (BASE_DIR / "conversations" / "archive").rglob("*.py")
+        for function in ast.walk(ast.parse(path.read_text()))
+        if isinstance(function, ast.FunctionDef) and function.returns is not None
+        if {"Session", "SessionItem", "SessionRecord"}
+        & {node.id for node in ast.walk(function.returns) if isinstance(node, ast.Name)}
+    )
