@@ -145,6 +145,7 @@ class Environment:
             "LOOM_LOG_LEVEL", "INFO", validate=OneOf(("DEBUG", "INFO", "WARNING", "ERROR"))
         )
         self.log_format: str = env.str("LOOM_LOG_FORMAT", "text", validate=OneOf(("text", "json")))
+        self.log_lines: int = env.int("LOOM_LOG_LINES", 30, validate=positive)
         self._read_model_settings(env, positive)
         self._read_transcript_settings(env, positive)
         self._read_runtime_settings(env, positive)

@@ -118,7 +118,11 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 CACHES = {
     "default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
     if not LOOM.redis_url
-    else {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": LOOM.redis_url}
+    else {
+        "BACKEND": "loomweb.redis_cache.FallbackRedisCache",
+        "LOCATION": LOOM.redis_url,
+        "OPTIONS": {"socket_connect_timeout": 1.0, "socket_timeout": 1.0},
+    }
 }
 
 CHANNEL_LAYERS = (
@@ -211,7 +215,13 @@ LOGGING = {
         "text": {"()": "loomweb.logs.TextFormatter"},
         "json": {"()": "loomweb.logs.JsonFormatter"},
     },
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": LOOM.log_format}},
+    "handlers": {
+        "stderr": {
+            "class": "loomweb.logs.RateLimitedHandler",
+            "formatter": LOOM.log_format,
+            "lines_per_minute": LOOM.log_lines,
+        }
+    },
     "root": {"handlers": ["stderr"], "level": "WARNING"},
     "loggers": {
         "conversations": {"level": LOOM.log_level},
