@@ -158,7 +158,8 @@ AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
 AXES_RESET_ON_SUCCESS = True
 AXES_VERBOSE = False
 AXES_LOCKOUT_CALLABLE = "conversations.web.accounts.locked_out"
-AXES_CLIENT_IP_CALLABLE = "conversations.web.addresses.client_address"
+AXES_HANDLER = "conversations.web.attempts.AttemptCounter"
+AXES_CLIENT_IP_CALLABLE = "conversations.web.addresses.counted_address"
 AXES_USERNAME_CALLABLE = "conversations.web.accounts.tried_name"
 AXES_ENABLE_ACCESS_FAILURE_LOG = True
 # Fields of forms and addresses that the log of attempts leaves out, beside "password": those
