@@ -34,7 +34,7 @@ def is_private_host(host: str) -> bool:
     """Whether a URL's host is known, without asking anybody, not to belong to the Internet:
     an address in any form that the system takes for one (``127.1``, ``0x7f000001``,
     ``2130706433``), or a name of this machine."""
-    name = host.strip("[]").rstrip(".").lower()
+    name = host.strip("[]").partition("%")[0].rstrip(".").lower()
     if name == "localhost" or name.endswith(".localhost"):
         return True
     try:
