@@ -61,7 +61,7 @@ class Workspace(models.Model):
         )
 
     def __str__(self) -> str:
-        return self.name
+        return str(self.name)
 
 
 class Membership(models.Model):
