@@ -145,6 +145,7 @@ class Environment:
             "LOOM_LOG_LEVEL", "INFO", validate=OneOf(("DEBUG", "INFO", "WARNING", "ERROR"))
         )
         self.log_format: str = env.str("LOOM_LOG_FORMAT", "text", validate=OneOf(("text", "json")))
+        self.log_lines: int = env.int("LOOM_LOG_LINES", 30, validate=positive)
         self._read_model_settings(env, positive)
         self._read_transcript_settings(env, positive)
         self._read_runtime_settings(env, positive)
@@ -283,6 +284,9 @@ class Environment:
         )
         self.max_model_calls: int = env.int("LOOM_MAX_MODEL_CALLS", 50, validate=positive)
         self.sign_in_attempts: int = env.int("LOOM_SIGN_IN_ATTEMPTS", 5, validate=positive)
+        self.sign_in_address_attempts: int = env.int(
+            "LOOM_SIGN_IN_ADDRESS_ATTEMPTS", 50, validate=positive
+        )
         self.sign_in_lock_minutes: int = env.int("LOOM_SIGN_IN_LOCK_MINUTES", 15, validate=positive)
         self.invitation_days: int = env.int("LOOM_INVITATION_DAYS", 7, validate=Range(1, 365))
         self.invite_strangers: bool = env.bool("LOOM_INVITE_STRANGERS", True)

@@ -1,16 +1,35 @@
-"""Log lines as text for a terminal or as JSON for a collector.
+"""Log lines as text for a terminal or as JSON for a collector, and no floods of them.
 
 A structured event is a log record whose message is the event's name and whose
 ``fields`` (``extra={"fields": {...}}``) are its values.
 """
 
+import copy
 import json
 import logging
 import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from threading import Timer
+from typing import Any
 
 _SECRET = re.compile(
     r"(/(?:join|shared|sign-in/link)/)[^/\s\"'\\]+|\b(loom_)[\w-]{43}|\b(whsec_)[\w+/=]+"
 )
+
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+WINDOW_SECONDS = 60.0
+"""In which the lines of one event are counted."""
+
+MAX_NAME_CHARS = 200
+"""Of the text that says of which event lines were left out."""
+
+MAX_CHAIN = 20
+"""Exceptions behind an exception that are looked at."""
+
+REDIS_AWAY = "redis_away"
 
 
 def without_secrets(line: str) -> str:
@@ -33,7 +52,9 @@ class TextFormatter(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         pairs = "".join(f" {name}={value}" for name, value in _fields(record).items())
-        return super().formatMessage(record) + pairs
+        line = super().formatMessage(record) + pairs
+        # What a client sends may be part of a message; it must not look like other lines.
+        return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], line)
 
 
 class JsonFormatter(logging.Formatter):
@@ -48,3 +69,150 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return without_secrets(json.dumps(line, ensure_ascii=False, default=str))
+
+
+@dataclass(slots=True, kw_only=True)
+class _Window:
+    """Lines of one event since the first of them."""
+
+    ends: float
+    event: str
+    written: int = 0
+    left_out: int = 0
+
+
+class RateLimitedHandler(logging.StreamHandler[Any]):
+    """Writes at most so many lines a minute of the same event, and then how many it left
+    out. An event is what one statement of the code logs, with one kind of error from one
+    place: what a client sends makes no other event. Debug lines are not counted."""
+
+    def __init__(
+        self, *, lines_per_minute: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        super().__init__()
+        self._limit = lines_per_minute
+        self._clock = clock
+        self._windows: dict[object, _Window] = {}
+        self._timer: Timer | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        record = _in_short(record)
+        self._write_left_out(now=self._clock())
+        if record.levelno < logging.INFO or self._is_within(record):
+            super().emit(record)
+
+    def _is_within(self, record: logging.LogRecord) -> bool:
+        event = _event_of(record)
+        window = self._windows.get(event)
+        if window is None:
+            name = " ".join(f"{record.name}: {record.getMessage()}".split())[:MAX_NAME_CHARS]
+            window = _Window(ends=self._clock() + WINDOW_SECONDS, event=name)
+            self._windows[event] = window
+        # That Redis is away is found out again and again, and is one event.
+        if window.written < (1 if record.msg == REDIS_AWAY else self._limit):
+            window.written += 1
+            return True
+        window.left_out += 1
+        if self._timer is None:
+            self._timer = Timer(WINDOW_SECONDS, self._on_timer)
+            self._timer.daemon = True
+            self._timer.start()
+        return False
+
+    def _write_left_out(self, *, now: float) -> None:
+        """Of windows that have ended by then."""
+        for event in [event for event, window in self._windows.items() if window.ends <= now]:
+            window = self._windows.pop(event)
+            if window.left_out:
+                fields = {"lines": window.left_out, "of": window.event}
+                line = logging.makeLogRecord(
+                    {
+                        "name": __name__,
+                        "levelno": logging.WARNING,
+                        "levelname": "WARNING",
+                        "msg": "log_lines_left_out",
+                        "fields": fields,
+                    }
+                )
+                super().emit(line)
+
+    def _on_timer(self) -> None:
+        """So that the number is there, too, when nothing else is logged."""
+        assert self.lock is not None
+        with self.lock:
+            self._timer = None
+            self._write_left_out(now=self._clock())
+
+    def close(self) -> None:
+        assert self.lock is not None
+        with self.lock:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._write_left_out(now=float("inf"))
+        super().close()
+
+
+def _event_of(record: logging.LogRecord) -> object:
+    """What code logs it. Not what it says: of that a part may be a client's."""
+    if record.msg == REDIS_AWAY:
+        return REDIS_AWAY
+    status = getattr(record, "status_code", None)
+    error = record.exc_info[1] if record.exc_info else None
+    place = None
+    trace = error.__traceback__ if error else None
+    while trace is not None:
+        place, trace = (trace.tb_frame.f_code, trace.tb_lineno), trace.tb_next
+    return record.name, record.levelno, record.pathname, record.lineno, status, type(error), place
+
+
+def _in_short(record: logging.LogRecord) -> logging.LogRecord:
+    """The record as it is, where it may be a fault of ours. What a client did, and that
+    Redis does not answer, has no traceback and is no error."""
+    error = record.exc_info[1] if record.exc_info else None
+    away = next((one for one in _chain(error) if _is_of_redis(one)), None)
+    if away is None and not _is_clients_doing(record, error):
+        return record
+    short = copy.copy(record)
+    short.exc_info = short.exc_text = None
+    if short.levelno > logging.WARNING:
+        short.levelno, short.levelname = logging.WARNING, "WARNING"
+    if away is not None:
+        short.name, short.msg, short.args = "loomweb.redis", REDIS_AWAY, ()
+        short.__dict__["fields"] = {"reason": str(away)}
+    return short
+
+
+def _is_clients_doing(record: logging.LogRecord, error: BaseException | None) -> bool:
+    # The settings configure the log before Django can be loaded.
+    from django.core.exceptions import BadRequest, PermissionDenied, SuspiciousOperation
+    from django.http import Http404, UnreadablePostError
+    from django.http.multipartparser import MultiPartParserError
+
+    status = getattr(record, "status_code", None)
+    if isinstance(status, int) and 400 <= status < 500:
+        return True
+    refusals = (BadRequest, Http404, MultiPartParserError, PermissionDenied, SuspiciousOperation)
+    return isinstance(error, (*refusals, UnreadablePostError))
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """The error, what it came from, and the parts of a group."""
+    waiting = [error] if error else []
+    for _ in range(MAX_CHAIN):
+        if not waiting:
+            return
+        found = waiting.pop()
+        yield found
+        parts = found.exceptions if isinstance(found, BaseExceptionGroup) else ()
+        causes = (found.__cause__, found.__context__, *parts)
+        waiting += [cause for cause in causes if cause is not None]
+
+
+def _is_of_redis(error: BaseException) -> bool:
+    """Whether it says that Redis cannot be reached or does not answer in time."""
+    # By name: the library is loaded only where Redis is used.
+    return any(
+        kind.__module__ == "redis.exceptions"
+        and kind.__name__ in ("ConnectionError", "TimeoutError")
+        for kind in type(error).__mro__
+    )

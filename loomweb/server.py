@@ -102,6 +102,14 @@ class LoomRequest(WebRequest):  # type: ignore[misc]
         # and answer one that it cannot read by an empty 400.
         super().__init__(*args, **kwargs | {"parsePOSTFormSubmission": False})
 
+    def process(self) -> Any:
+        """Daphne decodes this header, and takes what it cannot decode for its own fault."""
+        protocols = self.requestHeaders.getRawHeaders(b"sec-websocket-protocol", [])
+        if all(value.isascii() for value in protocols):
+            return super().process()
+        self.basic_error(400, b"Bad Request", "Invalid header value")
+        return None
+
     async def keep_pace(self) -> None:
         """Wait until what was written so far is on its way, or the browser has left."""
         if self.pace is None:

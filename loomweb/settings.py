@@ -118,7 +118,11 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 CACHES = {
     "default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
     if not LOOM.redis_url
-    else {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": LOOM.redis_url}
+    else {
+        "BACKEND": "loomweb.redis_cache.FallbackRedisCache",
+        "LOCATION": LOOM.redis_url,
+        "OPTIONS": {"socket_connect_timeout": 1.0, "socket_timeout": 1.0},
+    }
 }
 
 CHANNEL_LAYERS = (
@@ -154,7 +158,8 @@ AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
 AXES_RESET_ON_SUCCESS = True
 AXES_VERBOSE = False
 AXES_LOCKOUT_CALLABLE = "conversations.web.accounts.locked_out"
-AXES_CLIENT_IP_CALLABLE = "conversations.web.addresses.client_address"
+AXES_HANDLER = "conversations.web.attempts.AttemptCounter"
+AXES_CLIENT_IP_CALLABLE = "conversations.web.addresses.counted_address"
 AXES_USERNAME_CALLABLE = "conversations.web.accounts.tried_name"
 AXES_ENABLE_ACCESS_FAILURE_LOG = True
 # Fields of forms and addresses that the log of attempts leaves out, beside "password": those
@@ -211,7 +216,13 @@ LOGGING = {
         "text": {"()": "loomweb.logs.TextFormatter"},
         "json": {"()": "loomweb.logs.JsonFormatter"},
     },
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": LOOM.log_format}},
+    "handlers": {
+        "stderr": {
+            "class": "loomweb.logs.RateLimitedHandler",
+            "formatter": LOOM.log_format,
+            "lines_per_minute": LOOM.log_lines,
+        }
+    },
     "root": {"handlers": ["stderr"], "level": "WARNING"},
     "loggers": {
         "conversations": {"level": LOOM.log_level},

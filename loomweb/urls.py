@@ -10,6 +10,8 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("", include("conversations.web.urls")),
 ]
 
+handler400 = "loomweb.errors.bad_request"
+
 if settings.LOOM.two_factor != "off":
     from conversations.web.sso.admin_site import admin_sign_in
 

@@ -21,7 +21,7 @@ from conversations.archive.purge_orders import find_order, order_purge
 from conversations.archive.rights import WRITE as TO_WRITE
 from conversations.archive.roles import roles_of_person
 from conversations.archive.session_records import SessionRecord, read_session_record
-from conversations.archive.sessions import find_by_key, find_in_workspaces, get_or_create_by_key
+from conversations.archive.sessions import find_by_key, find_in_workspaces, open_by_key
 from conversations.archive.turns import walk_active_turns
 from conversations.domain.errors import Conflict, NotFound, NotPermitted
 from conversations.domain.keys import BEAD, check_key, path_of
@@ -182,14 +182,13 @@ def open_conversation_of_bead(
     last one has expired."""
     workspace, _ = get_workspace_for(visit_of(request), new.project_id, to=TO_WRITE)
     key = check_key(f"{BEAD}:{bead}")
-    known = find_by_key(workspace, key)
     given = new.model_dump(include={"title", "metadata", "expires_at"})
     start = SessionStart.model_validate(given | {"instructions": new.system_message})
-    session = known or get_or_create_by_key(
+    session, is_new = open_by_key(
         workspace, key=key, owner=caller_of(request).user, **begun_as(start)
     )
     response["Location"] = reverse("api:conversation", args=[session.uuid])
-    return Status(200 if known else 201, _as_line(read_session_record(session.pk)))
+    return Status(201 if is_new else 200, _as_line(read_session_record(session.pk)))
 
 
 @router.post(

@@ -8,7 +8,7 @@ from ninja import Router, Status
 
 from conversations.archive.rights import WRITE as TO_WRITE
 from conversations.archive.session_records import read_session_record
-from conversations.archive.sessions import begin_anew, find_by_key, get_or_create_by_key
+from conversations.archive.sessions import begin_anew, find_by_key, open_by_key
 from conversations.domain.errors import NotFound
 from conversations.domain.keys import check_key
 from conversations.domain.tokens import READ, WRITE
@@ -53,11 +53,10 @@ def open_session_by_key(
     number of callers at once, one begins it."""
     workspace, _ = get_workspace_for(visit_of(request), slug, to=TO_WRITE)
     begun = begun_as(start or SessionStart.model_validate({}))
-    known = find_by_key(workspace, check_key(key))
-    session = known or get_or_create_by_key(
-        workspace, key=key, owner=caller_of(request).user, **begun
+    session, is_new = open_by_key(
+        workspace, key=check_key(key), owner=caller_of(request).user, **begun
     )
-    return _answer(response, session, status=200 if known else 201)
+    return _answer(response, session, status=201 if is_new else 200)
 
 
 @router.post(PATH, auth=needs(WRITE), response={201: SessionOut}, url_name="session_by_key")

@@ -16,6 +16,7 @@ from django.utils.text import slugify
 from conversations.domain.digest import first_digest
 from conversations.domain.jsontext import load_json
 from conversations.domain.text import one_line
+from conversations.domain.unseen import without_unseen
 from conversations.models import Membership, Session, Turn, Workspace
 
 from .interchange import (
@@ -217,7 +218,7 @@ def _insert_session(
         owner=owner,
         key=key,
         channel=header.channel,
-        title=one_line(header.title, limit=TITLE_LIMIT),
+        title=one_line(without_unseen(header.title), limit=TITLE_LIMIT),
         title_is_chosen=header.title_is_chosen,
         model=header.model,
         system_prompt=header.system_prompt,

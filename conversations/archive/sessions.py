@@ -24,6 +24,7 @@ from conversations.domain.runs import ACTIVE_STATES, COMPACT, IDLE, INTERRUPTED,
 from conversations.domain.text import is_storable, one_line, storable
 from conversations.domain.tool_policy import ToolScope
 from conversations.domain.turns import StoredTurn
+from conversations.domain.unseen import without_unseen
 from conversations.models import PurgeOrder, Run, Session, Workspace
 
 from .expiry import expiry_of, is_current, is_over, last_of_key, take_note
@@ -60,6 +61,7 @@ def create_session(
     given. ``continues`` is the one in whose place it goes on. Raises IntegrityError when
     the key or uuid is taken."""
     uuid = uuid or uuid4()
+    title = one_line(without_unseen(storable(title)), limit=TITLE_LIMIT)
     now = created_at or timezone.now()
     return Session.objects.create(
         uuid=uuid,
@@ -70,7 +72,7 @@ def create_session(
         instructions=storable(instructions),
         key=key,
         channel=channel,
-        title=one_line(storable(title), limit=TITLE_LIMIT),
+        title=title,
         title_is_chosen=bool(title),
         metadata=dump_json(metadata or {}),
         turn_digest=first_digest(uuid, chain="turns"),
@@ -108,18 +110,26 @@ def open_empty_session(workspace: Workspace, *, owner: User) -> Session:
 def get_or_create_by_key(
     workspace: Workspace, *, key: str, owner: User, channel: str = "api", **begun: Any
 ) -> Session:
+    """The same as :func:`open_by_key`, for who need not know whether it is new."""
+    return open_by_key(workspace, key=key, owner=owner, channel=channel, **begun)[0]
+
+
+def open_by_key(
+    workspace: Workspace, *, key: str, owner: User, channel: str = "api", **begun: Any
+) -> tuple[Session, bool]:
     """The session with this key, created without a race on first use, as ``begun`` says
-    (see :func:`create_session`). One that has expired, or of which a purge is ordered,
-    counts as not found: a new one begins under its key, and continues it. A key names its
-    ``channel`` itself; that counts for one that does not."""
+    (see :func:`create_session`), and whether this call has created it. One that has
+    expired, or of which a purge is ordered, counts as not found: a new one begins under its
+    key, and continues it. A key names its ``channel`` itself; that counts for one that does
+    not."""
     found = find_by_key(workspace, key)
     if found is not None:
-        return found
+        return found, False
     try:
         with transaction.atomic():
-            return _begin_under(key, workspace, owner, channel, begun)
+            return _begin_under(key, workspace, owner, channel, begun), True
     except IntegrityError:  # another caller was first
-        return Session.objects.get(workspace=workspace, key=key)
+        return Session.objects.get(workspace=workspace, key=key), False
 
 
 def begin_anew(
@@ -203,7 +213,7 @@ def resume_session(session: Session, *, recent_limit: int = 100) -> list[StoredT
 
 def rename_session(session: Session, *, title: str) -> str:
     """Give the session a title of the person's choice; empty is refused."""
-    chosen = one_line(storable(title), limit=TITLE_LIMIT)
+    chosen = one_line(without_unseen(storable(title)), limit=TITLE_LIMIT)
     if not chosen:
         raise Rejected("A title needs at least one character.", code="title_empty")
     Session.objects.filter(pk=session.pk).update(title=chosen, title_is_chosen=True)

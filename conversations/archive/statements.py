@@ -7,6 +7,7 @@ from django.db import connection
 
 from conversations.domain.text import one_line, strip_marks
 from conversations.domain.turns import NewTurn
+from conversations.domain.unseen import without_unseen
 
 PREVIEW_CHARS = 160
 TITLE_CHARS = 80
@@ -61,5 +62,5 @@ def updated_words(turn: NewTurn, *, title: str, preview: str) -> tuple[str, str]
     if turn.role not in ("user", "assistant") or not turn.content.strip():
         return title, preview
     if turn.role == "user" and not title:
-        title = one_line(turn.content, limit=TITLE_CHARS)
-    return title, one_line(strip_marks(turn.content), limit=PREVIEW_CHARS)
+        title = one_line(without_unseen(turn.content[: TITLE_CHARS * 8]), limit=TITLE_CHARS)
+    return title, one_line(without_unseen(strip_marks(turn.content)), limit=PREVIEW_CHARS)

@@ -20,6 +20,17 @@ MOST_WRITTEN_OUT = 200
 nothing else stays small."""
 
 
+_SPACES = dict.fromkeys((*range(32), *range(127, 160), 8232, 8233), " ")
+
+
+def without_unseen(text: str) -> str:
+    """The text without characters that do not show, line ends and tabs included: for a
+    title, which is one line and never a place for them."""
+    if text.isascii() and text.isprintable():
+        return text
+    return _UNSEEN.sub("", text.translate(_SPACES))
+
+
 def write_out(text: str, *, name: Callable[[str], str], most: int = MOST_WRITTEN_OUT) -> str:
     """The text with pictures in the place of ASCII controls, and for other characters
     that do not show what ``name`` makes of ``U+202E``. Line ends and tabs stay."""

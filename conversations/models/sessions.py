@@ -5,6 +5,7 @@ import uuid
 from django.conf import settings
 from django.db import models
 
+from .fields import ShownField
 from .workspaces import Workspace
 
 UNREVIEWED = models.Q(next_turn__gt=models.F("reviewed_turn") + 1)
@@ -45,7 +46,7 @@ class Session(models.Model):
     )
     key = models.CharField(max_length=255, null=True, blank=True)
     channel = models.CharField(max_length=32, default="web", db_default="web")
-    title = models.CharField(max_length=200, blank=True, default="", db_default="")
+    title = ShownField(max_length=200, blank=True, default="", db_default="")
     title_is_chosen = models.BooleanField(default=False, db_default=False)
     preview = models.CharField(max_length=200, blank=True, default="", db_default="")
     model = models.CharField(max_length=120, blank=True, default="", db_default="")

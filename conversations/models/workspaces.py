@@ -6,6 +6,8 @@ from django.db import models
 from conversations.domain.roles import MEMBER, OWNER, ROLES, VIEWER
 from conversations.domain.windows import STRATEGIES
 
+from .fields import ShownField
+
 
 class Workspace(models.Model):
     """A folder on the server with a name, instructions, a default model, a tool
@@ -27,7 +29,7 @@ class Workspace(models.Model):
         SESSION = "session", "themselves only"
         WORKSPACE = "workspace", "the whole workspace"
 
-    name = models.CharField(max_length=120)
+    name = ShownField(max_length=120)
     slug = models.SlugField(max_length=60, unique=True)
     root = models.CharField(max_length=1024)
     instructions = models.TextField(blank=True, default="")
@@ -74,7 +76,7 @@ class Workspace(models.Model):
         )
 
     def __str__(self) -> str:
-        return self.name
+        return str(self.name)
 
 
 class Membership(models.Model):

@@ -20,7 +20,13 @@ from yarl import URL
 from conversations.archive.deliveries import Attempt, Outgoing, claim_due, has_due, settle
 from conversations.domain.errors import Rejected
 from conversations.domain.webhooks import sign
-from conversations.tools.web_addresses import MAX_URL_CHARS, Allows, is_public, read_url
+from conversations.tools.web_addresses import (
+    MAX_URL_CHARS,
+    Allows,
+    is_private_host,
+    is_public,
+    read_url,
+)
 
 if TYPE_CHECKING:
     import aiohttp
@@ -118,16 +124,9 @@ def check_webhook_url(text: str) -> str:
         return str(url)
     if url.scheme != "https":
         raise Rejected("A webhook's address begins with https://.", code="bad_url")
-    if _is_private(url.raw_host or ""):
+    if is_private_host(url.raw_host or ""):
         raise Rejected(f"{url.host} is not on the Internet.", code="bad_url")
     return str(url)
-
-
-def _is_private(host: str) -> bool:
-    try:
-        return not is_public(host)
-    except ValueError:  # a name
-        return host == "localhost" or host.endswith(".localhost")
 
 
 async def attempt_delivery(outgoing: Outgoing, *, allows: Allows) -> Attempt:

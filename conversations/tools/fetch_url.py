@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from conversations.domain.approvals import Plan
+from conversations.domain.errors import Rejected
 from conversations.domain.text import one_line, storable
 from conversations.domain.tool_calls import CHANGES
 from conversations.domain.tool_policy import ToolScope
@@ -19,7 +20,7 @@ from conversations.domain.tool_policy import ToolScope
 from .arguments import Arguments, Text, WholeOrZero
 from .page_text import html_to_text
 from .tool import ToolContext, ToolResult, declare_tool
-from .web_addresses import Allows, is_public, read_url
+from .web_addresses import Allows, is_private_host, is_public, read_url
 
 if TYPE_CHECKING:
     from .fetching import Fetched
@@ -50,6 +51,8 @@ def is_offered(scope: ToolScope) -> bool:
 async def plan(context: ToolContext, asked: FetchUrl) -> Plan | ToolResult:
     url = read_url(asked.url)
     host = url.raw_host or ""
+    if is_private_host(host):
+        raise Rejected(f"{url.host} is not on the Internet: private addresses are refused.")
     return Plan(
         effect=CHANGES,
         summary=one_line(f"Fetch {url}", limit=200),

@@ -1,5 +1,10 @@
-"""Which addresses of the web may be asked for, and which may be connected to."""
+"""Which addresses of the web may be asked for, and which may be connected to.
 
+One rule for webhooks and for what the model fetches. Where a name leads is judged on the very
+connection (``web_client``); what stands for an address by itself is known before.
+"""
+
+import socket
 from collections.abc import Callable
 from ipaddress import IPv6Address, ip_address
 
@@ -23,6 +28,20 @@ def is_public(address: str) -> bool:
     is_special = found.is_multicast or found.is_reserved or found.is_unspecified
     is_local = isinstance(found, IPv6Address) and found.is_site_local
     return found.is_global and not is_special and not is_local
+
+
+def is_private_host(host: str) -> bool:
+    """Whether a URL's host is known, without asking anybody, not to belong to the Internet:
+    an address in any form that the system takes for one (``127.1``, ``0x7f000001``,
+    ``2130706433``), or a name of this machine."""
+    name = host.strip("[]").partition("%")[0].rstrip(".").lower()
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        found = socket.getaddrinfo(name, None, flags=socket.AI_NUMERICHOST)
+    except (OSError, UnicodeError):  # a name
+        return False
+    return not all(is_public(str(address[0])) for *_, address in found)
 
 
 def read_url(text: str) -> URL:

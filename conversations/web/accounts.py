@@ -67,8 +67,9 @@ def locked_out(request: HttpRequest, *_: Any) -> HttpResponse:
     view.setup(request)
     form = view.form_class(request, initial={"username": request.POST.get("username", "")})
     minutes = settings.LOOM.sign_in_lock_minutes
+    where = " from your network address" if hasattr(request, "is_address_locked") else ""
     context = view.get_context_data(form=form) | {
-        "message": f"Too many attempts. Try again in {minutes} minutes."
+        "message": f"Too many attempts{where}. Try again in {minutes} minutes."
     }
     return render(request, view.template_name, context, status=429)
 

@@ -1,16 +1,31 @@
 """From where somebody comes."""
 
-from ipaddress import ip_address
+from ipaddress import IPv6Address, IPv6Network, ip_address
 
 from django.conf import settings
 from django.http import HttpRequest
 
+IPV6_CUSTOMER_BITS = 64
+"""Of an IPv6 address, those that say whose network it is."""
+
 
 def client_address(request: HttpRequest) -> str | None:
-    """The address that attempts to sign in are counted by, and that the audit log has."""
+    """The address that the audit log has."""
     return address_of(
         request.META.get("REMOTE_ADDR", ""), request.headers.get("X-Forwarded-For", "")
     )
+
+
+def counted_address(request: HttpRequest) -> str | None:
+    """The address that attempts to sign in are counted by. Of IPv6 it is the network: one
+    customer has all its addresses, and could come from another one each time."""
+    address = client_address(request)
+    found = ip_address(address) if address else None
+    if not isinstance(found, IPv6Address):
+        return address
+    if found.ipv4_mapped:
+        return str(found.ipv4_mapped)
+    return str(IPv6Network((found, IPV6_CUSTOMER_BITS), strict=False).network_address)
 
 
 def address_of(peer: str, forwarded: str) -> str | None:

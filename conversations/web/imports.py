@@ -57,7 +57,12 @@ class ImportForm(forms.Form):
     """What is imported, and where to."""
 
     workspace = forms.ChoiceField(
-        label="Into the workspace", help_text="Its members can read what you import."
+        label="Into the workspace",
+        help_text="Its members can read what you import.",
+        error_messages={
+            "required": "Choose the workspace.",
+            "invalid_choice": "Choose a workspace in which you can write.",
+        },
     )
     file = forms.FileField(
         label="File",
@@ -65,7 +70,12 @@ class ImportForm(forms.Form):
         error_messages={"required": "Choose a file.", "empty": "The file is empty."},
     )
     format = forms.ChoiceField(
-        label="What it is", choices=[(name, FORMAT_NAMES[name]) for name in (AUTO, *FORMATS)]
+        label="What it is",
+        choices=[(name, FORMAT_NAMES[name]) for name in (AUTO, *FORMATS)],
+        error_messages={
+            "required": "Choose what the file is.",
+            "invalid_choice": "Choose what the file is.",
+        },
     )
 
     def __init__(self, user: User, *args: Any, **kwargs: Any) -> None:

@@ -4,7 +4,6 @@ and joins. Nothing happens by opening the link."""
 from functools import wraps
 from typing import Any
 
-from axes.handlers.proxy import AxesProxyHandler
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.models import User
@@ -30,10 +29,6 @@ from .account_forms import AccountForm
 from .accounts import leave_token_out_of_log
 from .signing_in import sign_in_person
 
-COUNTED_AS = "(invitation)"
-"""What attempts with links that do not work are counted under, with the address they
-come from: no account can have this name."""
-
 
 def unlisted(view: Any) -> Any:
     """No robot keeps the page, and the log does not get its address, which may still be
@@ -54,12 +49,11 @@ def unlisted(view: Any) -> Any:
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def join(request: HttpRequest, token: str) -> HttpResponse:
+    # A wrong one is not counted: nobody guesses it, and others share the address.
     leave_token_out_of_log(request)
-    if not AxesProxyHandler.is_allowed(request, {"username": COUNTED_AS}):
-        return _too_often(request)
     invitation = find_invitation(token)
     if invitation is None:
-        return _does_not_work(request)
+        return render(request, "account/join_over.html", status=410)
     if isinstance(request.user, User):
         return _join(request, token, invitation, request.user)
     return _join_as_stranger(request, token, invitation)
@@ -114,17 +108,3 @@ def _page(request: HttpRequest, invitation: Invitation, **more: Any) -> HttpResp
     }
     status = 400 if form and form.errors else 200
     return render(request, "account/join.html", context | more, status=status)
-
-
-def _does_not_work(request: HttpRequest) -> HttpResponse:
-    """Counted as a failed attempt to sign in is."""
-    AxesProxyHandler.user_login_failed(join, {"username": COUNTED_AS}, request)
-    if request.axes_locked_out:  # type: ignore[attr-defined]
-        return _too_often(request)
-    return render(request, "account/join_over.html", status=410)
-
-
-def _too_often(request: HttpRequest) -> HttpResponse:
-    request.axes_locked_out = False  # type: ignore[attr-defined]  # this is the answer
-    context = {"minutes": settings.LOOM.sign_in_lock_minutes}
-    return render(request, "account/join_over.html", context, status=429)

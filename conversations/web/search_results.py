@@ -132,7 +132,7 @@ class Show:
             turn=hit.turn,
             url=reverse(self.pages.turn, args=[hit.session, hit.turn]),
             speaker=_speaker(hit.role, hit.tool_name),
-            moment=at.isoformat(),
+            moment=f"{at:%Y-%m-%dT%H:%M:%SZ}",
             written=f"{at:%Y-%m-%d %H:%M} UTC",
             text=SafeString("\n".join(filter(None, lines))),
             replaced=(hit.session_pk, hit.turn) in self.around.replaced,

@@ -117,6 +117,58 @@ def test_the_admin_counts_attempts_too(client: Client, user: User) -> None:
     assert sign_in(client).status_code == 429
 
 
+def spray(**more: Any) -> Any:
+    """One wrong password for each of many names."""
+    for number in range(settings.LOOM.sign_in_address_attempts - 1):
+        answer = sign_in(Client(), username=f"name{number}", password="x", **more)
+        assert answer.status_code == 200
+    return sign_in(Client(), username="last", password="x", **more)
+
+
+@pytest.fixture
+def few_per_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings.LOOM, "sign_in_address_attempts", 7)
+
+
+@pytest.mark.usefixtures("few_per_address")
+def test_an_address_is_counted_over_all_names(client: Client, user: User) -> None:
+    answer = spray()
+    assert answer.status_code == 429
+    assert "Too many attempts from your network address." in answer.text
+    assert sign_in(client).status_code == 429
+    assert not is_signed_in(client)
+    assert sign_in(Client(), REMOTE_ADDR="192.0.2.7").status_code == 302
+    assert client.get(link_of(user)).status_code == 302, "a link works meanwhile"
+
+
+@pytest.mark.usefixtures("few_per_address")
+def test_who_has_signed_in_from_there_is_not_held_up_by_others(
+    client: Client, user: User, other_user: User
+) -> None:
+    assert sign_in(Client()).status_code == 302
+    assert spray().status_code == 429
+    assert sign_in(Client(), password="wrong").status_code == 200, "the name's own limit holds"
+    assert sign_in(client).status_code == 302
+    assert sign_in(Client(), username="bob", password="battery staple").status_code == 429
+
+
+@pytest.mark.usefixtures("few_per_address")
+def test_success_does_not_forget_what_was_tried_on_others(client: Client, user: User) -> None:
+    for number in range(settings.LOOM.sign_in_address_attempts):
+        assert sign_in(Client()).status_code == 302
+        answer = sign_in(Client(), username=f"name{number}", password="x")
+    assert answer.status_code == 429
+
+
+@pytest.mark.usefixtures("few_per_address")
+def test_the_addresses_of_one_network_count_as_one(client: Client, user: User) -> None:
+    for number in range(settings.LOOM.sign_in_address_attempts):
+        address = f"2001:db8:1:2::{number:x}"
+        answer = sign_in(Client(), username=f"name{number}", password="x", REMOTE_ADDR=address)
+    assert answer.status_code == 429
+    assert sign_in(client, REMOTE_ADDR="2001:db8:1:3::1").status_code == 302
+
+
 def test_a_locked_person_gets_in_by_link(client: Client, user: User) -> None:
     use_up_attempts(client)
     assert client.get(link_of(user)).status_code == 302

@@ -139,6 +139,13 @@ def test_an_upload_that_cannot_be_taken_is_refused_in_the_form(
     assert "at most 100" in response.text
     monkeypatch.setattr(settings.LOOM, "max_import_bytes", 10**6)
     assert upload(owner, workspace="kitchen").status_code == 400
+    for name, says in {
+        "workspace": "Choose the workspace.",
+        "format": "Choose what the file is.",
+        "file": "Choose a file.",
+    }.items():
+        page = upload(owner, **{name: ""})
+        assert (page.status_code, says in page.text) == (400, True), name
     for _ in range(MAX_OPEN):
         assert upload(owner).status_code == 302
     assert "Wait for them" in upload(owner).text

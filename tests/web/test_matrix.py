@@ -424,6 +424,32 @@ def test_a_page_answers_as_the_role_allows(
     assert numbers_of_readers(session) == [entry.number for entry in readings_of(session.uuid)]
 
 
+_ID = re.compile(r"""<[a-z][^<>]*?\sid=["']?([^"'\s>]+)""")
+_DATETIME = re.compile(r"""\sdatetime=["']([^"']*)""")
+_VALID_DATETIME = re.compile(r"\d{4,}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,3})?(Z|[+-]\d\d:\d\d)")
+"""A global date and time as HTML has it: a fraction has three digits at most."""
+
+
+@pytest.mark.parametrize("role", ["owner", "superuser", "stranger"])
+def test_the_markup_of_every_page_is_valid(
+    role: str, addresses: dict[str, str], session: Session, make_person: MakePerson
+) -> None:
+    Session.objects.filter(pk=session.pk).update(title="A\x1b[31m\x85\u202eB\u200b")
+    client = browser_of(make_person(role))
+    pages = {f"GET {name}": client.get(address) for name, address in addresses.items()}
+    for name, address in addresses.items():
+        if TABLE[name].post[role] == 400:
+            pages[f"POST {name}"] = client.post(address, TABLE[name].data)
+    for name, page in pages.items():
+        if page.status_code in (405, 302) or "html" not in page.get("Content-Type", ""):
+            continue
+        ids = _ID.findall(page.text)
+        assert [one for one in set(ids) if ids.count(one) > 1] == [], name
+        moments = _DATETIME.findall(page.text)
+        assert [one for one in moments if not _VALID_DATETIME.fullmatch(one)] == [], name
+        assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e\u200b]", page.text), name
+
+
 def numbers_of_readers(session: Session) -> list[int]:
     """What its owner sees of who has read the session, on all pages."""
     owner, address, found = browser_of(session.owner), None, []

@@ -10,11 +10,12 @@ from typing import Any
 from uuid import UUID
 
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.db import OperationalError
 
 from conversations.domain.errors import LoomError, Rejected
 from conversations.domain.keys import check_key
+from conversations.management.base import DatabaseCommand
 from conversations.management.lines import read_lines
 from conversations.terminal.bridge import Bridge, open_bridge
 from conversations.terminal.calling import is_readable_on_the_way
@@ -33,7 +34,7 @@ DEFAULT_NAME = "default"
 INTERRUPTED = 130
 
 
-class Command(BaseCommand):
+class Command(DatabaseCommand):
     help = "Chat in the terminal; in a pipe, one message a line."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -50,6 +51,9 @@ class Command(BaseCommand):
             choices=(ALL, NONE),
             help="Allow, or deny, whatever call asks; else you are asked.",
         )
+
+    def uses_database(self, options: dict[str, Any]) -> bool:
+        return not (options["server"] or settings.LOOM.chat_server)
 
     def handle(self, **options: Any) -> None:
         is_terminal = sys.stdin.isatty() and bool(self.stdout.isatty())

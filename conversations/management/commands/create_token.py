@@ -5,15 +5,16 @@ from datetime import timedelta
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from conversations.archive.tokens import create_token
 from conversations.archive.workspaces import find_user
 from conversations.domain.errors import LoomError
 from conversations.domain.tokens import READ, SCOPES, WRITE
+from conversations.management.base import DatabaseCommand
 
 
-class Command(BaseCommand):
+class Command(DatabaseCommand):
     help = "Make a token for a person; print it. It cannot be shown again."
 
     def add_arguments(self, parser: ArgumentParser) -> None:

@@ -5,15 +5,16 @@ from pathlib import Path
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from conversations.archive.workspaces import create_workspace, find_user, resolve_root
 from conversations.domain.errors import LoomError
+from conversations.management.base import DatabaseCommand
 
 from ._first_run import make_first_user
 
 
-class Command(BaseCommand):
+class Command(DatabaseCommand):
     help = "Make a workspace on an existing folder; print its slug and its page."
 
     def add_arguments(self, parser: ArgumentParser) -> None:

@@ -5,15 +5,16 @@ from importlib.util import find_spec
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.db import OperationalError
 
 from conversations.archive.workspaces import get_workspace
 from conversations.domain.errors import LoomError
+from conversations.management.base import DatabaseCommand
 from conversations.runtime.options import read_options as read_runtime_options
 
 
-class Command(BaseCommand):
+class Command(DatabaseCommand):
     help = "Answer people on Discord (see docs/discord.md)."
 
     def handle(self, **options: Any) -> None:

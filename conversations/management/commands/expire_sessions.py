@@ -4,15 +4,16 @@ import sys
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.db import DatabaseError
 from django.utils import timezone
 
 from conversations.domain.jsontext import dump_json
+from conversations.management.base import DatabaseCommand
 from conversations.retention.run import Item, Report, run_retention
 
 
-class Command(BaseCommand):
+class Command(DatabaseCommand):
     help = (
         "Take note of expired sessions, order purges where a workspace's policy asks for"
         " them, carry out those that are due. The server does this by itself every hour."

@@ -7,13 +7,14 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from conversations.archive.audit import Origin
 from conversations.archive.audit_export import WRITERS, export_log
 from conversations.archive.audit_log import ACTIONS, Wanted
 from conversations.archive.workspaces import find_user
 from conversations.domain.errors import LoomError
+from conversations.management.base import DatabaseCommand
 from conversations.management.output import open_output
 
 
@@ -25,7 +26,7 @@ def day(text: str) -> datetime:
         raise ArgumentTypeError("a date looks like 2026-01-31") from error
 
 
-class Command(BaseCommand):
+class Command(DatabaseCommand):
     help = "Export the audit log as JSON lines or CSV. That it was exported is entered in it."
 
     def add_arguments(self, parser: ArgumentParser) -> None:

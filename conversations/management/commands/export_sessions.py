@@ -8,20 +8,21 @@ from contextlib import suppress
 from typing import Any, TextIO
 from uuid import UUID
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from conversations.archive.export_markdown import session_markdown
 from conversations.archive.export_messages import WRITERS
 from conversations.archive.export_sessions import choose_sessions, session_lines
 from conversations.archive.workspaces import get_workspace
 from conversations.domain.errors import LoomError, NotFound
+from conversations.management.base import DatabaseCommand
 from conversations.management.output import open_output
 from conversations.models import Session
 
 PROGRESS_LINES = 2000
 
 
-class Command(BaseCommand):
+class Command(DatabaseCommand):
     help = "Export sessions with every turn and event, for reading, or as messages."
 
     def add_arguments(self, parser: ArgumentParser) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.db import DatabaseError
 
 from conversations.archive.import_sessions import ImportCounts, Report, import_file
@@ -21,6 +21,7 @@ from conversations.domain.errors import LoomError
 from conversations.imports.opening import NotReadable
 from conversations.imports.recognising import LOOM
 from conversations.imports.running import AUTO, FORMATS, Running
+from conversations.management.base import DatabaseCommand
 
 from ._first_run import make_first_user
 
@@ -30,7 +31,7 @@ JSONL = "jsonl"
 """The interchange file by the name that ``export_sessions`` gives it."""
 
 
-class Command(BaseCommand):
+class Command(DatabaseCommand):
     help = (
         "Import sessions from interchange files, databases of earlier Loom versions, Claude"
         " Code sessions, and exports of ChatGPT, Claude and Open WebUI: files, folders or"

@@ -3,13 +3,14 @@
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.db import DatabaseError
 
 from conversations.changes.prune import SAFE_DAYS, prune_blobs
+from conversations.management.base import DatabaseCommand
 
 
-class Command(BaseCommand):
+class Command(DatabaseCommand):
     help = "Remove copies of files that nothing refers to, while the server runs."
 
     def add_arguments(self, parser: ArgumentParser) -> None:

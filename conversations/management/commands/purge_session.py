@@ -5,7 +5,7 @@ from argparse import ArgumentParser
 from typing import Any
 from uuid import UUID
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.db import DatabaseError
 from django.utils import timezone
 
@@ -15,6 +15,7 @@ from conversations.archive.purge import Order, Plan, plan_purge
 from conversations.archive.purge_orders import order_purge
 from conversations.archive.sessions import get_session
 from conversations.domain.errors import LoomError
+from conversations.management.base import DatabaseCommand
 from conversations.models import Session
 from conversations.retention.cold_storage import require_cold_storage
 from conversations.retention.contents import remove_contents
@@ -23,7 +24,7 @@ from conversations.retention.run import carry_out, grace
 NAME = "purge_session"
 
 
-class Command(BaseCommand):
+class Command(DatabaseCommand):
     help = (
         "Order the purge of a session: it is archived, and removed after the grace period."
         " A receipt remains. With --now it is removed at once."

@@ -4,7 +4,7 @@ import sys
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.db import DatabaseError
 
 from conversations.archive.search.rebuild import (
@@ -16,11 +16,12 @@ from conversations.archive.search.rebuild import (
 )
 from conversations.archive.sessions import find_session
 from conversations.domain.errors import LoomError
+from conversations.management.base import DatabaseCommand
 
 PROGRESS_TURNS = 1000
 
 
-class Command(BaseCommand):
+class Command(DatabaseCommand):
     help = "Make the search index anew while the server runs, or check it."
 
     def add_arguments(self, parser: ArgumentParser) -> None:

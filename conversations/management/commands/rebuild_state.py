@@ -6,14 +6,15 @@ from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from conversations.archive.sessions import get_session
 from conversations.archive.state_rebuild import all_sessions, check_state, rebuild_state
 from conversations.domain.errors import LoomError
+from conversations.management.base import DatabaseCommand
 
 
-class Command(BaseCommand):
+class Command(DatabaseCommand):
     help = "Rebuild the session state and its checkpoints from the turns and edits."
 
     def add_arguments(self, parser: ArgumentParser) -> None:

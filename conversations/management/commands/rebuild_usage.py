@@ -4,12 +4,11 @@ import sys
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand
-
 from conversations.archive.usage import find_differences, rebuild_usage
+from conversations.management.base import DatabaseCommand
 
 
-class Command(BaseCommand):
+class Command(DatabaseCommand):
     help = "Add up anew what model calls used, from the records of the calls."
 
     def add_arguments(self, parser: ArgumentParser) -> None:

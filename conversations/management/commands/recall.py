@@ -6,7 +6,7 @@ from argparse import ArgumentParser
 from contextlib import suppress
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.db import DatabaseError, OperationalError
 
 from conversations.archive.search import Found, Hit, as_answer, search_session, snippet
@@ -15,11 +15,12 @@ from conversations.archive.search.indexing import index_session
 from conversations.archive.sessions import find_session
 from conversations.domain.errors import LoomError
 from conversations.domain.jsontext import dump_json
+from conversations.management.base import DatabaseCommand
 from conversations.management.lines import read_lines
 from conversations.models import Session
 
 
-class Command(BaseCommand):
+class Command(DatabaseCommand):
     help = "Look up turns of a session by words, best first."
 
     def add_arguments(self, parser: ArgumentParser) -> None:

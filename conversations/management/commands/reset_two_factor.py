@@ -5,12 +5,13 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.models import User
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from conversations.archive.second_factors import remove_second_factors
+from conversations.management.base import DatabaseCommand
 
 
-class Command(BaseCommand):
+class Command(DatabaseCommand):
     help = "Remove a person's second factor and recovery codes."
 
     def add_arguments(self, parser: ArgumentParser) -> None:

@@ -6,13 +6,14 @@ from typing import Any
 from uuid import UUID
 
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.db import DatabaseError
 from django.utils import timezone
 
 from conversations.archive.audit import Origin
 from conversations.archive.search.indexing import index_waiting
 from conversations.domain.errors import LoomError
+from conversations.management.base import DatabaseCommand
 from conversations.retention.restore import restore_session
 
 from ._first_run import make_first_user
@@ -20,7 +21,7 @@ from ._first_run import make_first_user
 NAME = "restore_session"
 
 
-class Command(BaseCommand):
+class Command(DatabaseCommand):
     help = "Call the purge of a session off, or bring it back from cold storage."
 
     def add_arguments(self, parser: ArgumentParser) -> None:

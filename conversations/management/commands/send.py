@@ -15,7 +15,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.db import OperationalError
 
 from conversations.archive.journal import StoredEvent
@@ -37,6 +37,7 @@ from conversations.domain.jsontext import dump_json, load_json
 from conversations.domain.runs import COMPLETED
 from conversations.domain.text import require_encodable
 from conversations.domain.tool_calls import DENY, ONCE
+from conversations.management.base import DatabaseCommand
 from conversations.management.lines import read_lines
 from conversations.models import Session
 from conversations.runtime.ending import POLL_SECONDS, wait_for_end
@@ -46,7 +47,7 @@ from conversations.runtime.options import read_options
 NOBODY_THERE = "Nobody is there to be asked; do without it."
 
 
-class Command(BaseCommand):
+class Command(DatabaseCommand):
     help = "Send a message, wait for the answer, print it."
 
     def add_arguments(self, parser: ArgumentParser) -> None:

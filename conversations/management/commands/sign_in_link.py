@@ -5,13 +5,14 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.models import User
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.urls import reverse
 
 from conversations.archive.accounts import create_sign_in_link
+from conversations.management.base import DatabaseCommand
 
 
-class Command(BaseCommand):
+class Command(DatabaseCommand):
     help = "Print a link that signs a person in, once, within twelve hours."
 
     def add_arguments(self, parser: ArgumentParser) -> None:

@@ -5,7 +5,7 @@ from argparse import ArgumentParser
 from typing import Any
 from uuid import UUID
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.db import DatabaseError, connection
 
 from conversations.archive.audit import verify_audit
@@ -14,12 +14,13 @@ from conversations.archive.sessions import get_session
 from conversations.archive.verify import check_database_file, verify_sessions
 from conversations.context.rebuild import find_damaged_calls
 from conversations.domain.errors import LoomError
+from conversations.management.base import DatabaseCommand
 from conversations.models.guards import missing_guards
 
 PROGRESS_SESSIONS = 20
 
 
-class Command(BaseCommand):
+class Command(DatabaseCommand):
     help = (
         "Verify every turn, event and audit entry against its hash chain, the markers, the"
         " receipts of what was purged, the triggers that guard the archive and the database"

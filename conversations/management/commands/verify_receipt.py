@@ -7,14 +7,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, BinaryIO, cast
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from conversations.archive.receipts import check_copy
+from conversations.management.base import DatabaseCommand
 
 GZIP = b"\x1f\x8b"
 
 
-class Command(BaseCommand):
+class Command(DatabaseCommand):
     help = "Compare the sessions of an interchange file (.jsonl or .jsonl.gz) with receipts."
 
     def add_arguments(self, parser: ArgumentParser) -> None:

@@ -1,0 +1,24 @@
+"""Columns with a rule of their own."""
+
+from typing import Any
+
+from django.db import models
+
+from conversations.domain.unseen import without_unseen
+
+
+class ShownField(models.CharField):  # type: ignore[type-arg]
+    """A title or a name. Characters that do not show are neither stored nor given: what an
+    older version has stored has none either when it is read."""
+
+    def from_db_value(self, value: str | None, *_: Any) -> str | None:
+        return value and without_unseen(value)
+
+    def get_prep_value(self, value: Any) -> Any:
+        prepared = super().get_prep_value(value)
+        return without_unseen(prepared) if isinstance(prepared, str) else prepared
+
+    def deconstruct(self) -> Any:
+        # In the database it is an ordinary column.
+        name, _, args, kwargs = super().deconstruct()
+        return name, "django.db.models.CharField", args, kwargs
