@@ -124,7 +124,7 @@ async def plan(context: ToolContext, asked: GitCommand) -> Plan | ToolResult:
         command=command,
         note=note_of(allows_network=request.allows_network, text=command),
         kind_key=f"git:{subcommand}" if request.git.is_kind else "",
-        kind_label=f"git {subcommand}, whatever its arguments" if request.git.is_kind else "",
+        kind_label=f"“git {subcommand}” with any arguments" if request.git.is_kind else "",
     )
 
 
