@@ -31,6 +31,7 @@ from conversations.domain.tool_calls import (
     STOPPED,
     WAITING,
 )
+from conversations.domain.tool_policy import is_kind
 from conversations.domain.tool_results import CallEnding, make_result_payloads, make_result_turn
 from conversations.models import Run, Session, ToolCall
 
@@ -283,7 +284,7 @@ def require_decidable(session: Session, call: UUID) -> None:
 
 
 def _grant(session: Session, asked: Asked, user_pk: int | None) -> None:
-    if not asked.kind_key:
+    if not is_kind(asked.kind_key):
         raise Rejected("Calls like this one are allowed one at a time.", code="no_kind")
     grant_permission(
         session.workspace_id, kind=asked.kind_key, label=asked.kind_label, user_pk=user_pk

@@ -8,7 +8,7 @@ from django.db import IntegrityError, connection, transaction
 from django.utils import timezone
 
 from conversations.domain.errors import NotFound
-from conversations.domain.tool_policy import ToolScope
+from conversations.domain.tool_policy import ToolScope, is_kind
 from conversations.models import ToolPermission, Workspace
 
 from .roles import may_write_sql
@@ -46,7 +46,7 @@ def read_rules(session_pk: int, *, user_pk: int | None) -> Rules:
 def allowed_kinds(session_pk: int) -> frozenset[str]:
     """The keys of the kinds that are always allowed in the session's workspace."""
     found = ToolPermission.objects.filter(workspace__sessions=session_pk, revoked_at=None)
-    return frozenset(found.order_by("pk").values_list("kind", flat=True))
+    return frozenset(filter(is_kind, found.order_by("pk").values_list("kind", flat=True)))
 
 
 def grant_permission(workspace_pk: int, *, kind: str, label: str, user_pk: int | None) -> None:
@@ -72,13 +72,15 @@ def _kinds_of(workspace_pk: int) -> Sequence[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PermissionItem:
-    """A permission as the workspace's settings show it."""
+    """A permission as the workspace's settings show it. ``applies`` False: it was given
+    for what is no kind any more, and calls ask again."""
 
     pk: int
     kind: str
     label: str
     granted_by: str
     granted_at: datetime
+    applies: bool
 
 
 def list_permissions(workspace: Workspace) -> list[PermissionItem]:
@@ -86,7 +88,14 @@ def list_permissions(workspace: Workspace) -> list[PermissionItem]:
     found = ToolPermission.objects.filter(workspace=workspace, revoked_at=None).order_by("pk")
     rows = found.values_list("pk", "kind", "label", "granted_by__username", "granted_at")
     return [
-        PermissionItem(pk=pk, kind=kind, label=label, granted_by=name or "", granted_at=moment)
+        PermissionItem(
+            pk=pk,
+            kind=kind,
+            label=label,
+            granted_by=name or "",
+            granted_at=moment,
+            applies=is_kind(kind),
+        )
         for pk, kind, label, name, moment in rows
     ]
 

@@ -7,6 +7,21 @@ from .tool_calls import ASK, AUTO, CHANGES, READ_ONLY, READS
 
 RUN, REFUSE = "run", "refuse"
 
+PLAIN_PROGRAMS = frozenset(
+    """b2sum base64 basename cal cat chmod cksum cmp column comm cp cut date df diff dirname du
+    echo expand false find fmt fold free grep head hexdump id join ln ls md5sum mkdir mktemp mv
+    nl nproc numfmt od paste ps pwd readlink realpath rev rg rm rmdir seq sha1sum sha256sum
+    sha512sum shuf sleep sort stat tac tail tee touch tr true truncate tsort uname unexpand uniq
+    uptime wc which whoami xxd
+    """.split()  # noqa: SIM905 (seventy quoted names are harder to read)
+)
+"""Programs that are known to run no other: of all their options, or (``diff``, ``find``,
+``rg``, ``sort``) of those that ``tools.command_kinds`` lists. Left out for what looks
+harmless and is not: ``awk``, ``env``, ``file -z``, ``less``, ``man``, ``sed``, ``split``,
+``tar``, ``time``, ``tree -R``, ``xargs``, ``zip`` run programs; ``printf -v`` and ``test -v``
+of bash expand what stands between quotes."""
+_PROGRAM_KEY = "shell:"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolScope:
@@ -26,12 +41,19 @@ class ToolScope:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """What "always" stands for. ``key`` is stored (``files``, ``shell:pytest``,
-    ``git:commit``, ``fetch:example.org``, ``mcp:server:tool``), ``label`` is read:
-    "commands that begin with pytest"."""
+    """What "always" stands for. ``key`` is stored (``files``, ``shell:ls``, ``line:…`` for
+    one command as it stands, ``git:commit``, ``fetch:example.org``, ``mcp:server:tool``),
+    ``label`` is read: "“ls” with any arguments"."""
 
     key: str
     label: str
+
+
+def is_kind(key: str) -> bool:
+    """Whether "always" can stand for it. Programs that no longer can are still on record:
+    calls of them ask again."""
+    is_program = key.startswith(_PROGRAM_KEY)
+    return bool(key) and (not is_program or key.removeprefix(_PROGRAM_KEY) in PLAIN_PROGRAMS)
 
 
 def decide(scope: ToolScope, *, effect: str, kind: Kind | None, allowed: Collection[str]) -> str:
@@ -46,4 +68,15 @@ def decide(scope: ToolScope, *, effect: str, kind: Kind | None, allowed: Collect
     return ASK
 
 
-__all__ = ["ASK", "CHANGES", "READS", "REFUSE", "RUN", "Kind", "ToolScope", "decide"]
+__all__ = [
+    "ASK",
+    "CHANGES",
+    "PLAIN_PROGRAMS",
+    "READS",
+    "REFUSE",
+    "RUN",
+    "Kind",
+    "ToolScope",
+    "decide",
+    "is_kind",
+]

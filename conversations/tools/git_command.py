@@ -9,7 +9,7 @@ every call may do anything and is treated so.
 import asyncio
 import shlex
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +36,7 @@ from .commands import (
     read_folder,
     read_seconds,
 )
+from .git_words import GitCall
 from .tool import ToolContext, ToolResult, declare_tool
 
 NAME = "git_command"
@@ -51,6 +52,17 @@ _CONFIG = (
     "core.sshCommand=ssh -oBatchMode=yes",
     "commit.gpgSign=false",
     "tag.gpgSign=false",
+    "push.gpgSign=false",
+    "log.showSignature=false",
+    "gpg.program=false",
+    "gpg.openpgp.program=false",
+    "gpg.ssh.program=false",
+    "gpg.x509.program=false",
+    "log.diffMerges=separate",
+    "diff.submodule=short",
+    "status.submoduleSummary=false",
+    "submodule.recurse=false",
+    "push.recurseSubmodules=no",
     "protocol.ext.allow=never",
     "credential.helper=",
     "safe.directory=*",
@@ -58,12 +70,17 @@ _CONFIG = (
     "advice.detachedHead=false",
 )
 
+_PROTOCOLS = "file:git:http:https:ssh"
+"""What a call that needs the network may use; others also fetch no missing object. It goes
+before the configuration, and a protocol that git has no code for is a program."""
+
 DESCRIPTION = """\
 Run git in the workspace's folder, without a shell: 'arguments' is what follows 'git', as \
 one text with quotes where needed, or as a list. Status, log, diff, show, blame and others \
 that only look need no approval. Hooks do not run, no editor opens (give messages with \
--m), and there is no network unless the workspace allows it. Options before the subcommand \
-and aliases are not taken."""
+-m), and there is no network unless the workspace allows it. Options are written in full, \
+values that begin with '-' in the same word (--message=-x). Options before the subcommand, \
+aliases, and options that name a program are not taken."""
 
 
 class GitCommand(Arguments):
@@ -78,10 +95,10 @@ class GitCommand(Arguments):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Request:
-    """A call as it was understood. ``words`` follow the subcommand."""
+    """A call as it was understood. ``changes``: it may change something, which all can
+    where there is no sandbox."""
 
-    subcommand: str
-    words: Sequence[str]
+    git: GitCall
     folder: Path
     seconds: int
     changes: bool
@@ -97,7 +114,8 @@ def is_offered(scope: ToolScope) -> bool:
 
 async def plan(context: ToolContext, asked: GitCommand) -> Plan | ToolResult:
     request = await _read(context, asked)
-    command = shlex.join(["git", request.subcommand, *request.words])
+    subcommand = request.git.subcommand
+    command = shlex.join(["git", subcommand, *request.git.words])
     if not request.changes:
         return Plan(effect=READS, summary=one_line(command, limit=100), command=command)
     return Plan(
@@ -105,25 +123,24 @@ async def plan(context: ToolContext, asked: GitCommand) -> Plan | ToolResult:
         summary=f"Run {one_line(command, limit=100)}",
         command=command,
         note=note_of(allows_network=request.allows_network, text=command),
-        kind_key=f"git:{request.subcommand}",
-        kind_label=f"git {request.subcommand}",
+        kind_key=f"git:{subcommand}" if request.git.is_kind else "",
+        kind_label=f"“git {subcommand}” with any arguments" if request.git.is_kind else "",
     )
 
 
 async def run(context: ToolContext, asked: GitCommand) -> ToolResult:
     request = await _read(context, asked)
     if request.changes and not context.scope.offers_changes:
-        return ToolResult(ok=False, output=f"git {request.subcommand} is not allowed here.")
+        return ToolResult(ok=False, output=f"git {request.git.subcommand} is not allowed here.")
     name = await context.read(read_name, context.user_pk) if context.user_pk else ""
     with _identity_file(name or NOBODY) as identity:
         return await carry_out(context, _command(context, request, identity))
 
 
 def _command(context: ToolContext, request: _Request, identity: Path) -> Command:
-    plain = git_words.PLAIN_DIFFS if request.subcommand in git_words.SHOWS_DIFFS else ()
     options = [word for setting in _CONFIG for word in ("-c", setting)]
     return Command(
-        words=["git", "--no-pager", *options, request.subcommand, *plain, *request.words],
+        words=["git", "--no-pager", *options, *request.git.runs],
         folder=request.folder,
         seconds=request.seconds,
         allows_network=request.allows_network,
@@ -135,6 +152,8 @@ def _command(context: ToolContext, request: _Request, identity: Path) -> Command
             "GIT_CEILING_DIRECTORIES": str(context.root.parent),
             "GIT_OPTIONAL_LOCKS": "1" if request.changes else "0",
             "GIT_ASKPASS": "true",
+            "GIT_ALLOW_PROTOCOL": _PROTOCOLS if request.git.needs_network else "",
+            "GIT_PROXY_COMMAND": "",
         },
     )
 
@@ -151,26 +170,22 @@ def _identity_file(name: str) -> Iterator[Path]:
 
 
 async def _read(context: ToolContext, asked: GitCommand) -> _Request:
-    subcommand, *words = _read_words(asked.arguments)
-    if subcommand not in git_words.KNOWN:
-        known = ", ".join(sorted(git_words.KNOWN))
-        raise BadArgument(f"'git {subcommand[:100]}' is not offered. There are: {known}.")
-    if option := git_words.refused_option(subcommand, words):
-        raise BadArgument(f"The option {option[:100]} is not taken.")
+    try:
+        git = git_words.read_call(_read_words(asked.arguments))
+    except git_words.NotAllowed as error:
+        raise BadArgument(str(error)) from error
     can_reach = sandbox.has_network(workspace_allows=context.scope.allows_network)
-    wants_network = git_words.needs_network(subcommand, words)
-    if wants_network and not can_reach:
+    if git.needs_network and not can_reach:
         raise BadArgument(
-            f"git {subcommand} needs the network, which commands do not have in this workspace."
+            f"git {git.subcommand} needs the network, which commands do not have in this workspace."
         )
     unsandboxed = sandbox.find_mode() == sandbox.UNSANDBOXED
     return _Request(
-        subcommand=subcommand,
-        words=words,
+        git=git,
         folder=await asyncio.to_thread(read_folder, asked.folder, context.root),
         seconds=read_seconds(asked.timeout_seconds),
-        changes=unsandboxed or not git_words.looks_only(subcommand, words),
-        allows_network=wants_network and can_reach,
+        changes=unsandboxed or git.changes,
+        allows_network=git.needs_network and can_reach,
     )
 
 

@@ -1,156 +1,212 @@
 """What a git command line means: whether it only looks, changes, or needs the network.
 
-A subcommand that is in no table is refused: git would look for an alias or a program of
-that name. The tables are about what people are asked; what a command can reach is the
-sandbox's matter, which holds the workspace read-only for those that look.
+What is offered and which options each may have stands in ``git_options``. Everything else
+is refused: git would look for an alias or a program of that name, and an option may name
+one. What a command can reach besides is the sandbox's matter, which holds the workspace
+read-only for those that look.
 """
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-LOOKS = {
-    "annotate",
-    "blame",
-    "cat-file",
-    "check-ignore",
-    "cherry",
-    "count-objects",
-    "describe",
-    "diff",
-    "diff-tree",
-    "for-each-ref",
-    "grep",
-    "log",
-    "ls-files",
-    "ls-tree",
-    "merge-base",
-    "name-rev",
-    "range-diff",
-    "rev-list",
-    "rev-parse",
-    "shortlog",
-    "show",
-    "show-branch",
-    "show-ref",
-    "status",
-    "version",
-    "whatchanged",
-}
-CHANGES = {
-    "add",
-    "am",
-    "apply",
-    "branch",
-    "checkout",
-    "cherry-pick",
-    "clean",
-    "commit",
-    "config",
-    "format-patch",
-    "gc",
-    "init",
-    "merge",
-    "mv",
-    "notes",
-    "rebase",
-    "reflog",
-    "remote",
-    "reset",
-    "restore",
-    "revert",
-    "rm",
-    "stash",
-    "switch",
-    "tag",
-    "update-index",
-    "worktree",
-}
-NEEDS_NETWORK = {"clone", "fetch", "ls-remote", "pull", "push"}
-KNOWN = LOOKS | CHANGES | NEEDS_NETWORK
-
-SHOWS_DIFFS = {"diff", "diff-tree", "log", "show", "whatchanged"}
-PLAIN_DIFFS = ("--no-ext-diff", "--no-textconv")
-"""A repository can name programs that make its diffs."""
-
-_RUNS_OR_WRITES = (
-    "exec",
-    "ext-diff",
-    "filters",
-    "open-files-in-pager",
-    "output",
-    "receive-pack",
-    "textconv",
-    "upload-pack",
+from .git_options import (
+    CHANGES,
+    CONFIG_KEYS,
+    CONFIG_READS,
+    CONFIG_REMOTES,
+    CONFIG_WRITES,
+    FORMS,
+    SUBCOMMANDS,
+    VERBS,
+    Form,
 )
-"""Long options that run a program or write a file; git takes their beginnings as well."""
-_SAFE_BEGINNINGS = {"text", "filter"}
-"""Options of their own that one of those begins with."""
+from .option_words import NotAllowed, ReadWords, read_list, read_words
+
+_PLAIN_DIFFS = ("--no-ext-diff", "--no-textconv")
+"""A repository can name programs that make its diffs."""
+_SHOWS_DIFFS = {"annotate", "blame", "diff", "diff-tree", "log", "reflog", "show", "whatchanged"}
+_SHOWS_STASHES = {"list", "show"}
+
+_NAMES_HELPER = re.compile(r"[A-Za-z0-9][A-Za-z0-9+.-]*::")
+"""``ext::…``: git runs ``git-remote-ext``, as its ``transport_get`` reads it."""
+_SCHEME = re.compile(r"([A-Za-z0-9][A-Za-z0-9+.-]*)://")
+_SCHEMES = ("file", "git", "http", "https", "ssh")
+_REMOTE_NAME = re.compile(r"[\w][\w-]*(?:[./][\w-]+)*|\.")
+_BRANCH_KEYS = ("remote", "pushremote", "merge", "rebase", "description")
+_KEY = re.compile(r"([A-Za-z0-9-]+)\.(?:(.*)\.)?([A-Za-z][A-Za-z0-9-]*)", re.DOTALL)
+
+_ASKS = ("-l", "--list", "--points-at", "--contains", "--no-contains", "--merged", "--no-merged")
+_LISTS = (
+    *_ASKS,
+    *("-n", "--sort", "--format", "--column", "--no-column", "--color", "--no-color"),
+    *("-i", "--ignore-case", "--omit-empty"),
+)
+_LISTS_BRANCHES = (
+    *("-a", "--all", "-r", "--remotes", "-v", "--verbose", "--show-current"),
+    *("--abbrev", "--no-abbrev"),
+)
+_CONFIG_ASKS = ("--get", "--get-all", "--get-regexp", "-l", "--list")
+_MAKES_BRANCH = ("-b", "-B", "-c", "-C", "--create", "--force-create", "-t", "--track")
 
 
-def refused_option(subcommand: str, words: Sequence[str]) -> str:
-    """The option that such a command must not have, empty if there is none."""
-    short = {"grep": "-O", "rebase": "-x"}.get(subcommand)
-    for word in _options(words):
-        if (short and word.startswith(short)) or _runs_or_writes(word):
-            return word
-    return ""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GitCall:
+    """A command line as it was understood. ``words`` follow the subcommand as they were
+    given, ``runs`` is what git is started with. ``writes_config``: it has to write
+    ``.git/config`` or to make a repository, and what it writes there is harmless.
+    ``is_kind``: "always" may stand for all such calls of the subcommand."""
+
+    subcommand: str
+    words: Sequence[str]
+    runs: Sequence[str]
+    changes: bool
+    needs_network: bool = False
+    writes_config: bool = False
+    is_kind: bool = True
 
 
-def _runs_or_writes(option: str) -> bool:
-    name = option.removeprefix("--").partition("=")[0]
-    if not option.startswith("--") or not name or name in _SAFE_BEGINNINGS:
-        return False
-    return any(long.startswith(name) for long in _RUNS_OR_WRITES)
+def read_call(words: Sequence[str]) -> GitCall:
+    """What follows ``git``. Raises NotAllowed with a sentence for the model."""
+    subcommand, rest = words[0], list(words[1:])
+    if subcommand not in SUBCOMMANDS:
+        known = ", ".join(sorted(SUBCOMMANDS))
+        raise NotAllowed(f"'git {subcommand[:100]}' is not offered. There are: {known}.")
+    if subcommand == "config":
+        return _read_config(rest)
+    verb, form = _find_form(subcommand, rest)
+    found = read_words(rest[1:] if verb else rest, read_list(form.options))
+    if found.plain and not form.takes_words:
+        raise NotAllowed(f"'git {subcommand} {found.plain[0][:100]}' is not offered.")
+    if form.has_url:
+        _check_addresses(subcommand, found)
+    return GitCall(
+        subcommand=subcommand,
+        words=rest,
+        runs=_add_options(subcommand, verb, rest),
+        changes=_changes(subcommand, form, found),
+        needs_network=form.needs_network,
+        writes_config=form.writes_config or _writes_config(subcommand, form, found),
+        # What is left of a rebase stands in a file that commands can write, programs included.
+        is_kind=not (subcommand == "rebase" and found.has("--continue", "--skip")),
+    )
 
 
-def looks_only(subcommand: str, words: Sequence[str]) -> bool:
-    """Whether the command changes nothing."""
-    if subcommand in LOOKS:
-        return True
-    form = _LOOKING_FORMS.get(subcommand)
-    return form is not None and form(words)
+def _find_form(subcommand: str, words: Sequence[str]) -> tuple[str, Form]:
+    """The verb ("list" of ``stash list``), empty for none, and what it may have."""
+    first = words[0] if words else ""
+    if subcommand in VERBS and (form := FORMS.get(f"{subcommand} {first}")) is not None:
+        return first, form
+    form = FORMS.get(subcommand)
+    if form is None:
+        verbs = ", ".join(sorted(name for name in FORMS if name.startswith(f"{subcommand} ")))
+        raise NotAllowed(f"'git {subcommand} {first[:100]}' is not offered. There are: {verbs}.")
+    return "", form
 
 
-def needs_network(subcommand: str, words: Sequence[str]) -> bool:
-    if subcommand == "remote":
-        return bool(set(words) & {"update", "prune"}) or words[:1] == ["show"]
-    return subcommand in NEEDS_NETWORK
+def _add_options(subcommand: str, verb: str, words: Sequence[str]) -> list[str]:
+    """With what keeps a command that looks from running a repository's programs."""
+    rest = list(words[1:] if verb else words)
+    if subcommand == "stash" and verb in _SHOWS_STASHES:
+        # With any option `stash show` gives a patch instead of its usual list.
+        summary = ["--stat"] if verb == "show" and not any(w[:1] == "-" for w in rest) else []
+        return [subcommand, verb, *_PLAIN_DIFFS, *summary, *rest]
+    if subcommand == "reflog" and verb in ("", "show"):
+        return [subcommand, "show", *_PLAIN_DIFFS, *rest]
+    plain = _PLAIN_DIFFS if subcommand in _SHOWS_DIFFS and not verb else ()
+    return [subcommand, *([verb] if verb else []), *plain, *rest]
 
 
-def _options(words: Sequence[str]) -> list[str]:
-    """The options, which end at ``--``."""
-    end = list(words).index("--") if "--" in words else len(words)
-    return [word for word in words[:end] if word.startswith("-") and word != "-"]
+def _changes(subcommand: str, form: Form, found: ReadWords) -> bool:
+    if form.effect:
+        return form.effect == CHANGES
+    lists = _LISTS + (_LISTS_BRANCHES if subcommand == "branch" else ())
+    # Names are plainly looked for, and not made, only behind an option that asks.
+    is_list = all(name in lists for name, _ in found.options)
+    return not (is_list and (found.has(*_ASKS) or not found.plain))
 
 
-def _is_list(*options: str) -> Callable[[Sequence[str]], bool]:
-    """The form that lists: only these options, and names only where it is plain that
-    they are looked for and not made."""
-
-    def form(words: Sequence[str]) -> bool:
-        names = [word.partition("=")[0] for word in words if word.startswith("-")]
-        asks = any(name in _ASK for name in names)
-        plain = [word for word in words if not word.startswith("-")]
-        return all(name in options for name in names) and (asks or not plain)
-
-    return form
+def _writes_config(subcommand: str, form: Form, found: ReadWords) -> bool:
+    """A new branch is told which one it follows; so it is when a branch is guessed from
+    the name of one of a remote."""
+    if subcommand == "branch":
+        return _changes(subcommand, form, found)
+    if subcommand in ("checkout", "switch"):
+        is_name = len(found.plain) == 1 and not found.has_dashes
+        return found.has(*_MAKES_BRANCH) or is_name
+    return subcommand in ("fetch", "pull", "push") and found.has("-u", "--set-upstream")
 
 
-def _begins_with(*firsts: str) -> Callable[[Sequence[str]], bool]:
-    return lambda words: bool(words) and words[0] in firsts
+def _check_addresses(subcommand: str, found: ReadWords) -> None:
+    values = [value for name, value in found.options if name == "--repo" and value]
+    for word in [*found.plain, *values]:
+        scheme = _SCHEME.match(word)
+        if _NAMES_HELPER.match(word) or (scheme and scheme[1].lower() not in _SCHEMES):
+            raise NotAllowed(
+                f"The address {word[:100]} is not taken: {', '.join(_SCHEMES)} and paths are."
+            )
+    if subcommand == "remote" and any(_leads_outside(word) for word in found.plain[1:]):
+        raise NotAllowed("A remote cannot be a path outside of the workspace.")
 
 
-_CONFIG_READS = {"--get", "--get-all", "--get-regexp", "--list", "-l", "get", "list"}
-_ASK = ("-l", "--list", "--points-at", "--contains", "--no-contains", "--merged", "--no-merged")
-_LISTS = (*_ASK, "-n", "--sort", "--format", "--column", "--no-column", "--color", "-i")
-_BRANCHES = ("-a", "--all", "-r", "--remotes", "-v", "-vv", "--show-current", "--no-color")
+def _leads_outside(word: str) -> bool:
+    is_file = word.lower().startswith("file:")
+    return is_file or word.startswith(("/", "~")) or ".." in word.split("/")
 
-_LOOKING_FORMS: dict[str, Callable[[Sequence[str]], bool]] = {
-    "branch": _is_list(*_LISTS, *_BRANCHES),
-    "config": _begins_with(*_CONFIG_READS),
-    "notes": lambda words: not words or words[0] in ("list", "show"),
-    "reflog": lambda words: not words or words[0] == "show",
-    "remote": lambda words: list(words) in ([], ["-v"], ["--verbose"]) or words[0] == "get-url",
-    "stash": _begins_with("list", "show"),
-    "tag": _is_list(*_LISTS),
-    "worktree": _begins_with("list"),
-}
+
+# Configuration
+
+
+def _read_config(words: Sequence[str]) -> GitCall:
+    """``config`` by its old options or its newer verbs."""
+    verb = words[0] if words and words[0] in ("get", "list", "set", "unset") else ""
+    rest = words[1:] if verb else words
+    changes = verb in ("set", "unset") or (not verb and not _asks_config(rest))
+    allowed = read_list(CONFIG_WRITES if changes else CONFIG_READS)
+    found = read_words(rest, allowed)
+    if negated := [name for name, _ in found.options if name not in allowed]:
+        # It could turn a command that asks into one that sets.
+        raise NotAllowed(f"The option {negated[0][:100]} is not taken here.")
+    if changes:
+        if not found.plain:
+            raise NotAllowed("The name of the setting is missing.")
+        takes_away = verb == "unset" or found.has("--unset", "--unset-all")
+        key, *values = found.plain
+        _check_setting(key, "" if takes_away else " ".join(values[:1]))
+    return GitCall(
+        subcommand="config",
+        words=words,
+        runs=["config", *words],
+        changes=changes,
+        writes_config=changes,
+    )
+
+
+def _asks_config(words: Sequence[str]) -> bool:
+    names = [word for word in words if not word.startswith("-")]
+    sets = ("--add", "--unset", "--unset-all", "--replace-all")
+    return any(word in _CONFIG_ASKS for word in words) or (
+        len(names) == 1 and not any(word in sets for word in words)
+    )
+
+
+def _check_setting(key: str, value: str) -> None:
+    """That setting it lets nothing run. git ignores the case of all but the middle."""
+    parts = _KEY.fullmatch(key)
+    section, middle, name = (parts[1].lower(), parts[2], parts[3].lower()) if parts else ("",) * 3
+    if section == "branch" and middle:
+        is_known, is_remote = name in _BRANCH_KEYS, name in ("remote", "pushremote")
+    else:
+        plain = "" if middle is not None else f"{section}.{name}"
+        is_remote = plain in CONFIG_REMOTES
+        is_known = is_remote or plain in CONFIG_KEYS.split() or section == "advice"
+    if not is_known:
+        raise NotAllowed(
+            f"The setting {key[:100]} cannot be changed here: only those can that let git run"
+            " no program, such as user.name, pull.rebase or branch.<name>.merge."
+        )
+    if is_remote and value and not _REMOTE_NAME.fullmatch(value):
+        raise NotAllowed(f"{key[:100]} takes the name of a remote, which 'remote add' makes.")
+
+
+__all__ = ["GitCall", "NotAllowed", "read_call"]

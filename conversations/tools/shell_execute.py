@@ -1,8 +1,6 @@
 """``shell_execute``: a shell command in the workspace's folder."""
 
 import asyncio
-import re
-import shlex
 import shutil
 from typing import Annotated
 
@@ -12,16 +10,16 @@ from conversations import sandbox
 from conversations.domain.approvals import Plan
 from conversations.domain.text import one_line
 from conversations.domain.tool_calls import CHANGES
-from conversations.domain.tool_policy import Kind, ToolScope
+from conversations.domain.tool_policy import ToolScope
 
 from .arguments import Arguments, Text
+from .command_kinds import kind_of
 from .commands import (
     Command,
     Folder,
     Seconds,
     carry_out,
     check_text,
-    hides_something,
     note_of,
     read_folder,
     read_seconds,
@@ -29,37 +27,6 @@ from .commands import (
 from .tool import ToolContext, ToolResult, declare_tool
 
 NAME = "shell_execute"
-
-_SYNTAX = frozenset("\n\r;&|<>()$`\\{}*?[]~!#^")
-_PROGRAM = re.compile(r"(?:\.{0,2}/)?[\w+-][\w.+-]*(?:/[\w.+-]+)*")
-_RUNS_ANYTHING = {
-    "ash",
-    "bash",
-    "busybox",
-    "command",
-    "csh",
-    "dash",
-    "doas",
-    "env",
-    "eval",
-    "exec",
-    "fish",
-    "ksh",
-    "nice",
-    "nohup",
-    "sh",
-    "source",
-    "stdbuf",
-    "strace",
-    "sudo",
-    "tcsh",
-    "time",
-    "timeout",
-    "watch",
-    "xargs",
-    "zsh",
-}
-"""Programs that run the program which they are told: allowing one is allowing all."""
 
 DESCRIPTION = """\
 Run a shell command in the workspace's folder and get its output, standard output and \
@@ -83,8 +50,9 @@ def is_offered(scope: ToolScope) -> bool:
 async def plan(context: ToolContext, asked: ShellExecute) -> Plan | ToolResult:
     text, command = asked.command, await _read(context, asked)
     is_elsewhere = command.folder != context.root
-    kind = kind_of(text, is_elsewhere=is_elsewhere)
-    where = f" in {one_line(asked.folder, limit=200)}" if is_elsewhere else ""
+    folder = str(command.folder.relative_to(context.root, walk_up=True)) if is_elsewhere else ""
+    kind = kind_of(text, folder=folder)
+    where = f" in {one_line(asked.folder, limit=200)}" if folder else ""
     return Plan(
         effect=CHANGES,
         summary=one_line(f"Run {one_line(text, limit=100)}{where}", limit=300),
@@ -111,24 +79,6 @@ async def _read(context: ToolContext, asked: ShellExecute) -> Command:
 
 def _shell() -> str:
     return shutil.which("bash", path="/usr/bin:/bin:/usr/local/bin") or "/bin/sh"
-
-
-def kind_of(command: str, *, is_elsewhere: bool = False) -> Kind | None:
-    """What "always" would allow: commands that begin with the same program. None where
-    the command is more than one program with plain arguments, or its program is another
-    one in another folder (``is_elsewhere``: not run in the workspace's own)."""
-    if _SYNTAX & set(command) or hides_something(command):
-        return None
-    try:
-        program = shlex.split(command)[0]
-    except (ValueError, IndexError):
-        return None
-    if not _PROGRAM.fullmatch(program) or program.rpartition("/")[2] in _RUNS_ANYTHING:
-        return None
-    is_relative = "/" in program and not program.startswith("/")
-    if len(program) > 100 or (is_elsewhere and is_relative):
-        return None
-    return Kind(key=f"shell:{program}", label=f"commands that begin with {program}")
 
 
 TOOL = declare_tool(

@@ -153,7 +153,7 @@ def rows_session(server: Server) -> str:
         "summary": "Run pip install peas",
         "command": "pip install peas",
         "note": "With network.",
-        "kind_label": "commands that begin with pip",
+        "kind_label": "exactly “pip install peas”",
     }
     events.append(
         ("info", {"kind": "approval", "code": "approval_asked", "text": "Run", "data": asked})
@@ -243,7 +243,7 @@ def test_a_change_is_denied_by_keyboard(chat: Chat, wire: WireThread, server: Se
 def test_always_is_for_the_kind(chat: Chat, wire: WireThread) -> None:
     wire.enqueue(running("seq 3"), running("seq 4"), Scenario(text="Counted."))
     chat.send("Count")
-    chat.page.get_by_role("button", name="Always: commands that begin with seq").click()
+    chat.page.get_by_role("button", name="Always: “seq” with any arguments").click()
     chat.wait_idle()
     expect(done(chat.page)).to_have_count(2)
     expect(done(chat.page).locator(".state").first).to_have_text("Done")

@@ -9,7 +9,11 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
 
-from conversations.archive.tool_permissions import list_permissions, revoke_permission
+from conversations.archive.tool_permissions import (
+    grant_permission,
+    list_permissions,
+    revoke_permission,
+)
 from conversations.domain.errors import Conflict, Rejected
 from conversations.models import Membership, Run, Session, ToolCall, Workspace
 from conversations.runtime.engine import Runtime
@@ -205,6 +209,20 @@ async def test_what_has_no_kind_is_allowed_one_at_a_time(
     await runtime.wait_idle(garden.pk)
     assert await results(garden) == ["Stopped by ann before it began. Nothing was done."]
     assert witness(folder) == []
+
+
+async def test_an_old_question_cannot_allow_what_is_no_kind_any_more(
+    runtime: Runtime, wire: WireThread, garden: Session
+) -> None:
+    await sync_to_async(grant_permission)(
+        garden.workspace_id, kind="shell:setsid", label="setsid …", user_pk=garden.owner_id
+    )
+    wire.enqueue(*answers(("add", {"line": "one", "kind": "shell:setsid"})))
+    await send(runtime, garden)
+    [call] = await until_waiting(garden)
+    with pytest.raises(Rejected, match="one at a time"):
+        await allow(runtime, garden, call, "always")
+    await runtime.stop_run(garden)
 
 
 async def test_an_approval_does_not_outlive_the_right_to_change(

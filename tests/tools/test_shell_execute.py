@@ -8,7 +8,6 @@ import pytest
 from conversations.domain.approvals import Plan
 from conversations.domain.session_state.commands import exit_code
 from conversations.sandbox import support
-from conversations.tools.shell_execute import kind_of
 
 from .commanding import Commands, commands, root, set_loom
 
@@ -84,7 +83,8 @@ def test_a_person_is_shown_the_very_command(commands: Commands, root: Path) -> N
     assert plan.summary == "Run pytest -q tests in src"
     assert plan.command == "pytest -q tests"
     assert plan.note == "It runs in a sandbox without network."
-    assert (plan.kind_key, plan.kind_label) == ("shell:pytest", "commands that begin with pytest")
+    assert plan.kind_key == 'line:["src", "pytest -q tests"]'
+    assert plan.kind_label == "exactly “pytest -q tests” in src"
 
 
 def test_what_cannot_be_seen_is_pointed_out(commands: Commands) -> None:
@@ -92,47 +92,6 @@ def test_what_cannot_be_seen_is_pointed_out(commands: Commands) -> None:
     assert isinstance(plan, Plan)
     assert plan.note.endswith("It holds characters that cannot be seen, or that turn text around.")
     assert not plan.kind_key
-
-
-@pytest.mark.parametrize(
-    ("command", "key"),
-    [
-        ("pytest", "shell:pytest"),
-        ("npm run 'a b'", "shell:npm"),
-        ("./gradlew build --info", "shell:./gradlew"),
-        ("/usr/bin/python3 x.py", "shell:/usr/bin/python3"),
-        ("pytest; rm x", ""),
-        ("pytest && rm x", ""),
-        ("pytest | tee x", ""),
-        ("pytest > x", ""),
-        ("pytest\nrm x", ""),
-        ("pytest $(rm x)", ""),
-        ("pytest `rm x`", ""),
-        ('pytest "$(rm x)"', ""),
-        ("pytest &", ""),
-        ("A=1 pytest", ""),
-        ("py*st", ""),
-        ("~/pytest", ""),
-        ("bash run.sh", ""),
-        ("/bin/sh run.sh", ""),
-        ("env rm x", ""),
-        ("sudo pytest", ""),
-        ("xargs rm", ""),
-        ("-pytest", "shell:-pytest"),
-        ("'open", ""),
-        ("../outside/tool x", "shell:../outside/tool"),
-    ],
-)
-def test_always_stands_for_one_program_with_plain_arguments(command: str, key: str) -> None:
-    kind = kind_of(command)
-    assert (kind.key if kind else "") == key
-
-
-def test_a_program_of_another_folder_is_another_program() -> None:
-    assert kind_of("./run x", is_elsewhere=True) is None
-    assert kind_of("tools/run", is_elsewhere=True) is None
-    assert kind_of("pytest x", is_elsewhere=True)
-    assert kind_of("/usr/bin/true", is_elsewhere=True)
 
 
 def test_it_is_on_offer_where_things_may_be_changed_and_commands_run(

@@ -10,7 +10,12 @@ from django.contrib.auth.models import User
 from django.test import AsyncClient
 from django.urls import reverse
 
-from conversations.archive.tool_permissions import grant_permission, list_permissions
+from conversations.archive.tool_permissions import (
+    allowed_kinds,
+    grant_permission,
+    list_permissions,
+    read_rules,
+)
 from conversations.archive.workspaces import add_member
 from conversations.domain.jsontext import load_json
 from conversations.models import AuditEntry, Run, Session, ToolCall, Workspace
@@ -164,14 +169,27 @@ async def test_a_call_of_another_session_is_not_found(
     assert (await Run.objects.aget(pk=call.run_id)).state == "waiting_approval"
 
 
+def test_a_permission_for_what_is_no_kind_any_more_stops_to_apply(
+    session: Session, user: User
+) -> None:
+    workspace = session.workspace
+    grant_permission(workspace.pk, kind="shell:setsid", label="begin with setsid", user_pk=user.pk)
+    grant_permission(workspace.pk, kind="shell:ls", label="begin with ls", user_pk=user.pk)
+    assert allowed_kinds(session.pk) == {"shell:ls"}
+    assert read_rules(session.pk, user_pk=user.pk).allowed == {"shell:ls"}
+    assert [item.applies for item in list_permissions(workspace)] == [False, True]
+    page = browser_of(user).get(reverse("workspace_settings", args=[workspace.slug]))
+    assert page.content.decode().count("No longer applies: asked each time.") == 1
+
+
 def test_the_settings_choose_the_policy_and_take_permissions_back(
     workspace: Workspace, user: User
 ) -> None:
-    grant_permission(workspace.pk, kind="shell:pytest", label="pytest …", user_pk=user.pk)
+    grant_permission(workspace.pk, kind="shell:ls", label="“ls” …", user_pk=user.pk)
     client = browser_of(user)
     url = reverse("workspace_settings", args=[workspace.slug])
     page = client.get(url).content.decode()
-    assert "pytest …" in page
+    assert "“ls” …" in page
     rules = reverse("workspace_tools", args=[workspace.slug])
     chosen = {"tool_policy": "read_only", "allows_network": "on", "channel_recall": "session"}
     client.post(rules, chosen)
@@ -186,7 +204,7 @@ def test_the_settings_choose_the_policy_and_take_permissions_back(
     assert client.post(revoke).status_code == 302
     assert client.post(revoke.replace(str(permission.pk), "999")).status_code == 404
     assert list_permissions(workspace) == []
-    assert "pytest …" not in client.get(url).content.decode()
+    assert "“ls” …" not in client.get(url).content.decode()
 
 
 def test_what_channels_can_quote_is_chosen_and_entered_in_the_audit_log(

@@ -39,6 +39,9 @@ AROUND = 100
 """Characters of a message that are left for the block's fences, and to say that there is
 more than it shows."""
 
+LABEL_CHARS = 80
+"""Of a button, at most. What "always" allows stands in the message where it is longer."""
+
 FILE_NAME = "answer.md"
 
 
@@ -65,6 +68,8 @@ class _Question:
         lines = [f"**May I?** {escape(asked.summary or asked.name, limit=200)}"]
         if asked.note:
             lines.append(f"-# {escape(asked.note, limit=200)}")
+        if len(f"Always: {asked.kind_label}") > LABEL_CHARS and not self.outcome:
+            lines.append(f"-# Always: {escape(asked.kind_label, limit=255)}")
         if self.outcome:
             lines.append(f"-# {escape(self.outcome, limit=100)}")
         if shown := asked.diff or asked.command:

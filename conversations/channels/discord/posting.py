@@ -7,10 +7,7 @@ from uuid import UUID
 import discord
 from discord import ButtonStyle
 
-from .items import FILE_NAME, Item
-
-LABEL_CHARS = 80
-"""Of a button, at most."""
+from .items import FILE_NAME, LABEL_CHARS, Item
 
 type Channel = discord.PartialMessageable
 
@@ -72,7 +69,8 @@ def _buttons(item: Item, session: UUID) -> list[discord.ui.Button[discord.ui.Vie
         return []
     found = [_button("Approve", ButtonStyle.success, "once", session, item.call)]
     if item.always:
-        label = f"Always: {item.always}"[:LABEL_CHARS]
+        label = f"Always: {item.always}"
+        label = label if len(label) <= LABEL_CHARS else "Always"  # the message says what
         found.append(_button(label, ButtonStyle.secondary, "always", session, item.call))
     return [*found, _button("Deny", ButtonStyle.danger, "deny", session, item.call)]
 

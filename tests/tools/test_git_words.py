@@ -1,0 +1,499 @@
+"""Which options git is given: read as git reads them, and held against git itself."""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conversations.tools.git_options import CONFIG_READS, CONFIG_WRITES, FORMS
+from conversations.tools.git_words import NotAllowed, read_call
+from conversations.tools.option_words import read_list
+
+from .commanding import Commands, commands, root
+
+__all__ = ["commands", "root"]
+
+RUNS_PROGRAMS = [
+    "grep -nO/x/prog one",
+    "grep -nO one",
+    "grep -inO./x one",
+    "grep -e -O./x one",
+    "grep -e -- -O./x one",
+    "grep -f -- -O./x one",
+    "grep --open-files=./x one",
+    "grep --op one",
+    "grep --textconv one",
+    "grep --text -O one",
+    "grep --index one",
+    "grep --no-index one",
+    "grep -- -O./x one",
+    "rebase -ix ./x HEAD",
+    "rebase -qx ./x HEAD",
+    "rebase -fx./x HEAD",
+    "rebase --ex ./x HEAD",
+    "rebase --exec=./x HEAD",
+    "rebase --onto -- -x ./x HEAD",
+    "rebase -s ./x HEAD",
+    "rebase -S HEAD",
+    "merge -s ./x topic",
+    "merge --strategy=./x topic",
+    "merge -Sx topic",
+    "merge --verify-sig topic",
+    "clone -u ./x a b",
+    "clone -qu./x a b",
+    "clone -nu ./x a b",
+    "clone --upload-pack=./x a b",
+    "clone --upl ./x a b",
+    "clone -c core.fsmonitor=./x a b",
+    "clone -qc core.fsmonitor=./x a b",
+    "clone --config=core.fsmonitor=./x a b",
+    "clone --template=./x a b",
+    "clone --recurse-submodules a b",
+    "clone --recursive a b",
+    "clone --separate-git-dir=/x a b",
+    "clone --bundle-uri=x a b",
+    "clone ext::sh b",
+    "clone other::x b",
+    "clone other://x b",
+    "fetch --upload-pack ./x origin",
+    "fetch --recurse-submodules origin",
+    "fetch ext::sh",
+    "fetch -- ext::sh",
+    "pull --upl=./x origin",
+    "pull -s ./x origin",
+    "push --receive-pack=./x origin",
+    "push --exec ./x origin",
+    "push --rec=./x origin",
+    "push --repo=ext::sh",
+    "push --signed origin",
+    "ls-remote --exec=./x origin",
+    "ls-remote ext::sh",
+    "remote add x ext::sh",
+    "remote add -f x https://example.org",
+    "remote add x /srv/secret.git",
+    "remote add x ../../secret",
+    "remote set-url origin file:///srv/secret.git",
+    "remote set-url --push origin ext::sh",
+    "diff --ext-diff",
+    "diff --ext",
+    "diff --textconv",
+    "diff --output=stolen",
+    "diff --outp stolen",
+    "diff --no-index /etc/passwd /dev/null",
+    "diff -O/etc/passwd",
+    "diff -pO/etc/passwd",
+    "diff -- --output=stolen",
+    "log -p --textc",
+    "log --show-signature",
+    "log --remerge-diff",
+    "log --diff-merges=remerge",
+    "log --grep -- --output=stolen",
+    "log --since -p --output=stolen",
+    "log --alternate-refs",
+    "show --ext-diff",
+    "blame --contents=/etc/passwd a.txt",
+    "blame -S/etc/passwd a.txt",
+    "cat-file --textconv HEAD:a.txt",
+    "cat-file --filters HEAD:a.txt",
+    "cat-file --filt HEAD:a.txt",
+    "stash show --ext-diff",
+    "stash list -p --textconv",
+    "stash -p",
+    "stash push --patch",
+    "stash evil",
+    "reflog show -p --ext-diff",
+    "commit -S -m x",
+    "commit -aSx -m x",
+    "commit --gpg -m x",
+    "commit --trailer x:y -m x",
+    "commit -p",
+    "commit --interactive",
+    "tag -s v1 -m x",
+    "tag -u key v1",
+    "tag -v v1",
+    "add -i",
+    "add -Ap",
+    "add --edit",
+    "am -i x.patch",
+    "am -S x.patch",
+    "apply --unsafe-paths x.diff",
+    "apply --build-fake-ancestor=/x x.diff",
+    "checkout -p",
+    "checkout -qp",
+    "checkout --recurse-submodules main",
+    "reset --recurse main",
+    "init --template=./x",
+    "init --separate-git-dir /x",
+    "update-index --fsmonitor",
+    "worktree repair",
+    "notes edit",
+    "notes merge x",
+    "bisect run ./x",
+    "submodule foreach ./x",
+    "filter-branch --tree-filter ./x",
+    "difftool -x ./x",
+    "mergetool --tool=x",
+    "send-email --sendmail-cmd=./x",
+    "remote-ext x",
+    "config -e",
+    "config --edit",
+    "config --list --edit",
+    "config --get-all --no-get-all core.fsmonitor x",
+    "config --file=/etc/x --list",
+    "config -f /etc/x a.b",
+    "config --global user.name x",
+    "config --rename-section user core",
+    "config core.fsmonitor ./x",
+    "config CORE.fsMonitor ./x",
+    "config --add core.hooksPath x",
+    "config --replace-all core.pager x",
+    "config set core.editor x",
+    "config alias.st !./x",
+    "config filter.x.clean ./x",
+    "config diff.x.textconv ./x",
+    "config diff.external ./x",
+    "config merge.x.driver ./x",
+    "config include.path x",
+    "config includeIf.gitdir:/.path x",
+    "config credential.helper x",
+    "config core.sshCommand x",
+    "config core.worktree /",
+    "config core.attributesFile x",
+    "config remote.origin.url ext::sh",
+    "config remote.origin.uploadpack ./x",
+    "config submodule.x.update !./x",
+    "config user.name.fsmonitor x",
+    "config branch.main.remote ext::sh",
+    "config branch.main.remote https://example.org",
+    "config branch.main.remote ../x",
+    "config remote.pushDefault ext::sh",
+    "config url.ext::sh.insteadOf https://example.org",
+    "config init.templateDir x",
+]
+
+
+@pytest.mark.parametrize("line", RUNS_PROGRAMS)
+def test_an_option_that_could_run_a_program_is_refused_however_it_is_written(line: str) -> None:
+    with pytest.raises(NotAllowed) as refused:
+        read_call(line.split())
+    assert str(refused.value).endswith(".")
+
+
+def test_the_reason_names_the_option() -> None:
+    for line, reason in {
+        "grep -nO./x one": "The option -O (in -nO./x) is not taken here.",
+        "log --onel": "The option --onel is not taken: write options in full, as in --oneline.",
+        "commit -m -x": "Write -m-x for a value that begins with '-'.",
+        "commit --message": "The option --message needs a value.",
+        "diff -- -x": "Write ./-x for a path that begins with '-'.",
+    }.items():
+        with pytest.raises(NotAllowed, match=f"^{re.escape(reason)}$"):
+            read_call(line.split())
+
+
+@pytest.mark.parametrize(
+    ("line", "effect"),
+    [
+        ("log -5 --oneline -p -M90% --since 2.weeks -n 3 --author=a -S word -G x", "reads"),
+        ("log -L1,2:a.txt --graph --all --no-decorate --format=%H -- a.txt", "reads"),
+        ("diff -U5 -w --cached --no-color HEAD~1 HEAD -- a.txt", "reads"),
+        ("grep -niE -C3 -e a -e-b -A 2 --and ( -e c ) HEAD -- *.py", "reads"),
+        ("status -sb -uno --porcelain=v2", "reads"),
+        ("blame -L 1,5 -wCCM a.txt", "reads"),
+        ("show --stat HEAD:a.txt", "reads"),
+        ("stash show -p stash@{0}", "reads"),
+        ("reflog -5", "reads"),
+        ("reflog main", "reads"),
+        ("branch -avv --sort=-committerdate", "reads"),
+        ("branch --merged", "reads"),
+        ("branch --merged main", "reads"),
+        ("branch --no-list new", "changes"),
+        ("branch --sort=x new", "changes"),
+        ("tag -n3 -l v*", "reads"),
+        ("config user.name", "reads"),
+        ("config --get-regexp ^user", "reads"),
+        ("config get --all user.name", "reads"),
+        ("config -l --show-origin", "reads"),
+        ("ls-remote", "changes"),
+        ("remote show origin", "changes"),
+        ("range-diff a...b", "changes"),
+        ("commit -am message --no-verify --no-edit --author=x", "changes"),
+        ("rebase -i --autosquash --onto main -X theirs -s ort topic", "changes"),
+        ("merge --no-ff -m x -X ours topic", "changes"),
+        ("push -u origin HEAD --force-with-lease=main:abc", "changes"),
+        ("clone --depth 1 -qb main https://example.org/x y", "changes"),
+        ("clone git@example.org:x/y.git", "changes"),
+        ("remote add x ../x", None),
+        ("remote add x git@example.org:x.git", "changes"),
+        ("config user.name Rose", "changes"),
+        ("config --unset user.name", "changes"),
+        ("config branch.a/b.c.remote origin", "changes"),
+        ("config advice.detachedHead false", "changes"),
+    ],
+)
+def test_ordinary_options_are_taken(line: str, effect: str | None) -> None:
+    if effect is None:
+        with pytest.raises(NotAllowed):
+            read_call(line.split())
+        return
+    assert read_call(line.split()).changes == (effect == "changes")
+
+
+@pytest.mark.parametrize(
+    ("line", "writes"),
+    [
+        ("config user.name Rose", True),
+        ("config user.name", False),
+        ("config --list", False),
+        ("remote add x https://example.org", True),
+        ("remote -v", False),
+        ("branch new", True),
+        ("branch --list", False),
+        ("branch -u origin/main", True),
+        ("checkout -b new", True),
+        ("checkout new", True),
+        ("checkout -- a.txt", False),
+        ("checkout HEAD a.txt", False),
+        ("switch -c new", True),
+        ("push origin", False),
+        ("push -u origin main", True),
+        ("clone https://example.org", True),
+        ("init", True),
+        ("worktree add ../x", True),
+        ("commit -m x", False),
+        ("rebase main", False),
+        ("merge topic", False),
+        ("stash", False),
+    ],
+)
+def test_it_says_which_calls_write_the_configuration(line: str, writes: bool) -> None:
+    assert read_call(line.split()).writes_config == writes
+
+
+# Against git itself
+
+
+def run_git(*words: str, folder: Path | None = None) -> str:
+    done = subprocess.run(
+        [str(shutil.which("git")), *words], capture_output=True, text=True, cwd=folder, check=False
+    )
+    return done.stdout + done.stderr
+
+
+VALUE = (" <", " (", " [", "=<", "=[", " .")
+WRITTEN_BY_HAND = ("rev-list", "range-diff")
+
+
+@cache
+def help_of(form: str) -> dict[str, str]:
+    """The options that git's own help names, with marks as in the lists."""
+    found = {}
+    for line in re.findall(
+        r"^ {4}(-.*?)(?:\s{2,}.*)?$", run_git(*form.split(), "-h"), re.MULTILINE
+    ):
+        if (option := re.match(r"((?:-[^-], )?--?[^-][\w-]*)(.*)", line)) is None:
+            continue
+        value = "?" if option[2].startswith("[") else "=" if option[2][:2] in VALUE else ""
+        found |= dict.fromkeys(option[1].split(", "), value)
+    return found
+
+
+@pytest.mark.parametrize("form", sorted(set(FORMS) - set(WRITTEN_BY_HAND)))
+def test_the_lists_say_of_each_option_what_git_says_about_its_value(form: str) -> None:
+    known = help_of(form)
+    ours = read_list(FORMS[form].options).items()
+    said = [(name, mark[:1]) for name, mark in ours if name in known and mark != "~"]
+    assert said == [(name, known[name]) for name, _ in said]
+
+
+def long_options() -> Iterator[tuple[str, str]]:
+    for form in FORMS:
+        for word in run_git(*form.split(), "--git-completion-helper-all").split():
+            if word.startswith("--") and len(word) > 2:
+                yield form, word.rstrip("=")
+
+
+def test_what_git_takes_beside_the_lists_is_refused_with_all_its_beginnings() -> None:
+    count = 0
+    for form, option in long_options():
+        allowed = read_list(FORMS[form].options)
+        for end in range(3, len(option) + 1):
+            word = option[:end]
+            if word in allowed or f"--{word.removeprefix('--no-')}" in allowed:
+                continue
+            count += 1
+            for written in (word, f"{word}=./x"):
+                with pytest.raises(NotAllowed):
+                    read_call([*form.split(), written])
+    assert count > 1000
+
+
+LISTS = {**{name: form.options for name, form in FORMS.items()}, "config": CONFIG_READS}
+NOT_ALLOWED = {
+    "grep": "O",
+    "rebase": "xS",
+    "clone": "uc",
+    "commit": "Sp",
+    "tag": "suv",
+    "diff": "O",
+    "log": "O",
+    "config": "fe",
+}
+
+
+@given(st.data())
+def test_no_bundle_hides_a_letter_that_is_not_allowed(data: st.DataObject) -> None:
+    form = data.draw(st.sampled_from(sorted(NOT_ALLOWED)))
+    allowed = read_list(f"{LISTS[form]} {CONFIG_WRITES if form == 'config' else ''}")
+    flags = [
+        name[1] for name, mark in allowed.items() if len(name) == 2 and not mark and name != "-#"
+    ]
+    before = data.draw(st.lists(st.sampled_from(sorted(flags) or ["z"]), max_size=4))
+    bad = data.draw(st.sampled_from(NOT_ALLOWED[form]))
+    after = data.draw(st.text("abxO/.=-", max_size=5))
+    plain = data.draw(st.lists(st.sampled_from(["one", "HEAD", "--"]), max_size=2))
+    with pytest.raises(NotAllowed):
+        read_call([form, *plain, f"-{''.join(before)}{bad}{after}", "./x"])
+
+
+# What a repository names is not run by looking
+
+
+@pytest.fixture
+def traps(commands: Commands, root: Path) -> Iterator[int]:
+    """A repository that names a program wherever git runs one for a command that looks.
+    The program says that it ran through a pipe, which works on a read-only folder too."""
+
+    def git(*words: str) -> None:
+        run_git("-c", "user.name=x", "-c", "user.email=x@y", *words, folder=root)
+
+    git("init", "-q", "-b", "main")
+    (root / "a.txt").write_text("one\n")
+    git("add", "-A")
+    git("commit", "-qm", "first")
+    git("checkout", "-qb", "topic")
+    (root / "a.txt").write_text("two\n")
+    git("commit", "-qam", "second")
+    git("checkout", "-q", "main")
+    (root / "a.txt").write_text("three\n")
+    git("commit", "-qam", "third")
+    git("merge", "-q", "-X", "ours", "-m", "merge", "topic")
+    (root / "a.txt").write_text("four\n")
+    git("stash", "-q")
+    (root / "a.txt").write_text("five\n")
+    blob = subprocess.check_output(["git", "rev-parse", "topic:a.txt"], cwd=root, text=True)
+    head = subprocess.check_output(["git", "cat-file", "commit", "HEAD"], cwd=root, text=True)
+    signed = head.replace(
+        "\n\n", "\ngpgsig -----BEGIN PGP SIGNATURE-----\n \n x\n -----END PGP SIGNATURE-----\n\n", 1
+    )
+    made = subprocess.run(
+        ["git", "hash-object", "-t", "commit", "-w", "--stdin"],
+        input=signed,
+        capture_output=True,
+        text=True,
+        cwd=root,
+        check=True,
+    )
+    git("update-ref", "refs/heads/main", made.stdout.strip())
+    pipe = root / ".git/ran"
+    os.mkfifo(pipe)
+    trap = root / "trap"
+    trap.write_text(f'#!/bin/sh\necho "$0 $*" > {pipe}\ncat\n')
+    trap.chmod(0o755)
+    git("update-ref", "refs/heads/lost", "topic")
+    (root / ".gitattributes").write_text("*.txt diff=x merge=x\n")
+    settings = (
+        "".join(
+            f"[{section}]\n\t{name} = {trap}\n"
+            for section, name in (
+                ('diff "x"', "textconv"),
+                ('diff "x"', "command"),
+                ("diff", "external"),
+                ('merge "x"', "driver"),
+                ("core", "fsmonitor"),
+                ("core", "pager"),
+                ("core", "editor"),
+                ("core", "sshCommand"),
+                ("core", "alternateRefsCommand"),
+                ("gpg", "program"),
+                ('gpg "openpgp"', "program"),
+                ('remote "origin"', "uploadpack"),
+                ("pager", "log"),
+                ("alias", "status"),
+            )
+        )
+        + f'[remote "origin"]\n\turl = {root}\n\tpromisor = true\n'
+        "[extensions]\n\tpartialClone = origin\n[core]\n\trepositoryFormatVersion = 1\n"
+        "[log]\n\tshowSignature = true\n\tdiffMerges = remerge\n"
+    )
+    config = root / ".git/config"
+    config.write_text(config.read_text() + settings)
+    objects = root / ".git/objects"
+    (objects / blob[:2] / blob[2:].strip()).unlink()
+    reader = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
+    yield reader
+    os.close(reader)
+
+
+LOOKING = [
+    "status",
+    "status -v",
+    "diff",
+    "diff HEAD~1",
+    "diff-tree -p HEAD~1 HEAD",
+    "log -p",
+    "log -m -p",
+    "log --format=%G?%GS",
+    "log --show-notes topic",
+    "show HEAD",
+    "show -m HEAD",
+    "show topic:a.txt",
+    "blame a.txt",
+    "annotate a.txt",
+    "grep one",
+    "grep two topic",
+    "stash show",
+    "stash show -p",
+    "stash list -p",
+    "reflog -p",
+    "reflog show -p",
+    "whatchanged -p",
+    "shortlog -s HEAD",
+    "for-each-ref --format=%(contents:signature)",
+    "tag -l --format=%(contents)",
+    "branch -vv",
+    "describe --always --dirty",
+    "rev-list --objects topic",
+    "cat-file -p topic:a.txt",
+    "cherry -v main topic",
+    "show-branch --all",
+    "ls-files -m",
+    "config --list",
+    "worktree list",
+    "remote -v",
+]
+
+
+def test_looking_runs_nothing_that_the_repository_names(
+    commands: Commands, traps: int, root: Path
+) -> None:
+    commands.allow(policy="read_only")
+    for line in LOOKING:
+        words: Sequence[str] = line.split()
+        result = commands.git(*words)
+        assert "not taken" not in result.output, line
+        assert not read_pipe(traps), line
+
+
+def read_pipe(pipe: int) -> bytes:
+    try:
+        return os.read(pipe, 1000)
+    except BlockingIOError:
+        return b""
