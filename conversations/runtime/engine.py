@@ -18,6 +18,7 @@ from conversations.archive import runs as archive_runs
 from conversations.archive import tool_calls as archive_calls
 from conversations.archive.append import Row
 from conversations.archive.compactions import CompactionRequest
+from conversations.archive.disk_space import MONITOR
 from conversations.archive.drafts import Chunk
 from conversations.archive.messages import Accepted, Restarted
 from conversations.archive.prompt_texts import keep_prompt_texts
@@ -29,7 +30,7 @@ from conversations.archive.transcript import render_rewound_marker
 from conversations.archive.transcript_plan import rewound_ranges
 from conversations.archive.window_marks import read_window_mark
 from conversations.domain import runs as states
-from conversations.domain.errors import Conflict, LoomError, ProviderError
+from conversations.domain.errors import Conflict, LoomError, ProviderError, StorageFull
 from conversations.domain.run_choices import NO_CHOICES, RunChoices
 from conversations.domain.stream import ModelInfo, Provider
 from conversations.domain.summaries import MANUAL
@@ -49,6 +50,7 @@ from .indexer import Indexer
 from .open_lines import SOCKETS, STREAMS, OpenLines
 from .options import RuntimeOptions
 from .ownership import Owner
+from .patient_writer import PatientWriter
 from .program_tools import ProgramTools
 from .relay import Relay
 from .retention import RetentionKeeper
@@ -92,6 +94,9 @@ class Runtime:
         self.options = options
         self.owner = Owner(options.data_dir / "run")
         self.writer = Writer()
+        self._patient = PatientWriter(
+            self.writer, gives_up=lambda: self._stopping, tell=lambda _: None
+        )
         self.readers = Readers()
         self.hub = Hub()
         self.provider: Provider = _make_provider(options)
@@ -517,7 +522,7 @@ class Runtime:
 
     def write_in_background(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
         """Write what an answer need not wait for."""
-        self.run_in_background(self.writer.write(function, *args, **kwargs))
+        self.run_in_background(self._patient.write(function, *args, **kwargs))
 
     def keep_prompt_texts(self, texts: Mapping[str, str]) -> None:
         """Keep what manifests name by digest; each text is written once by a process."""
@@ -575,6 +580,8 @@ class Runtime:
         try:
             await worker.execution.carry_out()
             worker.ended.set()
+        except StorageFull:  # a summary, or this process ends: it becomes interrupted later
+            logger.warning("run_left", extra={"fields": {"run": str(claimed.run)}})
         except archive_runs.RunLost:
             logger.warning("run_lost", extra={"fields": {"run": str(claimed.run)}})
         except Exception:
@@ -618,6 +625,7 @@ class Runtime:
     async def _beat_for_ever(self) -> None:
         while True:
             await asyncio.sleep(self.options.heartbeat)
+            MONITOR.is_low()  # says so in the log
             await self._beat()
             if self.options.supervise:
                 await self.recover()

@@ -1,6 +1,7 @@
 """Carrying out one run: model call, rows, tool calls, again, until it ends."""
 
 import asyncio
+import contextlib
 import logging
 import random
 from collections.abc import Coroutine, Mapping, Sequence
@@ -29,7 +30,7 @@ from conversations.context.hint import find_hint
 from conversations.context.window import Window
 from conversations.domain import runs as states
 from conversations.domain.budgets import BudgetState
-from conversations.domain.errors import BudgetReached, ProviderError
+from conversations.domain.errors import BudgetReached, ProviderError, StorageFull
 from conversations.domain.events import Info, Payload, TurnSeparator
 from conversations.domain.stream import (
     Block,
@@ -52,6 +53,7 @@ from .budgets import describe_stop as describe_out_of_budget
 from .failures import describe_crash, describe_provider_error, describe_refused_files, describe_stop
 from .frames import rows_frame, state_frame
 from .live import LiveAnswer, Part
+from .patient_writer import PatientWriter
 from .tool_loop import ToolLoop
 from .windows import make_window, size_after
 
@@ -138,6 +140,9 @@ class RunExecution:
         self._started = monotonic()
         self._stop = asyncio.Event()
         self._is_left = False
+        self.writer = PatientWriter(
+            runtime.writer, gives_up=lambda: self._is_left, tell=self._show_note
+        )
         self._tools = ToolLoop(runtime, self)
         self._commits: set[asyncio.Task[Appended]] = set()
         self._flush_handle: asyncio.TimerHandle | None = None
@@ -202,7 +207,7 @@ class RunExecution:
 
     async def _release(self) -> bool:
         """Let another process go on with the run, if something of it waits."""
-        rows = await self._runtime.writer.write(
+        rows = await self.writer.write(
             release_run, self.claimed, outputs=self._tools.live.outputs()
         )
         self.show_rows(rows or [])
@@ -317,7 +322,7 @@ class RunExecution:
         notices = describe_warnings(due)
 
         async def commit() -> Appended:
-            appended = await self._runtime.writer.write(
+            appended = await self.writer.write(
                 append_budget_warnings,
                 self.claimed.session_pk,
                 session=self.claimed.session,
@@ -330,7 +335,7 @@ class RunExecution:
 
     async def _move_floor(self, floor: int) -> None:
         session_pk = self.claimed.session_pk
-        await self._runtime.writer.write(save_floor, session_pk, floor=floor)
+        await self.writer.write(save_floor, session_pk, floor=floor)
         await self._runtime.publish_window(session_pk)
 
     async def _prepare_servers(self) -> Mapping[str, Tool]:
@@ -420,10 +425,14 @@ class RunExecution:
         await asyncio.sleep(wait)
         await self._say("")
 
-    async def _say(self, note: str) -> None:
+    def _show_note(self, note: str) -> None:
         self.note = note
         self._publish(self.state_frame())
-        await self._runtime.writer.write(note_run, self.claimed.run_pk, note=note)
+
+    async def _say(self, note: str) -> None:
+        self._show_note(note)
+        with contextlib.suppress(StorageFull):  # a note is nothing to wait for
+            await self._runtime.writer.write(note_run, self.claimed.run_pk, note=note)
 
     async def _stream(self, answer: _Answer) -> MessageCompleted:
         answer.started = monotonic()
@@ -517,7 +526,7 @@ class RunExecution:
 
     async def _keep(self, write: Any, **arguments: Any) -> Appended:
         async def commit() -> Appended:
-            appended: Appended = await self._runtime.writer.write(write, self.claimed, **arguments)
+            appended: Appended = await self.writer.write(write, self.claimed, **arguments)
             return appended
 
         return await self.keep(commit())
@@ -555,7 +564,7 @@ class RunExecution:
     async def _record_failure(self, answer: _Answer, error: ProviderError) -> None:
         """A failed call is a record too; the next try has an ordinal of its own."""
         call = replace(await self._record(answer, None), error_code=error.code)
-        await self._runtime.writer.write(append_failed_call, self.claimed, call=call)
+        await self.writer.write(append_failed_call, self.claimed, call=call)
         answer.ordinal = self._next_ordinal()
 
     async def _record(self, answer: _Answer, message: MessageCompleted | None) -> CallRecord:

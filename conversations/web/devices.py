@@ -6,9 +6,11 @@ from typing import Any
 
 from django.contrib.auth.models import User
 from django.contrib.auth.signals import user_logged_in, user_logged_out
+from django.db import DatabaseError
 from django.http import HttpRequest, HttpResponse
 
 from conversations.archive.devices import end_device, see_device
+from conversations.archive.storage_errors import translate_storage_error
 
 from .addresses import client_address
 
@@ -41,12 +43,18 @@ def _see(request: HttpRequest, user: User) -> None:
     if len(_seen) >= MOST_KNOWN:
         _seen.clear()
     _seen[key] = time.monotonic()
-    see_device(
-        user.pk,
-        session_key=key,
-        agent=request.headers.get("User-Agent", ""),
-        address=client_address(request) or "",
-    )
+    try:
+        see_device(
+            user.pk,
+            session_key=key,
+            agent=request.headers.get("User-Agent", ""),
+            address=client_address(request) or "",
+        )
+    except DatabaseError as error:
+        # The answer is made already: a full disk must not keep anybody from reading.
+        if translate_storage_error(error) is None:
+            raise
+        del _seen[key]
 
 
 def note_sign_in(request: HttpRequest, user: User, **_: Any) -> None:
