@@ -135,6 +135,9 @@ class Environment:
         self.synchronous: str = env.str(
             "LOOM_DB_SYNCHRONOUS", "FULL", validate=OneOf(("NORMAL", "FULL", "EXTRA"))
         )
+        self.database_wait_seconds: float = env.float(
+            "LOOM_DATABASE_WAIT_SECONDS", 30.0, validate=Range(min=0, max=3600)
+        )
         self.redis_url: str = env.str("REDIS_URL", "")
         roots: list[str] = env.list("LOOM_WORKSPACE_ROOTS", [])
         folders = _read_paths("LOOM_WORKSPACE_ROOTS", roots)

@@ -20,6 +20,8 @@ from conversations.archive import imports as archive
 from conversations.archive.import_sessions import ImportCounts
 from conversations.archive.import_targets import ImportTarget
 from conversations.archive.rights import WRITE, rights_in
+from conversations.archive.storage_errors import translate_storage_error
+from conversations.domain.errors import Unavailable
 from conversations.imports.opening import Limits, NotReadable
 from conversations.imports.running import Running
 from conversations.models import Import
@@ -64,6 +66,7 @@ class ImportKeeper:
 
     async def keep(self) -> None:
         """Import for ever what waits; to be run as a task."""
+        self._stopping.clear()  # it is begun again after a failure
         try:
             while True:
                 if await self._runtime.readers.read(archive.has_open_imports):
@@ -97,7 +100,9 @@ class ImportKeeper:
             if self._stopping.is_set():
                 return  # it is begun again by the next server
             error = ""
-        except Exception:
+        except Exception as exception:
+            if isinstance(translate_storage_error(exception), Unavailable):
+                raise  # it stays open, and is begun again
             logger.exception("import_failed")
             error = "The server could not go on with it. What was imported stays."
         watch.tell()
