@@ -139,6 +139,9 @@ class Environment:
         self.synchronous: str = env.str(
             "LOOM_DB_SYNCHRONOUS", "FULL", validate=OneOf(("NORMAL", "FULL", "EXTRA"))
         )
+        self.database_wait_seconds: float = env.float(
+            "LOOM_DATABASE_WAIT_SECONDS", 30.0, validate=Range(min=0, max=3600)
+        )
         self.redis_url: str = env.str("REDIS_URL", "")
         self.min_free_mib: int = env.int("LOOM_MIN_FREE_MIB", 256, validate=Range(min=0))
         roots: list[str] = env.list("LOOM_WORKSPACE_ROOTS", [])

@@ -53,10 +53,17 @@ def translate_storage_error(error: BaseException) -> LoomError | None:
         if _is_full(one):
             return StorageFull(FULL)
         if _is_away(one):
-            return Unavailable(
-                AWAY, code=DATABASE_UNAVAILABLE, retry_after=DATABASE_RETRY_AFTER_SECONDS
-            )
+            return database_unavailable()
     return None
+
+
+def database_unavailable() -> Unavailable:
+    """What a caller is told while the database cannot be reached."""
+    return Unavailable(AWAY, code=DATABASE_UNAVAILABLE, retry_after=DATABASE_RETRY_AFTER_SECONDS)
+
+
+def is_storage_error(error: BaseException) -> bool:
+    return translate_storage_error(error) is not None
 
 
 def _with_causes(error: BaseException) -> Iterator[BaseException]:

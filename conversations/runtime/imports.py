@@ -22,6 +22,7 @@ from conversations.archive.import_sessions import ImportCounts
 from conversations.archive.import_targets import ImportTarget
 from conversations.archive.rights import WRITE, rights_in
 from conversations.archive.storage_errors import translate_storage_error
+from conversations.domain.errors import StorageFull, Unavailable
 from conversations.imports.opening import Limits, NotReadable
 from conversations.imports.running import Running
 from conversations.models import Import
@@ -66,6 +67,7 @@ class ImportKeeper:
 
     async def keep(self) -> None:
         """Import for ever what waits; to be run as a task."""
+        self._stopping.clear()  # it is begun again after a failure
         try:
             while True:
                 if await self._runtime.readers.read(archive.has_open_imports):
@@ -99,13 +101,15 @@ class ImportKeeper:
             if self._stopping.is_set():
                 return  # it is begun again by the next server
             error = ""
-        except Exception as failure:
-            storage = translate_storage_error(failure)
-            if storage is None:
+        except Exception as exception:
+            failure = translate_storage_error(exception)
+            if isinstance(failure, Unavailable):
+                raise  # it stays open, and is begun again
+            if isinstance(failure, StorageFull):
+                error = f"{failure.message} What was imported stays. Import it again later."
+            else:
                 logger.exception("import_failed")
                 error = "The server could not go on with it. What was imported stays."
-            else:
-                error = f"{storage.message} What was imported stays. Import the file again later."
         watch.tell()
         archive.end_import(found.pk, error=error)
         path.unlink(missing_ok=True)

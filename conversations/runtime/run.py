@@ -4,8 +4,8 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import Coroutine, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic
@@ -15,6 +15,7 @@ from uuid import uuid4
 from conversations.archive.answers import CallRecord, append_answer, append_failed_call
 from conversations.archive.append import Appended, NewEvent, PreparedEvent, Row, prepare_event
 from conversations.archive.budgets import append_budget_warnings
+from conversations.archive.drafts import Chunk
 from conversations.archive.model_calls import read_past_calls
 from conversations.archive.runs import Claimed, finish_run, note_run, release_run
 from conversations.archive.sessions import (
@@ -24,6 +25,7 @@ from conversations.archive.sessions import (
     save_floor,
     save_system_prompt,
 )
+from conversations.archive.storage_errors import is_storage_error
 from conversations.archive.turns import read_turn
 from conversations.archive.workspaces import Place
 from conversations.context.hint import find_hint
@@ -222,7 +224,9 @@ class RunExecution:
             notice = describe_provider_error(error, run=self.run)
         except BudgetReached as error:
             return self._out_of_budget(error)
-        except Exception:
+        except Exception as error:
+            if is_storage_error(error):
+                raise  # the end of the run cannot be written either
             logger.exception("run_failed", extra={"fields": {"run": self.run}})
             notice = describe_crash(run=self.run)
         return Outcome(
@@ -504,15 +508,26 @@ class RunExecution:
             make_payloads(message, thinking_ms=answer.thinking_ms, calls=uuids) if has_turn else []
         )
         events = await self._prepare(payloads)
-        self._runtime.drafts.take(self.claimed.run_pk)
-        return await self._keep(
-            append_answer,
-            turn=make_turn(message) if has_turn else None,
-            events=events,
-            call=call,
-            tool_calls=tool_calls,
-            size=size_after(answer.window, message.usage),
-        )
+        with self._draft():  # the turn has all of it
+            return await self._keep(
+                append_answer,
+                turn=make_turn(message) if has_turn else None,
+                events=events,
+                call=call,
+                tool_calls=tool_calls,
+                size=size_after(answer.window, message.usage),
+            )
+
+    @contextmanager
+    def _draft(self) -> Iterator[list[Chunk]]:
+        """What is not on disk of the draft, for a commit that ends it; else it goes on."""
+        run_pk, drafts = self.claimed.run_pk, self._runtime.drafts
+        chunks = drafts.take(run_pk)
+        try:
+            yield chunks
+        except Exception:
+            drafts.give_back(run_pk, chunks)
+            raise
 
     async def _prepare(self, payloads: Sequence[Payload]) -> list[PreparedEvent]:
         def prepare() -> list[PreparedEvent]:
@@ -623,16 +638,16 @@ class RunExecution:
         payloads: list[Payload] = [*([outcome.notice] if outcome.notice else []), footer]
         if self._files_refused is not None and outcome.state == states.COMPLETED:
             payloads.insert(0, describe_refused_files(self._files_refused))
-        draft = self._runtime.drafts.take(self.claimed.run_pk)
         self.state = outcome.state
-        await self._keep(
-            finish_run,
-            state=outcome.state,
-            payloads=payloads,
-            error_code=outcome.error_code,
-            draft=draft,
-            outputs=self._tools.live.outputs(),
-        )
+        with self._draft() as draft:
+            await self._keep(
+                finish_run,
+                state=outcome.state,
+                payloads=payloads,
+                error_code=outcome.error_code,
+                draft=draft,
+                outputs=self._tools.live.outputs(),
+            )
         self._runtime.drafts.forget(self.claimed.run_pk)
 
     def _publish(self, frame: dict[str, Any]) -> None:

@@ -253,11 +253,11 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         """Close the socket of a person who may not read the session any more."""
         try:
             await self._authorised(READ)
-        except LoomError as error:
-            await self._turn_away(error)
-        except DatabaseError as error:
+        except (DatabaseError, Unavailable) as error:
             self.visitor.look_again()
             logger.warning("session_not_rechecked: %s", error)
+        except LoomError as error:
+            await self._turn_away(error)
 
     async def _turn_away(self, error: LoomError) -> None:
         """Nothing more for a person who may not read the session any more."""
