@@ -207,7 +207,7 @@ class Story:
             await self._say(page, text)
 
     async def _wait_until_answered(self) -> None:
-        end, path = monotonic() + 20, f"/api/v1/sessions/{self.session}/runs"
+        end, path = monotonic() + 60, f"/api/v1/sessions/{self.session}/runs"
         while '"running"' in (await asyncio.to_thread(self.browser.get, path)).text:
             assert monotonic() < end
             await asyncio.sleep(0.1)
@@ -240,7 +240,7 @@ def main() -> None:
 
     os.environ["DJANGO_SETTINGS_MODULE"] = "loomweb.settings"
     django.setup()
-    settings = {"LOOM_MIN_FREE_MIB": str(MIN_FREE), "LOOM_DEMO_DELAY": "0.005"}
+    settings = {"LOOM_MIN_FREE_MIB": str(MIN_FREE), "LOOM_DEMO_DELAY": "0.002"}
     server = LoggedElsewhere(
         data_dir=folder, port=free_port(), settings=settings, arguments=("--no-prepare",)
     )
