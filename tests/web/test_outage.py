@@ -15,7 +15,7 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.contrib.auth.models import User
-from django.db import connection
+from django.db import connection, connections
 from django.test import AsyncClient
 
 from conversations.archive.sessions import create_session
@@ -189,6 +189,7 @@ class Load:
 
 async def wait_for_runs(seconds: float = 60) -> list[Run]:
     """All runs, when none goes on any more."""
+    await sync_to_async(connections.close_all)()  # this test's own is lost as well
     async with asyncio.timeout(seconds):
         while True:
             runs = [run async for run in Run.objects.order_by("pk")]
