@@ -11,6 +11,7 @@ on a new one; while there is none, it is tried again for as long as its caller w
 """
 
 import asyncio
+import itertools
 import logging
 import math
 import threading
@@ -39,7 +40,7 @@ from conversations.archive.storage_errors import (
     is_storage_error,
     translate_storage_error,
 )
-from conversations.domain.errors import StorageFull
+from conversations.domain.errors import StorageFull, Unavailable
 
 logger = logging.getLogger(__name__)
 
@@ -284,8 +285,8 @@ class Readers:
 
     async def read[**P, T](self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         loop = asyncio.get_running_loop()
-        deadline, tries = time.monotonic() + _wait_seconds.get(), 0
-        while True:
+        deadline = time.monotonic() + _wait_seconds.get()
+        for tries in itertools.count(2):
             try:
                 return await loop.run_in_executor(
                     self._pool, lambda: _checked(function, *args, **kwargs)
@@ -294,13 +295,14 @@ class Readers:
                 translated = translate_storage_error(error)
                 if translated is None or translated is error:
                     raise
+                if isinstance(translated, StorageFull):
+                    raise translated from error
                 self._away_at = time.monotonic()
-                tries += 1
-                is_late = tries > 1 and time.monotonic() >= deadline
-                if is_late or isinstance(translated, StorageFull):
+                if self._away_at >= deadline:
                     raise translated from error
             # Not on a reader's thread: the others' reads need it.
             await asyncio.sleep(_pause_after(tries))
+        raise AssertionError
 
     @property
     def answered_for(self) -> float:
@@ -317,8 +319,13 @@ class Readers:
 
 
 def _checked[**P, T](function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    try:
-        return function(*args, **kwargs)
-    except DatabaseError:
-        connection.close_if_unusable_or_obsolete()
-        raise
+    """Once more here and at once, if the connection of this thread was lost: those of the
+    other threads may be lost too, so another one's try would be none."""
+    for is_last in (False, True):
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            connection.close_if_unusable_or_obsolete()
+            if is_last or not isinstance(translate_storage_error(error), Unavailable):
+                raise
+    raise AssertionError

@@ -10,7 +10,7 @@ from django.db import DatabaseError
 from django.http import HttpRequest, HttpResponse
 
 from conversations.archive.devices import end_device, see_device
-from conversations.archive.storage_errors import translate_storage_error
+from conversations.archive.storage_errors import is_storage_error
 
 from .addresses import client_address
 
@@ -32,7 +32,13 @@ class DeviceMiddleware:
     def __call__(self, request: HttpRequest) -> HttpResponse:
         response = self._get_response(request)
         if request.session.accessed and isinstance(request.user, User):
-            _see(request, request.user)
+            try:
+                _see(request, request.user)
+            except DatabaseError as error:
+                # What was asked for is done; it must not be answered as a failure.
+                if not is_storage_error(error):
+                    raise
+                _seen.pop(request.session.session_key or "", None)
         return response
 
 
@@ -43,18 +49,12 @@ def _see(request: HttpRequest, user: User) -> None:
     if len(_seen) >= MOST_KNOWN:
         _seen.clear()
     _seen[key] = time.monotonic()
-    try:
-        see_device(
-            user.pk,
-            session_key=key,
-            agent=request.headers.get("User-Agent", ""),
-            address=client_address(request) or "",
-        )
-    except DatabaseError as error:
-        # The answer is made already: a full disk must not keep anybody from reading.
-        if translate_storage_error(error) is None:
-            raise
-        del _seen[key]
+    see_device(
+        user.pk,
+        session_key=key,
+        agent=request.headers.get("User-Agent", ""),
+        address=client_address(request) or "",
+    )
 
 
 def note_sign_in(request: HttpRequest, user: User, **_: Any) -> None:

@@ -45,7 +45,7 @@ class StorageErrorMiddleware:
             error = _take_noted(request)
         if error is not None:
             logger.warning("storage_error: %s %s", error.code, request.method)
-            response = _make_response(request, error)
+            response = _logged(_make_response(request, error))
         if request.path.startswith(ANTHROPIC):
             return as_api_error(request, response)
         return as_problem(request, response) if request.path.startswith(API) else response
@@ -58,8 +58,11 @@ def note_storage_error(request: HttpRequest, error: BaseException) -> HttpRespon
     if translated is None:
         return None
     request.storage_error = translated  # type: ignore[attr-defined]
-    response = HttpResponse(status=translated.status)
-    # It is one line in the log: not also Django's, with a traceback.
+    return _logged(HttpResponse(status=translated.status))
+
+
+def _logged(response: HttpResponse) -> HttpResponse:
+    """It is one line in our log: not also Django's, with a traceback."""
     response._has_been_logged = True  # type: ignore[attr-defined]
     return response
 
