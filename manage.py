@@ -14,7 +14,15 @@ def main():  # type: ignore[no-untyped-def]  # older Pythons read this file too
         from django.core.management import execute_from_command_line
     except ImportError:
         sys.exit("Loom Web cannot start: its environment is not made yet. Run make run.")
-    execute_from_command_line(sys.argv)
+    try:
+        execute_from_command_line(sys.argv)
+    except Exception as error:
+        from conversations.archive.storage_errors import translate_storage_error
+
+        translated = translate_storage_error(error)
+        if translated is None:
+            raise
+        sys.exit(translated.message)
 
 
 if __name__ == "__main__":

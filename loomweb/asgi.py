@@ -17,11 +17,14 @@ from channels.auth import AuthMiddlewareStack  # noqa: E402 (the apps must be lo
 from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
 
 from conversations.web.origin import OriginMiddleware  # noqa: E402
+from conversations.web.storage_errors import SocketStorageErrorMiddleware  # noqa: E402
 from conversations.web.urls import websocket_urlpatterns  # noqa: E402
 
 application = ProtocolTypeRouter(
     {
         "http": django_application,
-        "websocket": OriginMiddleware(AuthMiddlewareStack(URLRouter(websocket_urlpatterns))),
+        "websocket": OriginMiddleware(
+            SocketStorageErrorMiddleware(AuthMiddlewareStack(URLRouter(websocket_urlpatterns)))
+        ),
     }
 )

@@ -46,12 +46,16 @@ def _write_once(path: Path, text: str) -> None:
     """Write a file that only its owner may read, whole or not at all: of two
     processes that start at once, the first one's text stays."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(text)
-    with contextlib.suppress(FileExistsError):
-        os.link(draft, path)
-    draft.unlink()
+    try:
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(text)
+        with contextlib.suppress(FileExistsError):
+            os.link(draft, path)
+    except OSError as error:
+        raise SettingsError(f"{path} cannot be written ({error.strerror}).") from error
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def _read_paths(setting: str, texts: list[str]) -> list[Path]:
@@ -135,7 +139,11 @@ class Environment:
         self.synchronous: str = env.str(
             "LOOM_DB_SYNCHRONOUS", "FULL", validate=OneOf(("NORMAL", "FULL", "EXTRA"))
         )
+        self.database_wait_seconds: float = env.float(
+            "LOOM_DATABASE_WAIT_SECONDS", 30.0, validate=Range(min=0, max=3600)
+        )
         self.redis_url: str = env.str("REDIS_URL", "")
+        self.min_free_mib: int = env.int("LOOM_MIN_FREE_MIB", 256, validate=Range(min=0))
         roots: list[str] = env.list("LOOM_WORKSPACE_ROOTS", [])
         folders = _read_paths("LOOM_WORKSPACE_ROOTS", roots)
         self.workspace_roots = [folder.resolve() for folder in folders] or [
@@ -305,6 +313,9 @@ class Environment:
             "LOOM_COMMAND_MAX_MEMORY_MB", 4096, validate=Range(min=64)
         )
         self.command_max_file_mb: int = env.int("LOOM_COMMAND_MAX_FILE_MB", 1024, validate=positive)
+        self.command_max_written_mb: int = env.int(
+            "LOOM_COMMAND_MAX_WRITTEN_MB", 4096, validate=positive
+        )
         paths: list[str] = env.list("LOOM_SANDBOX_PATHS", [])
         self.sandbox_paths = _read_paths("LOOM_SANDBOX_PATHS", paths)
         self.unsandboxed_shell: bool = env.bool("LOOM_UNSANDBOXED_SHELL", False)

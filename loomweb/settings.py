@@ -44,6 +44,7 @@ MIDDLEWARE = [
     "django.middleware.csp.ContentSecurityPolicyMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.middleware.gzip.GZipMiddleware",
+    "conversations.web.storage_errors.StorageErrorMiddleware",
     "conversations.web.encodings.refuse_odd_encodings",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -92,6 +93,15 @@ SQLITE_OPTIONS = {
     ),
 }
 
+# The system's own limits are minutes: until then a host that is gone holds up every request.
+POSTGRESQL_OPTIONS = {
+    "connect_timeout": 5,  # seconds
+    "tcp_user_timeout": 20_000,  # milliseconds for which sent data may be unanswered
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+}
+
 
 def _database() -> dict[str, object]:
     if not LOOM.database_url:
@@ -107,7 +117,10 @@ def _database() -> dict[str, object]:
         raise SettingsError("DATABASE_URL is not a database URL") from error
     if config.get("ENGINE") == "django.db.backends.sqlite3":
         config["OPTIONS"] = SQLITE_OPTIONS
-    elif config.get("ENGINE") != "django.db.backends.postgresql":
+    elif config.get("ENGINE") == "django.db.backends.postgresql":
+        given = config.get("OPTIONS") or {}
+        config["OPTIONS"] = POSTGRESQL_OPTIONS | (given if isinstance(given, dict) else {})
+    else:
         raise SettingsError("DATABASE_URL must name a SQLite or a PostgreSQL database")
     return config
 

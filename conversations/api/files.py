@@ -10,12 +10,12 @@ from ninja import Field, File, Query, Router, Schema, Status, UploadedFile
 
 from conversations.archive.attachments import get_attachment, remove_attachment
 from conversations.archive.rights import WRITE as TO_WRITE
-from conversations.domain.errors import Rejected
+from conversations.domain.errors import Rejected, StorageFull
 from conversations.domain.tokens import READ, WRITE
 from conversations.web.access import get_session_for
 from conversations.web.attachments import give_attachment
 from conversations.web.exports import EXPORTERS, export_response
-from conversations.web.uploads import keep_files
+from conversations.web.uploads import keep_files, lacks_space
 
 from .auth import caller_of, needs, visit_of
 from .idempotency import belongs_to, makes_once
@@ -72,7 +72,10 @@ def attach(request: HttpRequest, uuid: UUID, files: Files) -> Status[Any] | Http
     refused = [result for result in results if "reason" in result]
     if refused:
         detail = " ".join(result["reason"] for result in refused)
-        return problem(400, detail, code="attachment_refused", files=results)
+        status, code = 400, "attachment_refused"
+        if lacks_space(results):
+            status, code = StorageFull.status, StorageFull.code
+        return problem(status, detail, code=code, files=results)
     return Status(201, {"items": [result["attachment"] for result in results]})
 
 

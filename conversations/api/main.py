@@ -44,7 +44,8 @@ REFUSALS = {
     "413": "Too large.",
     "422": "A value is missing or of the wrong form.",
     "429": "Too many requests; `Retry-After` says when to try again.",
-    "503": "A part of the installation does not answer.",
+    "503": "A part of the installation does not answer; `Retry-After` where it is known when.",
+    "507": "The server has no room left; nothing was stored.",
 }
 """How any operation may refuse, beside what it answers."""
 

@@ -31,9 +31,7 @@ from conversations.web.reasons import LONGEST, keep_reason
 from .anthropic.errors import ROOT as ANTHROPIC
 from .anthropic.errors import as_api_error
 from .bodies import take_body
-from .problems import as_problem, problem
-
-ROOT = "/api/v1/"
+from .problems import ROOT, as_problem, problem
 
 REDIS_SECONDS = 1.0
 """How long a request waits for Redis to count it."""

@@ -7,10 +7,11 @@ from django.http import HttpRequest, HttpResponse
 from ninja import Schema
 from pydantic import ConfigDict
 
-from conversations.domain.errors import LoomError
+from conversations.domain.errors import LoomError, Unavailable
 from conversations.domain.jsontext import dump_json
 
 MEDIA_TYPE = "application/problem+json"
+ROOT = "/api/v1/"
 PROBLEMS = "/api/v1/problems"
 
 LINES_SECONDS = 10
@@ -28,6 +29,7 @@ CODES = {
     429: "too_many_requests",
     500: "internal",
     503: "unavailable",
+    507: "storage_full",
 }
 """Status → the code of an error that has no better one."""
 
@@ -75,6 +77,8 @@ def problem_of(error: LoomError) -> HttpResponse:
     response = problem(error.status, error.message, code=error.code)
     if error.status == HTTPStatus.TOO_MANY_REQUESTS:
         response["Retry-After"] = str(LINES_SECONDS)
+    elif isinstance(error, Unavailable) and error.retry_after:
+        response["Retry-After"] = str(error.retry_after)
     return response
 
 

@@ -26,6 +26,7 @@ from conversations.archive.search import (
     search_sessions,
 )
 from conversations.archive.search import Query as Asked
+from conversations.archive.storage_errors import is_storage_error
 from conversations.domain.errors import NotFound, Unavailable
 from conversations.domain.tokens import READ
 from conversations.web.access import (
@@ -152,6 +153,8 @@ def _unavailable() -> Iterator[None]:
     try:
         yield
     except DatabaseError as error:
+        if is_storage_error(error):
+            raise
         logger.exception("search_failed")
         raise Unavailable("The search does not answer. Try again.") from error
 

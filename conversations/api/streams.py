@@ -22,12 +22,13 @@ from ninja import Header, Query, Router
 
 from conversations.archive.run_story import RunFacts, find_run
 from conversations.domain.digest import instant
-from conversations.domain.errors import LoomError, TooMany
+from conversations.domain.errors import LoomError, TooMany, Unavailable
 from conversations.domain.jsontext import dump_json
 from conversations.domain.run_story import RUN, SESSION, Place, StoryEvent, parse_place
 from conversations.domain.tokens import READ
 from conversations.models import Session
 from conversations.runtime.current import current_runtime
+from conversations.runtime.database import wait_for_database
 from conversations.runtime.engine import Runtime
 from conversations.runtime.following import END_ID, Reader, RunReader, SessionReader, follow
 from conversations.runtime.open_lines import STREAMS
@@ -204,6 +205,7 @@ async def _write_events(
     recheck: Callable[[], None],
 ) -> AsyncGenerator[str]:
     yield RETRY + event_text(first) if first else COMMENT
+    wait_for_database(runtime.options.database_wait)
     checked_at = monotonic()
     events = follow(runtime, session.pk, reader, heartbeat=settings.LOOM.sse_heartbeat_seconds)
     async with aclosing(events):
@@ -213,11 +215,11 @@ async def _write_events(
                     await runtime.readers.read(recheck)
                     checked_at = monotonic()
                 yield COMMENT if event is None else event_text(event)
-        except LoomError:
-            return
-        except DatabaseError as error:
+        except (DatabaseError, Unavailable) as error:
             fields = {"error_class": type(error).__name__}
             logger.warning("stream_not_read", extra={"fields": fields})
+        except LoomError:
+            return
 
 
 def event_text(event: StoryEvent) -> str:

@@ -31,6 +31,7 @@ from conversations.rendering.version import RENDER_VERSION
 
 from .advancing import Advance, advance_state, edit_of, read_facts_of
 from .statements import INSERT_EVENT, INSERT_TURN, moment_value, turn_values, updated_words
+from .storage_errors import is_storage_error
 
 logger = logging.getLogger(__name__)
 
@@ -274,6 +275,8 @@ def _insert_events_or_log(
             _cover_gap(cursor, session, prepared, numbers)
             return [_insert_event(cursor, session, item, numbers) for item in prepared]
     except DatabaseError as error:
+        if is_storage_error(error):
+            raise  # the turn cannot be kept either: the whole is done again, or refused
         session.next_seq, session.event_digest, session.journal_turn = before
         for item in prepared:
             logger.error(

@@ -24,6 +24,7 @@ from .blobs import put_blob
 from .contents import Content as Content
 from .contents import check_size as check_size
 from .contents import examine as examine
+from .disk_space import require_space
 
 KEPT_UNSENT = timedelta(days=1)
 """How long a file waits to be sent. Its blob goes when unused blobs are removed."""
@@ -79,7 +80,9 @@ def keep_attachment(
 
 
 def upload_attachment(session_pk: int, *, data: bytes, name: str, user_pk: int) -> Attachment:
-    """Keep a file that a person is about to send. Raises as :func:`keep_attachment`."""
+    """Keep a file that a person is about to send. Raises as :func:`keep_attachment`,
+    and StorageFull while room is short."""
+    require_space("Files")
     remove_unsent()
     waiting = Attachment.objects.filter(
         session=session_pk, turn_number=None, added_by=user_pk

@@ -19,13 +19,14 @@ class Chunk:
 
 
 def append_draft_chunks(chunks: Sequence[Chunk]) -> None:
-    """Keep pieces of any number of answers in one transaction."""
+    """Keep pieces of any number of answers in one transaction. A piece that is there
+    already stays as it is."""
     if not chunks:
         return
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.executemany(
             "INSERT INTO conversations_draftchunk (run_id, ordinal, part, kind, text)"
-            " VALUES (%s, %s, %s, %s, %s)",
+            " VALUES (%s, %s, %s, %s, %s) ON CONFLICT (run_id, ordinal) DO NOTHING",
             [(c.run_pk, c.ordinal, c.part, c.kind, storable(c.text)) for c in chunks],
         )
 

@@ -283,9 +283,10 @@ COMPACTION_INTERRUPTED_TEXT = (
 )
 
 
-def interrupt_run(run_pk: int) -> list[Row]:
+def interrupt_run(run_pk: int, *, draft: Sequence[Chunk] = ()) -> list[Row]:
     """End a run whose process is gone: its draft becomes a partial turn, and a row
-    offers to go on. Returns the rows; none when it had ended meanwhile."""
+    offers to go on. Returns the rows; none when it had ended meanwhile. ``draft`` is what
+    has not been kept of it yet."""
     with transaction.atomic():
         run = Run.objects.select_related("session").filter(pk=run_pk).first()
         if run is None:
@@ -296,6 +297,7 @@ def interrupt_run(run_pk: int) -> list[Row]:
         )
         if not changed:
             return []
+        append_draft_chunks(draft)
         _, rows = _keep_draft(run.pk, run.session_id, run.session.uuid)
         rows += _close_interrupted(run)
         appended = append(

@@ -18,6 +18,7 @@ from itertools import batched
 from pathlib import Path
 
 from conversations.archive.blobs import has_blob, put_blob, read_blob, remove_blob
+from conversations.archive.disk_space import require_space
 from conversations.archive.file_changes import (
     ROWS,
     Outcome,
@@ -31,7 +32,7 @@ from conversations.archive.file_changes import (
     unsettled_calls,
 )
 from conversations.domain.crossing import Crossing
-from conversations.domain.errors import LoomError, NotFound
+from conversations.domain.errors import LoomError, NotFound, Rejected
 from conversations.domain.file_changes import Author, Change, digest_of, same_state
 
 from .disk import read_state, remove_drafts
@@ -55,9 +56,10 @@ class Watch:
 @asynccontextmanager
 async def watched(root: Path, *, author: Author, write: Crossing) -> AsyncIterator[Watch]:
     """Record what changes in the folder inside the block, however it ends. Raises
-    Rejected, before anything has happened, when the files cannot be kept."""
+    Rejected or StorageFull, before anything has happened, when the files cannot be kept."""
+    await asyncio.to_thread(require_space, "Commands that may write", root)
     before = await asyncio.to_thread(take_listing, root)
-    tree = await asyncio.to_thread(put_blob, dump_listing(before, owner=repr(author)))
+    tree = await asyncio.to_thread(_keep_listing, before, author)
     if author.call_pk is not None:
         await write(note_tree, author.call_pk, digest=tree)
     watch = Watch()
@@ -67,10 +69,23 @@ async def watched(root: Path, *, author: Author, write: Crossing) -> AsyncIterat
         await carry_through(_conclude(root, before, author, write, watch))
 
 
+def _keep_listing(listing: Listing, author: Author) -> str:
+    try:
+        return put_blob(dump_listing(listing, owner=repr(author)))
+    except OSError as error:
+        raise Rejected(
+            f"The workspace's files could not be kept: {error.strerror}.", code="not_kept"
+        ) from error
+
+
 async def _conclude(
     root: Path, before: Listing, author: Author, write: Crossing, watch: Watch
 ) -> None:
-    after = await asyncio.to_thread(take_listing, root, earlier=before)
+    try:
+        after = await asyncio.to_thread(take_listing, root, earlier=before)
+    except Rejected as error:  # what the command has said counts more
+        watch.note = f"{error.message} What was changed is found out when the server starts next."
+        return
     watch.changes = list(compare(before, after))
     watch.note = _note(after, watch.changes)
     await _record(author, watch.changes, write)

@@ -12,6 +12,7 @@
     ├── TooMany               429  more at a time than one person may have
     ├── BudgetReached         402  what may be used in this period is used up
     ├── Unavailable           503  a part of the installation does not answer
+    ├── StorageFull           507  there is no room left to store anything
     └── ProviderError         502  the model's provider failed
 
 Each error has a stable ``code`` for programs, a ``message`` that is safe to
@@ -72,9 +73,28 @@ class BudgetReached(LoomError):
     status = 402
 
 
+DATABASE_UNAVAILABLE = "database_unavailable"
+
+DATABASE_RETRY_AFTER_SECONDS = 2
+"""When to try again where the database did not answer."""
+
+
 class Unavailable(LoomError):
+    """``retry_after`` is in seconds, where it is known when to try again."""
+
     code = "unavailable"
     status = 503
+
+    def __init__(
+        self, message: str, *, code: str | None = None, retry_after: int | None = None
+    ) -> None:
+        super().__init__(message, code=code)
+        self.retry_after = retry_after
+
+
+class StorageFull(LoomError):
+    code = "storage_full"
+    status = 507
 
 
 class ProviderError(LoomError):

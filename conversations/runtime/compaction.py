@@ -27,6 +27,7 @@ from conversations.archive.compactions import (
 from conversations.archive.messages import queued_messages
 from conversations.archive.runs import Claimed, finish_run
 from conversations.archive.sessions import WindowFacts, read_window_facts
+from conversations.archive.storage_errors import is_storage_error
 from conversations.context.budget import make_budget
 from conversations.context.summary import (
     SYSTEM,
@@ -175,7 +176,9 @@ class CompactionExecution:
             await self._end(
                 states.FAILED, error.code, f"The summary failed: {sentence(error.message)}"
             )
-        except Exception:
+        except Exception as error:
+            if is_storage_error(error):
+                raise  # the end of the run cannot be written either
             logger.exception("run_failed", extra={"fields": {"run": self.run}})
             await self._end(states.FAILED, "internal_error", "The summary failed.")
         else:

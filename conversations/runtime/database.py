@@ -4,13 +4,22 @@ All ``sync_to_async`` calls outside an HTTP request share one thread, so one slo
 query would hold up every stream. Writes go to a thread of their own with a
 lasting connection; waiting jobs are committed together (group commit), which
 makes ``synchronous=FULL`` cheap. A caller's future resolves after the COMMIT.
+
+A connection can be lost at any time. What was read or not yet committed is done once more
+on a new one; while there is none, it is tried again for as long as its caller waits
+(:func:`wait_for_database`). A caller gets ``Unavailable`` or ``StorageFull`` for it.
 """
 
 import asyncio
+import itertools
 import logging
+import math
 import threading
-from collections.abc import Callable
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -18,12 +27,20 @@ from typing import Any
 from django.db import (
     DEFAULT_DB_ALIAS,
     DatabaseError,
+    DataError,
     IntegrityError,
     connection,
     connections,
     transaction,
 )
 from django.db.backends.base.base import BaseDatabaseWrapper
+
+from conversations.archive.storage_errors import (
+    database_unavailable,
+    is_storage_error,
+    translate_storage_error,
+)
+from conversations.domain.errors import StorageFull, Unavailable
 
 logger = logging.getLogger(__name__)
 
@@ -32,12 +49,29 @@ GROUP = 64
 
 READERS = 4
 
+FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.05, 1.0
+"""Between two tries to reach a database that is away; each pause is twice the last."""
+
+_wait_seconds: ContextVar[float] = ContextVar("database_wait_seconds", default=0.0)
+
+
+def wait_for_database(seconds: float) -> None:
+    """From here on this task, and every task that it begins, waits so long for a database
+    that is away. Without it there is one more try at once: somebody waits for the answer."""
+    _wait_seconds.set(seconds)
+
+
+def _pause_after(tries: int) -> float:
+    """Seconds; the second try comes at once, for a connection that was lost."""
+    return 0.0 if tries < 2 else min(MAX_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** (tries - 2))
+
 
 @dataclass(slots=True)
 class _Job:
     function: Callable[[], Any]
     loop: asyncio.AbstractEventLoop
     future: asyncio.Future[Any]
+    deadline: float
     result: Any = None
     error: BaseException | None = None
 
@@ -45,7 +79,7 @@ class _Job:
         if self.future.done():  # its caller was cancelled; the commit stands
             return
         if self.error is not None:
-            self.future.set_exception(self.error)
+            self.future.set_exception(_translated(self.error))
         else:
             self.future.set_result(self.result)
 
@@ -55,10 +89,15 @@ class Writer:
 
     PostgreSQL gets one transaction for each job: jobs of one group would hold the
     row locks of several sessions and could deadlock with another process.
+
+    Nothing is done twice: a job is run again only if its transaction did not commit. Where
+    the connection was lost during the COMMIT, PostgreSQL is asked what became of it.
     """
 
     def __init__(self) -> None:
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._waiting: deque[_Job] = deque()
+        self._is_closing = False
         self._thread = threading.Thread(target=self._work, name="archive-writer", daemon=True)
         self._thread.start()
 
@@ -66,7 +105,8 @@ class Writer:
         """Run ``function`` in a transaction; return its result after the commit."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        self._jobs.put(_Job(lambda: function(*args, **kwargs), loop, future))
+        deadline = time.monotonic() + _wait_seconds.get()
+        self._jobs.put(_Job(lambda: function(*args, **kwargs), loop, future, deadline))
         return await future
 
     def close(self) -> None:
@@ -76,49 +116,90 @@ class Writer:
 
     def _work(self) -> None:
         group_size = GROUP if connection.vendor == "sqlite" else 1
-        running = True
-        while running:
-            group, running = self._next_group(group_size)
-            if group:
-                self._commit(group)
+        while group := self._next_group(group_size):
+            self._commit(group)
         connection.close()
 
-    def _next_group(self, size: int) -> tuple[list[_Job], bool]:
-        job = self._jobs.get()
-        group: list[_Job] = []
-        while job is not None:
-            group.append(job)
-            if len(group) == size:
-                return group, True
-            try:
-                job = self._jobs.get_nowait()
-            except Empty:
-                return group, True
-        return group, False
+    def _next_group(self, size: int) -> list[_Job]:
+        """Empty when the writer was closed and nothing is left to do."""
+        if not self._waiting and not self._is_closing:
+            self._take(self._jobs.get())
+        self._take_queued()
+        return [self._waiting.popleft() for _ in range(min(size, len(self._waiting)))]
+
+    def _take_queued(self) -> None:
+        try:
+            while True:
+                self._take(self._jobs.get_nowait())
+        except Empty:
+            return
+
+    def _take(self, job: _Job | None) -> None:
+        if job is None:
+            self._is_closing = True
+        else:
+            self._waiting.append(job)
 
     def _commit(self, group: list[_Job]) -> None:
+        """See the jobs through, until they are committed or nobody waits for them."""
+        tries, unanswered = 0, ""
+        while group:
+            is_away, unanswered = self._try(group, unanswered)
+            if not is_away:
+                self._settle(group)
+                return
+            tries += 1
+            # SQLite has waited for the lock already, for as long as its timeout is.
+            if tries > 1 or connection.vendor == "sqlite":
+                self._take_queued()
+                group = self._fail_late(group)
+                self._waiting = deque(self._fail_late(self._waiting))
+            if group:
+                time.sleep(_pause_after(tries))
+
+    def _try(self, group: list[_Job], unanswered: str) -> tuple[bool, str]:
+        """Run and commit the jobs. Returns whether the database is away, and then the id of
+        a transaction whose COMMIT has no answer yet, which ``unanswered`` is too."""
+        committing = ""
         try:
+            if unanswered and (status := _status_of(unanswered)) != "aborted":
+                return status != "committed", unanswered
+            unanswered = ""
             with transaction.atomic():
-                if len(group) == 1:
-                    group[0].result = group[0].function()
-                else:
-                    for job in group:
-                        self._carry_out(job)
+                self._run(group)
+                # A function may have swallowed the error that broke the transaction, which
+                # would then be rolled back without a word.
+                connection.validate_no_broken_transaction()
+                committing = _transaction_id()
         except IntegrityError as error:
             if len(group) > 1:  # one of them broke a rule that is checked at the end
                 for job in group:
-                    job.result = job.error = None
                     self._commit([job])
-                return
+                group.clear()
+                return False, ""
             group[0].error = error
         except DatabaseError as error:
-            logger.exception("a group of %d writes was not committed", len(group))
+            full = isinstance(translate_storage_error(error), StorageFull)
+            if not full and _is_away(error):
+                connection.close_if_unusable_or_obsolete()
+                return True, committing or unanswered
+            connection.close_if_unusable_or_obsolete()
+            # A full disk fails all writes; that is one line each and no fault of ours.
+            logger.error("a group of %d writes was not committed", len(group), exc_info=not full)
             for job in group:
                 job.error = job.error or error
-            connection.close_if_unusable_or_obsolete()
         except Exception as error:
             group[0].error = error  # a group of one has no savepoint of its own
-        self._settle(group)
+        return False, ""
+
+    def _run(self, group: list[_Job]) -> None:
+        for job in group:
+            job.result = job.error = None
+        if len(group) == 1:
+            group[0].result = group[0].function()
+            return
+        for job in group:
+            self._carry_out(job)
 
     def _carry_out(self, job: _Job) -> None:
         try:
@@ -127,6 +208,20 @@ class Writer:
         except Exception as error:
             job.error = error
 
+    def _fail_late(self, jobs: Iterable[_Job]) -> list[_Job]:
+        """End the jobs whose time is up; returns the others."""
+        now = time.monotonic()
+        late: list[_Job] = []
+        others: list[_Job] = []
+        for job in jobs:
+            (late if self._is_closing or job.deadline <= now else others).append(job)
+        for job in late:
+            job.error = database_unavailable()
+        if late:
+            logger.warning("%d writes were given up: the database is away", len(late))
+            self._settle(late)
+        return others
+
     def _settle(self, group: list[_Job]) -> None:
         for loop in {job.loop for job in group}:
             jobs = [job for job in group if job.loop is loop]
@@ -134,6 +229,40 @@ class Writer:
                 loop.call_soon_threadsafe(_settle_all, jobs)
             except RuntimeError:  # the loop has ended; what was committed stays
                 logger.debug("nobody waits for %d writes any more", len(jobs))
+
+
+def _transaction_id() -> str:
+    """Of the transaction that is about to be committed, where the database can be asked for
+    its fate later. Empty: it has written nothing, or SQLite, which always answers."""
+    if connection.vendor != "postgresql":
+        return ""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT COALESCE(pg_current_xact_id_if_assigned()::text, '')")
+        return str(cursor.fetchone()[0])
+
+
+def _status_of(transaction_id: str) -> str:
+    """``committed``, ``aborted`` or ``in progress``."""
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_xact_status(%s::xid8)", [transaction_id])
+            return str(cursor.fetchone()[0])
+    except DataError:  # the server crashed before any of it was on disk: it has no such id
+        return "aborted"
+
+
+def _is_away(error: DatabaseError) -> bool:
+    # Django closes a connection on which it could not even roll back.
+    is_lost = connection.connection is None and connection.vendor == "postgresql"
+    return is_lost or is_storage_error(error)
+
+
+def _translated(error: BaseException) -> BaseException:
+    translated = translate_storage_error(error)
+    if translated is None or translated is error:
+        return error
+    translated.__cause__ = error
+    return translated
 
 
 def _settle_all(jobs: list[_Job]) -> None:
@@ -145,6 +274,7 @@ class Readers:
     """A few threads with lasting connections for queries from async code."""
 
     def __init__(self) -> None:
+        self._away_at = -math.inf
         self._connections: list[BaseDatabaseWrapper] = []
         self._pool = ThreadPoolExecutor(
             READERS, thread_name_prefix="archive-reader", initializer=self._note_connection
@@ -155,7 +285,29 @@ class Readers:
 
     async def read[**P, T](self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._pool, lambda: _checked(function, *args, **kwargs))
+        deadline = time.monotonic() + _wait_seconds.get()
+        for tries in itertools.count(2):
+            try:
+                return await loop.run_in_executor(
+                    self._pool, lambda: _checked(function, *args, **kwargs)
+                )
+            except Exception as error:
+                translated = translate_storage_error(error)
+                if translated is None or translated is error:
+                    raise
+                if isinstance(translated, StorageFull):
+                    raise translated from error
+                self._away_at = time.monotonic()
+                if self._away_at >= deadline:
+                    raise translated from error
+            # Not on a reader's thread: the others' reads need it.
+            await asyncio.sleep(_pause_after(tries))
+        raise AssertionError
+
+    @property
+    def answered_for(self) -> float:
+        """Seconds since a read failed for want of the database."""
+        return time.monotonic() - self._away_at
 
     def close(self) -> None:
         """What is being read is read to its end. The connections are closed from here: which
@@ -167,8 +319,13 @@ class Readers:
 
 
 def _checked[**P, T](function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    try:
-        return function(*args, **kwargs)
-    except DatabaseError:
-        connection.close_if_unusable_or_obsolete()
-        raise
+    """Once more here and at once, if the connection of this thread was lost: those of the
+    other threads may be lost too, so another one's try would be none."""
+    for is_last in (False, True):
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            connection.close_if_unusable_or_obsolete()
+            if is_last or not isinstance(translate_storage_error(error), Unavailable):
+                raise
+    raise AssertionError

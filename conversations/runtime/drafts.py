@@ -5,12 +5,18 @@ into one transaction, so a hundred answers cost as many commits as one.
 """
 
 import asyncio
-import contextlib
+import logging
 from collections.abc import Callable, Sequence
 
 from conversations.archive.drafts import Chunk, append_draft_chunks
+from conversations.archive.storage_errors import is_storage_error
 
 from .database import Writer
+
+logger = logging.getLogger(__name__)
+
+RETRY_SECONDS = 1.0
+"""Before what could not be written is tried again."""
 
 
 class DraftKeeper:
@@ -25,6 +31,7 @@ class DraftKeeper:
         self._interval = interval
         self._pending: dict[int, list[tuple[int, str, list[str]]]] = {}
         self._ordinals: dict[int, int] = {}
+        self._unwritten: dict[int, list[Chunk]] = {}
         self._wake = asyncio.Event()
 
     def add(self, run_pk: int, *, part: int, kind: str, text: str) -> None:
@@ -36,7 +43,16 @@ class DraftKeeper:
         self._wake.set()
 
     def take(self, run_pk: int) -> list[Chunk]:
-        """What is not on disk yet, for a transaction that ends the run's draft."""
+        """What may not be on disk yet, for a transaction that ends the run's draft."""
+        return self._unwritten.pop(run_pk, []) + self._take_pending(run_pk)
+
+    def give_back(self, run_pk: int, chunks: Sequence[Chunk]) -> None:
+        """That transaction has failed, and the draft goes on."""
+        if chunks:
+            self._unwritten[run_pk] = [*chunks, *self._unwritten.get(run_pk, [])]
+            self._wake.set()
+
+    def _take_pending(self, run_pk: int) -> list[Chunk]:
         chunks = []
         for part, kind, texts in self._pending.pop(run_pk, []):
             ordinal = self._ordinals.get(run_pk, 0)
@@ -49,6 +65,7 @@ class DraftKeeper:
     def forget(self, run_pk: int) -> None:
         """The run has ended."""
         self._pending.pop(run_pk, None)
+        self._unwritten.pop(run_pk, None)
         self._ordinals.pop(run_pk, None)
 
     async def keep(self) -> None:
@@ -62,12 +79,27 @@ class DraftKeeper:
             await asyncio.sleep(max(0.0, self._interval - elapsed))
 
     async def _flush(self) -> None:
-        chunks = [chunk for run_pk in list(self._pending) for chunk in self.take(run_pk)]
-        if chunks:
-            await self._write(chunks)
-
-    async def _write(self, chunks: Sequence[Chunk]) -> None:
-        # A failed write is logged by the writer; the turn itself is written later.
-        with contextlib.suppress(Exception):
+        for run_pk in list(self._pending):
+            self._unwritten.setdefault(run_pk, []).extend(self._take_pending(run_pk))
+        chunks = [chunk for some in self._unwritten.values() for chunk in some]
+        if not chunks:
+            return
+        try:
             await self._writer.write(append_draft_chunks, chunks)
-            self._kept(chunks)
+        except Exception as error:
+            logger.warning("draft_not_kept: %s", error)
+            if not is_storage_error(error):
+                self._unwritten.clear()  # the turn itself is written later
+                return
+            # They stay where the run's end finds them, and are tried again until then.
+            await asyncio.sleep(RETRY_SECONDS)
+            self._wake.set()
+            return
+        written = {(chunk.run_pk, chunk.ordinal) for chunk in chunks}
+        for run_pk, some in list(self._unwritten.items()):
+            left = [chunk for chunk in some if (chunk.run_pk, chunk.ordinal) not in written]
+            if left:
+                self._unwritten[run_pk] = left
+            else:
+                del self._unwritten[run_pk]
+        self._kept(chunks)

@@ -6,6 +6,7 @@ belongs to this object and not to a socket, so it goes on when every page closes
 
 import asyncio
 import contextlib
+import contextvars
 import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from conversations.archive import runs as archive_runs
 from conversations.archive import tool_calls as archive_calls
 from conversations.archive.append import Row
 from conversations.archive.compactions import CompactionRequest
+from conversations.archive.disk_space import MONITOR
 from conversations.archive.drafts import Chunk
 from conversations.archive.messages import Accepted, Restarted
 from conversations.archive.prompt_texts import keep_prompt_texts
@@ -25,6 +27,7 @@ from conversations.archive.rewinds import Rewound
 from conversations.archive.runs import ActiveRun, Claimed
 from conversations.archive.session_state import edit_state
 from conversations.archive.sessions import get_session
+from conversations.archive.storage_errors import is_storage_error
 from conversations.archive.transcript import render_rewound_marker
 from conversations.archive.transcript_plan import rewound_ranges
 from conversations.archive.window_marks import read_window_mark
@@ -40,7 +43,7 @@ from conversations.providers.registry import make_provider
 from conversations.tools.mcp.servers import ToolServers
 
 from .compaction import CompactionExecution, find_due_compaction
-from .database import Readers, Writer
+from .database import Readers, Writer, wait_for_database
 from .drafts import DraftKeeper
 from .frames import EVERY_DRAFT, Frame, idle_frame, queue_frame, rows_frame, window_frame
 from .hub import Hub
@@ -49,6 +52,7 @@ from .indexer import Indexer
 from .open_lines import SOCKETS, STREAMS, OpenLines
 from .options import RuntimeOptions
 from .ownership import Owner
+from .patient_writer import PatientWriter
 from .program_tools import ProgramTools
 from .relay import Relay
 from .retention import RetentionKeeper
@@ -92,6 +96,9 @@ class Runtime:
         self.options = options
         self.owner = Owner(options.data_dir / "run")
         self.writer = Writer()
+        self._patient = PatientWriter(
+            self.writer, gives_up=lambda: self._stopping, tell=lambda _: None
+        )
         self.readers = Readers()
         self.hub = Hub()
         self.provider: Provider = _make_provider(options)
@@ -139,7 +146,7 @@ class Runtime:
             loops.append(ImportKeeper(self).keep)
             if self.options.expire_minutes:
                 loops.append(RetentionKeeper(self).keep)
-        self._tasks = [asyncio.create_task(_for_ever(loop)) for loop in loops]
+        self._tasks = [asyncio.create_task(self._for_ever(loop)) for loop in loops]
         if self.options.supervise:
             await self._claim_waiting()
 
@@ -517,7 +524,7 @@ class Runtime:
 
     def write_in_background(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
         """Write what an answer need not wait for."""
-        self.run_in_background(self.writer.write(function, *args, **kwargs))
+        self.run_in_background(self._patient.write(function, *args, **kwargs))
 
     def keep_prompt_texts(self, texts: Mapping[str, str]) -> None:
         """Keep what manifests name by digest; each text is written once by a process."""
@@ -527,7 +534,9 @@ class Runtime:
             self.write_in_background(keep_prompt_texts, new)
 
     def run_in_background(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        task = asyncio.create_task(work)
+        context = contextvars.copy_context()
+        context.run(wait_for_database, self.options.database_wait)
+        task = asyncio.create_task(work, context=context)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
         task.add_done_callback(_log_failure)
@@ -544,6 +553,7 @@ class Runtime:
         worker.claimed = claimed or worker.claimed
 
     async def _work(self, session_pk: int, worker: _Worker) -> None:
+        wait_for_database(self.options.database_wait)
         try:
             while worker.again and not self._stopping:
                 worker.again = False
@@ -551,8 +561,8 @@ class Runtime:
                 if claimed is not None:
                     worker.again, worker.claimed = True, None
                     await self._carry_out(worker, claimed)
-        except Exception:
-            logger.exception("the worker of session %s ended", session_pk)
+        except Exception as error:
+            _log(error, f"the worker of session {session_pk} ended")
         finally:
             del self._workers[session_pk]
         self.publish(session_pk, idle_frame())
@@ -577,9 +587,11 @@ class Runtime:
             worker.ended.set()
         except archive_runs.RunLost:
             logger.warning("run_lost", extra={"fields": {"run": str(claimed.run)}})
-        except Exception:
-            logger.exception("run_not_finished", extra={"fields": {"run": str(claimed.run)}})
-            await self._interrupt(claimed.run_pk, claimed.session_pk)
+        except Exception as error:
+            _log(error, "run_not_finished", run=str(claimed.run))
+            # Where nothing can be written, this process finds the run as an orphan later.
+            if not is_storage_error(error):
+                await self._interrupt(claimed.run_pk, claimed.session_pk)
         else:
             await self._compact_if_due(worker.execution)
         finally:
@@ -606,8 +618,8 @@ class Runtime:
             )
         except Conflict:  # somebody has written meanwhile, or archived the session
             return
-        except Exception:
-            logger.exception("compaction_not_begun", extra={"fields": {"run": str(claimed.run)}})
+        except Exception as error:
+            _log(error, "compaction_not_begun", run=str(claimed.run))
 
     def _make_way(self, session_pk: int) -> None:
         """Nobody waits for a summary that nobody asked for."""
@@ -615,9 +627,20 @@ class Runtime:
         if isinstance(execution, CompactionExecution) and not execution.is_asked_for:
             execution.stop()
 
+    async def _for_ever(self, loop: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Keep a loop going: a database that is away must not end it."""
+        wait_for_database(self.options.database_wait)
+        while True:
+            try:
+                await loop()
+            except Exception as error:
+                _log(error, "a loop of the runtime failed and is started again")
+                await asyncio.sleep(1)
+
     async def _beat_for_ever(self) -> None:
         while True:
             await asyncio.sleep(self.options.heartbeat)
+            MONITOR.is_low()  # says so in the log
             await self._beat()
             if self.options.supervise:
                 await self.recover()
@@ -668,10 +691,19 @@ class Runtime:
             worker = self._workers.get(run.session_pk)
             return worker is None and run.elapsed_ms > 1000 * self.options.heartbeat
         gone = self.owner.is_gone(run.owner)
-        return run.is_stale if gone is None else gone
+        if gone is not None:
+            return gone
+        # While the database was away nobody could say there that a run is alive.
+        return run.is_stale and self.readers.answered_for > self.options.stale_after
 
     async def _interrupt(self, run_pk: int, session_pk: int) -> None:
-        rows = await self.writer.write(archive_runs.interrupt_run, run_pk)
+        draft = self.drafts.take(run_pk)
+        try:
+            rows = await self.writer.write(archive_runs.interrupt_run, run_pk, draft=draft)
+        except Exception:
+            self.drafts.give_back(run_pk, draft)
+            raise
+        self.drafts.forget(run_pk)
         if rows:
             logger.warning("run_interrupted", extra={"fields": {"run_pk": run_pk}})
             self.undo.settle_soon()
@@ -695,16 +727,14 @@ def _make_provider(options: RuntimeOptions) -> Provider:
     )
 
 
-async def _for_ever(loop: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Keep a loop going: a database that is away for a moment must not end it."""
-    while True:
-        try:
-            await loop()
-        except Exception:
-            logger.exception("a loop of the runtime failed and is started again")
-            await asyncio.sleep(1)
-
-
 def _log_failure(task: asyncio.Task[Any]) -> None:
-    if not task.cancelled() and task.exception() is not None:
-        logger.error("background work failed", exc_info=task.exception())
+    if not task.cancelled() and (error := task.exception()) is not None:
+        _log(error, "background work failed")
+
+
+def _log(error: BaseException, event: str, **fields: str) -> None:
+    """A fault of ours with its traceback; a database or a disk that fails in one line."""
+    if is_storage_error(error):
+        logger.warning("%s: %s", event, error, extra={"fields": fields})
+    else:
+        logger.error(event, exc_info=error, extra={"fields": fields})

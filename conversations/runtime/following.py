@@ -29,6 +29,7 @@ from conversations.archive.run_story import (
 from conversations.domain.run_story import END, REWOUND, ROW, Place, Story, StoryEvent, StoryRow
 from conversations.domain.text import storable
 
+from .database import wait_for_database
 from .hub import Listener
 
 if TYPE_CHECKING:
@@ -174,6 +175,7 @@ async def follow(
 
 async def wait_for_end(runtime: "Runtime", run: RunFacts, *, seconds: float) -> bool:
     """Whether the run has ended within so many seconds, in whatever process."""
+    wait_for_database(runtime.options.database_wait)
     end = monotonic() + seconds
     with _listening(runtime, Listener(run.session_pk, of_drafts=False)) as listener:
         while True:

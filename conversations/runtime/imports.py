@@ -17,9 +17,12 @@ from django.conf import settings
 from django.db import connection
 
 from conversations.archive import imports as archive
+from conversations.archive.disk_space import require_space
 from conversations.archive.import_sessions import ImportCounts
 from conversations.archive.import_targets import ImportTarget
 from conversations.archive.rights import WRITE, rights_in
+from conversations.archive.storage_errors import translate_storage_error
+from conversations.domain.errors import StorageFull, Unavailable
 from conversations.imports.opening import Limits, NotReadable
 from conversations.imports.running import Running
 from conversations.models import Import
@@ -64,6 +67,7 @@ class ImportKeeper:
 
     async def keep(self) -> None:
         """Import for ever what waits; to be run as a task."""
+        self._stopping.clear()  # it is begun again after a failure
         try:
             while True:
                 if await self._runtime.readers.read(archive.has_open_imports):
@@ -97,9 +101,15 @@ class ImportKeeper:
             if self._stopping.is_set():
                 return  # it is begun again by the next server
             error = ""
-        except Exception:
-            logger.exception("import_failed")
-            error = "The server could not go on with it. What was imported stays."
+        except Exception as exception:
+            failure = translate_storage_error(exception)
+            if isinstance(failure, Unavailable):
+                raise  # it stays open, and is begun again
+            if isinstance(failure, StorageFull):
+                error = f"{failure.message} What was imported stays. Import it again later."
+            else:
+                logger.exception("import_failed")
+                error = "The server could not go on with it. What was imported stays."
         watch.tell()
         archive.end_import(found.pk, error=error)
         path.unlink(missing_ok=True)
@@ -123,6 +133,7 @@ class ImportKeeper:
             progress=watch.progress,
             format=found.format,
         )
+        require_space("Imports")
         limits = Limits(total=GROWTH * settings.LOOM.max_import_bytes)
         try:
             watch.running.run(path, name=found.name, limits=limits)
@@ -168,11 +179,12 @@ class _Watch:
         return "" if came or not counts.skipped else "Nothing of it could be read."
 
     def progress(self) -> None:
-        """Raises Ended."""
+        """Raises Ended, and StorageFull when room gets short."""
         if self._stopping.is_set():
             raise Ended
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + INTERVAL
+            require_space("Imports")
             if not self.tell():
                 raise Ended
 

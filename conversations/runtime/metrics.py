@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from conversations.archive.deliveries import count_pending
+from conversations.archive.disk_space import data_free_bytes
 from conversations.archive.runs import count_runs_by_state
 from conversations.domain.runs import QUEUED, RUNNING, WAITING_APPROVAL
 
@@ -64,6 +65,11 @@ def read_metrics() -> list[Metric]:
             "loom_webhooks_pending",
             "Messages of webhooks that wait to be delivered.",
             count_pending(),
+        ),
+        _gauge(
+            "loom_disk_free_bytes",
+            "Bytes free where the data folder and a SQLite database lie, the least of the two.",
+            data_free_bytes(),
         ),
     ]
 

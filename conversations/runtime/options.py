@@ -49,6 +49,7 @@ class RuntimeOptions:
     supervise: bool
     expire_minutes: int = 0
     webhook_interval: float = 1.0
+    database_wait: float = 30.0
     max_sockets: int = 100
     max_streams: int = 100
 
@@ -97,6 +98,7 @@ def read_options(*, supervise: bool) -> RuntimeOptions:
         mcp_timing=Timing(wait=loom.mcp_wait_seconds),
         supervise=supervise,
         expire_minutes=loom.expire_minutes,
+        database_wait=loom.database_wait_seconds,
     )
 
 

@@ -1,10 +1,11 @@
 """Carrying out one run: model call, rows, tool calls, again, until it ends."""
 
 import asyncio
+import contextlib
 import logging
 import random
-from collections.abc import Coroutine, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic
@@ -14,6 +15,7 @@ from uuid import uuid4
 from conversations.archive.answers import CallRecord, append_answer, append_failed_call
 from conversations.archive.append import Appended, NewEvent, PreparedEvent, Row, prepare_event
 from conversations.archive.budgets import append_budget_warnings
+from conversations.archive.drafts import Chunk
 from conversations.archive.model_calls import read_past_calls
 from conversations.archive.runs import Claimed, finish_run, note_run, release_run
 from conversations.archive.sessions import (
@@ -23,13 +25,14 @@ from conversations.archive.sessions import (
     save_floor,
     save_system_prompt,
 )
+from conversations.archive.storage_errors import is_storage_error
 from conversations.archive.turns import read_turn
 from conversations.archive.workspaces import Place
 from conversations.context.hint import find_hint
 from conversations.context.window import Window
 from conversations.domain import runs as states
 from conversations.domain.budgets import BudgetState
-from conversations.domain.errors import BudgetReached, ProviderError
+from conversations.domain.errors import BudgetReached, ProviderError, StorageFull
 from conversations.domain.events import Info, Payload, TurnSeparator
 from conversations.domain.stream import (
     Block,
@@ -52,6 +55,7 @@ from .budgets import describe_stop as describe_out_of_budget
 from .failures import describe_crash, describe_provider_error, describe_refused_files, describe_stop
 from .frames import rows_frame, state_frame
 from .live import LiveAnswer, Part
+from .patient_writer import PatientWriter
 from .tool_loop import ToolLoop
 from .windows import make_window, size_after
 
@@ -138,6 +142,9 @@ class RunExecution:
         self._started = monotonic()
         self._stop = asyncio.Event()
         self._is_left = False
+        self.writer = PatientWriter(
+            runtime.writer, gives_up=lambda: self._is_left, tell=self._show_note
+        )
         self._tools = ToolLoop(runtime, self)
         self._commits: set[asyncio.Task[Appended]] = set()
         self._flush_handle: asyncio.TimerHandle | None = None
@@ -202,7 +209,7 @@ class RunExecution:
 
     async def _release(self) -> bool:
         """Let another process go on with the run, if something of it waits."""
-        rows = await self._runtime.writer.write(
+        rows = await self.writer.write(
             release_run, self.claimed, outputs=self._tools.live.outputs()
         )
         self.show_rows(rows or [])
@@ -217,7 +224,9 @@ class RunExecution:
             notice = describe_provider_error(error, run=self.run)
         except BudgetReached as error:
             return self._out_of_budget(error)
-        except Exception:
+        except Exception as error:
+            if is_storage_error(error):
+                raise  # the end of the run cannot be written either
             logger.exception("run_failed", extra={"fields": {"run": self.run}})
             notice = describe_crash(run=self.run)
         return Outcome(
@@ -317,7 +326,7 @@ class RunExecution:
         notices = describe_warnings(due)
 
         async def commit() -> Appended:
-            appended = await self._runtime.writer.write(
+            appended = await self.writer.write(
                 append_budget_warnings,
                 self.claimed.session_pk,
                 session=self.claimed.session,
@@ -330,7 +339,7 @@ class RunExecution:
 
     async def _move_floor(self, floor: int) -> None:
         session_pk = self.claimed.session_pk
-        await self._runtime.writer.write(save_floor, session_pk, floor=floor)
+        await self.writer.write(save_floor, session_pk, floor=floor)
         await self._runtime.publish_window(session_pk)
 
     async def _prepare_servers(self) -> Mapping[str, Tool]:
@@ -420,10 +429,14 @@ class RunExecution:
         await asyncio.sleep(wait)
         await self._say("")
 
-    async def _say(self, note: str) -> None:
+    def _show_note(self, note: str) -> None:
         self.note = note
         self._publish(self.state_frame())
-        await self._runtime.writer.write(note_run, self.claimed.run_pk, note=note)
+
+    async def _say(self, note: str) -> None:
+        self._show_note(note)
+        with contextlib.suppress(StorageFull):  # a note is nothing to wait for
+            await self._runtime.writer.write(note_run, self.claimed.run_pk, note=note)
 
     async def _stream(self, answer: _Answer) -> MessageCompleted:
         answer.started = monotonic()
@@ -495,15 +508,26 @@ class RunExecution:
             make_payloads(message, thinking_ms=answer.thinking_ms, calls=uuids) if has_turn else []
         )
         events = await self._prepare(payloads)
-        self._runtime.drafts.take(self.claimed.run_pk)
-        return await self._keep(
-            append_answer,
-            turn=make_turn(message) if has_turn else None,
-            events=events,
-            call=call,
-            tool_calls=tool_calls,
-            size=size_after(answer.window, message.usage),
-        )
+        with self._draft():  # the turn has all of it
+            return await self._keep(
+                append_answer,
+                turn=make_turn(message) if has_turn else None,
+                events=events,
+                call=call,
+                tool_calls=tool_calls,
+                size=size_after(answer.window, message.usage),
+            )
+
+    @contextmanager
+    def _draft(self) -> Iterator[list[Chunk]]:
+        """What is not on disk of the draft, for a commit that ends it; else it goes on."""
+        run_pk, drafts = self.claimed.run_pk, self._runtime.drafts
+        chunks = drafts.take(run_pk)
+        try:
+            yield chunks
+        except Exception:
+            drafts.give_back(run_pk, chunks)
+            raise
 
     async def _prepare(self, payloads: Sequence[Payload]) -> list[PreparedEvent]:
         def prepare() -> list[PreparedEvent]:
@@ -517,7 +541,7 @@ class RunExecution:
 
     async def _keep(self, write: Any, **arguments: Any) -> Appended:
         async def commit() -> Appended:
-            appended: Appended = await self._runtime.writer.write(write, self.claimed, **arguments)
+            appended: Appended = await self.writer.write(write, self.claimed, **arguments)
             return appended
 
         return await self.keep(commit())
@@ -555,7 +579,7 @@ class RunExecution:
     async def _record_failure(self, answer: _Answer, error: ProviderError) -> None:
         """A failed call is a record too; the next try has an ordinal of its own."""
         call = replace(await self._record(answer, None), error_code=error.code)
-        await self._runtime.writer.write(append_failed_call, self.claimed, call=call)
+        await self.writer.write(append_failed_call, self.claimed, call=call)
         answer.ordinal = self._next_ordinal()
 
     async def _record(self, answer: _Answer, message: MessageCompleted | None) -> CallRecord:
@@ -614,16 +638,16 @@ class RunExecution:
         payloads: list[Payload] = [*([outcome.notice] if outcome.notice else []), footer]
         if self._files_refused is not None and outcome.state == states.COMPLETED:
             payloads.insert(0, describe_refused_files(self._files_refused))
-        draft = self._runtime.drafts.take(self.claimed.run_pk)
         self.state = outcome.state
-        await self._keep(
-            finish_run,
-            state=outcome.state,
-            payloads=payloads,
-            error_code=outcome.error_code,
-            draft=draft,
-            outputs=self._tools.live.outputs(),
-        )
+        with self._draft() as draft:
+            await self._keep(
+                finish_run,
+                state=outcome.state,
+                payloads=payloads,
+                error_code=outcome.error_code,
+                draft=draft,
+                outputs=self._tools.live.outputs(),
+            )
         self._runtime.drafts.forget(self.claimed.run_pk)
 
     def _publish(self, frame: dict[str, Any]) -> None:

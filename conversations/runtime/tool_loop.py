@@ -19,6 +19,7 @@ from conversations.archive.answers import append_tool_result
 from conversations.archive.append import Appended, NewEvent, PreparedEvent, prepare_event
 from conversations.archive.runs import Claimed, RunLost
 from conversations.archive.sessions import get_session
+from conversations.archive.storage_errors import translate_storage_error
 from conversations.archive.tool_calls import (
     ToolCallRecord,
     ask_for_calls,
@@ -53,6 +54,7 @@ from conversations.tools.registry import TOOLS, find_tool
 from conversations.tools.tool import Tool, ToolContext, ToolResult
 
 from .live_calls import LiveCall, LiveCalls
+from .patient_writer import PatientWriter
 
 if TYPE_CHECKING:
     from .engine import Runtime
@@ -75,6 +77,7 @@ class Stage(Protocol):
     """What the loop needs of the run that it works for."""
 
     claimed: Claimed
+    writer: PatientWriter
 
     async def keep(self, work: Coroutine[Any, Any, Appended]) -> Appended:
         """See a commit through, also when the run is stopped; show its rows."""
@@ -316,7 +319,7 @@ class ToolLoop:
 
         async def commit() -> Appended:
             pks = [call.record.pk for call in calls]
-            rows = await self._runtime.writer.write(
+            rows = await self._stage.writer.write(
                 ask_for_calls,
                 self._claimed.session_pk,
                 session=self._claimed.session,
@@ -374,7 +377,7 @@ class ToolLoop:
 
     async def _wait_for(self, call: _Call) -> None:
         """Nothing runs while a call waits whose turn it is."""
-        write, run_pk = self._runtime.writer.write, self._claimed.run_pk
+        write, run_pk = self._stage.writer.write, self._claimed.run_pk
         await write(show_run_waiting, run_pk, waits=True)
         self._stage.show_state(run_states.WAITING_APPROVAL)
         await call.settled.wait()
@@ -416,7 +419,7 @@ class ToolLoop:
     async def _run(self, call: _Call) -> tuple[ToolResult, str]:
         assert call.tool is not None
         by_policy = BY_POLICY if call.decision == BY_POLICY else ""
-        await self._runtime.writer.write(
+        await self._stage.writer.write(
             begin_call,
             self._claimed.session_pk,
             run_pk=self._claimed.run_pk,
@@ -454,7 +457,7 @@ class ToolLoop:
             call_turn=self._turn,
             root=self._root,
             read=self._runtime.readers.read,
-            write=self._runtime.writer.write,
+            write=self._stage.writer.write,
             scope=self._scope,
             run_pk=self._claimed.run_pk,
             call_pk=call.record.pk,
@@ -486,7 +489,7 @@ class ToolLoop:
 
         async def commit() -> Appended:
             events = await asyncio.to_thread(self._prepare, make_result_payloads(ending), new=0)
-            appended = await self._runtime.writer.write(
+            appended = await self._stage.writer.write(
                 append_tool_result,
                 self._claimed,
                 call_pk=call.record.pk,
@@ -521,8 +524,9 @@ def _result_of(call: _Call) -> ToolResult:
 
 def _failure(error: BaseException, call: _Call) -> ToolResult:
     """A tool that fails is a result which the model reads, never the end of the run."""
-    if isinstance(error, LoomError):
-        return ToolResult(ok=False, output=error.message)
+    told = translate_storage_error(error) or error
+    if isinstance(told, LoomError):
+        return ToolResult(ok=False, output=told.message)
     logger.error("tool_failed", exc_info=error, extra={"fields": {"tool": call.record.name}})
     return ToolResult(ok=False, output=f"The tool failed: {type(error).__name__}.")
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from django.db import DatabaseError
 
 from conversations.archive.standing import Place, Standing, read_standings
+from conversations.domain.errors import Unavailable
 
 if TYPE_CHECKING:
     from .engine import Runtime
@@ -65,7 +66,7 @@ class Visitors:
             look += 1
             try:
                 await self._look(asks_outsiders=look % OUTSIDERS_EVERY == 0)
-            except DatabaseError as error:
+            except (DatabaseError, Unavailable) as error:
                 logger.warning("session_not_rechecked: %s", error)
 
     async def _look(self, *, asks_outsiders: bool) -> None:

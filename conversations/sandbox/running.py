@@ -54,20 +54,24 @@ BWRAP_LEVELS = 2
 class Limits:
     """What one command may take. ``seconds`` of time; ``output_bytes`` are kept of its
     output, which is read on beyond them; the others are of all its processes together,
-    but for ``file_bytes``, the size of one file."""
+    but for ``file_bytes``, the size of one file. ``written_bytes`` is what all its files
+    may take on the disk together; it ends too when less than ``min_free_bytes`` is free."""
 
     seconds: float
     output_bytes: int
     processes: int
     memory_bytes: int
     file_bytes: int
+    written_bytes: int
+    min_free_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
     """How a command ended. ``exit_code`` is that of a shell (128 + n: by signal n), None:
-    it was ended. ``reason`` is then ``time``, ``processes``, ``memory`` or ``stopped``.
-    ``left_out`` counts bytes of the output that were not kept."""
+    it was ended. ``reason`` is then ``time``, ``processes``, ``memory``, ``written`` (its
+    files took too much), ``disk`` (the disk is nearly full) or ``stopped``. ``left_out``
+    counts bytes of the output that were not kept."""
 
     exit_code: int | None
     output: str
@@ -111,6 +115,8 @@ def default_limits(*, seconds: float | None = None) -> Limits:
         processes=loom.command_max_processes,
         memory_bytes=loom.command_max_memory_mb * 2**20,
         file_bytes=loom.command_max_file_mb * 2**20,
+        written_bytes=loom.command_max_written_mb * 2**20,
+        min_free_bytes=loom.min_free_mib * 2**20,
     )
 
 
@@ -152,7 +158,7 @@ async def run_command(
     running = _start(
         prepared,
         folder=folder,
-        options=_options(limits, prepared),
+        options=_options(limits, prepared, writes_to=root if may_write else None),
         output=Output(limits.output_bytes, report),
         stdin=stdin,
     )
@@ -205,10 +211,12 @@ def _prepare(command: Sequence[str], inside: Inside, limits: Limits) -> Prepared
     )
 
 
-def _options(limits: Limits, prepared: Prepared) -> dict[str, Any]:
+def _options(limits: Limits, prepared: Prepared, *, writes_to: Path | None) -> dict[str, Any]:
     """For the supervisor. The limit of memory is each process's own and, counted now and
     then, that of all; a process that has no room left is told so."""
+    disk = {"bytes": limits.written_bytes, "min_free": limits.min_free_bytes}
     return {
+        "disk": None if writes_to is None else disk | {"folder": str(writes_to)},
         "parent": os.getpid(),
         "seconds": limits.seconds,
         "processes": limits.processes,

@@ -7,26 +7,34 @@ When it has ended, nothing of the command is left.
 
 It ends the command when the time is up, on SIGTERM, and when its own parent dies (the
 kernel sends SIGTERM then): SIGTERM to every process, SIGKILL after a grace. Too many
-processes or too much memory are ended at once. It writes one JSON object to the status
-pipe: ``exit`` (negative: the signal) and ``reason``. The command gets the environment of
-the options, None: the supervisor's own.
+processes, too much memory and too much on the disk are ended at once. It writes one JSON
+object to the status pipe: ``exit`` (negative: the signal) and ``reason``. The command gets
+the environment of the options, None: the supervisor's own.
 """
 
 import contextlib
 import ctypes
+import errno
 import json
 import os
 import resource
 import signal
+import stat
 import sys
 import time
 from collections import deque
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
 TICK = 0.1
 GRACE = 2.0
 """Seconds between SIGTERM and SIGKILL."""
 NICE = 5
+LOOK_SECONDS = 0.02
+"""How long a folder is looked through at each tick."""
+LOOK_EVERY = 5.0
+LOOK_REST = 5
+"""Seconds between two looks, and at least so many times as long as one took."""
 OOM_SCORE = b"500"
 """When memory is short the kernel ends commands before the server."""
 
@@ -106,6 +114,7 @@ class Supervisor:
         self._most_bytes: int = options["bytes"]
         self._deadline: float = time.monotonic() + options["seconds"]
         self._kill_at: float | None = None
+        self._disk = Disk(options["disk"]) if options.get("disk") else None
 
     def watch(self) -> None:
         """Return when the command has ended by itself or has to be ended by force."""
@@ -139,7 +148,7 @@ class Supervisor:
             return "processes"
         if sum(map(private_bytes, pids)) > self._most_bytes:
             return "memory"
-        return ""
+        return self._disk.exceeded() if self._disk else ""
 
     def _reap(self) -> bool:
         """Bury the dead; whether the command itself is among them."""
@@ -171,6 +180,120 @@ class Supervisor:
                 for pid in descendants(os.getpid()):
                     _send(pid, signal.SIGKILL)
                 signal.sigtimedwait(WATCHED, TICK / 10)
+
+
+class Disk:
+    """Room on the disk: what the command takes in ``folder``, all its files together, and
+    what is left for everybody.
+
+    Asking the file system how much is free costs the same whatever the folder holds, so
+    that is what is done each time. When so much less is free than at the start that the
+    command may have taken more than ``bytes``, the folder is looked through, a bit at each
+    tick. What others have written is not counted against the command: it is looked again
+    when as much more has gone as it has left. Others may also have made room, so it is
+    looked now and then in any case.
+    """
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self._folder: str = options["folder"]
+        self._most_bytes: int = options["bytes"]
+        self._min_free: int = options["min_free"]
+        self._since = time.time() - 0.05  # the kernel's clock for files ticks coarsely
+        self._free = free_bytes(self._folder)
+        self._look_at = self._most_bytes
+        self._next_look = time.monotonic() + LOOK_EVERY
+        self._look: Iterator[int] | None = None
+        self._look_began = 0.0
+        self._found = 0
+
+    def exceeded(self) -> str:
+        try:
+            free = free_bytes(self._folder)
+        except OSError:  # the folder is gone
+            return ""
+        if free < self._min_free:
+            return "disk"
+        gone, now = self._free - free, time.monotonic()
+        if self._look is None and (gone > self._look_at or now > self._next_look):
+            self._look, self._look_began, self._found = self._sizes(), now, 0
+        if self._look is not None and self._is_counted(self._look):
+            self._look = None
+            self._look_at = gone + self._most_bytes - self._found
+            took = time.monotonic() - self._look_began
+            self._next_look = now + max(LOOK_EVERY, LOOK_REST * took)
+        return "written" if self._found > self._most_bytes else ""
+
+    def _is_counted(self, look: Iterator[int]) -> bool:
+        """Go on with a look for a moment. True: it is at its end."""
+        until = time.monotonic() + LOOK_SECONDS
+        for size in look:
+            self._found += size
+            if self._found > self._most_bytes or time.monotonic() > until:
+                return False
+        return True
+
+    def _sizes(self) -> Iterator[int]:
+        yield from written_since(self._folder, self._since)
+        yield from held_without_name(self._folder)
+
+    def _count(self, look: Iterator[int]) -> bool:
+        """Go on with a look for a moment. True: it is at its end."""
+        until = time.monotonic() + LOOK_SECONDS
+        for size in look:
+            self._found += size
+            if self._found > self._most_bytes or time.monotonic() > until:
+                return False
+        return True
+
+
+def free_bytes(folder: str) -> int:
+    found = os.statvfs(folder)
+    return found.f_bavail * found.f_frsize
+
+
+def written_since(folder: str, since: float) -> Iterator[int]:
+    """For each entry below the folder the bytes that it takes on the disk, 0 for what was
+    not touched since then."""
+    waiting = [folder]
+    while waiting:
+        path = waiting.pop()
+        try:
+            entries = os.scandir(path)
+        except OSError as error:
+            yield _size_of_unreadable(path, since) if error.errno == errno.EACCES else 0
+            continue
+        with entries:
+            for entry in entries:
+                with contextlib.suppress(OSError):
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+                    found = entry.stat(follow_symlinks=False)
+                    # Of a file's times this is the one that nobody can set.
+                    yield found.st_blocks * 512 if found.st_ctime >= since else 0
+
+
+def _size_of_unreadable(path: str, since: float) -> int:
+    """A folder that was closed meanwhile may hold anything; one that was before, nothing
+    of the command's."""
+    with contextlib.suppress(OSError):
+        return sys.maxsize if os.stat(path).st_ctime >= since else 0
+    return 0
+
+
+def held_without_name(folder: str) -> Iterator[int]:
+    """The bytes of files on the folder's file system that processes of the command have
+    open and that lie in no folder any more."""
+    device = os.stat(folder).st_dev
+    known = set()
+    for pid in descendants(os.getpid()):
+        with contextlib.suppress(OSError):
+            for name in os.listdir(f"/proc/{pid}/fd"):
+                with contextlib.suppress(OSError):
+                    found = os.stat(f"/proc/{pid}/fd/{name}")
+                    is_new = found.st_nlink == 0 and found.st_ino not in known
+                    if is_new and found.st_dev == device and stat.S_ISREG(found.st_mode):
+                        known.add(found.st_ino)
+                        yield found.st_blocks * 512
 
 
 def _send(pid: int, number: int) -> None:

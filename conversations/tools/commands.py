@@ -13,7 +13,7 @@ from pydantic import Field
 
 from conversations import sandbox
 from conversations.changes.trees import Author, watched
-from conversations.domain.errors import Rejected
+from conversations.domain.errors import Rejected, StorageFull
 from conversations.folder.paths import find_place
 from conversations.sandbox.running import default_limits
 
@@ -28,6 +28,10 @@ _UNUSABLE = re.compile("[\x00\ud800-\udfff]")
 ENDED = {
     "processes": "It had more than {processes} processes at once, so all were ended.",
     "memory": "Its processes took more than {memory} MiB of memory, so all were ended.",
+    "written": "Its files took more than {written} MiB of the disk together, so all its"
+    " processes were ended. The files are still there.",
+    "disk": "The disk is nearly full: less than {min_free} MiB were free, so all its processes"
+    " were ended. The files are still there.",
     "stopped": "It was ended from outside.",
     "lost": "What watches over it was killed, and it with it.",
 }
@@ -113,7 +117,7 @@ async def carry_out(context: ToolContext, command: Command) -> ToolResult:
     try:
         async with watched(context.root, author=author, write=context.write) as watch:
             result = await _run(context, command)
-    except Rejected as error:
+    except (Rejected, StorageFull) as error:
         return ToolResult(ok=False, output=error.message)
     return _add_note(result, watch.note)
 
@@ -164,7 +168,10 @@ def _explain(reason: str, seconds: int) -> str:
     loom = settings.LOOM
     if reason != "time":
         return ENDED[reason].format(
-            processes=loom.command_max_processes, memory=loom.command_max_memory_mb
+            processes=loom.command_max_processes,
+            memory=loom.command_max_memory_mb,
+            written=loom.command_max_written_mb,
+            min_free=loom.min_free_mib,
         )
     if seconds < loom.command_max_seconds:
         more = f"'timeout_seconds' may be up to {loom.command_max_seconds}."

@@ -23,13 +23,13 @@ from conversations.archive.blobs import read_blob
 from conversations.archive.contents import decode_text
 from conversations.archive.rights import WRITE
 from conversations.domain.attachments import HIDDEN, TEXT, shown_attachment
-from conversations.domain.errors import LoomError, NotFound, Rejected
+from conversations.domain.errors import LoomError, NotFound, Rejected, StorageFull
 from conversations.models import Attachment
 
 from .access import get_session_for, post_by_person
 from .forms import check_attachment_ids
 from .pages import person
-from .uploads import keep_files
+from .uploads import keep_files, lacks_space
 
 POLICY = "sandbox; default-src 'none'"
 
@@ -68,7 +68,9 @@ def _take_files(request: HttpRequest, uuid: UUID) -> HttpResponse:
             f"At most {settings.LOOM.max_attachments} files go with one message.",
             code="too_many_attachments",
         )
-    return JsonResponse({"files": keep_files(found.pk, files, user_pk=person(request).pk)})
+    results = keep_files(found.pk, files, user_pk=person(request).pk)
+    status = StorageFull.status if lacks_space(results) else 200
+    return JsonResponse({"files": results}, status=status)
 
 
 @login_required

@@ -19,8 +19,17 @@ from django.db import DatabaseError
 
 from conversations.archive.rights import READ, WRITE
 from conversations.archive.standing import Place, read_standing
+from conversations.archive.storage_errors import translate_storage_error
 from conversations.domain.cursors import parse_cursor
-from conversations.domain.errors import LoomError, NotFound, Rejected, TooMany, Unavailable
+from conversations.domain.errors import (
+    DATABASE_UNAVAILABLE,
+    LoomError,
+    NotFound,
+    Rejected,
+    StorageFull,
+    TooMany,
+    Unavailable,
+)
 from conversations.domain.text import is_storable
 from conversations.domain.tool_calls import ALWAYS, DENY, ONCE
 from conversations.models import Session
@@ -34,6 +43,7 @@ from conversations.runtime.visitors import Visitor
 
 from .access import SignedOut, get_session_for, recheck_access, visit_of_socket
 from .forms import check_attachment_ids, check_client_id, check_message_text, check_reason
+from .storage_errors import TRY_AGAIN_LATER
 
 logger = logging.getLogger(__name__)
 
@@ -86,8 +96,9 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
             await self.close(UNKNOWN)
         except TooMany:
             await self.close(TOO_MANY)
-        except Unavailable:
-            await self.close(STOPPING)
+        except (Unavailable, StorageFull) as error:
+            is_stopping = error.code not in (DATABASE_UNAVAILABLE, StorageFull.code)
+            await self.close(STOPPING if is_stopping else TRY_AGAIN_LATER)
         except LoomError as error:
             await self._send(_error(error))
             await self.close(BAD_FRAME)
@@ -105,7 +116,10 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
             if carry_out is None:
                 raise Rejected("This type of frame is not known.", code="unknown_type")
             await carry_out(self, frame)
-        except LoomError as error:
+        except Exception as exception:
+            error = translate_storage_error(exception) or exception
+            if not isinstance(error, LoomError):
+                raise
             await self._send(_error(error, client_id=frame.get("client_id")))
             if isinstance(error, SignedOut | NotFound):
                 await self._turn_away(error)
@@ -239,11 +253,11 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         """Close the socket of a person who may not read the session any more."""
         try:
             await self._authorised(READ)
-        except LoomError as error:
-            await self._turn_away(error)
-        except DatabaseError as error:
+        except (DatabaseError, Unavailable) as error:
             self.visitor.look_again()
             logger.warning("session_not_rechecked: %s", error)
+        except LoomError as error:
+            await self._turn_away(error)
 
     async def _turn_away(self, error: LoomError) -> None:
         """Nothing more for a person who may not read the session any more."""

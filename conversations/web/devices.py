@@ -6,9 +6,11 @@ from typing import Any
 
 from django.contrib.auth.models import User
 from django.contrib.auth.signals import user_logged_in, user_logged_out
+from django.db import DatabaseError
 from django.http import HttpRequest, HttpResponse
 
 from conversations.archive.devices import end_device, see_device
+from conversations.archive.storage_errors import is_storage_error
 
 from .addresses import client_address
 
@@ -30,7 +32,13 @@ class DeviceMiddleware:
     def __call__(self, request: HttpRequest) -> HttpResponse:
         response = self._get_response(request)
         if request.session.accessed and isinstance(request.user, User):
-            _see(request, request.user)
+            try:
+                _see(request, request.user)
+            except DatabaseError as error:
+                # What was asked for is done; it must not be answered as a failure.
+                if not is_storage_error(error):
+                    raise
+                _seen.pop(request.session.session_key or "", None)
         return response
 
 

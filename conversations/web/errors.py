@@ -1,15 +1,18 @@
 """Deliberate errors as pages: the reason, and the status that belongs to it."""
 
+import sys
 from collections.abc import Callable
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.deprecation import MiddlewareMixin
+from django.views.defaults import server_error
 
 from conversations.domain.errors import LoomError
 
 from .reason_pages import ask_reason
 from .reasons import ReasonNeeded
+from .storage_errors import note_storage_error
 
 
 class LoomErrorMiddleware(MiddlewareMixin):
@@ -18,6 +21,8 @@ class LoomErrorMiddleware(MiddlewareMixin):
     get_response: Callable[[HttpRequest], HttpResponse]
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
+        if (response := note_storage_error(request, error)) is not None:
+            return response
         if not isinstance(error, LoomError):
             return None
         if isinstance(error, ReasonNeeded):
@@ -25,6 +30,14 @@ class LoomErrorMiddleware(MiddlewareMixin):
         template = f"{error.status}.html" if error.status in (403, 404) else "error.html"
         context = {"message": error.message, "code": error.code, "status": error.status}
         return render(request, template, context, status=error.status)
+
+
+def failed(request: HttpRequest) -> HttpResponse:
+    """The answer to an exception that nothing else took: Django calls this for those of the
+    middleware too, such as the one that reads who is signed in."""
+    error = sys.exception()
+    response = note_storage_error(request, error) if error is not None else None
+    return response or server_error(request)
 
 
 def csrf_failed(request: HttpRequest, reason: str = "") -> HttpResponse:

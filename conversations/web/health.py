@@ -4,6 +4,9 @@ from django.db import DatabaseError, connection
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.http import require_safe
 
+from conversations.archive.disk_space import MONITOR, min_free_mib
+from conversations.archive.storage_errors import translate_storage_error
+from conversations.domain.errors import StorageFull
 from conversations.models.guards import missing_guards
 from conversations.runtime.metrics import read_metrics
 
@@ -16,13 +19,27 @@ def healthz(_: HttpRequest) -> JsonResponse:
 
 @require_safe
 def readyz(_: HttpRequest) -> JsonResponse:
-    """The database answers and the archive is guarded."""
+    """The database answers, the archive is guarded, and something can be written. While
+    only large things are refused, since room is short, it is ready and warns."""
     try:
-        problem = "archive not guarded" if missing_guards(connection) else ""
+        problem = "archive not guarded" if missing_guards(connection) else _find_write_problem()
     except DatabaseError:
         problem = "database not available"
-    status = 503 if problem else 200
-    return JsonResponse({"status": problem or "ready"}, status=status)
+    if problem:
+        return JsonResponse({"status": problem}, status=503)
+    if not MONITOR.is_low():
+        return JsonResponse({"status": "ready"})
+    warning = f"low on disk space: less than {min_free_mib()} MiB are free"
+    return JsonResponse({"status": "ready", "warnings": [warning]})
+
+
+def _find_write_problem() -> str:
+    error = MONITOR.find_problem()
+    if error is None:
+        return ""
+    if isinstance(translate_storage_error(error), StorageFull):
+        return "disk full"
+    return "database not available" if isinstance(error, DatabaseError) else "disk not writable"
 
 
 @require_safe

@@ -20,9 +20,10 @@ from django.template.defaultfilters import filesizeformat
 from django.views.decorators.http import require_http_methods, require_safe
 
 from conversations.archive import imports as archive
+from conversations.archive.disk_space import require_space
 from conversations.archive.rights import WRITE, writable_workspaces
 from conversations.domain.attachments import clean_name
-from conversations.domain.errors import Conflict, NotFound
+from conversations.domain.errors import Conflict, LoomError, NotFound, StorageFull
 from conversations.imports.running import AUTO, FORMATS
 from conversations.models import Import
 from conversations.runtime.imports import import_path
@@ -102,16 +103,19 @@ def imports(request: HttpRequest) -> HttpResponse:
     is_post = request.method == "POST"
     given = request.GET.get("workspace", "")
     initial = {"workspace": given, "format": AUTO}
+    refused: LoomError | None = None
     form = ImportForm(user, *(request.POST, request.FILES) if is_post else (), initial=initial)
     if is_post and form.is_valid():
         try:
             made = _take(request, user, form.cleaned_data)
-        except Conflict as error:
+        except (Conflict, StorageFull) as error:
             form.add_error(None, error.message)
+            refused = error
         else:
             return redirect("import_one", import_uuid=made.uuid)
     context = {"form": form, "imports": archive.list_imports(user)}
-    return render(request, "imports/list.html", context, status=400 if form.errors else 200)
+    status = 507 if isinstance(refused, StorageFull) else 400 if form.errors else 200
+    return render(request, "imports/list.html", context, status=status)
 
 
 def _user(request: HttpRequest) -> User:
@@ -120,8 +124,9 @@ def _user(request: HttpRequest) -> User:
 
 
 def _take(request: HttpRequest, user: User, given: dict[str, Any]) -> Import:
-    """Keep the file, then the import. Raises Conflict."""
+    """Keep the file, then the import. Raises Conflict, and StorageFull while room is short."""
     workspace, _ = get_workspace_for(request, given["workspace"], to=WRITE)
+    require_space("Imports")
     uuid, file = uuid4(), given["file"]
     path = import_path(settings.LOOM.data_dir, uuid)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

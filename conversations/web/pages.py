@@ -23,6 +23,7 @@ from conversations.archive.messages import queued_messages
 from conversations.archive.rewinds import is_rewound
 from conversations.archive.rights import MANAGE, WRITE
 from conversations.archive.runs import active_runs
+from conversations.archive.storage_errors import translate_storage_error
 from conversations.archive.transcript import PageRow
 from conversations.archive.turns import source_of_turn
 from conversations.archive.window_marks import window_mark_of
@@ -450,8 +451,11 @@ async def session_send(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
     except FilesRefused as error:
         attached += error.kept
         return await sync_to_async(_refused)(request, found, access, text, error, attached)
-    except LoomError as error:
-        return await sync_to_async(_refused)(request, found, access, text, error, attached)
+    except Exception as exception:
+        refusal = translate_storage_error(exception) or exception
+        if not isinstance(refusal, LoomError):
+            raise
+        return await sync_to_async(_refused)(request, found, access, text, refusal, attached)
     return redirect("session", uuid=uuid)
 
 

@@ -21,6 +21,7 @@ from conversations.archive.search import (
     search_session,
     search_sessions,
 )
+from conversations.archive.storage_errors import is_storage_error
 from conversations.domain.errors import Unavailable
 from conversations.domain.text import storable
 
@@ -95,7 +96,9 @@ def answer_search(
     elif form.is_asked:
         try:
             context["results"] = _search(request, form, find, limit=limit, pages=pages)
-        except (DatabaseError, Unavailable):
+        except (DatabaseError, Unavailable) as error:
+            if is_storage_error(error):
+                raise
             logger.exception("search_failed")
             context["failed"], status = True, 503
     partial = "hits" if request.GET.get("cursor") else part

@@ -6,8 +6,9 @@ from typing import Any
 from django.core.files.uploadedfile import UploadedFile
 
 from conversations.archive.attachments import attachment_block, check_size, upload_attachment
+from conversations.archive.storage_errors import translate_storage_error
 from conversations.domain.attachments import clean_name, shown_attachment
-from conversations.domain.errors import Rejected
+from conversations.domain.errors import Rejected, StorageFull
 
 
 class FilesRefused(Rejected):
@@ -15,9 +16,11 @@ class FilesRefused(Rejected):
 
     code = "attachment_refused"
 
-    def __init__(self, message: str, *, kept: Sequence[str]) -> None:
+    def __init__(self, message: str, *, kept: Sequence[str], is_full: bool) -> None:
         super().__init__(message)
         self.kept = kept
+        if is_full:
+            self.status = StorageFull.status
 
 
 def keep_files(
@@ -33,7 +36,12 @@ def _keep_file(session_pk: int, file: "UploadedFile[Any]", user_pk: int) -> dict
     try:
         check_size(file.size or 0, name)
         kept = upload_attachment(session_pk, data=file.read(), name=name, user_pk=user_pk)
-    except Rejected as error:
+    except OSError as error:
+        full = translate_storage_error(error)
+        if full is None:
+            raise
+        return {"name": name, "code": full.code, "reason": full.message}
+    except (Rejected, StorageFull) as error:
         return {"name": name, "code": error.code, "reason": error.message}
     return {"name": name, "attachment": shown_attachment(attachment_block(kept))}
 
@@ -45,5 +53,11 @@ def require_files(
     results = keep_files(session_pk, files, user_pk=user_pk)
     kept = [result["attachment"]["uuid"] for result in results if "attachment" in result]
     if reasons := [result["reason"] for result in results if "reason" in result]:
-        raise FilesRefused(" ".join(reasons), kept=kept)
+        reason = " ".join(dict.fromkeys(reasons))
+        raise FilesRefused(reason, kept=kept, is_full=lacks_space(results))
     return kept
+
+
+def lacks_space(results: Sequence[dict[str, Any]]) -> bool:
+    """Whether a file was refused only since the server has no room for it."""
+    return any(result.get("code") == StorageFull.code for result in results)

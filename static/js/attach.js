@@ -119,7 +119,7 @@ function upload(element, item) {
     let answer;
     try { answer = JSON.parse(request.response).files[0]; } catch { /* a page: signed out, or refused */ }
     if (answer?.attachment) settle(element, answer.attachment);
-    else if (answer) fail(element, answer.reason);
+    else if (answer) fail(element, answer.reason, answer.code === "storage_full");
     else if (request.status === 413) fail(element, `${item.name} is too large for this server.`);
     else fail(element, `${item.name} was not taken. Sign in again in another tab, and try it again.`, true);
   };

@@ -32,7 +32,7 @@ document.addEventListener("loom:frame", () => { document.documentElement.dataset
 expect.set_options(timeout=30_000)
 
 
-OWN_SERVER = ("test_restarts.py", "test_search.py", "test_window.py")
+OWN_SERVER = ("test_full_disk.py", "test_restarts.py", "test_search.py", "test_window.py")
 """Modules whose tests share a server of their own."""
 
 
@@ -61,6 +61,7 @@ class Server:
             **environment,
         }
         self.environment.pop("DATABASE_URL", None)
+        self.prefix = [sys.executable]
         self._process: subprocess.Popen[str] | None = None
         self._commands: subprocess.Popen[str] | None = None
         self._log = (folder / "server.log").open("a")
@@ -68,7 +69,7 @@ class Server:
         self.url = ""
 
     def start(self) -> None:
-        command = [sys.executable, "manage.py", "serve"]
+        command = [*self.prefix, "manage.py", "serve"]
         self._process = subprocess.Popen(
             command,
             cwd=ROOT,

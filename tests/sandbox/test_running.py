@@ -192,3 +192,57 @@ async def _until_gone(marker: str) -> None:
     async with asyncio.timeout(60):
         while find_processes(marker):
             await asyncio.sleep(0.05)
+
+
+MIB = 2**20
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        pytest.param("for i in $(seq 30); do head -c 1048576 /dev/zero > f$i; done", id="files"),
+        pytest.param("for i in $(seq 30); do fallocate -l 1M f$i; done", id="allocated"),
+        pytest.param(
+            "python3 -c \"import os, time; held = [open(f'f{i}', 'wb') for i in range(30)];"
+            " [(os.unlink(file.name), file.write(bytes(1 << 20)), file.flush()) for file in held];"
+            ' time.sleep(60)"',
+            id="removed-but-open",
+        ),
+        pytest.param(
+            'mkdir d; touch -d 2001-01-01 d; python3 -c "import os, time;'
+            " [os.utime(open(f'd/{i}', 'wb', 0).write(bytes(1 << 20)) and f'd/{i}', (0, 0))"
+            ' for i in range(30)]"',
+            id="old-times",
+        ),
+    ],
+)
+async def test_its_files_count_together(sh: Callable[..., Any], way: str) -> None:
+    done = await sh(f"{way}; sleep 60", written_bytes=10 * MIB)
+    assert (done.exit_code, done.reason) == (None, "written")
+
+
+async def test_what_others_write_meanwhile_is_not_its_own(
+    sh: Callable[..., Any], tmp_path: Path
+) -> None:
+    """The one beside it takes more of the disk than the command may, and so it is looked
+    through what the command has written; it goes on."""
+    script = "head -c 1048576 /dev/zero > own; until [ -e go ]; do sleep 0.01; done; sleep 0.5"
+    running = asyncio.create_task(sh(script, written_bytes=10 * MIB))
+    while not (tmp_path / "workspace" / "own").exists():
+        await asyncio.sleep(0.01)
+    (tmp_path / "others").write_bytes(os.urandom(30 * MIB))
+    (tmp_path / "workspace" / "go").touch()
+    done = await running
+    assert (done.exit_code, done.reason) == (0, "")
+
+
+async def test_it_ends_when_the_disk_is_nearly_full(sh: Callable[..., Any]) -> None:
+    done = await sh("sleep 60", min_free_bytes=2**62)
+    assert (done.exit_code, done.reason) == (None, "disk")
+
+
+async def test_what_cannot_write_goes_on_when_the_disk_is_nearly_full(
+    sh: Callable[..., Any],
+) -> None:
+    done = await sh("sleep 0.3", min_free_bytes=2**62, may_write=False)
+    assert (done.exit_code, done.reason) == (0, "")

@@ -122,3 +122,22 @@ def test_the_network_is_named(commands: Commands, monkeypatch: pytest.MonkeyPatc
     plan = commands.plan("shell_execute", command="ls")
     assert isinstance(plan, Plan)
     assert plan.note == "It runs in a sandbox and can reach the network."
+
+
+def test_no_command_that_may_write_begins_while_room_is_short(
+    commands: Commands, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_loom(monkeypatch, min_free_mib=2**40)
+    result = commands.shell("touch made")
+    assert not result.ok
+    assert result.output.startswith("The server's disk is nearly full")
+    assert not (root / "made").exists()
+
+
+def test_the_model_is_told_that_files_took_too_much(
+    commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_loom(monkeypatch, command_max_written_mb=1)
+    result = commands.shell("for i in 1 2 3 4; do head -c 1048576 /dev/zero > f$i; done; sleep 60")
+    assert not result.ok
+    assert "Its files took more than 1 MiB of the disk together" in result.output

@@ -910,6 +910,16 @@ def test_an_archive_without_guards_is_not_ready(client: Client) -> None:
     assert (response.status_code, response.json()) == (503, {"status": "archive not guarded"})
 
 
+def test_it_is_ready_and_warns_while_room_is_short(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings.LOOM, "min_free_mib", 2**40)
+    response = client.get("/readyz")
+    assert response.status_code == 200
+    assert response.json()["status"] == "ready"
+    assert "low on disk space" in response.json()["warnings"][0]
+
+
 def test_metrics_are_in_the_text_format(client: Client, session: Session, user: User) -> None:
     accept_message(session, client_id="client-01", text="Go", user_pk=user.pk, max_queued=5)
     response = client.get("/metrics")

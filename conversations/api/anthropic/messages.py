@@ -19,7 +19,7 @@ from conversations.api.staying import free_connection, recheck_of
 from conversations.api.streams import STREAMED
 from conversations.archive.rights import READ as TO_READ
 from conversations.archive.run_story import read_said
-from conversations.domain.errors import LoomError, NotFound
+from conversations.domain.errors import LoomError, NotFound, Unavailable
 from conversations.domain.jsontext import dump_json
 from conversations.domain.text import estimate_tokens
 from conversations.domain.tokens import READ, WRITE
@@ -32,7 +32,7 @@ from conversations.runtime.open_lines import STREAMS
 from conversations.web.access import get_workspace_for
 
 from .asking import UNANSWERED, Answered, Asked, ask, wait_for_answer
-from .errors import ERRORS, STATUS, error_body, error_response
+from .errors import ERRORS, OVERLOADED, STATUS, error_body, error_response
 from .sessions import open_exchange
 from .shapes import CountIn, MessageOut, MessagesIn, TokensOut
 from .writing import EventWriter, make_message, write_event
@@ -163,6 +163,8 @@ async def _stream(
             if monotonic() >= checked_at + RECHECK_SECONDS:
                 try:
                     await runtime.readers.read(recheck)
+                except Unavailable:
+                    pass  # asked again in a moment; without the database nothing new is told
                 except LoomError:
                     return
                 checked_at = monotonic()
@@ -182,7 +184,11 @@ async def _stream(
         for frame in drafts.rest():
             for event in _told(writer, frame):
                 yield event
-        answered = answering.result()
+        try:
+            answered = answering.result()
+        except Unavailable as error:
+            yield f"event: error\ndata: {error_body(OVERLOADED, error.message)}\n\n"
+            return
         if answered.answer.state in UNANSWERED:
             failure = await _failure_of(runtime, asked, answered)
             yield f"event: error\ndata: {error_body(*failure)}\n\n"

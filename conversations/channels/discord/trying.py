@@ -8,6 +8,8 @@ import aiohttp
 import discord
 from django.db import DatabaseError
 
+from conversations.domain.errors import Unavailable
+
 logger = logging.getLogger(__name__)
 
 FIRST_WAIT, LONGEST_WAIT = 1.0, 60.0
@@ -18,6 +20,7 @@ PASSING = (
     aiohttp.ClientError,
     OSError,
     DatabaseError,
+    Unavailable,
 )
 """What may pass: Discord, the network or the database is away. (TimeoutError is an
 OSError.)"""

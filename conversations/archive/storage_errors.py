@@ -1,0 +1,100 @@
+"""What a failure of the database or of the disk means for whoever asked.
+
+The drivers report the same two misfortunes, "no room" and "no database", in many ways.
+Everything that answers a person or a program asks here which of them it was.
+"""
+
+import errno
+import sqlite3
+from collections.abc import Iterator
+
+import psycopg
+from psycopg import errors as postgres
+
+from conversations.domain.errors import (
+    DATABASE_RETRY_AFTER_SECONDS,
+    DATABASE_UNAVAILABLE,
+    LoomError,
+    StorageFull,
+    Unavailable,
+)
+
+FULL = "The server has no room left to store anything. Nothing that was saved is lost."
+AWAY = "The database does not answer at the moment. Nothing that was saved is lost."
+
+_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT)
+
+# A shared-memory file that cannot grow is reported as an I/O error and not as FULL.
+_SQLITE_FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE)
+_SQLITE_PRIMARY = 0xFF
+"""The bits of an extended result code that are its primary code."""
+
+_POSTGRES_AWAY = (
+    postgres.ConnectionException,
+    postgres.TooManyConnections,
+    postgres.AdminShutdown,
+    postgres.CrashShutdown,
+    postgres.CannotConnectNow,
+    postgres.IdleSessionTimeout,
+    postgres.IdleInTransactionSessionTimeout,
+    # After a failover the old address may be a standby for a moment.
+    postgres.ReadOnlySqlTransaction,
+)
+_CONNECTION_CLASS = "08"
+
+
+def translate_storage_error(error: BaseException) -> LoomError | None:
+    """StorageFull where nothing can be written, Unavailable (``database_unavailable``) where
+    the database cannot be reached; None for any other error. Looks at what caused it too."""
+    for one in _with_causes(error):
+        if isinstance(one, LoomError):
+            is_storage = isinstance(one, StorageFull) or one.code == DATABASE_UNAVAILABLE
+            return one if is_storage else None
+        if _is_full(one):
+            return StorageFull(FULL)
+        if _is_away(one):
+            return database_unavailable()
+    return None
+
+
+def database_unavailable() -> Unavailable:
+    """What a caller is told while the database cannot be reached."""
+    return Unavailable(AWAY, code=DATABASE_UNAVAILABLE, retry_after=DATABASE_RETRY_AFTER_SECONDS)
+
+
+def is_storage_error(error: BaseException) -> bool:
+    return translate_storage_error(error) is not None
+
+
+def _with_causes(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    at: BaseException | None = error
+    while at is not None and id(at) not in seen:
+        seen.add(id(at))
+        yield at
+        at = at.__cause__
+
+
+def _is_full(error: BaseException) -> bool:
+    if isinstance(error, sqlite3.Error):
+        return _sqlite_code(error) in _SQLITE_FULL
+    if isinstance(error, OSError):
+        return error.errno in _FULL_ERRNOS
+    return isinstance(error, postgres.DiskFull)
+
+
+def _is_away(error: BaseException) -> bool:
+    if isinstance(error, sqlite3.Error):
+        primary = _sqlite_code(error) & _SQLITE_PRIMARY
+        return primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_CANTOPEN)
+    if isinstance(error, _POSTGRES_AWAY):
+        return True
+    if not isinstance(error, psycopg.OperationalError):
+        return False
+    # Without a state it does not come from the server: the connection was refused or lost.
+    return error.sqlstate is None or error.sqlstate.startswith(_CONNECTION_CLASS)
+
+
+def _sqlite_code(error: sqlite3.Error) -> int:
+    """The extended result code; 0 for an error that the module itself made."""
+    return getattr(error, "sqlite_errorcode", 0)

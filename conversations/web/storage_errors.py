@@ -1,0 +1,136 @@
+"""Answers while the database is away or the disk is full, in the form that the caller reads.
+
+Such a failure can come from anything: a view, the sign-in's own tables, a template. So
+where it is caught it is only noted in the request, and the one outermost middleware
+answers. What only reads is tried once more first: a connection that was lost while it
+stood idle is the usual case, and a new one works.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from channels.exceptions import StopConsumer
+from django.db import connections
+from django.http import HttpRequest, HttpResponse
+from django.template.loader import render_to_string
+
+from conversations.api.anthropic.errors import ROOT as ANTHROPIC
+from conversations.api.anthropic.errors import as_api_error
+from conversations.api.problems import ROOT as API
+from conversations.api.problems import as_problem, problem_of
+from conversations.archive.storage_errors import translate_storage_error
+from conversations.domain.errors import LoomError, StorageFull, Unavailable
+
+logger = logging.getLogger(__name__)
+
+READS = ("GET", "HEAD", "OPTIONS")
+
+TRY_AGAIN_LATER = 1013
+"""The close code (RFC 6455's registry) of a socket that may come again in a moment."""
+
+
+class StorageErrorMiddleware:
+    """Answers in place of whatever failed for want of the database or of room. Below the
+    API's address every error has the API's form, whoever made it."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self._get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        response = self._get_response(request)
+        error = _take_noted(request)
+        if error is not None and not isinstance(error, StorageFull) and request.method in READS:
+            response = self._get_response(request)
+            error = _take_noted(request)
+        if error is not None:
+            logger.warning("storage_error: %s %s", error.code, request.method)
+            response = _logged(_make_response(request, error))
+        if request.path.startswith(ANTHROPIC):
+            return as_api_error(request, response)
+        return as_problem(request, response) if request.path.startswith(API) else response
+
+
+def note_storage_error(request: HttpRequest, error: BaseException) -> HttpResponse | None:
+    """Where an exception is turned into a response: the response to return for a failure of
+    the storage, which StorageErrorMiddleware replaces; None for any other exception."""
+    translated = translate_storage_error(error)
+    if translated is None:
+        return None
+    request.storage_error = translated  # type: ignore[attr-defined]
+    return _logged(HttpResponse(status=translated.status))
+
+
+def _logged(response: HttpResponse) -> HttpResponse:
+    """It is one line in our log: not also Django's, with a traceback."""
+    response._has_been_logged = True  # type: ignore[attr-defined]
+    return response
+
+
+def _take_noted(request: HttpRequest) -> LoomError | None:
+    error: LoomError | None = request.__dict__.pop("storage_error", None)
+    if error is not None:
+        _drop_lost_connections()
+    return error
+
+
+def _drop_lost_connections() -> None:
+    for connection in connections.all(initialized_only=True):
+        connection.close_if_unusable_or_obsolete()
+
+
+def _make_response(request: HttpRequest, error: LoomError) -> HttpResponse:
+    if request.path.startswith(API):
+        return problem_of(error)
+    if request.headers.get("HX-Request") == "true":
+        response = HttpResponse(error.message, content_type="text/plain; charset=utf-8")
+    else:
+        response = HttpResponse(_make_page(request, error))
+    response.status_code = error.status
+    if isinstance(error, Unavailable):
+        response["Retry-After"] = str(error.retry_after)
+    response["Cache-Control"] = "no-store"
+    return response
+
+
+def _make_page(request: HttpRequest, error: LoomError) -> str:
+    # Without the request: what the pages' frame says of a person is in the database.
+    context = {"error": error, "is_full": isinstance(error, StorageFull)}
+    return render_to_string("storage_error.html", context | {"reads": request.method in READS})
+
+
+class SocketStorageErrorMiddleware:
+    """A socket whose person or session cannot be looked up is told to come again."""
+
+    def __init__(self, application: Any) -> None:
+        self.application = application
+
+    async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
+        is_accepted = has_begun = False
+
+        async def watched_receive() -> Any:
+            nonlocal has_begun
+            has_begun = True
+            return await receive()
+
+        async def watched_send(message: Any) -> None:
+            nonlocal is_accepted
+            is_accepted = is_accepted or message["type"] == "websocket.accept"
+            await send(message)
+
+        for is_last in (False, True):
+            try:
+                await self.application(scope, watched_receive, watched_send)
+            except StopConsumer:
+                raise
+            except Exception as error:
+                translated = translate_storage_error(error)
+                if translated is None:
+                    raise
+                if not (has_begun or is_last):
+                    continue
+                logger.warning("storage_error: %s socket", translated.code)
+                if not is_accepted:
+                    await send({"type": "websocket.accept"})
+                await send({"type": "websocket.close", "code": TRY_AGAIN_LATER})
+            return

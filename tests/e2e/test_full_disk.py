@@ -1,0 +1,108 @@
+"""A message that the server has no room for, in a browser with scripts and without."""
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from shutil import copy, copytree
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, expect
+
+from conversations.sandbox.supervise import children
+from tests.crash.fill_disk import Ballast
+
+from .conftest import NARROW, Chat, Server, sign_in, take_picture
+
+TEXT = "A message that is to be kept. " * 2000
+
+
+class OnSmallDisk(Server):
+    """Its data folder is a small file system, which only its own process sees."""
+
+    def start(self) -> None:
+        small = self.folder / "data"
+        self.environment["LOOM_DATA_DIR"] = str(small)
+        script = 'cp -r "$1"/. "$2"; shift 2; exec "$@"'
+        self.prefix = [
+            *("bwrap", "--dev-bind", "/", "/", "--size", str(40 * 2**20), "--tmpfs", str(small)),
+            *("--die-with-parent", "sh", "-c", script, "sh", str(self.folder / "seed"), str(small)),
+            sys.executable,
+        ]
+        super().start()
+
+    @property
+    def disk(self) -> Path:
+        """The file system, as the server's process sees it."""
+        assert self._process is not None
+        [pid] = children(self._process.pid)
+        return Path(f"/proc/{pid}/root{self.folder}/data")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, prepared: Path) -> Iterator[OnSmallDisk]:
+    folder = tmp_path_factory.mktemp("small")
+    (folder / "data").mkdir()
+    (folder / "seed").mkdir()
+    copy(prepared / "loom.sqlite3", folder / "seed")
+    copytree(prepared / "static", folder / "seed" / "static")
+    environment = {"LOOM_DEMO_DELAY": "0.005", "LOOM_MIN_FREE_MIB": "2"}
+    server = OnSmallDisk(folder, environment)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture(scope="module")
+def signed_in_state(browser: Browser, server: Server) -> Any:
+    return sign_in(browser, server)
+
+
+@pytest.fixture
+def full_disk(server: OnSmallDisk) -> Iterator[Ballast]:
+    ballast = Ballast(server.disk / "ballast")
+    ballast.leave(0)
+    yield ballast
+    ballast.path.unlink(missing_ok=True)
+
+
+def test_a_refused_message_stays_in_the_composer(
+    server: OnSmallDisk, tab: Page, request: pytest.FixtureRequest
+) -> None:
+    chat = Chat(tab, server).new()
+    full: Ballast = request.getfixturevalue("full_disk")
+    chat.message.fill(TEXT)
+    tab.get_by_role("button", name="Send").click()
+    refusal = tab.get_by_role("alert").filter(has_text="no room left")
+    expect(refusal).to_be_visible()
+    expect(chat.message).to_have_value(TEXT.strip())
+    expect(tab.locator("#pending > *")).to_have_count(0)
+    take_picture(tab, "full-disk")
+    tab.emulate_media(color_scheme="dark")
+    tab.set_viewport_size(NARROW)
+    take_picture(tab, "full-disk-narrow-dark")
+    full.give_back()
+    tab.get_by_role("button", name="Send").click()
+    expect(tab.locator('#rows [data-event-type="user_message"]')).to_have_count(1)
+    expect(chat.message).to_have_value("")
+    expect(refusal).to_be_hidden()
+
+
+@pytest.mark.noisy
+def test_without_scripts_it_stays_there_too(
+    server: OnSmallDisk,
+    tab: Page,
+    open_context: Callable[..., BrowserContext],
+    request: pytest.FixtureRequest,
+) -> None:
+    uuid = Chat(tab, server).new().uuid
+    plain = open_context(java_script_enabled=False).new_page()
+    chat = Chat(plain, server).open(uuid)
+    request.getfixturevalue("full_disk")
+    chat.message.fill(TEXT)
+    plain.get_by_role("button", name="Send").click()
+    expect(plain.get_by_role("alert")).to_contain_text("no room left")
+    expect(chat.message).to_have_value(TEXT)
+    take_picture(plain, "full-disk-plain")

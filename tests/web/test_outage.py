@@ -1,0 +1,315 @@
+"""The database away: for an instant under load, and for longer than anybody waits.
+
+A real PostgreSQL ends its connections, or lets nobody in; nothing is simulated.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+from asgiref.sync import sync_to_async
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.db import connection, connections
+from django.test import AsyncClient
+
+from conversations.archive.sessions import create_session
+from conversations.archive.turns import read_turns
+from conversations.archive.verify import verify_sessions
+from conversations.domain.runs import COMPLETED, FINAL_STATES, INTERRUPTED
+from conversations.models import Run, Session, Workspace
+from tests.api.conftest import Program, token_of
+
+from .sockets import Socket, open_socket, session_cookie
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.usefixtures("transactional_db", "runtime_ends"),
+]
+
+AWAY = "database_unavailable"
+TIMES = 5
+
+
+class Server:
+    """The database server, from another database of it."""
+
+    def __init__(self) -> None:
+        params = connection.get_connection_params()
+        self._name = params["dbname"]
+        names = ("user", "password", "host", "port")
+        given = {name: params[name] for name in names if params.get(name)}
+        self._connection = psycopg.connect(dbname="postgres", autocommit=True, **given)
+
+    def end_connections(self) -> int:
+        ended = self._connection.execute(
+            "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = %s",
+            [self._name],
+        ).fetchone()
+        return ended[0] if ended else 0
+
+    def let_in(self, *, is_open: bool) -> None:
+        word = "true" if is_open else "false"
+        name = connection.ops.quote_name(self._name)
+        self._connection.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS {word}".encode())
+
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        self.let_in(is_open=False)
+        self.end_connections()
+        try:
+            yield
+        finally:
+            self.let_in(is_open=True)
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+@pytest.fixture
+def sessions(workspace: Workspace, user: User, monkeypatch: pytest.MonkeyPatch) -> list[Session]:
+    for name, value in {"demo_delay": 0.01, "heartbeat_seconds": 0.2, "watch_seconds": 0.1}.items():
+        monkeypatch.setattr(settings.LOOM, name, value)
+    return [create_session(workspace, owner=user) for _ in range(3)]
+
+
+@pytest.fixture
+def token(user: User) -> str:
+    return token_of(user)
+
+
+@pytest.fixture
+def database(sessions: list[Session], token: str) -> Iterator[Server]:
+    if connection.vendor != "postgresql":
+        pytest.skip("SQLite has no connections to lose")
+    connection.close()  # of the test itself: it is not among those that are ended
+    server = Server()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+async def reader(database: Server, user: User) -> AsyncClient:
+    client = AsyncClient(raise_request_exception=False)
+    name, _, value = (await sync_to_async(session_cookie)(user)).partition("=")
+    client.cookies[name] = value
+    return client
+
+
+@pytest.fixture
+def program(token: str) -> AsyncClient:
+    made = Program(token)
+    made.raise_request_exception = False
+    return made
+
+
+def check_answer(path: str, answer: Any) -> None:
+    """An answer is what was asked for, or the documented 503."""
+    if answer.status_code in (200, 201, 202):
+        return
+    assert answer.status_code == 503, (path, answer.status_code, answer.content[:300])
+    assert int(answer["Retry-After"]) > 0
+    kind = answer["Content-Type"].partition(";")[0]
+    if path.startswith("/api/v1/anthropic/"):
+        assert kind == "application/json"
+        assert answer.json()["type"] == "error"
+    elif path.startswith("/api/v1/"):
+        assert kind == "application/problem+json"
+        assert answer.json()["code"] == AWAY
+    else:
+        assert kind == "text/html"
+        assert b"The database does not answer" in answer.content
+
+
+@dataclass
+class Load:
+    """People and programs that go on until they are told to stop, and what they were told."""
+
+    reader: AsyncClient
+    program: AsyncClient
+    is_over: bool = False
+    acknowledged: dict[str, str] = field(default_factory=dict)
+    """client_id → text."""
+    answers: list[int] = field(default_factory=list)
+    refused: int = 0
+
+    async def read_pages(self, session: Session) -> None:
+        paths = ["/", f"/s/{session.uuid}/", "/search/?q=rose", "/account/"]
+        paths += [f"/api/v1/sessions/{session.uuid}/turns", "/api/v1/workspaces"]
+        while not self.is_over:
+            for path in paths:
+                client = self.program if path.startswith("/api/") else self.reader
+                await self.keep(path, await client.get(path))
+
+    async def keep(self, path: str, answer: Any) -> bool:
+        check_answer(path, answer)
+        self.answers.append(answer.status_code)
+        return bool(answer.status_code < 300)
+
+    async def call(self, session: Session) -> None:
+        path = f"/api/v1/sessions/{session.uuid}/messages"
+        while not self.is_over:
+            client_id = uuid4().hex
+            body, key = {"text": f"Said by a program: {client_id}"}, {"Idempotency-Key": client_id}
+            while not await self.keep(
+                path,
+                await self.program.post(path, body, content_type="application/json", headers=key),
+            ):
+                self.refused += 1
+            self.acknowledged[client_id] = body["text"]
+            await asyncio.sleep(0.3)
+
+    async def chat(self, session: Session, person: User) -> None:
+        socket = await open_socket(session, person)
+        while not self.is_over:
+            await self.say(socket)
+            await socket.until("state", where=lambda frame: frame["run_state"] == "idle")
+        await socket.close()
+
+    async def say(self, socket: Socket) -> None:
+        """Until it is acknowledged."""
+        client_id = uuid4().hex
+        text = f"Said on a page: {client_id}"
+        while True:
+            await socket.send({"type": "send", "client_id": client_id, "text": text})
+            told = await socket.until(
+                "ack", "error", where=lambda frame: frame.get("client_id") == client_id
+            )
+            if told["type"] == "ack":
+                self.acknowledged[client_id] = text
+                return
+            assert told["code"] == AWAY, told
+            self.refused += 1
+
+
+async def wait_for_runs(seconds: float = 60) -> list[Run]:
+    """All runs, when none goes on any more."""
+    await sync_to_async(connections.close_all)()  # this test's own is lost as well
+    async with asyncio.timeout(seconds):
+        while True:
+            runs = [run async for run in Run.objects.order_by("pk")]
+            if all(run.state in FINAL_STATES for run in runs):
+                return runs
+            await asyncio.sleep(0.1)
+
+
+def texts_of(session: Session) -> list[tuple[str, str]]:
+    return [(turn.role, turn.content) for turn in read_turns(session.pk, limit=500)]
+
+
+async def test_connections_that_end_under_load_cost_nothing(
+    database: Server,
+    reader: AsyncClient,
+    program: AsyncClient,
+    sessions: list[Session],
+    user: User,
+) -> None:
+    first, second, third = sessions
+    load = Load(reader, program)
+    work = [
+        asyncio.create_task(one)
+        for one in (
+            load.chat(first, user),
+            load.chat(second, user),
+            load.call(third),
+            load.read_pages(first),
+        )
+    ]
+    ended = 0
+    try:
+        for _ in range(TIMES):
+            await asyncio.sleep(0.7)
+            ended += await asyncio.to_thread(database.end_connections)
+    finally:
+        load.is_over = True
+        await asyncio.gather(*work)
+    assert ended > TIMES  # there were some to end
+    runs = await wait_for_runs()
+    assert {run.state for run in runs} == {COMPLETED}
+    assert len(runs) == len(load.acknowledged)
+    said = []
+    for session in sessions:
+        turns = await sync_to_async(texts_of)(session)
+        assert [role for role, _ in turns] == ["user", "assistant"] * (len(turns) // 2)
+        said += [text for role, text in turns if role == "user"]
+    assert sorted(said) == sorted(load.acknowledged.values())
+    verified = await sync_to_async(lambda: list(verify_sessions()))()
+    assert [one.problem for one in verified if one.problem] == []
+
+
+async def test_a_run_waits_for_the_database_and_everybody_else_is_told(
+    database: Server,
+    reader: AsyncClient,
+    program: AsyncClient,
+    sessions: list[Session],
+    user: User,
+) -> None:
+    session, other, _ = sessions
+    socket, idle = await open_socket(session, user), await open_socket(other, user)
+    load = Load(reader, program)
+    await load.say(socket)
+    await socket.until("draft")
+    paths = ["/", f"/s/{session.uuid}/", "/search/?q=rose"]
+    paths += ["/api/v1/workspaces", "/api/v1/anthropic/garden/v1/models"]
+    with database.away():
+        for path in paths:
+            client = program if path.startswith("/api/") else reader
+            answer = await client.get(path)
+            check_answer(path, answer)
+            assert answer.status_code == 503
+        part = await reader.get("/", headers={"HX-Request": "true"})
+        assert (part.status_code, part["Content-Type"].partition(";")[0]) == (503, "text/plain")
+        assert (await reader.get("/healthz")).status_code == 200
+        ready = await reader.get("/readyz")
+        assert (ready.status_code, ready.json()["status"]) == (503, "database not available")
+        client_id = uuid4().hex
+        await idle.send({"type": "send", "client_id": client_id, "text": "Is somebody there?"})
+        error = await idle.until("error")
+        assert (error["code"], error["client_id"]) == (AWAY, client_id)
+        late = await open_socket_as_it_is(session, program, reader)
+        assert await late.close_code() == 1013
+    await idle.send({"type": "send", "client_id": client_id, "text": "Is somebody there?"})
+    await idle.until("ack")
+    runs = await wait_for_runs()
+    assert [run.state for run in runs] == [COMPLETED, COMPLETED]
+    for opened in (socket, idle):
+        await opened.close()
+
+
+async def open_socket_as_it_is(
+    session: Session, program: AsyncClient, reader: AsyncClient
+) -> Socket:
+    """With the cookie that the browser has: nobody can sign in now."""
+    cookies = "; ".join(f"{name}={one.value}" for name, one in reader.cookies.items())
+    return await open_socket(session, None, headers={"cookie": cookies})
+
+
+async def test_a_run_that_waited_in_vain_keeps_what_it_said(
+    database: Server,
+    reader: AsyncClient,
+    program: AsyncClient,
+    sessions: list[Session],
+    user: User,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(settings.LOOM, "database_wait_seconds", 0.3)
+    socket = await open_socket(sessions[0], user)
+    await Load(reader, program).say(socket)
+    await socket.until("draft")
+    with database.away():
+        shown = ""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(3):
+                while True:
+                    shown += (await socket.until("draft")).get("text", "")
+    [run] = await wait_for_runs()
+    assert run.state == INTERRUPTED
+    turns = await sync_to_async(texts_of)(sessions[0])
+    assert turns[-1][0] == "assistant"
+    assert shown.strip() in turns[-1][1]
+    await socket.close()
