@@ -1,6 +1,5 @@
 """Every URL of the product."""
 
-from django.conf import settings
 from django.contrib import admin
 from django.urls import URLPattern, URLResolver, include, path
 
@@ -9,8 +8,3 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("api/v1/", include("conversations.api.urls")),
     path("", include("conversations.web.urls")),
 ]
-
-if settings.LOOM.two_factor != "off":
-    from conversations.web.sso.admin_site import admin_sign_in
-
-    urlpatterns.insert(0, path("admin/login/", admin_sign_in))
