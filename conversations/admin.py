@@ -37,7 +37,10 @@ from conversations.models.archive import ROLES
 from conversations.models.context import COMPACTION_REASONS
 from conversations.web.access import note_record
 
-AnyPaginator = Paginator[Any] if TYPE_CHECKING else Paginator
+if TYPE_CHECKING:
+    AnyPaginator = Paginator[Any]
+else:
+    AnyPaginator = Paginator
 
 PER_PAGE = 50
 PAGES = 100
@@ -130,18 +133,19 @@ class TableAdmin(ReadOnlyAdmin):
 
     def __init__(self, model: type[Model], admin_site: admin.AdminSite) -> None:
         super().__init__(model, admin_site)
-        self.list_display = self.table.columns.split()
-        self.list_filter = self.table.filters
-        self.search_fields = self.table.search.split()
-        self.ordering = self.table.order.split()
+        options: Any = self  # the stubs take these for attributes of the class alone
+        options.list_display = self.table.columns.split()
+        options.list_filter = self.table.filters
+        options.search_fields = tuple(self.table.search.split())
+        options.ordering = self.table.order.split()
         names = {field.name for field in model._meta.fields if isinstance(field, ForeignKey)}
-        related = [name for name in self.list_display if name in names]
+        related = [name for name in options.list_display if name in names]
         self._session_path = self.table.session or ("session" if "session" in names else "")
         if self._session_path:
-            self.search_fields = ("session__uuid",)  # so that there is a box to search in
-            self.search_help_text = "The uuid, a part of the title or the owner of a session"
+            options.search_fields = ("session__uuid",)  # so that there is a box to search in
+            options.search_help_text = "The uuid, a part of the title or the owner of a session"
             related += [] if self._session_path == "pk" else [self._session_path]
-        self.list_select_related = related
+        options.list_select_related = related
 
     def get_fields(self, request: HttpRequest, obj: Model | None = None) -> Any:
         left_out = self.table.left_out.split()

@@ -6,7 +6,7 @@ it belongs to: only classes made of ``ReadOnlyAdmin`` are registered, and no vie
 site is reached by anything but GET and HEAD, signing out excepted.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin
@@ -19,9 +19,10 @@ from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_safe
 
-AnyAdmin = admin.ModelAdmin[Any] if TYPE_CHECKING else admin.ModelAdmin
-
-type View = Callable[..., HttpResponse]
+if TYPE_CHECKING:
+    AnyAdmin = admin.ModelAdmin[Any]
+else:
+    AnyAdmin = admin.ModelAdmin
 
 
 class ReadOnlyAdminConfig(AdminConfig):
@@ -58,7 +59,7 @@ class ReadOnlyAdminSite(admin.AdminSite):
         if admin_class is not None and issubclass(admin_class, ReadOnlyAdmin):
             super().register(model_or_iterable, admin_class, **options)
 
-    def admin_view(self, view: View, cacheable: bool = False) -> View:
+    def admin_view(self, view: Any, cacheable: bool = False) -> Any:
         """Every view of the site and of what is registered comes through here."""
         answered = view if view == self.logout else require_safe(view)
         return super().admin_view(answered, cacheable)
@@ -78,9 +79,9 @@ class ReadOnlyAdminSite(admin.AdminSite):
             raise PermissionDenied
         return redirect_to_login(to)
 
-    def password_change(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+    def password_change(self, request: HttpRequest, extra_context: Any = None) -> Any:
         """The product's own page, which signs the person's other browsers out."""
         return redirect("password_change")
 
-    def password_change_done(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+    def password_change_done(self, request: HttpRequest, extra_context: Any = None) -> Any:
         return redirect("password_change_done")
