@@ -29,7 +29,7 @@ ALLOWED_HOSTS = LOOM.allowed_hosts
 CSRF_TRUSTED_ORIGINS = LOOM.trusted_origins
 
 INSTALLED_APPS = [
-    "django.contrib.admin",
+    "conversations.admin_site.ReadOnlyAdminConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",

@@ -1,26 +1,32 @@
 """The admin: everything can be looked at, nothing can be changed, at constant cost."""
 
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import pytest
+from axes.models import AccessAttempt
 from django.apps import apps
 from django.conf import settings
 from django.contrib import admin
+from django.contrib.auth import SESSION_KEY
 from django.contrib.auth.models import Group, Permission, User
+from django.contrib.sessions.models import Session as BrowserSession
 from django.db import connection
 from django.db.models import Model
-from django.test import Client
+from django.test import Client, RequestFactory
 from django.test.utils import CaptureQueriesContext
-from django.urls import reverse
+from django.urls import URLPattern, reverse
 from django.utils import timezone
 
-from conversations.admin import PAGES, PER_PAGE, SHOWN_CHARS
+from conversations.admin import NOT_SHOWN, PAGES, PER_PAGE, SHOWN_CHARS, TABLES
+from conversations.admin_site import ReadOnlyAdmin
 from conversations.archive.accounts import create_sign_in_link
 from conversations.archive.append import NewEvent, append
 from conversations.archive.audit import Origin, note_of, readings_of, record
 from conversations.archive.review import mark_reviewed, set_flag, write_note
 from conversations.archive.rewinds import append_rewind
+from conversations.archive.role_groups import REVIEWERS, role_group
 from conversations.archive.search.indexing import index_session
 from conversations.archive.sessions import create_session, get_session
 from conversations.archive.sharing import NewLink, create_share_link
@@ -219,11 +225,11 @@ def fill_accounts(workspace: Workspace, user: User, *, number: int) -> None:
 
 
 def list_url(model: type[Model]) -> str:
-    return reverse(f"admin:conversations_{model._meta.model_name}_changelist")
+    return reverse(f"admin:{model._meta.app_label}_{model._meta.model_name}_changelist")
 
 
 def row_url(row: Model) -> str:
-    return reverse(f"admin:conversations_{row._meta.model_name}_change", args=[row.pk])
+    return reverse(f"admin:{row._meta.app_label}_{row._meta.model_name}_change", args=[row.pk])
 
 
 def page(client: Client, url: str, **query: Any) -> str:
@@ -245,26 +251,93 @@ def test_every_table_can_be_looked_at(
             assert 'type="submit" value="Save"' not in text
 
 
-def test_nothing_can_be_added_changed_or_removed(
-    staff: Client, workspace: Workspace, user: User, subtests: pytest.Subtests
+UNSAFE = ("post", "put", "patch", "delete")
+
+
+@pytest.mark.parametrize("is_superuser", [True, False])
+def test_no_page_of_any_table_changes_anything(
+    client: Client, workspace: Workspace, user: User, is_superuser: bool
 ) -> None:
+    """Whatever is registered, by whichever app, at each of its addresses: for a superuser,
+    and for staff who have every permission there is."""
     fill(workspace, user, times=1)
-    for model in MODELS:
-        with subtests.test(model=model.__name__):
-            check_nothing_changes(staff, model)
+    person = User.objects.create_user("root", is_staff=True, is_superuser=is_superuser)
+    if not is_superuser:
+        person.user_permissions.set(Permission.objects.all())
+    client.force_login(person)
+    before, in_turn = rows_of_all_tables(), cycle((method,) for method in UNSAFE[1:])
+    for model, model_admin in admin.site._registry.items():
+        row = model._default_manager.order_by("pk").first()
+        data = {"_save": "Save", "post": "yes", "action": "delete_selected"}
+        data["_selected_action"] = str(row.pk) if row else "1"
+        for pattern in model_admin.urls:
+            taken = dict.fromkeys(pattern.pattern.converters, row.pk if row else 1)
+            if pattern.name is None:  # leads to the record
+                continue
+            address = reverse(f"admin:{pattern.name}", kwargs=taken)
+            if pattern.name.endswith(("_add", "_delete")):
+                assert client.get(address).status_code == 403, address
+            others = next(in_turn) if is_superuser else ()  # each page with each would be slow
+            for method in ("post", *others):
+                assert getattr(client, method)(address, data).status_code == 405, address
+    assert changed_tables(before) == set()
 
 
-def check_nothing_changes(staff: Client, model: type[Model]) -> None:
-    row = model._default_manager.order_by("pk")[0]
-    name = f"admin:conversations_{model._meta.model_name}"
-    before = list(model._default_manager.values())
-    assert staff.get(reverse(f"{name}_add")).status_code == 403
-    assert staff.post(reverse(f"{name}_add"), {}).status_code == 403
-    assert staff.post(row_url(row), {}).status_code == 403
-    assert staff.post(reverse(f"{name}_delete", args=[row.pk]), {"post": "yes"}).status_code == 403
-    action = {"action": "delete_selected", "_selected_action": [row.pk], "post": "yes"}
-    staff.post(list_url(model), action)
-    assert list(model._default_manager.values()) == before
+def test_no_page_of_the_site_itself_changes_anything(staff: Client) -> None:
+    before = rows_of_all_tables()
+    patterns = admin.site.get_urls()
+    pages = {one.name for one in patterns if isinstance(one, URLPattern) and one.name}
+    assert len(pages) == 9, "a page that is not one of a table was added"
+    for name in sorted(pages - {"login", "logout"}):
+        kwargs = {"app_list": {"app_label": "auth"}, "view_on_site": {"content_type_id": 1}}
+        more = {"object_id": 1} if name == "view_on_site" else {}
+        address = reverse(f"admin:{name}", kwargs=kwargs.get(name, {}) | more)
+        for method in UNSAFE:
+            assert getattr(staff, method)(address, {"x": "y"}).status_code == 405, address
+    assert changed_tables(before) == set()
+
+
+def test_a_class_that_writes_is_not_taken() -> None:
+    """That of Django for its own sessions, as an app would register it when it is loaded."""
+    admin.site.register(BrowserSession, admin.ModelAdmin)
+    admin.site.register(BrowserSession)
+    assert not admin.site.is_registered(BrowserSession)
+    assert all(isinstance(one, ReadOnlyAdmin) for one in admin.site._registry.values())
+
+
+@pytest.mark.parametrize("model", admin.site._registry, ids=lambda model: model._meta.label)
+def test_a_table_has_no_way_to_write(model: type[Model]) -> None:
+    """Nothing is offered, and nothing of Django's forms is replaced by what could write."""
+    one = admin.site._registry[model]
+    request = RequestFactory().get("/")
+    request.user = User(is_superuser=True, is_staff=True, is_active=True)
+    assert one.get_model_perms(request) == {
+        "add": False,
+        "change": False,
+        "delete": False,
+        "view": True,
+    }
+    assert (list(one.get_inlines(request, None)), one.list_editable) == ([], ())
+    assert one.get_actions(request) == {}
+    assert {pattern.name.rpartition("_")[2] for pattern in one.urls if pattern.name} == (
+        {"changelist", "add", "history", "delete", "change"}
+    )
+
+
+def test_the_admin_signs_nobody_in_by_a_page_of_its_own(client: Client, user: User) -> None:
+    """The product's own page asks for a second factor, and its page for a new password
+    signs other browsers out."""
+    data = {"username": "ann", "password": "correct horse"}
+    answer = client.post(reverse("admin:login") + "?next=/admin/auth/", data)
+    assert answer["Location"] == f"{reverse('sign_in')}?next=/admin/auth/"
+    assert SESSION_KEY not in client.session
+    elsewhere = client.get(reverse("admin:login") + "?next=https://evil.example/")
+    assert elsewhere["Location"] == f"{reverse('sign_in')}?next={reverse('admin:index')}"
+    client.force_login(user)
+    assert client.get(reverse("admin:login")).status_code == 403
+    User.objects.filter(pk=user.pk).update(is_staff=True)
+    assert client.get(reverse("admin:login"))["Location"] == reverse("admin:index")
+    assert client.get(reverse("admin:password_change"))["Location"] == reverse("password_change")
 
 
 def test_a_list_takes_the_same_queries_for_any_number_of_rows(
@@ -458,5 +531,98 @@ def test_the_list_of_sessions_leads_to_their_review(staff: Client, session: Sess
     assert reverse("review_session", args=[session.uuid]) in page(staff, list_url(Session))
 
 
-def test_every_table_has_a_page_of_its_own() -> None:
-    assert {model for model in MODELS if not admin.site.is_registered(model)} == set()
+def test_every_table_has_a_page_or_a_reason_for_none() -> None:
+    """A model that is added, by an app of ours or of others, needs a row."""
+    models = {model._meta.label for model in apps.get_models(include_auto_created=False)}
+    registered = {model._meta.label for model in admin.site._registry}
+    assert registered == set(TABLES) & models
+    assert not set(TABLES) & set(NOT_SHOWN)
+    assert models <= set(TABLES) | set(NOT_SHOWN)
+    ours = {model._meta.label for model in MODELS}
+    assert ours <= set(TABLES), "all tables of the product are shown"
+    assert {label for label in TABLES if label.startswith("conversations.")} == ours
+
+
+def test_no_page_shows_what_signs_in(staff: Client, user: User) -> None:
+    """Neither the hash of a password nor the key of a browser's session."""
+    user.set_password("correct horse")
+    user.save()
+    shown = page(staff, row_url(user)) + page(staff, list_url(User))
+    assert "ann" in shown
+    assert user.password not in shown
+    assert user.password.rpartition("$")[2] not in shown
+    assert BrowserSession not in admin.site._registry
+
+
+@pytest.mark.parametrize("condition", [{"password__startswith": "m"}, {"email__contains": "a"}])
+def test_people_are_not_found_by_a_condition_of_ones_own(
+    staff: Client, condition: dict[str, str]
+) -> None:
+    assert staff.get(list_url(User), condition).status_code == 400
+
+
+def test_the_record_of_a_person_leads_to_where_rights_change(staff: Client, user: User) -> None:
+    user.groups.add(role_group(REVIEWERS))
+    text = page(staff, row_url(user))
+    assert reverse("person", args=[user.pk]) in text
+    assert REVIEWERS in text
+    assert page(staff, list_url(User), q="ann", is_active__exact=1).count("field-username") == 1
+
+
+CHANGE = "auth/user/{person}/change/"
+NEW_PASSWORD = {"password1": "long enough 12", "password2": "long enough 12"}
+FORMS = {
+    "make oneself a superuser": (CHANGE, {"is_superuser": "on"}),
+    "become a reviewer": (CHANGE, {"groups": "{reviewers}"}),
+    "close an account": (CHANGE, {"is_active": ""}),
+    "add an account": ("auth/user/add/", {"username": "eve", "usable_password": "false"}),
+    "choose somebody's password": (
+        "auth/user/{person}/password/",
+        NEW_PASSWORD | {"usable_password": "true"},
+    ),
+    "add a group": ("auth/group/add/", {"name": "Gardeners"}),
+    "remove a locked-out attempt": ("axes/accessattempt/{attempt}/delete/", {"post": "yes"}),
+    "choose one's own password": (
+        "password_change/",
+        {f"new_{name}": text for name, text in NEW_PASSWORD.items()}
+        | {"old_password": "correct horse"},
+    ),
+}
+"""What Django's own admin would let staff do who have all permissions, by these forms."""
+
+
+@pytest.mark.parametrize("what", FORMS)
+def test_no_right_account_or_lock_changes_in_the_admin(client: Client, what: str) -> None:
+    address, fields = FORMS[what]
+    person = User.objects.create_user("sam", password="correct horse", is_staff=True)
+    person.user_permissions.set(Permission.objects.all())
+    attempt = AccessAttempt.objects.create(
+        username="ann", ip_address="127.0.0.1", failures_since_start=5
+    )
+    keys = {"person": person.pk, "attempt": attempt.pk, "reviewers": role_group(REVIEWERS).pk}
+    client.force_login(person)
+    data = {
+        "username": "sam",
+        "is_active": "on",
+        "is_staff": "on",
+        "date_joined_0": "2026-01-01",
+        "date_joined_1": "00:00",
+    } | {name: text.format(**keys) for name, text in fields.items()}
+    before = rows_of_all_tables()
+    answer = client.post("/admin/" + address.format(**keys), data)
+    assert answer.status_code in (404, 405)
+    assert changed_tables(before) == set()
+
+
+def rows_of_all_tables() -> dict[str, list[tuple[Any, ...]]]:
+    found = {}
+    with connection.cursor() as cursor:
+        for table in connection.introspection.table_names(cursor):
+            cursor.execute(f"SELECT * FROM {connection.ops.quote_name(table)}")
+            found[table] = sorted(cursor.fetchall(), key=repr)
+    return found
+
+
+def changed_tables(before: dict[str, list[tuple[Any, ...]]]) -> set[str]:
+    now = rows_of_all_tables()
+    return {table for table in now.keys() | before if now.get(table) != before.get(table)}

@@ -5,11 +5,24 @@ import secrets
 from datetime import timedelta
 
 from django.contrib.auth.models import User
+from django.db import transaction
 from django.utils import timezone
 
+from conversations.domain.audit import ROLE
 from conversations.models import SignInLink
 
+from .audit import Noted, Origin, record
+
 LINK_LIFETIME = timedelta(hours=12)
+
+
+def create_first_superuser(username: str) -> User:
+    """The account of whoever starts the server, where no superuser can sign in yet."""
+    with transaction.atomic():
+        user = User.objects.create_superuser(username=username)
+        metadata = {"person": username, "account": "made", "rank": "superuser, staff"}
+        record(Origin(name="the first start"), Noted(action=ROLE, metadata=metadata))
+    return user
 
 
 def create_sign_in_link(user: User) -> str:

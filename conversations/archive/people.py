@@ -8,17 +8,20 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 
+from axes.models import AccessAttempt
 from django.contrib.auth.models import Group, User
 from django.db import IntegrityError, transaction
-from django.db.models import Count, Q, QuerySet
+from django.db.models import Count, Q, QuerySet, Sum
 
 from conversations.domain.audit import ROLE
 from conversations.domain.errors import NotFound, NotPermitted, Rejected
 from conversations.domain.text import one_line, storable
 from conversations.models import Workspace
 
-from .audit import Noted, Origin, record
+from .accounts import create_sign_in_link
+from .audit import Noted, Origin, lock_log, record
 from .devices import sign_out_devices
+from .rights import is_administrator
 from .role_groups import ROLE_GROUPS, role_group
 from .roles import roles_of_person
 from .tokens import revoke_tokens
@@ -39,6 +42,7 @@ class PersonItem:
     email: str
     is_active: bool
     is_superuser: bool
+    is_staff: bool
     joined_at: datetime
     last_sign_in: datetime | None
     roles: tuple[str, ...]
@@ -81,6 +85,7 @@ def _items(people: Collection[User]) -> list[PersonItem]:
             email=person.email,
             is_active=person.is_active,
             is_superuser=person.is_superuser,
+            is_staff=person.is_staff,
             joined_at=person.date_joined,
             last_sign_in=person.last_login,
             roles=tuple(name for name, pks in holders.items() if person.pk in pks),
@@ -96,11 +101,14 @@ def _holders(permission: str, people: Collection[User]) -> set[int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Person:
-    """``groups`` are those that are no roles; ``workspaces`` (name, slug, role)."""
+    """``role_groups`` are the roles by a role group or a permission of their own, which can
+    be taken away here; ``groups`` are those that are no roles; ``workspaces`` (name, slug,
+    role)."""
 
     user: User
     item: PersonItem
     role_groups: frozenset[str]
+    wrong_attempts: int
     groups: list[tuple[int, str]]
     workspaces: list[tuple[str, str, str]]
 
@@ -114,7 +122,8 @@ def read_person(pk: int) -> Person:
     return Person(
         user=user,
         item=_items([user])[0],
-        role_groups=frozenset(name for _, name in groups if name in ROLE_GROUPS),
+        role_groups=frozenset(name for _, name in groups if name in ROLE_GROUPS) | _own_roles(user),
+        wrong_attempts=wrong_attempts(user.get_username()),
         groups=[(key, name) for key, name in groups if name not in ROLE_GROUPS],
         workspaces=[
             (name, slug, roles[key]) for key, name, slug in places.values_list("pk", "name", "slug")
@@ -130,14 +139,80 @@ def _find(pk: int) -> User:
 
 
 def _changeable(pk: int, origin: Origin) -> User:
-    """The person, if whoever asks may change what they may."""
+    """The person, if whoever asks may change what they may. Call it first in a transaction:
+    until that ends, nobody else changes anybody, so of two superusers who take each other's
+    rights at once, one is left."""
+    lock_log()
     user = _find(pk)
     if origin.user is not None:
         if user == origin.user:
             raise NotPermitted("Nobody changes what they may do themselves; somebody else has to.")
-        if user.is_superuser and not origin.user.is_superuser:
+        actor = _find(origin.user.pk)  # as of now: the request may have waited for the lock
+        if not is_administrator(actor):
+            raise NotPermitted("Only an administrator changes what others may do.")
+        if user.is_superuser and not actor.is_superuser:
             raise NotPermitted("Only a superuser changes another one.")
     return user
+
+
+def _by_superuser(origin: Origin) -> None:
+    """What lets somebody read everything, or sign in as another person, is for those who
+    may do all that already, and for a command on the server."""
+    if origin.user is not None and not _find(origin.user.pk).is_superuser:
+        raise NotPermitted("Only a superuser does this.")
+
+
+def _keep_a_superuser(user: User) -> None:
+    others = User.objects.filter(is_superuser=True, is_active=True).exclude(pk=user.pk)
+    if user.is_superuser and not others.exists():
+        raise Rejected("The installation keeps at least one superuser.", code="last_superuser")
+
+
+def set_rank(pk: int, *, is_superuser: bool, is_staff: bool, origin: Origin) -> None:
+    """Make the person a superuser, who may do everything, or staff, who look at the tables
+    in the admin that they have a permission to view; or neither. The last superuser stays
+    one. Raises NotFound, NotPermitted, Rejected."""
+    with transaction.atomic():
+        user = _changeable(pk, origin)
+        _by_superuser(origin)
+        if (user.is_superuser, user.is_staff) == (is_superuser, is_staff):
+            return
+        if not is_superuser:
+            _keep_a_superuser(user)
+        User.objects.filter(pk=pk).update(is_superuser=is_superuser, is_staff=is_staff)
+        names = {"superuser": is_superuser, "staff": is_staff}
+        rank = ", ".join(name for name, has in names.items() if has)
+        _note(origin, person=user.get_username(), rank=rank)
+
+
+def reset_password(pk: int, *, origin: Origin) -> str:
+    """The password is of no use any more, and whoever is signed in by it is signed out.
+    Returns the token of a sign-in link, by which the person comes in and chooses another
+    one. Raises NotFound, NotPermitted."""
+    with transaction.atomic():
+        user = _changeable(pk, origin)
+        _by_superuser(origin)
+        if not user.is_active:
+            raise Rejected("The account is closed.", code="account_closed")
+        user.set_unusable_password()
+        user.save(update_fields=["password"])
+        sign_out_devices(pk)
+        _note(origin, person=user.get_username(), password="reset")  # noqa: S106 (a word of the log)
+        return create_sign_in_link(user)
+
+
+def wrong_attempts(username: str) -> int:
+    """How many wrong passwords count against this name, from whichever address."""
+    counted = AccessAttempt.objects.filter(username=username)
+    return counted.aggregate(sum=Sum("failures_since_start"))["sum"] or 0
+
+
+def unlock_sign_in(pk: int, *, origin: Origin) -> None:
+    """Wrong passwords typed until now do not count any more. Raises NotFound, NotPermitted."""
+    with transaction.atomic():
+        user = _changeable(pk, origin)
+        if AccessAttempt.objects.filter(username=user.get_username()).delete()[0]:
+            _note(origin, person=user.get_username(), sign_in="unlocked")
 
 
 def set_roles(pk: int, *, names: Collection[str], origin: Origin) -> None:
@@ -146,12 +221,21 @@ def set_roles(pk: int, *, names: Collection[str], origin: Origin) -> None:
     with transaction.atomic():
         user = _changeable(pk, origin)
         before = set(user.groups.filter(name__in=ROLE_GROUPS).values_list("name", flat=True))
+        own = _own_roles(user)
         wanted = set(names) & set(ROLE_GROUPS)
-        if wanted == before:
+        if wanted == before and not own - wanted:
             return
+        codenames = [ROLE_GROUPS[name].partition(".")[2] for name in own - wanted]
+        user.user_permissions.remove(*user.user_permissions.filter(codename__in=codenames))
         user.groups.remove(*(role_group(name) for name in before - wanted))
         user.groups.add(*(role_group(name) for name in wanted - before))
         _note(origin, person=user.get_username(), roles=", ".join(sorted(wanted)))
+
+
+def _own_roles(user: User) -> set[str]:
+    """Those that somebody has by a permission of their own, as Django's tools give it."""
+    own = set(user.user_permissions.values_list("codename", flat=True))
+    return {name for name, one in ROLE_GROUPS.items() if one.partition(".")[2] in own}
 
 
 def close_account(pk: int, *, origin: Origin) -> None:
@@ -168,6 +252,8 @@ def open_account(pk: int, *, origin: Origin) -> None:
 def _set_active(pk: int, *, to: bool, origin: Origin) -> None:
     with transaction.atomic():
         user = _changeable(pk, origin)
+        if not to:
+            _keep_a_superuser(user)
         if User.objects.filter(pk=pk, is_active=not to).update(is_active=to):
             if not to:
                 sign_out_devices(pk)

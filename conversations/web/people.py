@@ -14,13 +14,14 @@ from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from conversations.archive import people as archive_people
+from conversations.archive.accounts import LINK_LIFETIME
 from conversations.archive.audit import Origin
 from conversations.archive.devices import list_devices
 from conversations.archive.invitations import list_invitations, revoke_invitation
 from conversations.archive.role_groups import ROLE_GROUPS
 from conversations.archive.tokens import list_tokens
 from conversations.archive.workspaces import find_user
-from conversations.domain.errors import LoomError, NotFound
+from conversations.domain.errors import LoomError, NotFound, Rejected
 from conversations.domain.text import storable
 
 from .access import post_by_person, require_administrator, visit_of
@@ -93,6 +94,8 @@ def person_page(request: HttpRequest, pk: int) -> HttpResponse:
             for name in ROLE_GROUPS
         ],
         "is_self": found.user == me,
+        "wrong_attempts": found.wrong_attempts,
+        "is_superuser": me.is_superuser,
         "can_change": found.user != me and (me.is_superuser or not found.user.is_superuser),
     }
     return render(request, "people/person.html", context)
@@ -107,7 +110,10 @@ def person_roles(request: HttpRequest, pk: int) -> HttpResponse:
 
 @_form
 def person_close(request: HttpRequest, pk: int) -> HttpResponse:
-    archive_people.close_account(pk, origin=_origin(request))
+    try:
+        archive_people.close_account(pk, origin=_origin(request))
+    except Rejected as error:
+        messages.error(request, error.message)
     return redirect("person", pk=pk)
 
 
@@ -122,6 +128,45 @@ def person_sign_out(request: HttpRequest, pk: int) -> HttpResponse:
     archive_people.sign_out_person(pk, origin=_origin(request))
     messages.success(request, "Signed out everywhere, and tokens revoked. Open pages close now.")
     return redirect("person", pk=pk)
+
+
+@_form
+def person_rank(request: HttpRequest, pk: int) -> HttpResponse:
+    """``rank``: ``superuser``, ``staff``, both or neither."""
+    chosen = request.POST.getlist("rank")
+    try:
+        archive_people.set_rank(
+            pk,
+            is_superuser="superuser" in chosen,
+            is_staff="staff" in chosen,
+            origin=_origin(request),
+        )
+        messages.success(request, "Saved.")
+    except Rejected as error:
+        messages.error(request, error.message)
+    return redirect("person", pk=pk)
+
+
+@_form
+def person_unlock(request: HttpRequest, pk: int) -> HttpResponse:
+    archive_people.unlock_sign_in(pk, origin=_origin(request))
+    messages.success(request, "They can try to sign in again.")
+    return redirect("person", pk=pk)
+
+
+@_form
+def person_reset_password(request: HttpRequest, pk: int) -> HttpResponse:
+    """The page that shows the sign-in link, this once."""
+    try:
+        token = archive_people.reset_password(pk, origin=_origin(request))
+    except Rejected as error:
+        messages.error(request, error.message)
+        return redirect("person", pk=pk)
+    link = request.build_absolute_uri(reverse("sign_in_link", args=[token]))
+    context = {"link": link, "pk": pk, "hours": LINK_LIFETIME.total_seconds() / 3600}
+    response = render(request, "people/password_reset.html", context)
+    response["Cache-Control"] = "no-store"
+    return response
 
 
 @_form

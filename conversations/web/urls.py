@@ -263,6 +263,13 @@ urlpatterns = [
     path("people/<int:pk>/close/", people.person_close, name="person_close"),
     path("people/<int:pk>/open/", people.person_open, name="person_open"),
     path("people/<int:pk>/sign-out/", people.person_sign_out, name="person_sign_out"),
+    path("people/<int:pk>/rank/", people.person_rank, name="person_rank"),
+    path("people/<int:pk>/unlock/", people.person_unlock, name="person_unlock"),
+    path(
+        "people/<int:pk>/reset-password/",
+        people.person_reset_password,
+        name="person_reset_password",
+    ),
     path("people/groups/", people.groups, name="groups"),
     path("people/groups/new/", people.group_create, name="group_create"),
     path("people/groups/<int:pk>/", people.group, name="group"),

@@ -5,12 +5,15 @@ import re
 from dataclasses import dataclass
 
 import pytest
+from django.apps import apps
 from django.contrib import admin
 from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
 from django.utils.csp import CSP
 
+from conversations.admin import NOT_SHOWN, TABLES
+from conversations.admin_site import ReadOnlyAdmin
 from conversations.models import AuditEntry
 from conversations.web.sso.urls import urlpatterns
 from tests.web.conftest import browser_of
@@ -117,9 +120,15 @@ def test_the_pages_keep_to_the_policy_and_say_nothing_to_caches(
         assert "no-store" in page["Cache-Control"], page.request["PATH_INFO"]
 
 
-def test_the_admin_shows_and_changes_none_of_it() -> None:
-    registered = {model._meta.app_label for model in admin.site._registry}
-    assert not registered & {"account", "socialaccount", "mfa"}
+def test_the_admin_has_every_table_of_the_extra_or_says_why_not() -> None:
+    """For reading, and without what signs in."""
+    models = {model._meta.label for model in apps.get_models()}
+    extra = {label for label in models if label.startswith(("account.", "socialaccount.", "mfa."))}
+    assert {"account.EmailAddress", "mfa.Authenticator"} <= extra
+    assert extra <= set(TABLES) | set(NOT_SHOWN)
+    assert all(isinstance(one, ReadOnlyAdmin) for one in admin.site._registry.values())
+    hidden = {label: TABLES[label].left_out for label in extra & set(TABLES)}
+    assert hidden == {"mfa.Authenticator": "data", "socialaccount.SocialAccount": "extra_data"}
 
 
 def test_a_confirmation_is_for_a_while(client: Client, user: User, settings: object) -> None:

@@ -15,7 +15,7 @@ from django.urls import reverse
 
 from conversations.archive.accounts import create_sign_in_link
 from conversations.archive.sessions import create_session
-from conversations.models import Workspace
+from conversations.models import AuditEntry, Workspace
 from tests.web.sockets import open_socket
 
 from .authenticator import code_of
@@ -273,6 +273,8 @@ def test_who_may_not_enter_the_admin_is_told_so(client: Client, user: User) -> N
 
 def test_a_lost_one_is_removed_on_the_server(secret: str, user: User) -> None:
     call_command("reset_two_factor", "ann")
+    entry = AuditEntry.objects.get()
+    assert (entry.actor_name, "second_factor" in entry.metadata) == ("reset_two_factor", True)
     client = Client()
     sign_in(client)
     assert is_signed_in(client)

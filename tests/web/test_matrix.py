@@ -240,6 +240,9 @@ TABLE: dict[str, Row] = {
     "person_close": Row(get=REFUSED, post=administrators(404)),
     "person_open": Row(get=REFUSED, post=administrators(404)),
     "person_sign_out": Row(get=REFUSED, post=administrators(404)),
+    "person_rank": Row(get=REFUSED, post=administrators(404)),
+    "person_unlock": Row(get=REFUSED, post=administrators(404)),
+    "person_reset_password": Row(get=REFUSED, post=administrators(404)),
     "groups": Row(get=administrators(200), post=REFUSED),
     "group_create": Row(get=REFUSED, post=administrators(400)),
     "group": Row(get=administrators(404), post=REFUSED),  # there is none

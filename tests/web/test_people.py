@@ -1,12 +1,16 @@
 """People and groups, as administrators look after them."""
 
+from itertools import product
+
 import pytest
-from django.contrib.auth.models import Group, User
-from django.db import connection
+from axes.models import AccessAttempt
+from django.contrib.auth.models import Group, Permission, User
+from django.db import connection, transaction
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
+from conversations.archive import people as archive_people
 from conversations.archive.audit import Origin
 from conversations.archive.devices import list_devices
 from conversations.archive.rights import is_administrator, is_reviewer
@@ -15,8 +19,10 @@ from conversations.archive.roles import role_of
 from conversations.archive.tokens import create_token, find_caller
 from conversations.archive.workspaces import add_group
 from conversations.domain.audit import READINGS, ROLE
+from conversations.domain.errors import NotPermitted, Rejected
 from conversations.models import AuditEntry, Session, Workspace
 from conversations.web import people as people_pages
+from tests.test_admin import changed_tables, rows_of_all_tables
 
 from .conftest import browser_of
 
@@ -224,3 +230,121 @@ def test_an_invitation_is_made_and_revoked(office: Client) -> None:
     office.post(f"/people/invitations/{address}")
     assert "Eve" not in office.get(PEOPLE).text
     assert noted() == ['{"invited":"Eve"}', '{"revoked":"Eve"}']
+
+
+ACTS = {
+    "set_rank": lambda pk, origin: archive_people.set_rank(
+        pk, is_superuser=True, is_staff=True, origin=origin
+    ),
+    "reset_password": lambda pk, origin: archive_people.reset_password(pk, origin=origin),
+    "unlock_sign_in": lambda pk, origin: archive_people.unlock_sign_in(pk, origin=origin),
+    "set_roles": lambda pk, origin: archive_people.set_roles(pk, names=[REVIEWERS], origin=origin),
+    "close_account": lambda pk, origin: archive_people.close_account(pk, origin=origin),
+    "open_account": lambda pk, origin: archive_people.open_account(pk, origin=origin),
+    "sign_out_person": lambda pk, origin: archive_people.sign_out_person(pk, origin=origin),
+    "add_to_group": lambda pk, origin: archive_people.add_to_group(
+        Group.objects.get(name="Gardeners"), user=User.objects.get(pk=pk), origin=origin
+    ),
+    "remove_from_group": lambda pk, origin: archive_people.remove_from_group(
+        Group.objects.get(name="Cooks"), user_pk=pk, origin=origin
+    ),
+}
+SUPERUSERS_ONLY = ("set_rank", "reset_password")
+
+
+@pytest.fixture
+def root(db: None) -> User:
+    return User.objects.create_superuser("root")
+
+
+@pytest.fixture
+def ann(user: User) -> User:
+    """In a group, and locked out."""
+    Group.objects.create(name="Gardeners")
+    user.groups.add(Group.objects.create(name="Cooks"))
+    AccessAttempt.objects.create(username="ann", ip_address="127.0.0.1", failures_since_start=9)
+    return user
+
+
+@pytest.mark.parametrize("act", ACTS)
+def test_a_change_of_rights_and_its_entry_are_one(act: str, root: User, ann: User) -> None:
+    if act == "open_account":
+        User.objects.filter(pk=ann.pk).update(is_active=False)
+    before = rows_of_all_tables()
+    with transaction.atomic():
+        ACTS[act](ann.pk, Origin(user=root))
+        assert len(noted()) == 1
+        assert len(changed_tables(before) - {"conversations_auditentry"}) > 0
+        transaction.set_rollback(True)
+    assert changed_tables(before) == set(), "neither without the other"
+
+
+@pytest.mark.parametrize(
+    ("act", "who"),
+    [
+        *product(sorted(ACTS.keys() - {"remove_from_group"}), ("self", "demoted", "on one")),
+        *((act, "as administrator") for act in SUPERUSERS_ONLY),
+    ],
+)
+def test_rights_have_guard_rails(act: str, who: str, root: User, head: User, ann: User) -> None:
+    """Nobody changes their own, nobody who has lost theirs meanwhile changes any, and an
+    administrator changes no superuser, makes none, and signs in as nobody."""
+    actor, pk = head, ann.pk
+    if who == "self":
+        actor, pk = root, root.pk
+    elif who == "demoted":
+        actor = User.objects.create_superuser("old")
+        User.objects.filter(pk=actor.pk).update(is_superuser=False)
+    elif who == "on one":
+        pk = root.pk
+    before = rows_of_all_tables()
+    with pytest.raises(NotPermitted):
+        ACTS[act](pk, Origin(user=actor))
+    assert changed_tables(before) == set()
+
+
+@pytest.mark.parametrize("act", ["set_rank", "close_account"])
+def test_the_last_superuser_stays_one(act: str, root: User) -> None:
+    """Even for a command on the server, which no rule about oneself holds back."""
+    acts = ACTS | {
+        "set_rank": lambda pk, origin: archive_people.set_rank(
+            pk, is_superuser=False, is_staff=True, origin=origin
+        )
+    }
+    User.objects.create_superuser("closed", is_active=False)
+    with pytest.raises(Rejected):
+        acts[act](root.pk, Origin())
+    assert noted() == []
+    second = User.objects.create_superuser("second")
+    acts[act](root.pk, Origin(user=second))
+    assert len(noted()) == 1
+
+
+def test_a_superuser_makes_another_unlocks_and_resets(root: User, ann: User) -> None:
+    office = browser_of(root)
+    page = office.get(reverse("person", args=[ann.pk])).text
+    assert "9 wrong passwords" in page
+    office.post(reverse("person_unlock", args=[ann.pk]))
+    office.post(reverse("person_rank", args=[ann.pk]), {"rank": ["superuser", "staff"]})
+    assert (fresh(ann).is_superuser, fresh(ann).is_staff) == (True, True)
+    shown = office.post(reverse("person_reset_password", args=[ann.pk]))
+    assert "no-store" in shown["Cache-Control"]
+    assert not fresh(ann).has_usable_password()
+    link = shown.text.partition('readonly value="http://testserver')[2].partition('"')[0]
+    browser = Client()
+    assert browser.get(link).status_code == 302
+    new = {"new_password1": "a longer horse", "new_password2": "a longer horse"}
+    assert browser.post(reverse("password_change"), new).status_code == 302
+    assert fresh(ann).check_password("a longer horse")
+    assert noted() == [
+        '{"person":"ann","sign_in":"unlocked"}',
+        '{"person":"ann","rank":"superuser, staff"}',
+        '{"person":"ann","password":"reset"}',
+    ]
+
+
+def test_a_role_by_a_permission_of_ones_own_is_taken_too(office: Client, user: User) -> None:
+    user.user_permissions.add(Permission.objects.get(codename="review_transcripts"))
+    office.post(reverse("person_roles", args=[user.pk]))
+    assert not is_reviewer(fresh(user))
+    assert noted() == ['{"person":"ann","roles":""}']

@@ -10,6 +10,7 @@ from django.contrib.auth.models import User
 from django.contrib.staticfiles.finders import get_finders
 from django.core.management import call_command
 
+from conversations.archive.accounts import create_first_superuser
 from conversations.archive.workspaces import create_workspace, has_workspaces
 
 EXAMPLE_SLUG = "example"
@@ -34,7 +35,7 @@ def make_first_user() -> User:
         name = getuser()
     except (OSError, KeyError):  # a container without a user database
         name = "owner"
-    return User.objects.create_superuser(username=name)
+    return create_first_superuser(name)
 
 
 def make_first_workspace(owner: User) -> None:

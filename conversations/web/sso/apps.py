@@ -1,7 +1,6 @@
 """The extra as a Django app: without tables of its own."""
 
-from django.apps import AppConfig, apps
-from django.contrib import admin
+from django.apps import AppConfig
 
 
 class SignInConfig(AppConfig):
@@ -12,13 +11,3 @@ class SignInConfig(AppConfig):
         from . import watching
 
         watching.begin()
-        self._leave_admin()
-
-    def _leave_admin(self) -> None:
-        """The admin is for reading: whoever could edit a second factor or say whose
-        account at the provider is whose could sign in as anybody."""
-        for app in apps.get_app_configs():
-            if app.name.startswith("allauth."):
-                for model in app.get_models():
-                    if admin.site.is_registered(model):
-                        admin.site.unregister(model)
