@@ -8,8 +8,7 @@ from django.template import loader
 
 from conversations.api.anthropic.errors import ROOT as ANTHROPIC
 from conversations.api.anthropic.errors import as_api_error
-from conversations.api.middleware import ROOT
-from conversations.api.problems import problem
+from conversations.api.problems import ROOT, problem
 
 UNKNOWN_HOST = (
     "This server does not answer to the name or address that you came by. Whoever runs it "
