@@ -58,6 +58,19 @@ _CONFIG = (
     "advice.detachedHead=false",
 )
 
+_WRITES_CONFIG = {
+    "branch",
+    "checkout",
+    "clone",
+    "config",
+    "init",
+    "pull",
+    "push",
+    "remote",
+    "switch",
+}
+"""Subcommands that write the repository's configuration, if only whose branch one is."""
+
 DESCRIPTION = """\
 Run git in the workspace's folder, without a shell: 'arguments' is what follows 'git', as \
 one text with quotes where needed, or as a list. Status, log, diff, show, blame and others \
@@ -128,6 +141,7 @@ def _command(context: ToolContext, request: _Request, identity: Path) -> Command
         seconds=request.seconds,
         allows_network=request.allows_network,
         may_write=request.changes,
+        may_write_config=request.subcommand in _WRITES_CONFIG,
         readable=[identity],
         environment={
             "GIT_CONFIG_NOSYSTEM": "1",
