@@ -24,6 +24,7 @@ from conversations.archive.blobs import Batch, batch, touch_blob
 from conversations.domain.errors import Rejected
 from conversations.domain.file_changes import NOTHING, FileState, real_path, stored_path
 from conversations.folder.paths import private_places
+from conversations.sandbox.repositories import Part
 
 from .disk import ROOT, NoFolder, folder_of, open_folder, read_entry, unread_state
 
@@ -66,10 +67,12 @@ def read_limits() -> Limits:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
     """What is in a folder, by path. ``unlisted`` are folders of which it is not known
-    what they hold: there was too much, or they could not be opened."""
+    what they hold: there was too much, or they could not be opened. ``git`` is what git
+    obeys in the folder, None: it was not looked for."""
 
     entries: Mapping[str, FileState]
     unlisted: frozenset[str] = frozenset()
+    git: Mapping[str, Part] | None = None
 
 
 @dataclass(slots=True)
@@ -260,7 +263,10 @@ def dump_listing(listing: Listing, *, owner: str) -> bytes:
         for path, s in listing.entries.items()
     ]
     unlisted = [stored_path(path) for path in sorted(listing.unlisted)]
-    text = json.dumps({"v": 1, "owner": owner, "unlisted": unlisted, "entries": entries})
+    value = {"v": 1, "owner": owner, "unlisted": unlisted, "entries": entries}
+    if listing.git is not None:
+        value["git"] = [[path, part.kind, part.state] for path, part in listing.git.items()]
+    text = json.dumps(value)
     return zlib.compress(text.encode(), level=1)
 
 
@@ -278,4 +284,7 @@ def load_listing(data: bytes) -> Listing:
             for path, mode, digest, size, flags in value["entries"]
         },
         unlisted=frozenset(real_path(path) for path in value["unlisted"]),
+        git={path: Part(kind, state) for path, kind, state in value["git"]}
+        if "git" in value
+        else None,
     )

@@ -13,7 +13,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import batched
 from pathlib import Path
 
@@ -34,7 +34,10 @@ from conversations.archive.file_changes import (
 from conversations.domain.crossing import Crossing
 from conversations.domain.errors import LoomError, NotFound, Rejected
 from conversations.domain.file_changes import Author, Change, digest_of, same_state
+from conversations.sandbox.repositories import find_repositories
+from conversations.sandbox.support import UNSANDBOXED, find_mode
 
+from .disarming import Disarmed, disarm
 from .disk import read_state, remove_drafts
 from .listing import Listing, dump_listing, load_listing, read_limits, take_listing
 from .shielding import carry_through
@@ -58,7 +61,7 @@ async def watched(root: Path, *, author: Author, write: Crossing) -> AsyncIterat
     """Record what changes in the folder inside the block, however it ends. Raises
     Rejected or StorageFull, before anything has happened, when the files cannot be kept."""
     await asyncio.to_thread(require_space, "Commands that may write", root)
-    before = await asyncio.to_thread(take_listing, root)
+    before = await asyncio.to_thread(_look_before, root)
     tree = await asyncio.to_thread(_keep_listing, before, author)
     if author.call_pk is not None:
         await write(note_tree, author.call_pk, digest=tree)
@@ -78,16 +81,29 @@ def _keep_listing(listing: Listing, author: Author) -> str:
         ) from error
 
 
+def _look_before(root: Path) -> Listing:
+    git = None if find_mode() == UNSANDBOXED else find_repositories(root).parts
+    return replace(take_listing(root), git=git)
+
+
+def _look_after(root: Path, before: Listing) -> tuple[Listing, Disarmed]:
+    """What is there once nothing of it can harm whoever uses git in the folder."""
+    disarmed = Disarmed()
+    if before.git is not None:
+        disarmed = disarm(root, before.git, kept=before.entries)
+    return take_listing(root, earlier=before), disarmed
+
+
 async def _conclude(
     root: Path, before: Listing, author: Author, write: Crossing, watch: Watch
 ) -> None:
     try:
-        after = await asyncio.to_thread(take_listing, root, earlier=before)
+        after, disarmed = await asyncio.to_thread(_look_after, root, before)
     except Rejected as error:  # what the command has said counts more
         watch.note = f"{error.message} What was changed is found out when the server starts next."
         return
     watch.changes = list(compare(before, after))
-    watch.note = _note(after, watch.changes)
+    watch.note = " ".join(filter(None, (disarmed.note, _note(after, watch.changes))))
     await _record(author, watch.changes, write)
 
 
@@ -180,5 +196,7 @@ def _changes_since(found: Unsettled) -> list[Change]:
         before = load_listing(read_blob(found.tree))
     except NotFound:
         return []
-    after = take_listing(found.root, earlier=before)
+    after, disarmed = _look_after(found.root, before)
+    if disarmed.note:
+        logger.warning("git_disarmed", extra={"fields": {"note": disarmed.note}})
     return list(compare(before, after))

@@ -14,9 +14,10 @@ from pathlib import Path
 from threading import Lock
 
 from conversations.domain.errors import Rejected
+from conversations.domain.git_parts import is_git_name
 
 from .ignoring import HEAVY
-from .paths import is_git_name, shown
+from .paths import shown
 from .walking import Walk
 
 MOST_SHOWN = 20

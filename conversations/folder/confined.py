@@ -20,6 +20,7 @@ from pathlib import Path
 from threading import Lock
 
 from conversations.domain.errors import Rejected
+from conversations.domain.git_parts import completes_git_folder, is_git_name
 
 from .opening import (
     FILE,
@@ -35,7 +36,7 @@ from .opening import (
     open_regular,
     stat_regular,
 )
-from .paths import OutsideFolder, Place, find_place, is_git_name, is_within, private_places, shown
+from .paths import OutsideFolder, Place, find_place, is_within, private_places, shown
 from .renaming import rename_to_nothing
 
 NO_FILE = ""
@@ -206,6 +207,11 @@ def _check_change(place: Place, path: str, *, may_enter_git: bool) -> None:
         raise OutsideFolder(f"{shown(path)} holds data of this server and is not to be touched.")
     if not may_enter_git and any(map(is_git_name, place.parts)):
         raise Rejected(f"{shown(path)} {_GIT}.")
+    for depth, name in enumerate(place.parts):
+        with suppress(OSError):
+            names = os.listdir(os.path.join(place.root, *place.parts[:depth]))
+            if not may_enter_git and completes_git_folder(names, name):
+                raise Rejected(f"{shown(path)} {_GIT}.")
 
 
 def _check_same_git(place: Place, path: str, *, may_enter_git: bool) -> None:

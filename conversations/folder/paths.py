@@ -101,13 +101,6 @@ def _real_places(data_dir: str, database: str) -> tuple[str, ...]:
     return tuple(os.path.realpath(place) for place in own)
 
 
-def is_git_name(name: str) -> bool:
-    """Whether a name stands for ``.git`` on any file system: without regard to case,
-    with signs that macOS ignores, and as Windows shortens it."""
-    plain = _HIDDEN.sub("", name).casefold().rstrip(". ")
-    return plain in (".git", "git~1")
-
-
 def shown(path: str) -> str:
     """A path in a sentence: on one line, with nothing in it that hides or turns text."""
     text = _HIDDEN.sub(lambda found: ascii(found[0])[1:-1], path)

@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from conversations.domain.errors import Rejected
+from conversations.domain.git_parts import is_git_name
 
 from .confined import FILE, FOLDER, Found
 from .ignoring import FILE_BYTES, FILE_NAME, HEAVY, Rules, decide, read_rules
 from .opening import enter, found_at, guarded, open_folder, open_regular
-from .paths import Place, find_place, is_git_name, private_places
+from .paths import Place, find_place, private_places
 
 MAX_DEPTH = 64
 

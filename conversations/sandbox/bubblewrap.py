@@ -7,7 +7,7 @@ data folder has it covered after the workspace.
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 TMP_BYTES, SHM_BYTES = 512 * 2**20, 64 * 2**20
@@ -79,6 +79,15 @@ class Abilities:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Protection:
+    """What of the workspace a command that may write must leave as it is: ``pinned`` folders
+    keep their name, ``read_only`` files and folders their content."""
+
+    pinned: Sequence[Path] = ()
+    read_only: Sequence[Path] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Inside:
     """What one sandbox is made of. ``root`` is the workspace's folder, ``folder`` the
     working folder, ``readable`` further paths, read-only; ``hidden`` what must not be
@@ -90,6 +99,7 @@ class Inside:
     hidden: Sequence[Path]
     allows_network: bool = False
     may_write: bool = True
+    protection: Protection = field(default_factory=Protection)
 
 
 def wrap(
@@ -165,9 +175,21 @@ def _workspace(inside: Inside) -> Iterator[str]:
     for path in around:
         yield from _cover(path)
     yield from ("--bind" if inside.may_write else "--ro-bind", root, root)
+    if inside.may_write:
+        yield from _protect(inside.protection)
     for path in within:
         yield from _cover(path)
     yield from (word for path in [*around, *within] for word in ("--remount-ro", str(path)))
+
+
+def _protect(protection: Protection) -> Iterator[str]:
+    """A mount of its own cannot be renamed or removed, nor replaced by a rename; so a whole
+    repository cannot be put aside and another one in its place. ``-try``: what is gone
+    meanwhile needs no protection."""
+    for path in protection.pinned:
+        yield from ("--bind-try", str(path), str(path))
+    for path in protection.read_only:
+        yield from ("--ro-bind-try", str(path), str(path))
 
 
 def _seen(inside: Inside) -> Iterator[Path]:

@@ -23,10 +23,11 @@ from django.conf import settings
 from conversations.domain.errors import Rejected
 
 from . import supervise
-from .bubblewrap import Inside, interpreter_paths, wrap
+from .bubblewrap import Inside, Protection, interpreter_paths, wrap
 from .environment import plain_environment, sandboxed_environment
 from .groups import make_group, remove_group
 from .output import REPORT_SECONDS, Output
+from .repositories import find_protection
 from .support import (
     SANDBOXED,
     UNSANDBOXED,
@@ -46,6 +47,11 @@ LATEST = supervise.GRACE + 8
 THREADS = 4
 """Processes and threads are the same to the kernel: at so many times the processes that a
 command may have, the kernel itself refuses more."""
+NO_TRACKING = {
+    "GIT_CONFIG_COUNT": "1",
+    "GIT_CONFIG_KEY_0": "branch.autoSetupMerge",
+    "GIT_CONFIG_VALUE_0": "false",
+}
 BWRAP_LEVELS = 2
 """Processes of bwrap's own above the command."""
 
@@ -128,6 +134,7 @@ async def run_command(
     limits: Limits | None = None,
     allows_network: bool = False,
     may_write: bool = True,
+    may_write_config: bool = False,
     environment: dict[str, str] | None = None,
     readable: Sequence[Path] = (),
     report: Callable[[str], None] | None = None,
@@ -136,12 +143,23 @@ async def run_command(
     """Run a command (words, no shell) in a workspace's folder, and wait until nothing of
     it is left, also when this is cancelled.
 
-    ``may_write`` False: a sandbox holds the folder read-only. ``environment`` is added
+    ``may_write`` False: a sandbox holds the folder read-only. ``may_write_config``: of what
+    git obeys, which else is read-only, the configuration may change. ``environment`` is added
     to a clean one, ``readable`` to what the settings let a sandbox read. ``report`` is
     handed new output, a few times a second at most. Raises Rejected where commands cannot
     be run."""
     limits = limits or default_limits()
     folder = folder or root
+    _check_root(root)
+    protection = Protection()
+    if may_write and find_mode() == SANDBOXED:
+        protection = await asyncio.to_thread(
+            find_protection, root, may_write_config=may_write_config
+        )
+    if protection.pinned and not may_write_config:
+        # "git checkout BRANCH" of a remote's branch would fail where it cannot note down
+        # whose branch it is.
+        environment = NO_TRACKING | (environment or {})
     prepared = _prepare(
         command,
         Inside(
@@ -151,6 +169,7 @@ async def run_command(
             hidden=hidden_places(),
             allows_network=allows_network,
             may_write=may_write,
+            protection=protection,
         ),
         limits,
     )
@@ -178,20 +197,24 @@ def prepare_sandboxed(
     is no sandbox; the descriptors are the caller's to close."""
     if find_mode() != SANDBOXED:
         raise Rejected(f"{describe()} Without a sandbox it is not run.", code="no_sandbox")
+    _check_root(root)
     inside = Inside(
         root=root,
         folder=root,
         readable=[*interpreter_paths(), *settings.LOOM.sandbox_paths],
         hidden=hidden_places(),
         allows_network=allows_network,
+        protection=find_protection(root),
     )
     return _prepare(command, inside, limits)
 
 
-def _prepare(command: Sequence[str], inside: Inside, limits: Limits) -> Prepared:
-    root = inside.root
+def _check_root(root: Path) -> None:
     if root == Path(root.anchor) or root.resolve() != root or not root.is_dir():
         raise Rejected(f"Commands cannot be run in {root}: it is no folder of its own.")
+
+
+def _prepare(command: Sequence[str], inside: Inside, limits: Limits) -> Prepared:
     mode = find_mode()
     if mode == UNSANDBOXED:
         return Prepared(words=list(command), environment=plain_environment())

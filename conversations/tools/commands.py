@@ -14,6 +14,7 @@ from pydantic import Field
 from conversations import sandbox
 from conversations.changes.trees import Author, watched
 from conversations.domain.errors import Rejected, StorageFull
+from conversations.domain.self_running import NAMES_SELF_RUNNING, names_self_running
 from conversations.folder.paths import find_place
 from conversations.sandbox.running import default_limits
 
@@ -40,13 +41,14 @@ ENDED = {
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
     """A command with its working folder and what it may do. ``may_write`` False: it sees
-    the workspace read-only."""
+    the workspace read-only. ``may_write_config``: it may write what git is configured by."""
 
     words: Sequence[str]
     folder: Path
     seconds: int
     allows_network: bool
     may_write: bool = True
+    may_write_config: bool = False
     environment: dict[str, str] | None = None
     readable: Sequence[Path] = ()
 
@@ -106,6 +108,8 @@ def note_of(*, allows_network: bool, text: str) -> str:
         notes.append("It runs in a sandbox without network.")
     if hides_something(text):
         notes.append("It holds characters that cannot be seen, or that turn text around.")
+    if names_self_running(text):
+        notes.append(NAMES_SELF_RUNNING)
     return " ".join(notes)
 
 
@@ -138,6 +142,7 @@ async def _run(context: ToolContext, command: Command) -> ToolResult:
             limits=default_limits(seconds=command.seconds),
             allows_network=command.allows_network,
             may_write=command.may_write,
+            may_write_config=command.may_write_config,
             environment=command.environment,
             readable=command.readable,
             report=context.report,

@@ -145,6 +145,7 @@ def _command(context: ToolContext, request: _Request, identity: Path) -> Command
         seconds=request.seconds,
         allows_network=request.allows_network,
         may_write=request.changes,
+        may_write_config=request.git.writes_config,
         readable=[identity],
         environment={
             "GIT_CONFIG_NOSYSTEM": "1",

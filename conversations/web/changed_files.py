@@ -10,6 +10,7 @@ from conversations.changes.disk import ROOT
 from conversations.changes.planning import LOST
 from conversations.changes.review import FileReview, content_of, permissions_text
 from conversations.domain.file_changes import FileState, digest_of, stored_path
+from conversations.domain.self_running import runs_itself
 from conversations.domain.text import storable
 from conversations.folder.paths import shown
 from conversations.rendering.diffs import render_diff
@@ -54,6 +55,7 @@ class ShownFile:
     diff: ShownDiff
     since: ShownDiff | None
     is_conflict: bool
+    runs_itself: bool
     calls: list[ShownCall]
 
 
@@ -73,6 +75,7 @@ def show_file(root: Path, file: FileReview) -> ShownFile:
         if plan and file.is_conflict
         else None,
         is_conflict=file.is_conflict,
+        runs_itself=file.after is not None and runs_itself(file.path),
         calls=list(_calls(file)),
     )
 

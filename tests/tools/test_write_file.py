@@ -131,3 +131,23 @@ def test_files_and_folders_are_moved_to_where_nothing_is(use: Use, root: Path) -
     assert moved.output == "Moved the folder folder to new/folder."
     assert (root / "new/d.txt").read_text() == "a"
     assert (root / "new/folder/c.txt").read_text() == "c"
+
+
+@pytest.mark.parametrize("path", [".envrc", "link/tasks.json", "a/../.vscode/tasks.json"])
+def test_what_other_programs_run_by_themselves_is_marked_and_asked_each_time(
+    use: Use, root: Path, path: str
+) -> None:
+    for folder in (".vscode", "a"):
+        (root / folder).mkdir()
+    (root / "link").symlink_to(".vscode")
+    (root / "plain").write_text("x")
+    for plan in (
+        use.plan("write_file", path=path, content="x"),
+        use.plan("move_file", source="plain", destination=path),
+    ):
+        assert isinstance(plan, Plan)
+        assert plan.note.endswith("Other programs run this by themselves.")
+        assert plan.kind_key == ""
+    plain = use.plan("write_file", path="src/main.py", content="x")
+    assert isinstance(plain, Plan)
+    assert plain.kind_key == "files"

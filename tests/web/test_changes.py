@@ -211,3 +211,15 @@ async def test_nothing_is_put_back_while_an_answer_is_written(
     assert response.status_code == 409
     assert "An answer is being written. Stop it first." in response.text
     assert (root / "a").exists()
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_what_other_programs_run_by_themselves_is_marked(
+    browser: AsyncClient, root: Path, calls: Calls
+) -> None:
+    await sync_to_async(change)(
+        root, calls, Put(path=".vscode/tasks.json", data=b"{}"), Put(path="b", data=b"2\n")
+    )
+    page = (await browser.get(address(calls.session))).text
+    assert page.count("runs by itself</b>") == 1
+    assert page.count('title="Other programs run this by themselves."') == 1

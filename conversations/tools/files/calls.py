@@ -6,9 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from conversations.changes.apply import Author, FileAction, apply_changes
+from conversations.changes.apply import Author, FileAction, Move, apply_changes
 from conversations.domain.approvals import Plan
+from conversations.domain.self_running import RUNS_ITSELF, runs_itself
 from conversations.domain.tool_calls import CHANGES, READS
+from conversations.folder.paths import find_place
 from conversations.tools.arguments import Arguments
 from conversations.tools.tool import PlanWith, RunWith, ToolContext, ToolResult
 
@@ -44,17 +46,25 @@ def reading[A: Arguments](look: Callable[[Path, A], str]) -> RunWith[A]:
 def planning[A: Arguments](prepare: Prepare[A]) -> PlanWith[A]:
     async def plan(context: ToolContext, asked: A) -> Plan | ToolResult:
         prepared = await asyncio.to_thread(prepare, context.root, asked)
+        runs = await asyncio.to_thread(_runs_itself, context.root, prepared.actions)
         return Plan(
             effect=CHANGES if prepared.actions else READS,
             summary=prepared.summary,
             diff=prepared.diff,
-            note=prepared.note,
-            kind_key=KIND,
-            kind_label=KIND_LABEL,
+            note=" ".join(filter(None, (prepared.note, RUNS_ITSELF if runs else ""))),
+            # "Always" is no answer for these: nobody would see the next one.
+            kind_key="" if runs else KIND,
+            kind_label="" if runs else KIND_LABEL,
             basis=prepared.basis,
         )
 
     return plan
+
+
+def _runs_itself(root: Path, actions: tuple[FileAction, ...]) -> bool:
+    """By the name that was given, and by that of what it leads to."""
+    paths = [action.target if isinstance(action, Move) else action.path for action in actions]
+    return any(runs_itself(p) or runs_itself(find_place(root, p).path) for p in paths)
 
 
 def changing[A: Arguments](prepare: Prepare[A]) -> RunWith[A]:

@@ -3,7 +3,8 @@
 import os
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
-from conversations.folder.paths import is_git_name, shown
+from conversations.domain.git_parts import is_git_name
+from conversations.folder.paths import shown
 from conversations.folder.walking import Walk
 
 NAMED = 5

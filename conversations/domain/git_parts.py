@@ -1,0 +1,202 @@
+"""What git executes or obeys when somebody uses it in a folder, and what of it is harmless.
+
+Git finds a repository by looking: a ``.git``, or any folder with HEAD, objects and refs. It
+then runs the hooks that lie in it and the programs that its configuration names, with the
+rights of whoever typed ``git status``. So these parts are not the model's to write: its
+commands get them read-only, its file tools refuse them, and what appears in them while a
+command runs is disarmed afterwards. All three go by this module.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+
+CONFIGS = ("config", "config.worktree")
+HOOKS = "hooks"
+COMMON = "commondir"
+PARTS = (*CONFIGS, HOOKS, "info/attributes", COMMON, "remotes", "branches")
+"""Paths in a git folder: configuration, programs, the filters of files, where all of this
+is read from instead, and two old forms of configuration."""
+
+_TELLING = {"head", "objects", "refs", *(part.partition("/")[0] for part in PARTS)}
+
+REBASE_STEPS = "rebase-merge/git-rebase-todo"
+"""What ``git rebase --continue`` does next; a step may be any program."""
+
+DISARMED = ".disabled"
+"""What the name of a part ends with that was put aside. Git knows no such name."""
+
+MAX_CONFIG_BYTES = 256 * 1024
+"""Of a file that is read to find what is harmless in it; a larger one is put aside."""
+
+_IGNORED = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
+
+
+def is_git_name(name: str) -> bool:
+    """Whether a name stands for ``.git`` on any file system: without regard to case,
+    with signs that macOS ignores, and as Windows shortens it."""
+    plain = _IGNORED.sub("", name).casefold().rstrip(". ")
+    return plain in (".git", "git~1")
+
+
+def is_git_folder(names: Iterable[str]) -> bool:
+    """Whether git takes a folder that holds these names for a repository."""
+    found = {name.casefold() for name in names}
+    return "head" in found and ({"objects", "refs"} <= found or "commondir" in found)
+
+
+def completes_git_folder(names: Iterable[str], name: str) -> bool:
+    """Whether git would obey what is written to ``name``, an entry of a folder that holds
+    ``names``: the folder is a repository, or becomes one by it."""
+    return name.casefold() in _TELLING and is_git_folder([*names, name])
+
+
+def is_hook(name: str) -> bool:
+    """Whether an entry of a folder of hooks may be run: samples are not."""
+    return not name.endswith((".sample", DISARMED))
+
+
+_KEYS = {
+    "author": "name email",
+    "blame": "date",
+    "branch": """remote merge rebase pushremote description autosetupmerge autosetuprebase
+        sort""",
+    "checkout": "defaultremote",
+    "color": "ui branch diff status",
+    "column": "ui",
+    "commit": "cleanup status verbose",
+    "committer": "name email",
+    "core": """repositoryformatversion filemode bare logallrefupdates ignorecase longpaths
+        precomposeunicode symlinks autocrlf eol safecrlf quotepath abbrev compression
+        whitespace commentchar sparsecheckout sparsecheckoutcone""",
+    "diff": "algorithm renames renamelimit colormoved context mnemonicprefix noprefix",
+    "extensions": "objectformat worktreeconfig partialclone refstorage",
+    "feature": "manyfiles",
+    "fetch": "prune prunetags",
+    "gc": "auto",
+    "grep": "linenumber patterntype",
+    "i18n": "commitencoding logoutputencoding",
+    "index": "sparse version",
+    "init": "defaultbranch",
+    "lfs": "repositoryformatversion",
+    "log": "date decorate follow abbrevcommit mailmap",
+    "merge": "ff conflictstyle renames stat",
+    "pull": "rebase ff",
+    "push": "default followtags autosetupremote useforceifincludes",
+    "rebase": "autostash autosquash stat updaterefs",
+    "remote": """url pushurl fetch push tagopt prune prunetags mirror promisor pushdefault
+        partialclonefilter""",
+    "rerere": "enabled autoupdate",
+    "stash": "showpatch showstat",
+    "status": "short branch showuntrackedfiles showstash aheadbehind",
+    "submodule": "url active branch",
+    "tag": "sort",
+    "user": "name email useconfigonly",
+}
+"""What a configuration may say without naming a program, a file or a place."""
+
+_HARMLESS = {section: frozenset(keys.split()) for section, keys in _KEYS.items()}
+_ADDRESSES = ("url", "pushurl", "remote", "pushremote", "pushdefault", "defaultremote")
+_HEADER = re.compile(r'\s*\[([A-Za-z0-9-]+)(?:[ \t]+"([^"\\\x00-\x1f]*)")?\]\s*')
+_ENTRY = re.compile(r'\s*([A-Za-z][A-Za-z0-9-]*)(?:[ \t]*=[ \t]*([^"\\#;\x00-\x08\x0a-\x1f]*))?')
+_STEP = re.compile(rb"[ \t]*(?:x|exec)(?:[ \t\r]|$)")
+
+
+def is_harmless(section: str, key: str, value: str) -> bool:
+    """Whether a repository may be told this by somebody who is not trusted. ``section``
+    without the name in quotes behind it."""
+    if section.lower() == "advice":
+        return True
+    if key.lower() not in _HARMLESS.get(section.lower(), ()):
+        return False
+    # "ext::sh -c …" and other helpers are programs; an option is no address.
+    is_address = key.lower() in _ADDRESSES
+    return not (is_address and ("::" in value or value.startswith("-")))
+
+
+def clean_config(
+    data: bytes, *, known: bytes = b"", may_work_in: Callable[[str], bool] = lambda _: False
+) -> bytes:
+    """A configuration of which everything is a comment that is neither harmless nor a
+    line of ``known`` in the same section. ``may_work_in`` judges ``core.worktree``, a path.
+
+    Git's own grammar has escapes, quotes and lines that go on: a line that makes use of
+    them is kept only if it is known as a whole."""
+    kept = {(header, entry) for header, entry in _logical_lines(known)}
+    lines: list[bytes] = []
+    is_in_known_place = True
+    for header, entry in _logical_lines(data):
+        is_known = (header, entry) in kept
+        if _is_header(entry):
+            is_in_known_place = is_known or _is_plain_header(entry)
+            is_kept = is_in_known_place
+        elif _is_blank(entry):
+            is_kept = True
+        else:
+            is_kept = is_in_known_place and (
+                is_known or _is_harmless_entry(header, entry, may_work_in)
+            )
+        mark = b"" if is_kept else b"# disabled: "
+        lines += [mark + line for line in entry.split(b"\n")]
+    return b"\n".join(lines)
+
+
+def clean_rebase_steps(data: bytes) -> bytes:
+    """The steps of a rebase of which those that run a program are comments."""
+    lines = data.split(b"\n")
+    return b"\n".join(b"# disabled: " + line if _STEP.match(line) else line for line in lines)
+
+
+def paths_named_by(data: bytes) -> tuple[list[str], list[str]]:
+    """The folders of hooks and the further configurations that a configuration leads to,
+    as they are written."""
+    hooks, includes = [], []
+    for header, line in _logical_lines(data):
+        key, _, value = line.decode(errors="replace").rpartition("]")[2].partition("=")
+        path, section = value.strip().strip('"'), header.lower()
+        if path and key.strip().lower() == "hookspath":
+            hooks.append(path)
+        if path and key.strip().lower() == "path" and b"include" in section:
+            includes.append(path)
+    return hooks, includes
+
+
+def _logical_lines(data: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """The lines, those that go on after a backslash as one, each with its header."""
+    header = waiting = b""
+    for line in data.split(b"\n"):
+        line = waiting + line
+        waiting = b""
+        if line.rstrip(b"\r").endswith(b"\\") and not _is_blank(line):
+            waiting = line + b"\n"
+            continue
+        if _is_header(line):
+            header = line
+        yield header, line
+    if waiting:
+        yield header, waiting.removesuffix(b"\n")
+
+
+def _is_header(line: bytes) -> bool:
+    return line.lstrip().lstrip(b"\xef\xbb\xbf").startswith(b"[")
+
+
+def _is_plain_header(line: bytes) -> bool:
+    return _HEADER.fullmatch(_text(line)) is not None
+
+
+def _is_blank(line: bytes) -> bool:
+    return not line.strip() or line.lstrip()[:1] in (b"#", b";")
+
+
+def _is_harmless_entry(header: bytes, line: bytes, may_work_in: Callable[[str], bool]) -> bool:
+    section, entry = _HEADER.fullmatch(_text(header)), _ENTRY.fullmatch(_text(line))
+    if section is None or entry is None:
+        return False
+    value = (entry[2] or "").strip()
+    if (section[1].lower(), entry[1].lower()) == ("core", "worktree"):
+        return may_work_in(value)
+    return is_harmless(section[1], entry[1], value)
+
+
+def _text(line: bytes) -> str:
+    return line.removesuffix(b"\r").decode(errors="replace")

@@ -1,0 +1,33 @@
+"""Which files are marked, since other programs run them by themselves."""
+
+import pytest
+
+from conversations.domain.self_running import names_self_running, runs_itself
+
+MARKED = (
+    ".envrc",
+    "sub/.envrc",
+    ".vscode/tasks.json",
+    ".vscode",
+    "a/.VSCode/settings.json",
+    ".idea/runConfigurations/x.xml",
+    ".devcontainer/devcontainer.json",
+    ".husky/_/pre-commit",
+    ".pre-commit-config.yaml",
+    ".claude/settings.local.json",
+    ".mcp.json",
+    "x.code-workspace",
+)
+PLAIN = ("Makefile", "package.json", "conftest.py", "vscode/tasks.json", "envrc", "src/claude/a")
+
+
+@pytest.mark.parametrize("path", MARKED)
+def test_these_run_by_themselves(path: str) -> None:
+    assert runs_itself(path)
+    assert names_self_running(f"cat x >'{path}';ls")
+
+
+@pytest.mark.parametrize("path", PLAIN)
+def test_these_run_when_asked_for(path: str) -> None:
+    assert not runs_itself(path)
+    assert not names_self_running(f"cat x > {path}")
