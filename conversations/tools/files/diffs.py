@@ -1,6 +1,7 @@
 """What is going to change, as a unified diff, however large or odd the files are."""
 
 import difflib
+from collections import Counter
 from collections.abc import Iterator
 from itertools import takewhile
 
@@ -13,8 +14,33 @@ DIFF_CHARS = 100_000
 LINE_CHARS = 5000
 
 MOST_COMPARED = 4_000_000
-"""Lines of one side by those of the other: beyond it comparing would hold up everyone,
-and the part that differs is shown as replaced whole."""
+"""Comparisons of a line with another: beyond it comparing would hold up everyone, and the
+part that differs is shown as replaced whole."""
+
+
+class TooManyComparisons(Exception):
+    """The sides have too many lines in common, too often."""
+
+
+class BoundedMatcher(difflib.SequenceMatcher[str]):
+    """Counts what it compares. It looks for the longest run that both sides have, again
+    and again in what is left and right of it, and each time through all equal pairs."""
+
+    def __init__(self, old: list[str], new: list[str]) -> None:
+        super().__init__(None, old, new)
+        self.left = MOST_COMPARED
+        known = Counter(old)
+        self._pairs = sum(known[line] * len(places) for line, places in self.b2j.items())
+
+    def find_longest_match(
+        self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None
+    ) -> difflib.Match:
+        old = (len(self.a) if ahi is None else ahi) - alo
+        new = (len(self.b) if bhi is None else bhi) - blo
+        self.left -= old + min(self._pairs, old * new)
+        if self.left < 0:
+            raise TooManyComparisons
+        return super().find_longest_match(alo, ahi, blo, bhi)
 
 
 def unified_diff(path: str, before: str | None, after: str | None) -> str:
@@ -58,7 +84,10 @@ def _operations(old: list[str], new: list[str], start: int) -> list[_Operation]:
         return []
     if len(old) * len(new) > MOST_COMPARED:
         return [(start, start + len(old), start, start + len(new))]
-    codes = difflib.SequenceMatcher(None, old, new).get_opcodes()
+    try:
+        codes = BoundedMatcher(old, new).get_opcodes()
+    except TooManyComparisons:
+        return [(start, start + len(old), start, start + len(new))]
     return [
         (start + a, start + b, start + c, start + d) for tag, a, b, c, d in codes if tag != "equal"
     ]
