@@ -12,7 +12,7 @@ import json
 import shutil
 import threading
 from pathlib import Path
-from time import perf_counter
+from uuid import UUID
 
 from benchmarks.bench import WORKSPACE, Bench
 from benchmarks.figures import Figure, percentile
@@ -66,7 +66,8 @@ def _pauses(bench: Bench, skills: list[str], texts: list[str]) -> list[float]:
             other = threading.Thread(target=_ask_again, args=(at.port, cookie, waits, is_over))
             other.start()
             try:
-                asyncio.run(_send_all(bench, at.port, cookie, texts))
+                sessions = bench.new_sessions(len(texts))
+                asyncio.run(_send_all(at.port, cookie, sessions, texts))
             finally:
                 is_over.set()
                 other.join()
@@ -83,10 +84,9 @@ def _ask_again(port: int, cookie: str, waits: list[float], is_over: threading.Ev
     page.close()
 
 
-async def _send_all(bench: Bench, port: int, cookie: str, texts: list[str]) -> None:
+async def _send_all(port: int, cookie: str, sessions: list[UUID], texts: list[str]) -> None:
     """Each text as a message whose answer says it again, in pieces as a model does."""
-    for piece in texts:
-        [session] = bench.new_sessions(1)
+    for session, piece in zip(sessions, texts, strict=True):
         page = PageSocket(port=port, cookie=cookie, session=session)
         await page.open()
         text = json.dumps((piece * CHARS)[:CHARS])

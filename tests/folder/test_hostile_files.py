@@ -18,7 +18,7 @@ from conversations.folder.skills import find_skills
 from conversations.rendering.block_stream import BlockStream
 from conversations.rendering.markdown import TOO_MUCH_WORK, render_markdown, show_as_written
 from conversations.rendering.work import Work
-from conversations.tools.files.diffs import MOST_COMPARED, unified_diff
+from conversations.tools.files.diffs import MAX_COMPARISONS, unified_diff
 
 SIZE = 8_000
 MAX_STEPS_FOR_BYTE = 200
@@ -191,7 +191,7 @@ def test_a_stream_ends_as_the_row_that_is_stored(attack: str) -> None:
     blocks = BlockStream()
     for piece in (text[:200], text[200:], "\n\nEnd.\n", "\n\nEnd."):
         blocks.feed(piece)
-        assert blocks.open_html()
+        blocks.open_html()
     assert blocks.finish() == render_markdown(blocks.source)
 
 
@@ -204,10 +204,11 @@ def test_a_frame_of_a_stream_has_a_budget() -> None:
         assert blocks.open_html() == show_as_written(text)
     assert steps.count < 50_000
     blocks = BlockStream()
-    blocks.feed("![" * 1_500)
-    assert blocks.open_html() == TOO_MUCH_WORK + show_as_written("![" * 1_500)
+    quotation = "> *a* *a*\n" * 600
+    blocks.feed(quotation)
+    assert blocks.open_html() == TOO_MUCH_WORK + show_as_written(quotation)
     with Steps() as steps:
-        blocks.feed("![")
+        blocks.feed(">")
         assert blocks.open_html().startswith(TOO_MUCH_WORK)
     assert steps.count < 1_000
 
@@ -241,8 +242,8 @@ def test_folders_in_folders_cost_their_number(tmp_path: Path) -> None:
 
 
 def test_lines_that_are_alike_are_compared_in_bounds() -> None:
-    old = "".join(f"{n * n % 7 % 2}\n" for n in range(4_000))
+    old = "".join(f"{n * n % 7 % 2}\n" for n in range(2_000))
     new = "".join(f"{n * n % 11 % 2}\n" for n in range(190))
     with Steps() as steps:
         assert unified_diff("f", old, new)
-    assert steps.count < 4 * MOST_COMPARED
+    assert steps.count < 8 * MAX_COMPARISONS

@@ -14,8 +14,11 @@ DIFF_CHARS = 100_000
 LINE_CHARS = 5000
 
 MOST_COMPARED = 4_000_000
-"""Comparisons of a line with another: beyond it comparing would hold up everyone, and the
-part that differs is shown as replaced whole."""
+"""Lines of one side by those of the other: beyond it comparing would hold up everyone,
+and the part that differs is shown as replaced whole."""
+
+MAX_COMPARISONS = 1_000_000
+"""Of a line with another, for lines that both sides have many times."""
 
 
 class TooManyComparisons(Exception):
@@ -28,7 +31,7 @@ class BoundedMatcher(difflib.SequenceMatcher[str]):
 
     def __init__(self, old: list[str], new: list[str]) -> None:
         super().__init__(None, old, new)
-        self.left = MOST_COMPARED
+        self.left = MAX_COMPARISONS
         known = Counter(old)
         self._pairs = sum(known[line] * len(places) for line, places in self.b2j.items())
 
