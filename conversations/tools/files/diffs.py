@@ -32,14 +32,15 @@ class BoundedMatcher(difflib.SequenceMatcher[str]):
     def __init__(self, old: list[str], new: list[str]) -> None:
         super().__init__(None, old, new)
         self.left = MAX_COMPARISONS
+        self._sizes = len(old), len(new)
         known = Counter(old)
-        self._pairs = sum(known[line] * len(places) for line, places in self.b2j.items())
+        self._pairs = sum(known[line] * count for line, count in Counter(new).items())
 
     def find_longest_match(
         self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None
     ) -> difflib.Match:
-        old = (len(self.a) if ahi is None else ahi) - alo
-        new = (len(self.b) if bhi is None else bhi) - blo
+        old = (self._sizes[0] if ahi is None else ahi) - alo
+        new = (self._sizes[1] if bhi is None else bhi) - blo
         self.left -= old + min(self._pairs, old * new)
         if self.left < 0:
             raise TooManyComparisons
