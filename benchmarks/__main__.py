@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 NAMES = (
     *("start", "first_token", "burst", "streams", "writers", "age", "window", "search", "tools"),
-    *("files", "review"),
+    *("files", "review", "hostile"),
 )
 
 

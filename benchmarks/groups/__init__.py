@@ -5,7 +5,20 @@ from collections.abc import Callable
 from benchmarks.bench import Bench
 from benchmarks.figures import Figure
 
-from . import age, burst, files, first_token, review, search, start, streams, tools, window, writers
+from . import (
+    age,
+    burst,
+    files,
+    first_token,
+    hostile,
+    review,
+    search,
+    start,
+    streams,
+    tools,
+    window,
+    writers,
+)
 
 GROUPS: dict[str, Callable[[Bench], list[Figure]]] = {
     "start": start.measure,
@@ -19,4 +32,5 @@ GROUPS: dict[str, Callable[[Bench], list[Figure]]] = {
     "review": review.measure,
     "tools": tools.measure,
     "files": files.measure,
+    "hostile": hostile.measure,
 }

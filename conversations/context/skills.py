@@ -1,16 +1,19 @@
 """The index of the workspace's skills, for the system prompt."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from django.conf import settings
 
 from conversations.domain.text import one_line
-from conversations.folder.skills import Skill, find_skills
+from conversations.folder.skills import FOLDERS, MAX_FOLDERS, Skill, count_unread, find_skills
 
 HEADING = (
     "Skills of this workspace: instructions for particular kinds of work. When a task"
     " matches one of them, load it with `load_skill` before you begin."
 )
+
+MAX_PROBLEMS = 5
 
 
 def describe_skills(root: Path) -> str:
@@ -21,7 +24,8 @@ def describe_skills(root: Path) -> str:
     has its description, after that only its name.
     """
     loom = settings.LOOM
-    offered = [skill for skill in find_skills(root) if skill.is_offered]
+    skills = find_skills(root)
+    offered = [skill for skill in skills if skill.is_offered]
     listed = offered[: loom.max_skills]
     if not listed:
         return ""
@@ -33,7 +37,22 @@ def describe_skills(root: Path) -> str:
         lines.append(line)
     if len(listed) < len(offered):
         lines.append(f"({len(offered) - len(listed)} more; `load_skill` names them all.)")
+    lines += describe_problems(root, skills)
     return "\n".join(lines)
+
+
+def describe_problems(root: Path, skills: Sequence[Skill]) -> list[str]:
+    """A line for each of what could not be used of the skills' files, at most MAX_PROBLEMS."""
+    lines = [f"({skill.path}: {skill.problem}.)" for skill in skills if skill.problem]
+    if len(lines) > MAX_PROBLEMS:
+        lines[MAX_PROBLEMS:] = [f"({len(lines) - MAX_PROBLEMS} more skills have such problems.)"]
+    unread = count_unread(root)
+    if unread:
+        lines.append(
+            f"({unread} more entries of {' and '.join(FOLDERS)} are not looked at: the limit is"
+            f" {MAX_FOLDERS} each.)"
+        )
+    return lines
 
 
 def _line(skill: Skill, *, limit: int) -> str:

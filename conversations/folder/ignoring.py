@@ -23,6 +23,7 @@ HEAVY = frozenset(
 )
 """Folders with what tools made or fetched: left out even where no rule says so."""
 
+_ESCAPED = re.compile(r"\\.", re.DOTALL)
 _CLOSED = re.compile(r"\\.|\[[!^]?\]?[^]]*\]")
 """Escaped signs, and classes of signs that end."""
 
@@ -69,12 +70,19 @@ def _read_rule(text: str) -> Rule | None:
         body = text
     only_folders = body.endswith("/")
     body = body.removesuffix("/")
-    if not body or "//" in body or "[" in _CLOSED.sub("", body):
+    if not body or "//" in body or _is_open(body):
         return None
     segments = read_segments(body)
     if "/" not in body:
         segments = (None, *segments)
     return Rule(segments, is_negated, only_folders)
+
+
+def _is_open(body: str) -> bool:
+    """Whether a class of signs does not end."""
+    # Where a bracket follows the last closing one, each would be looked for to the end.
+    tail = body[body.rfind("]") + 1 :]
+    return "[" in _ESCAPED.sub("", tail) or "[" in _CLOSED.sub("", body)
 
 
 def _without_space(line: str) -> str:

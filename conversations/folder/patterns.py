@@ -89,8 +89,10 @@ def _unfold(text: str) -> Iterator[str]:
 def _read_name(text: str) -> re.Pattern[str]:
     """A ``*`` takes the shortest run that fits and is never tried again: that is how
     ``fnmatch`` writes it, with atomic groups."""
-    plain = text.replace("[^", "[!")
-    return re.compile(fnmatch.translate(_ESCAPED.sub(_in_brackets, plain)))
+    plain = _ESCAPED.sub(_in_brackets, text.replace("[^", "[!"))
+    # For each bracket that nothing closes ``translate`` would look through all the rest.
+    closed = plain.rfind("]") + 1
+    return re.compile(fnmatch.translate(plain[:closed] + plain[closed:].replace("[", "[[]")))
 
 
 def _in_brackets(found: re.Match[str]) -> str:

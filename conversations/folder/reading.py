@@ -17,7 +17,7 @@ from conversations.domain.text import storable
 
 from .confined import read_bytes
 
-CACHED_FILES = 500
+CACHED_FILES = 1000
 """How many files are remembered; most of them by the head that an index needs."""
 
 type _Key = tuple[str, str, int]

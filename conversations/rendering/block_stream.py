@@ -11,10 +11,11 @@ Link reference definitions are the exception to independence: they reach back.
 The full render at the end knows them, and ``is_exact`` says whether it differs.
 """
 
-from .markdown import render_markdown
+from .markdown import TOO_MUCH_WORK, render_markdown, show_as_written
 from .open_block import OpenBlock
-from .open_text import OpenText, Pieces
+from .open_text import OpenPlain, OpenText, Pieces
 from .source_text import normalise_source
+from .work import MAX_FRAME_CODE_CHARS, MAX_FRAME_STEPS, MAX_OPEN_STEPS, TooMuchWork, Work
 
 
 class BlockStream:
@@ -29,6 +30,8 @@ class BlockStream:
         self._holds_return = False
         self._open: OpenText = OpenBlock()
         self._open_html: str | None = ""
+        self._is_too_much = False
+        self._work = Work(MAX_FRAME_STEPS, MAX_FRAME_CODE_CHARS)
         self._full_html: str | None = None
 
     @property
@@ -41,19 +44,30 @@ class BlockStream:
         if self._full_html is not None:
             raise RuntimeError("The stream is finished.")
         self._source.append(delta)
+        self._work.refill(len(delta))
         return self._take(self._normalise(delta))
 
     def open_html(self) -> str:
         """The HTML of the block that is being written, as if it ended here."""
         if self._open_html is None:
-            self._open_html = self._open.html()
+            self._open_html = self._show_open()
         return self._open_html
+
+    def _show_open(self) -> str:
+        if not self._is_too_much:
+            try:
+                return self._open.html(Work(MAX_OPEN_STEPS, MAX_FRAME_CODE_CHARS))
+            except TooMuchWork:
+                # Trying again in every frame would be work that shows nothing.
+                self._is_too_much = True
+        return TOO_MUCH_WORK + show_as_written(self._open.source)
 
     def finish(self) -> str:
         """End the text: the open block becomes final. Returns the full render."""
         if self._full_html is None:
             self._take("\n" if self._holds_return else "")
-            self._render_blocks(self._open.close())
+            self._work = Work()
+            self._render_blocks(self._close())
             self._open, self._open_html = OpenBlock(), ""
             self._full_html = render_markdown(self.source)
         return self._full_html
@@ -73,10 +87,22 @@ class BlockStream:
         if text:
             self._open_html = None
         while text:
-            taken = self._open.take(text)
+            try:
+                taken = self._open.take(text, self._work)
+            except TooMuchWork:
+                self._open = OpenPlain(self._open.source)
+                break
+            if taken.next is not self._open:
+                self._is_too_much = False
             self._open, text = taken.next or OpenBlock(), taken.rest
             self._render_blocks(taken.final)
         return self.blocks[known:]
 
+    def _close(self) -> list[str]:
+        try:
+            return self._open.close(self._work)
+        except TooMuchWork:
+            return [self._open.source]
+
     def _render_blocks(self, sources: list[str]) -> None:
-        self.blocks += map(render_markdown, sources)
+        self.blocks += (render_markdown(source, work=self._work) for source in sources)

@@ -16,6 +16,7 @@ from markdown_it.common.utils import mdTrim
 from .markdown_parser import parse, render_tokens
 from .person_text import render_verbatim
 from .source_text import escape_text, normalise_source
+from .work import TooMuchWork, Work
 
 logger = logging.getLogger(__name__)
 
@@ -32,9 +33,21 @@ _ANSI_CODE = re.compile(
 """Escape sequences as in ECMA-48, 5.4 and 5.6."""
 
 
-def render_markdown(text: str, *, highlight: bool = True) -> str:
-    """Render Markdown as the model writes it; without ``highlight`` code has no colours."""
-    return _render_safely(lambda source: render_source(source, highlight=highlight), text)
+TOO_MUCH_WORK = (
+    '<p class="unformatted">This text is shown as it was written: it has too many marks to be'
+    " laid out.</p>\n"
+)
+
+
+def render_markdown(text: str, *, highlight: bool = True, work: Work | None = None) -> str:
+    """Render Markdown as the model writes it; without ``highlight`` code has no colours.
+
+    What is more than ``work`` is shown as it was written, and says so.
+    """
+    work = work or Work()
+    return _render_safely(
+        lambda source: render_source(source, highlight=highlight, work=work), text
+    )
 
 
 def render_person_text(text: str) -> str:
@@ -53,11 +66,11 @@ def render_plain(text: str) -> str:
     return escape(normalise_source(_ANSI_CODE.sub("", text)))
 
 
-def render_source(source: str, *, highlight: bool) -> str:
+def render_source(source: str, *, highlight: bool, work: Work) -> str:
     """Render normalised Markdown. Unlike ``render_markdown`` it may raise."""
     if is_plain_paragraph(source):
         return f"<p>{escape_text(mdTrim(source))}</p>\n"
-    return render_tokens(parse(source), highlight=highlight)
+    return render_tokens(parse(source, work=work), highlight=highlight, work=work)
 
 
 def is_plain_paragraph(source: str) -> bool:
@@ -73,6 +86,13 @@ def _render_safely(render: Callable[[str], str], text: str) -> str:
     source = normalise_source(text)
     try:
         return render(source)
+    except TooMuchWork:
+        return TOO_MUCH_WORK + show_as_written(source)
     except Exception:
         logger.exception("A text of %d characters could not be rendered.", len(source))
-        return f'<p class="verbatim">{escape_text(source)}</p>\n'
+        return show_as_written(source)
+
+
+def show_as_written(source: str) -> str:
+    """Normalised text without any layout."""
+    return f'<p class="verbatim">{escape_text(source)}</p>\n'

@@ -9,8 +9,10 @@ where it leads; and of what is in the text, only an address becomes an attribute
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from markdown_it import MarkdownIt
+from markdown_it.parser_inline import ParserInline
 from markdown_it.renderer import RendererHTML
 from markdown_it.rules_block import StateBlock
 from markdown_it.rules_core import StateCore
@@ -23,6 +25,7 @@ from .code_blocks import render_code_block
 from .links import URL, describe_destination, normalise_url, trim_url, web_host
 from .sanitiser import sanitise
 from .source_text import escape_text
+from .work import Work
 
 _MAX_BLOCK_LEVEL = 18
 """Just below the parser's own limit, at which it drops the text without a trace."""
@@ -31,9 +34,35 @@ _LINK_IN_ANGLES = re.compile(r"<(?:https?:|mailto:|[^\s<>:@]+@)", re.IGNORECASE)
 _CHECKBOXES = {True: "☑ ", False: "☐ "}
 _TITLE_LIMIT = 200
 
+CHARS_OF_HTML_IN_A_STEP = 200
+
+
+class CountedInlines(ParserInline):
+    """Counts what looks ahead: for each ``[`` as far as the paragraph goes."""
+
+    def skipToken(self, state: StateInline) -> None:
+        state.env["work"].spend(1)
+        super().skipToken(state)
+
+
+class CountedTokens(list[Token]):
+    """Counts the tokens: a table makes cells that nobody wrote."""
+
+    def __init__(self, work: Work) -> None:
+        super().__init__()
+        self._work = work
+
+    def append(self, token: Token) -> None:
+        self._work.spend(1)
+        super().append(token)
+
 
 class TranscriptMarkdown(MarkdownIt):
     """The parser. It accepts any address; which ones become links is decided later."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.inline = CountedInlines()
 
     def validateLink(self, url: str) -> bool:
         return True
@@ -47,7 +76,8 @@ class TranscriptRenderer(RendererHTML):
 
     def fence(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
         token = tokens[idx]
-        return render_code_block(token.content, info=token.info, highlight=env["highlight"])
+        highlight = env["highlight"] and env["work"].take_code(len(token.content))
+        return render_code_block(token.content, info=token.info, highlight=highlight)
 
     def code_block(
         self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType
@@ -105,7 +135,9 @@ def _quote(value: str) -> str:
 
 
 def _limit_depth(state: StateBlock, start_line: int, end_line: int, silent: bool) -> bool:
-    """Block rule: from ``_MAX_BLOCK_LEVEL`` on, everything is one paragraph."""
+    """Block rule: from ``_MAX_BLOCK_LEVEL`` on, everything is one paragraph. It is tried
+    first wherever others are, so it counts the tries."""
+    state.env["work"].spend(1)
     if silent or state.level < _MAX_BLOCK_LEVEL:
         return False
     state.line = end_line
@@ -116,6 +148,17 @@ def _limit_depth(state: StateBlock, start_line: int, end_line: int, silent: bool
     inline.children = []
     state.push("paragraph_close", "p", -1)
     return True
+
+
+def _count_step(state: StateInline, silent: bool) -> bool:
+    """Inline rule: the first one, which is tried wherever others are."""
+    state.env["work"].spend(1)
+    return False
+
+
+def _count_tokens(state: StateCore) -> None:
+    """Core rule: the first one."""
+    state.tokens = CountedTokens(state.env["work"])
 
 
 def _link_in_angles(state: StateInline, silent: bool) -> bool:
@@ -198,35 +241,47 @@ def _make_parser() -> TranscriptMarkdown:
         renderer_cls=TranscriptRenderer,
     )
     parser.enable(["table", "strikethrough"]).disable(["html_block", "html_inline"])
-    parser.block.ruler.before("table", "limit_depth", _limit_depth)
+    parser.block.ruler.before(
+        "table",
+        "limit_depth",
+        _limit_depth,
+        {"alt": ["paragraph", "reference", "blockquote", "list"]},
+    )
     parser.inline.ruler.at("autolink", _link_in_angles)
     parser.inline.ruler.before("newline", "bare_url", _bare_url)
+    parser.inline.ruler.before("text", "count_step", _count_step)
+    parser.core.ruler.before("normalize", "count_tokens", _count_tokens)
     parser.core.ruler.push("settle_inlines", _settle_inlines)
-    parser.parse("-")  # Compiles the rules, which is not safe in several threads at once.
+    parser.parse(
+        "-", {"work": Work()}
+    )  # Compiles the rules, which is not safe in several threads at once.
     return parser
 
 
 _PARSER = _make_parser()
 
 
-def parse(source: str) -> list[Token]:
-    """Parse normalised text into tokens that are ready for ``render_tokens``."""
-    return _PARSER.parse(source)
+def parse(source: str, *, work: Work) -> list[Token]:
+    """Parse normalised text into tokens that are ready for ``render_tokens``. Like the
+    others here it raises TooMuchWork."""
+    return _PARSER.parse(source, {"work": work})
 
 
-def parse_inline(text: str) -> list[Token]:
+def parse_inline(text: str, *, work: Work) -> list[Token]:
     """Parse part of a paragraph's text, like ``parse``."""
-    return _PARSER.parseInline(text)
+    return _PARSER.parseInline(text, {"work": work})
 
 
-def parse_blocks(source: str) -> list[Token]:
+def parse_blocks(source: str, *, work: Work) -> list[Token]:
     """Parse normalised text into block tokens only; paragraphs keep their raw text."""
-    tokens: list[Token] = []
-    _PARSER.block.parse(source, _PARSER, {}, tokens)
+    tokens = CountedTokens(work)
+    _PARSER.block.parse(source, _PARSER, {"work": work}, tokens)
     return tokens
 
 
-def render_tokens(tokens: Sequence[Token], *, highlight: bool) -> str:
+def render_tokens(tokens: Sequence[Token], *, highlight: bool, work: Work) -> str:
     """Turn tokens into sanitised HTML."""
-    html: str = _PARSER.renderer.render(tokens, _PARSER.options, {"highlight": highlight})
+    env = {"highlight": highlight, "work": work}
+    html: str = _PARSER.renderer.render(tokens, _PARSER.options, env)
+    work.spend(len(html) // CHARS_OF_HTML_IN_A_STEP)
     return sanitise(html)

@@ -8,6 +8,7 @@ must not make the page jump, and must cost little.
 """
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 
 from markdown_it.rules_block.table import escapedSplit
@@ -30,10 +31,10 @@ _MARK = re.compile(
 )
 _BACKTICKS = re.compile("`+")
 _WHOLE_TARGET = re.compile(
-    r"\s*(?:<[^<>\n]*>|[^\s()<>]*(?:\([^\s()]*\)[^\s()]*)*)"
-    r"(?:\s+(?:\"[^\"]*\"|'[^']*'|\([^()]*\)))?\s*\)"
+    r"\s*+(?:<[^<>\n]*>|[^\s()<>]*+(?:\([^\s()]*\)[^\s()]*+)*+)"
+    r"(?:\s++(?:\"[^\"]*\"|'[^']*'|\([^()]*\)))?\s*+\)"
 )
-_HALF_TARGET = re.compile(r"\s*(?:<[^<>\n]*|[^\s<>]*(?:\s+(?:[\"'(][^\"'()]*)?)?)\Z")
+_HALF_TARGET = re.compile(r"\s*+(?:<[^<>\n]*+|[^\s<>]*+(?:\s++(?:[\"'(][^\"'()]*+)?)?)\Z")
 
 
 def mend(source: str) -> str:
@@ -121,6 +122,7 @@ class _Mender:
         self.text = text
         self.settled = 0
         self.emphasis: list[_Opener] = []
+        self.open_marks: Counter[str] = Counter()
         self.brackets: list[int] = []
         self.is_cut = False
 
@@ -212,17 +214,19 @@ class _Mender:
             self._cut(len(self.text) - length)
         elif not after.isspace() and not before.isalnum() and (mark != "~" or length == 2):
             self.emphasis.append(_Opener(mark, length, match.start()))
+            self.open_marks[mark] += 1
 
     def _close_emphasis(self, mark: str, length: int) -> int:
         """Take ``length`` marks off the openers of their kind; how many are left over."""
-        while length and any(opener.mark == mark for opener in self.emphasis):
+        while length and self.open_marks[mark]:
             while self.emphasis[-1].mark != mark:
-                self.emphasis.pop()
+                self.open_marks[self.emphasis.pop().mark] -= 1
             closed = min(length, self.emphasis[-1].length)
             length -= closed
             self.emphasis[-1].length -= closed
             if not self.emphasis[-1].length:
                 self.emphasis.pop()
+                self.open_marks[mark] -= 1
         return length
 
     def _show_half_link_as_label(self) -> None:

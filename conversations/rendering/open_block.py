@@ -2,14 +2,14 @@
 
 import re
 
-from .markdown import is_plain_paragraph, render_markdown
+from .markdown import is_plain_paragraph, render_markdown, render_source, show_as_written
 from .markdown_parser import parse
 from .mending import mend
 from .open_fence import OpenFence
 from .open_text import Pieces, Taken
 from .outline import CODE, FENCE, KINDS, LIST, TABLE, Block, is_final, may_become_table, outline
 from .shown import ShownParagraph, ShownParts
-from .source_text import escape_text
+from .work import Work
 
 RENDER_LIMIT = 8_000
 """Characters from which on the part being written is shown as text, not rendered."""
@@ -50,27 +50,31 @@ class OpenBlock:
         if block:
             self._settle(block)
 
-    def take(self, text: str) -> Taken:
+    @property
+    def source(self) -> str:
+        return self._text.text
+
+    def take(self, text: str, work: Work) -> Taken:
         is_line_start = self._text.size - self._whole < _LINE_START
         self._text.append(text)
         if "\n" in text:
-            return self._take_lines()
+            return self._take_lines(work)
         if is_line_start and self._kind in (LIST, TABLE, CODE):
-            return self._take_line_start()
+            return self._take_line_start(work)
         return Taken(self)
 
-    def _take_lines(self) -> Taken:
+    def _take_lines(self, work: Work) -> Taken:
         text = self._text.text
         end = self._find_parsable_end(text, text.rfind("\n") + 1)
         is_due = self._is_due(text, end)
         self._whole = text.rfind("\n") + 1
-        return self._parse(text, end) if is_due else Taken(self)
+        return self._parse(text, end, work) if is_due else Taken(self)
 
-    def _take_line_start(self) -> Taken:
+    def _take_line_start(self, work: Work) -> Taken:
         text = self._text.text
         end = self._find_parsable_end(text, self._whole)
         has_news = self._whole < end and self._settled < self._whole
-        return self._parse(text, end) if has_news else Taken(self)
+        return self._parse(text, end, work) if has_news else Taken(self)
 
     def _find_parsable_end(self, text: str, whole: int) -> int:
         """The end of the ``whole`` lines, or of the text where the last line begins an
@@ -90,10 +94,10 @@ class OpenBlock:
         sign = _LINE_BEYOND_LIST if self._kind in (LIST, CODE) else _BLANK_LINE
         return sign.search(text, line_before, end + 1) is not None
 
-    def _parse(self, text: str, end: int) -> Taken:
+    def _parse(self, text: str, end: int, work: Work) -> Taken:
         """Hand on the blocks that have ended and note how far the open one is settled."""
         lines = text[:end]
-        blocks = self._outline(lines)
+        blocks = self._outline(lines, work)
         if not blocks:
             return self._drop_definitions(text, end)
         *ended, last = blocks
@@ -109,11 +113,11 @@ class OpenBlock:
         self._parsed = end - self._settled
         return Taken(self)
 
-    def _outline(self, lines: str) -> list[Block]:
+    def _outline(self, lines: str, work: Work) -> list[Block]:
         """The blocks in ``lines``, parsed from the last item or row on."""
         if not self._settled:
-            return outline(lines)
-        blocks = outline(self._lead + lines[self._settled :])
+            return outline(lines, work)
+        blocks = outline(self._lead + lines[self._settled :], work)
         for block in blocks:
             block.move(self._settled - len(self._lead))
         blocks[0].start = 0
@@ -131,29 +135,32 @@ class OpenBlock:
         if self._settled and not self._lead:
             self._lead = _make_lead(block, self._text.text)
 
-    def close(self) -> list[str]:
+    def close(self, work: Work) -> list[str]:
         text = self._text.text
-        return [text[block.start : block.end] for block in outline(text)]
+        return [text[block.start : block.end] for block in outline(text, work)]
 
-    def html(self) -> str:
+    def html(self, work: Work) -> str:
         text = self._text.text
         if self._settled:
-            return self._continue_container(text)
+            return self._continue_container(text, work)
         if len(text) <= RENDER_LIMIT and is_plain_paragraph(text):
-            return render_markdown(text)
+            return render_markdown(text, work=work)
         if len(text) <= RENDER_LIMIT and _PARAGRAPH_LINE.fullmatch(text):
-            return self._shown_paragraph.html(text)
-        return _render_all(text)
+            return self._shown_paragraph.html(text, work)
+        return _render_all(text, work)
 
-    def _continue_container(self, text: str) -> str:
+    def _continue_container(self, text: str, work: Work) -> str:
         head = self._lead if self._kind == TABLE else ""
         part = text[self._settled :]
         is_long = len(part) > RENDER_LIMIT
-        tokens = [] if is_long else parse(mend(head + part))
+        tokens = [] if is_long else parse(mend(head + part), work=work)
         if tokens and KINDS.get(tokens[0].type) != self._kind:
-            return _render_all(text)
-        self._shown_parts.extend(text[: self._settled], head=head, is_loose=self._is_loose)
-        return self._shown_parts.html(tokens) + (_show_verbatim(part) if is_long else "")
+            return _render_all(text, work)
+        self._shown_parts.extend(
+            text[: self._settled], head=head, is_loose=self._is_loose, work=work
+        )
+        shown = self._shown_parts.html(tokens, work)
+        return shown + (show_as_written(part) if is_long else "")
 
 
 def _make_lead(block: Block, text: str) -> str:
@@ -168,14 +175,10 @@ def _make_lead(block: Block, text: str) -> str:
     return f"|{' |' * columns}\n{delimiters}\n"
 
 
-def _render_all(text: str) -> str:
+def _render_all(text: str, work: Work) -> str:
     if len(text) > RENDER_LIMIT:
-        return _show_verbatim(text)
-    return render_markdown(mend(text), highlight=False)
-
-
-def _show_verbatim(text: str) -> str:
-    return f'<p class="verbatim">{escape_text(text)}</p>\n'
+        return show_as_written(text)
+    return render_source(mend(text), highlight=False, work=work)
 
 
 def _ends_with_blank_line(lines: str) -> bool:

@@ -6,6 +6,7 @@ from .code_blocks import CODE_BLOCK_END, find_language, open_code_block
 from .open_text import Pieces, Taken
 from .outline import closing_fence
 from .source_text import escape_text
+from .work import Work
 
 _OPENING_LINE = re.compile(r"( {0,3})(`{3,}|~{3,})(.*)\n")
 
@@ -26,7 +27,11 @@ class OpenFence:
         self._html = Pieces(open_code_block(find_language(info)))
         self._line = Pieces()
 
-    def take(self, text: str) -> Taken:
+    @property
+    def source(self) -> str:
+        return self._source.text + self._line.text
+
+    def take(self, text: str, work: Work) -> Taken:
         self._line.append(text)
         return self._take_lines() if "\n" in text else Taken(self)
 
@@ -41,13 +46,13 @@ class OpenFence:
         self._line = Pieces(text[len(lines) :])
         return Taken(self)
 
-    def html(self) -> str:
+    def html(self, work: Work) -> str:
         line = self._line.text
         may_close = not line.strip(" ").strip(self._marks[0])
         return self._html.text + ("" if may_close else self._escape(line)) + CODE_BLOCK_END
 
-    def close(self) -> list[str]:
-        return [self._source.text + self._line.text]
+    def close(self, work: Work) -> list[str]:
+        return [self.source]
 
     def _escape(self, code: str) -> str:
         return escape_text(self._indent.sub("", code) if self._indent else code)

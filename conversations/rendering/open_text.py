@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from .work import TooMuchWork, Work
+
 
 class Pieces:
     """A string that is cheap to append to."""
@@ -25,14 +27,40 @@ class Pieces:
 class OpenText(Protocol):
     """The end of a streaming text that is not final."""
 
-    def take(self, text: str) -> "Taken":
-        """Take more text and say what has become of it."""
+    @property
+    def source(self) -> str:
+        """Its text."""
 
-    def html(self) -> str:
-        """The HTML of what is open, as if the text ended here."""
+    def take(self, text: str, work: Work) -> "Taken":
+        """Take more text and say what has become of it. Raises TooMuchWork, with the text
+        taken."""
 
-    def close(self) -> list[str]:
-        """The text of each block in it, now that the text has ended."""
+    def html(self, work: Work) -> str:
+        """The HTML of what is open, as if the text ended here. Raises TooMuchWork."""
+
+    def close(self, work: Work) -> list[str]:
+        """The text of each block in it, now that the text has ended. Raises TooMuchWork."""
+
+
+class OpenPlain:
+    """A text that takes too much work: no block is looked for in it until its end."""
+
+    def __init__(self, text: str) -> None:
+        self._text = Pieces(text)
+
+    @property
+    def source(self) -> str:
+        return self._text.text
+
+    def take(self, text: str, work: Work) -> "Taken":
+        self._text.append(text)
+        return Taken(self)
+
+    def html(self, work: Work) -> str:
+        raise TooMuchWork
+
+    def close(self, work: Work) -> list[str]:
+        return [self._text.text]
 
 
 @dataclass(slots=True)

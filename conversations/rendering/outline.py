@@ -7,6 +7,7 @@ from functools import lru_cache
 from markdown_it.token import Token
 
 from .markdown_parser import parse_blocks
+from .work import Work
 
 LIST, TABLE, FENCE, CODE = "list", "table", "fence", "code_block"
 
@@ -37,11 +38,11 @@ class Block:
         self.last_part += distance
 
 
-def outline(source: str) -> list[Block]:
+def outline(source: str, work: Work) -> list[Block]:
     """The top-level blocks of normalised text, in order."""
     offsets = [0, *(newline.end() for newline in re.finditer("\n", source)), len(source)]
     blocks: list[Block] = []
-    for token in parse_blocks(source):
+    for token in parse_blocks(source, work=work):
         if token.level == 0 and token.map:
             blocks.append(_begin_block(token, offsets))
         elif blocks:

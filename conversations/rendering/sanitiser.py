@@ -39,7 +39,7 @@ _CLEANER = nh3.Cleaner(
         "code": {"hl"},
         "div": {"code", "code-head", "table-wrap"},
         "li": {"task-list-item"},
-        "p": {"verbatim"},
+        "p": {"unformatted", "verbatim"},
         "span": {"code-lang", "img-blocked", "link-blocked"} | TOKEN_CLASSES,
         "td": _ALIGNMENTS,
         "th": _ALIGNMENTS,

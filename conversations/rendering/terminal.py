@@ -38,6 +38,10 @@ _OVERWRITES = re.compile("[\r\b]")
 MOST_RAW = 8
 """Raw characters that are looked at for each one that may be shown."""
 
+MAX_CELLS_AGAIN = 20
+"""How often all of a line may be erased and filled again: as often as a short line that
+shows progress, not once for each sign of a long one. Then nothing more is erased."""
+
 type Style = tuple[int, int, int]
 """Foreground and background (0 to 15, -1: none) and flags."""
 
@@ -126,9 +130,12 @@ def _overwrite(line: str, style: Style) -> tuple[Style, list[tuple[Style, str]]]
     cells: list[tuple[Style, str]] = []
     column = 0
     now = style
+    left = MAX_CELLS_AGAIN * len(line)
     for now, piece, erase in _pieces(line.removesuffix("\n"), style):
         if erase is not None:
-            _erase(cells, column, erase)
+            left -= max(column, len(cells))
+            if left > 0:
+                _erase(cells, column, erase)
         elif piece == "\r":
             column = 0
         elif piece == "\b":

@@ -283,9 +283,9 @@ class TestCost:
         lengths: list[int] = []
         parse_blocks = outline.parse_blocks
 
-        def count(source: str) -> object:
+        def count(source: str, **options: object) -> object:
             lengths.append(len(source))
-            return parse_blocks(source)
+            return parse_blocks(source, **options)  # type: ignore[arg-type]
 
         monkeypatch.setattr(outline, "parse_blocks", count)
         return lengths
@@ -307,6 +307,7 @@ class TestCost:
         for module, name in (
             (open_block, "parse"),
             (open_block, "render_markdown"),
+            (open_block, "render_source"),
             (shown, "parse"),
             (shown, "parse_inline"),
         ):

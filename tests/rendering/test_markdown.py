@@ -21,6 +21,7 @@ from conversations.rendering.markdown import (
 from conversations.rendering.markdown_parser import parse, render_tokens
 from conversations.rendering.source_text import normalise_source
 from conversations.rendering.version import RENDER_VERSION
+from conversations.rendering.work import Work
 
 from .texts import ANSWER, HOSTILE, any_text, markdown_like
 
@@ -128,7 +129,7 @@ class TestMarkdown:
     @given(any_text | markdown_like)
     def test_it_renders_any_string_without_a_fallback(self, text: str) -> None:
         source = normalise_source(text)
-        html = render_source(source, highlight=True)
+        html = render_source(source, highlight=True, work=Work())
         assert html == render_markdown(text)
         html.encode()
         Inspector(html)
@@ -137,8 +138,8 @@ class TestMarkdown:
     def test_the_shortcut_for_plain_paragraphs_changes_nothing(self, text: str) -> None:
         source = normalise_source(text)
         if is_plain_paragraph(source):
-            assert render_source(source, highlight=True) == render_tokens(
-                parse(source), highlight=True
+            assert render_source(source, highlight=True, work=Work()) == render_tokens(
+                parse(source, work=Work()), highlight=True, work=Work()
             )
 
     @pytest.mark.parametrize(
@@ -151,7 +152,9 @@ class TestMarkdown:
     )
     def test_the_shortcut_takes_ordinary_prose(self, source: str) -> None:
         assert is_plain_paragraph(source)
-        assert render_markdown(source) == render_tokens(parse(source), highlight=True)
+        assert render_markdown(source) == render_tokens(
+            parse(source, work=Work()), highlight=True, work=Work()
+        )
 
     def test_it_shows_the_text_should_the_parser_fail(
         self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -1,6 +1,7 @@
 """What is going to change, as a unified diff, however large or odd the files are."""
 
 import difflib
+from collections import Counter
 from collections.abc import Iterator
 from itertools import takewhile
 
@@ -15,6 +16,35 @@ LINE_CHARS = 5000
 MOST_COMPARED = 4_000_000
 """Lines of one side by those of the other: beyond it comparing would hold up everyone,
 and the part that differs is shown as replaced whole."""
+
+MAX_COMPARISONS = 1_000_000
+"""Of a line with another, for lines that both sides have many times."""
+
+
+class TooManyComparisons(Exception):
+    """The sides have too many lines in common, too often."""
+
+
+class BoundedMatcher(difflib.SequenceMatcher[str]):
+    """Counts what it compares. It looks for the longest run that both sides have, again
+    and again in what is left and right of it, and each time through all equal pairs."""
+
+    def __init__(self, old: list[str], new: list[str]) -> None:
+        super().__init__(None, old, new)
+        self.left = MAX_COMPARISONS
+        self._sizes = len(old), len(new)
+        known = Counter(old)
+        self._pairs = sum(known[line] * count for line, count in Counter(new).items())
+
+    def find_longest_match(
+        self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None
+    ) -> difflib.Match:
+        old = (self._sizes[0] if ahi is None else ahi) - alo
+        new = (self._sizes[1] if bhi is None else bhi) - blo
+        self.left -= old + min(self._pairs, old * new)
+        if self.left < 0:
+            raise TooManyComparisons
+        return super().find_longest_match(alo, ahi, blo, bhi)
 
 
 def unified_diff(path: str, before: str | None, after: str | None) -> str:
@@ -58,7 +88,10 @@ def _operations(old: list[str], new: list[str], start: int) -> list[_Operation]:
         return []
     if len(old) * len(new) > MOST_COMPARED:
         return [(start, start + len(old), start, start + len(new))]
-    codes = difflib.SequenceMatcher(None, old, new).get_opcodes()
+    try:
+        codes = BoundedMatcher(old, new).get_opcodes()
+    except TooManyComparisons:
+        return [(start, start + len(old), start, start + len(new))]
     return [
         (start + a, start + b, start + c, start + d) for tag, a, b, c, d in codes if tag != "equal"
     ]

@@ -1,0 +1,95 @@
+"""How long a hostile folder and hostile messages hold up another person.
+
+One session's workspace has skills whose front matter is an attack, and its answers quote
+texts that are one on the renderer. Meanwhile somebody else asks for a page that costs
+nothing, again and again: the longest wait is the longest pause of the event loop. The
+same with a harmless folder and harmless texts, in the same run, is what it is held
+against.
+"""
+
+import asyncio
+import json
+import shutil
+import threading
+from pathlib import Path
+from uuid import UUID
+
+from benchmarks.bench import WORKSPACE, Bench
+from benchmarks.figures import Figure, percentile
+from benchmarks.pages import PageReader, PageSocket
+from benchmarks.processes import running_server, running_wire
+from conversations.archive.workspaces import get_workspace
+
+SKILLS = 20
+CHARS = 30_000
+MOST_TIMES = 5.0
+"""The pause with a hostile folder, by that with a harmless one."""
+
+ALIASES = "\n".join(
+    [
+        "a0: &a0 [x, x, x, x, x, x, x, x, x, x]",
+        *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 6)),
+        "disable-model-invocation: *a5",
+    ]
+)
+HOSTILE = [f"---\n{ALIASES}\n---\nx", f"---\n{'[' * 8000}\n---\nx", f"---\n{'{' * 8000}\n---\nx"]
+HARMLESS = ["---\nname: x\ndescription: Prune the roses.\n---\nCut them."]
+HOSTILE_TEXTS = ["*_", "\\", "![", "[", "- a\n", "|a|b|\n|-|-|\n", "***a"]
+HARMLESS_TEXTS = ["The quick brown fox jumps over the **lazy** dog.\n\n"] * len(HOSTILE_TEXTS)
+
+
+def measure(bench: Bench) -> list[Figure]:
+    harmless = _pauses(bench, HARMLESS, HARMLESS_TEXTS)
+    hostile = _pauses(bench, HOSTILE, HOSTILE_TEXTS)
+    longest, other = max(hostile), max(harmless)
+    return [
+        Figure(name="longest pause, harmless", value=1000 * other, unit="ms"),
+        Figure(name="longest pause, hostile", value=1000 * longest, unit="ms"),
+        Figure(name="hostile by harmless", value=longest / other, at_most=MOST_TIMES),
+        Figure(name="p99, harmless", value=1000 * percentile(harmless, 0.99), unit="ms"),
+        Figure(name="p99, hostile", value=1000 * percentile(hostile, 0.99), unit="ms"),
+    ]
+
+
+def _pauses(bench: Bench, skills: list[str], texts: list[str]) -> list[float]:
+    """Seconds that each of the other person's requests took."""
+    root = Path(get_workspace(WORKSPACE).root)
+    for number in range(SKILLS):
+        folder = root / "skills" / f"bench{number}"
+        folder.mkdir(parents=True)
+        (folder / "SKILL.md").write_text(skills[number % len(skills)])
+    try:
+        with running_wire() as wire, running_server(bench.data_dir, settings=wire.settings) as at:
+            cookie = at.sign_in()
+            waits: list[float] = []
+            is_over = threading.Event()
+            other = threading.Thread(target=_ask_again, args=(at.port, cookie, waits, is_over))
+            other.start()
+            try:
+                sessions = bench.new_sessions(len(texts))
+                asyncio.run(_send_all(at.port, cookie, sessions, texts))
+            finally:
+                is_over.set()
+                other.join()
+            return waits
+    finally:
+        for number in range(SKILLS):
+            shutil.rmtree(root / "skills" / f"bench{number}")
+
+
+def _ask_again(port: int, cookie: str, waits: list[float], is_over: threading.Event) -> None:
+    page = PageReader(port=port, cookie=cookie)
+    while not is_over.wait(0.01):
+        waits.append(page.read("/healthz"))
+    page.close()
+
+
+async def _send_all(port: int, cookie: str, sessions: list[UUID], texts: list[str]) -> None:
+    """Each text as a message whose answer says it again, in pieces as a model does."""
+    for session, piece in zip(sessions, texts, strict=True):
+        page = PageSocket(port=port, cookie=cookie, session=session)
+        await page.open()
+        text = json.dumps((piece * CHARS)[:CHARS])
+        await page.send(f"[[wire: text={text} chunk=1000 rate=20]]")
+        await page.wait_until_idle(seconds=120)
+        await page.close()

@@ -1,0 +1,249 @@
+"""Forty files, each with another attack on whatever reads it: the work is counted.
+
+What is counted are the lines of Python that run and the jumps back in them, so that a
+result is the same on every machine.
+"""
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from conversations.context.skills import describe_skills
+from conversations.context.system_prompt import build_system_prompt
+from conversations.folder.completing import find_files
+from conversations.folder.skills import find_skills
+from conversations.rendering.block_stream import BlockStream
+from conversations.rendering.markdown import TOO_MUCH_WORK, render_markdown, show_as_written
+from conversations.rendering.work import Work
+from conversations.tools.files.diffs import MAX_COMPARISONS, unified_diff
+
+SIZE = 8_000
+MAX_STEPS_FOR_BYTE = 200
+MAX_STEPS_OF_HEAD = 300_000
+MAX_LINES_OF_STEP = 500
+
+
+def repeat(piece: str, size: int) -> str:
+    return (piece * (size // len(piece) + 1))[:size]
+
+
+def aliases(size: int) -> str:
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 5)]
+    return "\n".join([*lines, "disable-model-invocation: *a4"])
+
+
+def ladder(size: int) -> str:
+    return "".join(" " * depth + "a:\n" for depth in range(int((2 * size) ** 0.5)))
+
+
+def front(piece: str, before: str = "") -> Callable[[int], str]:
+    return lambda size: f"{before}{repeat(piece, size)}"
+
+
+FRONT_MATTER: dict[str, Callable[[int], str]] = {
+    "aliases": aliases,
+    "anchors": front("&a "),
+    "lists in lists": front("["),
+    "mappings in mappings": front("{"),
+    "pairs in lists": front("[a, "),
+    "questions": front("[? "),
+    "items in items": front("- "),
+    "mappings below mappings": ladder,
+    "one long list": front("a, ", "name: ["),
+    "one long number": front("9", "name: "),
+    "tags": front("!a "),
+    "keys": front("? "),
+    "merges": front("<<: {a: b}\n"),
+    "escapes": front("\\x41", 'name: "'),
+}
+
+IGNORED: dict[str, Callable[[int], str]] = {
+    "open brackets": front("["),
+    "open brackets in names": front("[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[/]"),
+    "stars": front("*a"),
+    "folders of stars": front("**/a*/"),
+    "rules": front("*a*b*c\n"),
+    "negations": front("!*\n"),
+}
+
+MARKDOWN: dict[str, str] = {
+    "emphasis": "*_",
+    "emphasis in words": "***a",
+    "strikes": "~ ~~~",
+    "backslashes": "\\",
+    "images": "![",
+    "brackets": "[",
+    "labels": "[a][",
+    "links": "[](",
+    "references": "[a]: b '\n",
+    "angles": "<http://a ",
+    "quotes": "> ",
+    "items": "- a\n",
+    "items in items": "- - - a\n",
+    "cells": "|a|b|\n|-|-|\n",
+    "headings": "# a\n",
+    "fences": "```\n",
+    "all signs": "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~",
+}
+
+FOLDERS = ["names", "depth", "diff"]
+COUNT = len(FRONT_MATTER) + len(IGNORED) + len(MARKDOWN) + len(FOLDERS)
+
+
+class Steps:
+    """Counts the steps of what runs inside of it."""
+
+    def __enter__(self) -> "Steps":
+        self.count = 0
+        self._events = sys.monitoring.events.LINE | sys.monitoring.events.JUMP
+        sys.monitoring.use_tool_id(4, "steps")
+        for event in (sys.monitoring.events.LINE, sys.monitoring.events.JUMP):
+            sys.monitoring.register_callback(4, event, self._count)
+        sys.monitoring.set_events(4, self._events)
+        return self
+
+    def _count(self, *_: object) -> None:
+        self.count += 1
+
+    def __exit__(self, *_: object) -> None:
+        sys.monitoring.set_events(4, 0)
+        sys.monitoring.free_tool_id(4)
+
+
+def assert_bounded(steps: Steps, size: int) -> None:
+    assert steps.count < MAX_STEPS_FOR_BYTE * size + 50_000, steps.count
+
+
+def test_there_are_forty() -> None:
+    assert COUNT == 40
+
+
+@pytest.mark.parametrize("attack", FRONT_MATTER)
+def test_a_skill_costs_what_its_head_allows(tmp_path: Path, attack: str) -> None:
+    text = f"---\n{FRONT_MATTER[attack](SIZE)[:SIZE]}\ndescription: d\n---\nThe body.\n"
+    (tmp_path / "skills/odd").mkdir(parents=True)
+    (tmp_path / "skills/odd/SKILL.md").write_text(text)
+    with Steps() as steps:
+        [skill] = find_skills(tmp_path)
+        index = describe_skills(tmp_path)
+    assert steps.count < MAX_STEPS_OF_HEAD, steps.count
+    assert "- " in index
+    assert skill.name
+
+
+def test_front_matter_that_is_not_read_is_told(tmp_path: Path) -> None:
+    for name, matter in {
+        "aliases": aliases(0),
+        "deep": "name: " + "[" * 100,
+        "long": "name: [" + "a," * 1000,
+        "list": "name: [x]\ndescription: d",
+    }.items():
+        (tmp_path / "skills" / name).mkdir(parents=True)
+        (tmp_path / "skills" / name / "SKILL.md").write_text(f"---\n{matter}\n---\nBody.")
+    told = describe_skills(tmp_path)
+    head = "its front matter is read line by line, since it"
+    assert f"(skills/aliases/SKILL.md: {head} has an anchor (&).)" in told
+    assert f"(skills/deep/SKILL.md: {head} is nested deeper than 16.)" in told
+    assert f"(skills/long/SKILL.md: {head} has more than 400 parts.)" in told
+    assert "(skills/list/SKILL.md: name of its front matter must be text.)" in told
+
+
+def test_a_folder_of_many_skills_is_cut_and_says_so(tmp_path: Path) -> None:
+    for number in range(260):
+        (tmp_path / f"skills/s{number:03}").mkdir(parents=True)
+        (tmp_path / f"skills/s{number:03}/SKILL.md").write_text("Body.")
+    prompt = build_system_prompt(
+        workspace_name="w", root=tmp_path, instructions="", reads_instruction_files=True
+    )
+    assert len(find_skills(tmp_path)) == 250
+    assert "(10 more entries of .claude/skills and skills are not looked at" in prompt
+
+
+@pytest.mark.parametrize("attack", IGNORED)
+def test_rules_of_what_is_ignored_are_read_and_matched_in_bounds(
+    tmp_path: Path, attack: str
+) -> None:
+    (tmp_path / ".gitignore").write_text(IGNORED[attack](SIZE))
+    (tmp_path / ("a" * 200)).mkdir()
+    (tmp_path / ("a" * 200) / ("b" * 200)).write_text("")
+    with Steps() as steps:
+        find_files(tmp_path, "a")
+    assert_bounded(steps, SIZE)
+
+
+@pytest.mark.parametrize("attack", MARKDOWN)
+def test_a_text_costs_what_its_budget_allows(attack: str) -> None:
+    text = repeat(MARKDOWN[attack], SIZE)
+    with Steps() as steps:
+        html = render_markdown(text, work=Work(200))
+    assert html == TOO_MUCH_WORK + show_as_written(text)
+    # Text is made into lines before the first step.
+    assert steps.count < 200 * MAX_LINES_OF_STEP + 40 * SIZE, steps.count
+
+
+@pytest.mark.parametrize("attack", MARKDOWN)
+def test_a_stream_ends_as_the_row_that_is_stored(attack: str) -> None:
+    text = repeat(MARKDOWN[attack], 2_000)
+    blocks = BlockStream()
+    for piece in (text[:200], text[200:], "\n\nEnd.\n", "\n\nEnd."):
+        blocks.feed(piece)
+        blocks.open_html()
+    assert blocks.finish() == render_markdown(blocks.source)
+
+
+def test_a_frame_of_a_stream_has_a_budget() -> None:
+    """A block that is more than that is shown as it was written until the answer ends."""
+    text = "*a* " * 3_000
+    blocks = BlockStream()
+    blocks.feed(text)
+    with Steps() as steps:
+        assert blocks.open_html() == show_as_written(text)
+    assert steps.count < 50_000
+    blocks = BlockStream()
+    quotation = "> *a* *a*\n" * 600
+    blocks.feed(quotation)
+    assert blocks.open_html() == TOO_MUCH_WORK + show_as_written(quotation)
+    with Steps() as steps:
+        blocks.feed(">")
+        assert blocks.open_html().startswith(TOO_MUCH_WORK)
+    assert steps.count < 1_000
+
+
+def test_an_ordinary_long_text_is_laid_out() -> None:
+    paragraph = "The **quick** fox, `x = 1`, [site](https://example.com) and a list:\n\n- one\n"
+    assert TOO_MUCH_WORK not in render_markdown((paragraph + "\n") * 2_000)
+
+
+def test_file_names_cost_their_size(tmp_path: Path) -> None:
+    for number in range(500):
+        (tmp_path / f"{'*[' * 50}{number}\n\x1b[31m").write_text("")
+    with Steps() as steps:
+        find_files(tmp_path, "*[*[*[" * 20)
+    assert_bounded(steps, 500 * 110)
+
+
+def test_folders_in_folders_cost_their_number(tmp_path: Path) -> None:
+    folder = os.open(tmp_path, os.O_RDONLY)
+    for _ in range(200):
+        os.mkdir("d", dir_fd=folder)
+        with open(os.open(".gitignore", os.O_CREAT | os.O_WRONLY, dir_fd=folder), "w") as file:
+            file.write("**/a*\n" * 20)
+        below = os.open("d", os.O_RDONLY, dir_fd=folder)
+        os.close(folder)
+        folder = below
+    os.close(folder)
+    with Steps() as steps:
+        find_files(tmp_path, "d")
+    assert_bounded(steps, 200 * 120)
+
+
+def test_lines_that_are_alike_are_compared_in_bounds() -> None:
+    old = "".join(f"{n * n % 7 % 2}\n" for n in range(2_000))
+    new = "".join(f"{n * n % 11 % 2}\n" for n in range(190))
+    with Steps() as steps:
+        assert unified_diff("f", old, new)
+    assert steps.count < 8 * MAX_COMPARISONS
