@@ -9,6 +9,7 @@ import sqlite3
 from collections.abc import Iterator
 
 import psycopg
+from django.db import DataError, connection
 from psycopg import errors as postgres
 
 from conversations.domain.errors import (
@@ -64,6 +65,27 @@ def database_unavailable() -> Unavailable:
 
 def is_storage_error(error: BaseException) -> bool:
     return translate_storage_error(error) is not None
+
+
+def transaction_id() -> str:
+    """Of the transaction that is about to be committed, where the database can be asked for
+    its fate later. Empty: it has written nothing, or SQLite, which always answers."""
+    if connection.vendor != "postgresql":
+        return ""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT COALESCE(pg_current_xact_id_if_assigned()::text, '')")
+        return str(cursor.fetchone()[0])
+
+
+def status_of(transaction: str) -> str:
+    """What became of a transaction whose COMMIT had no answer: ``committed``, ``aborted`` or
+    ``in progress``."""
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_xact_status(%s::xid8)", [transaction])
+            return str(cursor.fetchone()[0])
+    except DataError:  # the server crashed before any of it was on disk: it has no such id
+        return "aborted"
 
 
 def _with_causes(error: BaseException) -> Iterator[BaseException]:
