@@ -7,6 +7,8 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError, ProgrammingError, connection
 from django.db.migrations.recorder import MigrationRecorder
 
+from conversations.archive.storage_errors import translate_storage_error
+
 
 class DatabaseCommand(BaseCommand):
     """A command that reads or writes the archive. In a data folder that is still empty it
@@ -22,6 +24,8 @@ class DatabaseCommand(BaseCommand):
                 call_command("migrate", verbosity=0, interactive=False)
             return super().execute(*args, **options)
         except (OperationalError, ProgrammingError) as error:
+            if (storage := translate_storage_error(error)) is not None:
+                raise CommandError(storage.message) from error
             raise CommandError(
                 f"The database cannot be used ({str(error).strip()}). If it is of an older "
                 "version, run manage.py migrate."
