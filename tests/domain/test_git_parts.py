@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from conversations.domain.git_parts import (
     clean_config,
-    clean_rebase_steps,
+    clean_steps,
     completes_git_folder,
     is_git_folder,
 )
@@ -79,7 +79,7 @@ def test_a_known_line_is_not_known_in_another_section() -> None:
 def test_steps_of_a_rebase_that_run_programs_become_comments() -> None:
     steps = b"pick 1 a\n exec x\nx y\nx\tz\nedit 2 exec b\n"
     want = b"pick 1 a\n# disabled:  exec x\n# disabled: x y\n# disabled: x\tz\nedit 2 exec b\n"
-    assert clean_rebase_steps(steps) == want
+    assert clean_steps(steps) == want
 
 
 def test_a_folder_is_a_repository_as_git_sees_it() -> None:
