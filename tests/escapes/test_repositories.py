@@ -36,15 +36,11 @@ CLEAN = {
     "HOME": "/nonexistent",
     "GIT_CONFIG_NOSYSTEM": "1",
     "GIT_EDITOR": "true",
+    "GIT_CONFIG_COUNT": "1",
+    "GIT_CONFIG_KEY_0": "maintenance.auto",
+    "GIT_CONFIG_VALUE_0": "false",
     **NAMES,
 }
-USES = (
-    ["status"],
-    ["commit", "-aq", "--allow-empty", "-m", "by the person"],
-    ["fetch", "--all"],
-    ["rebase", "--continue"],
-    ["cherry-pick", "--continue"],
-)
 
 
 @pytest.fixture(scope="module")
@@ -91,11 +87,20 @@ def git(folder: Path, *words: str) -> "subprocess.CompletedProcess[bytes]":
 
 
 def use_git_everywhere(root: Path) -> None:
-    """As somebody may who opens any folder of the workspace that git has to do with."""
+    """As somebody may who opens any folder of the workspace that git has to do with. What
+    only goes on with something is used where that was begun."""
     for path, names, files in os.walk(root):
-        if {".git", "HEAD"} & {*names, *files}:
-            for words in USES:
-                git(Path(path), *words)
+        found, folder = {*names, *files}, Path(path)
+        if ".git" not in found and ("HEAD" not in found or folder.name in (".git", "logs")):
+            continue
+        git(folder, "commit", "-aq", "--allow-empty", "-m", "by the person")
+        own = folder / ".git" if (folder / ".git").is_dir() else folder
+        if (own / "config").is_file() and "[remote" in (own / "config").read_text():
+            git(folder, "fetch", "--all")
+        if (own / "rebase-merge").exists():
+            git(folder, "rebase", "--continue")
+        if (own / "sequencer").exists():
+            git(folder, "cherry-pick", "--continue")
 
 
 WORDS = {
@@ -110,7 +115,7 @@ ATTEMPTS = {
     "config": "git config core.fsmonitor ROOT/evil",
     "config_appended": "printf 'CONFIG' >> .git/config",
     "config_replaced": (
-        "rm -f .git/config; printf 'CONFIG' > c; mv -f c .git/config; ln -sf ../c .git/config"
+        "rm -f .git/config; printf 'CONFIG' > c; cp -f c .git/config; ln -sf ../c .git/config"
     ),
     "config_hard_link": "ln .git/config l; printf 'CONFIG' >> l",
     "config_included": "printf 'CONFIG' > more; git config include.path ../more",
@@ -182,7 +187,7 @@ ATTEMPTS = {
         "echo '* filter=f' > .gitattributes; echo b > b.txt; git add .; echo c >> b.txt"
     ),
     "remote": (
-        "git remote add x ext::ROOT/evil; git config remote.x.uploadpack ROOT/evil; "
+        "git config remote.x.url ROOT/inner; git config remote.x.uploadpack ROOT/evil; "
         "mkdir -p .git/remotes; printf 'URL: ext::ROOT/evil\\n' > .git/remotes/y"
     ),
     "remote_of_a_new_one": (
@@ -211,9 +216,6 @@ ATTEMPTS = {
     "escaped_config": (
         "git init -q n; touch n/a; git -C n add a; "
         "printf '[CORE]FSMonitor=\"ROOT/ev\"\\\\\nil\n' >> n/.git/config"
-    ),
-    "by_git_command": (
-        "git config alias.st '!ROOT/evil'; git config --global core.fsmonitor ROOT/evil"
     ),
 }
 
