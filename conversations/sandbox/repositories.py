@@ -183,7 +183,7 @@ def _read_folders(
 ) -> Iterator[tuple[str, list["os.DirEntry[str]"]]]:
     hidden = {str(path) for path in hidden_places()}
     folders = [""]
-    left = NAMES_PER_FILE * settings.LOOM.snapshot_max_files
+    left = int(NAMES_PER_FILE * settings.LOOM.snapshot_max_files)
     for folder in folders:
         path = os.path.join(root, folder)
         try:

@@ -352,6 +352,36 @@ def test_configuration_can_be_written_where_a_call_may(commands: Commands, root:
     assert git(root, "config", "core.bare").stdout == b"false\n"
 
 
+def test_a_filter_that_runs_while_the_configuration_is_writable_gains_nothing(
+    commands: Commands, root: Path, marker: Path
+) -> None:
+    subprocess.run(["bash", "-c", fill(root, marker, "true")], cwd=root, check=True)
+    (root / ".gitattributes").write_text("* filter=f\n")
+    git(root, "checkout", "-q", "-b", "more")
+    git(root, "config", "filter.f.smudge", f"cat; git config core.fsmonitor {root}/evil")
+    (root / "b.txt").write_text("b\n")
+    git(root, "add", "-A")
+    git(root, "commit", "-q", "-m", "b")
+    (root / "b.txt").unlink()
+    result = commands.git("checkout", "-B", "new", "-f")
+    assert "disarmed" in result.output
+    use_git_everywhere(root)
+    assert not marker.exists()
+    assert git(root, "config", "filter.f.smudge").stdout.startswith(b"cat; ")
+
+
+def test_beyond_the_limit_known_repositories_are_looked_at_and_the_rest_is_told(
+    commands: Commands, root: Path, marker: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("conversations.sandbox.repositories.NAMES_PER_FILE", 0.003)
+    command = f"cd inner; touch $(seq 200); {ATTEMPTS['strategy_of_a_pick']}"
+    result = attempt(commands, marker, command)
+    assert "is not known" in result.output
+    assert "inner/.git/sequencer/opts" in result.output
+    use_git_everywhere(root)
+    assert not marker.exists()
+
+
 def test_a_hook_folder_and_an_included_file_in_the_tree_are_read_only(
     commands: Commands, root: Path, marker: Path
 ) -> None:
