@@ -12,6 +12,7 @@ from django.db.models import QuerySet
 from django.utils import timezone
 
 from conversations.domain.errors import Conflict, NotFound
+from conversations.domain.events import Info
 from conversations.domain.file_changes import (
     Author,
     Change,
@@ -23,7 +24,11 @@ from conversations.domain.file_changes import (
 from conversations.domain.tool_calls import OPEN_STATES
 from conversations.models import FileChange, Revert, Run, Session, ToolCall
 
+from .append import NewEvent, append
 from .locks import lock_session
+
+GIT_DISARMED = "git_disarmed"
+"""The code of the notice."""
 
 ROWS = 400
 """Rows that one statement, and better one transaction, writes: others want to write too."""
@@ -117,6 +122,13 @@ def settle_tree(call_pk: int) -> str:
         tree = ToolCall.objects.values_list("tree", flat=True).get(pk=call_pk)
         ToolCall.objects.filter(pk=call_pk).update(tree="")
     return tree
+
+
+def append_disarmed(session_pk: int, *, text: str) -> None:
+    """Show in the transcript what was disarmed after a call that ended with its process."""
+    session = Session.objects.only("uuid").get(pk=session_pk)
+    notice = NewEvent(payload=Info(text=text, code=GIT_DISARMED))
+    append(session_pk, session_uuid=session.uuid, events=[notice])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

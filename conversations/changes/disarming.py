@@ -9,7 +9,7 @@ know, or made a comment, and what stood there before is put back. Nothing is los
 import logging
 import os
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,9 +22,11 @@ from conversations.domain.git_parts import (
     CONFIGS,
     DISARMED,
     MAX_CONFIG_BYTES,
-    REBASE_STEPS,
+    STEPS,
+    STRATEGIES,
     clean_config,
-    clean_rebase_steps,
+    clean_steps,
+    names_own_strategy,
 )
 from conversations.folder.paths import shown
 from conversations.sandbox.repositories import (
@@ -54,10 +56,12 @@ ATTEMPTS = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disarmed:
-    """The parts that were disarmed, by path, and those that could not be."""
+    """The parts that were disarmed, by path, and those that could not be. ``is_whole``
+    False: part of the folder was not looked at, there is too much."""
 
     paths: Sequence[str] = ()
     failed: Sequence[str] = ()
+    is_whole: bool = True
 
     @property
     def note(self) -> str:
@@ -73,29 +77,39 @@ class Disarmed:
                 f"Do not use git in this folder before somebody has looked at"
                 f" {_listed(self.failed)}: git would run or obey it, and it could not be disarmed."
             )
+        if not self.is_whole:
+            told.append(
+                "The folder holds too many files to be looked through: whether git would run"
+                " something new in its deepest folders is not known."
+            )
         return " ".join(told)
 
 
 def disarm(
-    root: Path, before: Mapping[str, Part], *, kept: Mapping[str, FileState] | None = None
+    root: Path,
+    before: Mapping[str, Part],
+    *,
+    kept: Mapping[str, FileState] | None = None,
+    was_held: Callable[[str], bool] = lambda _: False,
 ) -> Disarmed:
     """Look at everything that git obeys in the folder; ``before`` is what it obeyed earlier,
-    ``kept`` the states of files then, for what is put back.
+    ``kept`` the states of files then, for what is put back. ``was_held``: the part at the path
+    was read-only meanwhile, so that what changed in it is somebody else's.
 
     A part with the content of one of the same kind that was there before stays: folders
     with a repository may be moved and copied."""
-    now = find_repositories(root)
+    now = find_repositories(root, known=before)
     known = {(part.kind, part.state) for part in before.values()}
     work = _Disarming(root=root, now=now, before=before, kept=kept or {})
     for path, part in now.parts.items():
-        if before.get(path) == part or not _is_new(part, known):
+        if before.get(path) == part or not _is_new(part, known) or was_held(path):
             continue
         try:
             work.judge(path, part)
         except (OSError, LoomError):
             logger.warning("git_part_not_disarmed", exc_info=True)
             work.failed.append(path)
-    return Disarmed(paths=sorted(work.disarmed), failed=sorted(work.failed))
+    return Disarmed(paths=sorted(work.disarmed), failed=sorted(work.failed), is_whole=now.is_whole)
 
 
 def _is_new(part: Part, known: set[tuple[str, str]]) -> bool:
@@ -138,7 +152,10 @@ class _Disarming:
     def _is_harmless(self, path: str, part: Part) -> bool:
         """A way to a repository that lies in the folder is: its parts are looked at, too."""
         if part.kind not in (LINK, COMMON):
-            return part.kind in (*CONFIGS, REBASE_STEPS) and self._cleaned(path, part) is None
+            if part.kind in STRATEGIES and part.state.startswith("f"):
+                data = read_content(self._root, path, limit=MAX_CONFIG_BYTES)
+                return data is not None and names_own_strategy(data)
+            return part.kind in (*CONFIGS, *STEPS) and self._cleaned(path, part) is None
         target = self._target(path, part)
         if target is None:
             return False
@@ -164,8 +181,8 @@ class _Disarming:
         data = read_content(self._root, path, limit=MAX_CONFIG_BYTES)
         if data is None or not part.state.startswith("f"):
             return b""
-        if part.kind == REBASE_STEPS:
-            clean = clean_rebase_steps(data)
+        if part.kind in STEPS:
+            clean = clean_steps(data, known=self._content_before(path))
         else:
             clean = clean_config(
                 data,
@@ -175,7 +192,7 @@ class _Disarming:
         return None if clean == data else clean
 
     def _clean(self, path: str, part: Part) -> bool:
-        if part.kind not in (*CONFIGS, REBASE_STEPS):
+        if part.kind not in (*CONFIGS, *STEPS):
             return False
         clean = self._cleaned(path, part)
         if clean:

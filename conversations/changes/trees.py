@@ -11,8 +11,8 @@ counts as changed by it.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from itertools import batched
 from pathlib import Path
@@ -23,6 +23,7 @@ from conversations.archive.file_changes import (
     ROWS,
     Outcome,
     Unsettled,
+    append_disarmed,
     note_tree,
     read_unsettled,
     record_changes,
@@ -34,7 +35,13 @@ from conversations.archive.file_changes import (
 from conversations.domain.crossing import Crossing
 from conversations.domain.errors import LoomError, NotFound, Rejected
 from conversations.domain.file_changes import Author, Change, digest_of, same_state
-from conversations.sandbox.repositories import find_repositories
+from conversations.sandbox.bubblewrap import Protection
+from conversations.sandbox.repositories import (
+    Repositories,
+    find_repositories,
+    hold_parts,
+    make_protection,
+)
 from conversations.sandbox.support import UNSANDBOXED, find_mode
 
 from .disarming import Disarmed, disarm
@@ -54,6 +61,22 @@ class Watch:
 
     changes: list[Change] = field(default_factory=list)
     note: str = ""
+    root: Path = Path()
+    repositories: Repositories | None = None
+    was_held: Callable[[str], bool] = lambda _: False
+    held: ExitStack = field(default_factory=ExitStack)
+
+    def protect(self, *, may_write_config: bool) -> Protection:
+        """What a sandbox is to hold read-only while the block runs. What was changed there all
+        the same was changed by somebody else."""
+        if self.repositories is None:
+            return Protection()
+        protection = make_protection(
+            self.root, self.repositories, may_write_config=may_write_config
+        )
+        holding = hold_parts(self.root, self.repositories, protection)
+        self.was_held = self.held.enter_context(holding)
+        return protection
 
 
 @asynccontextmanager
@@ -61,15 +84,16 @@ async def watched(root: Path, *, author: Author, write: Crossing) -> AsyncIterat
     """Record what changes in the folder inside the block, however it ends. Raises
     Rejected or StorageFull, before anything has happened, when the files cannot be kept."""
     await asyncio.to_thread(require_space, "Commands that may write", root)
-    before = await asyncio.to_thread(_look_before, root)
+    before, repositories = await asyncio.to_thread(_look_before, root)
     tree = await asyncio.to_thread(_keep_listing, before, author)
     if author.call_pk is not None:
         await write(note_tree, author.call_pk, digest=tree)
-    watch = Watch()
-    try:
-        yield watch
-    finally:
-        await carry_through(_conclude(root, before, author, write, watch))
+    watch = Watch(root=root, repositories=repositories)
+    with watch.held:
+        try:
+            yield watch
+        finally:
+            await carry_through(_conclude(root, before, author, write, watch))
 
 
 def _keep_listing(listing: Listing, author: Author) -> str:
@@ -81,16 +105,18 @@ def _keep_listing(listing: Listing, author: Author) -> str:
         ) from error
 
 
-def _look_before(root: Path) -> Listing:
-    git = None if find_mode() == UNSANDBOXED else find_repositories(root).parts
-    return replace(take_listing(root), git=git)
+def _look_before(root: Path) -> tuple[Listing, Repositories | None]:
+    found = None if find_mode() == UNSANDBOXED else find_repositories(root)
+    return replace(take_listing(root), git=found.parts if found else None), found
 
 
-def _look_after(root: Path, before: Listing) -> tuple[Listing, Disarmed]:
+def _look_after(
+    root: Path, before: Listing, was_held: Callable[[str], bool] = lambda _: False
+) -> tuple[Listing, Disarmed]:
     """What is there once nothing of it can harm whoever uses git in the folder."""
     disarmed = Disarmed()
     if before.git is not None:
-        disarmed = disarm(root, before.git, kept=before.entries)
+        disarmed = disarm(root, before.git, kept=before.entries, was_held=was_held)
     return take_listing(root, earlier=before), disarmed
 
 
@@ -98,7 +124,7 @@ async def _conclude(
     root: Path, before: Listing, author: Author, write: Crossing, watch: Watch
 ) -> None:
     try:
-        after, disarmed = await asyncio.to_thread(_look_after, root, before)
+        after, disarmed = await asyncio.to_thread(_look_after, root, before, watch.was_held)
     except Rejected as error:  # what the command has said counts more
         watch.note = f"{error.message} What was changed is found out when the server starts next."
         return
@@ -170,7 +196,10 @@ async def settle_interrupted(call_pk: int, *, read: Crossing, write: Crossing) -
     if done or dropped:
         await write(settle_changes, done=done, dropped=dropped)
     if found.tree:
-        changes = await asyncio.to_thread(_changes_since, found)
+        changes, note = await asyncio.to_thread(_changes_since, found)
+        if note:
+            logger.warning("git_disarmed", extra={"fields": {"note": note}})
+            await write(append_disarmed, found.author.session_pk, text=note)
         for chunk in batched(changes, ROWS, strict=False):
             await write(record_found, author=found.author, changes=chunk)
         await _forget_tree(call_pk, write)
@@ -191,12 +220,10 @@ def _judge_begun(found: Unsettled) -> tuple[list[Outcome], list[int]]:
     return done, dropped
 
 
-def _changes_since(found: Unsettled) -> list[Change]:
+def _changes_since(found: Unsettled) -> tuple[list[Change], str]:
     try:
         before = load_listing(read_blob(found.tree))
     except NotFound:
-        return []
+        return [], ""
     after, disarmed = _look_after(found.root, before)
-    if disarmed.note:
-        logger.warning("git_disarmed", extra={"fields": {"note": disarmed.note}})
-    return list(compare(before, after))
+    return list(compare(before, after)), disarmed.note

@@ -8,7 +8,7 @@ command runs is disarmed afterwards. All three go by this module.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 CONFIGS = ("config", "config.worktree")
 HOOKS = "hooks"
@@ -19,8 +19,12 @@ is read from instead, and two old forms of configuration."""
 
 _TELLING = {"head", "objects", "refs", *(part.partition("/")[0] for part in PARTS)}
 
-REBASE_STEPS = "rebase-merge/git-rebase-todo"
-"""What ``git rebase --continue`` does next; a step may be any program."""
+STEPS = ("rebase-merge/git-rebase-todo", "rebase-merge/git-rebase-todo.backup", "sequencer/todo")
+"""What ``git rebase --continue`` and its like do next; a step may be any program."""
+
+STRATEGIES = ("rebase-merge/strategy", "sequencer/opts")
+"""They name how to merge then. Git runs the program ``git-merge-NAME``, and ``../x`` is a
+name."""
 
 DISARMED = ".disabled"
 """What the name of a part ends with that was put aside. Git knows no such name."""
@@ -58,59 +62,83 @@ def is_hook(name: str) -> bool:
 _KEYS = {
     "author": "name email",
     "blame": "date",
-    "branch": """remote merge rebase pushremote description autosetupmerge autosetuprebase
-        sort""",
+    "branch": "autosetupmerge autosetuprebase sort",
+    "branch.*": "remote merge rebase pushremote description",
     "checkout": "defaultremote",
     "color": "ui branch diff status",
     "column": "ui",
     "commit": "cleanup status verbose",
     "committer": "name email",
-    "core": """repositoryformatversion filemode bare logallrefupdates ignorecase longpaths
-        precomposeunicode symlinks autocrlf eol safecrlf quotepath abbrev compression
-        whitespace commentchar sparsecheckout sparsecheckoutcone""",
+    "core": """!repositoryformatversion filemode !bare !logallrefupdates ignorecase longpaths
+        precomposeunicode !symlinks autocrlf eol safecrlf quotepath abbrev !compression
+        whitespace commentchar !sparsecheckout !sparsecheckoutcone""",
     "diff": "algorithm renames renamelimit colormoved context mnemonicprefix noprefix",
-    "extensions": "objectformat worktreeconfig partialclone refstorage",
+    "extensions": "!objectformat !worktreeconfig !partialclone !refstorage",
     "feature": "manyfiles",
     "fetch": "prune prunetags",
     "gc": "auto",
     "grep": "linenumber patterntype",
-    "i18n": "commitencoding logoutputencoding",
-    "index": "sparse version",
+    "i18n": "!commitencoding !logoutputencoding",
+    "index": "!sparse !version",
     "init": "defaultbranch",
-    "lfs": "repositoryformatversion",
+    "lfs": "!repositoryformatversion",
     "log": "date decorate follow abbrevcommit mailmap",
     "merge": "ff conflictstyle renames stat",
     "pull": "rebase ff",
     "push": "default followtags autosetupremote useforceifincludes",
     "rebase": "autostash autosquash stat updaterefs",
-    "remote": """url pushurl fetch push tagopt prune prunetags mirror promisor pushdefault
-        partialclonefilter""",
+    "remote": "pushdefault",
+    "remote.*": """!url !pushurl !fetch !push !tagopt !prune !prunetags !mirror !promisor
+        !partialclonefilter""",
     "rerere": "enabled autoupdate",
     "stash": "showpatch showstat",
     "status": "short branch showuntrackedfiles showstash aheadbehind",
-    "submodule": "url active branch",
+    "submodule": "!active",
+    "submodule.*": "!url !active !branch",
     "tag": "sort",
-    "user": "name email useconfigonly",
+    "user": "name email !useconfigonly",
 }
-"""What a configuration may say without naming a program, a file or a place."""
+"""What a configuration may say without naming a program, a file or a place. ``branch.*``
+are the keys of sections that have a name. ``!``: what git itself writes there, and nobody
+sets by ``git config``."""
 
-_HARMLESS = {section: frozenset(keys.split()) for section, keys in _KEYS.items()}
+_HARMLESS = {section: frozenset(keys.replace("!", "").split()) for section, keys in _KEYS.items()}
+_SETTABLE = {
+    section: frozenset(key for key in keys.split() if not key.startswith("!"))
+    for section, keys in _KEYS.items()
+}
 _ADDRESSES = ("url", "pushurl", "remote", "pushremote", "pushdefault", "defaultremote")
 _HEADER = re.compile(r'\s*\[([A-Za-z0-9-]+)(?:[ \t]+"([^"\\\x00-\x1f]*)")?\]\s*')
 _ENTRY = re.compile(r'\s*([A-Za-z][A-Za-z0-9-]*)(?:[ \t]*=[ \t]*([^"\\#;\x00-\x08\x0a-\x1f]*))?')
+_STRATEGY = re.compile(rb"(?:ort|recursive|resolve|octopus|ours|subtree)?\s*")
+_STRATEGY_OPTION = re.compile(rb"\bstrategy(?!-option\b)[ \t]*(?:=[ \t]*([^\n]*)|)")
 _STEP = re.compile(rb"[ \t]*(?:x|exec)(?:[ \t\r]|$)")
 
 
-def is_harmless(section: str, key: str, value: str) -> bool:
+def is_harmless(section: str, key: str, value: str, *, has_name: bool = False) -> bool:
     """Whether a repository may be told this by somebody who is not trusted. ``section``
-    without the name in quotes behind it."""
-    if section.lower() == "advice":
-        return True
-    if key.lower() not in _HARMLESS.get(section.lower(), ()):
+    without the name in quotes behind it; ``has_name``: it has one."""
+    if not _holds(_HARMLESS, section, key, has_name=has_name):
         return False
     # "ext::sh -c …" and other helpers are programs; an option is no address.
-    is_address = key.lower() in _ADDRESSES
-    return not (is_address and ("::" in value or value.startswith("-")))
+    return not (takes_address(key) and ("::" in value or value.startswith("-")))
+
+
+def is_settable(section: str, key: str, *, has_name: bool = False) -> bool:
+    """Whether ``git config`` may set it, which only what is harmless may be."""
+    return _holds(_SETTABLE, section, key, has_name=has_name)
+
+
+def takes_address(key: str) -> bool:
+    """Whether git takes the value for an address where it is not the name of a remote."""
+    return key.lower() in _ADDRESSES
+
+
+def _holds(keys: Mapping[str, frozenset[str]], section: str, key: str, *, has_name: bool) -> bool:
+    section = section.lower()
+    if section == "advice":
+        return not has_name
+    return key.lower() in keys.get(f"{section}.*" if has_name else section, ())
 
 
 def clean_config(
@@ -140,10 +168,24 @@ def clean_config(
     return b"\n".join(lines)
 
 
-def clean_rebase_steps(data: bytes) -> bytes:
-    """The steps of a rebase of which those that run a program are comments."""
-    lines = data.split(b"\n")
-    return b"\n".join(b"# disabled: " + line if _STEP.match(line) else line for line in lines)
+def clean_steps(data: bytes, *, known: bytes = b"") -> bytes:
+    """The steps of a rebase of which those that run a program are comments, but for the
+    lines of ``known``."""
+    kept = set(known.split(b"\n"))
+    return b"\n".join(
+        b"# disabled: " + line if _STEP.match(line) and line not in kept else line
+        for line in data.split(b"\n")
+    )
+
+
+def names_own_strategy(data: bytes) -> bool:
+    """Whether one of the files that name a way to merge names one of git's own, or none."""
+    if _STRATEGY.fullmatch(data):
+        return True
+    lines = data.lower().split(b"\n")
+    values = [found[1] for line in lines for found in _STRATEGY_OPTION.finditer(line)]
+    is_configuration = all(b"=" in line or line.strip()[:1] in (b"", b"[") for line in lines)
+    return is_configuration and all(_STRATEGY.fullmatch(value or b"-") for value in values)
 
 
 def paths_named_by(data: bytes) -> tuple[list[str], list[str]]:
@@ -195,7 +237,7 @@ def _is_harmless_entry(header: bytes, line: bytes, may_work_in: Callable[[str], 
     value = (entry[2] or "").strip()
     if (section[1].lower(), entry[1].lower()) == ("core", "worktree"):
         return may_work_in(value)
-    return is_harmless(section[1], entry[1], value)
+    return is_harmless(section[1], entry[1], value, has_name=section[2] is not None)
 
 
 def _text(line: bytes) -> str:

@@ -2,23 +2,27 @@
 
 The whole folder is looked at, ``.git`` itself included, since a repository may lie anywhere
 and a ``.git`` file may lead to any of them. No link is followed. The cost is that of
-reading the names of everything once.
+reading the names once, up to a limit.
 """
 
 import hashlib
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
+
+from django.conf import settings
 
 from conversations.domain.git_parts import (
     CONFIGS,
     HOOKS,
     MAX_CONFIG_BYTES,
     PARTS,
-    REBASE_STEPS,
+    STEPS,
+    STRATEGIES,
     is_git_folder,
     is_git_name,
     is_hook,
@@ -37,6 +41,13 @@ afterwards. Each takes some mounts and some words of bwrap's command line."""
 
 MAX_INCLUDED = 50
 """Further configurations that are read because another one includes them."""
+
+NAMES_PER_FILE = 20
+"""Names that are read for each file that a listing may have (LOOM_SNAPSHOT_MAX_FILES): to
+read a name costs less than a tenth, and what is not read is not disarmed."""
+
+MAX_HELD = 100
+"""Parts of which a descriptor is held while a command runs."""
 
 _FOLDERS = (HOOKS, "remotes", "branches")
 """Parts of which each entry counts."""
@@ -58,34 +69,39 @@ class Part:
 class Repositories:
     """``folders`` are those that git takes for a repository's own data, the outer ones
     first; ``parts`` what git obeys, by path; ``named`` the places in the folder that a
-    configuration leads to. All paths are relative; the empty one is the folder itself."""
+    configuration leads to. All paths are relative; the empty one is the folder itself.
+    ``is_whole`` False: there are too many names, and those that are deepest were not read."""
 
     folders: list[str] = field(default_factory=list)
     parts: dict[str, Part] = field(default_factory=dict)
     named: list[str] = field(default_factory=list)
+    is_whole: bool = True
 
 
-def find_repositories(root: Path) -> Repositories:
-    """What is there now."""
+def find_repositories(root: Path, *, known: Mapping[str, Part] | None = None) -> Repositories:
+    """What is there now. ``known`` parts are looked at beyond the limit, too."""
     found = Repositories()
     real = os.path.realpath(root)
-    with _walk(real) as folders:
+    with _walk(real, found) as folders:
         for folder, entries in folders:
             for entry in entries:
                 if is_git_name(entry.name) and not entry.is_dir(follow_symlinks=False):
                     _add(found, real, _join(folder, entry.name), LINK)
             if is_git_folder([entry.name for entry in entries]):
                 found.folders.append(folder)
+        if not found.is_whole:
+            _add_known(found, real, known or {})
         for folder in found.folders:
             _add_parts(found, real, folder)
         _add_named(found, real)
     return found
 
 
-def find_protection(root: Path, *, may_write_config: bool = False) -> Protection:
+def make_protection(
+    root: Path, found: Repositories, *, may_write_config: bool = False
+) -> Protection:
     """What a command in the folder must not change. ``may_write_config``: but for the
     configuration itself."""
-    found = find_repositories(root)
     pinned = [root / folder for folder in found.folders[:MAX_PROTECTED] if folder]
     read_only = [
         root / path
@@ -106,12 +122,56 @@ def find_protection(root: Path, *, may_write_config: bool = False) -> Protection
 
 
 @contextmanager
-def _walk(root: str) -> Iterator[Iterator[tuple[str, list["os.DirEntry[str]"]]]]:
+def hold_parts(
+    root: Path, found: Repositories, protection: Protection
+) -> Iterator[Callable[[str], bool]]:
+    """Gives a function that says, once a command has ended, whether a part was read-only for
+    it all the time: then what changed in it was changed by somebody else.
+
+    A mount is gone as soon as somebody outside renames another file to its place, or removes
+    it, and the command can write from then on. So what is at the path must be the same file
+    or folder still; a descriptor keeps its number from being used again. What has a second
+    name could be written by that."""
+    held: dict[str, int] = {}
+    linked = {path for path in found.parts if _has_other_name(root / path)}
+    try:
+        for place in protection.read_only[:MAX_HELD]:
+            with suppress(OSError):
+                opened = os.open(place, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+                held[str(place.relative_to(root))] = opened
+
+        def was_held(path: str) -> bool:
+            place = path if path in held else os.path.dirname(path)
+            if place not in held or path in linked or _has_other_name(root / path):
+                return False
+            try:
+                return os.path.samestat(os.fstat(held[place]), os.lstat(root / place))
+            except OSError:
+                return False
+
+        yield was_held
+    finally:
+        for descriptor in held.values():
+            os.close(descriptor)
+
+
+def _has_other_name(path: Path) -> bool:
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return True
+    return not stat.S_ISDIR(status.st_mode) and status.st_nlink != 1
+
+
+@contextmanager
+def _walk(
+    root: str, found: Repositories
+) -> Iterator[Iterator[tuple[str, list["os.DirEntry[str]"]]]]:
     """Every folder with its entries, the outer ones first. One that its owner may not read
     is opened while this lasts: git itself needs no more than to pass through."""
     opened: list[tuple[str, int]] = []
     try:
-        yield _read_folders(root, opened)
+        yield _read_folders(root, found, opened)
     finally:
         for path, mode in reversed(opened):
             with suppress(OSError):
@@ -119,10 +179,11 @@ def _walk(root: str) -> Iterator[Iterator[tuple[str, list["os.DirEntry[str]"]]]]
 
 
 def _read_folders(
-    root: str, opened: list[tuple[str, int]]
+    root: str, found: Repositories, opened: list[tuple[str, int]]
 ) -> Iterator[tuple[str, list["os.DirEntry[str]"]]]:
     hidden = {str(path) for path in hidden_places()}
     folders = [""]
+    left = int(NAMES_PER_FILE * settings.LOOM.snapshot_max_files)
     for folder in folders:
         path = os.path.join(root, folder)
         try:
@@ -131,9 +192,13 @@ def _read_folders(
                 _change_mode(path, mode | 0o500)
                 opened.append((path, mode))
             with os.scandir(path) as listing:
-                entries = list(listing)
+                entries = list(islice(listing, left + 1))
         except OSError:
             continue  # it is gone meanwhile, somebody else's, or too deep for git as well
+        if len(entries) > left:
+            found.is_whole = False
+            continue
+        left -= len(entries)
         folders += [
             _join(folder, entry.name)
             for entry in entries
@@ -151,8 +216,19 @@ def _change_mode(path: str, mode: int) -> None:
         os.close(place)
 
 
+def _add_known(found: Repositories, root: str, known: Mapping[str, Part]) -> None:
+    for path, part in known.items():
+        if part.kind == LINK:
+            _add(found, root, path, LINK)
+        folder = path.removesuffix(part.kind).removesuffix("/")
+        if path.endswith(part.kind) and folder not in found.folders:
+            with suppress(OSError):
+                if is_git_folder(os.listdir(os.path.join(root, folder))):
+                    found.folders.append(folder)
+
+
 def _add_parts(found: Repositories, root: str, folder: str) -> None:
-    for name in (*PARTS, REBASE_STEPS):
+    for name in (*PARTS, *STEPS, *STRATEGIES):
         path = _join(folder, name)
         upper = os.path.dirname(name)
         if upper and os.path.islink(os.path.join(root, folder, upper)):

@@ -27,7 +27,7 @@ from .bubblewrap import Inside, Protection, interpreter_paths, wrap
 from .environment import plain_environment, sandboxed_environment
 from .groups import make_group, remove_group
 from .output import REPORT_SECONDS, Output
-from .repositories import find_protection
+from .repositories import find_repositories, make_protection
 from .support import (
     SANDBOXED,
     UNSANDBOXED,
@@ -135,6 +135,7 @@ async def run_command(
     allows_network: bool = False,
     may_write: bool = True,
     may_write_config: bool = False,
+    protection: Protection | None = None,
     environment: dict[str, str] | None = None,
     readable: Sequence[Path] = (),
     report: Callable[[str], None] | None = None,
@@ -144,18 +145,19 @@ async def run_command(
     it is left, also when this is cancelled.
 
     ``may_write`` False: a sandbox holds the folder read-only. ``may_write_config``: of what
-    git obeys, which else is read-only, the configuration may change. ``environment`` is added
+    git obeys, which else is read-only, the configuration may change. ``protection``: what that
+    is, where it is known already. ``environment`` is added
     to a clean one, ``readable`` to what the settings let a sandbox read. ``report`` is
     handed new output, a few times a second at most. Raises Rejected where commands cannot
     be run."""
     limits = limits or default_limits()
     folder = folder or root
     _check_root(root)
-    protection = Protection()
-    if may_write and find_mode() == SANDBOXED:
-        protection = await asyncio.to_thread(
-            find_protection, root, may_write_config=may_write_config
-        )
+    if protection is None:
+        protection = Protection()
+        if may_write and find_mode() == SANDBOXED:
+            found = await asyncio.to_thread(find_repositories, root)
+            protection = make_protection(root, found, may_write_config=may_write_config)
     if protection.pinned and not may_write_config:
         # "git checkout BRANCH" of a remote's branch would fail where it cannot note down
         # whose branch it is.
@@ -204,7 +206,7 @@ def prepare_sandboxed(
         readable=[*interpreter_paths(), *settings.LOOM.sandbox_paths],
         hidden=hidden_places(),
         allows_network=allows_network,
-        protection=find_protection(root),
+        protection=make_protection(root, find_repositories(root)),
     )
     return _prepare(command, inside, limits)
 

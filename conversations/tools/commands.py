@@ -1,6 +1,7 @@
 """What ``shell_execute`` and ``git_command`` share: where and how long a command runs,
 and how its end is told."""
 
+import asyncio
 import re
 import unicodedata
 from collections.abc import Sequence
@@ -12,10 +13,12 @@ from django.conf import settings
 from pydantic import Field
 
 from conversations import sandbox
+from conversations.changes.shielding import carry_through
 from conversations.changes.trees import Author, watched
 from conversations.domain.errors import Rejected, StorageFull
 from conversations.domain.self_running import NAMES_SELF_RUNNING, names_self_running
 from conversations.folder.paths import find_place
+from conversations.sandbox.bubblewrap import Protection
 from conversations.sandbox.running import default_limits
 
 from .arguments import BadArgument, Text, Whole
@@ -120,7 +123,10 @@ async def carry_out(context: ToolContext, command: Command) -> ToolResult:
     author = Author(session_pk=context.session_pk, run_pk=context.run_pk, call_pk=context.call_pk)
     try:
         async with watched(context.root, author=author, write=context.write) as watch:
-            result = await _run(context, command)
+            protection = await carry_through(
+                asyncio.to_thread(watch.protect, may_write_config=command.may_write_config)
+            )
+            result = await _run(context, command, protection)
     except (Rejected, StorageFull) as error:
         return ToolResult(ok=False, output=error.message)
     return _add_note(result, watch.note)
@@ -133,7 +139,9 @@ def _add_note(result: ToolResult, note: str) -> ToolResult:
     return replace(result, output=f"[{note}]\n{result.output}")
 
 
-async def _run(context: ToolContext, command: Command) -> ToolResult:
+async def _run(
+    context: ToolContext, command: Command, protection: Protection | None = None
+) -> ToolResult:
     try:
         done = await sandbox.run_command(
             command.words,
@@ -143,6 +151,7 @@ async def _run(context: ToolContext, command: Command) -> ToolResult:
             allows_network=command.allows_network,
             may_write=command.may_write,
             may_write_config=command.may_write_config,
+            protection=protection,
             environment=command.environment,
             readable=command.readable,
             report=context.report,

@@ -10,11 +10,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from conversations.domain.git_parts import is_settable, takes_address
+
 from .git_options import (
     CHANGES,
-    CONFIG_KEYS,
     CONFIG_READS,
-    CONFIG_REMOTES,
     CONFIG_WRITES,
     FORMS,
     SUBCOMMANDS,
@@ -33,7 +33,6 @@ _NAMES_HELPER = re.compile(r"[A-Za-z0-9][A-Za-z0-9+.-]*::")
 _SCHEME = re.compile(r"([A-Za-z0-9][A-Za-z0-9+.-]*)://")
 _SCHEMES = ("file", "git", "http", "https", "ssh")
 _REMOTE_NAME = re.compile(r"[\w][\w-]*(?:[./][\w-]+)*|\.")
-_BRANCH_KEYS = ("remote", "pushremote", "merge", "rebase", "description")
 _KEY = re.compile(r"([A-Za-z0-9-]+)\.(?:(.*)\.)?([A-Za-z][A-Za-z0-9-]*)", re.DOTALL)
 
 _ASKS = ("-l", "--list", "--points-at", "--contains", "--no-contains", "--merged", "--no-merged")
@@ -193,19 +192,14 @@ def _asks_config(words: Sequence[str]) -> bool:
 def _check_setting(key: str, value: str) -> None:
     """That setting it lets nothing run. git ignores the case of all but the middle."""
     parts = _KEY.fullmatch(key)
-    section, middle, name = (parts[1].lower(), parts[2], parts[3].lower()) if parts else ("",) * 3
-    if section == "branch" and middle:
-        is_known, is_remote = name in _BRANCH_KEYS, name in ("remote", "pushremote")
-    else:
-        plain = "" if middle is not None else f"{section}.{name}"
-        is_remote = plain in CONFIG_REMOTES
-        is_known = is_remote or plain in CONFIG_KEYS.split() or section == "advice"
+    section, middle, name = parts.groups() if parts else ("", None, "")
+    is_known = middle != "" and is_settable(section, name, has_name=middle is not None)
     if not is_known:
         raise NotAllowed(
             f"The setting {key[:100]} cannot be changed here: only those can that let git run"
             " no program, such as user.name, pull.rebase or branch.<name>.merge."
         )
-    if is_remote and value and not _REMOTE_NAME.fullmatch(value):
+    if takes_address(name) and value and not _REMOTE_NAME.fullmatch(value):
         raise NotAllowed(f"{key[:100]} takes the name of a remote, which 'remote add' makes.")
 
 

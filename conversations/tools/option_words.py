@@ -9,6 +9,7 @@ allowed ``--name`` also allows ``--no-name``.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
 _MARKS = "=?~"
 
@@ -29,6 +30,7 @@ class ReadWords:
         return any(name in names for name, _ in self.options)
 
 
+@cache
 def read_list(text: str) -> Mapping[str, str]:
     """The allowed options with their marks. Of two of one name the later counts."""
     allowed = {}

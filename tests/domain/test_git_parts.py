@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from conversations.domain.git_parts import (
     clean_config,
-    clean_rebase_steps,
+    clean_steps,
     completes_git_folder,
     is_git_folder,
+    names_own_strategy,
 )
 
 KEPT = (
@@ -79,7 +80,18 @@ def test_a_known_line_is_not_known_in_another_section() -> None:
 def test_steps_of_a_rebase_that_run_programs_become_comments() -> None:
     steps = b"pick 1 a\n exec x\nx y\nx\tz\nedit 2 exec b\n"
     want = b"pick 1 a\n# disabled:  exec x\n# disabled: x y\n# disabled: x\tz\nedit 2 exec b\n"
-    assert clean_rebase_steps(steps) == want
+    assert clean_steps(steps) == want
+
+
+def test_steps_that_were_there_before_stay() -> None:
+    assert clean_steps(b"exec a\nexec b\n", known=b"exec a\n") == b"exec a\n# disabled: exec b\n"
+
+
+def test_a_way_to_merge_is_one_of_gits_own() -> None:
+    for text in (b"ort\n", b"", b"[options]\n\tedit = true\n\tstrategy = ours\n"):
+        assert names_own_strategy(text)
+    for text in (b"../x", b"ort\n../x", b"[options] strategy=x\n", b"[a]\nSTRATEGY = \\\nx\n"):
+        assert not names_own_strategy(text)
 
 
 def test_a_folder_is_a_repository_as_git_sees_it() -> None:

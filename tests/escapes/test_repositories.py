@@ -8,7 +8,10 @@ workspace, which the sandbox itself cannot write.
 import os
 import shutil
 import subprocess
+import time
+from collections.abc import Callable
 from pathlib import Path
+from threading import Thread
 from unittest.mock import patch
 
 import pytest
@@ -33,38 +36,45 @@ CLEAN = {
     "HOME": "/nonexistent",
     "GIT_CONFIG_NOSYSTEM": "1",
     "GIT_EDITOR": "true",
+    "GIT_CONFIG_COUNT": "1",
+    "GIT_CONFIG_KEY_0": "maintenance.auto",
+    "GIT_CONFIG_VALUE_0": "false",
     **NAMES,
 }
-USES = (
-    ["status"],
-    ["commit", "-aq", "--allow-empty", "-m", "by the person"],
-    ["fetch", "--all"],
-    ["rebase", "--continue"],
-)
 
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two repositories, one within the other, with a hook of the person's own."""
+    """Two repositories, one within the other, with hooks of the person's own, and a second
+    working tree."""
     root = tmp_path_factory.mktemp("template") / "root"
     for folder in (root, root / "inner"):
         folder.mkdir()
-        git(folder, "init", "-q", "-b", "main")
+        git(folder, "init", "-q", "-b", "main", "--template=")
+        (folder / ".git/hooks").mkdir()
+        (folder / ".git/info").mkdir()
         (folder / "a.txt").write_text("a\n")
         git(folder, "add", "a.txt")
         git(folder, "commit", "-q", "-m", "first")
         git(folder, "branch", "other")
-    hook = root / ".git/hooks/post-commit"
-    hook.write_text('#!/bin/sh\necho x >> "$(git rev-parse --git-dir)/own-hook-ran"\n')
-    hook.chmod(0o755)
+        hook = folder / ".git/hooks/post-commit"
+        hook.write_text('#!/bin/sh\necho x >> "$(git rev-parse --git-dir)/own-hook-ran"\n')
+        hook.chmod(0o755)
+    git(root, "worktree", "add", "-q", "tree", "other")
     return root
+
+
+def copy(template: Path, to: Path) -> Path:
+    shutil.copytree(template, to, dirs_exist_ok=True)
+    for name in ("tree/.git", ".git/worktrees/tree/gitdir"):
+        place = to / name
+        place.write_text(place.read_text().replace(str(template), str(to)))
+    return to
 
 
 @pytest.fixture
 def root(commands: Commands, template: Path) -> Path:
-    shutil.copytree(template, commands.root, dirs_exist_ok=True)
-    git(commands.root, "worktree", "add", "-q", "tree", "other")
-    return commands.root
+    return copy(template, commands.root)
 
 
 @pytest.fixture
@@ -77,11 +87,20 @@ def git(folder: Path, *words: str) -> "subprocess.CompletedProcess[bytes]":
 
 
 def use_git_everywhere(root: Path) -> None:
-    """As somebody may who opens any folder of the workspace that git has to do with."""
+    """As somebody may who opens any folder of the workspace that git has to do with. What
+    only goes on with something is used where that was begun."""
     for path, names, files in os.walk(root):
-        if {".git", "HEAD"} & {*names, *files}:
-            for words in USES:
-                git(Path(path), *words)
+        found, folder = {*names, *files}, Path(path)
+        if ".git" not in found and ("HEAD" not in found or folder.name in (".git", "logs")):
+            continue
+        git(folder, "commit", "-aq", "--allow-empty", "-m", "by the person")
+        own = folder / ".git" if (folder / ".git").is_dir() else folder
+        if (own / "config").is_file() and "[remote" in (own / "config").read_text():
+            git(folder, "fetch", "--all")
+        if (own / "rebase-merge").exists():
+            git(folder, "rebase", "--continue")
+        if (own / "sequencer").exists():
+            git(folder, "cherry-pick", "--continue")
 
 
 WORDS = {
@@ -96,7 +115,7 @@ ATTEMPTS = {
     "config": "git config core.fsmonitor ROOT/evil",
     "config_appended": "printf 'CONFIG' >> .git/config",
     "config_replaced": (
-        "rm -f .git/config; printf 'CONFIG' > c; mv -f c .git/config; ln -sf ../c .git/config"
+        "rm -f .git/config; printf 'CONFIG' > c; cp -f c .git/config; ln -sf ../c .git/config"
     ),
     "config_hard_link": "ln .git/config l; printf 'CONFIG' >> l",
     "config_included": "printf 'CONFIG' > more; git config include.path ../more",
@@ -168,7 +187,7 @@ ATTEMPTS = {
         "echo '* filter=f' > .gitattributes; echo b > b.txt; git add .; echo c >> b.txt"
     ),
     "remote": (
-        "git remote add x ext::ROOT/evil; git config remote.x.uploadpack ROOT/evil; "
+        "git config remote.x.url ROOT/inner; git config remote.x.uploadpack ROOT/evil; "
         "mkdir -p .git/remotes; printf 'URL: ext::ROOT/evil\\n' > .git/remotes/y"
     ),
     "remote_of_a_new_one": (
@@ -181,12 +200,22 @@ ATTEMPTS = {
         "printf 'x ROOT/evil\\nexec ROOT/evil\\n' > git-rebase-todo; touch interactive; "
         "echo 0 > msgnum; echo 2 > end"
     ),
+    "strategy_of_a_rebase": (
+        "mkdir -p .git/rebase-merge git-merge-..; cd .git/rebase-merge; "
+        "git rev-parse HEAD | tee orig-head > onto; echo refs/heads/main > head-name; "
+        "git commit-tree -p HEAD -m x HEAD: | sed 's/^/pick /' > git-rebase-todo; "
+        "git commit-tree -m y HEAD: | sed 's/^/pick /' >> git-rebase-todo; "
+        "touch interactive; echo ../../evil > strategy; echo 0 > msgnum; echo 2 > end"
+    ),
+    "strategy_of_a_pick": (
+        "mkdir -p .git/sequencer git-merge-..; cd .git/sequencer; git rev-parse HEAD > head; "
+        "git rev-parse HEAD > abort-safety; "
+        "git commit-tree -m y HEAD: | sed 's/^/pick /' > todo; cat todo >> todo2; "
+        "cat todo2 >> todo; printf '[options]\\n\\tstrategy = ../../evil\\n' > opts"
+    ),
     "escaped_config": (
         "git init -q n; touch n/a; git -C n add a; "
         "printf '[CORE]FSMonitor=\"ROOT/ev\"\\\\\nil\n' >> n/.git/config"
-    ),
-    "by_git_command": (
-        "git config alias.st '!ROOT/evil'; git config --global core.fsmonitor ROOT/evil"
     ),
 }
 
@@ -202,33 +231,55 @@ def attempt(commands: Commands, marker: Path, command: str) -> ToolResult:
     return commands.shell(fill(commands.root, marker, command))
 
 
-@pytest.mark.parametrize("command", ATTEMPTS.values(), ids=ATTEMPTS)
-def test_nothing_that_a_command_leaves_behind_runs(
-    commands: Commands, root: Path, marker: Path, command: str
+def marker_of(root: Path, name: str) -> Path:
+    return root.parent / f"ran-outside-{name}"
+
+
+def own_parts(root: Path) -> list[bytes]:
+    return [(root / path).read_bytes() for path in (".git/config", ".git/hooks/post-commit")]
+
+
+def test_nothing_that_a_command_leaves_behind_runs(commands: Commands, template: Path) -> None:
+    """Each attempt is made in a folder of its own, all in one sandbox."""
+    lines = []
+    for name, command in ATTEMPTS.items():
+        root = copy(template, commands.root / name)
+        lines.append(f"( cd {name}; {fill(root, marker_of(commands.root, name), command)} )")
+    own = own_parts(template)
+    commands.shell("\n".join(lines))
+    changed = [name for name in ATTEMPTS if own_parts(commands.root / name) != own]
+    use_git_everywhere(commands.root)
+    assert not changed
+    assert not [name for name in ATTEMPTS if marker_of(commands.root, name).exists()]
+
+
+@pytest.mark.parametrize("name", ["config_replaced", "hooks_moved", "git_moved"])
+def test_nothing_runs_where_the_workspace_is_a_repository_itself(
+    commands: Commands, root: Path, marker: Path, name: str
 ) -> None:
-    own = (root / ".git/config", root / ".git/hooks/post-commit")
-    contents = [path.read_bytes() for path in own]
-    attempt(commands, marker, command)
+    own = own_parts(root)
+    attempt(commands, marker, ATTEMPTS[name])
     use_git_everywhere(root)
     assert not marker.exists()
-    assert [path.read_bytes() for path in own] == contents
+    assert own_parts(root) == own
 
 
-def test_the_uses_would_have_run_what_is_not_disarmed(root: Path, marker: Path) -> None:
+def test_the_attempts_would_run_something_without_protection(
+    template: Path, tmp_path: Path
+) -> None:
     """The other tests would notice: the same things written by no sandboxed command."""
-    for number, command in enumerate(("config", "hook", "new_repository", "rebase", "git_file")):
+    root = tmp_path / "root"
+    for name, command in ATTEMPTS.items():
+        folder = copy(template, root / name)
         subprocess.run(
-            ["bash", "-c", fill(root, marker, ATTEMPTS[command])],
-            cwd=root,
+            ["bash", "-c", fill(folder, marker_of(root, name), command)],
+            cwd=folder,
             env=CLEAN,
             check=False,
             capture_output=True,
         )
-        use_git_everywhere(root)
-        assert marker.exists(), (number, command)
-        marker.unlink()
-        git(root, "config", "--unset", "core.fsmonitor")
-        (root / ".git/hooks/pre-commit").unlink(missing_ok=True)
+    use_git_everywhere(root)
+    assert not [name for name in ATTEMPTS if not marker_of(root, name).exists()]
 
 
 ORDINARY = {
@@ -262,18 +313,23 @@ ORDINARY = {
 }
 
 
-@pytest.mark.parametrize("command", ORDINARY.values(), ids=ORDINARY)
-def test_ordinary_work_with_git_goes_on(commands: Commands, root: Path, command: str) -> None:
-    git(root, "update-ref", "refs/remotes/origin/far", "main")
-    git(root, "config", "remote.origin.url", "./inner")
-    git(root, "config", "remote.origin.fetch", "+refs/heads/*:refs/remotes/origin/*")
-    result = commands.shell(f"{IDENTITY}export GIT_EDITOR=true; {command}")
-    assert result.ok, result.output
+def test_ordinary_work_with_git_goes_on(commands: Commands, template: Path) -> None:
+    lines = [f"{IDENTITY} export GIT_EDITOR=true"]
+    for name, command in ORDINARY.items():
+        root = copy(template, commands.root / name)
+        git(root, "update-ref", "refs/remotes/origin/far", "main")
+        with (root / ".git/config").open("a") as file:
+            file.write('[remote "origin"]\n\turl = ./inner\n')
+            file.write("\tfetch = +refs/heads/*:refs/remotes/origin/*\n")
+        lines.append(f"( cd {name} && {command} ) || echo FAILED: {name}")
+    result = commands.shell("\n".join(lines))
+    assert "FAILED" not in result.output
     assert "disarmed" not in result.output
-    for folder in ("n", "c", "w", "outer", "copy"):
-        if (root / folder).exists():
-            assert git(root / folder, "status").returncode == 0
-            assert git(root / folder, "log", "-1").returncode == 0
+    for name in ORDINARY:
+        for folder in ("n", "c", "w", "outer", "copy"):
+            if (place := commands.root / name / folder).exists():
+                assert git(place, "status").returncode == 0
+                assert git(place, "log", "-1").returncode == 0
 
 
 def test_what_was_disarmed_is_told_and_still_there(commands: Commands, root: Path) -> None:
@@ -294,6 +350,36 @@ def test_configuration_can_be_written_where_a_call_may(commands: Commands, root:
     assert "disarmed" not in result.output
     assert git(root, "config", "user.name").stdout == b"Robin\n"
     assert git(root, "config", "core.bare").stdout == b"false\n"
+
+
+def test_a_filter_that_runs_while_the_configuration_is_writable_gains_nothing(
+    commands: Commands, root: Path, marker: Path
+) -> None:
+    subprocess.run(["bash", "-c", fill(root, marker, "true")], cwd=root, check=True)
+    (root / ".gitattributes").write_text("* filter=f\n")
+    git(root, "checkout", "-q", "-b", "more")
+    git(root, "config", "filter.f.smudge", f"cat; git config core.fsmonitor {root}/evil")
+    (root / "b.txt").write_text("b\n")
+    git(root, "add", "-A")
+    git(root, "commit", "-q", "-m", "b")
+    (root / "b.txt").unlink()
+    result = commands.git("checkout", "-B", "new", "-f")
+    assert "disarmed" in result.output
+    use_git_everywhere(root)
+    assert not marker.exists()
+    assert git(root, "config", "filter.f.smudge").stdout.startswith(b"cat; ")
+
+
+def test_beyond_the_limit_known_repositories_are_looked_at_and_the_rest_is_told(
+    commands: Commands, root: Path, marker: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("conversations.sandbox.repositories.NAMES_PER_FILE", 0.003)
+    command = f"cd inner; touch $(seq 200); {ATTEMPTS['strategy_of_a_pick']}"
+    result = attempt(commands, marker, command)
+    assert "is not known" in result.output
+    assert "inner/.git/sequencer/opts" in result.output
+    use_git_everywhere(root)
+    assert not marker.exists()
 
 
 def test_a_hook_folder_and_an_included_file_in_the_tree_are_read_only(
@@ -338,6 +424,84 @@ class _Died(Exception):
 
 async def _nothing(*_: object) -> None:
     """The process that would have looked is gone."""
+
+
+WAITS = "touch ready; while [ ! -e go ]; do sleep 0.02; done; "
+
+
+def run_beside(commands: Commands, marker: Path, command: str, work: Callable[[], object]) -> str:
+    """What the command says while which somebody else does the work in the folder."""
+    root = commands.root
+
+    def be_there() -> None:
+        while not (root / "ready").exists():
+            time.sleep(0.01)
+        try:
+            work()
+        finally:
+            (root / "go").touch()
+
+    person = Thread(target=be_there)
+    person.start()
+    try:
+        return attempt(commands, marker, WAITS + command).output
+    finally:
+        person.join()
+
+
+def test_what_a_person_writes_beside_a_command_stays(
+    commands: Commands, root: Path, marker: Path
+) -> None:
+    config, hook = root / ".git/config", root / ".git/hooks/pre-commit"
+
+    def work() -> None:
+        with config.open("a") as file:
+            file.write("[core]\n\teditor = vim\n")
+        hook.write_text("#!/bin/sh\n")
+        (root / ".git/hooks/post-commit").write_text("#!/bin/sh\ntrue\n")
+
+    output = run_beside(commands, marker, "cp evil .git/hooks/update; git status", work)
+    assert "disarmed" not in output
+    assert git(root, "config", "core.editor").stdout == b"vim\n"
+    assert hook.exists()
+    assert (root / ".git/hooks/post-commit").read_text() == "#!/bin/sh\ntrue\n"
+
+
+BESIDE = {
+    "linked": (
+        lambda root: os.link(root / ".git/hooks/post-commit", root / "l"),
+        "cat evil > l",
+    ),
+    "config_replaced": (
+        lambda root: git(root, "config", "user.name", "me"),
+        "printf 'CONFIG' >> .git/config; printf 'CONFIG' > c; mv c .git/config",
+    ),
+    "hooks_replaced": (
+        lambda root: shutil.move(root / ".git/hooks", root / "old"),
+        "mkdir .git/hooks; cp evil .git/hooks/pre-commit",
+    ),
+    "made": (
+        lambda root: git(root, "init", "n"),
+        "cp evil n/.git/hooks/pre-commit; printf 'CONFIG' >> n/.git/config",
+    ),
+}
+
+
+def test_a_command_that_waits_for_a_person_to_change_something_gains_nothing(
+    commands: Commands, root: Path, marker: Path
+) -> None:
+    """A mount is gone as soon as somebody outside puts another file in the place of its own."""
+    os.link(root / "inner/.git/hooks/post-commit", root / "linked-before")
+
+    def work() -> None:
+        for change, _ in BESIDE.values():
+            change(root)
+
+    command = "; ".join(command for _, command in BESIDE.values())
+    output = run_beside(commands, marker, f"{command}; cat evil > linked-before", work)
+    assert "disarmed" in output
+    use_git_everywhere(root)
+    assert not marker.exists()
 
 
 FILES = ("x/HEAD", "x/objects/a", "x/refs/a", "x/config")

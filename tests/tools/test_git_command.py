@@ -131,16 +131,16 @@ def test_a_person_is_asked_only_for_what_changes_something(
     ],
 )
 def test_what_is_not_offered_is_refused_before_anybody_is_asked(
-    repository: Commands, arguments: Any
+    commands: Commands, arguments: Any
 ) -> None:
     for answer in (
-        repository.plan("git_command", arguments=arguments),
-        repository.run("git_command", arguments=arguments),
+        commands.plan("git_command", arguments=arguments),
+        commands.run("git_command", arguments=arguments),
     ):
         assert not isinstance(answer, Plan)
         assert not answer.ok
         assert answer.output.endswith(".")
-    assert not (repository.root / "stolen").exists()
+    assert not (commands.root / "stolen").exists()
 
 
 def test_looking_is_on_offer_where_nothing_may_be_changed(repository: Commands) -> None:
