@@ -6,6 +6,7 @@ from pathlib import Path
 from django.conf import settings
 
 from conversations.domain.text import one_line
+from conversations.folder.paths import shown
 from conversations.folder.skills import FOLDERS, MAX_FOLDERS, Skill, count_unread, find_skills
 
 HEADING = (
@@ -27,8 +28,9 @@ def describe_skills(root: Path) -> str:
     skills = find_skills(root)
     offered = [skill for skill in skills if skill.is_offered]
     listed = offered[: loom.max_skills]
+    problems = [f"({problem})" for problem in describe_problems(root, skills)]
     if not listed:
-        return ""
+        return "\n".join(problems)
     lines = [HEADING]
     left = loom.skill_index_chars
     for skill in listed:
@@ -37,20 +39,21 @@ def describe_skills(root: Path) -> str:
         lines.append(line)
     if len(listed) < len(offered):
         lines.append(f"({len(offered) - len(listed)} more; `load_skill` names them all.)")
-    lines += describe_problems(root, skills)
-    return "\n".join(lines)
+    return "\n".join([*lines, *problems])
 
 
-def describe_problems(root: Path, skills: Sequence[Skill]) -> list[str]:
-    """A line for each of what could not be used of the skills' files, at most MAX_PROBLEMS."""
-    lines = [f"({skill.path}: {skill.problem}.)" for skill in skills if skill.problem]
+def describe_problems(root: Path, skills: Sequence[Skill] | None = None) -> list[str]:
+    """A sentence for each of what could not be used of the skills' files, at most
+    MAX_PROBLEMS and two more. For the model and for people."""
+    skills = find_skills(root) if skills is None else skills
+    lines = [f"{shown(skill.path)}: {skill.problem}." for skill in skills if skill.problem]
     if len(lines) > MAX_PROBLEMS:
-        lines[MAX_PROBLEMS:] = [f"({len(lines) - MAX_PROBLEMS} more skills have such problems.)"]
+        lines[MAX_PROBLEMS:] = [f"{len(lines) - MAX_PROBLEMS} more skills have such problems."]
     unread = count_unread(root)
     if unread:
         lines.append(
-            f"({unread} more entries of {' and '.join(FOLDERS)} are not looked at: the limit is"
-            f" {MAX_FOLDERS} each.)"
+            f"{unread} more entries of {' and '.join(FOLDERS)} are not looked at: the limit is"
+            f" {MAX_FOLDERS} each."
         )
     return lines
 

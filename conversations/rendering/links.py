@@ -21,6 +21,12 @@ URL = re.compile(
 )
 """A bare web address, trailing punctuation included; CJK punctuation ends it."""
 
+MAX_ADDRESS_CHARS = 2_000
+"""A longer one leads nowhere. To spell a host's name takes the square of its length."""
+
+_TOO_LONG = "too-long:"
+_SHOWN_OF_TOO_LONG = 200
+
 _TRAILING = frozenset("?!.,:;*_~'")
 
 
@@ -31,6 +37,8 @@ def _normalise_short(url: str) -> str:
 
 def normalise_url(url: str) -> str:
     """Percent-encode ``url`` and spell its host in ASCII, as browsers do."""
+    if len(url) > MAX_ADDRESS_CHARS:
+        return f"{_TOO_LONG}{url[:_SHOWN_OF_TOO_LONG]}"
     return _normalise_short(url) if len(url) < 300 else normalizeLink(url)
 
 

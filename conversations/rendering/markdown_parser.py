@@ -9,9 +9,10 @@ where it leads; and of what is in the text, only an address becomes an attribute
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from contextvars import ContextVar
+from typing import Any, cast
 
-from markdown_it import MarkdownIt
+from markdown_it import MarkdownIt, helpers
 from markdown_it.parser_inline import ParserInline
 from markdown_it.renderer import RendererHTML
 from markdown_it.rules_block import StateBlock
@@ -22,31 +23,25 @@ from markdown_it.token import Token
 from markdown_it.utils import EnvType, OptionsDict
 
 from .code_blocks import render_code_block
-from .links import URL, describe_destination, normalise_url, trim_url, web_host
+from .links import MAX_ADDRESS_CHARS, URL, describe_destination, normalise_url, trim_url, web_host
 from .sanitiser import sanitise
 from .source_text import escape_text
-from .work import Work
+from .work import CHARS_OF_ADDRESS_IN_A_STEP, STEPS_OF_CODE_BLOCK, Work
 
 _MAX_BLOCK_LEVEL = 18
 """Just below the parser's own limit, at which it drops the text without a trace."""
 
 _LINK_IN_ANGLES = re.compile(r"<(?:https?:|mailto:|[^\s<>:@]+@)", re.IGNORECASE)
+_NO_SPACE = re.compile(r"[^\x00-\x20]*+")
 _CHECKBOXES = {True: "☑ ", False: "☐ "}
 _TITLE_LIMIT = 200
 
 CHARS_OF_HTML_IN_A_STEP = 200
 
 
-class CountedInlines(ParserInline):
-    """Counts what looks ahead: for each ``[`` as far as the paragraph goes."""
-
-    def skipToken(self, state: StateInline) -> None:
-        state.env["work"].spend(1)
-        super().skipToken(state)
-
-
 class CountedTokens(list[Token]):
-    """Counts the tokens: a table makes cells that nobody wrote."""
+    """Counts the tokens: a table makes cells that nobody wrote, and each star of a run
+    is a token."""
 
     def __init__(self, work: Work) -> None:
         super().__init__()
@@ -57,18 +52,55 @@ class CountedTokens(list[Token]):
         super().append(token)
 
 
+class CountedInlines(ParserInline):
+    def parse(self, src: str, md: MarkdownIt, env: EnvType, tokens: list[Token]) -> list[Token]:
+        counted = CountedTokens(env["work"])
+        super().parse(src, md, env, counted)
+        tokens += counted
+        return tokens
+
+    def skipToken(self, state: StateInline) -> None:
+        """Counts what looks ahead: for each ``[`` as far as the paragraph goes."""
+        state.env["work"].spend(1)
+        super().skipToken(state)
+
+
+class CountedHelpers:
+    """The parts of links. An address is looked for sign by sign, and each of 32 opening
+    parentheses before it looks for its own."""
+
+    parseLinkLabel = staticmethod(helpers.parseLinkLabel)
+    parseLinkTitle = staticmethod(helpers.parseLinkTitle)
+
+    @staticmethod
+    def parseLinkDestination(source: str, start: int, end: int) -> Any:
+        found = _NO_SPACE.match(source, start, end)
+        _WORK.get().spend(len(found[0]) // CHARS_OF_ADDRESS_IN_A_STEP if found else 0)
+        return helpers.parseLinkDestination(source, start, end)
+
+
 class TranscriptMarkdown(MarkdownIt):
     """The parser. It accepts any address; which ones become links is decided later."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.inline = CountedInlines()
+        self.helpers = cast(Any, CountedHelpers)
 
     def validateLink(self, url: str) -> bool:
         return True
 
     def normalizeLink(self, url: str) -> str:
+        _WORK.get().spend_on_address(url)
         return normalise_url(url)
+
+    def normalizeLinkText(self, url: str) -> str:
+        _WORK.get().spend_on_address(url)
+        return url if len(url) > MAX_ADDRESS_CHARS else super().normalizeLinkText(url)
+
+
+_WORK: ContextVar[Work] = ContextVar("work")
+"""Of the text that is being parsed, for where the parser does not hand its ``env`` on."""
 
 
 class TranscriptRenderer(RendererHTML):
@@ -82,6 +114,7 @@ class TranscriptRenderer(RendererHTML):
     def code_block(
         self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType
     ) -> str:
+        env["work"].spend(STEPS_OF_CODE_BLOCK)
         return render_code_block(tokens[idx].content)
 
     def image(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
@@ -137,7 +170,7 @@ def _quote(value: str) -> str:
 def _limit_depth(state: StateBlock, start_line: int, end_line: int, silent: bool) -> bool:
     """Block rule: from ``_MAX_BLOCK_LEVEL`` on, everything is one paragraph. It is tried
     first wherever others are, so it counts the tries."""
-    state.env["work"].spend(1)
+    state.env["work"].spend(2)
     if silent or state.level < _MAX_BLOCK_LEVEL:
         return False
     state.line = end_line
@@ -179,7 +212,7 @@ def _bare_url(state: StateInline, silent: bool) -> bool:
     if match is None:
         return False
     url = trim_url(match[0])
-    href = normalise_url(url)
+    href = state.md.normalizeLink(url)
     scheme = state.src[start : state.pos]
     if web_host(href) is None or not state.pending.endswith(scheme):
         return False
@@ -264,17 +297,20 @@ _PARSER = _make_parser()
 def parse(source: str, *, work: Work) -> list[Token]:
     """Parse normalised text into tokens that are ready for ``render_tokens``. Like the
     others here it raises TooMuchWork."""
+    _WORK.set(work)
     return _PARSER.parse(source, {"work": work})
 
 
 def parse_inline(text: str, *, work: Work) -> list[Token]:
     """Parse part of a paragraph's text, like ``parse``."""
+    _WORK.set(work)
     return _PARSER.parseInline(text, {"work": work})
 
 
 def parse_blocks(source: str, *, work: Work) -> list[Token]:
     """Parse normalised text into block tokens only; paragraphs keep their raw text."""
     tokens = CountedTokens(work)
+    _WORK.set(work)
     _PARSER.block.parse(source, _PARSER, {"work": work}, tokens)
     return tokens
 

@@ -14,6 +14,7 @@ from .code_blocks import render_code_block
 from .links import URL, normalise_url, trim_url, web_host
 from .sanitiser import sanitise
 from .source_text import escape_text
+from .work import Work
 
 _FENCE = re.compile(r" {0,3}(`{3,})([^`]*)")
 _BACKTICKS = re.compile(r"`+")
@@ -21,11 +22,12 @@ _MARK = re.compile(rf"`+|{URL.pattern}", re.IGNORECASE)
 
 
 def render_verbatim(source: str) -> str:
-    """Turn a person's message (normalised text) into sanitised HTML."""
-    return sanitise("".join(_render_parts(source.removesuffix("\n").split("\n"))))
+    """Turn a person's message (normalised text) into sanitised HTML. Raises TooMuchWork."""
+    work = Work()
+    return sanitise("".join(_render_parts(source.removesuffix("\n").split("\n"), work)))
 
 
-def _render_parts(lines: list[str]) -> Iterator[str]:
+def _render_parts(lines: list[str], work: Work) -> Iterator[str]:
     """The HTML of the code blocks and of the paragraphs between them."""
     start = index = 0
     while index < len(lines):
@@ -33,12 +35,13 @@ def _render_parts(lines: list[str]) -> Iterator[str]:
         index += 1
         if fence is None:
             continue
-        yield _render_paragraph(lines[start : index - 1])
+        yield _render_paragraph(lines[start : index - 1], work)
         end = _find_closing_fence(lines, index, length=len(fence[1]))
         code = "".join(f"{line}\n" for line in lines[index:end])
-        yield render_code_block(code, info=fence[2])
+        highlight = work.take_code(len(code))
+        yield render_code_block(code, info=fence[2], highlight=highlight)
         start = index = end + 1
-    yield _render_paragraph(lines[start:])
+    yield _render_paragraph(lines[start:], work)
 
 
 def _find_closing_fence(lines: list[str], start: int, *, length: int) -> int:
@@ -50,16 +53,16 @@ def _find_closing_fence(lines: list[str], start: int, *, length: int) -> int:
     return len(lines)
 
 
-def _render_paragraph(lines: list[str]) -> str:
+def _render_paragraph(lines: list[str], work: Work) -> str:
     """The lines without blank ones at either end; nothing if there are no others."""
     filled = [index for index, line in enumerate(lines) if line and not line.isspace()]
     if not filled:
         return ""
-    text = "\n".join(map(_render_line, lines[filled[0] : filled[-1] + 1]))
+    text = "\n".join(_render_line(line, work) for line in lines[filled[0] : filled[-1] + 1])
     return f'<p class="verbatim">{text}</p>'
 
 
-def _render_line(line: str) -> str:
+def _render_line(line: str, work: Work) -> str:
     if "`" not in line and "://" not in line:
         return escape_text(line)
     parts: list[str] = []
@@ -68,7 +71,7 @@ def _render_line(line: str) -> str:
     for mark in _MARK.finditer(line):
         if mark.start() < position:
             continue
-        end, html = _render_mark(line, mark, closers)
+        end, html = _render_mark(line, mark, closers, work)
         parts += [escape_text(line[position : mark.start()]), html]
         position = end
     return "".join(parts) + escape_text(line[position:])
@@ -86,10 +89,12 @@ def _match_backticks(line: str) -> dict[int, int]:
     return closers
 
 
-def _render_mark(line: str, mark: re.Match[str], closers: dict[int, int]) -> tuple[int, str]:
+def _render_mark(
+    line: str, mark: re.Match[str], closers: dict[int, int], work: Work
+) -> tuple[int, str]:
     """Where a code span or an address ends, and its HTML; plain text if it is neither."""
     if mark[0][0] != "`":
-        return _render_url(mark)
+        return _render_url(mark, work)
     closer = closers.get(mark.start())
     if closer is None:
         return mark.end(), mark[0]
@@ -97,8 +102,9 @@ def _render_mark(line: str, mark: re.Match[str], closers: dict[int, int]) -> tup
     return closer + len(mark[0]), f"<code>{code}</code>"
 
 
-def _render_url(mark: re.Match[str]) -> tuple[int, str]:
+def _render_url(mark: re.Match[str], work: Work) -> tuple[int, str]:
     url = trim_url(mark[0])
+    work.spend_on_address(url)
     href = normalise_url(url)
     host = web_host(href)
     end = mark.start() + len(url)

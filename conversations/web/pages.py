@@ -1,6 +1,7 @@
 """The pages: workspaces, sessions, the chat. Each works by plain GET and POST."""
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -27,6 +28,7 @@ from conversations.archive.storage_errors import translate_storage_error
 from conversations.archive.transcript import PageRow
 from conversations.archive.turns import source_of_turn
 from conversations.archive.window_marks import window_mark_of
+from conversations.context.skills import describe_problems
 from conversations.domain.cursors import parse_cursor
 from conversations.domain.errors import Conflict, LoomError, NotFound, NotPermitted, Rejected
 from conversations.domain.runs import IDLE, QUEUED
@@ -208,6 +210,7 @@ def _settings_page(
         "tools": tool_rules_context(found),
         "retention": policies_form(found),
         "tool_servers": list_tool_servers(found.slug),
+        "skill_problems": describe_problems(Path(found.root)),
     }
     status = 400 if form.errors or member_form.errors else 200
     return render(request, "workspace_settings.html", context, status=status)

@@ -8,22 +8,35 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from time import monotonic
 
 import pytest
 
-from conversations.context.skills import describe_skills
+from conversations.context.skills import describe_problems, describe_skills
 from conversations.context.system_prompt import build_system_prompt
 from conversations.folder.completing import find_files
+from conversations.folder.paths import shown
 from conversations.folder.skills import find_skills
+from conversations.folder.text_files import TextFile
+from conversations.folder.walking import Walk
 from conversations.rendering.block_stream import BlockStream
-from conversations.rendering.markdown import TOO_MUCH_WORK, render_markdown, show_as_written
-from conversations.rendering.work import Work
+from conversations.rendering.markdown import (
+    TOO_MUCH_WORK,
+    render_markdown,
+    render_person_text,
+    show_as_written,
+)
+from conversations.rendering.work import MAX_CODE_CHARS, Work
 from conversations.tools.files.diffs import MAX_COMPARISONS, unified_diff
+from conversations.tools.files.edits import describe_nearest
+from conversations.tools.files.walks import describe_walk
+from conversations.tools.mcp.config import ConfigError, read_config
 
 SIZE = 8_000
 MAX_STEPS_FOR_BYTE = 200
 MAX_STEPS_OF_HEAD = 300_000
 MAX_LINES_OF_STEP = 500
+MAX_STEPS_OF_FOLDER = 3_000_000
 
 
 def repeat(piece: str, size: int) -> str:
@@ -90,8 +103,24 @@ MARKDOWN: dict[str, str] = {
     "all signs": "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~",
 }
 
-FOLDERS = ["names", "depth", "diff"]
-COUNT = len(FRONT_MATTER) + len(IGNORED) + len(MARKDOWN) + len(FOLDERS)
+OTHERS: dict[str, bytes] = {
+    "AGENTS.md": b"*_" * 50_000,
+    "CLAUDE.md": b"![" * 500_000,
+    ".gitignore": b"**/" * 80 + b"a\n" + b"[" * 200 + b"\n" + b"*a" * 100 + b"\n",
+    ".mcp.json": b"[" * 100_000,
+    "servers.json": b'{"servers": ' + b"9" * 100_000 + b"}",
+    ".git/config": b'[core "' * 10_000,
+    ".git/HEAD": b"ref: " + b"../" * 10_000,
+    ".git/index": b"DIRC" + b"\xff" * 10_000,
+    "one-line.json": b'{"a":' * 50_000,
+    "cells.ipynb": b'{"cells": [' * 10_000,
+    "table.csv": b'","' * 50_000,
+    "\u202egnp.exe": b"x",
+    "a\nb\x1b[31m": b"x",
+    "[" * 200: b"x",
+    "nul.txt": b"\0" * 10_000,
+    "d/" * 90 + "deep": b"x",
+}
 
 
 class Steps:
@@ -118,8 +147,43 @@ def assert_bounded(steps: Steps, size: int) -> None:
     assert steps.count < MAX_STEPS_FOR_BYTE * size + 50_000, steps.count
 
 
-def test_there_are_forty() -> None:
-    assert COUNT == 40
+@pytest.fixture
+def forty(tmp_path: Path) -> Path:
+    """A folder of forty files, each of which is another attack."""
+    files = dict(OTHERS)
+    for name, make in FRONT_MATTER.items():
+        text = f"---\n{make(SIZE)[:SIZE]}\ndescription: d\n---\nThe body.\n"
+        files[f"skills/{name}/SKILL.md"] = text.encode()
+    for name, make in IGNORED.items():
+        files[f"{name}/.gitignore"] = make(SIZE).encode()
+    for name in list(MARKDOWN)[: 40 - len(files)]:
+        files[f"{name}.md"] = repeat(MARKDOWN[name], 100_000).encode()
+    assert len(files) == 40
+    for path, data in files.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_bytes(data)
+    return tmp_path
+
+
+def test_a_folder_of_forty_hostile_files_is_read_in_bounds(forty: Path) -> None:
+    """All that is read of a folder for a message and for the pages beside it."""
+    with Steps() as steps:
+        prompt = build_system_prompt(
+            workspace_name="w", root=forty, instructions="", reads_instruction_files=True
+        )
+        found = [find_files(forty, query) for query in ("", "[[[[", "a/b", "\u202e")]
+        walk = Walk(root=forty, deadline=monotonic() + 60)
+        walked = list(walk.entries())
+        walk_lines = [shown(entry.path) for entry in walked] + describe_walk(walk)
+        for name in (".mcp.json", "servers.json"):
+            with pytest.raises(ConfigError):
+                read_config(forty / name, environment={})
+        problems = describe_problems(forty)
+    assert len(prompt) < 200_000
+    assert any(files.paths for files in found)
+    assert not any("\u202e" in line or "\n" in line for line in walk_lines)
+    assert any("its front matter is read line by line, since it" in line for line in problems)
+    assert steps.count < MAX_STEPS_OF_FOLDER, steps.count
 
 
 @pytest.mark.parametrize("attack", FRONT_MATTER)
@@ -214,8 +278,43 @@ def test_a_frame_of_a_stream_has_a_budget() -> None:
 
 
 def test_an_ordinary_long_text_is_laid_out() -> None:
-    paragraph = "The **quick** fox, `x = 1`, [site](https://example.com) and a list:\n\n- one\n"
-    assert TOO_MUCH_WORK not in render_markdown((paragraph + "\n") * 2_000)
+    parts = [
+        "## Why the **roses** fade\n\nThe quick brown fox, see `prune(rose)` and"
+        " [the guide](https://example.com/guide), jumps over the lazy dog every morning.\n\n",
+        *["- an item of a list\n", "- another item, with *emphasis*\n\n"],
+        "| tool | use |\n|---|---|\n| spade | to dig |\n\n",
+        "```python\nfor rose in garden:\n    prune(rose)\n```\n\n",
+        "A paragraph of plain words that goes on for a while, as most of them do. " * 4 + "\n\n",
+    ]
+    text = "".join(parts) * 200
+    assert TOO_MUCH_WORK not in render_markdown(text[:100_000])
+
+
+LINKS = {
+    "a host": "http://" + "".join(map(chr, range(0x4E00, 0x9E00))),
+    "addresses": " ".join(f"http://a{n}.example/é" for n in range(4_000)),
+    "links": " ".join(f"[a](b{n})" for n in range(4_000)),
+    "destinations": "[](" * 20_000,
+}
+
+
+@pytest.mark.parametrize("render", [render_markdown, render_person_text])
+@pytest.mark.parametrize("text", LINKS.values(), ids=LINKS)
+def test_addresses_cost_their_length(render: Callable[[str], str], text: str) -> None:
+    with Steps() as steps:
+        render(text)
+    assert steps.count < 3_600_000, steps.count
+
+
+@pytest.mark.parametrize("chars", [100, 1_000, MAX_CODE_CHARS])
+def test_code_is_coloured_by_its_length_and_not_by_time(chars: int) -> None:
+    code = "x = 1\n" * (chars // 6)
+    count = (MAX_CODE_CHARS // chars) ** 2
+    block = f"```python\n{code}```\n\n"
+    work = Work(10**9)
+    html = render_markdown(block * min(count + 2, 102), work=work)
+    coloured = html.count('<span class="m">1</span>') // (chars // 6)
+    assert coloured == min(int(MAX_CODE_CHARS**2 / len(code) ** 2), 102)
 
 
 def test_file_names_cost_their_size(tmp_path: Path) -> None:
@@ -247,3 +346,14 @@ def test_lines_that_are_alike_are_compared_in_bounds() -> None:
     with Steps() as steps:
         assert unified_diff("f", old, new)
     assert steps.count < 8 * MAX_COMPARISONS
+
+
+def test_the_nearest_lines_of_a_file_are_compared_in_bounds() -> None:
+    lines = [f"{'ab' * 140}{n}" for n in range(12)]
+    file = TextFile(text="\n".join(["the same", *lines]), encoding="utf-8")
+    asked = "\n".join(["the same", *(f"{'ba' * 140}{n}" for n in range(12))])
+    with Steps() as steps:
+        told = describe_nearest(file, asked)
+    assert "  the same" in told
+    assert "+ abab" in told
+    assert steps.count < 20_000, steps.count

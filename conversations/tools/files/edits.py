@@ -213,4 +213,16 @@ def _most_alike(lines: list[str], keys: list[str]) -> list[int]:
 def _describe(found: list[str], wanted: list[str], start: int) -> str:
     head = f"Lines {start + 1}–{start + len(found)} are like it (- your text, + the file):"
     asked, there = ([cut(line.rstrip(), 300) for line in side] for side in (wanted, found))
-    return "\n".join([head, *(line for line in difflib.ndiff(asked, there) if line[0] != "?")])
+    return "\n".join([head, *_compare(asked, there)])
+
+
+def _compare(asked: list[str], there: list[str]) -> Iterator[str]:
+    """Whole lines, since to compare each with each sign by sign takes a power of their
+    length."""
+    matcher = difflib.SequenceMatcher(None, asked, there, autojunk=False)
+    for tag, a, b, c, d in matcher.get_opcodes():
+        if tag == "equal":
+            yield from (f"  {line}" for line in asked[a:b])
+        else:
+            yield from (f"- {line}" for line in asked[a:b])
+            yield from (f"+ {line}" for line in there[c:d])

@@ -1,0 +1,22 @@
+"""What the settings of a workspace say about skills that cannot be read."""
+
+from pathlib import Path
+
+from django.test import Client
+from django.urls import reverse
+
+from conversations.models import Workspace
+
+
+def test_the_settings_name_what_cannot_be_used_of_a_skill(
+    owner: Client, workspace: Workspace
+) -> None:
+    url = reverse("workspace_settings", args=[workspace.slug])
+    assert "Skills with problems" not in owner.get(url).text
+    folder = Path(workspace.root, "skills", "a\u202eb")
+    folder.mkdir(parents=True)
+    (folder / "SKILL.md").write_text("---\na: &a [x]\nname: *a\n---\nText.")
+    page = owner.get(url).text
+    assert "Skills with problems" in page
+    assert r"skills/a\u202eb/SKILL.md: its front matter is read line by line" in page
+    assert "\u202e" not in page
