@@ -24,6 +24,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from conversations.admin_site import ReadOnlyAdmin
+from conversations.archive.rights import is_administrator, is_reviewer
 from conversations.domain.audit import AUDIT_ACTIONS
 from conversations.domain.events import EVENT_TYPES
 from conversations.domain.imports import STATES as IMPORT_STATES
@@ -159,6 +160,15 @@ class TableAdmin(ReadOnlyAdmin):
 
     def get_readonly_fields(self, request: HttpRequest, obj: Model | None = None) -> Any:
         return self.table.first.split()
+
+    def has_view_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        """What belongs to sessions is for reviewers, all else for administrators; and each
+        table for whoever was given Django's permission to view it."""
+        may_look = is_reviewer if self._session_path else is_administrator
+        return may_look(request.user) or super().has_view_permission(request, obj)
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        return self.has_view_permission(request)
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
         """Only what the list has a filter for. Django takes a condition on any column from

@@ -30,7 +30,7 @@ class ReadOnlyAdminConfig(AdminConfig):
 
 
 class ReadOnlyAdmin(AnyAdmin):
-    """Whoever has the permission to view a table sees it; no permission changes it."""
+    """A table that is looked at; no permission changes it."""
 
     actions = None
 

@@ -3,7 +3,7 @@
 from django.contrib import admin
 from django.urls import URLPattern, URLResolver, include, path
 
-handler400 = "loomweb.errors.bad_request"
+handler400 = "conversations.web.errors.bad_request"
 handler500 = "conversations.web.errors.failed"
 
 urlpatterns: list[URLPattern | URLResolver] = [

@@ -26,7 +26,7 @@ from conversations.archive.append import NewEvent, append
 from conversations.archive.audit import Origin, note_of, readings_of, record
 from conversations.archive.review import mark_reviewed, set_flag, write_note
 from conversations.archive.rewinds import append_rewind
-from conversations.archive.role_groups import REVIEWERS, role_group
+from conversations.archive.role_groups import ADMINISTRATORS, REVIEWERS, role_group
 from conversations.archive.search.indexing import index_session
 from conversations.archive.sessions import create_session, get_session
 from conversations.archive.sharing import NewLink, create_share_link
@@ -492,6 +492,40 @@ def test_nobody_else_sees_it(client: Client, user: User, subtests: pytest.Subtes
         for model in MODELS:
             with subtests.test(model=model.__name__, is_staff=is_staff):
                 assert client.get(list_url(model)).status_code == status
+
+
+def belongs_to_a_session(model: type[Model]) -> bool:
+    owners = {field.related_model for field in model._meta.concrete_fields if field.is_relation}
+    return model is Session or bool(owners & {Session, Run})
+
+
+@pytest.mark.parametrize(("role", "is_of_sessions"), [(REVIEWERS, True), (ADMINISTRATORS, False)])
+def test_staff_see_what_their_role_looks_after(
+    client: Client, user: User, role: str, *, is_of_sessions: bool
+) -> None:
+    """A role is given under People, by a form, and takes effect here."""
+    User.objects.filter(pk=user.pk).update(is_staff=True)
+    user.groups.add(role_group(role))
+    client.force_login(user)
+    tables = admin.site._registry
+    seen = {model for model in tables if client.get(list_url(model)).status_code == 200}
+    assert seen == {model for model in tables if belongs_to_a_session(model) == is_of_sessions}
+    index = page(client, reverse("admin:index"))
+    assert {model for model in tables if f'href="{list_url(model)}"' in index} == seen
+
+
+def test_an_administrator_opens_no_record_of_a_session(
+    client: Client, session: Session, other_user: User
+) -> None:
+    say(session, "runner beans")
+    User.objects.filter(pk=other_user.pk).update(is_staff=True)
+    other_user.groups.add(role_group(ADMINISTRATORS))
+    client.force_login(other_user)
+    for row in (session, Turn.objects.get(), ChatEvent.objects.get()):
+        assert client.get(row_url(row)).status_code == 403
+    other_user.groups.add(role_group(REVIEWERS))
+    assert "runner beans" in page(client, row_url(Turn.objects.get()))
+    assert readings_of(session.uuid).count() == 1
 
 
 def test_a_permission_to_view_is_enough_and_reading_is_entered(

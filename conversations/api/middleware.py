@@ -28,10 +28,9 @@ from conversations.web.access import Visit
 from conversations.web.addresses import client_address
 from conversations.web.reasons import LONGEST, keep_reason
 
-from .anthropic.errors import ROOT as ANTHROPIC
-from .anthropic.errors import as_api_error
+from .anthropic.errors import for_programs
 from .bodies import take_body
-from .problems import ROOT, as_problem, problem
+from .problems import ROOT, problem
 
 REDIS_SECONDS = 1.0
 """How long a request waits for Redis to count it."""
@@ -70,8 +69,7 @@ class ApiMiddleware:
         rate = _count(request, caller)
         with _inside(caller) as is_within:
             response = self._answer(request, caller, rate, is_within=is_within)
-        is_for_api = request.path.startswith(ANTHROPIC)
-        response = (as_api_error if is_for_api else as_problem)(request, response)
+        response = for_programs(request, response)
         response["X-RateLimit-Limit"] = str(rate.limit)
         response["X-RateLimit-Remaining"] = str(rate.remaining)
         response["X-RateLimit-Reset"] = str(rate.seconds)

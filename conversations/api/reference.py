@@ -72,7 +72,8 @@ class Group:
 
     @property
     def anchor(self) -> str:
-        return self.name.lower().replace(" ", "-")
+        # Not the name alone: an operation may have it for its id.
+        return "group-" + self.name.lower().replace(" ", "-")
 
 
 class Reference:

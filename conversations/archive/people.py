@@ -169,8 +169,8 @@ def _keep_a_superuser(user: User) -> None:
 
 
 def set_rank(pk: int, *, is_superuser: bool, is_staff: bool, origin: Origin) -> None:
-    """Make the person a superuser, who may do everything, or staff, who look at the tables
-    in the admin that they have a permission to view; or neither. The last superuser stays
+    """Make the person a superuser, who may do everything, or staff, who look at
+    the tables in the admin that their role is about; or neither. The last superuser stays
     one. Raises NotFound, NotPermitted, Rejected."""
     with transaction.atomic():
         user = _changeable(pk, origin)

@@ -1,4 +1,4 @@
-"""Groups whose members somebody else decides about: the provider that people sign in by."""
+"""What the provider that people sign in by decides here: accounts, and members of groups."""
 
 from collections.abc import Collection
 
@@ -8,6 +8,14 @@ from django.db import transaction
 from conversations.domain.audit import ROLE
 
 from .audit import Noted, Origin, record
+
+
+def note_provided_account(user: User, *, change: str, origin: Origin) -> None:
+    """Enter that a person can, or cannot any more, sign in by the provider. Call it in the
+    transaction that changes it. ``change`` is ``account made``, ``connected`` or
+    ``disconnected``."""
+    metadata = {"person": user.get_username(), "sign_in_provider": change}
+    record(origin, Noted(action=ROLE, metadata=metadata))
 
 
 def set_provided_groups(

@@ -182,6 +182,7 @@ class Migration(migrations.Migration):
                 ('version', models.IntegerField(db_index=True)),
             ],
             options={
+                'verbose_name_plural': 'search progress',
                 'ordering': ('session',),
             },
         ),
@@ -198,6 +199,7 @@ class Migration(migrations.Migration):
                 ('session', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.PROTECT, related_name='+', to='conversations.session')),
             ],
             options={
+                'verbose_name_plural': 'search entries',
                 'ordering': ('id',),
             },
         ),
@@ -383,6 +385,7 @@ class Migration(migrations.Migration):
                 ('session', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='channel_replies', to='conversations.session')),
             ],
             options={
+                'verbose_name_plural': 'channel replies',
                 'ordering': ('id',),
             },
         ),

@@ -54,6 +54,7 @@ class ChannelReply(models.Model):
 
     class Meta:
         ordering = ("id",)
+        verbose_name_plural = "channel replies"
         indexes = (
             models.Index(
                 fields=("id",),

@@ -34,6 +34,7 @@ class SearchEntry(models.Model):
 
     class Meta:
         ordering = ("id",)
+        verbose_name_plural = "search entries"
 
     def __str__(self) -> str:
         return f"turn {self.id & (1 << TURN_BITS) - 1} of session {self.session_id}"
@@ -52,6 +53,7 @@ class SearchProgress(models.Model):
 
     class Meta:
         ordering = ("session",)
+        verbose_name_plural = "search progress"
 
     def __str__(self) -> str:
         return f"indexed to turn {self.indexed_turn}"

@@ -186,7 +186,9 @@ class Writer:
                 return True, committing or unanswered
             connection.close_if_unusable_or_obsolete()
             # A full disk fails all writes; that is one line each and no fault of ours.
-            logger.error("a group of %d writes was not committed", len(group), exc_info=not full)
+            fields = {"writes": len(group), "error_class": type(error).__name__}
+            level = logging.WARNING if full else logging.ERROR
+            logger.log(level, "writes_failed", exc_info=not full, extra={"fields": fields})
             for job in group:
                 job.error = job.error or error
         except Exception as error:
@@ -219,7 +221,7 @@ class Writer:
         for job in late:
             job.error = database_unavailable()
         if late:
-            logger.warning("%d writes were given up: the database is away", len(late))
+            logger.warning("writes_given_up", extra={"fields": {"writes": len(late)}})
             self._settle(late)
         return others
 

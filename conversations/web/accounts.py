@@ -8,6 +8,7 @@ from django.conf import settings
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.forms import PasswordChangeForm, SetPasswordForm
 from django.contrib.auth.models import User
+from django.contrib.auth.password_validation import password_validators_help_texts
 from django.contrib.auth.views import LoginView, PasswordChangeView
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
@@ -89,6 +90,12 @@ class PasswordChange(PasswordChangeView):
     def get_form_class(self) -> Any:
         assert isinstance(self.request.user, User)
         return PasswordChangeForm if self.request.user.has_usable_password() else SetPasswordForm
+
+    def get_form(self, form_class: Any = None) -> Any:
+        form = super().get_form(form_class)
+        # Django's is a list, which HTML does not allow where a field's help stands.
+        form.fields["new_password1"].help_text = " ".join(password_validators_help_texts())
+        return form
 
     def form_valid(self, form: Any) -> HttpResponse:
         """Django gives this browser another session, and those of others are of no use

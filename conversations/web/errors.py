@@ -3,16 +3,24 @@
 import sys
 from collections.abc import Callable
 
+from django.core.exceptions import BadRequest, DisallowedHost
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.deprecation import MiddlewareMixin
 from django.views.defaults import server_error
 
-from conversations.domain.errors import LoomError
+from conversations.domain.errors import LoomError, Rejected
 
+from .error_forms import error_response
 from .reason_pages import ask_reason
 from .reasons import ReasonNeeded
 from .storage_errors import note_storage_error
+
+UNKNOWN_HOST = (
+    "This server does not answer to the host name in the address. If you run the server, add "
+    "the name to LOOM_ALLOWED_HOSTS."
+)
+UNREADABLE = "The request could not be read, or it is too large."
 
 
 class LoomErrorMiddleware(MiddlewareMixin):
@@ -30,6 +38,17 @@ class LoomErrorMiddleware(MiddlewareMixin):
         template = f"{error.status}.html" if error.status in (403, 404) else "error.html"
         context = {"message": error.message, "code": error.code, "status": error.status}
         return render(request, template, context, status=error.status)
+
+
+def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """The answer to a request that no view was asked about, without a word of the request:
+    that may be anything."""
+    if isinstance(exception, DisallowedHost):
+        error = Rejected(UNKNOWN_HOST, code="unknown_host")
+    else:
+        is_told = isinstance(exception, BadRequest)
+        error = Rejected(str(exception) if is_told else UNREADABLE, code="bad_request")
+    return error_response(request, error, template="errors/400.html")
 
 
 def failed(request: HttpRequest) -> HttpResponse:

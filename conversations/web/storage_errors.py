@@ -13,14 +13,12 @@ from typing import Any
 from channels.exceptions import StopConsumer
 from django.db import connections
 from django.http import HttpRequest, HttpResponse
-from django.template.loader import render_to_string
 
-from conversations.api.anthropic.errors import ROOT as ANTHROPIC
-from conversations.api.anthropic.errors import as_api_error
-from conversations.api.problems import ROOT as API
-from conversations.api.problems import as_problem, problem_of
+from conversations.api.anthropic.errors import for_programs
 from conversations.archive.storage_errors import translate_storage_error
-from conversations.domain.errors import LoomError, StorageFull, Unavailable
+from conversations.domain.errors import LoomError, StorageFull
+
+from .error_forms import error_response
 
 logger = logging.getLogger(__name__)
 
@@ -45,10 +43,13 @@ class StorageErrorMiddleware:
             error = _take_noted(request)
         if error is not None:
             logger.warning("storage_error: %s %s", error.code, request.method)
-            response = _logged(_make_response(request, error))
-        if request.path.startswith(ANTHROPIC):
-            return as_api_error(request, response)
-        return as_problem(request, response) if request.path.startswith(API) else response
+            is_full, reads = isinstance(error, StorageFull), request.method in READS
+            response = _logged(
+                error_response(
+                    request, error, template="storage_error.html", is_full=is_full, reads=reads
+                )
+            )
+        return for_programs(request, response)
 
 
 def note_storage_error(request: HttpRequest, error: BaseException) -> HttpResponse | None:
@@ -77,26 +78,6 @@ def _take_noted(request: HttpRequest) -> LoomError | None:
 def _drop_lost_connections() -> None:
     for connection in connections.all(initialized_only=True):
         connection.close_if_unusable_or_obsolete()
-
-
-def _make_response(request: HttpRequest, error: LoomError) -> HttpResponse:
-    if request.path.startswith(API):
-        return problem_of(error)
-    if request.headers.get("HX-Request") == "true":
-        response = HttpResponse(error.message, content_type="text/plain; charset=utf-8")
-    else:
-        response = HttpResponse(_make_page(request, error))
-    response.status_code = error.status
-    if isinstance(error, Unavailable):
-        response["Retry-After"] = str(error.retry_after)
-    response["Cache-Control"] = "no-store"
-    return response
-
-
-def _make_page(request: HttpRequest, error: LoomError) -> str:
-    # Without the request: what the pages' frame says of a person is in the database.
-    context = {"error": error, "is_full": isinstance(error, StorageFull)}
-    return render_to_string("storage_error.html", context | {"reads": request.method in READS})
 
 
 class SocketStorageErrorMiddleware:

@@ -1,17 +1,25 @@
 """Sending, waiting, asking: a run by the API."""
 
 import asyncio
+import io
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.contrib.auth.models import User
+from django.test import AsyncClient
 
+from conversations.archive.import_sessions import ImportCounts, import_file
+from conversations.archive.import_targets import ImportTarget
 from conversations.archive.sessions import archive_session
 from conversations.archive.workspaces import add_member, remove_member
 from conversations.models import Run, Session, Turn
 from conversations.runtime.current import current_runtime
+from tests.web.sockets import open_socket
 from tests.wire.scenario import Scenario
 from tests.wire.server import WireThread
 
@@ -46,6 +54,47 @@ async def test_a_message_is_sent_and_waited_for(
     assert run["text"] == "Plant beans."
     again = await program.get(run["url"])
     assert again.json() == run
+
+
+NUL = "before \0 after"
+
+
+async def by_api(session: Session, program: Program, browser: AsyncClient) -> None:
+    assert (await send(program, session, NUL)).status_code == 200
+
+
+async def by_page(session: Session, program: Program, browser: AsyncClient) -> None:
+    data = {"text": NUL, "client_id": "client-0001"}
+    assert (await browser.post(f"/s/{session.uuid}/send/", data)).status_code == 302
+
+
+async def by_socket(session: Session, program: Program, browser: AsyncClient) -> None:
+    socket = await open_socket(session, session.owner)
+    await socket.send({"type": "send", "client_id": "client-0001", "text": NUL})
+    await socket.until("ack")
+    await socket.close()
+
+
+async def by_import(session: Session, program: Program, browser: AsyncClient) -> None:
+    head = {"type": "session", "uuid": str(session.uuid), "workspace": session.workspace.slug}
+    turn = {"type": "turn", "number": 1, "role": "user", "content": NUL}
+    lines = io.BytesIO("\n".join(json.dumps(line) for line in (head, turn)).encode())
+    target = ImportTarget(default_owner=session.owner, root=Path(session.workspace.root))
+    await sync_to_async(import_file)(lines, target=target, counts=ImportCounts(), report=print)
+
+
+@pytest.mark.parametrize("way", [by_api, by_page, by_socket, by_import])
+async def test_a_nul_in_a_message_is_kept_whatever_way_it_comes(
+    way: Callable[..., Awaitable[None]], program: Program, provider: WireThread, session: Session
+) -> None:
+    browser = AsyncClient()
+    await browser.aforce_login(session.owner)
+    provider.enqueue(Scenario(text="Seen."))
+    await way(session, program, browser)
+    await (await current_runtime()).wait_idle(session.pk)
+    turn = (await program.get(f"/api/v1/sessions/{session.uuid}/turns")).json()["items"][0]
+    assert turn["content"] == "before \ufffd after"
+    assert turn["blocks"] == [{"type": "text", "text": NUL}]
 
 
 async def test_without_waiting_it_says_where_to_ask(

@@ -40,9 +40,14 @@ async ([runOnly, part]) => {
   const include = part ? window[part] : [document];
   if (!include.length) return [];
   const { violations } = await axe.run({ include }, { runOnly, resultTypes: ["violations"] });
-  return violations.flatMap(({ id, nodes }) => nodes.slice(0, 3).map(
-    ({ target, failureSummary }) => `${id}: ${target} ${failureSummary.slice(0, 200)}`
-  ));
+  // axe looks only for those of two elements with one id that a label or ARIA refers to.
+  const ids = [...document.querySelectorAll("[id]")].map(({ id }) => id);
+  const twice = new Set(ids.filter((id, place) => ids.indexOf(id) !== place));
+  return [...twice].map((id) => `duplicate-id: #${id}`).concat(
+    violations.flatMap(({ id, nodes }) => nodes.slice(0, 3).map(
+      ({ target, failureSummary }) => `${id}: ${target} ${failureSummary.slice(0, 200)}`
+    ))
+  );
 }
 """
 
@@ -67,7 +72,8 @@ NOTE_WHAT_CHANGED = """
 
 def violations(page: Page, rules: Sequence[str] = RULES, part: str = "") -> list[str]:
     """What axe finds on the page, or in the elements that the page's variable ``part``
-    holds. Only this leaves the browser: all that axe tells is megabytes."""
+    holds, and which ids the page has twice. Only this leaves the browser: all that axe
+    tells is megabytes."""
     if not page.evaluate("'axe' in window"):
         page.evaluate(AXE)
     found: list[str] = page.evaluate(FIND_VIOLATIONS, [list(rules), part])

@@ -27,6 +27,7 @@ FAULTS = """
     <img id="nameless" src="data:,">
     <p style="inline-size: 600px">Too wide</p>
   </div>
+  <p><b id="twice">One</b> <i id="twice">id</i></p>
   <p><button id="near" class="near">a</button><button id="by">b</button></p>
 </main></html>
 """
@@ -42,6 +43,7 @@ def test_faults_of_one_width_or_one_scheme_are_found(tab: Page) -> None:
         "light: color-contrast: #narrow-light",
         "dark: color-contrast: #narrow-dark",
         "light: image-alt: #nameless",
+        "light: duplicate-id: #twice",
         "dark: target-size: #by",
         "it scrolls sideways with text of 100%",
     ):

@@ -14,10 +14,11 @@ from django.contrib.sessions.models import Session as BrowserSession
 from django.test import Client
 from django.urls import reverse
 
+from conversations.archive.audit import Noted, Origin, record
 from conversations.archive.rights import is_reviewer
 from conversations.archive.role_groups import REVIEWERS
 from conversations.domain.text import is_storable
-from conversations.models import AuditEntry
+from conversations.models import AuditEntry, AuditHead
 
 from .conftest import (
     PASSWORD,
@@ -386,6 +387,62 @@ def test_a_person_disconnects(client: Client, provider: Provider, user: User) ->
     assert not SocialAccount.objects.exists()
 
 
+def entries() -> list[tuple[str, str]]:
+    found = AuditEntry.objects.filter(action="role").order_by("number")
+    return [(one.actor_name, one.metadata) for one in found]
+
+
+def test_an_account_that_the_provider_opens_is_entered(client: Client, provider: Provider) -> None:
+    sign_in_there(Client())
+    sign_in_there(client)
+    assert entries() == [("rosa", '{"person":"rosa","sign_in_provider":"account made"}')]
+
+
+def test_a_connection_and_its_end_are_entered(
+    client: Client, provider: Provider, user: User
+) -> None:
+    sign_in(client)
+    confirm(client)
+    connect(client)
+    connect(client)  # it is connected already
+    client.post(reverse("oidc_disconnect"))
+    assert entries() == [
+        ("ann", f'{{"person":"ann","sign_in_provider":"{change}"}}')
+        for change in ("connected", "disconnected")
+    ]
+
+
+def test_an_account_found_by_its_address_is_connected_with_an_entry(
+    client: Client, provider: Provider, user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings.LOOM, "oidc_link_by_email", True)
+    User.objects.filter(pk=user.pk).update(email=provider.person["email"])
+    sign_in_there(client)
+    assert entries() == [("ann", '{"person":"ann","sign_in_provider":"connected"}')]
+
+
+@pytest.mark.parametrize("does_connect", [False, True])
+def test_without_its_entry_nobody_comes_in(
+    client: Client,
+    provider: Provider,
+    user: User,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    does_connect: bool,
+) -> None:
+    """The account, the connection and the entry are one transaction."""
+    sign_in(client)
+    confirm(client)
+    record(Origin(user=user), Noted(action="role"))
+    AuditHead.objects.update(number=0)  # so there is an entry of the next number
+    browser = client if does_connect else Client()
+    browser.raise_request_exception = False
+    answer = connect(browser) if does_connect else sign_in_there(browser)
+    assert answer.status_code == 500
+    assert not SocialAccount.objects.exists()
+    assert list(User.objects.all()) == [user]
+
+
 def test_the_only_way_in_is_not_disconnected(client: Client, provider: Provider) -> None:
     sign_in_there(client)
     response = client.post(reverse("oidc_disconnect"), follow=True)
@@ -410,8 +467,8 @@ def test_groups_follow_the_claim_at_each_sign_in(client: Client, provider: Provi
     provider.person["groups"] = "chat-review"
     sign_in_there(Client())
     assert set(person.groups.values_list("name", flat=True)) == {"Reading", "Ours"}
-    entries = AuditEntry.objects.filter(action="role").order_by("number")
-    assert [(one.actor_name, one.metadata) for one in entries] == [
+    assert entries() == [
+        ("rosa", '{"person":"rosa","sign_in_provider":"account made"}'),
         ("rosa", '{"person":"rosa","joined":["Reading","Running"],"left":[]}'),
         ("rosa", '{"person":"rosa","joined":[],"left":["Running"]}'),
     ]

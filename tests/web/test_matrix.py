@@ -38,16 +38,18 @@ from conversations.models import (
     Session,
     ShareLink,
     ToolCall,
+    Turn,
     UsageDay,
     Webhook,
     Workspace,
 )
+from conversations.web.consumers import _REQUESTS
 from conversations.web.urls import websocket_urlpatterns
 from tests.archive.files import image_bytes
 from tests.test_admin import fill
 
 from .conftest import AS_REVIEWER, ROLES, MakePerson, browser_of, permissions_of, say
-from .sockets import open_socket
+from .sockets import Socket, open_socket
 
 pytestmark = pytest.mark.django_db
 
@@ -659,6 +661,51 @@ SOCKET = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class FrameRow:
+    """A type of frame: what it takes beside its id, and whether only those may send it who
+    write in the session."""
+
+    writes: bool
+    more: dict[str, Any] = field(default_factory=dict)
+
+
+UNKNOWN = "11111111-2222-4333-8444-555555555555"
+
+FRAMES = {
+    "send": FrameRow(True, {"text": "Hello"}),
+    "edit": FrameRow(True, {"turn": 1, "text": "Hello again"}),
+    "regenerate": FrameRow(True, {"turn": 2}),
+    "retry": FrameRow(True),
+    "continue": FrameRow(True),
+    "compact": FrameRow(True),
+    "stop": FrameRow(True),
+    "withdraw": FrameRow(True, {"run": UNKNOWN}),
+    "approve": FrameRow(True, {"call": UNKNOWN}),
+    "deny": FrameRow(True, {"call": UNKNOWN, "reason": "No."}),
+    "cancel": FrameRow(True, {"call": UNKNOWN}),
+    "sync": FrameRow(False),
+    "trimmed": FrameRow(False, {"rows": 1}),
+    "ping": FrameRow(False),
+}
+
+
+def test_every_frame_has_a_row() -> None:
+    assert set(FRAMES) == set(_REQUESTS)
+
+
+async def refusal_of(socket: Socket, frame: dict[str, Any]) -> str:
+    """The code of the error that answers the frame; empty if none does. Frames are taken
+    one after the other, so that of a later ping ends the wait."""
+    await socket.send(frame)
+    await socket.send({"type": "ping"})
+    answer = await socket.until("error", "pong")
+    if answer["type"] == "pong":
+        return ""
+    await socket.until("pong")
+    return str(answer["code"])
+
+
 def test_every_socket_is_covered() -> None:
     """That of a session, and the answer at every other address."""
     routes = [str(route.pattern) for route in websocket_urlpatterns]
@@ -677,12 +724,13 @@ async def test_the_socket_does_what_the_role_allows(
             assert await socket.close_code() == SOCKET[role]
             return
         assert (await socket.next())["type"] == "hello"
-        await socket.send({"type": "send", "client_id": "client-0001", "text": "Hello"})
-        answer = await socket.until("ack", "error")
-        expected = "ack" if SOCKET[role] == "writes" else "error"
-        assert answer["type"] == expected
-        if expected == "error":
-            assert (answer["code"], answer["client_id"]) == ("not_permitted", "client-0001")
+        may_write = SOCKET[role] == "writes"
+        for name, row in FRAMES.items():
+            refusal = await refusal_of(
+                socket, {"type": name, "client_id": "client-0001"} | row.more
+            )
+            assert (refusal == "not_permitted") == (row.writes and not may_write), name
+        assert await Turn.objects.filter(session=session).aexists() == may_write
     finally:
         await socket.close()
         entries = await sync_to_async(list)(readings_of(session.uuid))

@@ -323,7 +323,7 @@ def test_the_last_superuser_stays_one(act: str, root: User) -> None:
 def test_a_superuser_makes_another_unlocks_and_resets(root: User, ann: User) -> None:
     office = browser_of(root)
     page = office.get(reverse("person", args=[ann.pk])).text
-    assert "9 wrong passwords" in page
+    assert "9 failed sign-in attempts" in page
     office.post(reverse("person_unlock", args=[ann.pk]))
     office.post(reverse("person_rank", args=[ann.pk]), {"rank": ["superuser", "staff"]})
     assert (fresh(ann).is_superuser, fresh(ann).is_staff) == (True, True)

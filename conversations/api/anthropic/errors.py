@@ -5,6 +5,7 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 
+from conversations.api.problems import ROOT as API
 from conversations.api.problems import as_problem
 from conversations.domain.jsontext import dump_json, load_json
 
@@ -92,3 +93,11 @@ def as_api_error(request: HttpRequest, response: HttpResponse) -> HttpResponse:
         if name in problem:
             made[name] = problem[name]
     return made
+
+
+def for_programs(request: HttpRequest, response: HttpResponse) -> HttpResponse:
+    """An error below the API's address, whoever has answered it, in the form that programs
+    read there; any other response as it is."""
+    if request.path.startswith(ROOT):
+        return as_api_error(request, response)
+    return as_problem(request, response) if request.path.startswith(API) else response

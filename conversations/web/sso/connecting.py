@@ -17,12 +17,15 @@ from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import User
 from django.core import signing
 from django.core.exceptions import ValidationError
+from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.utils.crypto import get_random_string
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
+from conversations.archive.provided_groups import note_provided_account
+from conversations.web.access import visit_of
 from conversations.web.accounts import SignIn
 
 from .oidc import OidcAdapter, nonce_of
@@ -81,7 +84,10 @@ def oidc_disconnect(request: HttpRequest) -> HttpResponse:
         except ValidationError:
             messages.error(request, "Set a password first, or you could not sign in any more.")
         else:
-            disconnect(request, account)
+            with transaction.atomic():
+                disconnect(request, account)
+                origin = visit_of(request).origin
+                note_provided_account(request.user, change="disconnected", origin=origin)
     return redirect("sign_in_ways")
 
 

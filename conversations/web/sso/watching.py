@@ -1,10 +1,17 @@
-"""Says in the log how people change the ways in which they sign in."""
+"""Says in the log how people change the ways in which they sign in, and enters in the audit
+log which accounts of the provider open an account here."""
 
 import logging
+from functools import wraps
 from typing import Any
 
 from django.apps import apps
+from django.db import transaction
 from django.dispatch import Signal
+from django.http import HttpRequest
+
+from conversations.archive.provided_groups import note_provided_account
+from conversations.web.access import visit_of
 
 logger = logging.getLogger("conversations.web.sso")
 
@@ -12,6 +19,28 @@ logger = logging.getLogger("conversations.web.sso")
 def begin() -> None:
     for signal, change in _signals():
         signal.connect(_Note(change), weak=False, dispatch_uid=f"sso-{change}")
+    if apps.is_installed("allauth.socialaccount"):
+        _enter_accounts()
+
+
+def _enter_accounts() -> None:
+    """An account that is made or connected is entered in the transaction that does it."""
+    from allauth.socialaccount.models import SocialLogin
+
+    save = SocialLogin.save
+
+    # Every way to a new account or connection ends in this method, and allauth makes the
+    # object itself where somebody types the password again in between: a class of our own
+    # would miss that.
+    @wraps(save)
+    def save_and_enter(login: Any, request: HttpRequest, connect: bool = False) -> None:
+        change = "connected" if connect else "account made"
+        with transaction.atomic():
+            save(login, request, connect=connect)
+            origin = visit_of(request, login.user).origin
+            note_provided_account(login.user, change=change, origin=origin)
+
+    SocialLogin.save = save_and_enter
 
 
 def _signals() -> list[tuple[Signal, str]]:
