@@ -12,7 +12,13 @@ from django.test.utils import CaptureQueriesContext
 
 from conversations.archive.append import append
 from conversations.archive.messages import accept_message
-from conversations.archive.search import Found, Within, find_everywhere, latest, search_sessions
+from conversations.archive.search import (
+    SearchResults,
+    Within,
+    find_everywhere,
+    latest,
+    search_sessions,
+)
 from conversations.archive.search.indexing import index_waiting
 from conversations.archive.sessions import create_session
 from conversations.archive.workspaces import create_workspace
@@ -55,7 +61,7 @@ def write(session: Session, *texts: str, at: datetime = START) -> None:
     Session.objects.filter(pk=session.pk).update(last_active_at=turns[-1].created_at)
 
 
-def places(found: Found) -> list[tuple[int, int]]:
+def places(found: SearchResults) -> list[tuple[int, int]]:
     return [(hit.session_pk, hit.turn) for hit in found.hits]
 
 

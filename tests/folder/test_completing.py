@@ -92,7 +92,7 @@ def test_a_folder_is_not_read_again_for_every_key(tmp_path: Path) -> None:
     assert find_files(tmp_path, "").paths == ["a.txt"]
     fill(tmp_path, "b.txt")
     assert find_files(tmp_path, "").paths == ["a.txt"]
-    for number in range(completing.MOST_KEPT):
+    for number in range(completing.MAX_FOLDERS_CACHED):
         (tmp_path / f"folder{number}").mkdir()
         find_files(tmp_path / f"folder{number}", "")
     assert "b.txt" in find_files(tmp_path, "").paths

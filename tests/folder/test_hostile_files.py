@@ -18,7 +18,7 @@ from conversations.folder.completing import find_files
 from conversations.folder.paths import shown
 from conversations.folder.skills import find_skills
 from conversations.folder.text_files import TextFile
-from conversations.folder.walking import Walk
+from conversations.folder.walking import FolderWalk
 from conversations.rendering.block_stream import BlockStream
 from conversations.rendering.markdown import (
     TOO_MUCH_WORK,
@@ -172,7 +172,7 @@ def test_a_folder_of_forty_hostile_files_is_read_in_bounds(forty: Path) -> None:
             workspace_name="w", root=forty, instructions="", reads_instruction_files=True
         )
         found = [find_files(forty, query) for query in ("", "[[[[", "a/b", "\u202e")]
-        walk = Walk(root=forty, deadline=monotonic() + 60)
+        walk = FolderWalk(root=forty, deadline=monotonic() + 60)
         walked = list(walk.entries())
         walk_lines = [shown(entry.path) for entry in walked] + describe_walk(walk)
         for name in (".mcp.json", "servers.json"):

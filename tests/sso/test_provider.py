@@ -14,7 +14,7 @@ from django.contrib.sessions.models import Session as BrowserSession
 from django.test import Client
 from django.urls import reverse
 
-from conversations.archive.audit import Noted, Origin, record
+from conversations.archive.audit import AuditEvent, AuditOrigin, record
 from conversations.archive.rights import is_reviewer
 from conversations.archive.role_groups import REVIEWERS
 from conversations.domain.text import is_storable
@@ -433,7 +433,7 @@ def test_without_its_entry_nobody_comes_in(
     """The account, the connection and the entry are one transaction."""
     sign_in(client)
     confirm(client)
-    record(Origin(user=user), Noted(action="role"))
+    record(AuditOrigin(user=user), AuditEvent(action="role"))
     AuditHead.objects.update(number=0)  # so there is an entry of the next number
     browser = client if does_connect else Client()
     browser.raise_request_exception = False
