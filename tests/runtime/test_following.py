@@ -134,7 +134,7 @@ async def test_who_follows_in_the_same_process_reads_the_disk_for_rows_alone(
 
     monkeypatch.setattr(RunReader, "read_on", counted)
     for most in (200, 0):
-        monkeypatch.setattr(hub, "MOST_CHUNKS", most)
+        monkeypatch.setattr(hub, "MAX_CHUNKS", most)
         reads.clear()
         wire.enqueue(Scenario(words=120, rate=200))
         accepted = await runtime.send(garden, client_id=f"client-{most}", text="Go", user_pk=None)

@@ -289,7 +289,7 @@ def test_a_wrong_range_is_refused_with_its_reason(
 def test_a_session_has_a_limited_number_of_links(
     talk: Session, user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sharing, "MOST_LINKS", 2)
+    monkeypatch.setattr(sharing, "MAX_SHARE_LINKS", 2)
     share(talk, user)
     share(talk, user)
     data = {"from_turn": 1, "to_turn": 3, "days": 7}
