@@ -7,17 +7,17 @@ would follow it outside, where all of the machine is still there. Here a link le
 the sandbox holds anyway; and each path is opened without following any, then mounted over
 by that descriptor. It needs the right to mount, which it gives up before the command is
 started: nothing else runs here yet, and process 1 sees the same mounts as the command.
+
+Every command waits for its imports: ``signal``, ``contextlib`` and ``typing`` would double
+them.
 """
 
 import ctypes
 import errno
 import os
-import signal
 import stat
 import struct
 import sys
-from contextlib import suppress
-from typing import NoReturn
 
 OPEN_TREE, MOVE_MOUNT, MOUNT_SETATTR = 428, 429, 442
 """Numbers of system calls, the same on every architecture that Linux has gained since 2001."""
@@ -27,6 +27,7 @@ READ_ONLY = struct.pack("=QQQQ", 1, 0, 0, 0)
 """A ``struct mount_attr`` that sets MOUNT_ATTR_RDONLY."""
 CAPBSET_DROP, CAP_AMBIENT, CLEAR_ALL = 24, 47, 4
 CAPABILITY_VERSION = 0x20080522
+SIGINT, SIGPIPE, SIGXFSZ = 2, 13, 25
 FAILED = 126
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -44,8 +45,10 @@ def main() -> int:
     # The working folder was entered before, and may lie below what is now mounted over it.
     os.chdir(os.getcwd())
     _drop_capabilities()
-    # The kernel keeps from process 1 each signal that it has no handler for.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    # Python ignores or handles these. Of process 1 the kernel keeps away from here what it
+    # has no handler for.
+    for number in (SIGINT, SIGPIPE, SIGXFSZ):
+        _libc.signal(number, None)
     child = os.fork()
     if child == 0:
         _become(command)
@@ -64,16 +67,19 @@ def _split(words: list[str]) -> tuple[list[str], list[str]]:
 def _mount(path: str, attributes: bytes = b"") -> None:
     """Mount a file or folder over itself, with all that is mounted below it. What is gone
     meanwhile, or has become a link, needs no protection."""
-    with suppress(FileNotFoundError):
-        place = _open(path)
-        if place is None:
-            return
+    place = _open(path)
+    if place is None:
+        return
+    try:
         tree = _call(OPEN_TREE, place, b"", TREE_CLONE | AT_EMPTY_PATH | AT_RECURSIVE)
         if attributes:
             size = len(attributes)
             _call(MOUNT_SETATTR, tree, b"", AT_EMPTY_PATH | AT_RECURSIVE, attributes, size)
         _call(MOVE_MOUNT, tree, b"", place, b"", MOVE_BY_DESCRIPTORS)
         os.close(tree)
+    except FileNotFoundError:
+        pass
+    finally:
         os.close(place)
 
 
@@ -116,10 +122,8 @@ def _error() -> OSError:
     return OSError(number, os.strerror(number))
 
 
-def _become(command: list[str]) -> NoReturn:
+def _become(command: list[str]) -> None:
     try:
-        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
-            signal.signal(number, signal.SIG_DFL)
         os.execvp(command[0], command)  # noqa: S606 (that is its purpose)
     except OSError as error:
         os.write(2, f"{command[0]}: {error.strerror}\n".encode(errors="surrogateescape"))
