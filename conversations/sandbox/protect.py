@@ -21,7 +21,9 @@ import sys
 
 OPEN_TREE, MOVE_MOUNT, MOUNT_SETATTR = 428, 429, 442
 """Numbers of system calls, the same on every architecture that Linux has gained since 2001."""
-AT_EMPTY_PATH, AT_RECURSIVE, TREE_CLONE = 0x1000, 0x8000, 1
+AT_EMPTY_PATH, AT_RECURSIVE = 0x1000, 0x8000
+TREE_FLAGS = AT_EMPTY_PATH | AT_RECURSIVE | 1 | os.O_CLOEXEC
+"""1: OPEN_TREE_CLONE."""
 MOVE_BY_DESCRIPTORS = 0x44
 READ_ONLY = struct.pack("=QQQQ", 1, 0, 0, 0)
 """A ``struct mount_attr`` that sets MOUNT_ATTR_RDONLY."""
@@ -70,17 +72,18 @@ def _mount(path: str, attributes: bytes = b"") -> None:
     place = _open(path)
     if place is None:
         return
+    opened = [place]
     try:
-        tree = _call(OPEN_TREE, place, b"", TREE_CLONE | AT_EMPTY_PATH | AT_RECURSIVE)
+        opened.append(_call(OPEN_TREE, place, b"", TREE_FLAGS))
         if attributes:
-            size = len(attributes)
-            _call(MOUNT_SETATTR, tree, b"", AT_EMPTY_PATH | AT_RECURSIVE, attributes, size)
-        _call(MOVE_MOUNT, tree, b"", place, b"", MOVE_BY_DESCRIPTORS)
-        os.close(tree)
+            flags = AT_EMPTY_PATH | AT_RECURSIVE
+            _call(MOUNT_SETATTR, opened[-1], b"", flags, attributes, len(attributes))
+        _call(MOVE_MOUNT, opened[-1], b"", place, b"", MOVE_BY_DESCRIPTORS)
     except FileNotFoundError:
         pass
     finally:
-        os.close(place)
+        for descriptor in opened:  # through one of them it could be written
+            os.close(descriptor)
 
 
 def _open(path: str) -> int | None:
