@@ -3,12 +3,17 @@
 Later mounts cover earlier ones: first the system, read-only; then an empty folder over
 Loom's data folder, wherever that may lie; then the workspace. A workspace that holds the
 data folder has it covered after the workspace.
+
+All these paths are the server's own, which nobody else can exchange for a link. Those that
+lie in the workspace and need protection are mounted from inside (``protect``).
 """
 
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from . import protect
 
 TMP_BYTES, SHM_BYTES = 512 * 2**20, 64 * 2**20
 """What /tmp and /dev/shm may hold; both are memory."""
@@ -63,6 +68,9 @@ _ETC_OF_NETWORK = ("hosts", "resolv.conf")
 
 _ALONE = ("--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL")
 _NO_NESTING = ("--unshare-user", "--disable-userns")
+_MAY_MOUNT = ("--cap-add", "CAP_SYS_ADMIN", "--cap-add", "CAP_SETPCAP", "--as-pid-1")
+"""For ``protect``, which gives these capabilities up."""
+_PROTECT = Path(protect.__file__).read_text()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,11 +79,13 @@ class Abilities:
 
     ``no_nesting``: forbid further user namespaces, whose owner may do things that need
     rights (bubblewrap 0.8). ``sizes``: limit what a folder in memory holds (0.8, and not
-    where it is installed setuid). ``filters``: refuse system calls."""
+    where it is installed setuid). ``filters``: refuse system calls. ``protects``: mount from inside
+    (Linux 5.12, and not where bwrap is installed setuid or its programs get no capabilities)."""
 
     no_nesting: bool = False
     sizes: bool = False
     filters: bool = False
+    protects: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,9 +122,11 @@ def wrap(
 ) -> list[str]:
     """The command as one that runs in such a sandbox. Its environment is bwrap's;
     ``seccomp`` is the descriptor of a filter."""
+    protector = _protector(inside) if abilities.protects else []
     return [
         bwrap,
         *_ALONE,
+        *(_MAY_MOUNT if protector else ()),
         *(_NO_NESTING if abilities.no_nesting else ()),
         *(() if seccomp is None else ("--seccomp", str(seccomp))),
         *(("--share-net",) if inside.allows_network else ()),
@@ -127,6 +139,7 @@ def wrap(
         *("--remount-ro", "/proc", "--remount-ro", "/"),
         *("--chdir", str(inside.folder)),
         "--",
+        *protector,
         *command,
     ]
 
@@ -175,21 +188,30 @@ def _workspace(inside: Inside) -> Iterator[str]:
     for path in around:
         yield from _cover(path)
     yield from ("--bind" if inside.may_write else "--ro-bind", root, root)
-    if inside.may_write:
-        yield from _protect(inside.protection)
     for path in within:
         yield from _cover(path)
     yield from (word for path in [*around, *within] for word in ("--remount-ro", str(path)))
 
 
-def _protect(protection: Protection) -> Iterator[str]:
-    """A mount of its own cannot be renamed or removed, nor replaced by a rename; so a whole
-    repository cannot be put aside and another one in its place. ``-try``: what is gone
-    meanwhile needs no protection."""
-    for path in protection.pinned:
-        yield from ("--bind-try", str(path), str(path))
-    for path in protection.read_only:
-        yield from ("--ro-bind-try", str(path), str(path))
+def _protector(inside: Inside) -> list[str]:
+    """The words before a command that may write where something is to be protected. A mount
+    of its own cannot be renamed or removed, nor replaced by a rename; so a whole repository
+    cannot be put aside and another one in its place. Nor can a folder that leads to what is
+    hidden, or the next sandbox would not find what it has to cover."""
+    if not inside.may_write:
+        return []
+    leading = {
+        folder
+        for path in inside.hidden
+        for folder in path.parents
+        if folder != inside.root and folder.is_relative_to(inside.root)
+    }
+    pinned = [*map(str, sorted(leading)), *map(str, inside.protection.pinned)]
+    read_only = [str(path) for path in inside.protection.read_only]
+    if not pinned and not read_only:
+        return []
+    python = str(Path(sys.executable).resolve())
+    return [python, "-I", "-S", "-c", _PROTECT, *pinned, "--", *read_only, "--"]
 
 
 def _seen(inside: Inside) -> Iterator[Path]:

@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 
 from django.conf import settings
 
-from .bubblewrap import Abilities, Inside, wrap
+from .bubblewrap import Abilities, Inside, Protection, interpreter_paths, wrap
 from .system_calls import open_filter
 
 SANDBOXED, UNSANDBOXED, NO_COMMANDS = "sandboxed", "unsandboxed", "off"
@@ -43,8 +43,10 @@ def find_support() -> Support:
     if bwrap is None:
         return Support(reason="bubblewrap is not installed on this server")
     complaint = ""
-    for sizes, no_nesting, filters in product((True, False), repeat=3):
-        abilities = Abilities(no_nesting=no_nesting, sizes=sizes, filters=filters)
+    for sizes, no_nesting, filters, protects in product((True, False), repeat=4):
+        abilities = Abilities(
+            no_nesting=no_nesting, sizes=sizes, filters=filters, protects=protects
+        )
         complaint = _try_sandbox(bwrap, abilities)
         if not complaint:
             return Support(bwrap=bwrap, abilities=abilities)
@@ -58,8 +60,16 @@ def _try_sandbox(bwrap: str, abilities: Abilities) -> str:
         return "no filter"
     with TemporaryDirectory(prefix="loom-probe-") as name:
         folder = Path(name).resolve()
-        inside = Inside(root=folder, folder=folder, readable=(), hidden=hidden_places())
-        probe = ["/bin/sh", "-c", "echo made > here && test -d /proc/1"]
+        kept = folder / "kept"
+        kept.touch()
+        inside = Inside(
+            root=folder,
+            folder=folder,
+            readable=interpreter_paths(),
+            hidden=hidden_places(),
+            protection=Protection(read_only=[kept]),
+        )
+        probe = ["/bin/sh", "-c", "echo x > kept; echo made > here && test -d /proc/1"]
         try:
             done = subprocess.run(  # noqa: S603 (our own words)
                 wrap(probe, inside, bwrap=bwrap, abilities=abilities, seccomp=descriptor),
@@ -77,6 +87,8 @@ def _try_sandbox(bwrap: str, abilities: Abilities) -> str:
         finally:
             if descriptor is not None:
                 os.close(descriptor)
+        if abilities.protects and kept.read_text():
+            return "no protection"
         if done.returncode == 0 and (folder / "here").exists():
             return ""
         return (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1][:200]

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from conversations.sandbox import run_command
 from conversations.sandbox.support import find_support
 from conversations.tools.tool import ToolResult
 from tests.sandbox.processes import LONG, find_processes
@@ -195,6 +196,42 @@ def test_links_that_are_there_already_lead_nowhere(around: Around) -> None:
     (around.root / "file").symlink_to(around.folder / "secret")
     os.link(around.folder / "secret", around.root / "same")  # this one is in the workspace
     attempt(around, "cat file door/secret; echo x > file; echo x > door/new; rm -rf door/ same")
+
+
+EXCHANGE = """
+import ctypes
+libc = ctypes.CDLL(None)
+while True:
+    libc.renameat2(-100, b"x/.git", -100, b"x/door", 2)
+"""
+
+
+@pytest.fixture
+def exchanging(around: Around) -> Iterator[None]:
+    """Another command makes of a repository's folder a link to outside, and back, again and
+    again."""
+    for folder in ("objects", "refs"):
+        (around.root / "x/.git" / folder).mkdir(parents=True)
+    for file in ("HEAD", "config"):
+        (around.root / "x/.git" / file).write_text("")
+    for name in ("objects", "refs", "HEAD", "config"):
+        (around.folder / name).mkdir()
+    (around.root / "x/door").symlink_to(around.folder)
+    other = subprocess.Popen([sys.executable, "-c", EXCHANGE], cwd=around.root)
+    yield
+    other.kill()
+    other.wait()
+
+
+@pytest.mark.usefixtures("exchanging")
+async def test_a_link_that_appears_meanwhile_leads_nowhere(around: Around) -> None:
+    before = around.state()
+    command = "cat x/.git/secret x/door/secret; echo w > x/.git/new; echo w > x/door/new; pwd"
+    words = ["/bin/sh", "-c", command]
+    done = [await run_command(words, root=around.root) for _ in range(15)]
+    assert SECRET not in "".join(one.output for one in done)
+    assert around.state() == before
+    assert [one.output for one in done if one.exit_code] == []
 
 
 CONNECT = "python3 -c \"import socket; s = socket.{}; print('connected')\""

@@ -1,7 +1,11 @@
 """What a sandbox shows, wherever workspace, data folder and further paths lie."""
 
+import os
+import shutil
 import socket
+import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +13,8 @@ import pytest
 from django.conf import settings
 
 from conversations.sandbox import run_command
+from conversations.sandbox.bubblewrap import Inside, Protection, interpreter_paths, wrap
+from conversations.sandbox.support import find_support
 from tests.tools.commanding import set_loom
 
 SECRET = "the key"
@@ -106,3 +112,117 @@ async def test_the_network_is_there_where_it_is_allowed(root: Path) -> None:
         command = ["python3", "-c", CONNECT.format(server.getsockname()[1])]
         assert (await run_command(command, root=root, allows_network=True)).output == "connected\n"
         assert (await run_command(command, root=root)).exit_code == 1
+
+
+# What is protected
+
+
+@pytest.fixture
+def repository(root: Path) -> Path:
+    for folder in ("objects", "refs", "hooks"):
+        (root / "x/.git" / folder).mkdir(parents=True)
+    for name in ("HEAD", "config"):
+        (root / "x/.git" / name).write_text("own\n")
+    return root / "x/.git"
+
+
+def run_protected(root: Path, git: Path, command: str, **other: Any) -> str:
+    """As if this repository had just been found there."""
+    support = find_support()
+    if not support.abilities.protects:
+        pytest.skip("NO PROTECTION of what git obeys on this kind of machine")
+    protection = Protection(pinned=[git], read_only=[git / "config", git / "hooks"])
+    inside = Inside(
+        root=root,
+        folder=other.pop("folder", root),
+        readable=interpreter_paths(),
+        hidden=other.pop("hidden", ()),
+        protection=protection,
+    )
+    words = wrap(
+        ["/bin/sh", "-c", command],
+        inside,
+        bwrap=support.bwrap,
+        abilities=replace(support.abilities, filters=False),
+    )
+    environment = {"PATH": "/usr/bin:/bin"}
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    return done.stdout + done.stderr
+
+
+BYPASSING = {
+    "itself": "echo x >> x/.git/config",
+    "moved": "mv x/.git x/g || mv x/.git/config x/c || mv x/.git/hooks x/h",
+    "of_process_1": "echo x >> /proc/1/root$PWD/x/.git/config || echo x >> /proc/1/cwd/.git/config",
+    "unmounted": "umount x/.git/config || umount -l x/.git || mount -o remount,rw x/.git/config",
+    "namespace": "unshare -Urm sh -c 'umount -l x/.git; echo x >> x/.git/config'",
+    "process_1": "nsenter -t 1 -a sh -c 'echo x >> x/.git/config'",
+    "system": "touch /usr/new || touch /new || touch /proc/sys/kernel/new || touch /dev/new",
+}
+
+
+@pytest.mark.parametrize("command", BYPASSING.values(), ids=BYPASSING)
+def test_what_is_protected_cannot_be_changed(root: Path, repository: Path, command: str) -> None:
+    output = run_protected(root, repository, f"({command}) && echo done; echo over")
+    assert output.count("done") == 0
+    assert "over" in output
+    assert (repository / "config").read_text() == "own\n"
+
+
+def test_nor_from_a_folder_below_it(root: Path, repository: Path) -> None:
+    command = "echo x >> config; echo x > hooks/new; echo x > fine; echo over"
+    output = run_protected(root, repository, command, folder=repository)
+    assert "over" in output
+    assert (repository / "config").read_text() == "own\n"
+    assert sorted(os.listdir(repository)) == ["HEAD", "config", "fine", "hooks", "objects", "refs"]
+    assert os.listdir(repository / "hooks") == []
+
+
+def test_it_keeps_no_right_of_what_protects_it(root: Path, repository: Path) -> None:
+    output = run_protected(
+        root,
+        repository,
+        "touch made x/.git/made; grep -E '^(Cap|NoNew)' /proc/self/status /proc/1/status;"
+        " unshare -U echo nested",
+    )
+    assert output.count("\t0000000000000000\n") == 10
+    assert output.count("NoNewPrivs:\t1") == 2
+    assert "nested" not in output or not find_support().abilities.no_nesting
+    assert (root / "made").exists()
+    assert (repository / "made").exists()
+
+
+@pytest.mark.parametrize("link", ["OUTSIDE", "/oldroot/OUTSIDE", "/newroot/usr", "/usr", "DATA"])
+def test_a_link_in_the_place_of_what_is_protected_opens_nothing(
+    root: Path, repository: Path, tmp_path: Path, link: str
+) -> None:
+    data, outside = root / "data", tmp_path / "outside"
+    for folder in (data, outside):
+        folder.mkdir()
+        (folder / "config").write_text(SECRET)
+    shutil.rmtree(repository)
+    repository.symlink_to(link.replace("OUTSIDE", str(outside)).replace("DATA", str(data)))
+    output = run_protected(
+        root,
+        repository,
+        "cat x/.git/config data/config; echo x > x/.git/new; echo x > /usr/new; echo over",
+        hidden=[data],
+    )
+    assert "over" in output
+    assert SECRET not in output
+    assert os.listdir(outside) == os.listdir(data) == ["config"]
+    assert not Path("/usr/new").exists()
+
+
+async def test_what_leads_to_the_data_folder_keeps_its_name(
+    root: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inner = root / "a/b/data"
+    inner.parent.mkdir(parents=True)
+    os.rename(data, inner)
+    set_loom(monkeypatch, data_dir=inner)
+    output = await run_in(root, "mv a c; mv a/b c; cat a/b/data/*; touch a/b/made; echo over")
+    assert output.endswith("over\n")
+    assert SECRET not in output
+    assert (inner / "secret_key").exists()
+    assert (inner.parent / "made").exists()

@@ -21,6 +21,16 @@ from loomweb.env import BASE_DIR
 from .processes import LONG, find_processes
 
 
+@pytest.fixture
+def root(root: Path) -> Path:
+    """With a repository, so that commands also run behind what protects that."""
+    for folder in ("objects", "refs"):
+        (root / ".git" / folder).mkdir(parents=True)
+    for name in ("HEAD", "config"):
+        (root / ".git" / name).touch()
+    return root
+
+
 async def test_output_and_errors_come_in_order_with_the_exit_code(
     sh: Callable[..., Any], root: Path
 ) -> None:

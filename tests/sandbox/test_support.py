@@ -70,26 +70,29 @@ async def test_an_administrator_can_turn_them_on_knowingly(
     assert not find_processes(f"sleep {LONG}")
 
 
-@pytest.mark.parametrize("refused", ["--size", "--disable-userns", "--seccomp"])
+@pytest.mark.parametrize("refused", ["--size", "--disable-userns", "--seccomp", "--cap-add"])
 async def test_an_older_bubblewrap_is_used_for_what_it_can_do(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: str
 ) -> None:
     real = support.find_support().bwrap
-    if not real:
-        pytest.skip("NO SANDBOX HERE")
+    if not support.find_support().abilities.protects:
+        pytest.skip("NO SANDBOX HERE, or none that protects what git obeys")
     older = tmp_path / "bin/bwrap"
     older.parent.mkdir()
     refuse = f"case \" $* \" in *' {refused} '*) echo 'bwrap: Unknown option' >&2; exit 1;; esac"
     older.write_text(f'#!/bin/sh\n{refuse}\nexec {real} "$@"\n')
     older.chmod(0o755)
     monkeypatch.setenv("PATH", str(older.parent), prepend=":")
+    for name in ("HEAD", "config", "objects", "refs"):
+        (root / ".git" / name).mkdir(parents=True)
     support.find_support.cache_clear()
     try:
         assert sandbox.can_run()
-        done = await run_command(["/bin/echo", "hello"], root=root)
+        assert support.find_support().abilities.protects == (refused != "--cap-add")
+        done = await run_command(["/bin/sh", "-c", "mv .git g || echo protected"], root=root)
     finally:
         support.find_support.cache_clear()
-    assert done.output == "hello\n"
+    assert ("protected" in done.output) == (refused != "--cap-add")
 
 
 @pytest.mark.usefixtures("no_bubblewrap")
