@@ -43,6 +43,14 @@ _POSTGRES_AWAY = (
 )
 _CONNECTION_CLASS = "08"
 
+MAX_END_MS = 2000
+"""For which the server waits until a process of its own has ended."""
+
+_STATUS = "SELECT pg_xact_status(%s::xid8)"
+_END_PROCESS = """
+    SELECT pg_terminate_backend(pid, %s) FROM pg_stat_activity WHERE backend_xid = %s::xid8::xid
+"""
+
 
 def translate_storage_error(error: BaseException) -> LoomError | None:
     """StorageFull where nothing can be written, Unavailable (``database_unavailable``) where
@@ -78,12 +86,19 @@ def transaction_id() -> str:
 
 
 def status_of(transaction: str) -> str:
-    """What became of a transaction whose COMMIT had no answer: ``committed``, ``aborted`` or
-    ``in progress``."""
+    """What became of a transaction whose COMMIT had no answer: ``committed``, ``aborted`` or,
+    where its end cannot be brought about, ``in progress``."""
     try:
         with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_xact_status(%s::xid8)", [transaction])
-            return str(cursor.fetchone()[0])
+            cursor.execute(_STATUS, [transaction])
+            status = str(cursor.fetchone()[0])
+            if status == "in progress":
+                # Its client is gone. A server that does not notice, with a network that broke,
+                # would keep its locks for hours.
+                cursor.execute(_END_PROCESS, [MAX_END_MS, transaction])
+                cursor.execute(_STATUS, [transaction])
+                status = str(cursor.fetchone()[0])
+            return status
     except DataError:  # the server crashed before any of it was on disk: it has no such id
         return "aborted"
 
