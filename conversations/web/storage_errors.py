@@ -2,8 +2,10 @@
 
 Such a failure can come from anything: a view, the sign-in's own tables, a template. So
 where it is caught it is only noted in the request, and the one outermost middleware
-answers. What only reads is tried once more first: a connection that was lost while it
-stood idle is the usual case, and a new one works.
+answers. A GET is tried once more first, if it has sent nothing that writes: a connection
+that was lost while it stood idle is the usual case, and a new one works. Some GETs write
+(the entry of a reading, the count of a link's openings): that may have been committed,
+whatever the error says, and is not done twice.
 """
 
 import logging
@@ -11,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from channels.exceptions import StopConsumer
-from django.db import connections
+from django.db import connection, connections
 from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 
@@ -26,6 +28,9 @@ logger = logging.getLogger(__name__)
 
 READS = ("GET", "HEAD", "OPTIONS")
 
+READING_SQL = ("SELECT", "BEGIN", "SAVEPOINT", "RELEASE", "ROLLBACK")
+"""How statements begin that change nothing by themselves."""
+
 TRY_AGAIN_LATER = 1013
 """The close code (RFC 6455's registry) of a socket that may come again in a moment."""
 
@@ -38,9 +43,12 @@ class StorageErrorMiddleware:
         self._get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        response = self._get_response(request)
+        writes = _Writes()
+        with connection.execute_wrapper(writes):
+            response = self._get_response(request)
         error = _take_noted(request)
-        if error is not None and not isinstance(error, StorageFull) and request.method in READS:
+        may_repeat = request.method in READS and not writes.were_sent
+        if error is not None and not isinstance(error, StorageFull) and may_repeat:
             response = self._get_response(request)
             error = _take_noted(request)
         if error is not None:
@@ -49,6 +57,18 @@ class StorageErrorMiddleware:
         if request.path.startswith(ANTHROPIC):
             return as_api_error(request, response)
         return as_problem(request, response) if request.path.startswith(API) else response
+
+
+class _Writes:
+    """Watches the statements of a request. One that was sent counts, since the answer to it
+    can be lost as well."""
+
+    def __init__(self) -> None:
+        self.were_sent = False
+
+    def __call__(self, execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        self.were_sent = self.were_sent or not sql.lstrip(" (\n").startswith(READING_SQL)
+        return execute(sql, params, many, context)
 
 
 def note_storage_error(request: HttpRequest, error: BaseException) -> HttpResponse | None:
@@ -75,8 +95,8 @@ def _take_noted(request: HttpRequest) -> LoomError | None:
 
 
 def _drop_lost_connections() -> None:
-    for connection in connections.all(initialized_only=True):
-        connection.close_if_unusable_or_obsolete()
+    for one in connections.all(initialized_only=True):
+        one.close_if_unusable_or_obsolete()
 
 
 def _make_response(request: HttpRequest, error: LoomError) -> HttpResponse:
