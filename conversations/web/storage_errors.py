@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from channels.exceptions import StopConsumer
-from django.db import connection, connections
+from django.db import connections
 from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 
@@ -21,15 +21,12 @@ from conversations.api.anthropic.errors import ROOT as ANTHROPIC
 from conversations.api.anthropic.errors import as_api_error
 from conversations.api.problems import ROOT as API
 from conversations.api.problems import as_problem, problem_of
-from conversations.archive.storage_errors import translate_storage_error
+from conversations.archive.storage_errors import translate_storage_error, watch_writes
 from conversations.domain.errors import LoomError, StorageFull, Unavailable
 
 logger = logging.getLogger(__name__)
 
 READS = ("GET", "HEAD", "OPTIONS")
-
-READING_SQL = ("SELECT", "BEGIN", "SAVEPOINT", "RELEASE", "ROLLBACK")
-"""How statements begin that change nothing by themselves."""
 
 TRY_AGAIN_LATER = 1013
 """The close code (RFC 6455's registry) of a socket that may come again in a moment."""
@@ -43,8 +40,7 @@ class StorageErrorMiddleware:
         self._get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        writes = _Writes()
-        with connection.execute_wrapper(writes):
+        with watch_writes() as writes:
             response = self._get_response(request)
         error = _take_noted(request)
         may_repeat = request.method in READS and not writes.were_sent
@@ -57,18 +53,6 @@ class StorageErrorMiddleware:
         if request.path.startswith(ANTHROPIC):
             return as_api_error(request, response)
         return as_problem(request, response) if request.path.startswith(API) else response
-
-
-class _Writes:
-    """Watches the statements of a request. One that was sent counts, since the answer to it
-    can be lost as well."""
-
-    def __init__(self) -> None:
-        self.were_sent = False
-
-    def __call__(self, execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
-        self.were_sent = self.were_sent or not sql.lstrip(" (\n").startswith(READING_SQL)
-        return execute(sql, params, many, context)
 
 
 def note_storage_error(request: HttpRequest, error: BaseException) -> HttpResponse | None:
