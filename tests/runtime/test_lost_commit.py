@@ -19,7 +19,7 @@ from conversations.domain.errors import Unavailable
 from conversations.domain.turns import NewTurn
 from conversations.models import Session
 from conversations.runtime.database import Writer
-from conversations.runtime.drafts import DraftKeeper
+from conversations.runtime.drafts import DraftWorker
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -156,7 +156,7 @@ async def test_what_may_be_in_a_turn_is_not_given_back_to_the_draft(
     proxy: Proxy, writer: Writer, garden: Session
 ) -> None:
     """The answer to the COMMIT is lost, and the database stays away."""
-    drafts = DraftKeeper(writer, interval=0.01, kept=lambda _: None)
+    drafts = DraftWorker(writer, interval=0.01, kept=lambda _: None)
     drafts.add(7, part=0, kind="text", text="once")
     chunks = drafts.take(7)
     proxy.next_cut, proxy.is_last = Cut.AFTER, True

@@ -12,7 +12,7 @@ from django.test import Client
 from django.urls import reverse
 from psycopg.errors import AdminShutdown
 
-from conversations.archive.audit import Origin
+from conversations.archive.audit import AuditOrigin
 from conversations.archive.sharing import NewLink, create_share_link, share_token
 from conversations.models import Session, ShareLink
 
@@ -51,7 +51,7 @@ def test_an_opening_is_counted_once(
     monkeypatch.setattr(settings.LOOM, "share_links", True)
     say(session, "Plant the beans")
     new = NewLink(from_turn=1, to_turn=1, days=3, with_tools=False)
-    link = create_share_link(session, new, origin=Origin(user=user))
+    link = create_share_link(session, new, origin=AuditOrigin(user=user))
     client.raise_request_exception = False
     with lost_after(lambda sql: sql.startswith("UPDATE") and "sharelink" in sql) as counted:
         assert client.get(reverse("shared", args=[share_token(link)])).status_code == 503
