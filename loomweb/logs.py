@@ -9,7 +9,7 @@ import json
 import logging
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Timer
 from typing import Any
@@ -30,6 +30,9 @@ MAX_CHAIN = 20
 """Exceptions behind an exception that are looked at."""
 
 REDIS_AWAY = "redis_away"
+
+SERVERS_LOGGERS = frozenset({"daphne", "django"})
+"""The first parts of their names: what these log comes from answering a client."""
 
 
 def without_secrets(line: str) -> str:
@@ -105,19 +108,26 @@ class RateLimitedHandler(logging.StreamHandler[Any]):
         event = _event_of(record)
         window = self._windows.get(event)
         if window is None:
-            name = " ".join(f"{record.name}: {record.getMessage()}".split())[:MAX_NAME_CHARS]
-            window = _Window(ends=self._clock() + WINDOW_SECONDS, event=name)
+            # A secret that is cut in two would not be known as one any more.
+            name = without_secrets(" ".join(f"{record.name}: {record.getMessage()}".split()))
+            ends = self._clock() + WINDOW_SECONDS
+            window = _Window(ends=ends, event=name[:MAX_NAME_CHARS])
             self._windows[event] = window
         # That Redis is away is found out again and again, and is one event.
         if window.written < (1 if record.msg == REDIS_AWAY else self._limit):
             window.written += 1
             return True
         window.left_out += 1
-        if self._timer is None:
-            self._timer = Timer(WINDOW_SECONDS, self._on_timer)
+        self._start_timer()
+        return False
+
+    def _start_timer(self) -> None:
+        """Unless one runs, or nothing was left out that is not yet told."""
+        ends = [window.ends for window in self._windows.values() if window.left_out]
+        if self._timer is None and ends:
+            self._timer = Timer(max(0.0, min(ends) - self._clock()), self._on_timer)
             self._timer.daemon = True
             self._timer.start()
-        return False
 
     def _write_left_out(self, *, now: float) -> None:
         """Of windows that have ended by then."""
@@ -142,6 +152,7 @@ class RateLimitedHandler(logging.StreamHandler[Any]):
         with self.lock:
             self._timer = None
             self._write_left_out(now=self._clock())
+            self._start_timer()
 
     def close(self) -> None:
         assert self.lock is not None
@@ -169,7 +180,7 @@ def _in_short(record: logging.LogRecord) -> logging.LogRecord:
     """The record as it is, where it may be a fault of ours. What a client did, and that
     Redis does not answer, has no traceback and is no error."""
     error = record.exc_info[1] if record.exc_info else None
-    away = next((one for one in _chain(error) if _is_of_redis(one)), None)
+    away = _error_of_redis(error, depth=MAX_CHAIN)
     if away is None and not _is_clients_doing(record, error):
         return record
     short = copy.copy(record)
@@ -188,6 +199,8 @@ def _is_clients_doing(record: logging.LogRecord, error: BaseException | None) ->
     from django.http import Http404, UnreadablePostError
     from django.http.multipartparser import MultiPartParserError
 
+    if record.name.partition(".")[0] not in SERVERS_LOGGERS:
+        return False  # the same error in work of our own is our fault
     status = getattr(record, "status_code", None)
     if isinstance(status, int) and 400 <= status < 500:
         return True
@@ -195,17 +208,15 @@ def _is_clients_doing(record: logging.LogRecord, error: BaseException | None) ->
     return isinstance(error, (*refusals, UnreadablePostError))
 
 
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """The error, what it came from, and the parts of a group."""
-    waiting = [error] if error else []
-    for _ in range(MAX_CHAIN):
-        if not waiting:
-            return
-        found = waiting.pop()
-        yield found
-        parts = found.exceptions if isinstance(found, BaseExceptionGroup) else ()
-        causes = (found.__cause__, found.__context__, *parts)
-        waiting += [cause for cause in causes if cause is not None]
+def _error_of_redis(error: BaseException | None, *, depth: int) -> BaseException | None:
+    """Redis being away, where the error says or was caused by nothing else. What was being
+    handled when it was raised (``__context__``) is no cause: the error may be a fault of ours."""
+    if error is None or depth == 0 or _is_of_redis(error):
+        return error if depth else None
+    if isinstance(error, BaseExceptionGroup):
+        parts = [_error_of_redis(part, depth=depth - 1) for part in error.exceptions]
+        return parts[0] if all(parts) else None
+    return _error_of_redis(error.__cause__, depth=depth - 1)
 
 
 def _is_of_redis(error: BaseException) -> bool:

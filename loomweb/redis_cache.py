@@ -21,25 +21,32 @@ class FallbackRedisCache(RedisCache):
 
     def __init__(self, server: str, params: dict[str, Any]) -> None:
         super().__init__(server, params)
-        self._own = LocMemCache("redis-is-away", {})
+        self._own = _OwnCache("redis-is-away", {})
 
-    def add(self, *args: Any, **kwargs: Any) -> bool:
-        return bool(self._try(super().add, self._own.add, *args, **kwargs))
 
-    def get(self, *args: Any, **kwargs: Any) -> Any:
-        return self._try(super().get, self._own.get, *args, **kwargs)
+class _OwnCache(LocMemCache):
+    def incr(self, key: Any, delta: int = 1, version: int | None = None) -> int:
+        """A count that was begun in Redis begins anew here."""
+        self.add(key, 0, version=version)
+        return super().incr(key, delta, version)
 
-    def set(self, *args: Any, **kwargs: Any) -> None:
-        self._try(super().set, self._own.set, *args, **kwargs)
 
-    def delete(self, *args: Any, **kwargs: Any) -> bool:
-        return bool(self._try(super().delete, self._own.delete, *args, **kwargs))
+def _in_redis_or_own(name: str) -> Callable[..., Any]:
+    in_redis = getattr(RedisCache, name)
 
-    def _try(
-        self, shared: Callable[..., Any], own: Callable[..., Any], *args: Any, **kwargs: Any
-    ) -> Any:
+    def method(self: FallbackRedisCache, *args: Any, **kwargs: Any) -> Any:
         try:
-            return shared(*args, **kwargs)
+            return in_redis(self, *args, **kwargs)
         except (NotReached, NotAnswered):
             logger.warning("redis_away", exc_info=True)
-            return own(*args, **kwargs)
+            return getattr(self._own, name)(*args, **kwargs)
+
+    return method
+
+
+# Those that ask Redis; the other methods of a cache are made of these.
+for _name in (
+    *("add", "get", "set", "touch", "delete", "has_key", "incr", "clear"),
+    *("get_many", "set_many", "delete_many"),
+):
+    setattr(FallbackRedisCache, _name, _in_redis_or_own(_name))

@@ -3,15 +3,20 @@
 import io
 import json
 import logging
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.core.exceptions import PermissionDenied
+from django.http import Http404
 from django.test import Client
+from redis.exceptions import ConnectionError as NotReached
 
 from conversations.archive.storage_errors import database_unavailable
 from conversations.runtime.engine import _log
+from loomweb import logs
 from loomweb.logs import WINDOW_SECONDS, JsonFormatter, RateLimitedHandler, TextFormatter
 from loomweb.redis_cache import FallbackRedisCache
 
@@ -65,9 +70,9 @@ def test_a_line_stays_what_it_is(write: Write) -> None:
 class Log:
     """What the log of a server writes; its time stands still."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] | None = None) -> None:
         self.now = 0.0
-        self.handler = RateLimitedHandler(lines_per_minute=3, clock=lambda: self.now)
+        self.handler = RateLimitedHandler(lines_per_minute=3, clock=clock or (lambda: self.now))
         self.handler.setFormatter(TextFormatter())
         self._written = io.StringIO()
         self.handler.setStream(self._written)
@@ -102,6 +107,73 @@ def test_what_was_left_out_is_told_at_the_end(log: Log) -> None:
         logging.getLogger("conversations").warning("same")
     log.handler.close()
     assert "log_lines_left_out lines=2" in log.lines()[-1]
+
+
+def test_each_event_is_told_of_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "WINDOW_SECONDS", 0.3)
+    log = Log(time.monotonic)
+    for name in ("first", "second"):
+        for _ in range(5):
+            values = {"name": name, "msg": "said", "levelno": logging.WARNING}
+            log.handler.handle(logging.makeLogRecord(values))
+        time.sleep(0.15)
+    until = time.monotonic() + 10
+    while time.monotonic() < until and len(log.lines()) < 8:
+        time.sleep(0.02)
+    told = [line.partition(" of=")[2] for line in log.lines() if "log_lines_left_out" in line]
+    assert told == ["first: said", "second: said"]
+    log.handler.close()
+
+
+def test_what_is_said_of_left_out_lines_holds_no_part_of_a_secret(log: Log) -> None:
+    token = f"loom_{'t0-Ken_' * 6}x"
+    for _ in range(5):
+        logging.getLogger("conversations").warning("%s %s", "x" * 160, token)
+    log.handler.close()
+    assert "log_lines_left_out" in log.lines()[-1]
+    assert "t0-Ken" not in "".join(log.lines())
+
+
+def ours() -> Exception:
+    """A fault of ours on the way of getting over Redis being away."""
+    try:
+        try:
+            raise NotReached("Error 111")
+        except NotReached:
+            raise KeyError("ours")  # noqa: B904
+    except KeyError as error:
+        return error
+
+
+def caused() -> Exception:
+    try:
+        raise RuntimeError("not delivered") from NotReached("Error 111")
+    except RuntimeError as error:
+        return error
+
+
+@pytest.mark.parametrize(
+    ("error", "name", "is_ours"),
+    [
+        (ours(), "conversations.runtime.engine", True),
+        (ours(), "django.request", True),
+        (ExceptionGroup("", [NotReached(""), KeyError("ours")]), "conversations", True),
+        (PermissionDenied("of a task"), "conversations.runtime.engine", True),
+        (Http404("of a task"), "asyncio", True),
+        (PermissionDenied("of a page"), "django.request", False),
+        (Http404("of a page"), "django.request", False),
+        (caused(), "conversations.runtime.engine", False),
+        (ExceptionGroup("", [NotReached(""), caused()]), "conversations", False),
+    ],
+)
+def test_only_a_fault_of_ours_is_an_error_with_its_traceback(
+    log: Log, error: Exception, name: str, is_ours: bool
+) -> None:
+    logging.getLogger(name).error("failed", exc_info=error)
+    written = "\n".join(log.lines())
+    assert (f"ERROR {name}: failed" in written) is is_ours
+    assert (type(error).__name__ in "".join(log.lines()[1:])) is is_ours
+    assert len(log.lines()) == 1 or is_ours
 
 
 def fail(number: int) -> None:
@@ -214,3 +286,38 @@ def test_redis_away_is_one_line(log: Log) -> None:
     assert (cache.get("key"), cache.delete("key")) == (2, True)
     [line] = log.lines()
     assert "WARNING loomweb.redis: redis_away reason=" in line
+
+
+CACHE_CALLS: list[tuple[str, tuple[Any, ...], Any]] = [
+    ("add", ("key", 1), True),
+    ("set", ("key", 1), None),
+    ("get", ("key",), None),
+    ("get_or_set", ("key", 3), 3),
+    ("touch", ("key",), False),
+    ("delete", ("key",), False),
+    ("has_key", ("key",), False),
+    ("__contains__", ("key",), False),
+    ("get_many", (["key"],), {}),
+    ("set_many", ({"key": 1},), []),
+    ("delete_many", (["key"],), None),
+    ("incr", ("key",), 1),
+    ("decr", ("key",), -1),
+    ("clear", (), None),
+    ("close", (), None),
+]
+
+
+@pytest.mark.parametrize(("method", "arguments", "answer"), CACHE_CALLS)
+def test_no_use_of_the_cache_fails_while_redis_is_away(
+    method: str, arguments: tuple[Any, ...], answer: Any
+) -> None:
+    cache = FallbackRedisCache("redis://127.0.0.1:1/0", {"OPTIONS": {"retry": None}})
+    cache.clear()
+    assert getattr(cache, method)(*arguments) == answer
+
+
+def test_what_a_process_counts_while_redis_is_away_goes_on() -> None:
+    cache = FallbackRedisCache("redis://127.0.0.1:1/0", {"OPTIONS": {"retry": None}})
+    cache.clear()
+    assert [cache.incr("key", version=2), cache.incr("key", 2, version=2)] == [1, 3]
+    assert cache.get_many(["key"], version=2) == {"key": 3}

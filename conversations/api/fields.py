@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 from ninja.params.functions import Header
 from pydantic import AfterValidator, AwareDatetime, StringConstraints
 
+from conversations.domain.keys import MEMBER_CHANNELS
 from conversations.domain.text import is_storable
 
 MAX_NUMBER = 2**53 - 1
@@ -32,6 +33,14 @@ def _with_words(text: str) -> str:
     return text
 
 
+def _of_programs(channel: str) -> str:
+    # Such a session may quote all of its workspace, and a program gives its answers to
+    # whom it likes.
+    if channel in MEMBER_CHANNELS:
+        raise ValueError("is one in which only members of the workspace read; choose another")
+    return channel
+
+
 Text = Annotated[str, AfterValidator(_storable)]
 Title = Annotated[
     Text, StringConstraints(min_length=1, max_length=120), AfterValidator(_with_words)
@@ -39,7 +48,11 @@ Title = Annotated[
 ShortText = Annotated[Text, StringConstraints(max_length=1000)]
 LongText = Annotated[Text, StringConstraints(max_length=100_000)]
 Moment = Annotated[AwareDatetime, AfterValidator(_in_time)]
-Channel = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}$")]
+Channel = Annotated[
+    str,
+    StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}$"),
+    AfterValidator(_of_programs),
+]
 Metadata = dict[Text, Any]
 FormatName = Literal["anthropic", "openai"]
 

@@ -7,6 +7,8 @@ Everything that answers a person or a program asks here which of them it was.
 import errno
 import sqlite3
 from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import psycopg
 from django.db import DataError, connection
@@ -22,6 +24,9 @@ from conversations.domain.errors import (
 
 FULL = "The server has no room left to store anything. Nothing that was saved is lost."
 AWAY = "The database does not answer at the moment. Nothing that was saved is lost."
+
+READING_SQL = ("SELECT", "BEGIN", "SAVEPOINT", "RELEASE", "ROLLBACK")
+"""How statements begin that change nothing by themselves."""
 
 _FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT)
 
@@ -73,6 +78,26 @@ def database_unavailable() -> Unavailable:
 
 def is_storage_error(error: BaseException) -> bool:
     return translate_storage_error(error) is not None
+
+
+class Writes:
+    """Whether a statement that writes was sent. Sent is enough: the answer to it can be
+    lost as well."""
+
+    def __init__(self) -> None:
+        self.were_sent = False
+
+    def __call__(self, execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        self.were_sent = self.were_sent or not sql.lstrip(" (\n").startswith(READING_SQL)
+        return execute(sql, params, many, context)
+
+
+@contextmanager
+def watch_writes() -> Iterator[Writes]:
+    """What this thread writes meanwhile."""
+    writes = Writes()
+    with connection.execute_wrapper(writes):
+        yield writes
 
 
 def transaction_id() -> str:

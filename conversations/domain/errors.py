@@ -84,6 +84,8 @@ class Unavailable(LoomError):
 
     code = "unavailable"
     status = 503
+    may_be_done = False
+    """What was asked for may have been committed: its answer is lost."""
 
     def __init__(
         self, message: str, *, code: str | None = None, retry_after: int | None = None

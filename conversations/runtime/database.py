@@ -153,7 +153,7 @@ class Writer:
             # SQLite has waited for the lock already, for as long as its timeout is.
             if tries > 1 or connection.vendor == "sqlite":
                 self._take_queued()
-                group = self._fail_late(group)
+                group = self._fail_late(group, may_be_done=bool(unanswered))
                 self._waiting = deque(self._fail_late(self._waiting))
             if group:
                 time.sleep(_pause_after(tries))
@@ -211,7 +211,7 @@ class Writer:
         except Exception as error:
             job.error = error
 
-    def _fail_late(self, jobs: Iterable[_Job]) -> list[_Job]:
+    def _fail_late(self, jobs: Iterable[_Job], *, may_be_done: bool = False) -> list[_Job]:
         """End the jobs whose time is up; returns the others."""
         now = time.monotonic()
         late: list[_Job] = []
@@ -219,7 +219,8 @@ class Writer:
         for job in jobs:
             (late if self._is_closing or job.deadline <= now else others).append(job)
         for job in late:
-            job.error = database_unavailable()
+            job.error = error = database_unavailable()
+            error.may_be_done = may_be_done
         if late:
             logger.warning("writes_given_up", extra={"fields": {"writes": len(late)}})
             self._settle(late)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from conversations.archive.drafts import Chunk, append_draft_chunks
 from conversations.archive.storage_errors import is_storage_error
+from conversations.domain.errors import Unavailable
 
 from .database import Writer
 
@@ -46,9 +47,11 @@ class DraftWorker:
         """What may not be on disk yet, for a transaction that ends the run's draft."""
         return self._unwritten.pop(run_pk, []) + self._take_pending(run_pk)
 
-    def give_back(self, run_pk: int, chunks: Sequence[Chunk]) -> None:
-        """That transaction has failed, and the draft goes on."""
-        if chunks:
+    def give_back(self, run_pk: int, chunks: Sequence[Chunk], *, error: Exception) -> None:
+        """That transaction has failed, and the draft goes on. Where it may have been
+        committed nothing is given back: the turn may have the text, which would be said
+        twice. At most what came in since the last beat is lost."""
+        if chunks and not (isinstance(error, Unavailable) and error.may_be_done):
             self._unwritten[run_pk] = [*chunks, *self._unwritten.get(run_pk, [])]
             self._wake.set()
 

@@ -709,8 +709,8 @@ class Runtime:
             rows = await self.writer.write(
                 archive_runs.interrupt_run, run_pk, draft=draft, cause=cause
             )
-        except Exception:
-            self.drafts.give_back(run_pk, draft)
+        except Exception as error:
+            self.drafts.give_back(run_pk, draft, error=error)
             raise
         self.drafts.forget(run_pk)
         if rows:

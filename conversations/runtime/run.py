@@ -525,8 +525,8 @@ class RunExecution:
         chunks = drafts.take(run_pk)
         try:
             yield chunks
-        except Exception:
-            drafts.give_back(run_pk, chunks)
+        except Exception as error:
+            drafts.give_back(run_pk, chunks, error=error)
             raise
 
     async def _prepare(self, payloads: Sequence[Payload]) -> list[PreparedEvent]:

@@ -236,15 +236,6 @@ class Disk:
         yield from written_since(self._folder, self._since)
         yield from held_without_name(self._folder)
 
-    def _count(self, look: Iterator[int]) -> bool:
-        """Go on with a look for a moment. True: it is at its end."""
-        until = time.monotonic() + LOOK_SECONDS
-        for size in look:
-            self._found += size
-            if self._found > self._most_bytes or time.monotonic() > until:
-                return False
-        return True
-
 
 def free_bytes(folder: str) -> int:
     found = os.statvfs(folder)

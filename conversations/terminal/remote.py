@@ -26,7 +26,6 @@ from conversations.runtime.choices import find_model
 
 from .calling import END, LOST, Api, ServerEvent
 from .connection import (
-    CHANNEL,
     UNKNOWN,
     Delta,
     Doing,
@@ -96,7 +95,7 @@ class ServerConnection:
             path = _path_of_key(workspace, key)
             return self._as_open(await self._api.send("POST", path, key=once))
         path = f"workspaces/{quote(workspace, safe='')}/sessions"
-        return self._as_open(await self._api.send("POST", path, {"channel": CHANNEL}, key=once))
+        return self._as_open(await self._api.send("POST", path, {}, key=once))
 
     async def read_history(
         self, session: UUID, *, before: int | None = None, limit: int

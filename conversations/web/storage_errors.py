@@ -2,8 +2,10 @@
 
 Such a failure can come from anything: a view, the sign-in's own tables, a template. So
 where it is caught it is only noted in the request, and the one outermost middleware
-answers. What only reads is tried once more first: a connection that was lost while it
-stood idle is the usual case, and a new one works.
+answers. A GET is tried once more first, if it has sent nothing that writes: a connection
+that was lost while it stood idle is the usual case, and a new one works. Some GETs write
+(the entry of a reading, the count of a link's openings): that may have been committed,
+whatever the error says, and is not done twice.
 """
 
 import logging
@@ -15,7 +17,7 @@ from django.db import connections
 from django.http import HttpRequest, HttpResponse
 
 from conversations.api.anthropic.errors import for_programs
-from conversations.archive.storage_errors import translate_storage_error
+from conversations.archive.storage_errors import translate_storage_error, watch_writes
 from conversations.domain.errors import LoomError, StorageFull
 
 from .error_forms import error_response
@@ -36,9 +38,11 @@ class StorageErrorMiddleware:
         self._get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        response = self._get_response(request)
+        with watch_writes() as writes:
+            response = self._get_response(request)
         error = _take_noted(request)
-        if error is not None and not isinstance(error, StorageFull) and request.method in READS:
+        may_repeat = request.method in READS and not writes.were_sent
+        if error is not None and not isinstance(error, StorageFull) and may_repeat:
             response = self._get_response(request)
             error = _take_noted(request)
         if error is not None:
@@ -76,8 +80,8 @@ def _take_noted(request: HttpRequest) -> LoomError | None:
 
 
 def _drop_lost_connections() -> None:
-    for connection in connections.all(initialized_only=True):
-        connection.close_if_unusable_or_obsolete()
+    for one in connections.all(initialized_only=True):
+        one.close_if_unusable_or_obsolete()
 
 
 class SocketStorageErrorMiddleware:

@@ -16,6 +16,7 @@ from conversations.archive.expiry import take_note
 from conversations.archive.session_records import SessionFilter
 from conversations.archive.sessions import create_session, get_session
 from conversations.archive.workspaces import create_workspace
+from conversations.domain.keys import MEMBER_CHANNELS
 from conversations.models import Rewind, Run, Session, Turn, Workspace
 from tests.web.conftest import runtime_ends, say  # noqa: F401 (a fixture)
 
@@ -85,6 +86,16 @@ def test_a_value_that_cannot_be_used_is_refused(
 ) -> None:
     answer = begin(owner, **values)
     assert (answer.status_code, answer.json()["code"]) == (status, code)
+    assert not Session.objects.exists()
+
+
+@pytest.mark.parametrize("channel", sorted(MEMBER_CHANNELS))
+def test_no_program_begins_a_session_of_the_members(
+    workspace: Workspace, owner: Client, channel: str
+) -> None:
+    answer = begin(owner, channel=channel)
+    assert answer.status_code == 422
+    assert "only members of the workspace read" in answer.text
     assert not Session.objects.exists()
 
 

@@ -15,9 +15,11 @@ from django.db import connection, connections
 
 from conversations.archive.storage_errors import status_of, transaction_id
 from conversations.archive.turns import append_turn, read_turns
+from conversations.domain.errors import Unavailable
 from conversations.domain.turns import NewTurn
 from conversations.models import Session
 from conversations.runtime.database import Writer
+from conversations.runtime.drafts import DraftWorker
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -44,6 +46,8 @@ class Proxy:
         self._ends: list[socket.socket] = []
         self._unanswered: set[socket.socket] = set()
         self.next_cut: Cut | None = None
+        self.is_last = False
+        """Nobody is let in any more after the cut."""
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
@@ -54,6 +58,9 @@ class Proxy:
         with contextlib.suppress(OSError):  # it was closed
             while True:
                 client, _ = self._listener.accept()
+                if self.is_last and self.next_cut is None:
+                    _hang_up(client)
+                    continue
                 server = self._connect()
                 self._ends += [client, server]
                 for relay in (self._relay_questions, self._relay_answers):
@@ -143,6 +150,26 @@ async def test_what_wrote_nothing_is_simply_done_again(
     proxy.next_cut = cut
     assert await writer.write(read) == (garden.title, "")
     assert proxy.next_cut is None
+
+
+async def test_what_may_be_in_a_turn_is_not_given_back_to_the_draft(
+    proxy: Proxy, writer: Writer, garden: Session
+) -> None:
+    """The answer to the COMMIT is lost, and the database stays away."""
+    drafts = DraftWorker(writer, interval=0.01, kept=lambda _: None)
+    drafts.add(7, part=0, kind="text", text="once")
+    chunks = drafts.take(7)
+    proxy.next_cut, proxy.is_last = Cut.AFTER, True
+    with pytest.raises(Unavailable) as told:
+        await writer.write(append_turn, garden, NewTurn(role="user", content="once"))
+    assert told.value.may_be_done
+    drafts.give_back(7, chunks, error=told.value)
+    assert drafts.take(7) == []
+    with pytest.raises(Unavailable) as told:
+        await writer.write(append_turn, garden, NewTurn(role="user", content="never"))
+    assert not told.value.may_be_done
+    drafts.give_back(7, chunks, error=told.value)
+    assert drafts.take(7) == chunks
 
 
 @pytest.mark.usefixtures("transactional_db")

@@ -45,7 +45,7 @@ async def test_an_answer_of_another_process_is_followed_and_stopped(
     two: tuple[DirectConnection, DirectConnection], tools: WireThread, session: Session
 ) -> None:
     here, there = two
-    tools.enqueue(Scenario(words=400, rate=50))
+    tools.enqueue(Scenario(words=4000, rate=50))
     at = await here.open_session(session.uuid)
     own = here.ask(at, "go", client_id="client-1", after=0)
     await next_delta(own)
