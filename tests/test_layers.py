@@ -90,6 +90,7 @@ def test_only_the_archive_and_the_guards_speak_sql() -> None:
         if name.startswith("execute")
     }
     assert speaking == {
+        "conversations/management/base.py",  # BaseCommand.execute, which is no SQL
         "conversations/imports/loom_sqlite.py",  # databases of others
         "conversations/imports/sqlite_files.py",
         "conversations/models/guards.py",

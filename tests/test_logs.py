@@ -10,6 +10,8 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
+from conversations.archive.storage_errors import database_unavailable
+from conversations.runtime.engine import _log
 from loomweb.logs import WINDOW_SECONDS, JsonFormatter, RateLimitedHandler, TextFormatter
 from loomweb.redis_cache import FallbackRedisCache
 
@@ -193,6 +195,14 @@ def test_an_unknown_host_is_refused_in_the_form_of_what_was_asked(
     assert answer.text.startswith(begins)
     assert "LOOM_ALLOWED_HOSTS" in answer.text
     assert "evil" not in answer.text
+
+
+def test_a_long_outage_does_not_hide_the_runs_that_it_ends(log: Log) -> None:
+    away = database_unavailable()
+    for _ in range(10):
+        _log(away, "a loop of the runtime failed and is started again")
+    _log(away, "run_not_finished", run="6f1b")
+    assert ["loop" in line for line in log.lines()] == [True] * 3 + [False]
 
 
 def test_redis_away_is_one_line(log: Log) -> None:

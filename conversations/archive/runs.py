@@ -274,19 +274,18 @@ def _keep_draft(run_pk: int, session_pk: int, session: UUID) -> tuple[list[int],
     return appended.turns, appended.rows
 
 
-INTERRUPTED_TEXT = (
-    "The server stopped while this answer was being written. What had arrived is kept."
-)
-
-COMPACTION_INTERRUPTED_TEXT = (
-    "The server stopped while a summary was being written. Nothing has changed."
-)
+SERVER_STOPPED = "The server stopped"
+SERVER_FAILED = "The server failed"
+DATABASE_AWAY = "The database could not be reached"
+"""Why a run could not be finished: how the sentence of its row begins."""
 
 
-def interrupt_run(run_pk: int, *, draft: Sequence[Chunk] = ()) -> list[Row]:
-    """End a run whose process is gone: its draft becomes a partial turn, and a row
-    offers to go on. Returns the rows; none when it had ended meanwhile. ``draft`` is what
-    has not been kept of it yet."""
+def interrupt_run(
+    run_pk: int, *, draft: Sequence[Chunk] = (), cause: str = SERVER_STOPPED
+) -> list[Row]:
+    """End a run that its process could not finish: its draft becomes a partial turn, and a
+    row offers to go on. Returns the rows; none when it had ended meanwhile. ``draft`` is
+    what has not been kept of it yet."""
     with transaction.atomic():
         run = Run.objects.select_related("session").filter(pk=run_pk).first()
         if run is None:
@@ -303,7 +302,7 @@ def interrupt_run(run_pk: int, *, draft: Sequence[Chunk] = ()) -> list[Row]:
         appended = append(
             run.session_id,
             session_uuid=run.session.uuid,
-            events=[NewEvent(payload=payload) for payload in _interrupted_rows(run)],
+            events=[NewEvent(payload=payload) for payload in _interrupted_rows(run, cause)],
         )
         tell_run_ended(run.pk, run.session_id)
     return rows + appended.rows
@@ -365,11 +364,12 @@ def release_run(claimed: Claimed, *, outputs: Mapping[int, str]) -> list[Row] | 
     return rows
 
 
-def _interrupted_rows(run: Run) -> list[Payload]:
+def _interrupted_rows(run: Run, cause: str) -> list[Payload]:
     if run.kind == states.COMPACT:
-        return [Info(text=COMPACTION_INTERRUPTED_TEXT, code="compaction_interrupted")]
+        text = f"{cause} while a summary was being written. Nothing has changed."
+        return [Info(text=text, code="compaction_interrupted")]
     notice = Info(
-        text=INTERRUPTED_TEXT,
+        text=f"{cause} while this answer was being written. What had arrived is kept.",
         kind="interrupted",
         code="interrupted",
         action="continue",

@@ -9,6 +9,7 @@ import sqlite3
 from collections.abc import Iterator
 
 import psycopg
+from django.db import DataError, connection
 from psycopg import errors as postgres
 
 from conversations.domain.errors import (
@@ -42,6 +43,14 @@ _POSTGRES_AWAY = (
 )
 _CONNECTION_CLASS = "08"
 
+MAX_END_MS = 2000
+"""For which the server waits until a process of its own has ended."""
+
+_STATUS = "SELECT pg_xact_status(%s::xid8)"
+_END_PROCESS = """
+    SELECT pg_terminate_backend(pid, %s) FROM pg_stat_activity WHERE backend_xid = %s::xid8::xid
+"""
+
 
 def translate_storage_error(error: BaseException) -> LoomError | None:
     """StorageFull where nothing can be written, Unavailable (``database_unavailable``) where
@@ -64,6 +73,34 @@ def database_unavailable() -> Unavailable:
 
 def is_storage_error(error: BaseException) -> bool:
     return translate_storage_error(error) is not None
+
+
+def transaction_id() -> str:
+    """Of the transaction that is about to be committed, where the database can be asked for
+    its fate later. Empty: it has written nothing, or SQLite, which always answers."""
+    if connection.vendor != "postgresql":
+        return ""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT COALESCE(pg_current_xact_id_if_assigned()::text, '')")
+        return str(cursor.fetchone()[0])
+
+
+def status_of(transaction: str) -> str:
+    """What became of a transaction whose COMMIT had no answer: ``committed``, ``aborted`` or,
+    where its end cannot be brought about, ``in progress``."""
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(_STATUS, [transaction])
+            status = str(cursor.fetchone()[0])
+            if status == "in progress":
+                # Its client is gone. A server that does not notice, with a network that broke,
+                # would keep its locks for hours.
+                cursor.execute(_END_PROCESS, [MAX_END_MS, transaction])
+                cursor.execute(_STATUS, [transaction])
+                status = str(cursor.fetchone()[0])
+            return status
+    except DataError:  # the server crashed before any of it was on disk: it has no such id
+        return "aborted"
 
 
 def _with_causes(error: BaseException) -> Iterator[BaseException]:

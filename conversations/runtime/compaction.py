@@ -182,7 +182,7 @@ class CompactionExecution:
             logger.exception("run_failed", extra={"fields": {"run": self.run}})
             await self._end(states.FAILED, "internal_error", "The summary failed.")
         else:
-            appended = await self._runtime.writer.write(
+            appended = await self._runtime.patient_writer.write(
                 append_compaction, self.claimed, new=compaction, event=event, call=record
             )
             self._announce(appended, states.COMPLETED)
@@ -196,7 +196,7 @@ class CompactionExecution:
         record: CallRecord | None = None
         while rest:
             if record is not None:
-                await self._runtime.writer.write(append_call, self.claimed, call=record)
+                await self._runtime.patient_writer.write(append_call, self.claimed, call=record)
             stage, message, record = await self._stage(job, rest, summary, reached)
             summary, reached = _summary_of(message), stage.parts[-1].number
             rest = rest[len(stage.parts) :]
@@ -250,7 +250,9 @@ class CompactionExecution:
                 _summary_of(message)
             except ProviderError as error:
                 record = self._record(stage, None, began, error_code=error.code)
-                await self._runtime.writer.write(append_failed_call, self.claimed, call=record)
+                await self._runtime.patient_writer.write(
+                    append_failed_call, self.claimed, call=record
+                )
                 await self._mend(job, error)
             else:
                 return stage, message, self._record(stage, message, began)
@@ -357,7 +359,7 @@ class CompactionExecution:
         is_told = bool(reason) and (self.is_asked_for or state == states.FAILED)
         text = f"{reason} Nothing has changed."
         notice = Info(text=text, code=FAILED if state == states.FAILED else code, run=self.run)
-        appended = await self._runtime.writer.write(
+        appended = await self._runtime.patient_writer.write(
             finish_run,
             self.claimed,
             state=state,

@@ -27,7 +27,6 @@ from typing import Any
 from django.db import (
     DEFAULT_DB_ALIAS,
     DatabaseError,
-    DataError,
     IntegrityError,
     connection,
     connections,
@@ -38,6 +37,8 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from conversations.archive.storage_errors import (
     database_unavailable,
     is_storage_error,
+    status_of,
+    transaction_id,
     translate_storage_error,
 )
 from conversations.domain.errors import StorageFull, Unavailable
@@ -162,7 +163,7 @@ class Writer:
         a transaction whose COMMIT has no answer yet, which ``unanswered`` is too."""
         committing = ""
         try:
-            if unanswered and (status := _status_of(unanswered)) != "aborted":
+            if unanswered and (status := status_of(unanswered)) != "aborted":
                 return status != "committed", unanswered
             unanswered = ""
             with transaction.atomic():
@@ -170,7 +171,7 @@ class Writer:
                 # A function may have swallowed the error that broke the transaction, which
                 # would then be rolled back without a word.
                 connection.validate_no_broken_transaction()
-                committing = _transaction_id()
+                committing = transaction_id()
         except IntegrityError as error:
             if len(group) > 1:  # one of them broke a rule that is checked at the end
                 for job in group:
@@ -229,26 +230,6 @@ class Writer:
                 loop.call_soon_threadsafe(_settle_all, jobs)
             except RuntimeError:  # the loop has ended; what was committed stays
                 logger.debug("nobody waits for %d writes any more", len(jobs))
-
-
-def _transaction_id() -> str:
-    """Of the transaction that is about to be committed, where the database can be asked for
-    its fate later. Empty: it has written nothing, or SQLite, which always answers."""
-    if connection.vendor != "postgresql":
-        return ""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT COALESCE(pg_current_xact_id_if_assigned()::text, '')")
-        return str(cursor.fetchone()[0])
-
-
-def _status_of(transaction_id: str) -> str:
-    """``committed``, ``aborted`` or ``in progress``."""
-    try:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_xact_status(%s::xid8)", [transaction_id])
-            return str(cursor.fetchone()[0])
-    except DataError:  # the server crashed before any of it was on disk: it has no such id
-        return "aborted"
 
 
 def _is_away(error: DatabaseError) -> bool:

@@ -96,7 +96,7 @@ class Runtime:
         self.options = options
         self.owner = Owner(options.data_dir / "run")
         self.writer = Writer()
-        self._patient = PatientWriter(
+        self.patient_writer = PatientWriter(
             self.writer, gives_up=lambda: self._stopping, tell=lambda _: None
         )
         self.readers = Readers()
@@ -524,7 +524,7 @@ class Runtime:
 
     def write_in_background(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
         """Write what an answer need not wait for."""
-        self.run_in_background(self._patient.write(function, *args, **kwargs))
+        self.run_in_background(self.patient_writer.write(function, *args, **kwargs))
 
     def keep_prompt_texts(self, texts: Mapping[str, str]) -> None:
         """Keep what manifests name by digest; each text is written once by a process."""
@@ -591,7 +591,9 @@ class Runtime:
             _log(error, "run_not_finished", run=str(claimed.run))
             # Where nothing can be written, this process finds the run as an orphan later.
             if not is_storage_error(error):
-                await self._interrupt(claimed.run_pk, claimed.session_pk)
+                await self._interrupt(
+                    claimed.run_pk, claimed.session_pk, cause=archive_runs.SERVER_FAILED
+                )
         else:
             await self._compact_if_due(worker.execution)
         finally:
@@ -671,7 +673,10 @@ class Runtime:
             )
             for run in found:
                 if self.is_orphan(run) and not await self._adopt(run):
-                    await self._interrupt(run.run_pk, run.session_pk)
+                    # This process leaves a run only when it could not write its end.
+                    is_own = run.owner == self.owner.id
+                    cause = archive_runs.DATABASE_AWAY if is_own else archive_runs.SERVER_STOPPED
+                    await self._interrupt(run.run_pk, run.session_pk, cause=cause)
 
     async def _adopt(self, run: ActiveRun) -> bool:
         claimed = await self.writer.write(
@@ -696,10 +701,12 @@ class Runtime:
         # While the database was away nobody could say there that a run is alive.
         return run.is_stale and self.readers.answered_for > self.options.stale_after
 
-    async def _interrupt(self, run_pk: int, session_pk: int) -> None:
+    async def _interrupt(self, run_pk: int, session_pk: int, *, cause: str) -> None:
         draft = self.drafts.take(run_pk)
         try:
-            rows = await self.writer.write(archive_runs.interrupt_run, run_pk, draft=draft)
+            rows = await self.writer.write(
+                archive_runs.interrupt_run, run_pk, draft=draft, cause=cause
+            )
         except Exception:
             self.drafts.give_back(run_pk, draft)
             raise
@@ -734,7 +741,8 @@ def _log_failure(task: asyncio.Task[Any]) -> None:
 
 def _log(error: BaseException, event: str, **fields: str) -> None:
     """A fault of ours with its traceback; a database or a disk that fails in one line."""
+    # The lines of one statement are limited: each of the callers has a limit of its own.
     if is_storage_error(error):
-        logger.warning("%s: %s", event, error, extra={"fields": fields})
+        logger.warning("%s: %s", event, error, extra={"fields": fields}, stacklevel=2)
     else:
-        logger.error(event, exc_info=error, extra={"fields": fields})
+        logger.error(event, exc_info=error, extra={"fields": fields}, stacklevel=2)

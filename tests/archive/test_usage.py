@@ -2,8 +2,6 @@
 
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
-from importlib import import_module
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -221,23 +219,6 @@ def test_the_command_names_what_differs_and_mends_it(
     with pytest.raises(SystemExit) as ended:
         call_command("rebuild_usage", "--check")
     assert ended.value.code == 0
-
-
-def test_calls_of_before_are_added_up_by_the_migration(session: Session, user: User) -> None:
-    claimed = claim(session, user_pk=None)
-    for ordinal, first_token_ms in enumerate((None, 0, 100, 101, 59_000, 60_001)):
-        answer(claimed, ordinal, first_token_ms=first_token_ms)
-    append_failed_call(claimed, call=call(10, error_code="timeout", cost_microusd=None))
-    ModelCall.objects.filter(ordinal=0).update(created_at=datetime(2026, 1, 1, 23, 30, tzinfo=UTC))
-    rebuild_usage()
-    before = sums(), totals()
-    UsageDay.objects.all().delete()
-    UsageTotal.objects.all().delete()
-    import_module("conversations.migrations.0014_usage").add_up(
-        None, SimpleNamespace(connection=connection)
-    )
-    assert find_differences() == []
-    assert (sums(), totals()) == before
 
 
 def test_a_time_is_counted_in_the_range_that_it_is_in() -> None:

@@ -22,7 +22,7 @@ from conversations.archive.sessions import create_session
 from conversations.archive.turns import read_turns
 from conversations.archive.verify import verify_sessions
 from conversations.domain.runs import COMPLETED, FINAL_STATES, INTERRUPTED
-from conversations.models import Run, Session, Workspace
+from conversations.models import ChatEvent, Run, Session, Workspace
 from tests.api.conftest import Program, token_of
 
 from .sockets import Socket, open_socket, session_cookie
@@ -202,6 +202,11 @@ def texts_of(session: Session) -> list[tuple[str, str]]:
     return [(turn.role, turn.content) for turn in read_turns(session.pk, limit=500)]
 
 
+def notices_of(session: Session) -> list[str]:
+    events = ChatEvent.objects.filter(session=session, event_type="info").order_by("seq")
+    return [str(event.payload) for event in events]
+
+
 async def test_connections_that_end_under_load_cost_nothing(
     database: Server,
     reader: AsyncClient,
@@ -312,4 +317,6 @@ async def test_a_run_that_waited_in_vain_keeps_what_it_said(
     turns = await sync_to_async(texts_of)(sessions[0])
     assert turns[-1][0] == "assistant"
     assert shown.strip() in turns[-1][1]
+    notices = await sync_to_async(notices_of)(sessions[0])
+    assert "The database could not be reached while this answer was being written" in notices[-1]
     await socket.close()

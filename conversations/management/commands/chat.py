@@ -11,7 +11,6 @@ from uuid import UUID
 
 from django.conf import settings
 from django.core.management.base import CommandError
-from django.db import OperationalError
 
 from conversations.domain.errors import LoomError, Rejected
 from conversations.domain.keys import check_key
@@ -70,8 +69,6 @@ class Command(DatabaseCommand):
         except BrokenPipeError:  # the reader has seen enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(0)
-        except OperationalError as error:
-            raise CommandError(f"The database cannot be used ({error}). Run migrate.") from error
         except EOFError:
             return
         except (KeyboardInterrupt, Left):

@@ -6,7 +6,6 @@ from typing import Any
 
 from django.conf import settings
 from django.core.management.base import CommandError
-from django.db import OperationalError
 
 from conversations.archive.workspaces import get_workspace
 from conversations.domain.errors import LoomError
@@ -26,8 +25,6 @@ class Command(DatabaseCommand):
             asyncio.run(serve(read_options(), read_runtime_options(supervise=False)))
         except LoomError as error:
             raise CommandError(error.message) from error
-        except OperationalError as error:
-            raise CommandError(f"The database cannot be used ({error}). Run migrate.") from error
 
 
 def _check() -> None:

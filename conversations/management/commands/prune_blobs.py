@@ -3,9 +3,6 @@
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import CommandError
-from django.db import DatabaseError
-
 from conversations.changes.prune import SAFE_DAYS, prune_blobs
 from conversations.management.base import DatabaseCommand
 
@@ -20,10 +17,7 @@ class Command(DatabaseCommand):
         parser.add_argument("--dry-run", action="store_true", help="Count, remove nothing.")
 
     def handle(self, *, days: int, dry_run: bool, **_: Any) -> None:
-        try:
-            done = prune_blobs(days=days, dry_run=dry_run)
-        except DatabaseError as error:
-            raise CommandError(f"The database cannot be used ({error}). Run migrate.") from error
+        done = prune_blobs(days=days, dry_run=dry_run)
         verb = "would be removed" if dry_run else "removed"
         self.stdout.write(
             f"{done.removed} contents, {_megabytes(done.removed_bytes)} {verb};"

@@ -5,7 +5,6 @@ from argparse import ArgumentParser
 from typing import Any
 
 from django.core.management.base import CommandError
-from django.db import DatabaseError
 
 from conversations.archive.search.rebuild import (
     check_index,
@@ -34,8 +33,6 @@ class Command(DatabaseCommand):
             problems = self._check(only) if check else self._rebuild(only)
         except LoomError as error:
             raise CommandError(error.message, returncode=2) from error
-        except DatabaseError as error:
-            raise CommandError(f"The database cannot be used ({error}). Run migrate.") from error
         except KeyboardInterrupt:
             raise CommandError("Stopped; run it again to finish.", returncode=130) from None
         if problems:

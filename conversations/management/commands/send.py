@@ -16,7 +16,6 @@ from uuid import UUID, uuid4
 
 from django.conf import settings
 from django.core.management.base import CommandError
-from django.db import OperationalError
 
 from conversations.archive.journal import StoredEvent
 from conversations.archive.runs import read_run_events
@@ -79,8 +78,6 @@ class Command(DatabaseCommand):
         except BrokenPipeError:  # the reader has seen enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(0)
-        except OperationalError as error:
-            raise CommandError(f"The database cannot be used ({error}). Run migrate.") from error
         except KeyboardInterrupt:
             raise CommandError("Stopped; what had arrived is kept.", returncode=130) from None
         if not all_completed:

@@ -13,6 +13,7 @@ from django.db import OperationalError, connection
 
 from conversations.archive.accounts import create_sign_in_link
 from conversations.archive.state_rebuild import rebuild_behind_states
+from conversations.management.base import describe_storage_error
 from conversations.models.guards import missing_guards
 from conversations.sandbox import SANDBOXED, describe, find_mode
 
@@ -43,7 +44,8 @@ class Command(BaseCommand):
             if missing := missing_guards(connection):
                 raise CommandError(f"The archive is not guarded ({missing[0]}). Run migrate.")
         except OperationalError as error:
-            raise CommandError(f"The database cannot be used: {error}".strip()) from error
+            sentence = describe_storage_error(error) or f"The database cannot be used: {error}"
+            raise CommandError(sentence.strip()) from error
         collect_static_files()
         user = make_first_user()
         make_first_workspace(user)

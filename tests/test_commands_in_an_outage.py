@@ -1,0 +1,40 @@
+"""Commands while the database cannot be reached."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from benchmarks.processes import clean_environment
+
+from .starting import SETTINGS, Starts, forked_starts
+
+
+@pytest.fixture(scope="module")
+def starts() -> Iterator[Starts]:
+    with forked_starts((*SETTINGS, "django.db.backends.postgresql.base")) as made:
+        yield made
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "send --workspace example Hello",
+        "export_sessions --all",
+        "import_sessions {}/all.jsonl",
+        "migrate",
+        "serve",
+    ],
+    ids=lambda command: command.split()[0],
+)
+def test_a_command_says_in_one_sentence_that_the_database_is_away(
+    starts: Starts, tmp_path: Path, command: str
+) -> None:
+    (tmp_path / "all.jsonl").write_text("")
+    # Nobody listens on this port.
+    away = {"LOOM_DATA_DIR": str(tmp_path), "DATABASE_URL": "postgres://loom@127.0.0.1:1/loom"}
+    done = starts.run("manage.py", *command.format(tmp_path).split(), env=clean_environment(away))
+    assert done.returncode == 1
+    [line] = done.stderr.splitlines()
+    assert "The database does not answer" in line
+    assert done.stdout == ""
