@@ -246,12 +246,12 @@ class _Looking:
                 self.found.contents[state[1:]] = content
 
     def add_linked(self) -> None:
-        """What the parts that are links lead to, inside of the folder."""
+        """Programs and configuration in the folder that the parts lead to that are links."""
         waiting = list(self.found.parts)
         for path in waiting:
             kind, state = self.found.parts[path].kind, self.found.parts[path].state
             place = None
-            if kind != LINK and state.startswith("l"):
+            if kind.partition("/")[0] in (*CONFIGS, *_FOLDERS) and state.startswith("l"):
                 place = _inside(self.reach.root, os.path.dirname(path), state[1:])
             if place is None or place in self.found.parts or place in self.found.named:
                 continue
@@ -265,6 +265,7 @@ class _Looking:
         found = self.found
         waiting = [(path, path) for path, part in found.parts.items() if part.kind in CONFIGS]
         work_folders = [os.path.dirname(path) for path, p in found.parts.items() if p.kind == LINK]
+        most = len(waiting) + MAX_INCLUDED
         for path, owner in waiting:
             hooks, included = paths_named_by(self._read(path))
             git_folder = os.path.dirname(owner)
@@ -276,7 +277,7 @@ class _Looking:
                     self.add_folder(place, HOOKS)
             for name in included:
                 place = _inside(self.reach.root, os.path.dirname(path), name)
-                if place is None or place in found.named or len(found.named) >= MAX_INCLUDED:
+                if place is None or place in found.named or len(waiting) >= most:
                     continue
                 found.named.append(place)
                 self.add(place, CONFIGS[0])

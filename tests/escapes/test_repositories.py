@@ -220,6 +220,12 @@ ATTEMPTS = {
         "git commit-tree -m y HEAD: | sed 's/^/pick /' > todo; cat todo >> todo2; "
         "cat todo2 >> todo; printf '[options]\\n\\tstrategy = ../../evil\\n' > opts"
     ),
+    "strategy_behind_a_link": (
+        "mkdir seq git-merge-..; ln -s ../seq .git/sequencer; cd seq; git rev-parse HEAD > head; "
+        "git rev-parse HEAD > abort-safety; "
+        "git commit-tree -m y HEAD: | sed 's/^/pick /' > todo; cat todo >> todo2; "
+        "cat todo2 >> todo; printf '[options]\\n\\tstrategy = ../../evil\\n' > opts"
+    ),
     "escaped_config": (
         "git init -q n; touch n/a; git -C n add a; "
         "printf '[CORE]FSMonitor=\"ROOT/ev\"\\\\\nil\n' >> n/.git/config"
@@ -512,16 +518,19 @@ def test_a_command_that_waits_for_a_person_to_change_something_gains_nothing(
 
 
 BY_LINK = {
-    "written": "cp evil scripts/pre-commit; cat evil > scripts/pre-commit; cp evil own/pre-commit",
+    "written": (
+        "cp evil scripts/pre-commit; cat evil > scripts/pre-commit; cp evil own/pre-commit;"
+        " printf 'CONFIG' >> own/config"
+    ),
     "moved": (
         "mv scripts s; mkdir scripts; cp evil scripts/pre-commit;"
-        " mv own o; mkdir own; cp evil own/pre-commit"
+        " mv own o; mkdir own; cp evil own/pre-commit; printf 'CONFIG' > own/config"
     ),
 }
 
 
 @pytest.mark.parametrize("name", BY_LINK)
-def test_hooks_that_are_links_into_the_tree_stay_as_they_are(
+def test_hooks_and_configuration_that_are_links_into_the_tree_stay_as_they_are(
     commands: Commands, root: Path, marker: Path, name: str
 ) -> None:
     for folder in (root / "scripts", root / "own"):
@@ -531,6 +540,8 @@ def test_hooks_that_are_links_into_the_tree_stay_as_they_are(
     (root / ".git/hooks/pre-commit").symlink_to("../../scripts/pre-commit")
     shutil.rmtree(root / "inner/.git/hooks")
     (root / "inner/.git/hooks").symlink_to("../../own")
+    (root / "inner/.git/config").rename(root / "own/config")
+    (root / "inner/.git/config").symlink_to("../../own/config")
     attempt(commands, marker, BY_LINK[name])
     use_git_everywhere(root)
     assert not marker.exists()
@@ -547,6 +558,13 @@ def test_configuration_that_the_undo_does_not_keep_stays(
     assert git(root, "config", "remote.far.url").stdout == b"./inner\n"
     listing, _ = _look_before(root)
     assert load_listing(dump_listing(listing, owner="x")) == listing
+
+
+def test_steps_of_a_persons_own_rebase_stay(commands: Commands, root: Path) -> None:
+    git(root, "rebase", "-q", "-f", "--root", "-x", "false", "-x", "false", "-x", "own")
+    result = commands.shell(f"{IDENTITY} git rebase --continue")
+    assert "disarmed" not in result.output
+    assert "\nexec own\n" in "\n" + (root / ".git/rebase-merge/git-rebase-todo").read_text()
 
 
 NOBODY = 65534
