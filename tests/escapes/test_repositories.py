@@ -586,7 +586,7 @@ def theirs() -> Iterator[Path]:
     if os.geteuid() != 0:
         pytest.skip("only root can be somebody else for a while")
     # It looks for the database, so as to leave it out.
-    Path(settings.DATABASES["default"]["NAME"]).parent.chmod(0o711)
+    Path(str(settings.DATABASES["default"]["NAME"])).parent.chmod(0o711)
     folder = Path(mkdtemp())
     (folder / "root").mkdir()
     for path in (folder, folder / "root"):
