@@ -480,7 +480,7 @@ def test_what_a_person_writes_beside_a_command_stays(
     assert (root / ".git/hooks/post-commit").read_text() == "#!/bin/sh\ntrue\n"
 
 
-BESIDE = {
+BESIDE: dict[str, tuple[Callable[[Path], object], str]] = {
     "linked": (
         lambda root: os.link(root / ".git/hooks/post-commit", root / "l"),
         "cat evil > l",
