@@ -35,7 +35,7 @@ from conversations.domain.webhooks import DELIVERY_STATES
 from conversations.models import Session, Turn
 from conversations.models.archive import ROLES
 from conversations.models.context import COMPACTION_REASONS
-from conversations.web.access import note_record
+from conversations.web.access import record_admin_reading
 
 if TYPE_CHECKING:
     AnyPaginator = Paginator[Any]
@@ -200,7 +200,7 @@ class TableAdmin(ReadOnlyAdmin):
     ) -> HttpResponse:
         """The record is shown: the permission was checked, and nothing is rendered yet."""
         if self.table.says_something and (session := self._session_of(obj)) is not None:
-            note_record(request, session)
+            record_admin_reading(request, session)
         return super().render_change_form(request, context, add, change, form_url, obj)
 
     def _session_of(self, row: Any) -> Session | None:

@@ -82,7 +82,7 @@ def _read_pairs(setting: str, texts: list[str]) -> dict[str, str]:
     return {theirs.strip(): ours.strip() for theirs, _, ours in pairs}
 
 
-LONGEST_ISSUER = 200
+MAX_ISSUER_CHARS = 200
 """Characters; the column that keeps whose account somebody signed in by holds no more."""
 
 
@@ -91,7 +91,7 @@ def _check_provider(issuer: str, *, client_id: str) -> None:
     is_here = address.hostname in ("localhost", "127.0.0.1", "::1")
     if address.scheme != "https" and not (address.scheme == "http" and is_here):
         raise SettingsError("LOOM_OIDC_ISSUER is not an address that begins with https://.")
-    if address.query or address.fragment or len(issuer) > LONGEST_ISSUER:
+    if address.query or address.fragment or len(issuer) > MAX_ISSUER_CHARS:
         raise SettingsError("LOOM_OIDC_ISSUER is not the address of an issuer.")
     if not client_id:
         raise SettingsError("LOOM_OIDC_ISSUER is set and LOOM_OIDC_CLIENT_ID is not.")

@@ -30,7 +30,7 @@ TOO_LARGE = (
     b"Content-Length: %d\r\nConnection: close\r\n\r\n%s"
 ) % (len(TOO_LARGE_TEXT), TOO_LARGE_TEXT)
 
-MOST_WAITING = 1_000_000
+MAX_WAITING_CHARS = 1_000_000
 """Characters that may wait for a page which does not read before it is closed."""
 
 
@@ -54,7 +54,7 @@ class Outbound:
         if not self._paused:
             return False
         self._waiting += size
-        return self._waiting > MOST_WAITING
+        return self._waiting > MAX_WAITING_CHARS
 
     def pauseProducing(self) -> None:
         self._paused = True

@@ -23,7 +23,7 @@ from conversations.admin import NOT_SHOWN, PAGES, PER_PAGE, SHOWN_CHARS, TABLES
 from conversations.admin_site import ReadOnlyAdmin
 from conversations.archive.accounts import create_sign_in_link
 from conversations.archive.append import NewEvent, append
-from conversations.archive.audit import Origin, note_of, readings_of, record
+from conversations.archive.audit import AuditOrigin, note_of, readings_of, record
 from conversations.archive.review import mark_reviewed, set_flag, write_note
 from conversations.archive.rewinds import append_rewind
 from conversations.archive.role_groups import REVIEWERS, role_group
@@ -197,11 +197,11 @@ def fill(workspace: Workspace, user: User, *, times: int) -> None:
         )
         Import.objects.create(workspace=workspace, user=user, name="export.zip", created_at=now)
         new = NewLink(from_turn=1, to_turn=1, days=1)
-        create_share_link(get_session(session.uuid), new, origin=Origin(user=user))
-        record(Origin(user=user), note_of(session, TRANSCRIPT))
-        write_note(session, Origin(user=user), text="x", turn=None)
-        set_flag(session, Origin(user=user), label="other", turn=None)
-        mark_reviewed(get_session(session.uuid), Origin(user=user), through=1)
+        create_share_link(get_session(session.uuid), new, origin=AuditOrigin(user=user))
+        record(AuditOrigin(user=user), note_of(session, TRANSCRIPT))
+        write_note(session, AuditOrigin(user=user), text="x", turn=None)
+        set_flag(session, AuditOrigin(user=user), label="other", turn=None)
+        mark_reviewed(get_session(session.uuid), AuditOrigin(user=user), through=1)
         ApiAnswer.objects.create(
             session=session, user=user, key=str(session.uuid), fingerprint="", created_at=now
         )

@@ -8,7 +8,7 @@ from conversations.archive.append import NewEvent, prepare_event
 from conversations.archive.messages import accept_message
 from conversations.archive.runs import release_run
 from conversations.archive.tool_calls import ask_for_calls
-from conversations.domain.approvals import Asked
+from conversations.domain.approvals import ApprovalRequest
 from conversations.domain.events import APPROVAL, APPROVAL_ASKED, Info, ToolCallStarted
 from conversations.domain.jsontext import dump_json
 from conversations.domain.turns import NewTurn
@@ -46,7 +46,7 @@ def leave_question(session: Session, *, name: str = "add", line: str = "beans") 
         tool_calls=[(uuid, block)],
     )
     call = ToolCall.objects.get(uuid=uuid)
-    asked = Asked(
+    asked = ApprovalRequest(
         call=str(uuid),
         call_id=call_id,
         name=name,

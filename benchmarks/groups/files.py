@@ -10,7 +10,7 @@ from pathlib import Path
 from benchmarks.bench import Bench
 from benchmarks.figures import Figure
 from conversations.folder.search_engines import Expression
-from conversations.folder.searching import Query, Search
+from conversations.folder.searching import FileQuery, Search
 from conversations.tools import edit_file, glob_files
 
 FILES, QUICK_FILES = 20_000, 4_000
@@ -72,7 +72,7 @@ def _edit(root: Path) -> float:
 
 def _search(root: Path, text: str, count: int = 0) -> float:
     """Until so many files were found; 0: all."""
-    query = Query(expression=Expression(text=text), limit=10_000_000, seconds=600)
+    query = FileQuery(expression=Expression(text=text), limit=10_000_000, seconds=600)
     began = time.perf_counter()
     found = Search(root, query).run()
     for number, _ in enumerate(found, 1):

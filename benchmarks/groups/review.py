@@ -28,7 +28,7 @@ from benchmarks.installation import (
 )
 from benchmarks.pages import Unexpected
 from benchmarks.vocabulary import word
-from conversations.archive.audit import Origin
+from conversations.archive.audit import AuditOrigin
 from conversations.archive.review import QueueFilters, set_flag
 from conversations.models import Session
 
@@ -69,7 +69,7 @@ def sign_in() -> Client:
 
 
 def _flag_some() -> None:
-    origin = Origin(user=User.objects.filter(is_superuser=True).order_by("pk")[0])
+    origin = AuditOrigin(user=User.objects.filter(is_superuser=True).order_by("pk")[0])
     for session in Session.objects.filter(next_turn__gt=1).order_by("pk")[::FLAGGED_EACH]:
         set_flag(session, origin, label="quality", text="Look at this", turn=1)
 

@@ -23,7 +23,7 @@ from benchmarks.history import write_history
 from benchmarks.script import SAMPLE_TOOL, make_script
 from conversations.archive.sessions import read_window_facts, save_floor
 from conversations.archive.turns import read_turns
-from conversations.context.messages import Caps, Piece, join_pieces, make_piece
+from conversations.context.messages import MessageCaps, Piece, join_pieces, make_piece
 from conversations.context.window import Window
 from conversations.domain.jsontext import load_json
 from conversations.domain.stream import ModelInfo
@@ -164,7 +164,7 @@ def _all_turns(session_pk: int) -> Iterator[StoredTurn]:
 
 
 def _whole(turn: StoredTurn) -> Piece:
-    return make_piece(turn, model=MODEL.id, caps=Caps(message=10**9, result=10**9))
+    return make_piece(turn, model=MODEL.id, caps=MessageCaps(message=10**9, result=10**9))
 
 
 def _seed_body(pieces: list[Piece], sent: dict[str, Any], turn: int) -> dict[str, Any] | None:

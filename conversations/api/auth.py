@@ -10,7 +10,7 @@ from ninja.utils import check_csrf
 
 from conversations.domain.errors import NotPermitted
 from conversations.domain.tokens import missing_scope
-from conversations.web.access import Visit
+from conversations.web.access import AccessContext
 
 from .middleware import ApiCaller
 
@@ -75,9 +75,9 @@ def caller_of(request: HttpRequest) -> ApiCaller:
     return caller
 
 
-def visit_of(request: HttpRequest) -> Visit:
+def visit_of(request: HttpRequest) -> AccessContext:
     """The same as a visit, for ``web.access``. Safe in asynchronous operations."""
-    return cast("Visit", request.loom_visit)  # type: ignore[attr-defined]
+    return cast(AccessContext, request.loom_visit)  # type: ignore[attr-defined]
 
 
 def _caller(request: HttpRequest) -> ApiCaller | None:

@@ -16,7 +16,7 @@ from conversations.archive.call_records import (
     read_tool_record,
 )
 from conversations.archive.rights import WRITE as TO_WRITE
-from conversations.archive.tool_calls import LONGEST_REASON, require_decidable
+from conversations.archive.tool_calls import MAX_REASON_CHARS, require_decidable
 from conversations.domain.jsontext import load_json
 from conversations.domain.tokens import APPROVE, READ, WRITE
 from conversations.domain.tool_calls import ALWAYS, DENY, ONCE
@@ -86,7 +86,7 @@ class ApproveIn(Schema):
 
 
 class DenyIn(Schema):
-    reason: Text = Field("", max_length=LONGEST_REASON, description="For the model.")
+    reason: Text = Field("", max_length=MAX_REASON_CHARS, description="For the model.")
 
 
 @router.get(

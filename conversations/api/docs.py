@@ -10,7 +10,7 @@ from django.views.decorators.http import require_safe
 from conversations.domain.tokens import SCOPES
 
 from .main import api
-from .reference import Group, Reference
+from .reference import OperationGroup, Reference
 
 
 @require_safe
@@ -28,6 +28,6 @@ def api_docs(request: HttpRequest) -> HttpResponse:
 
 
 @cache
-def _read_reference() -> tuple[list[Group], list[tuple[str, str]]]:
+def _read_reference() -> tuple[list[OperationGroup], list[tuple[str, str]]]:
     reference = Reference(api.get_openapi_schema())
     return reference.groups(), reference.refusals()

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, AwareDatetime, StringConstraints
 
 from conversations.domain.text import is_storable
 
-MOST_NUMBER = 2**53 - 1
+MAX_NUMBER = 2**53 - 1
 """The largest number that every program reads exactly."""
 
 LAST_YEAR = 9000

@@ -15,7 +15,7 @@ from conversations.domain.tokens import READ, WRITE
 from conversations.web.access import get_session_for
 from conversations.web.attachments import give_attachment
 from conversations.web.exports import EXPORTERS, export_response
-from conversations.web.uploads import keep_files, lacks_space
+from conversations.web.uploads import lacks_space, save_files
 
 from .auth import caller_of, needs, visit_of
 from .idempotency import belongs_to, makes_once
@@ -68,7 +68,7 @@ def attach(request: HttpRequest, uuid: UUID, files: Files) -> Status[Any] | Http
             f"At most {settings.LOOM.max_attachments} files go with one message.",
             code="too_many_attachments",
         )
-    results = keep_files(session.pk, files, user_pk=caller_of(request).user.pk)
+    results = save_files(session.pk, files, user_pk=caller_of(request).user.pk)
     refused = [result for result in results if "reason" in result]
     if refused:
         detail = " ".join(result["reason"] for result in refused)

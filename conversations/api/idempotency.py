@@ -24,7 +24,7 @@ from conversations.archive.api_answers import (
     StillAnswering,
     claim_request,
     drop_claim,
-    keep_answer,
+    save_answer,
 )
 from conversations.archive.rights import WRITE
 from conversations.domain.errors import LoomError
@@ -190,7 +190,7 @@ def _keep(request: HttpRequest, claim: Claim, response: HttpResponse) -> bool:
         location=response.get("Location", ""),
         body=response.content.decode(),
     )
-    keep_answer(claim, answer, session_pk=getattr(request, "loom_answer_of", None))
+    save_answer(claim, answer, session_pk=getattr(request, "loom_answer_of", None))
     return True
 
 

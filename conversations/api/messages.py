@@ -11,7 +11,7 @@ from conversations.archive.api_answers import OtherRequest
 from conversations.archive.export_messages import read_messages
 from conversations.archive.messages import Accepted, was_sent_before
 from conversations.archive.rights import WRITE as TO_WRITE
-from conversations.archive.spoken_files import keep_spoken_files
+from conversations.archive.spoken_files import save_spoken_files
 from conversations.domain.formats.spoken import Spoken, read_spoken
 from conversations.domain.tokens import READ, WRITE
 from conversations.runtime.current import current_runtime
@@ -87,7 +87,7 @@ async def send_message(
     given = check_attachment_ids([str(one) for one in message.attachments])
     text = check_message_text(spoken.text, may_be_empty=bool(given or spoken.files))
     user_pk, client_id = caller_of(request).user.pk, client_id_of(key)
-    attachments = given + await sync_to_async(keep_spoken_files)(
+    attachments = given + await sync_to_async(save_spoken_files)(
         session, spoken.files, client_id=client_id, user_pk=user_pk
     )
     accepted = await runtime.send(

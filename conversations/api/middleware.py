@@ -24,9 +24,9 @@ from limits.strategies import FixedWindowRateLimiter
 from conversations.archive.tokens import find_caller
 from conversations.domain.audit import API
 from conversations.domain.tokens import SCOPES
-from conversations.web.access import Visit
+from conversations.web.access import AccessContext
 from conversations.web.addresses import client_address
-from conversations.web.reasons import LONGEST, keep_reason
+from conversations.web.reasons import MAX_REASON_CHARS, save_reason
 
 from .anthropic.errors import ROOT as ANTHROPIC
 from .anthropic.errors import as_api_error
@@ -36,7 +36,7 @@ from .problems import ROOT, as_problem, problem
 REDIS_SECONDS = 1.0
 """How long a request waits for Redis to count it."""
 
-MOST_AT_ONCE = 100
+MAX_REQUESTS_AT_ONCE = 100
 """Requests of a person in this process: each has a thread while it waits for an answer, and
 its body is in memory."""
 
@@ -86,7 +86,9 @@ class ApiMiddleware:
             response["Retry-After"] = str(rate.seconds)
             return response
         if not is_within:
-            response = problem(429, f"No more than {MOST_AT_ONCE} requests at a time, please.")
+            response = problem(
+                429, f"No more than {MAX_REQUESTS_AT_ONCE} requests at a time, please."
+            )
             response["Retry-After"] = "1"
             return response
         if caller is not None and not take_body(request):
@@ -107,11 +109,11 @@ def _identify(request: HttpRequest) -> ApiCaller | None:
     return None
 
 
-def _visit(request: HttpRequest, caller: ApiCaller) -> Visit:
+def _visit(request: HttpRequest, caller: ApiCaller) -> AccessContext:
     browser = request.session if caller.token_pk is None else SessionBase()
     if reason := request.headers.get("Loom-Reason", "").strip():
-        keep_reason(browser, None, reason[:LONGEST])
-    return Visit(
+        save_reason(browser, None, reason[:MAX_REASON_CHARS])
+    return AccessContext(
         user=caller.user,
         action=API,
         place=request.get_full_path(),
@@ -130,7 +132,7 @@ def _inside(caller: ApiCaller | None) -> Iterator[bool]:
         return
     with _LOCK:
         _requests[caller.user.pk] += 1
-        is_within = _requests[caller.user.pk] <= MOST_AT_ONCE
+        is_within = _requests[caller.user.pk] <= MAX_REQUESTS_AT_ONCE
     try:
         yield is_within
     finally:

@@ -24,7 +24,7 @@ class Paging(Schema):
 
 
 @dataclass(frozen=True, slots=True)
-class Walk:
+class PageRequest:
     """From which row to go (empty: from the end of the list) and which way."""
 
     limit: int
@@ -32,17 +32,17 @@ class Walk:
     is_back: bool = False
 
 
-def walk_of(paging: Paging) -> Walk:
+def walk_of(paging: Paging) -> PageRequest:
     """Raises Rejected for what is no cursor."""
     if not paging.cursor:
-        return Walk(paging.limit)
+        return PageRequest(paging.limit)
     try:
         way, place = urlsafe_b64decode(paging.cursor.encode() + b"==").decode().split(" ", 1)
     except ValueError as error:
         raise bad_cursor() from error
     if way not in ("next", "previous") or not place or not place.isascii():
         raise bad_cursor()
-    return Walk(paging.limit, place, way == "previous")
+    return PageRequest(paging.limit, place, way == "previous")
 
 
 def bad_cursor() -> Rejected:
@@ -57,7 +57,7 @@ def number_of(place: str) -> int:
 
 
 def make_page[T](
-    walk: Walk, found: list[T], *, as_item: Callable[[T], Any], place_of: Callable[[T], str]
+    walk: PageRequest, found: list[T], *, as_item: Callable[[T], Any], place_of: Callable[[T], str]
 ) -> dict[str, Any]:
     """``found``: what stands there in the order of walking, one more than the limit if
     there is more."""

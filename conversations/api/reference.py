@@ -66,7 +66,7 @@ class Described:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class OperationGroup:
     name: str
     operations: list[Described]
 
@@ -81,13 +81,13 @@ class Reference:
     def __init__(self, schema: Node) -> None:
         self._schema = schema
 
-    def groups(self) -> list[Group]:
+    def groups(self) -> list[OperationGroup]:
         """What most programs begin with comes first."""
         found = list(self._operations())
         order = list(dict.fromkeys([*FIRST, *(tag for tag, _ in found)]))
         found.sort(key=lambda one: order.index(one[0]))
         return [
-            Group(name=name, operations=[operation for _, operation in some])
+            OperationGroup(name=name, operations=[operation for _, operation in some])
             for name, some in groupby(found, key=lambda one: one[0])
         ]
 

@@ -21,7 +21,7 @@ from conversations.web.access import get_session_for
 from conversations.web.forms import check_message_text
 
 from .auth import caller_of, needs, visit_of
-from .fields import MOST_NUMBER
+from .fields import MAX_NUMBER
 from .paging import Paging, make_page, number_of, walk_of
 from .schemas import Page
 from .sending import (
@@ -73,7 +73,7 @@ class RunIn(Schema):
     summarised for the model."""
 
     kind: Literal["regenerate", "edit", "continue", "compact"]
-    turn: int | None = Field(None, ge=1, le=MOST_NUMBER)
+    turn: int | None = Field(None, ge=1, le=MAX_NUMBER)
     text: str = ""
 
 

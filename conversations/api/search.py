@@ -15,8 +15,8 @@ from pydantic import StringConstraints
 from conversations.archive.rights import is_reviewer, readable_sessions, readable_workspaces
 from conversations.archive.search import (
     EVERYWHERE,
-    Hit,
     Surroundings,
+    TurnHit,
     Within,
     as_answer,
     as_hit,
@@ -25,14 +25,14 @@ from conversations.archive.search import (
     search_session,
     search_sessions,
 )
-from conversations.archive.search import Query as Asked
+from conversations.archive.search import SearchQuery as Asked
 from conversations.archive.storage_errors import is_storage_error
 from conversations.domain.errors import NotFound, Unavailable
 from conversations.domain.tokens import READ
 from conversations.web.access import (
     HIDDEN,
     get_session_for,
-    note_reading,
+    record_reading,
     require_reason_to_search,
 )
 
@@ -46,7 +46,7 @@ router = Router(tags=["Search"])
 
 Words = Annotated[Text, StringConstraints(min_length=1, max_length=1000)]
 
-MOST_HITS = 200
+MAX_HITS = 200
 
 
 class HitOut(Schema):
@@ -96,13 +96,13 @@ class SearchFilters(Schema):
     )
     workspace: ShortText | None = Field(None, description="Its slug.")
     order: Literal["best", "newest"] = "best"
-    limit: int = Field(20, ge=1, le=MOST_HITS)
+    limit: int = Field(20, ge=1, le=MAX_HITS)
     cursor: ShortText = Field("", description="`next` of another page of this search.")
 
 
 class RecallFilters(Schema):
     q: Words
-    limit: int = Field(10, ge=1, le=MOST_HITS)
+    limit: int = Field(10, ge=1, le=MAX_HITS)
 
 
 @router.get("/search", auth=needs(READ), response=SearchOut, url_name="search")
@@ -129,7 +129,7 @@ def search(request: HttpRequest, wanted: Query[SearchFilters]) -> dict[str, Any]
             order=wanted.order,
         )
         around = read_surroundings(found.hits)
-    note_reading(visit, around.sessions.values())
+    record_reading(visit, around.sessions.values())
     return {
         "items": [_as_found(hit, query, around) for hit in found.hits],
         "next": found.cursor or None,
@@ -159,7 +159,7 @@ def _unavailable() -> Iterator[None]:
         raise Unavailable("The search does not answer. Try again.") from error
 
 
-def _as_found(hit: Hit, query: Asked, around: Surroundings) -> dict[str, Any]:
+def _as_found(hit: TurnHit, query: Asked, around: Surroundings) -> dict[str, Any]:
     session = around.sessions[hit.session_pk]
     return as_hit(hit, query) | {
         "session": session.uuid,

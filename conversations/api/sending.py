@@ -16,9 +16,9 @@ from django.urls import reverse
 from ninja import Query, Schema, Status
 
 from conversations.archive.messages import Accepted
-from conversations.archive.run_story import RunFacts, Said, read_run, read_said
+from conversations.archive.run_story import RunFacts, RunTranscript, read_run, read_said
 from conversations.domain.events import ASSISTANT_TEXT, INFO
-from conversations.domain.run_story import TEXT, Place
+from conversations.domain.run_story import TEXT, StreamCursor
 from conversations.models import Session
 from conversations.runtime.engine import Runtime
 from conversations.runtime.following import wait_for_end
@@ -28,7 +28,7 @@ from .fields import key_header
 from .staying import free_connection, recheck_of
 from .streams import stream_run, wants_stream
 
-LONGEST_WAIT = 600
+MAX_WAIT_SECONDS = 600
 """Seconds; then a program asks again, or follows the stream."""
 
 _CLIENT_ID = re.compile(r"[A-Za-z0-9_-]{8,64}")
@@ -42,7 +42,7 @@ Wait = Annotated[
     Query(
         0,
         ge=0,
-        le=LONGEST_WAIT,
+        le=MAX_WAIT_SECONDS,
         description="Seconds to wait for the end of the run; 0 answers when it is accepted.",
     ),
 ]
@@ -99,7 +99,7 @@ async def answer_begun(
     await free_connection()
     run = await runtime.readers.read(read_run, accepted.run_pk)
     if wants_stream(request):
-        return await stream_run(request, runtime, session, run, Place(), is_let_in=True)
+        return await stream_run(request, runtime, session, run, StreamCursor(), is_let_in=True)
     if wait:
         recheck = await recheck_of(request, session)
         await free_connection()
@@ -130,7 +130,7 @@ def run_out(run: RunFacts, message: str = "") -> dict[str, Any]:
     }
 
 
-def said_out(said: Said) -> dict[str, Any]:
+def said_out(said: RunTranscript) -> dict[str, Any]:
     texts = [_text_of(row) for row in said.rows if row["event_type"] == ASSISTANT_TEXT]
     texts += [part.text for part in said.draft if part.kind == TEXT]
     return run_out(said.run, reason_of(said)) | {
@@ -143,7 +143,7 @@ def _text_of(row: dict[str, Any]) -> str:
     return str((row["payload"] or {}).get("text", ""))
 
 
-def reason_of(said: Said) -> str:
+def reason_of(said: RunTranscript) -> str:
     """Why a run failed, as the transcript says it; empty for one that has not."""
     notices = [row for row in said.rows if row["event_type"] == INFO and row["payload"]]
     reasons = [row for row in notices if row["payload"].get("code") == said.run.error_code]

@@ -13,7 +13,7 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from ninja import Field, Query, Router, Schema, Status
 
-from conversations.archive.bring_messages import bring_along, prepare_messages
+from conversations.archive.bring_messages import import_history, prepare_messages
 from conversations.archive.rights import WRITE as TO_WRITE
 from conversations.archive.roles import roles_of_person
 from conversations.archive.session_changes import (
@@ -23,15 +23,15 @@ from conversations.archive.session_changes import (
     require_future,
 )
 from conversations.archive.session_records import (
-    Mark,
     SessionFilter,
+    SessionListCursor,
     SessionRecord,
     list_session_records,
     read_session_record,
 )
 from conversations.archive.sessions import create_session, parse_list_cursor
 from conversations.domain.errors import Conflict, Rejected
-from conversations.domain.keys import LONGEST, channel_of, check_key
+from conversations.domain.keys import MAX_KEY_CHARS, channel_of, check_key
 from conversations.domain.tokens import READ, WRITE
 from conversations.models import Session, Workspace
 from conversations.runtime.choices import announce_title, compact_at_end, list_models
@@ -39,9 +39,9 @@ from conversations.runtime.current import current_runtime
 from conversations.web.access import get_session_for, get_workspace_for
 
 from .auth import caller_of, needs, visit_of
-from .fields import MOST_NUMBER, Channel, FormatName, LongText, Metadata, Moment, ShortText, Title
+from .fields import MAX_NUMBER, Channel, FormatName, LongText, Metadata, Moment, ShortText, Title
 from .idempotency import belongs_to, makes_once
-from .paging import Paging, Walk, make_page, walk_of
+from .paging import PageRequest, Paging, make_page, walk_of
 from .schemas import Page
 
 router = Router(tags=["Sessions"])
@@ -117,7 +117,7 @@ class NewSession(SessionStart):
     """Everything may be left out. ``key`` is unique in the workspace; without a ``channel``
     its first part is one."""
 
-    key: str | None = Field(None, max_length=LONGEST, examples=["cli:default"])
+    key: str | None = Field(None, max_length=MAX_KEY_CHARS, examples=["cli:default"])
     channel: Channel | None = None
     messages: list[dict[str, Any]] = Field(
         default_factory=list,
@@ -142,7 +142,7 @@ class SessionPatch(Schema):
 class RewindIn(Schema):
     """The first turn that is taken back: a message of the person, or 1 for all."""
 
-    from_turn: int = Field(ge=1, le=MOST_NUMBER)
+    from_turn: int = Field(ge=1, le=MAX_NUMBER)
 
 
 @router.get("/sessions", auth=needs(READ), response=Page[SessionOut], url_name="sessions")
@@ -274,7 +274,7 @@ def _create(workspace: Workspace, new: NewSession, request: HttpRequest) -> Sess
                 channel=new.channel or channel_of(key or "", otherwise="api"),
                 **begun,
             )
-            bring_along(session, brought, user_pk=owner.pk)
+            import_history(session, brought, user_pk=owner.pk)
             return session
     except IntegrityError as error:
         raise Conflict("Another session has this key.", code="key_taken") from error
@@ -318,5 +318,5 @@ def _shown(record: SessionRecord, *, is_member: bool) -> SessionRecord:
     return record if is_member else replace(record, preview=None, instructions="", metadata={})
 
 
-def _mark(walk: Walk) -> Mark | None:
-    return Mark(*parse_list_cursor(walk.place)) if walk.place else None
+def _mark(walk: PageRequest) -> SessionListCursor | None:
+    return SessionListCursor(*parse_list_cursor(walk.place)) if walk.place else None

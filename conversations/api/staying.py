@@ -12,10 +12,10 @@ from django.db import connections
 from django.http import HttpRequest
 
 from conversations.archive.rights import READ
-from conversations.archive.standing import Place, read_standing
+from conversations.archive.standing import OpenPage, read_standing
 from conversations.archive.tokens import is_working
 from conversations.models import Session
-from conversations.web.access import SignedOut, Visit, get_session_for, recheck_access
+from conversations.web.access import AccessContext, SignedOut, get_session_for, recheck_access
 
 from .auth import caller_of, visit_of
 from .middleware import ApiCaller
@@ -36,12 +36,12 @@ async def recheck_of(request: HttpRequest, session: Session) -> Callable[[], Non
     caller = caller_of(request)
     if caller.token_pk is not None:
         return partial(_recheck_token, visit_of(request), caller, session)
-    place = Place(request.session.session_key or "", caller.user.pk, session.workspace_id)
+    place = OpenPage(request.session.session_key or "", caller.user.pk, session.workspace_id)
     earlier = await sync_to_async(read_standing)(place)
     return partial(recheck_access, place, session.workspace, to=READ, earlier=earlier)
 
 
-def _recheck_token(visit: Visit, caller: ApiCaller, session: Session) -> None:
+def _recheck_token(visit: AccessContext, caller: ApiCaller, session: Session) -> None:
     user = User.objects.filter(pk=caller.user.pk, is_active=True).first()
     if user is None or caller.token_pk is None or not is_working(caller.token_pk):
         raise SignedOut("The token works no more.")

@@ -24,7 +24,7 @@ from conversations.archive.run_story import RunFacts, find_run
 from conversations.domain.digest import instant
 from conversations.domain.errors import LoomError, TooMany, Unavailable
 from conversations.domain.jsontext import dump_json
-from conversations.domain.run_story import RUN, SESSION, Place, StoryEvent, parse_place
+from conversations.domain.run_story import RUN, SESSION, StoryEvent, StreamCursor, parse_place
 from conversations.domain.tokens import READ
 from conversations.models import Session
 from conversations.runtime.current import current_runtime
@@ -35,7 +35,7 @@ from conversations.runtime.open_lines import STREAMS
 from conversations.web.access import get_session_for
 
 from .auth import caller_of, needs, visit_of
-from .fields import MOST_NUMBER
+from .fields import MAX_NUMBER
 from .staying import free_connection, recheck_of
 
 logger = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ LastEventIdQuery = Annotated[
     str | None, Query(None, alias="last_event_id", description="The same, for those who cannot.")
 ]
 After = Annotated[
-    int | None, Query(None, ge=0, le=MOST_NUMBER, description="The number of a row; 0: all.")
+    int | None, Query(None, ge=0, le=MAX_NUMBER, description="The number of a row; 0: all.")
 ]
 
 
@@ -116,7 +116,7 @@ async def follow_session(
     It never ends by itself. Without ``after`` it begins with what comes."""
     session, _ = await sync_to_async(get_session_for)(visit_of(request), uuid)
     at = last_event_id or given or ""
-    place = parse_place(at) if at else Place(session.last_seq if after is None else after)
+    place = parse_place(at) if at else StreamCursor(session.last_seq if after is None else after)
     first = None if at else StoryEvent(str(place), SESSION, {"session": str(uuid)})
     reader = SessionReader(session.pk, place)
     return await _respond(request, await current_runtime(), session, reader, first)
@@ -137,7 +137,7 @@ async def stream_run(
     runtime: Runtime,
     session: Session,
     run: RunFacts,
-    place: Place,
+    place: StreamCursor,
     *,
     is_resumed: bool = False,
     is_let_in: bool = False,
@@ -145,7 +145,7 @@ async def stream_run(
     """``is_let_in``: the caller has begun the run, having had room for its stream; however
     many others began meanwhile, it is not told that nothing was said."""
     data = {"run": str(run.uuid), "session": str(run.session)}
-    first = None if is_resumed else StoryEvent(str(Place()), RUN, data)
+    first = None if is_resumed else StoryEvent(str(StreamCursor()), RUN, data)
     reader = RunReader(run.pk, place)
     return await _respond(request, runtime, session, reader, first, is_let_in=is_let_in)
 

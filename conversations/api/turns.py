@@ -21,8 +21,8 @@ from conversations.domain.turns import (
 from conversations.web.access import get_session_for
 
 from .auth import needs, visit_of
-from .fields import MOST_NUMBER
-from .paging import Paging, Walk, make_page, number_of, walk_of
+from .fields import MAX_NUMBER
+from .paging import PageRequest, Paging, make_page, number_of, walk_of
 from .schemas import Page
 
 router = Router(tags=["Turns and events"])
@@ -56,8 +56,8 @@ class Numbered(Paging):
     """Both bounds are left out themselves. With ``before`` it is the page right before it;
     without any the first one."""
 
-    after: int | None = Field(None, ge=0, le=MOST_NUMBER)
-    before: int | None = Field(None, ge=1, le=MOST_NUMBER)
+    after: int | None = Field(None, ge=0, le=MAX_NUMBER)
+    before: int | None = Field(None, ge=1, le=MAX_NUMBER)
 
 
 class TurnFilters(Numbered):
@@ -99,22 +99,22 @@ def list_turns(request: HttpRequest, uuid: UUID, wanted: Query[TurnFilters]) -> 
 def get_turn(request: HttpRequest, uuid: UUID, number: Path[int]) -> dict[str, Any]:
     """One turn."""
     session, _ = get_session_for(visit_of(request), uuid)
-    turn = read_turn(session.pk, number) if number <= MOST_NUMBER else None
+    turn = read_turn(session.pk, number) if number <= MAX_NUMBER else None
     if turn is None:
         raise NotFound("There is no such turn in this session.")
     return as_turn(turn, read_rewound_turns(session.pk))
 
 
-def walk_by_number(wanted: Numbered) -> Walk:
+def walk_by_number(wanted: Numbered) -> PageRequest:
     """Where to read in a list that is in the order of numbers. Raises Rejected for more
     than one place."""
     given = (wanted.cursor or None, wanted.after, wanted.before)
     if sum(one is not None for one in given) > 1:
         raise Rejected("Give one of cursor, after and before.", code="bad_cursor")
     if wanted.before is not None:
-        return Walk(wanted.limit, str(wanted.before), is_back=True)
+        return PageRequest(wanted.limit, str(wanted.before), is_back=True)
     if wanted.after:
-        return Walk(wanted.limit, str(wanted.after))
+        return PageRequest(wanted.limit, str(wanted.after))
     return walk_of(wanted)
 
 

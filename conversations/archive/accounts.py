@@ -11,7 +11,7 @@ from django.utils import timezone
 from conversations.domain.audit import ROLE
 from conversations.models import SignInLink
 
-from .audit import Noted, Origin, record
+from .audit import AuditEvent, AuditOrigin, record
 
 LINK_LIFETIME = timedelta(hours=12)
 
@@ -21,7 +21,7 @@ def create_first_superuser(username: str) -> User:
     with transaction.atomic():
         user = User.objects.create_superuser(username=username)
         metadata = {"person": username, "account": "made", "rank": "superuser, staff"}
-        record(Origin(name="the first start"), Noted(action=ROLE, metadata=metadata))
+        record(AuditOrigin(name="the first start"), AuditEvent(action=ROLE, metadata=metadata))
     return user
 
 

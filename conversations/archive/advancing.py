@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from conversations.domain.events import Info, Payload
-from conversations.domain.session_state.facts import Facts, read_facts
+from conversations.domain.session_state.facts import TurnFacts, read_facts
 from conversations.domain.session_state.fold import fold_facts
 from conversations.domain.session_state.marks import STATE_EDIT, StateEdit, apply_edit, read_edit
 from conversations.domain.session_state.stored import dump_state, load_state
@@ -35,7 +35,7 @@ INSERT_CHECKPOINT = (
 
 
 @dataclass(slots=True, kw_only=True)
-class Advance:
+class StateUpdate:
     """A locked session's stored state. ``turn`` is its last turn before the append."""
 
     session_pk: int
@@ -49,14 +49,14 @@ class Advance:
         return load_state(self.state) if self.state_turn == self.turn else None
 
 
-def read_facts_of(turn: AnyTurn) -> Facts:
+def read_facts_of(turn: AnyTurn) -> TurnFacts:
     """What the turn says to the register. A rule that stumbles over a text must not
     lose the turn: it says nothing then, now and whenever the state is rebuilt."""
     try:
         return read_facts(turn)
     except Exception:
         logger.exception("state_facts_failed", extra={"fields": {"role": turn.role}})
-        return Facts(role=turn.role, tokens=turn.token_count)
+        return TurnFacts(role=turn.role, tokens=turn.token_count)
 
 
 def edit_of(payload: Payload) -> StateEdit | None:
@@ -68,9 +68,9 @@ def edit_of(payload: Payload) -> StateEdit | None:
 
 def advance_state(
     cursor: Any,
-    advance: Advance,
+    advance: StateUpdate,
     *,
-    facts: Sequence[tuple[int, Facts]],
+    facts: Sequence[tuple[int, TurnFacts]],
     edits: Sequence[tuple[int, StateEdit]] = (),
 ) -> None:
     """Add turns, then edits, by their numbers; ``advance`` holds the text to store."""
@@ -88,6 +88,6 @@ def advance_state(
     advance.state, advance.state_turn = dump_state(state), advance.turn
 
 
-def _insert_checkpoint(cursor: Any, advance: Advance, state: SessionState) -> None:
+def _insert_checkpoint(cursor: Any, advance: StateUpdate, state: SessionState) -> None:
     values = (advance.turn, state.edit_seq, advance.rewinds, dump_state(state))
     cursor.execute(INSERT_CHECKPOINT, [advance.session_pk, *values])

@@ -88,7 +88,7 @@ def _settle(found: ApiAnswer, fingerprint: str, now: datetime) -> Claim | KeptAn
     return Claim(found.pk)
 
 
-def keep_answer(claim: Claim, answer: KeptAnswer, *, session_pk: int | None) -> None:
+def save_answer(claim: Claim, answer: KeptAnswer, *, session_pk: int | None) -> None:
     """It is given again from now on. ``session_pk``: with what session it goes."""
     ApiAnswer.objects.filter(pk=claim.pk).update(
         status=answer.status, location=answer.location, body=answer.body, session=session_pk

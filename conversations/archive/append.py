@@ -26,10 +26,10 @@ from conversations.domain.events import Payload, UserMessage, dump_payload, even
 from conversations.domain.session_state.marks import StateEdit
 from conversations.domain.text import storable
 from conversations.domain.turns import NewTurn
-from conversations.rendering.rows import Place, render_row
+from conversations.rendering.rows import RowPosition, render_row
 from conversations.rendering.version import RENDER_VERSION
 
-from .advancing import Advance, advance_state, edit_of, read_facts_of
+from .advancing import StateUpdate, advance_state, edit_of, read_facts_of
 from .statements import INSERT_EVENT, INSERT_TURN, moment_value, turn_values, updated_words
 from .storage_errors import is_storage_error
 
@@ -118,7 +118,7 @@ class _Session:
     journal_turn: int
     title: str
     preview: str
-    advance: Advance
+    advance: StateUpdate
 
 
 def append(
@@ -166,7 +166,7 @@ def prepare_event(
 ) -> PreparedEvent:
     """Serialise and render an event, before any lock is taken."""
     now = now or timezone.now()
-    place = Place(
+    place = RowPosition(
         session=session_uuid,
         seq=_SEQ_MARK,
         turn=_TURN_MARK,
@@ -203,7 +203,7 @@ def _lock(cursor: Any, session_pk: int, now: datetime) -> _Session:
         journal_turn=journal_turn,
         title=title,
         preview=preview,
-        advance=Advance(
+        advance=StateUpdate(
             session_pk=pk, turn=next_turn - 1, rewinds=rewinds, state=state, state_turn=state_turn
         ),
     )

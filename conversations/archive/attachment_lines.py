@@ -26,7 +26,7 @@ from conversations.models import Attachment, Session
 
 from .attachments import attachment_block, facts_of
 from .blobs import put_blob, read_blob, touch_blob
-from .contents import Content, examine
+from .contents import FileType, examine
 from .interchange import AttachmentLine, Unusable
 
 PAGE = 20
@@ -150,7 +150,7 @@ def _without_claims(
 
 
 def _values(
-    session: Session, line: AttachmentLine, turn: int, found: Content | None
+    session: Session, line: AttachmentLine, turn: int, found: FileType | None
 ) -> dict[str, Any]:
     """What the content is, where it is there; else what the line says."""
     if found is None and line.media_type not in TYPES.get(line.kind, ()):

@@ -21,7 +21,7 @@ from conversations.domain.runs import QUEUED
 from conversations.models import Attachment, Run
 
 from .blobs import put_blob
-from .contents import Content as Content
+from .contents import FileType
 from .contents import check_size as check_size
 from .contents import examine as examine
 from .disk_space import require_space
@@ -35,7 +35,7 @@ MAX_UNSENT = 100
 """Files of one person that wait in one session."""
 
 
-def facts_of(content: Content, *, name: str, size: int) -> dict[str, Any]:
+def facts_of(content: FileType, *, name: str, size: int) -> dict[str, Any]:
     """What a record of an attachment says of its content."""
     return {
         "name": name,
@@ -50,14 +50,14 @@ def facts_of(content: Content, *, name: str, size: int) -> dict[str, Any]:
     }
 
 
-def keep_attachment(
+def save_attachment(
     session_pk: int,
     *,
     data: bytes,
     name: str,
     user_pk: int | None,
     turn: int | None = None,
-    content: Content | None = None,
+    content: FileType | None = None,
 ) -> Attachment:
     """Keep a file; it is on disk when this returns. ``content`` is what :func:`examine`
     said, which takes long: on the writer's thread it has to be given.
@@ -80,7 +80,7 @@ def keep_attachment(
 
 
 def upload_attachment(session_pk: int, *, data: bytes, name: str, user_pk: int) -> Attachment:
-    """Keep a file that a person is about to send. Raises as :func:`keep_attachment`,
+    """Keep a file that a person is about to send. Raises as :func:`save_attachment`,
     and StorageFull while room is short."""
     require_space("Files")
     remove_unsent()
@@ -91,7 +91,7 @@ def upload_attachment(session_pk: int, *, data: bytes, name: str, user_pk: int) 
         raise Conflict(
             f"{waiting} files wait to be sent already. Remove some.", code="too_many_attachments"
         )
-    return keep_attachment(session_pk, data=data, name=name, user_pk=user_pk)
+    return save_attachment(session_pk, data=data, name=name, user_pk=user_pk)
 
 
 def attachment_block(attachment: Attachment) -> dict[str, Any]:
@@ -167,7 +167,7 @@ def list_attachments(session_pk: int, uuids: Sequence[str]) -> list[Attachment]:
     return [by_uuid[uuid] for uuid in dict.fromkeys(uuids) if uuid in by_uuid]
 
 
-def note_sent(attachments: Sequence[Attachment], *, turn: int) -> None:
+def record_sent(attachments: Sequence[Attachment], *, turn: int) -> None:
     """They belong to that turn from now on; those that belong to one stay with it."""
     pks = [attachment.pk for attachment in attachments]
     Attachment.objects.filter(pk__in=pks, turn_number=None).update(turn_number=turn)

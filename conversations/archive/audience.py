@@ -14,7 +14,7 @@ from conversations.domain.audit import RECALL
 from conversations.domain.keys import MEMBER_CHANNELS
 from conversations.models import Session, Workspace
 
-from .audit import Noted, Origin, record
+from .audit import AuditEvent, AuditOrigin, record
 from .rights import find_person, sessions_as_member
 
 # A key counts whatever the channel says, since callers of the API choose that; so does the
@@ -33,7 +33,9 @@ def quotable_sessions(session_pk: int, user_pk: int | None) -> QuerySet[Session]
     return sessions.filter(workspace__in=quoting.values("workspace")).exclude(pk=session_pk)
 
 
-def change_channel_recall(workspace: Workspace, *, channel_recall: str, origin: Origin) -> None:
+def change_channel_recall(
+    workspace: Workspace, *, channel_recall: str, origin: AuditOrigin
+) -> None:
     """Set what sessions of channels and programs can quote; entered in the audit log where
     it changes. It holds from the next call on."""
     with transaction.atomic():
@@ -43,4 +45,4 @@ def change_channel_recall(workspace: Workspace, *, channel_recall: str, origin: 
             return
         Workspace.objects.filter(pk=workspace.pk).update(channel_recall=channel_recall)
         metadata = {"before": before, "after": channel_recall}
-        record(origin, Noted(action=RECALL, workspace=workspace.slug, metadata=metadata))
+        record(origin, AuditEvent(action=RECALL, workspace=workspace.slug, metadata=metadata))

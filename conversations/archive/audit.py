@@ -27,7 +27,7 @@ CHUNK = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
+class AuditOrigin:
     """Who does something, and from where. ``user`` is None for a command on the server
     and for the scheduler, which ``name`` then names."""
 
@@ -46,7 +46,7 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Noted:
+class AuditEvent:
     """What is to be entered. ``metadata`` is what else should be known (plain JSON);
     the ``reason`` is the origin's where it has none of its own."""
 
@@ -57,9 +57,9 @@ class Noted:
     metadata: dict[str, Any] = field(default_factory=dict)
 
 
-def note_of(session: Session, action: str, **metadata: Any) -> Noted:
+def note_of(session: Session, action: str, **metadata: Any) -> AuditEvent:
     """An entry about this session."""
-    return Noted(
+    return AuditEvent(
         action=action,
         session=session.uuid,
         workspace=session.workspace.slug,
@@ -67,7 +67,7 @@ def note_of(session: Session, action: str, **metadata: Any) -> Noted:
     )
 
 
-def record(origin: Origin, *notes: Noted) -> list[AuditEntry]:
+def record(origin: AuditOrigin, *notes: AuditEvent) -> list[AuditEntry]:
     """Add entries, in one transaction: that of the caller, where there is one. Until it
     ends nobody else can add any."""
     if not notes:
@@ -94,7 +94,9 @@ def _lock_head() -> AuditHead:
     return heads.get(pk=HEAD)
 
 
-def _next_entry(head: AuditHead, origin: Origin, note: Noted, *, at: datetime) -> AuditEntry:
+def _next_entry(
+    head: AuditHead, origin: AuditOrigin, note: AuditEvent, *, at: datetime
+) -> AuditEntry:
     """The entry after the head, which moves on to it."""
     entry = AuditEntry(
         number=head.number + 1,

@@ -9,7 +9,7 @@ from conversations.domain.jsontext import dump_json
 from conversations.domain.spreadsheets import csv_line
 from conversations.models import AuditEntry
 
-from .audit import Noted, Origin, record
+from .audit import AuditEvent, AuditOrigin, record
 from .audit_log import Wanted, walk_log
 
 COLUMNS = (
@@ -29,7 +29,7 @@ COLUMNS = (
 )
 
 
-def export_log(wanted: Wanted, *, format: str, origin: Origin) -> Iterator[str]:
+def export_log(wanted: Wanted, *, format: str, origin: AuditOrigin) -> Iterator[str]:
     """The lines of the file, the oldest entry first. That it was exported, by whom and
     what of it, is the last entry in it, entered before the first line is given."""
     asked = {
@@ -39,7 +39,7 @@ def export_log(wanted: Wanted, *, format: str, origin: Origin) -> Iterator[str]:
         "before": wanted.before.isoformat() if wanted.before else "",
     }
     metadata = {"format": format} | {name: value for name, value in asked.items() if value}
-    note = Noted(
+    note = AuditEvent(
         action=AUDIT_EXPORT,
         session=wanted.session,
         workspace=wanted.workspace,

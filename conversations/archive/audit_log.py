@@ -44,7 +44,7 @@ class Wanted:
     before: datetime | None = None
 
 
-class Facts(NamedTuple):
+class AuditEntryFacts(NamedTuple):
     """What decides whether an entry fits."""
 
     number: int
@@ -71,8 +71,12 @@ def read_log_page(wanted: Wanted, *, before: int | None = None, limit: int) -> L
     if before is not None:
         rows = rows.filter(number__lt=before)
     looked_at = LOOKED_THROUGH if fits else limit + 1
-    walked = list(rows.order_by("-number").values_list(*Facts._fields)[:looked_at])
-    found = [facts.number for facts in map(Facts._make, walked) if all(fit(facts) for fit in fits)]
+    walked = list(rows.order_by("-number").values_list(*AuditEntryFacts._fields)[:looked_at])
+    found = [
+        facts.number
+        for facts in map(AuditEntryFacts._make, walked)
+        if all(fit(facts) for fit in fits)
+    ]
     cursor = None
     if len(found) > limit:
         cursor = found[limit - 1]
@@ -96,7 +100,7 @@ def walk_log(wanted: Wanted) -> Iterator[AuditEntry]:
 
 def _walked(
     wanted: Wanted,
-) -> tuple[QuerySet[AuditEntry], list[Callable[[Facts | AuditEntry], bool]]]:
+) -> tuple[QuerySet[AuditEntry], list[Callable[[AuditEntryFacts | AuditEntry], bool]]]:
     """The entries of the narrowest criterion, and what else they have to fit."""
     actions = ACTIONS.get(wanted.action, frozenset())
     criteria: list[tuple[str, Any]] = []
@@ -113,11 +117,11 @@ def _walked(
     return rows, [*fits, *([partial(_is_any, actions=actions)] if len(actions) > 1 else [])]
 
 
-def _has(entry: Facts | AuditEntry, *, name: str, value: Any) -> bool:
+def _has(entry: AuditEntryFacts | AuditEntry, *, name: str, value: Any) -> bool:
     return bool(getattr(entry, name) == value)
 
 
-def _is_any(entry: Facts | AuditEntry, *, actions: frozenset[str]) -> bool:
+def _is_any(entry: AuditEntryFacts | AuditEntry, *, actions: frozenset[str]) -> bool:
     return entry.action in actions
 
 

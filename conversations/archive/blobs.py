@@ -73,7 +73,7 @@ def blobs_folder() -> Path:
     return Path(settings.LOOM.data_dir) / "blobs"
 
 
-class Batch:
+class BlobBatch:
     """Contents that become blobs together, when the batch ends. See :func:`batch`."""
 
     def __init__(self) -> None:
@@ -148,9 +148,9 @@ class Batch:
 
 
 @contextmanager
-def batch() -> Iterator[Batch]:
+def batch() -> Iterator[BlobBatch]:
     """Many contents at once: they are on disk when the block has ended."""
-    kept = Batch()
+    kept = BlobBatch()
     try:
         yield kept
         kept.keep()

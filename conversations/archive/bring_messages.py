@@ -33,8 +33,8 @@ from conversations.models import Session
 
 from .append import NewEvent, append
 from .attachment_contents import content_opener
-from .attachments import attachment_block, examine, keep_attachment
-from .contents import Content
+from .attachments import attachment_block, examine, save_attachment
+from .contents import FileType
 from .locks import lock_session
 
 type Block = dict[str, Any]
@@ -46,7 +46,7 @@ class _Found:
 
     place: int
     file: SpokenFile
-    content: Content
+    content: FileType
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +106,7 @@ def _examine(turn: NewTurn) -> _Examined:
     return _Examined(turn=turn, files=found)
 
 
-def bring_along(session: Session, brought: Brought, *, user_pk: int | None) -> int:
+def import_history(session: Session, brought: Brought, *, user_pk: int | None) -> int:
     """Make the messages the first turns of a session; returns how many. Raises Conflict
     for one that has any already. One transaction."""
     with transaction.atomic():
@@ -153,7 +153,7 @@ def _attach(
     blocks = read_blocks(turn) or []
     tokens = 0
     for found in examined.files:
-        attachment = keep_attachment(
+        attachment = save_attachment(
             session.pk,
             data=found.file.data,
             name=found.file.name,

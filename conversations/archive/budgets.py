@@ -22,14 +22,14 @@ from conversations.domain.usage import INSTALLATION, MONTH, PERSON, WORKSPACE, p
 from conversations.models import Budget, BudgetWarning, Workspace
 
 from .append import Appended, NewEvent, append
-from .audit import Noted, Origin, lock_log, record
+from .audit import AuditEvent, AuditOrigin, lock_log, record
 from .usage_report import UsageRights
 
-MOST_LISTED = 500
+MAX_BUDGETS_LISTED = 500
 
 
 def set_budget(
-    origin: Origin,
+    origin: AuditOrigin,
     *,
     workspace: Workspace | None = None,
     person: User | None = None,
@@ -61,7 +61,7 @@ def set_budget(
     return budget
 
 
-def end_budget(origin: Origin, budget: Budget) -> None:
+def end_budget(origin: AuditOrigin, budget: Budget) -> None:
     """It does not count any more. One that has ended already stays as it is."""
     with transaction.atomic():
         lock_log()
@@ -70,8 +70,8 @@ def end_budget(origin: Origin, budget: Budget) -> None:
             record(origin, _note(budget, "ended"))
 
 
-def _note(budget: Budget, what: str) -> Noted:
-    return Noted(
+def _note(budget: Budget, what: str) -> AuditEvent:
+    return AuditEvent(
         action=BUDGET,
         workspace=budget.workspace.slug if budget.workspace else "",
         metadata={
@@ -154,7 +154,9 @@ def _read_states(where: str, values: list[Any], *, day: date | None = None) -> l
     )
     days = [today, month, today, today, month]
     with connection.cursor() as cursor:
-        cursor.execute(f"{_STATES}{where}) ORDER BY b.id LIMIT {MOST_LISTED}", [*days, *values])
+        cursor.execute(
+            f"{_STATES}{where}) ORDER BY b.id LIMIT {MAX_BUDGETS_LISTED}", [*days, *values]
+        )
         return [_state(row, day) for row in cursor.fetchall()]
 
 

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from django.db.models import Count, Q
 
-from conversations.domain.approvals import Asked, read_asked
+from conversations.domain.approvals import ApprovalRequest, read_asked
 from conversations.domain.errors import NotFound
 from conversations.domain.events import (
     TOOL_CALL_COMPLETED,
@@ -41,7 +41,7 @@ class ToolRecord:
     result_turn: int | None
     duration_ms: int | None
     created_at: datetime
-    asked: Asked | None
+    asked: ApprovalRequest | None
     asked_at: datetime | None
     decision: str
     decided_by: str
@@ -142,7 +142,7 @@ def read_turn_output(session_pk: int, number: int) -> ToolOutput:
     return ToolOutput(name=turn.tool_name or "", text=output or error)
 
 
-def _read_asked(text: str) -> Asked | None:
+def _read_asked(text: str) -> ApprovalRequest | None:
     try:
         data = load_json(text)
     except ValueError:

@@ -32,7 +32,7 @@ class PlaceMark:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class ChannelMessageSource:
     """The message that was taken: where it is, and who wrote it."""
 
     address: int
@@ -83,8 +83,12 @@ def mark_place(workspace_pk: int, mark: PlaceMark) -> None:
             )
 
 
-def note_taken(
-    run_pk: int, *, source: Source, workspace_pk: int | None = None, mark: PlaceMark | None = None
+def record_taken(
+    run_pk: int,
+    *,
+    source: ChannelMessageSource,
+    workspace_pk: int | None = None,
+    mark: PlaceMark | None = None,
 ) -> ReplyRecord:
     """Remember that a message became this run, and that the place was read up to it;
     once for each run."""

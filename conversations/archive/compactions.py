@@ -156,7 +156,7 @@ def _lower_floor(session: Session) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
+class CompactionAttempt:
     """The last compaction that was begun: the window's size then, in tokens, and
     whether it came to something that still stands."""
 
@@ -164,7 +164,7 @@ class Attempt:
     helped: bool
 
 
-def read_last_attempt(session_pk: int) -> Attempt | None:
+def read_last_attempt(session_pk: int) -> CompactionAttempt | None:
     """None when none was ever begun."""
     runs = Run.objects.filter(session=session_pk, kind=states.COMPACT)
     newest = runs.exclude(state=states.QUEUED).order_by("-pk").first()
@@ -172,7 +172,7 @@ def read_last_attempt(session_pk: int) -> Attempt | None:
         return None
     undone = Compaction.objects.filter(session=session_pk).order_by("-pk")
     was_undone = undone.values_list("undone_at", flat=True).first() is not None
-    return Attempt(
+    return CompactionAttempt(
         tokens=read_request(newest.pk).tokens,
         helped=newest.state == states.COMPLETED and not newest.error_code and not was_undone,
     )

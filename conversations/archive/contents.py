@@ -66,7 +66,7 @@ _decoding = Lock()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Content:
+class FileType:
     """What a file is. ``sent`` is what the model gets in its place, None: the file
     itself; ``sent_type`` says what that is. ``thumbnail`` is a WebP, empty: none.
     ``tokens`` is what it costs in the window, estimated."""
@@ -82,7 +82,7 @@ class Content:
     thumbnail: bytes = b""
 
 
-def examine(data: bytes, name: str) -> Content:
+def examine(data: bytes, name: str) -> FileType:
     """Say what the content is. Raises Rejected (TooLarge for what is) with a sentence
     for a person. Takes up to some seconds of CPU: not on the writer's thread."""
     if not data:
@@ -136,7 +136,7 @@ def _looks_like_image(data: bytes) -> bool:
     return data.startswith(starts) or (data[:4] == b"RIFF" and data[8:12] == b"WEBP")
 
 
-def _examine_text(data: bytes, name: str) -> Content:
+def _examine_text(data: bytes, name: str) -> FileType:
     text = decode_text(data)
     if text is None:
         raise Rejected(f"{name} is none of what can be sent. {ACCEPTED}", code="attachment_type")
@@ -149,10 +149,10 @@ def _examine_text(data: bytes, name: str) -> Content:
             "Put it into the workspace's folder, where the model can read it in parts.",
             code="attachment_too_large",
         )
-    return Content(kind=TEXT, media_type=TEXT_TYPE, tokens=estimate_tokens(text))
+    return FileType(kind=TEXT, media_type=TEXT_TYPE, tokens=estimate_tokens(text))
 
 
-def _examine_pdf(data: bytes, name: str) -> Content:
+def _examine_pdf(data: bytes, name: str) -> FileType:
     answer = _ask_for_pages(data)
     if answer == "encrypted":
         raise Rejected(
@@ -168,7 +168,7 @@ def _examine_pdf(data: bytes, name: str) -> Content:
             "Send the part that matters.",
             code="attachment_too_large",
         )
-    return Content(kind=DOCUMENT, media_type=PDF_TYPE, pages=pages, tokens=pages * TOKENS_PER_PAGE)
+    return FileType(kind=DOCUMENT, media_type=PDF_TYPE, pages=pages, tokens=pages * TOKENS_PER_PAGE)
 
 
 def _ask_for_pages(data: bytes) -> str:
@@ -197,7 +197,7 @@ def _damaged(name: str, what: str) -> Rejected:
     return Rejected(f"{name} is a damaged {what}; it cannot be read.", code="attachment_damaged")
 
 
-def _examine_image(data: bytes, name: str) -> Content:
+def _examine_image(data: bytes, name: str) -> FileType:
     with _decoding:
         try:
             return _read_image(data, name)
@@ -219,7 +219,7 @@ def _too_many_pixels(name: str) -> TooLarge:
     )
 
 
-def _read_image(data: bytes, name: str) -> Content:
+def _read_image(data: bytes, name: str) -> FileType:
     with Image.open(BytesIO(data), formats=("PNG", "JPEG", "GIF", "WEBP")) as image:
         width, height = image.size
         if width * height > MAX_PIXELS:
@@ -241,7 +241,7 @@ def _read_image(data: bytes, name: str) -> Content:
     sent, sent_type = (None, media_type) if is_as_sent else _encode(whole, media_type)
     tokens = max(1, whole.width * whole.height // PIXELS_PER_TOKEN)
     whole.thumbnail((THUMBNAIL_EDGE, THUMBNAIL_EDGE))
-    return Content(
+    return FileType(
         kind=IMAGE,
         media_type=media_type,
         tokens=tokens,

@@ -40,12 +40,12 @@ LEASE = timedelta(seconds=60)
 TEXT_LIMIT = 10_000
 """Characters of an answer that a message has."""
 
-MOST_SHOWN = 50
+MAX_DELIVERIES_SHOWN = 50
 
 CHUNK = 500
 
 
-def tell_run_ended(run_pk: int, session_pk: int) -> None:
+def enqueue_run_ended(run_pk: int, session_pk: int) -> None:
     """Tell the workspace's webhooks how a run has ended, in the transaction that ends it.
     A summary for the window is nobody's question, and is not told. Where there is no
     webhook this costs one look into an index."""
@@ -57,7 +57,7 @@ def tell_run_ended(run_pk: int, session_pk: int) -> None:
         _keep(webhooks, happened)
 
 
-def tell_questions(session_pk: int, call_pks: Sequence[int]) -> None:
+def enqueue_questions(session_pk: int, call_pks: Sequence[int]) -> None:
     """Tell that calls wait for a person, in the transaction that asks."""
     if not call_pks or not (webhooks := _webhooks_of(session_pk)):
         return
@@ -244,7 +244,7 @@ def _outgoing(delivery: Delivery, now: datetime) -> Outgoing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
+class DeliveryAttempt:
     """How an attempt went. ``status`` is None where there was no answer; ``is_gone``: the
     receiver wants no more messages; ``wait`` is how long it asked to be left alone."""
 
@@ -255,7 +255,9 @@ class Attempt:
     wait: timedelta | None = None
 
 
-def settle(outgoing: Outgoing, attempt: Attempt, *, now: datetime, off_after: timedelta) -> bool:
+def complete_delivery(
+    outgoing: Outgoing, attempt: DeliveryAttempt, *, now: datetime, off_after: timedelta
+) -> bool:
     """Record how an attempt went, and when there is another. True where the webhook is
     turned off by it: nothing arrived for ``off_after``, or it is gone."""
     with transaction.atomic():
@@ -279,14 +281,18 @@ def settle(outgoing: Outgoing, attempt: Attempt, *, now: datetime, off_after: ti
         )
 
 
-def _next(outgoing: Outgoing, attempt: Attempt, now: datetime) -> datetime | None:
+def _next(outgoing: Outgoing, attempt: DeliveryAttempt, now: datetime) -> datetime | None:
     if attempt.is_gone:
         return None
     return next_attempt(outgoing.attempts, now=now, asked_to_wait=attempt.wait)
 
 
 def walk_deliveries(
-    webhook: Webhook, *, place: int | None = None, is_back: bool = False, limit: int = MOST_SHOWN
+    webhook: Webhook,
+    *,
+    place: int | None = None,
+    is_back: bool = False,
+    limit: int = MAX_DELIVERIES_SHOWN,
 ) -> list[Delivery]:
     """The latest ones, without what they say: from ``place``, the key of one that is left
     out itself, to older ones, or back to newer ones."""

@@ -14,7 +14,7 @@ from conversations.domain.agents import name_of_agent
 from conversations.domain.text import one_line, storable
 from conversations.models import Device, SignInLink
 
-MOST = 100
+MAX_DEVICES_LISTED = 100
 """Devices of a person that are listed."""
 
 KEPT = timedelta(days=90)
@@ -64,7 +64,7 @@ def list_devices(user_pk: int, *, current: str = "") -> list[DeviceItem]:
             last_seen_at=device.last_seen_at,
             is_current=device.session_key == current,
         )
-        for device in found[:MOST]
+        for device in found[:MAX_DEVICES_LISTED]
     ]
 
 

@@ -81,16 +81,16 @@ def _columns(name: str, state: FileState | None) -> dict[str, str | int | None]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class FileChangeOutcome:
     """What became of a recorded change: what is there now."""
 
     pk: int
     after: FileState | None
 
 
-def settle_changes(
+def complete_changes(
     *,
-    done: Iterable[Outcome] = (),
+    done: Iterable[FileChangeOutcome] = (),
     confirmed: Sequence[int] = (),
     dropped: Sequence[int] = (),
 ) -> None:
@@ -108,14 +108,14 @@ def settle_changes(
             FileChange.objects.filter(pk__in=dropped, done_at=None).delete()
 
 
-def note_tree(call_pk: int, *, digest: str) -> None:
+def record_tree(call_pk: int, *, digest: str) -> None:
     """Say which blob lists the folder as it is right before a command of the call. Raises
     Conflict where one is noted already."""
     if not ToolCall.objects.filter(pk=call_pk, tree="").update(tree=digest):
         raise Conflict("This call has changed files already.", code="call_has_tree")
 
 
-def settle_tree(call_pk: int) -> str:
+def release_tree(call_pk: int) -> str:
     """Say that what changed since the call's listing is on record; returns the digest of
     the listing, which nothing refers to any more."""
     with transaction.atomic():

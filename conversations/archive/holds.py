@@ -11,7 +11,7 @@ from conversations.domain.errors import Conflict, NotFound, Rejected
 from conversations.domain.text import one_line, storable
 from conversations.models import Hold, Session, Workspace
 
-from .audit import Noted, Origin, note_of, record
+from .audit import AuditEvent, AuditOrigin, note_of, record
 from .locks import lock_session
 
 REASON_LIMIT = 500
@@ -25,7 +25,7 @@ def clean_reason(text: str) -> str:
     return reason
 
 
-def hold_session(session: Session, *, origin: Origin, reason: str) -> Hold:
+def hold_session(session: Session, *, origin: AuditOrigin, reason: str) -> Hold:
     """Keep a session from being purged. Raises Rejected without a reason, NotFound where
     it is gone."""
     with transaction.atomic():
@@ -33,15 +33,15 @@ def hold_session(session: Session, *, origin: Origin, reason: str) -> Hold:
         return _set(origin, note_of(session, HOLD), reason=reason, session=session)
 
 
-def hold_workspace(workspace: Workspace, *, origin: Origin, reason: str) -> Hold:
+def hold_workspace(workspace: Workspace, *, origin: AuditOrigin, reason: str) -> Hold:
     """Keep all sessions of a workspace from being purged, those to come too."""
     with transaction.atomic():
         Workspace.objects.select_for_update(no_key=True).get(pk=workspace.pk)
-        note = Noted(action=HOLD, workspace=workspace.slug)
+        note = AuditEvent(action=HOLD, workspace=workspace.slug)
         return _set(origin, note, reason=reason, workspace=workspace)
 
 
-def _set(origin: Origin, note: Noted, *, reason: str, **of: Session | Workspace) -> Hold:
+def _set(origin: AuditOrigin, note: AuditEvent, *, reason: str, **of: Session | Workspace) -> Hold:
     reason = clean_reason(reason)
     hold = Hold.objects.create(**of, reason=reason, actor=origin.user, created_at=timezone.now())
     note.metadata.update(hold=hold.pk, reason=reason)
@@ -49,7 +49,7 @@ def _set(origin: Origin, note: Noted, *, reason: str, **of: Session | Workspace)
     return hold
 
 
-def release_hold(pk: int, *, origin: Origin, now: datetime | None = None) -> None:
+def release_hold(pk: int, *, origin: AuditOrigin, now: datetime | None = None) -> None:
     """End a hold. Raises NotFound, Conflict when it is released already."""
     with transaction.atomic():
         hold = Hold.objects.select_related("session__workspace", "workspace").filter(pk=pk).first()
@@ -63,11 +63,11 @@ def release_hold(pk: int, *, origin: Origin, now: datetime | None = None) -> Non
         record(origin, _release_note(hold))
 
 
-def _release_note(hold: Hold) -> Noted:
+def _release_note(hold: Hold) -> AuditEvent:
     if hold.session is not None:
         return note_of(hold.session, RELEASE, hold=hold.pk)
     slug = hold.workspace.slug if hold.workspace else ""
-    return Noted(action=RELEASE, workspace=slug, metadata={"hold": hold.pk})
+    return AuditEvent(action=RELEASE, workspace=slug, metadata={"hold": hold.pk})
 
 
 def holds_on(session: Session) -> QuerySet[Hold]:

@@ -34,7 +34,7 @@ from .interchange import (
     Unusable,
     add_metadata,
 )
-from .numbering import Numbering, Run
+from .numbering import NumberedLines, Numbering
 from .skills import digest_of
 
 
@@ -192,11 +192,11 @@ def compute_coverage(session: Session, *, has_grown: bool) -> None:
         cover_session(session)
 
 
-def remembered_runs(session: Session, name: str) -> tuple[Run, ...]:
+def remembered_runs(session: Session, name: str) -> tuple[NumberedLines, ...]:
     """What an earlier import renumbered, from the session's metadata."""
     try:
         found = load_json(session.metadata, default={})
-        return tuple(Run(*map(int, run)) for run in found.get(name, ()))
+        return tuple(NumberedLines(*map(int, run)) for run in found.get(name, ()))
     except (ValueError, TypeError, AttributeError):
         return ()
 

@@ -20,15 +20,15 @@ from django.db import connection, transaction
 from conversations.domain.digest import first_digest
 from conversations.domain.errors import Conflict
 from conversations.domain.events import INFO, Malformed, parse_payload
-from conversations.domain.session_state.facts import Facts
+from conversations.domain.session_state.facts import TurnFacts
 from conversations.domain.session_state.marks import STATE_EDIT
 from conversations.domain.text import storable
 from conversations.domain.turns import NewTurn
 from conversations.models import ChatEvent, Session, Turn
-from conversations.rendering.rows import Place, render_row
+from conversations.rendering.rows import RowPosition, render_row
 from conversations.rendering.version import RENDER_VERSION
 
-from .advancing import LEFT_BEHIND, Advance, advance_state, read_facts_of
+from .advancing import LEFT_BEHIND, StateUpdate, advance_state, read_facts_of
 from .append import event_digest, turn_digest
 from .statements import INSERT_EVENT, INSERT_TURN, moment_value, turn_values, updated_words
 
@@ -36,7 +36,7 @@ ATTEMPTS = 20
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Origin:
+class ImportedRowSource:
     """Where a line comes from: which one it is, and ``place``, what a person would look
     for in a file that has no lines."""
 
@@ -51,7 +51,7 @@ class Origin:
 class ImportedTurn:
     """A turn with its number; ``line`` is where the file has it."""
 
-    line: Origin
+    line: ImportedRowSource
     number: int
     turn: NewTurn
     created_at: datetime
@@ -61,7 +61,7 @@ class ImportedTurn:
 class ImportedEvent:
     """An event with its seq; ``payload`` is the text to store."""
 
-    line: Origin
+    line: ImportedRowSource
     seq: int
     event_type: str
     payload: str
@@ -78,7 +78,7 @@ class Stored:
     turns_unchanged: int = 0
     events_added: int = 0
     events_unchanged: int = 0
-    conflicts: list[tuple[Origin, str]] = field(default_factory=list)
+    conflicts: list[tuple[ImportedRowSource, str]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +98,7 @@ class _Batch:
     after: _Counters
     turns: list[tuple[Any, ...]] = field(default_factory=list)
     events: list[tuple[Any, ...]] = field(default_factory=list)
-    facts: list[tuple[int, Facts]] = field(default_factory=list)
+    facts: list[tuple[int, TurnFacts]] = field(default_factory=list)
     has_edits: bool = False
     title: str = ""
     preview: str = ""
@@ -273,7 +273,7 @@ def _render_event(session: UUID, item: ImportedEvent) -> str:
         payload = parse_payload(item.event_type, item.payload)
     except Malformed:
         return ""
-    place = Place(
+    place = RowPosition(
         session=session,
         seq=str(item.seq),
         turn="" if item.turn is None else str(item.turn),
@@ -329,7 +329,7 @@ def _advance(cursor: Any, batch: _Batch, before: _Counters) -> None:
     session_pk = batch.session.pk
     columns = ("state", "state_turn", "rewind_count")
     state, state_turn, rewinds = Session.objects.values_list(*columns).get(pk=session_pk)
-    advance = Advance(
+    advance = StateUpdate(
         session_pk=session_pk,
         turn=before.next_turn - 1,
         rewinds=rewinds,

@@ -34,7 +34,7 @@ from .import_markers import (
     store_rewind,
     store_skill,
 )
-from .import_rows import ImportedEvent, ImportedTurn, Origin, store_rows
+from .import_rows import ImportedEvent, ImportedRowSource, ImportedTurn, store_rows
 from .import_targets import ImportTarget, SessionFinder
 from .interchange import (
     CompactionLine,
@@ -67,7 +67,7 @@ RENUMBERED_TURNS, RENUMBERED_EVENTS = "renumbered_turns", "renumbered_events"
 
 _SESSION_TYPE = re.compile(rb'"type"\s*:\s*"session"')
 
-type Report = Callable[[Origin, str], None]
+type Report = Callable[[ImportedRowSource, str], None]
 """Takes where a line comes from and what is to be said about it."""
 
 
@@ -106,7 +106,7 @@ class _Open:
     """The session whose lines are being read, and those not stored yet."""
 
     session: Session
-    line: Origin
+    line: ImportedRowSource
     header: SessionLine
     is_new: bool
     turns: Numbering
@@ -116,10 +116,10 @@ class _Open:
     pending_turns: list[ImportedTurn] = field(default_factory=list)
     pending_events: list[ImportedEvent] = field(default_factory=list)
     pending_chars: int = 0
-    rewinds: list[tuple[Origin, RewindLine]] = field(default_factory=list)
-    gaps: list[tuple[Origin, GapLine]] = field(default_factory=list)
-    skills: list[tuple[Origin, SkillLine]] = field(default_factory=list)
-    compactions: list[tuple[Origin, CompactionLine]] = field(default_factory=list)
+    rewinds: list[tuple[ImportedRowSource, RewindLine]] = field(default_factory=list)
+    gaps: list[tuple[ImportedRowSource, GapLine]] = field(default_factory=list)
+    skills: list[tuple[ImportedRowSource, SkillLine]] = field(default_factory=list)
+    compactions: list[tuple[ImportedRowSource, CompactionLine]] = field(default_factory=list)
     warned: set[str] = field(default_factory=set)
 
 
@@ -135,7 +135,7 @@ def import_file(
     ``progress`` is called after every line."""
     importer = SessionImporter(target=target, counts=counts, report=report)
     for number, raw, following in _with_following(read_lines(stream)):
-        importer.read(Origin(number), raw, following)
+        importer.read(ImportedRowSource(number), raw, following)
         progress()
     importer.close()
 
@@ -165,7 +165,7 @@ class SessionImporter:
         self._open: _Open | None = None
         self._is_adrift = False
         self._parents: list[tuple[int, UUID]] = []
-        self._takers: dict[str, Callable[[_Open, Origin, dict[str, Any]], None]] = {
+        self._takers: dict[str, Callable[[_Open, ImportedRowSource, dict[str, Any]], None]] = {
             "turn": self._take_turn,
             "event": self._take_event,
             "rewind": self._take_rewind,
@@ -175,7 +175,7 @@ class SessionImporter:
             "attachment": self._take_attachment,
         }
 
-    def read(self, line: Origin, raw: bytes | None, following: bytes) -> None:
+    def read(self, line: ImportedRowSource, raw: bytes | None, following: bytes) -> None:
         """A line with the one after it; None for one that is too long."""
         try:
             value = parse_object(raw)
@@ -186,7 +186,12 @@ class SessionImporter:
         self.take(line, value, raw=raw or b"", following=following)
 
     def take(
-        self, line: Origin, value: dict[str, Any], *, raw: bytes = b"", following: bytes = b""
+        self,
+        line: ImportedRowSource,
+        value: dict[str, Any],
+        *,
+        raw: bytes = b"",
+        following: bytes = b"",
     ) -> None:
         """A line's object. A session that names neither uuid nor key is known again by
         ``raw`` and ``following``."""
@@ -201,12 +206,12 @@ class SessionImporter:
         except RecursionError:
             self._note_skip(line, "nested too deeply")
 
-    def skip(self, line: Origin, reason: str) -> None:
+    def skip(self, line: ImportedRowSource, reason: str) -> None:
         """Something that could not be read."""
         self._counts.lines += 1
         self._note_skip(line, reason)
 
-    def note(self, line: Origin, text: str) -> None:
+    def note(self, line: ImportedRowSource, text: str) -> None:
         """Something that the person should know, of which nothing is lost."""
         self._warn(line, text)
 
@@ -233,16 +238,16 @@ class SessionImporter:
             if found is not None and self._finder.target.may_add_to(found):
                 Session.objects.filter(pk=session_pk, parent=None).update(parent=found)
 
-    def _note_skip(self, line: Origin, reason: str) -> None:
+    def _note_skip(self, line: ImportedRowSource, reason: str) -> None:
         self._counts.skipped += 1
         self._report(line, f"skipped: {reason}")
 
-    def _note_repairs(self, line: Origin, odd: tuple[str, ...]) -> None:
+    def _note_repairs(self, line: ImportedRowSource, odd: tuple[str, ...]) -> None:
         if odd:
             self._counts.repaired += 1
             self._report(line, f"kept, but not as it is: {', '.join(odd)}")
 
-    def _warn(self, line: Origin, text: str) -> None:
+    def _warn(self, line: ImportedRowSource, text: str) -> None:
         self._counts.warnings += 1
         self._report(line, text)
 
@@ -254,7 +259,7 @@ class SessionImporter:
             self._finish()
 
     def _take_session(
-        self, line: Origin, value: dict[str, Any], raw: bytes, following: bytes
+        self, line: ImportedRowSource, value: dict[str, Any], raw: bytes, following: bytes
     ) -> None:
         self._finish()
         header = read_session(value)
@@ -280,7 +285,7 @@ class SessionImporter:
             is_busy=not is_new and session.runs.filter(state__in=ACTIVE_STATES).exists(),
         )
 
-    def _take_row(self, line: Origin, value: dict[str, Any]) -> None:
+    def _take_row(self, line: ImportedRowSource, value: dict[str, Any]) -> None:
         kind = value.get("type")
         taker = self._takers.get(kind) if isinstance(kind, str) else None
         if taker is None:
@@ -293,7 +298,7 @@ class SessionImporter:
             raise Unusable("an answer is being written in its session; import it again later")
         taker(self._open, line, value)
 
-    def _take_turn(self, opened: _Open, line: Origin, value: dict[str, Any]) -> None:
+    def _take_turn(self, opened: _Open, line: ImportedRowSource, value: dict[str, Any]) -> None:
         found = read_turn(value)
         self._note_repairs(line, found.odd)
         number = self._place(opened, opened.turns, "turn", found.number, line)
@@ -312,7 +317,7 @@ class SessionImporter:
         texts = (turn.content, turn.blocks, turn.tool_calls, turn.metadata)
         self._count_pending(opened, sum(len(text or "") for text in texts))
 
-    def _take_event(self, opened: _Open, line: Origin, value: dict[str, Any]) -> None:
+    def _take_event(self, opened: _Open, line: ImportedRowSource, value: dict[str, Any]) -> None:
         found = read_event(value)
         turn = _turn_of(opened, found)
         left_out = ("turn",) if turn is None and found.turn is not None else ()
@@ -329,19 +334,23 @@ class SessionImporter:
         )
         self._count_pending(opened, 3 * len(found.payload))
 
-    def _take_rewind(self, opened: _Open, line: Origin, value: dict[str, Any]) -> None:
+    def _take_rewind(self, opened: _Open, line: ImportedRowSource, value: dict[str, Any]) -> None:
         opened.rewinds.append((line, read_rewind(value)))
 
-    def _take_gap(self, opened: _Open, line: Origin, value: dict[str, Any]) -> None:
+    def _take_gap(self, opened: _Open, line: ImportedRowSource, value: dict[str, Any]) -> None:
         opened.gaps.append((line, read_gap(value)))
 
-    def _take_skill(self, opened: _Open, line: Origin, value: dict[str, Any]) -> None:
+    def _take_skill(self, opened: _Open, line: ImportedRowSource, value: dict[str, Any]) -> None:
         opened.skills.append((line, read_skill(value)))
 
-    def _take_compaction(self, opened: _Open, line: Origin, value: dict[str, Any]) -> None:
+    def _take_compaction(
+        self, opened: _Open, line: ImportedRowSource, value: dict[str, Any]
+    ) -> None:
         opened.compactions.append((line, read_compaction(value)))
 
-    def _take_attachment(self, opened: _Open, line: Origin, value: dict[str, Any]) -> None:
+    def _take_attachment(
+        self, opened: _Open, line: ImportedRowSource, value: dict[str, Any]
+    ) -> None:
         """At once, since its content is large. Its turn stands before it."""
         found = read_attachment(value)
         turn = opened.turns.refer(found.turn)
@@ -352,7 +361,7 @@ class SessionImporter:
         self._counts.attachments_added += is_new
 
     def _place(
-        self, opened: _Open, numbering: Numbering, kind: str, original: Any, line: Origin
+        self, opened: _Open, numbering: Numbering, kind: str, original: Any, line: ImportedRowSource
     ) -> int:
         """The row's number; said once where that is not the file's."""
         number = numbering.place(original)

@@ -21,7 +21,7 @@ from conversations.domain.turns import SYSTEM, USER, NewTurn, text_of_blocks
 from conversations.models.archive import ROLES
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
-BIGGEST_NUMBER = 2**63 - 1
+MAX_NUMBER = 2**63 - 1
 MILLISECONDS_FROM = 10**11
 """Bare numbers for a time are seconds since 1970, from here on milliseconds."""
 
@@ -263,7 +263,7 @@ class _Keys:
             value = int(value)
         if isinstance(value, bool) or not isinstance(value, int):
             self.odd[name] = value
-        elif 0 <= value <= BIGGEST_NUMBER:
+        elif 0 <= value <= MAX_NUMBER:
             return value
         else:
             self.odd[name] = value

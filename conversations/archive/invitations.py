@@ -16,12 +16,12 @@ from conversations.domain.text import one_line, storable
 from conversations.models import Invitation, Membership, Workspace
 
 from .accounts import digest_of
-from .audit import Noted, Origin, record
+from .audit import AuditEvent, AuditOrigin, record
 from .rights import MANAGE, is_administrator, rights_in
 from .roles import role_of
 from .workspaces import add_member
 
-MOST_OPEN = 100
+MAX_OPEN_INVITATIONS = 100
 """Invitations to a workspace, or to the installation, that can be open at once."""
 
 
@@ -41,11 +41,11 @@ def create_invitation(
     role: str,
     label: str,
     lifetime: timedelta,
-    origin: Origin,
+    origin: AuditOrigin,
 ) -> str:
     """A token that lets one person join. Only its digest is kept."""
     assert origin.user is not None
-    if open_invitations(workspace).count() >= MOST_OPEN:
+    if open_invitations(workspace).count() >= MAX_OPEN_INVITATIONS:
         raise Rejected("Too many invitations are open. Revoke some.", code="too_many_invitations")
     token, now = secrets.token_urlsafe(32), timezone.now()
     with transaction.atomic():
@@ -83,7 +83,7 @@ def list_invitations(workspace: Workspace | None) -> list[InvitationItem]:
     ]
 
 
-def revoke_invitation(workspace: Workspace | None, *, pk: int, origin: Origin) -> bool:
+def revoke_invitation(workspace: Workspace | None, *, pk: int, origin: AuditOrigin) -> bool:
     """False where there is no such open one."""
     with transaction.atomic():
         found = open_invitations(workspace).filter(pk=pk)
@@ -114,7 +114,7 @@ def _may_still_invite(made: Invitation) -> bool:
     )
 
 
-def accept_invitation(token: str, *, user: User, origin: Origin) -> Workspace | None:
+def accept_invitation(token: str, *, user: User, origin: AuditOrigin) -> Workspace | None:
     """The person joins; the workspace, if it is one. Who is there already keeps the
     stronger role. Raises Rejected when the link does not work (any more): of two
     people at once, one joins."""
@@ -145,7 +145,7 @@ def is_of_no_use(invitation: Invitation, user: User) -> bool:
 
 
 def create_account(
-    token: str, *, username: str, password: str, origin: Origin
+    token: str, *, username: str, password: str, origin: AuditOrigin
 ) -> tuple[User, Workspace | None]:
     """A new account for a stranger who was invited. One transaction with the joining:
     without an invitation there is no account. Raises Rejected when the link does not
@@ -156,7 +156,7 @@ def create_account(
     return user, joined
 
 
-def _note(origin: Origin, made: Invitation, **metadata: str) -> None:
+def _note(origin: AuditOrigin, made: Invitation, **metadata: str) -> None:
     slug = made.workspace.slug if made.workspace else ""
     about = metadata | ({"role": made.role} if made.role else {})
-    record(origin, Noted(action=ROLE, workspace=slug, metadata=about))
+    record(origin, AuditEvent(action=ROLE, workspace=slug, metadata=about))

@@ -315,7 +315,7 @@ def edit_message(
         return Restarted(accepted=_accepted(run, appended), rewound=rewound)
 
 
-def answer_again(
+def regenerate(
     session: Session,
     *,
     client_id: str,

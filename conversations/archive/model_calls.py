@@ -83,7 +83,7 @@ def require_call(session_pk: int, *, run: UUID, ordinal: int) -> CallDetail:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PastCall:
+class CallTotals:
     """A call that a run has made, as its totals need it. ``failed``: it gave no answer."""
 
     usage: Usage
@@ -93,10 +93,10 @@ class PastCall:
     failed: bool
 
 
-def read_past_calls(run_pk: int) -> list[PastCall]:
+def read_past_calls(run_pk: int) -> list[CallTotals]:
     """All calls that a run has made so far, in order."""
     return [
-        PastCall(
+        CallTotals(
             usage=Usage(
                 input_tokens=call.input_tokens,
                 output_tokens=call.output_tokens,

@@ -10,7 +10,7 @@ KEPT_RUNS = 10_000
 
 
 @dataclass(slots=True)
-class Run:
+class NumberedLines:
     """Lines with the original numbers ``first`` to ``last``, the first of which
     has the number ``number`` in the archive, the next one the next."""
 
@@ -36,7 +36,7 @@ class Numbering:
     ``end`` is the last number that the session has so far.
     """
 
-    def __init__(self, *, end: int, known: Iterable[Run] = ()) -> None:
+    def __init__(self, *, end: int, known: Iterable[NumberedLines] = ()) -> None:
         self.end = end
         self.is_renumbered = False
         self.has_begun = False
@@ -44,7 +44,7 @@ class Numbering:
         self._known = sorted(known, key=lambda run: run.first)
         self._taken = sorted((run.number, run.end) for run in self._known)
         self._is_full = len(self._known) >= KEPT_RUNS
-        self._latest: Run | None = None
+        self._latest: NumberedLines | None = None
 
     def place(self, original: Any) -> int:
         """The number of the next line, which says ``original`` itself."""
@@ -68,7 +68,7 @@ class Numbering:
             return known
         return original if 1 <= original <= self.end and not self._is_taken(original) else None
 
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[NumberedLines]:
         """What to remember with the session, in the order of the archive."""
         return sorted(self._known, key=lambda run: run.number)[:KEPT_RUNS]
 
@@ -107,5 +107,5 @@ class Numbering:
         if run and given == run.last + 1 and number == run.end + 1:
             run.last = given
             return
-        self._latest = Run(given, given, number)
+        self._latest = NumberedLines(given, given, number)
         insort(self._known, self._latest, key=lambda run: run.first)

@@ -19,7 +19,7 @@ from conversations.domain.text import one_line, storable
 from conversations.models import Workspace
 
 from .accounts import create_sign_in_link
-from .audit import Noted, Origin, lock_log, record
+from .audit import AuditEvent, AuditOrigin, lock_log, record
 from .devices import sign_out_devices
 from .rights import is_administrator
 from .role_groups import ROLE_GROUPS, role_group
@@ -27,7 +27,7 @@ from .roles import roles_of_person
 from .tokens import revoke_tokens
 
 GROUP_NAME = 150
-MOST_IN_GROUP = 500
+MAX_GROUP_MEMBERS = 500
 BACKEND = "django.contrib.auth.backends.ModelBackend"
 
 
@@ -138,7 +138,7 @@ def _find(pk: int) -> User:
     return found
 
 
-def _changeable(pk: int, origin: Origin) -> User:
+def _changeable(pk: int, origin: AuditOrigin) -> User:
     """The person, if whoever asks may change what they may. Call it first in a transaction:
     until that ends, nobody else changes anybody, so of two superusers who take each other's
     rights at once, one is left."""
@@ -155,7 +155,7 @@ def _changeable(pk: int, origin: Origin) -> User:
     return user
 
 
-def _by_superuser(origin: Origin) -> None:
+def _by_superuser(origin: AuditOrigin) -> None:
     """What lets somebody read everything, or sign in as another person, is for those who
     may do all that already, and for a command on the server."""
     if origin.user is not None and not _find(origin.user.pk).is_superuser:
@@ -168,7 +168,7 @@ def _keep_a_superuser(user: User) -> None:
         raise Rejected("The installation keeps at least one superuser.", code="last_superuser")
 
 
-def set_rank(pk: int, *, is_superuser: bool, is_staff: bool, origin: Origin) -> None:
+def set_rank(pk: int, *, is_superuser: bool, is_staff: bool, origin: AuditOrigin) -> None:
     """Make the person a superuser, who may do everything, or staff, who look at the tables
     in the admin that they have a permission to view; or neither. The last superuser stays
     one. Raises NotFound, NotPermitted, Rejected."""
@@ -185,7 +185,7 @@ def set_rank(pk: int, *, is_superuser: bool, is_staff: bool, origin: Origin) -> 
         _note(origin, person=user.get_username(), rank=rank)
 
 
-def reset_password(pk: int, *, origin: Origin) -> str:
+def reset_password(pk: int, *, origin: AuditOrigin) -> str:
     """The password is of no use any more, and whoever is signed in by it is signed out.
     Returns the token of a sign-in link, by which the person comes in and chooses another
     one. Raises NotFound, NotPermitted."""
@@ -207,7 +207,7 @@ def wrong_attempts(username: str) -> int:
     return counted.aggregate(sum=Sum("failures_since_start"))["sum"] or 0
 
 
-def unlock_sign_in(pk: int, *, origin: Origin) -> None:
+def unlock_sign_in(pk: int, *, origin: AuditOrigin) -> None:
     """Wrong passwords typed until now do not count any more. Raises NotFound, NotPermitted."""
     with transaction.atomic():
         user = _changeable(pk, origin)
@@ -215,7 +215,7 @@ def unlock_sign_in(pk: int, *, origin: Origin) -> None:
             _note(origin, person=user.get_username(), sign_in="unlocked")
 
 
-def set_roles(pk: int, *, names: Collection[str], origin: Origin) -> None:
+def set_roles(pk: int, *, names: Collection[str], origin: AuditOrigin) -> None:
     """Put the person into these of the role groups, and into no other one. Raises
     NotFound, NotPermitted."""
     with transaction.atomic():
@@ -238,18 +238,18 @@ def _own_roles(user: User) -> set[str]:
     return {name for name, one in ROLE_GROUPS.items() if one.partition(".")[2] in own}
 
 
-def close_account(pk: int, *, origin: Origin) -> None:
+def close_account(pk: int, *, origin: AuditOrigin) -> None:
     """Nobody signs in with it any more, whoever is signed in is signed out, and its tokens
     are revoked for good. What the person wrote stays. Raises NotFound, NotPermitted."""
     _set_active(pk, to=False, origin=origin)
 
 
-def open_account(pk: int, *, origin: Origin) -> None:
+def open_account(pk: int, *, origin: AuditOrigin) -> None:
     """Undo that."""
     _set_active(pk, to=True, origin=origin)
 
 
-def _set_active(pk: int, *, to: bool, origin: Origin) -> None:
+def _set_active(pk: int, *, to: bool, origin: AuditOrigin) -> None:
     with transaction.atomic():
         user = _changeable(pk, origin)
         if not to:
@@ -261,7 +261,7 @@ def _set_active(pk: int, *, to: bool, origin: Origin) -> None:
             _note(origin, person=user.get_username(), account="opened" if to else "closed")
 
 
-def sign_out_person(pk: int, *, origin: Origin) -> int:
+def sign_out_person(pk: int, *, origin: AuditOrigin) -> int:
     """End all sessions of the person's browsers, and revoke the tokens. Returns how many
     sessions there were."""
     with transaction.atomic():
@@ -316,7 +316,7 @@ def find_group(pk: int) -> Group:
 def people_in(group: Group) -> list[tuple[int, str, bool]]:
     """(Key, name, whether the account is open), the first ones by name."""
     people = group.user_set.order_by("username").values_list("pk", "username", "is_active")
-    return list(people[:MOST_IN_GROUP])
+    return list(people[:MAX_GROUP_MEMBERS])
 
 
 def workspaces_with(group: Group) -> list[tuple[str, str]]:
@@ -325,7 +325,7 @@ def workspaces_with(group: Group) -> list[tuple[str, str]]:
     return list(places.values_list("workspace__name", "role"))
 
 
-def create_group(name: str, *, origin: Origin) -> Group:
+def create_group(name: str, *, origin: AuditOrigin) -> Group:
     """Raises Rejected for a name that is empty or taken."""
     chosen = one_line(storable(name), limit=GROUP_NAME)
     if not chosen:
@@ -339,21 +339,21 @@ def create_group(name: str, *, origin: Origin) -> Group:
     return group
 
 
-def remove_group(group: Group, *, origin: Origin) -> None:
+def remove_group(group: Group, *, origin: AuditOrigin) -> None:
     """Its people lose what they have by it."""
     with transaction.atomic():
         _note(origin, group=group.name, change="removed")
         group.delete()
 
 
-def add_to_group(group: Group, *, user: User, origin: Origin) -> None:
+def add_to_group(group: Group, *, user: User, origin: AuditOrigin) -> None:
     """Raises NotPermitted."""
     with transaction.atomic():
         _changeable(user.pk, origin).groups.add(group)
         _note(origin, group=group.name, person=user.get_username(), change="added")
 
 
-def remove_from_group(group: Group, *, user_pk: int, origin: Origin) -> None:
+def remove_from_group(group: Group, *, user_pk: int, origin: AuditOrigin) -> None:
     """Anybody may be taken out, oneself too. Raises NotFound."""
     with transaction.atomic():
         user = _find(user_pk)
@@ -361,5 +361,5 @@ def remove_from_group(group: Group, *, user_pk: int, origin: Origin) -> None:
         _note(origin, group=group.name, person=user.get_username(), change="taken out")
 
 
-def _note(origin: Origin, **metadata: str) -> None:
-    record(origin, Noted(action=ROLE, metadata=metadata))
+def _note(origin: AuditOrigin, **metadata: str) -> None:
+    record(origin, AuditEvent(action=ROLE, metadata=metadata))

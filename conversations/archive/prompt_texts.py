@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from conversations.models import PromptText
 
 
-def keep_prompt_texts(texts: Mapping[str, str]) -> None:
+def save_prompt_texts(texts: Mapping[str, str]) -> None:
     """Keep these texts, by digest; those that are there already stay."""
     rows = [PromptText(digest=digest, text=text) for digest, text in texts.items()]
     PromptText.objects.bulk_create(rows, ignore_conflicts=True)

@@ -7,11 +7,11 @@ from django.db import transaction
 
 from conversations.domain.audit import ROLE
 
-from .audit import Noted, Origin, record
+from .audit import AuditEvent, AuditOrigin, record
 
 
 def set_provided_groups(
-    user: User, *, named: Collection[str], offered: Collection[str], origin: Origin
+    user: User, *, named: Collection[str], offered: Collection[str], origin: AuditOrigin
 ) -> None:
     """Be in those of the ``offered`` groups that are ``named``, and in no others of them.
     A group that is named and not there yet is made. Every change is in the audit log."""
@@ -23,4 +23,4 @@ def set_provided_groups(
         user.groups.add(*(Group.objects.get_or_create(name=name)[0] for name in joined))
         user.groups.remove(*Group.objects.filter(name__in=left))
         metadata = {"person": user.get_username(), "joined": joined, "left": left}
-        record(origin, Noted(action=ROLE, metadata=metadata))
+        record(origin, AuditEvent(action=ROLE, metadata=metadata))

@@ -57,7 +57,7 @@ from conversations.models import (
 )
 from conversations.models.search import entry_id
 
-from .audit import Origin, note_of, record
+from .audit import AuditOrigin, note_of, record
 from .holds import refuse_held
 from .locks import lock_session
 from .messages import refuse_busy
@@ -134,7 +134,7 @@ sums stay. Returns how many rows named it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class PurgePlan:
     """What a purge takes. ``counts`` are rows by table, those that have any; ``folded``
     are rows whose sums stay without naming the session.
     ``contents`` are digests of files, ``shared`` how many of these something else
@@ -162,7 +162,7 @@ class ColdCopy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class PurgeRequest:
     """Who decided on a purge, and why. ``pk`` is that of the order that is carried out,
     which can be called off until then; None: nothing was ordered before."""
 
@@ -173,10 +173,10 @@ class Order:
     by_policy: bool = False
 
 
-def plan_purge(session: Session) -> Plan:
+def plan_purge(session: Session) -> PurgePlan:
     """What a purge would take now. Changes nothing."""
     contents = frozenset(contents_of(session.pk))
-    return Plan(
+    return PurgePlan(
         counts=count_rows(session.pk),
         folded={name_of(model): _of_session(model)(session.pk).count() for model in FOLDED},
         contents=contents,
@@ -194,8 +194,8 @@ def count_rows(session_pk: int) -> dict[str, int]:
 def purge(
     session: Session,
     *,
-    order: Order,
-    origin: Origin,
+    order: PurgeRequest,
+    origin: AuditOrigin,
     now: datetime,
     cold: ColdCopy | None = None,
 ) -> Receipt:
@@ -227,7 +227,7 @@ def purge(
     return receipt
 
 
-def _refuse_called_off(order: Order) -> None:
+def _refuse_called_off(order: PurgeRequest) -> None:
     if order.pk is not None and not PurgeOrder.objects.filter(pk=order.pk).exists():
         raise Conflict("The purge was called off meanwhile.", code="no_purge_ordered")
 
@@ -271,7 +271,7 @@ def name_of(model: type[Model]) -> str:
 
 
 def _make_receipt(
-    session: Session, *, order: Order, now: datetime, cold: ColdCopy | None
+    session: Session, *, order: PurgeRequest, now: datetime, cold: ColdCopy | None
 ) -> Receipt:
     return Receipt(
         uuid=uuid4(),

@@ -15,7 +15,7 @@ from conversations.domain.errors import Conflict
 from conversations.domain.runs import ACTIVE_STATES, QUEUED
 from conversations.models import PurgeOrder, Run, Session, Workspace
 
-from .audit import Noted, Origin, note_of, record
+from .audit import AuditEvent, AuditOrigin, note_of, record
 from .holds import clean_reason, refuse_held
 from .locks import lock_session
 from .messages import refuse_busy
@@ -26,7 +26,7 @@ CHUNK = 200
 def order_purge(
     session: Session,
     *,
-    origin: Origin,
+    origin: AuditOrigin,
     reason: str,
     now: datetime,
     grace: timedelta,
@@ -66,7 +66,7 @@ def order_purge(
     return order
 
 
-def call_off_purge(session: Session, *, origin: Origin, now: datetime) -> None:
+def call_off_purge(session: Session, *, origin: AuditOrigin, now: datetime) -> None:
     """Take an order back: the session is as it was before. Where it was idle for too
     long, that counts as using it. Raises Conflict where no purge is ordered."""
     with transaction.atomic():
@@ -130,7 +130,7 @@ def _idle(workspace: Workspace, since: datetime) -> QuerySet[Session]:
 def change_policies(
     workspace: Workspace,
     *,
-    origin: Origin,
+    origin: AuditOrigin,
     expire_after_hours: int | None,
     retention_days: int | None,
     members_may_purge: bool,
@@ -151,7 +151,7 @@ def change_policies(
             return
         Workspace.objects.filter(pk=workspace.pk).update(**values)
         before = {name: getattr(known, name) for name in changed}
-        note = Noted(
+        note = AuditEvent(
             action=RETENTION,
             workspace=workspace.slug,
             metadata={"before": before, "after": changed},

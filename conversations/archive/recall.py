@@ -44,7 +44,7 @@ COUNTED, TOOL_NAMES = 1000, 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PastCall:
+class RecalledCall:
     """A call as the model made it."""
 
     turn: int
@@ -54,7 +54,7 @@ class PastCall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PastTurn:
+class RecalledTurn:
     """A turn as recall shows it. ``text`` is a part of it, ``length`` characters the
     whole; ``attached`` names files. ``ok``: the outcome of a result, where known.
     ``is_replaced``: no longer on the active path."""
@@ -66,7 +66,7 @@ class PastTurn:
     created_at: datetime
     tool_name: str
     call_id: str
-    calls: list[PastCall]
+    calls: list[RecalledCall]
     ok: bool | None
     is_complete: bool
     is_replaced: bool
@@ -98,19 +98,19 @@ class SessionFacts:
     rewind_count: int
 
 
-def read_past_turns(session_pk: int, numbers: Iterable[int]) -> list[PastTurn]:
+def read_past_turns(session_pk: int, numbers: Iterable[int]) -> list[RecalledTurn]:
     """These turns, in order; those that do not exist are left out."""
     turns = _turns(session_pk).filter(number__in=set(numbers)).order_by("number")
     return _past_turns(session_pk, turns)
 
 
-def read_past_range(session_pk: int, *, start: int, end: int, limit: int) -> list[PastTurn]:
+def read_past_range(session_pk: int, *, start: int, end: int, limit: int) -> list[RecalledTurn]:
     """The first turns of a range, both ends included."""
     turns = _turns(session_pk).filter(number__range=(start, end)).order_by("number")
     return _past_turns(session_pk, turns[:limit])
 
 
-def read_past_turn(session_pk: int, number: int) -> PastTurn | None:
+def read_past_turn(session_pk: int, number: int) -> RecalledTurn | None:
     """One turn with its whole text."""
     found = _past_turns(session_pk, _turns(session_pk).filter(number=number), piece=None)
     return found[0] if found else None
@@ -118,13 +118,13 @@ def read_past_turn(session_pk: int, number: int) -> PastTurn | None:
 
 def read_past_results(
     session_pk: int, tool_name: str, *, before: int, limit: int
-) -> list[PastTurn]:
+) -> list[RecalledTurn]:
     """Results of one tool in turns below ``before``, newest first."""
     turns = _turns(session_pk).filter(tool_name=tool_name, number__lt=before)
     return _past_turns(session_pk, turns.order_by("-number")[:limit])
 
 
-def read_calls_of(session_pk: int, results: Sequence[PastTurn]) -> dict[int, PastCall]:
+def read_calls_of(session_pk: int, results: Sequence[RecalledTurn]) -> dict[int, RecalledCall]:
     """For each result whose call is found, by the result's number: the call."""
     reach = [(max(1, turn.number - CALL_DISTANCE), turn.number - 1) for turn in results]
     # By number: SQLite reads the whole session for ranges that are joined by OR.
@@ -139,7 +139,7 @@ def read_calls_of(session_pk: int, results: Sequence[PastTurn]) -> dict[int, Pas
     }
 
 
-def _find_call(calls: list[PastCall], call_id: str, low: int, high: int) -> PastCall | None:
+def _find_call(calls: list[RecalledCall], call_id: str, low: int, high: int) -> RecalledCall | None:
     """The latest call of this id within the turns; newer calls come first."""
     return next((c for c in calls if c.call_id == call_id and low <= c.turn <= high), None)
 
@@ -236,7 +236,7 @@ def _turns(session_pk: int) -> QuerySet[Turn]:
 
 def _past_turns(
     session_pk: int, turns: QuerySet[Turn], *, piece: int | None = PIECE
-) -> list[PastTurn]:
+) -> list[RecalledTurn]:
     text = Substr("content", 1, piece) if piece else F("content")
     found = turns.annotate(piece=text, length=Length("content"))
     rows = list(found.values(*_COLUMNS, "piece", "length"))
@@ -247,10 +247,10 @@ def _past_turns(
     return [_past_turn(row, replaced) for row in rows]
 
 
-def _past_turn(row: dict[str, Any], replaced: list[tuple[int, int]]) -> PastTurn:
+def _past_turn(row: dict[str, Any], replaced: list[tuple[int, int]]) -> RecalledTurn:
     text, length = row.pop("piece"), row.pop("length")
     turn = StoredTurn(content=text, **row)
-    return PastTurn(
+    return RecalledTurn(
         number=turn.number,
         role=turn.role,
         text=text,
@@ -266,7 +266,7 @@ def _past_turn(row: dict[str, Any], replaced: list[tuple[int, int]]) -> PastTurn
     )
 
 
-def _calls_of(turn: StoredTurn) -> list[PastCall]:
+def _calls_of(turn: StoredTurn) -> list[RecalledCall]:
     if turn.role != ASSISTANT:
         return []
     try:
@@ -274,7 +274,7 @@ def _calls_of(turn: StoredTurn) -> list[PastCall]:
     except MalformedTurn:
         return []
     return [
-        PastCall(
+        RecalledCall(
             turn=turn.number,
             call_id=str(call.get("id", "")),
             name=str(call.get("name") or "tool"),

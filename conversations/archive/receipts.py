@@ -18,7 +18,7 @@ from conversations.domain.jsontext import load_json
 from conversations.models import AuditEntry, Receipt, Session
 
 from .append import event_digest, turn_digest
-from .audit import Origin, note_of, record
+from .audit import AuditOrigin, note_of, record
 from .expiry import is_over
 from .interchange import (
     Unusable,
@@ -66,7 +66,9 @@ def _asked(query: str) -> dict[str, Any]:
         return {"workspace": query} if found else {"owner": query}
 
 
-def note_restored(session: Session, receipt: Receipt, *, origin: Origin, now: datetime) -> None:
+def record_restored(
+    session: Session, receipt: Receipt, *, origin: AuditOrigin, now: datetime
+) -> None:
     """The session is back: in use from now on, and on record. One that had expired and
     given its key free has done so still."""
     sessions = Session.objects.filter(pk=session.pk)

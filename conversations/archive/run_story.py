@@ -14,7 +14,7 @@ from django.db.models import FilteredRelation, Min, Q
 
 from conversations.domain.errors import NotFound
 from conversations.domain.events import APPROVAL, INFO, TURN_SEPARATOR, USER_MESSAGE
-from conversations.domain.run_story import SPOKEN, Part, StoryRow, parts_of_turn
+from conversations.domain.run_story import SPOKEN, AnswerPart, StoryRow, parts_of_turn
 from conversations.domain.runs import COMPACT, FINAL_STATES
 from conversations.models import ChatEvent, Run, Session, Turn
 
@@ -111,7 +111,7 @@ def _facts(row: tuple[Any, ...]) -> RunFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
+class RunProgress:
     """One look at a run. ``last_seq`` is the session's last row; ``chunks`` are the
     draft's pieces after an ordinal: ``(ordinal, part, kind, text)``."""
 
@@ -120,7 +120,7 @@ class Moment:
     chunks: list[tuple[int, int, str, str]]
 
 
-def read_moment(run_pk: int, *, after_ordinal: int = -1) -> Moment:
+def read_moment(run_pk: int, *, after_ordinal: int = -1) -> RunProgress:
     fresh = FilteredRelation("draft_chunks", condition=Q(draft_chunks__ordinal__gt=after_ordinal))
     rows = list(
         Run.objects.filter(pk=run_pk)
@@ -139,7 +139,7 @@ def read_moment(run_pk: int, *, after_ordinal: int = -1) -> Moment:
         raise NotFound("There is no such run.")
     *facts, next_seq, _, _, _, _ = rows[0]
     chunks = [row[-4:] for row in rows if row[-4] is not None]
-    return Moment(run=_facts(tuple(facts)), last_seq=next_seq - 1, chunks=chunks)
+    return RunProgress(run=_facts(tuple(facts)), last_seq=next_seq - 1, chunks=chunks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,7 +210,7 @@ def _belongs(run: RunFacts, event: RawEvent) -> bool:
     return _names(event, run) or (event.payload or {}).get("kind") == APPROVAL
 
 
-def _read_answers(run: RunFacts, events: list[RawEvent]) -> dict[int, tuple[Part, ...]]:
+def _read_answers(run: RunFacts, events: list[RawEvent]) -> dict[int, tuple[AnswerPart, ...]]:
     """The answers whose first row is among these, by that row."""
     numbers = sorted({event.turn for event in events if event.turn is not None})
     turns = Turn.objects.filter(session=run.session_pk, number__in=numbers, role="assistant")
@@ -224,15 +224,15 @@ def _read_answers(run: RunFacts, events: list[RawEvent]) -> dict[int, tuple[Part
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class RunTranscript:
     """What a run has said by now: its rows, and the parts of what is no row yet."""
 
     run: RunFacts
     rows: list[dict[str, Any]]
-    draft: list[Part]
+    draft: list[AnswerPart]
 
 
-def read_said(run_pk: int) -> Said:
+def read_said(run_pk: int) -> RunTranscript:
     """All of it, as of one moment."""
     moment = read_moment(run_pk)
     rows: list[StoryRow] = []
@@ -243,7 +243,7 @@ def read_said(run_pk: int) -> Said:
         reached = moment.last_seq if some.has_ended else some.reached
     draft: Draft = {}
     add_chunks(draft, moment.chunks)
-    return Said(run=moment.run, rows=[row.data for row in rows], draft=draft_parts(draft))
+    return RunTranscript(run=moment.run, rows=[row.data for row in rows], draft=draft_parts(draft))
 
 
 type Draft = dict[int, tuple[str, list[str]]]
@@ -255,7 +255,7 @@ def add_chunks(draft: Draft, chunks: list[tuple[int, int, str, str]]) -> None:
         draft.setdefault(part, (kind, []))[1].append(text)
 
 
-def draft_parts(draft: Draft) -> list[Part]:
+def draft_parts(draft: Draft) -> list[AnswerPart]:
     """The spoken parts of a draft, by the number of each part."""
     joined = [(kind, "".join(texts)) for _, (kind, texts) in sorted(draft.items())]
-    return [Part(kind, text) for kind, text in joined if kind in SPOKEN and text]
+    return [AnswerPart(kind, text) for kind, text in joined if kind in SPOKEN and text]

@@ -29,8 +29,8 @@ from conversations.domain.turns import NewTurn
 from conversations.models import DraftChunk, Run, Session, ToolCall
 
 from .append import Appended, NewEvent, Row, append
-from .attachments import attachment_block, list_attachments, note_sent, read_uuids
-from .deliveries import tell_run_ended
+from .attachments import attachment_block, list_attachments, read_uuids, record_sent
+from .deliveries import enqueue_run_ended
 from .drafts import Chunk, append_draft_chunks
 from .journal import StoredEvent, get_chat_events
 from .locks import lock_session
@@ -140,7 +140,7 @@ def append_user_turn(run: Run, session: Session, text: str) -> Appended:
     run.user_turn = appended.turns[0]
     run.user_seq = run.from_seq = appended.rows[0].seq if appended.rows else None
     if attachments:
-        note_sent(attachments, turn=run.user_turn)
+        record_sent(attachments, turn=run.user_turn)
     return appended
 
 
@@ -164,7 +164,7 @@ def choose_for_run(run_pk: int, *, choices: RunChoices) -> None:
         run.save(update_fields=["choices"])
 
 
-def note_run(run_pk: int, *, note: str) -> None:
+def record_run_note(run_pk: int, *, note: str) -> None:
     """Say what an active run is doing (waiting to try again), for every page."""
     Run.objects.filter(pk=run_pk, state__in=ACTIVE_STATES).update(note=note[:255])
 
@@ -230,7 +230,7 @@ def finish_run(
         Run.objects.filter(pk=claimed.run_pk).update(
             state=state, finished_at=timezone.now(), error_code=error_code, note=""
         )
-        tell_run_ended(claimed.run_pk, claimed.session_pk)
+        enqueue_run_ended(claimed.run_pk, claimed.session_pk)
     return Appended(turns=partial, rows=rows + appended.rows)
 
 
@@ -304,7 +304,7 @@ def interrupt_run(
             session_uuid=run.session.uuid,
             events=[NewEvent(payload=payload) for payload in _interrupted_rows(run, cause)],
         )
-        tell_run_ended(run.pk, run.session_id)
+        enqueue_run_ended(run.pk, run.session_id)
     return rows + appended.rows
 
 

@@ -8,10 +8,10 @@ from django.db.models import Model
 
 from conversations.domain.audit import ROLE
 
-from .audit import Noted, Origin, record
+from .audit import AuditEvent, AuditOrigin, record
 
 
-def remove_second_factors(user: User, *, origin: Origin) -> int:
+def remove_second_factors(user: User, *, origin: AuditOrigin) -> int:
     """Next time the person signs in by the first factor alone, or sets up a new second
     one; how many are gone, recovery codes counted as one."""
     model: type[Model] = apps.get_app_config("mfa").get_model("Authenticator")
@@ -19,5 +19,5 @@ def remove_second_factors(user: User, *, origin: Origin) -> int:
         removed, _ = model._default_manager.filter(user=user).delete()
         if removed:
             metadata = {"person": user.get_username(), "second_factor": "removed"}
-            record(origin, Noted(action=ROLE, metadata=metadata))
+            record(origin, AuditEvent(action=ROLE, metadata=metadata))
     return removed

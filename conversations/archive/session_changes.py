@@ -15,7 +15,7 @@ from .locks import EXPIRED, lock_session
 from .session_records import read_metadata
 from .sessions import archive_session, choose_model, pin_session, rename_session
 
-MOST_METADATA = 65_536
+MAX_METADATA_CHARS = 65_536
 """Characters of a session's metadata as JSON."""
 
 
@@ -68,9 +68,9 @@ def _merge_metadata(session_pk: int, changes: dict[str, Any]) -> None:
 def dump_metadata(metadata: dict[str, Any]) -> str:
     """As it is stored. Raises TooLarge."""
     text = dump_json(metadata)
-    if len(text) > MOST_METADATA:
+    if len(text) > MAX_METADATA_CHARS:
         raise TooLarge(
-            f"Metadata has at most {MOST_METADATA:,} characters as JSON; this has {len(text):,}.",
+            f"Metadata has at most {MAX_METADATA_CHARS:,} characters as JSON; this has {len(text):,}.",
             code="metadata_too_large",
         )
     return text

@@ -21,7 +21,7 @@ from conversations.models import Session
 from .expiry import is_current, is_over
 from .sessions import filter_by_words, has_expired, list_state, with_run_states
 
-FEW_WORKSPACES = 100
+MAX_WORKSPACES_MERGED = 100
 """Workspaces that are read one by one."""
 
 _COLUMNS = (
@@ -100,7 +100,7 @@ class SessionFilter:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class SessionListCursor:
     """The place of a session in the list."""
 
     moment: datetime
@@ -108,8 +108,12 @@ class Mark:
 
 
 def list_session_records(
-    wanted: SessionFilter, *, mark: Mark | None = None, is_back: bool = False, limit: int
-) -> list[tuple[Mark, SessionRecord]]:
+    wanted: SessionFilter,
+    *,
+    mark: SessionListCursor | None = None,
+    is_back: bool = False,
+    limit: int,
+) -> list[tuple[SessionListCursor, SessionRecord]]:
     """At most so many sessions after the mark, the latest active first; with ``is_back``
     those before it, the nearest first."""
     order = ("last_active_at", "pk") if is_back else ("-last_active_at", "-pk")
@@ -121,7 +125,7 @@ def list_session_records(
         sessions = sessions.filter(later | same)
     some = _in_workspaces(sessions, wanted.workspaces, order, limit)
     rows = with_run_states(some.order_by(*order), "pk", *_COLUMNS)[:limit]
-    return [(Mark(row["last_active_at"], row["pk"]), _record(row)) for row in rows]
+    return [(SessionListCursor(row["last_active_at"], row["pk"]), _record(row)) for row in rows]
 
 
 def read_session_record(session_pk: int) -> SessionRecord:
@@ -136,7 +140,7 @@ def _in_workspaces(
     sessions: QuerySet[Session], workspaces: Sequence[int], order: Sequence[str], limit: int
 ) -> QuerySet[Session]:
     """Where there are several, the first of each: the page is among them."""
-    if not 1 < len(workspaces) <= FEW_WORKSPACES:
+    if not 1 < len(workspaces) <= MAX_WORKSPACES_MERGED:
         return sessions.filter(workspace__in=workspaces)
     among = Q()
     for pk in workspaces:

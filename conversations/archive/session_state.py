@@ -35,7 +35,7 @@ from conversations.models import Session
 
 from .append import Appended, NewEvent, append
 from .locks import lock_session
-from .state_history import Moment, StoredState, read_state_at, read_stored_state
+from .state_history import StateMoment, StoredState, read_state_at, read_stored_state
 from .state_rebuild import catch_up_state
 
 
@@ -69,7 +69,7 @@ def read_state_text(session_pk: int) -> StateText:
 def rebuild_state_text(session_pk: int, *, turn: int, seq: int, rewinds: int) -> StateText:
     """The state as it was after that turn and event, when the session had that many
     rewinds; reads a bounded number of rows."""
-    moment = Moment(turn=turn, seq=seq, rewinds=rewinds)
+    moment = StateMoment(turn=turn, seq=seq, rewinds=rewinds)
     return _text(read_stored_state(session_pk), read_state_at(session_pk, moment), moment)
 
 
@@ -84,7 +84,7 @@ def _current(stored: StoredState) -> SessionState:
     return stored.load() or read_state_at(stored.session_pk, stored.moment)
 
 
-def _text(stored: StoredState, state: SessionState, moment: Moment) -> StateText:
+def _text(stored: StoredState, state: SessionState, moment: StateMoment) -> StateText:
     yaml = write_yaml(
         state, session=str(stored.uuid), workspace=stored.root, turn_count=moment.turn
     )

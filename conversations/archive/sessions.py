@@ -31,7 +31,7 @@ from .expiry import expiry_of, is_current, is_over, last_of_key, take_note
 from .locks import lock_session
 from .roles import may_write_sql, roles_of_person
 from .turns import read_recent_turns
-from .workspaces import Place
+from .workspaces import WorkspaceDir
 
 TITLE_LIMIT = 120
 
@@ -462,12 +462,12 @@ class WindowFacts:
         )
 
 
-def read_place(session_pk: int) -> Place:
+def read_place(session_pk: int) -> WorkspaceDir:
     """Of the session's workspace."""
     slug, root = Session.objects.values_list("workspace__slug", "workspace__root").get(
         pk=session_pk
     )
-    return Place(workspace=slug, root=Path(root))
+    return WorkspaceDir(workspace=slug, root=Path(root))
 
 
 def read_window_facts(session_pk: int, *, user_pk: int | None = None) -> WindowFacts:

@@ -20,7 +20,7 @@ from conversations.domain.errors import NotFound, Rejected
 from conversations.domain.events import Fallback, Payload
 from conversations.domain.turns import StoredTurn
 from conversations.models import Attachment, ChatEvent, Session, ShareLink, Turn
-from conversations.rendering.rows import Place
+from conversations.rendering.rows import RowPosition
 from conversations.rendering.shared import render_shared
 
 from . import audit
@@ -30,7 +30,7 @@ from .turns import page_limit, stored_turns
 
 SALT = "loom.share"
 
-MOST_LINKS = 50
+MAX_SHARE_LINKS = 50
 """Links that a session may have at a time."""
 
 
@@ -44,7 +44,7 @@ class NewLink:
     with_tools: bool = False
 
 
-def create_share_link(session: Session, new: NewLink, *, origin: audit.Origin) -> ShareLink:
+def create_share_link(session: Session, new: NewLink, *, origin: audit.AuditOrigin) -> ShareLink:
     """Make a link, and enter it in the audit log. Raises Rejected."""
     if not 1 <= new.from_turn <= new.to_turn <= session.turn_count:
         raise Rejected(
@@ -53,9 +53,10 @@ def create_share_link(session: Session, new: NewLink, *, origin: audit.Origin) -
         )
     assert origin.user is not None
     with transaction.atomic():
-        if open_links(session).count() >= MOST_LINKS:
+        if open_links(session).count() >= MAX_SHARE_LINKS:
             raise Rejected(
-                f"This session has {MOST_LINKS} links. Revoke one first.", code="too_many_links"
+                f"This session has {MAX_SHARE_LINKS} links. Revoke one first.",
+                code="too_many_links",
             )
         now = timezone.now()
         link = ShareLink.objects.create(
@@ -71,7 +72,7 @@ def create_share_link(session: Session, new: NewLink, *, origin: audit.Origin) -
     return link
 
 
-def revoke_share_link(session: Session, uuid: UUID, *, origin: audit.Origin) -> None:
+def revoke_share_link(session: Session, uuid: UUID, *, origin: audit.AuditOrigin) -> None:
     """End a link at once. One that has ended already stays as it is. Raises NotFound."""
     link = ShareLink.objects.filter(session=session.pk, uuid=uuid).first()
     if link is None:
@@ -156,7 +157,7 @@ def read_shared_page(link: ShareLink, *, from_turn: int, limit: int, files_url: 
     return SharedPage(rows=rows, next_turn=found[limit].number if len(found) > limit else None)
 
 
-type _Row = tuple[Place, Payload | Fallback]
+type _Row = tuple[RowPosition, Payload | Fallback]
 
 
 def _journal_of(session: Session, numbers: list[int]) -> dict[int, list[_Row]]:
@@ -165,7 +166,7 @@ def _journal_of(session: Session, numbers: list[int]) -> dict[int, list[_Row]]:
     events = ChatEvent.objects.filter(session=session.pk, turn_number__in=numbers)
     for event in events.order_by("seq").defer("html"):
         assert event.turn_number is not None
-        place = Place(
+        place = RowPosition(
             session=session.uuid,
             seq=str(event.seq),
             turn=str(event.turn_number),
@@ -177,7 +178,7 @@ def _journal_of(session: Session, numbers: list[int]) -> dict[int, list[_Row]]:
 
 def _synthesised(session: Session, turn: StoredTurn) -> Iterator[_Row]:
     for event in synthesise_events(turn):
-        place = Place(
+        place = RowPosition(
             session=session.uuid,
             seq=f"turn:{event.turn}.{event.part}",
             turn=str(event.turn),
@@ -186,7 +187,9 @@ def _synthesised(session: Session, turn: StoredTurn) -> Iterator[_Row]:
         yield place, event.payload
 
 
-def _render(link: ShareLink, place: Place, payload: Payload | Fallback, files_url: str) -> str:
+def _render(
+    link: ShareLink, place: RowPosition, payload: Payload | Fallback, files_url: str
+) -> str:
     return render_shared(payload, place=place, with_tools=link.with_tools, files_url=files_url)
 
 

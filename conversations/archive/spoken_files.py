@@ -9,7 +9,7 @@ from conversations.models import Run, Session
 from .attachments import list_attachments, read_uuids, upload_attachment
 
 
-def keep_spoken_files(
+def save_spoken_files(
     session: Session, files: Sequence[SpokenFile], *, client_id: str, user_pk: int
 ) -> list[str]:
     """Keep the files as attachments and return their uuids; those of the message of this

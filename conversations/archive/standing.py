@@ -14,12 +14,12 @@ from conversations.domain.roles import strongest
 
 from .roles import roles_of_pairs, roles_sql
 
-MOST = 500
+MAX_PAGES_AT_ONCE = 500
 """Pages that one round of statements asks for."""
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class AccessSnapshot:
     """``role`` is None for somebody who is no member."""
 
     password: str
@@ -28,7 +28,7 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class OpenPage:
     """Where a page is open: in which browser, whose, and in which workspace."""
 
     session_key: str
@@ -36,7 +36,7 @@ class Place:
     workspace_pk: int
 
 
-def read_standing(place: Place) -> Standing | None:
+def read_standing(place: OpenPage) -> AccessSnapshot | None:
     """The person's standing now; None when the browser's session is over. One query,
     because a socket asks before every message."""
     with connection.cursor() as cursor:
@@ -57,19 +57,19 @@ def read_standing(place: Place) -> Standing | None:
     if not found:
         return None
     password, is_active, _ = found[0]
-    return Standing(password, bool(is_active), strongest(role for *_, role in found if role))
+    return AccessSnapshot(password, bool(is_active), strongest(role for *_, role in found if role))
 
 
-def read_standings(places: Collection[Place]) -> dict[Place, Standing | None]:
+def read_standings(places: Collection[OpenPage]) -> dict[OpenPage, AccessSnapshot | None]:
     """The same for many pages: three statements for each 500."""
     return {
         place: standing
-        for some in batched(places, MOST, strict=False)
+        for some in batched(places, MAX_PAGES_AT_ONCE, strict=False)
         for place, standing in _read_some(some)
     }
 
 
-def _read_some(places: tuple[Place, ...]) -> Iterator[tuple[Place, Standing | None]]:
+def _read_some(places: tuple[OpenPage, ...]) -> Iterator[tuple[OpenPage, AccessSnapshot | None]]:
     keys = {place.session_key for place in places}
     live = BrowserSession.objects.filter(session_key__in=keys, expire_date__gt=timezone.now())
     alive = set(live.values_list("session_key", flat=True))
@@ -80,4 +80,4 @@ def _read_some(places: tuple[Place, ...]) -> Iterator[tuple[Place, Standing | No
     for place in places:
         is_over = place.session_key not in alive or place.user_pk not in known
         role = roles.get((place.user_pk, place.workspace_pk))
-        yield place, None if is_over else Standing(*known[place.user_pk], role)
+        yield place, None if is_over else AccessSnapshot(*known[place.user_pk], role)

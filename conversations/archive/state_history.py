@@ -29,7 +29,7 @@ type Ranges = list[tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
+class StateMoment:
     turn: int
     seq: int
     rewinds: int
@@ -43,7 +43,7 @@ class StoredState:
     session_pk: int
     uuid: UUID
     root: str
-    moment: Moment
+    moment: StateMoment
     text: str
     state_turn: int
 
@@ -71,7 +71,7 @@ def read_stored_state(session_pk: int) -> StoredState:
         session_pk=session_pk,
         uuid=uuid if isinstance(uuid, UUID) else UUID(uuid),
         root=root,
-        moment=Moment(turn=next_turn - 1, seq=next_seq - 1, rewinds=rewinds),
+        moment=StateMoment(turn=next_turn - 1, seq=next_seq - 1, rewinds=rewinds),
         text=text,
         state_turn=state_turn,
     )
@@ -80,7 +80,7 @@ def read_stored_state(session_pk: int) -> StoredState:
 _START = StateCheckpoint(turn=0, seq=0, rewinds=0, state=EMPTY)
 
 
-def read_state_at(session_pk: int, moment: Moment) -> SessionState:
+def read_state_at(session_pk: int, moment: StateMoment) -> SessionState:
     """The state as it was then."""
     newest = _checkpoint(session_pk, moment, through=moment.turn)
     later = _rewinds(session_pk, after=newest.rewinds, through=moment.rewinds)
@@ -102,7 +102,7 @@ def _load(checkpoint: StateCheckpoint) -> SessionState:
     return state
 
 
-def _checkpoint(session_pk: int, moment: Moment, *, through: int) -> StateCheckpoint:
+def _checkpoint(session_pk: int, moment: StateMoment, *, through: int) -> StateCheckpoint:
     found = StateCheckpoint.objects.filter(
         session=session_pk,
         turn__lte=through,
@@ -126,7 +126,7 @@ def _rewinds(session_pk: int, *, after: int, through: int) -> Ranges:
 
 
 def _valid(
-    session_pk: int, moment: Moment, checkpoint: StateCheckpoint, later: Ranges
+    session_pk: int, moment: StateMoment, checkpoint: StateCheckpoint, later: Ranges
 ) -> tuple[StateCheckpoint, Ranges]:
     """The newest checkpoint none of whose turns was rewound after it, and the rewinds
     that it does not know."""

@@ -23,7 +23,7 @@ from conversations.models import ChatEvent, Rewind, Session, StateCheckpoint
 
 from .advancing import CHECKPOINT_TURNS, INSERT_CHECKPOINT, edit_of, read_facts_of
 from .locks import lock_session
-from .state_history import Moment, Ranges, StoredState, active_turns, read_stored_state
+from .state_history import Ranges, StateMoment, StoredState, active_turns, read_stored_state
 from .walking import walk_rows
 
 ATTEMPTS = 4
@@ -44,11 +44,11 @@ class _Happening:
 
 
 @dataclass(slots=True, kw_only=True)
-class Rebuilt:
+class RebuiltState:
     """The state and its checkpoints as of a moment. ``valid`` are the states after
     turns none of which was rewound since."""
 
-    moment: Moment
+    moment: StateMoment
     state: SessionState = field(default_factory=SessionState)
     checkpoints: dict[Key, str] = field(default_factory=dict)
     valid: list[tuple[int, SessionState]] = field(default_factory=list)
@@ -61,9 +61,9 @@ class Rebuilt:
         return dump_state(self.state) if self.turn or self.checkpoints else EMPTY
 
 
-def fold_session(session_pk: int, moment: Moment) -> Rebuilt:
+def fold_session(session_pk: int, moment: StateMoment) -> RebuiltState:
     """Everything up to a moment. Memory grows by one state for fifty turns."""
-    rebuilt = Rebuilt(moment=moment)
+    rebuilt = RebuiltState(moment=moment)
     happenings = _happenings(session_pk, moment)
     following = next(happenings, None)
     turns = active_turns(session_pk, 0, moment.turn, [])
@@ -81,13 +81,13 @@ def fold_session(session_pk: int, moment: Moment) -> Rebuilt:
     return rebuilt
 
 
-def _keep(rebuilt: Rebuilt) -> None:
+def _keep(rebuilt: RebuiltState) -> None:
     key = (rebuilt.turn, rebuilt.state.edit_seq, rebuilt.rewinds)
     rebuilt.checkpoints[key] = dump_state(rebuilt.state)
     rebuilt.valid.append((rebuilt.turn, rebuilt.state))
 
 
-def _apply(session_pk: int, rebuilt: Rebuilt, happening: _Happening) -> None:
+def _apply(session_pk: int, rebuilt: RebuiltState, happening: _Happening) -> None:
     if happening.edit is not None:
         rebuilt.state = apply_edit(rebuilt.state, happening.edit, seq=happening.seq)
         rebuilt.state = drop_marks(rebuilt.state, rebuilt.gone)
@@ -97,7 +97,7 @@ def _apply(session_pk: int, rebuilt: Rebuilt, happening: _Happening) -> None:
     _keep(rebuilt)
 
 
-def _rewind(session_pk: int, rebuilt: Rebuilt, rewound: tuple[int, int]) -> None:
+def _rewind(session_pk: int, rebuilt: RebuiltState, rewound: tuple[int, int]) -> None:
     low, high = rewound
     if low > high:
         return
@@ -111,7 +111,7 @@ def _rewind(session_pk: int, rebuilt: Rebuilt, rewound: tuple[int, int]) -> None
     rebuilt.state = state._replace(marks=marked.marks, edit_seq=marked.edit_seq)
 
 
-def _happenings(session_pk: int, moment: Moment) -> Iterator[_Happening]:
+def _happenings(session_pk: int, moment: StateMoment) -> Iterator[_Happening]:
     """In order; what an import has out of order happens as late as what was before it."""
     edits, rewinds = _edits(session_pk, moment), _rewinds(session_pk, moment)
     edit, rewind = next(edits, None), next(rewinds, None)
@@ -129,7 +129,7 @@ def _place(happening: _Happening) -> tuple[int, int]:
     return happening.turn, happening.seq
 
 
-def _edits(session_pk: int, moment: Moment) -> Iterator[_Happening]:
+def _edits(session_pk: int, moment: StateMoment) -> Iterator[_Happening]:
     rows = ChatEvent.objects.filter(
         session=session_pk, seq__lte=moment.seq, event_type=INFO, payload__contains=STATE_EDIT
     )
@@ -145,7 +145,7 @@ def _edits(session_pk: int, moment: Moment) -> Iterator[_Happening]:
             yield _Happening(turn=reached, seq=seq, edit=edit)
 
 
-def _rewinds(session_pk: int, moment: Moment) -> Iterator[_Happening]:
+def _rewinds(session_pk: int, moment: StateMoment) -> Iterator[_Happening]:
     rows = Rewind.objects.filter(session=session_pk).order_by("pk")
     columns = rows.values_list("from_turn", "to_turn", "to_seq")[: moment.rewinds]
     turn = seq = 0
@@ -190,7 +190,7 @@ def check_state(session_pk: int) -> str:
     return "" if _is_same(stored, rebuilt) else "the state is not what the turns give"
 
 
-def _is_same(stored: StoredState, rebuilt: Rebuilt) -> bool:
+def _is_same(stored: StoredState, rebuilt: RebuiltState) -> bool:
     return (stored.text, stored.state_turn) == (rebuilt.text, rebuilt.turn)
 
 
@@ -221,7 +221,7 @@ def _stored_checkpoints(session_pk: int) -> dict[Key, str]:
     return {(turn, seq, rewinds): state for turn, seq, rewinds, state in columns}
 
 
-def _store(stored: StoredState, rebuilt: Rebuilt) -> bool:
+def _store(stored: StoredState, rebuilt: RebuiltState) -> bool:
     session_pk = stored.session_pk
     if _is_same(stored, rebuilt) and _stored_checkpoints(session_pk) == rebuilt.checkpoints:
         return False

@@ -16,7 +16,7 @@ from conversations.models import ApiToken
 
 from .accounts import digest_of
 
-MOST = 100
+MAX_TOKENS_PER_USER = 100
 """Tokens that a person may have at once."""
 
 SEEN_EVERY = timedelta(minutes=1)
@@ -54,8 +54,10 @@ def create_token(
     wanted = [scope for scope in SCOPES if scope in scopes]
     if not wanted or len(wanted) != len(set(scopes)):
         raise Rejected(f"A token needs one or more of: {', '.join(SCOPES)}.", code="scopes")
-    if _live(user.pk).count() >= MOST:
-        raise Rejected(f"You have {MOST} tokens. Revoke some.", code="too_many_tokens")
+    if _live(user.pk).count() >= MAX_TOKENS_PER_USER:
+        raise Rejected(
+            f"You have {MAX_TOKENS_PER_USER} tokens. Revoke some.", code="too_many_tokens"
+        )
     token, now = PREFIX + secrets.token_urlsafe(32), timezone.now()
     ApiToken.objects.create(
         digest=digest_of(token),
@@ -82,7 +84,7 @@ def list_tokens(user_pk: int) -> list[TokenItem]:
             last_used_at=one.last_used_at,
             last_address=one.last_address,
         )
-        for one in _live(user_pk).order_by("-pk")[:MOST]
+        for one in _live(user_pk).order_by("-pk")[:MAX_TOKENS_PER_USER]
     ]
 
 

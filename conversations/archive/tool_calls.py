@@ -15,7 +15,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from conversations.domain import runs as run_states
-from conversations.domain.approvals import Asked, read_asked
+from conversations.domain.approvals import ApprovalRequest, read_asked
 from conversations.domain.errors import Conflict, NotFound, Rejected
 from conversations.domain.events import APPROVAL, APPROVAL_DECIDED, Info
 from conversations.domain.jsontext import dump_json, load_json
@@ -36,11 +36,11 @@ from conversations.domain.tool_results import CallEnding, make_result_payloads, 
 from conversations.models import Run, Session, ToolCall
 
 from .append import NewEvent, PreparedEvent, Row, append
-from .deliveries import tell_questions
+from .deliveries import enqueue_questions
 from .locks import lock_session
 from .tool_permissions import allowed_kinds, grant_permission
 
-LONGEST_REASON = 2_000
+MAX_REASON_CHARS = 2_000
 """Characters of a reason that the model reads."""
 
 NOBODY = "a command"
@@ -58,7 +58,7 @@ class ToolCallRecord:
     name: str
     arguments: Any
     state: str
-    asked: Asked | None
+    asked: ApprovalRequest | None
     decision: str
     decided_by: str
     reason: str
@@ -123,7 +123,7 @@ def ask_for_calls(
     session_pk: int,
     *,
     session: UUID,
-    questions: Sequence[tuple[int, Asked, PreparedEvent]],
+    questions: Sequence[tuple[int, ApprovalRequest, PreparedEvent]],
 ) -> list[Row]:
     """Have calls wait for a person, all in one transaction: the key of each call, what
     is asked, and the row that asks."""
@@ -137,7 +137,7 @@ def ask_for_calls(
                 )
             )
         events = [event for _, _, event in questions]
-        tell_questions(session_pk, [pk for pk, _, _ in questions])
+        enqueue_questions(session_pk, [pk for pk, _, _ in questions])
         return append(session_pk, session_uuid=session, events=events).rows
 
 
@@ -262,7 +262,7 @@ def decide_call(
         if decision == ALWAYS:
             _grant(session, asked, user_pk)
         found.decision, found.decided_by_id = decision, user_pk
-        found.decided_at, found.reason = timezone.now(), reason[:LONGEST_REASON]
+        found.decided_at, found.reason = timezone.now(), reason[:MAX_REASON_CHARS]
         found.save(update_fields=["decision", "decided_by", "decided_at", "reason"])
         return Decided(run_pk=found.run_id, rows=_append_decision(session, found, asked))
 
@@ -283,7 +283,7 @@ def require_decidable(session: Session, call: UUID) -> None:
         raise Conflict(_why_not(found), code="call_ended")
 
 
-def _grant(session: Session, asked: Asked, user_pk: int | None) -> None:
+def _grant(session: Session, asked: ApprovalRequest, user_pk: int | None) -> None:
     if not is_kind(asked.kind_key):
         raise Rejected("Calls like this one are allowed one at a time.", code="no_kind")
     grant_permission(
@@ -291,7 +291,7 @@ def _grant(session: Session, asked: Asked, user_pk: int | None) -> None:
     )
 
 
-def _append_decision(session: Session, call: ToolCall, asked: Asked) -> list[Row]:
+def _append_decision(session: Session, call: ToolCall, asked: ApprovalRequest) -> list[Row]:
     call.refresh_from_db(fields=["decided_by"])
     by = "" if call.decision == BY_POLICY else _name(call.decided_by)
     words = {

@@ -19,7 +19,7 @@ from conversations.domain.jsontext import dump_json, load_json
 from conversations.domain.text import storable
 from conversations.domain.turns import StoredTurn
 from conversations.models import ChatEvent, JournalGap, Session, Turn
-from conversations.rendering.rows import Place, render_rewound, render_row
+from conversations.rendering.rows import RowPosition, render_rewound, render_row
 from conversations.rendering.version import RENDER_VERSION
 
 from .append import Row
@@ -115,7 +115,7 @@ def find_rewound(session: Session, rows: Sequence[PageRow]) -> frozenset[str]:
 
 def render_rewound_marker(session: Session, rewound: RewoundRange) -> str:
     """The row that stands for replaced rows, the same live and in a page."""
-    place = Place(
+    place = RowPosition(
         session=session.uuid,
         seq=f"{rewound.source}:{rewound.high}" if rewound.source == "turn" else str(rewound.high),
         turn="",
@@ -249,7 +249,7 @@ def _read_events(reader: _Reader, stretches: list[Stretch]) -> dict[int, PageRow
 
 def _render_event(reader: _Reader, event: ChatEvent) -> PageRow:
     payload = read_payload(event.event_type, event.payload)
-    place = Place(
+    place = RowPosition(
         session=reader.session.uuid,
         seq=str(event.seq),
         turn="" if event.turn_number is None else str(event.turn_number),
@@ -268,7 +268,7 @@ def _render_event(reader: _Reader, event: ChatEvent) -> PageRow:
     )
 
 
-def _report_malformed(session: Session, *, place: Place, reason: str) -> None:
+def _report_malformed(session: Session, *, place: RowPosition, reason: str) -> None:
     logger.warning(
         "chat_row_malformed",
         extra={"fields": {"session_id": str(session.uuid), "row": place.cursor, "reason": reason}},
@@ -346,7 +346,7 @@ def render_turn(session: Session, turn: StoredTurn) -> list[PageRow]:
     """The rows that a turn without events stands for."""
     rows = []
     for event in synthesise_events(turn):
-        place = Place(
+        place = RowPosition(
             session=session.uuid,
             seq=f"turn:{event.turn}.{event.part}",
             turn=str(event.turn),

@@ -21,7 +21,7 @@ from .rights import is_administrator, readable_sessions
 from .roles import roles_of_person
 from .usage import COUNTED, SUMMED
 
-MOST_LINES = 100
+MAX_REPORT_LINES = 100
 """Lines of a list, those that cost most; the whole is in the file."""
 
 CHUNK = 1000
@@ -128,7 +128,7 @@ def _lines(parts: Iterable[tuple[tuple[str, str], Sums]]) -> list[UsageLine]:
         by_key.setdefault(called, []).append(sums)
     lines = [UsageLine(key=key, name=name, sums=add_up(of)) for (key, name), of in by_key.items()]
     lines.sort(key=lambda line: (-line.sums.cost_microusd, -line.sums.prompt_tokens, line.key))
-    return lines[:MOST_LINES]
+    return lines[:MAX_REPORT_LINES]
 
 
 def _rows(rights: UsageRights, wish: UsageWish) -> QuerySet[UsageDay]:
@@ -176,7 +176,7 @@ def _sessions(
     tokens = F("input_tokens") + F("cache_read_tokens") + F("cache_write_tokens")
     most = rows.order_by().values_list("session", "workspace")
     most = most.annotate(cost=Sum("cost_microusd"), given=Sum(tokens))
-    chosen = list(most.order_by("-cost", "-given", "session", "workspace")[:MOST_LINES])
+    chosen = list(most.order_by("-cost", "-given", "session", "workspace")[:MAX_REPORT_LINES])
     keys = [pk for pk, *_ in chosen if pk is not None]
     of_chosen = rows.filter(Q(session__in=keys) | Q(session=None))
     sums = dict(_grouped(of_chosen, "session", "workspace"))

@@ -22,14 +22,14 @@ from conversations.domain.webhooks import EVENTS, OVERLAP, PENDING, show_secret
 from conversations.models import Delivery, Webhook, Workspace
 
 from .api_answers import OtherRequest
-from .audit import Noted, Origin, record
+from .audit import AuditEvent, AuditOrigin, record
 
 SALT = "loom.webhook"
 
-MOST_WEBHOOKS = 20
+MAX_WEBHOOKS = 20
 """Webhooks that a workspace may have."""
 
-MOST_SECRETS = 5
+MAX_SECRETS = 5
 """Secrets of a webhook that sign at a time."""
 
 
@@ -49,7 +49,7 @@ def create_webhook(
     *,
     uuid: UUID | None = None,
     site: str,
-    origin: Origin,
+    origin: AuditOrigin,
 ) -> Webhook:
     """One that has this ``uuid`` already is given as it is. Raises Rejected for unknown
     events, where there are too many webhooks, and where that one was wanted otherwise
@@ -61,9 +61,9 @@ def create_webhook(
             if found.wish_digest not in (None, _digest_of(wish)):
                 raise OtherRequest("This key was used for another webhook.")
             return found
-        if Webhook.objects.filter(workspace=workspace).count() >= MOST_WEBHOOKS:
+        if Webhook.objects.filter(workspace=workspace).count() >= MAX_WEBHOOKS:
             raise Rejected(
-                f"This workspace has {MOST_WEBHOOKS} webhooks. Remove one first.",
+                f"This workspace has {MAX_WEBHOOKS} webhooks. Remove one first.",
                 code="too_many_webhooks",
             )
         webhook = Webhook.objects.create(
@@ -87,7 +87,7 @@ def _digest_of(wish: WebhookWish) -> str:
     return sha256(dump_json(wanted).encode()).hexdigest()
 
 
-def change_webhook(webhook: Webhook, wish: WebhookWish, *, site: str, origin: Origin) -> None:
+def change_webhook(webhook: Webhook, wish: WebhookWish, *, site: str, origin: AuditOrigin) -> None:
     """Raises Rejected for unknown events. Turning it on lets it begin anew: what waits is
     tried at once."""
     webhook.url, webhook.events = wish.url, _events_text(wish.events)
@@ -105,7 +105,7 @@ def change_webhook(webhook: Webhook, wish: WebhookWish, *, site: str, origin: Or
         record(origin, _note(webhook, "changed"))
 
 
-def rotate_secret(webhook: Webhook, *, origin: Origin) -> None:
+def rotate_secret(webhook: Webhook, *, origin: AuditOrigin) -> None:
     """Another secret. All that were in force in the last day (``domain.webhooks``) sign
     beside it: whoever presses twice has not lost the one that the receiver knows. Raises
     Conflict where they become too many."""
@@ -115,9 +115,9 @@ def rotate_secret(webhook: Webhook, *, origin: Origin) -> None:
         if not _overlaps(found, now):
             found.oldest_generation = found.generation
         found.generation += 1
-        if found.generation - found.oldest_generation >= MOST_SECRETS:
+        if found.generation - found.oldest_generation >= MAX_SECRETS:
             raise Conflict(
-                f"The secret was changed {MOST_SECRETS - 1} times within a day. Wait a day.",
+                f"The secret was changed {MAX_SECRETS - 1} times within a day. Wait a day.",
                 code="too_many_secrets",
             )
         found.rotated_at = now
@@ -131,7 +131,7 @@ def _overlaps(webhook: Webhook, now: datetime) -> bool:
     return webhook.rotated_at is not None and now < webhook.rotated_at + OVERLAP
 
 
-def remove_webhook(webhook: Webhook, *, origin: Origin) -> None:
+def remove_webhook(webhook: Webhook, *, origin: AuditOrigin) -> None:
     """It goes with its deliveries; the audit log keeps that there was one."""
     with transaction.atomic():
         record(origin, _note(webhook, "removed"))
@@ -183,9 +183,9 @@ def _events_text(events: Sequence[str]) -> str:
     return dump_json(chosen)
 
 
-def _note(webhook: Webhook, what: str) -> Noted:
+def _note(webhook: Webhook, what: str) -> AuditEvent:
     """Without the address, of which a part may be a secret."""
-    return Noted(
+    return AuditEvent(
         action=WEBHOOK,
         workspace=webhook.workspace.slug,
         metadata={

@@ -19,7 +19,7 @@ from conversations.domain.text import is_storable, one_line, storable
 from conversations.models import Membership, Workspace, WorkspaceGroup
 
 from .accounts import read_username
-from .audit import Noted, Origin, record
+from .audit import AuditEvent, AuditOrigin, record
 from .roles import roles_of_person, workspaces_of
 
 SLUG_LIMIT = 50
@@ -142,7 +142,7 @@ def change_tool_rules(workspace: Workspace, *, tool_policy: str, allows_network:
 
 
 def add_member(
-    workspace: Workspace, *, user_pk: int, role: str, origin: Origin | None = None
+    workspace: Workspace, *, user_pk: int, role: str, origin: AuditOrigin | None = None
 ) -> None:
     """Give a person a role, or another one. The last owner stays one. ``origin`` is who
     does it, for the audit log; None: the server itself."""
@@ -158,7 +158,7 @@ def add_member(
         _note_role(workspace, origin, person=read_username(user_pk), role=role)
 
 
-def remove_member(workspace: Workspace, *, user_pk: int, origin: Origin | None = None) -> None:
+def remove_member(workspace: Workspace, *, user_pk: int, origin: AuditOrigin | None = None) -> None:
     with transaction.atomic():
         _keep_an_owner(workspace, user_pk)
         if Membership.objects.filter(workspace=workspace, user=user_pk).delete()[0]:
@@ -173,7 +173,7 @@ def _keep_an_owner(workspace: Workspace, user_pk: int) -> None:
         raise Rejected("A workspace keeps at least one owner.", code="last_owner")
 
 
-def add_group(workspace: Workspace, *, group: Group, role: str, origin: Origin) -> None:
+def add_group(workspace: Workspace, *, group: Group, role: str, origin: AuditOrigin) -> None:
     """Give all people of a group a role, or another one."""
     with transaction.atomic():
         WorkspaceGroup.objects.update_or_create(
@@ -185,15 +185,15 @@ def add_group(workspace: Workspace, *, group: Group, role: str, origin: Origin) 
         _note_role(workspace, origin, group=group.name, role=role)
 
 
-def remove_group(workspace: Workspace, *, group: Group, origin: Origin) -> None:
+def remove_group(workspace: Workspace, *, group: Group, origin: AuditOrigin) -> None:
     with transaction.atomic():
         if WorkspaceGroup.objects.filter(workspace=workspace, group=group).delete()[0]:
             _note_role(workspace, origin, group=group.name, role="")
 
 
-def _note_role(workspace: Workspace, origin: Origin | None, **metadata: str) -> None:
+def _note_role(workspace: Workspace, origin: AuditOrigin | None, **metadata: str) -> None:
     if origin is not None:
-        record(origin, Noted(action=ROLE, workspace=workspace.slug, metadata=metadata))
+        record(origin, AuditEvent(action=ROLE, workspace=workspace.slug, metadata=metadata))
 
 
 def get_workspace(slug: str) -> Workspace:
@@ -257,17 +257,17 @@ _RUNNING = Q(sessions__runs__state__in=ACTIVE_STATES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class WorkspaceDir:
     """A workspace's slug and folder."""
 
     workspace: str
     root: Path
 
 
-def list_places() -> list[Place]:
+def list_places() -> list[WorkspaceDir]:
     """Those of all workspaces."""
     places = Workspace.objects.order_by("slug").values_list("slug", "root")
-    return [Place(workspace=slug, root=Path(root)) for slug, root in places]
+    return [WorkspaceDir(workspace=slug, root=Path(root)) for slug, root in places]
 
 
 def workspace_names() -> list[tuple[str, str]]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from django.conf import settings
 
 from conversations.archive.blobs import put_blob
-from conversations.archive.file_changes import Outcome, record_changes, settle_changes
+from conversations.archive.file_changes import FileChangeOutcome, complete_changes, record_changes
 from conversations.domain.crossing import Crossing
 from conversations.domain.errors import Rejected, TooLarge
 from conversations.domain.file_changes import (
@@ -33,7 +33,7 @@ from .shielding import carry_through
 
 __all__ = ["Author", "FileAction", "FileChanged", "Move", "Put", "Remove", "apply_changes"]
 
-MOST_MOVED = 5000
+MAX_MOVED_FILES = 5000
 """Files that may lie in a folder that is moved: each is recorded."""
 
 ATTEMPTS = 3
@@ -114,7 +114,7 @@ async def _carry_out(root: Path, action: FileAction, author: Author, write: Cros
         finally:
             now = await asyncio.to_thread(_look, root, step.changes)
             done, dropped = _judge(pks, step.changes, now, has_touched=has_touched)
-            await write(settle_changes, done=done, dropped=dropped)
+            await write(complete_changes, done=done, dropped=dropped)
 
 
 def _is_particular(action: FileAction) -> bool:
@@ -132,14 +132,14 @@ def _judge(
     now: Sequence[FileState | None],
     *,
     has_touched: bool,
-) -> tuple[list[Outcome], list[int]]:
+) -> tuple[list[FileChangeOutcome], list[int]]:
     """Which of the changes have happened, with the permissions that files got, and which
     have not. What somebody else wrote right afterwards is not theirs."""
     done, dropped = [], []
     for pk, change, state in zip(pks, changes, now, strict=True):
         is_as_meant = digest_of(state) == digest_of(change.after)
         if has_touched or (is_as_meant and not same_state(change.before, state)):
-            done.append(Outcome(pk=pk, after=state if is_as_meant else change.after))
+            done.append(FileChangeOutcome(pk=pk, after=state if is_as_meant else change.after))
         else:
             dropped.append(pk)
     return done, dropped
@@ -200,7 +200,7 @@ def _prepare_move(root: Path, action: Move) -> _Step:
         raise Rejected(f"There is something at {shown(target)} already.")
     changes = _missing_folders(root, target)
     total = 0
-    for path in list_below(root, source, limit=MOST_MOVED):
+    for path in list_below(root, source, limit=MAX_MOVED_FILES):
         before = _kept(root, path)
         if before is None:
             raise Rejected(f"There is no {shown(path)}.")

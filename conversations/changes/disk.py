@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from conversations.archive.blobs import Batch, batch
+from conversations.archive.blobs import BlobBatch, batch
 from conversations.domain.errors import NotFound, Rejected, TooLarge
 from conversations.domain.file_changes import NOTHING, FileState
 from conversations.sandbox import reaching
@@ -95,7 +95,7 @@ def read_state(root: Path, path: str, *, limit: int | None, keep: bool) -> FileS
         return None
 
 
-def keep_state(root: Path, path: str, kept: Batch) -> FileState | None:
+def keep_state(root: Path, path: str, kept: BlobBatch) -> FileState | None:
     """What is there now, of any size; its content goes to the batch."""
     with suppress(NoFolder), folder_of(root, path) as (folder, name):
         return read_entry(folder, name, limit=None, kept=kept)[0]
@@ -103,7 +103,7 @@ def keep_state(root: Path, path: str, kept: Batch) -> FileState | None:
 
 
 def read_entry(
-    folder: int, name: str, *, limit: int | None, kept: Batch | None
+    folder: int, name: str, *, limit: int | None, kept: BlobBatch | None
 ) -> tuple[FileState | None, os.stat_result | None]:
     """The state of an entry, and its status when it was read. Its content goes to the
     batch, if there is one."""
@@ -143,13 +143,13 @@ def unread_state(found: os.stat_result) -> FileState:
     return FileState(mode=found.st_mode, digest=digest, size=size, has_copy=False, is_read=False)
 
 
-def _link_state(folder: int, name: str, found: os.stat_result, kept: Batch | None) -> FileState:
+def _link_state(folder: int, name: str, found: os.stat_result, kept: BlobBatch | None) -> FileState:
     text = os.fsencode(os.readlink(name, dir_fd=folder))
     digest = kept.put(text) if kept else hashlib.sha256(text).hexdigest()
     return FileState(mode=found.st_mode, digest=digest, size=len(text))
 
 
-def _file_state(folder: int, name: str, kept: Batch | None) -> tuple[FileState, os.stat_result]:
+def _file_state(folder: int, name: str, kept: BlobBatch | None) -> tuple[FileState, os.stat_result]:
     file = os.open(name, _FILE, dir_fd=folder)
     with os.fdopen(file, "rb") as opened:
         found = os.fstat(file)

@@ -20,7 +20,7 @@ from typing import Any
 
 from django.conf import settings
 
-from conversations.archive.blobs import Batch, batch, touch_blob
+from conversations.archive.blobs import BlobBatch, batch, touch_blob
 from conversations.domain.errors import Rejected
 from conversations.domain.file_changes import NOTHING, FileState, real_path, stored_path
 from conversations.folder.paths import private_places
@@ -48,7 +48,7 @@ type Stamp = tuple[int, int, int, int, int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class ListingLimits:
     """How much is copied: bytes of one file, bytes of all, and how many are listed."""
 
     file_bytes: int
@@ -56,8 +56,8 @@ class Limits:
     files: int
 
 
-def read_limits() -> Limits:
-    return Limits(
+def read_limits() -> ListingLimits:
+    return ListingLimits(
         file_bytes=settings.LOOM.snapshot_max_file_bytes,
         bytes=settings.LOOM.snapshot_max_bytes,
         files=settings.LOOM.snapshot_max_files,
@@ -105,7 +105,7 @@ def _remembered(root: Path) -> Iterator[dict[str, _Known]]:
 
 
 def take_listing(
-    root: Path, *, limits: Limits | None = None, earlier: Listing | None = None
+    root: Path, *, limits: ListingLimits | None = None, earlier: Listing | None = None
 ) -> Listing:
     """List the folder and keep what is in it. ``earlier``: a listing that this one will
     be compared with; what was read then is read again, what was not is not.
@@ -134,7 +134,7 @@ class _Work:
     """One listing in the making: first all names and stamps, then what has to be read."""
 
     root: Path
-    limits: Limits
+    limits: ListingLimits
     known: dict[str, _Known]
     entries: dict[str, FileState] = field(default_factory=dict)
     unlisted: set[str] = field(default_factory=set)
@@ -211,7 +211,7 @@ class _Work:
                 for path in waiting[start : start + BATCH]:
                     self._read_one(path, kept)
 
-    def _read_one(self, path: str, kept: Batch) -> None:
+    def _read_one(self, path: str, kept: BlobBatch) -> None:
         now = time.time_ns()
         state = status = None
         with suppress(NoFolder), folder_of(self.root, path) as (folder, name):

@@ -13,8 +13,14 @@ from itertools import batched
 from pathlib import Path
 
 from conversations.archive.append import Appended
-from conversations.archive.blobs import Batch, batch, read_blob
-from conversations.archive.file_changes import ROWS, Outcome, Scope, record_changes, settle_changes
+from conversations.archive.blobs import BlobBatch, batch, read_blob
+from conversations.archive.file_changes import (
+    ROWS,
+    FileChangeOutcome,
+    Scope,
+    complete_changes,
+    record_changes,
+)
 from conversations.archive.reverts import Begun, begin_revert, finish_revert, mark_undone
 from conversations.domain.crossing import Crossing
 from conversations.domain.errors import LoomError, Rejected
@@ -46,7 +52,7 @@ from .shielding import carry_through
 
 KEPT_TOGETHER = 1000
 
-MOST_TOLD = 20
+MAX_PATHS_NAMED = 20
 """Files that the model is told by name."""
 
 
@@ -74,7 +80,7 @@ class _Work:
     failed: dict[str, str] = field(default_factory=dict)
     confirmed: list[int] = field(default_factory=list)
     dropped: list[int] = field(default_factory=list)
-    others: list[Outcome] = field(default_factory=list)
+    others: list[FileChangeOutcome] = field(default_factory=list)
     git: Repositories = field(default_factory=Repositories)
 
     def keep(self) -> None:
@@ -84,7 +90,7 @@ class _Work:
             with batch() as kept:
                 self._keep(chunk, kept)
 
-    def _keep(self, plans: Sequence[FilePlan], kept: Batch) -> None:
+    def _keep(self, plans: Sequence[FilePlan], kept: BlobBatch) -> None:
         for plan in plans:
             now = keep_state(self.root, plan.path, kept)
             is_unread = plan.current is not None and not plan.current.is_read
@@ -172,7 +178,7 @@ class _Work:
                 self.dropped.append(pk)
                 self.failed.setdefault(change.path, "It could not be put back.")
             else:
-                self.others.append(Outcome(pk=pk, after=now))
+                self.others.append(FileChangeOutcome(pk=pk, after=now))
                 self.failed.setdefault(change.path, "It is not as it was.")
 
 
@@ -252,8 +258,8 @@ async def _settle(
 ) -> Appended:
     """Record what has become of the files, a part at a time, and say so."""
     for confirmed in batched(work.confirmed, ROWS, strict=False):
-        await write(settle_changes, confirmed=confirmed)
-    await write(settle_changes, done=work.others, dropped=work.dropped)
+        await write(complete_changes, confirmed=confirmed)
+    await write(complete_changes, done=work.others, dropped=work.dropped)
     undone = [p for p in plans if p.state == BACK]
     undone += [p for p in work.plans if p.path not in work.failed]
     changes = [change for plan in undone for change in plan.changes]
@@ -301,8 +307,8 @@ def describe(
 
 
 def _tell_model(said: str, back: Sequence[str]) -> str:
-    names = ", ".join(shown(path) for path in back[:MOST_TOLD])
-    more = f" and {len(back) - MOST_TOLD} more" if len(back) > MOST_TOLD else ""
+    names = ", ".join(shown(path) for path in back[:MAX_PATHS_NAMED])
+    more = f" and {len(back) - MAX_PATHS_NAMED} more" if len(back) > MAX_PATHS_NAMED else ""
     told = f"Note: {said}"
     if back:
         told += (

@@ -21,15 +21,15 @@ from conversations.archive.blobs import has_blob, put_blob, read_blob, remove_bl
 from conversations.archive.disk_space import require_space
 from conversations.archive.file_changes import (
     ROWS,
-    Outcome,
+    FileChangeOutcome,
     Unsettled,
     append_disarmed,
-    note_tree,
+    complete_changes,
     read_unsettled,
     record_changes,
     record_found,
-    settle_changes,
-    settle_tree,
+    record_tree,
+    release_tree,
     unsettled_calls,
 )
 from conversations.domain.crossing import Crossing
@@ -87,7 +87,7 @@ async def watched(root: Path, *, author: Author, write: Crossing) -> AsyncIterat
     before, repositories = await asyncio.to_thread(_look_before, root)
     tree = await asyncio.to_thread(_keep_listing, before, author)
     if author.call_pk is not None:
-        await write(note_tree, author.call_pk, digest=tree)
+        await write(record_tree, author.call_pk, digest=tree)
     watch = Watch(root=root, repositories=repositories)
     with watch.held:
         try:
@@ -151,7 +151,7 @@ async def _record(author: Author, changes: Sequence[Change], write: Crossing) ->
 
 
 async def _forget_tree(call_pk: int, write: Crossing) -> None:
-    tree = await write(settle_tree, call_pk)
+    tree = await write(release_tree, call_pk)
     if tree:
         await asyncio.to_thread(remove_blob, tree)
 
@@ -204,7 +204,7 @@ async def settle_interrupted(call_pk: int, *, read: Crossing, write: Crossing) -
     found = await read(read_unsettled, call_pk)
     done, dropped = await asyncio.to_thread(_judge_begun, found)
     if done or dropped:
-        await write(settle_changes, done=done, dropped=dropped)
+        await write(complete_changes, done=done, dropped=dropped)
     if found.tree:
         changes, note = await asyncio.to_thread(_changes_since, found)
         if note:
@@ -215,7 +215,7 @@ async def settle_interrupted(call_pk: int, *, read: Crossing, write: Crossing) -
         await _forget_tree(call_pk, write)
 
 
-def _judge_begun(found: Unsettled) -> tuple[list[Outcome], list[int]]:
+def _judge_begun(found: Unsettled) -> tuple[list[FileChangeOutcome], list[int]]:
     """A file that is as before was not touched. Drafts of what was to be written go."""
     done, dropped = [], []
     for pk, change in found.changes:
@@ -226,7 +226,7 @@ def _judge_begun(found: Unsettled) -> tuple[list[Outcome], list[int]]:
             dropped.append(pk)
         else:
             is_as_meant = digest_of(now) == digest_of(change.after)
-            done.append(Outcome(pk=pk, after=now if is_as_meant else change.after))
+            done.append(FileChangeOutcome(pk=pk, after=now if is_as_meant else change.after))
     return done, dropped
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from conversations.domain.windows import WindowRules
 
-from .messages import Caps
+from .messages import MessageCaps
 
 KNOWN_MARGIN, UNKNOWN_MARGIN = 0.05, 0.15
 """Shares of the input left free because tokens are estimated: once the provider has
@@ -22,7 +22,7 @@ LEAST_HISTORY = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
+class WindowBudget:
     """``limit``: tokens of input and answer that the model takes. ``reserve`` of them
     are for the answer. ``tokens``: estimated tokens that the whole prompt may have;
     ``ratio``: real tokens for one that is estimated."""
@@ -44,14 +44,14 @@ class Budget:
         return max(min(self.max_output, self.limit - prompt), min(self.reserve, self.max_output))
 
 
-def make_budget(*, limit: int, max_output: int, ratio: float, share: float = 1.0) -> Budget:
+def make_budget(*, limit: int, max_output: int, ratio: float, share: float = 1.0) -> WindowBudget:
     """``ratio`` 0: not known yet. ``share`` below 1 makes a window that the provider
     found too long shorter."""
     margin = KNOWN_MARGIN if ratio else UNKNOWN_MARGIN
     bounded = min(HIGHEST_RATIO, max(LOWEST_RATIO, ratio)) if ratio else 1.0
     reserve = min(max_output, limit // RESERVED_SHARE)
     tokens = int((limit - reserve) * (1 - margin) * share / bounded)
-    return Budget(
+    return WindowBudget(
         limit=limit,
         reserve=reserve,
         tokens=max(100, tokens),
@@ -61,11 +61,11 @@ def make_budget(*, limit: int, max_output: int, ratio: float, share: float = 1.0
     )
 
 
-def make_caps(budget: Budget, rules: WindowRules) -> Caps:
+def make_caps(budget: WindowBudget, rules: WindowRules) -> MessageCaps:
     """From the limit alone and not from the ratio, which changes with every answer:
     a turn has to be the same bytes in every call, or the cache is lost."""
     room = budget.limit - budget.reserve
-    return Caps(
+    return MessageCaps(
         message=int(room * rules.message_share),
         result=int(room * rules.result_share),
         attached=room,

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field, replace
 from conversations.domain.turns import ASSISTANT, USER, StoredTurn
 from conversations.domain.windows import WindowRules
 
-from .messages import Caps, Piece
+from .messages import MessageCaps, Piece
 
 LEAST_CAP = 8
 """Estimated tokens to which everything is shortened before a window counts as full."""
 
-type MakePiece = Callable[[StoredTurn, Caps], Piece]
+type MakePiece = Callable[[StoredTurn, MessageCaps], Piece]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class Choice:
     pieces: list[Piece]
     floor: int
     head: Piece | None = None
-    tight: Caps | None = None
+    tight: MessageCaps | None = None
 
 
 @dataclass(slots=True)
@@ -60,7 +60,7 @@ def choose_turns(
     floor: int,
     budget: int,
     rules: WindowRules,
-    caps: Caps,
+    caps: MessageCaps,
     make: MakePiece,
     find_head: Callable[[int], StoredTurn | None],
 ) -> Choice:
@@ -82,7 +82,7 @@ def _cut(
     taken: _Taken,
     budget: int,
     rules: WindowRules,
-    caps: Caps,
+    caps: MessageCaps,
     make: MakePiece,
     find_head: Callable[[int], StoredTurn | None],
 ) -> Choice:
@@ -118,7 +118,7 @@ def _fit(
     kept: list[StoredTurn],
     head: StoredTurn | None,
     budget: int,
-    caps: Caps,
+    caps: MessageCaps,
     make: MakePiece,
 ) -> Choice:
     """Shorten further until the pieces fit: tool results first, then leave out what is
@@ -133,7 +133,7 @@ def _fit(
     )
 
 
-def _tighter(caps: Caps) -> Iterator[Caps]:
+def _tighter(caps: MessageCaps) -> Iterator[MessageCaps]:
     yield caps
     while caps.result > LEAST_CAP:
         caps = replace(caps, result=caps.result // 2)

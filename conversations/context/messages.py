@@ -44,7 +44,7 @@ _THINKING = ("thinking", "redacted_thinking")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Caps:
+class MessageCaps:
     """Estimated tokens above which one message, or one tool result, is shortened, and
     above which what is attached to either is left out."""
 
@@ -72,7 +72,7 @@ class Piece:
         return self.cost < self.full_cost
 
 
-def make_piece(turn: StoredTurn, *, model: str, caps: Caps) -> Piece:
+def make_piece(turn: StoredTurn, *, model: str, caps: MessageCaps) -> Piece:
     """The turn's content blocks for this model, shortened to the caps."""
     blocks = _blocks_of(turn, model=model)
     full_cost = cost_of_blocks(blocks)
@@ -90,10 +90,10 @@ def make_piece(turn: StoredTurn, *, model: str, caps: Caps) -> Piece:
 KNOWN_PIECES, KNOWN_COST = 4000, 2000
 """Pieces that are remembered, and the estimated tokens that one of them has at most."""
 
-_known: dict[tuple[str, str, Caps], Piece] = {}
+_known: dict[tuple[str, str, MessageCaps], Piece] = {}
 
 
-def recall_piece(turn: StoredTurn, *, model: str, caps: Caps) -> Piece:
+def recall_piece(turn: StoredTurn, *, model: str, caps: MessageCaps) -> Piece:
     """The same as :func:`make_piece`, remembered: a turn never changes, and the next
     call needs nearly all of them again. Nobody changes a piece's blocks."""
     key = (turn.digest, model, caps)

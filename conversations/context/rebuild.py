@@ -17,13 +17,13 @@ from conversations.domain.jsontext import load_json
 from conversations.domain.run_choices import read_choices
 from conversations.domain.stream import ModelRequest
 
-from .messages import Caps, make_piece
+from .messages import MessageCaps, make_piece
 from .summary import KIND, rebuild_summary_request
 from .window import MANIFEST_VERSION, Texts, make_request, preamble_of, read_lines, request_digest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rebuilt:
+class RebuiltRequest:
     """``matches``: the request has the digest that was stored with the call. Where it
     cannot be rebuilt, ``request`` is None and ``reason`` a sentence that says why;
     ``is_damaged``: it should be possible."""
@@ -35,7 +35,7 @@ class Rebuilt:
     is_damaged: bool = False
 
 
-def rebuild_request(call_pk: int) -> Rebuilt:
+def rebuild_request(call_pk: int) -> RebuiltRequest:
     """The request of a model call, as it was sent, attachments by reference. Reads as
     many rows as the window had. Raises NotFound for a call that does not exist."""
     call = read_call(call_pk)
@@ -49,13 +49,15 @@ def rebuild_request(call_pk: int) -> Rebuilt:
     digest = request_digest(request)
     matches = digest == call.request_digest
     reason = "" if matches else "What is rebuilt differs from what was sent."
-    return Rebuilt(
+    return RebuiltRequest(
         request=request, digest=digest, matches=matches, reason=reason, is_damaged=not matches
     )
 
 
-def _impossible(reason: str, *, is_damaged: bool = False) -> Rebuilt:
-    return Rebuilt(request=None, digest="", matches=False, reason=reason, is_damaged=is_damaged)
+def _impossible(reason: str, *, is_damaged: bool = False) -> RebuiltRequest:
+    return RebuiltRequest(
+        request=None, digest="", matches=False, reason=reason, is_damaged=is_damaged
+    )
 
 
 def find_damaged_calls(session: UUID | None) -> Iterator[tuple[UUID, int, str]]:
@@ -75,7 +77,7 @@ def _rebuild(call: StoredCall, manifest: Mapping[str, Any]) -> ModelRequest:
     ranges = [(low, high) for low, high in manifest["turns"]]
     if manifest["head"] is not None:
         ranges.insert(0, (manifest["head"], manifest["head"]))
-    caps = Caps(**manifest["caps"])
+    caps = MessageCaps(**manifest["caps"])
     pieces = [
         make_piece(turn, model=manifest["model"], caps=caps)
         for turn in read_turns_in(call.session_pk, ranges)

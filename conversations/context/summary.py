@@ -54,7 +54,7 @@ done unless it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Caps:
+class SummaryCaps:
     """Estimated tokens above which a message, a tool's result and the arguments of a
     call are shortened."""
 
@@ -64,7 +64,7 @@ class Caps:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class SummaryTurn:
     """A turn as the summarising model reads it."""
 
     number: int
@@ -73,14 +73,14 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class CompactionPlan:
     """What a compaction is to do. ``parts`` are the turns that are new to the summary,
     in order, after ``previous``. Of the window, ``stays`` and ``goes`` are the estimated
     tokens of what is kept and of what the summary replaces; turns are counted too."""
 
     from_turn: int
     to_turn: int
-    parts: list[Part]
+    parts: list[SummaryTurn]
     previous: StoredCompaction | None
     stays: int
     goes: int
@@ -96,7 +96,7 @@ class _Walk:
     kept: int = 0
     stays: int = 0
     goes: int = 0
-    parts: list[Part] = field(default_factory=list)
+    parts: list[SummaryTurn] = field(default_factory=list)
     tokens: int = 0
     gone: int = 0
 
@@ -108,8 +108,8 @@ def plan_summary(
     floor: int,
     keep_recent: int,
     most_tokens: int,
-    caps: Caps = Caps(),
-) -> Plan | None:
+    caps: SummaryCaps = SummaryCaps(),
+) -> CompactionPlan | None:
     """Which turns to summarise: all but the last ``keep_recent`` exchanges, after the
     summary that is in force, and no more than ``most_tokens`` of them. None when there
     are none. Reads a number of rows that these two bound."""
@@ -133,7 +133,7 @@ def plan_summary(
             walk.gone += 1
     if not walk.parts:
         return None
-    return Plan(
+    return CompactionPlan(
         from_turn=previous.from_turn if previous else walk.parts[-1].number,
         to_turn=walk.parts[0].number,
         parts=walk.parts[::-1],
@@ -152,12 +152,12 @@ def cost_of(turn: StoredTurn) -> int:
     return estimate_tokens(turn.content) + estimate_tokens(turn.tool_calls or "") + 8
 
 
-def make_part(turn: StoredTurn, caps: Caps) -> Part:
+def make_part(turn: StoredTurn, caps: SummaryCaps) -> SummaryTurn:
     text = _write(turn, caps)
-    return Part(number=turn.number, text=text, tokens=estimate_tokens(text))
+    return SummaryTurn(number=turn.number, text=text, tokens=estimate_tokens(text))
 
 
-def _write(turn: StoredTurn, caps: Caps) -> str:
+def _write(turn: StoredTurn, caps: SummaryCaps) -> str:
     if turn.role == TOOL:
         result = shorten_text(turn.content.strip(), cap=caps.result, turn=turn.number)
         return f"[turn {turn.number}, result of {turn.tool_name or 'a tool'}]\n{result}"
@@ -168,7 +168,7 @@ def _write(turn: StoredTurn, caps: Caps) -> str:
     return "\n".join([*lines, *([text] if text else []), *_calls(turn, caps)])
 
 
-def _calls(turn: StoredTurn, caps: Caps) -> list[str]:
+def _calls(turn: StoredTurn, caps: SummaryCaps) -> list[str]:
     try:
         calls = read_tool_calls(turn)
     except MalformedTurn:
@@ -180,7 +180,7 @@ def _calls(turn: StoredTurn, caps: Caps) -> list[str]:
     ]
 
 
-def take_stage(parts: Sequence[Part], *, budget: int) -> int:
+def take_stage(parts: Sequence[SummaryTurn], *, budget: int) -> int:
     """How many parts fit into one request; at least one."""
     tokens, count = 0, 0
     for part in parts:
@@ -192,7 +192,13 @@ def take_stage(parts: Sequence[Part], *, budget: int) -> int:
 
 
 def make_summary_request(
-    parts: Sequence[Part], *, previous: str, to_previous: int, model: str, words: int, output: int
+    parts: Sequence[SummaryTurn],
+    *,
+    previous: str,
+    to_previous: int,
+    model: str,
+    words: int,
+    output: int,
 ) -> ModelRequest:
     """One stage: ``previous`` is the summary of the turns up to ``to_previous``."""
     pieces = []
@@ -223,14 +229,14 @@ def make_summary_request(
 
 def summary_manifest(
     request: ModelRequest,
-    parts: Sequence[Part],
+    parts: Sequence[SummaryTurn],
     *,
     digests: Mapping[str, str],
     to_previous: int,
     words: int,
     estimated: int,
     limit: int,
-    caps: Caps = Caps(),
+    caps: SummaryCaps = SummaryCaps(),
 ) -> str:
     """``digests``: of the texts that the request holds beside turns, by role (``system``,
     ``previous``)."""
@@ -256,7 +262,7 @@ def rebuild_summary_request(session_pk: int, manifest: Mapping[str, Any]) -> Mod
     """The request of a stage as it was sent. Raises KeyError where a text is missing."""
     digests = [d for d in (manifest["system_digest"], manifest["previous_digest"]) if d]
     kept = read_prompt_texts(digests)
-    caps = Caps(**manifest["caps"])
+    caps = SummaryCaps(**manifest["caps"])
     ranges = [(low, high) for low, high in manifest["turns"]]
     request = make_summary_request(
         [make_part(turn, caps) for turn in read_turns_in(session_pk, ranges)],

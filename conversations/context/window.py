@@ -30,10 +30,10 @@ from conversations.domain.turns import StoredTurn
 from conversations.domain.windows import WindowRules
 
 from .attached import expand_request, replace_withheld, withhold
-from .budget import Budget, make_budget, make_caps
+from .budget import WindowBudget, make_budget, make_caps
 from .cache_marks import Place, mark_cache
 from .choose import Choice, choose_turns
-from .messages import CONTINUE_TEXT, Block, Caps, Message, Piece, join_pieces, recall_piece
+from .messages import CONTINUE_TEXT, Block, Message, MessageCaps, Piece, join_pieces, recall_piece
 from .preamble import LINE_CHARS, LINES, make_preamble
 
 MANIFEST_VERSION = 2
@@ -134,10 +134,10 @@ def assemble_window(wish: WindowWish) -> Window:
     return _describe(wish, budget, caps, choice, texts)
 
 
-def _choose(wish: WindowWish, *, start: int, budget: int, caps: Caps) -> Choice:
+def _choose(wish: WindowWish, *, start: int, budget: int, caps: MessageCaps) -> Choice:
     has_rewinds = wish.rewinds > 0
 
-    def make(turn: StoredTurn, caps: Caps) -> Piece:
+    def make(turn: StoredTurn, caps: MessageCaps) -> Piece:
         return recall_piece(turn, model=wish.model, caps=caps)
 
     def find_head(before: int) -> StoredTurn | None:
@@ -181,7 +181,9 @@ def _fixed_cost(
     return sum(lasting) + sum(map(estimate_tokens, texts)) + LINES * LINE_CHARS // 4 + 200
 
 
-def _describe(wish: WindowWish, budget: Budget, caps: Caps, choice: Choice, texts: Texts) -> Window:
+def _describe(
+    wish: WindowWish, budget: WindowBudget, caps: MessageCaps, choice: Choice, texts: Texts
+) -> Window:
     """The request and the decisions that made it."""
     session, rewinds = wish.session_pk, wish.rewinds
     left_out = count_active_before(session, choice.floor, has_rewinds=rewinds > 0)

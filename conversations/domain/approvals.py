@@ -5,7 +5,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class CallPlan:
     """What a call is going to do, found out without doing it. ``summary`` is one line
     ("Edit src/app.py"), ``command`` or ``diff`` (unified) what exactly; ``note`` warns of
     something about it. ``kind`` is what "always" would allow, None: nothing. ``basis``
@@ -23,7 +23,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class ApprovalRequest:
     """The plan as it is kept with the call and in the row that asks. ``call`` is the
     uuid of the call's record."""
 
@@ -42,7 +42,9 @@ class Asked:
         return {name: value for name, value in asdict(self).items() if value}
 
 
-def read_asked(data: dict[str, Any]) -> Asked:
+def read_asked(data: dict[str, Any]) -> ApprovalRequest:
     """From a row's data or a call's record; what is missing or no text is empty."""
-    names = Asked.__dataclass_fields__
-    return Asked(**{name: v if isinstance(v := data.get(name), str) else "" for name in names})
+    names = ApprovalRequest.__dataclass_fields__
+    return ApprovalRequest(
+        **{name: v if isinstance(v := data.get(name), str) else "" for name in names}
+    )

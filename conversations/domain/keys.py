@@ -10,7 +10,7 @@ import re
 from .errors import Rejected
 from .text import is_storable
 
-LONGEST = 255
+MAX_KEY_CHARS = 255
 """Characters; the column holds no more."""
 
 BEAD = "bead"
@@ -27,8 +27,8 @@ _FORM = re.compile(r"([a-z0-9][a-z0-9_-]{0,31}):(?=\S)(.*\S)")
 
 def check_key(key: str) -> str:
     """The key, if it is one. Raises Rejected."""
-    if len(key) > LONGEST:
-        raise Rejected(f"A key has at most {LONGEST} characters.", code="key_invalid")
+    if len(key) > MAX_KEY_CHARS:
+        raise Rejected(f"A key has at most {MAX_KEY_CHARS} characters.", code="key_invalid")
     if not _FORM.fullmatch(key) or not key.isprintable() or not is_storable(key):
         raise Rejected(
             "A key is of the form channel:name, such as cli:default: the channel in small"

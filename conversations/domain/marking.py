@@ -3,7 +3,7 @@
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 
-from .search_query import Query, parse_query
+from .search_query import SearchQuery, parse_query
 from .text import one_line
 from .words import find_parts
 
@@ -16,7 +16,7 @@ LEAD = 0.25
 """The share of a snippet that comes before its first match."""
 
 
-def mark_words(text: str, query: Query | str) -> list[tuple[str, bool]]:
+def mark_words(text: str, query: SearchQuery | str) -> list[tuple[str, bool]]:
     """The text in pieces, True for those that match. Joined they are the text."""
     pieces: list[tuple[str, bool]] = []
     end = 0
@@ -27,7 +27,7 @@ def mark_words(text: str, query: Query | str) -> list[tuple[str, bool]]:
     return [piece for piece in pieces if piece[0]]
 
 
-def snippet(text: str, query: Query | str, *, limit: int) -> str:
+def snippet(text: str, query: SearchQuery | str, *, limit: int) -> str:
     """The part of the text with the most different matches, on one line, at most
     ``limit`` characters; its beginning if nothing matches."""
     asked = parse_query(query) if isinstance(query, str) else query
@@ -42,7 +42,7 @@ def snippet(text: str, query: Query | str, *, limit: int) -> str:
     return lead + one_line(text[begin:], limit=max(1, limit - len(lead)))
 
 
-def _telling_part(text: str, query: Query) -> Span:
+def _telling_part(text: str, query: SearchQuery) -> Span:
     """Where to look for the best part of a text: all of it, but in a long one around
     the longest word of the query that stands there as the index writes it."""
     if len(text) > READ:
@@ -56,7 +56,7 @@ def _telling_part(text: str, query: Query) -> Span:
     return 0, len(text)
 
 
-def _find_spans(text: str, query: Query | str) -> list[Span]:
+def _find_spans(text: str, query: SearchQuery | str) -> list[Span]:
     asked = parse_query(query) if isinstance(query, str) else query
     wanted = set(asked.tokens)
     parts = list(find_parts(text))

@@ -50,7 +50,7 @@ class Fence:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class MessagePart:
     """``text[start:end]`` as a message of its own: between ``head`` and ``tail``."""
 
     start: int
@@ -72,11 +72,11 @@ def size_of(text: str) -> int:
     return len(text) if text.isascii() else len(text) + sum(char > "\uffff" for char in text)
 
 
-def find_parts(text: str, *, limit: int) -> list[Part]:
+def find_parts(text: str, *, limit: int) -> list[MessagePart]:
     """Where the messages begin and end. Between them only white space is left out, and
     the closing line of a block that ended where a message does."""
     assert limit >= LEAST_LIMIT
-    parts: list[Part] = []
+    parts: list[MessagePart] = []
     at = 0
     fence: Fence | None = None
     while True:
@@ -105,11 +105,13 @@ def _line_at(text: str, at: int) -> str:
     return text[at:] if end < 0 else text[at : end + 1]
 
 
-def _make_part(text: str, start: int, cut: int, before: Fence | None, after: Fence | None) -> Part:
+def _make_part(
+    text: str, start: int, cut: int, before: Fence | None, after: Fence | None
+) -> MessagePart:
     head = before.opening if before else ""
     piece = text[start:cut]
     kept = piece.removesuffix("\n") if after else piece.rstrip()
-    return Part(start, start + len(kept), head, after.closing if after else "")
+    return MessagePart(start, start + len(kept), head, after.closing if after else "")
 
 
 def _reach(text: str, start: int, room: int) -> int:

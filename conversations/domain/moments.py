@@ -17,7 +17,7 @@ _HOUR = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class DateSpan:
     """A year, a month, a day or an hour, by as many numbers; with none: all time."""
 
     numbers: tuple[int, ...] = ()
@@ -60,7 +60,7 @@ class Span:
         assert first is not None
         return first + (_HOUR if self.is_hour else 24 * _HOUR)
 
-    def parts(self) -> Iterator["Span"]:
+    def parts(self) -> Iterator["DateSpan"]:
         """The spans one step smaller, the latest first; an hour and the years that
         share a mark have none."""
         if self.is_hour or self.is_odd:
@@ -75,7 +75,7 @@ class Span:
             case _:
                 numbers = range(24)
         for number in reversed(numbers):
-            yield Span((*self.numbers, number))
+            yield DateSpan((*self.numbers, number))
 
     def overlaps(self, start: datetime | None, end: datetime | None) -> bool:
         """Whether some of it lies between these, ``end`` excluded."""
@@ -91,7 +91,7 @@ class Span:
         )
 
 
-ALL_TIME = Span()
+ALL_TIME = DateSpan()
 
 
 def marks_of(moment: datetime) -> list[str]:
@@ -99,9 +99,9 @@ def marks_of(moment: datetime) -> list[str]:
     at = moment.astimezone(UTC)
     year = min(max(at.year, FIRST - 1), LAST + 1)
     if year != at.year or not FIRST <= year <= LAST:
-        return [Span((year,)).mark]
+        return [DateSpan((year,)).mark]
     numbers = (year, at.month, at.day, at.hour)
-    return [Span(numbers[:count]).mark for count in range(1, 5)]
+    return [DateSpan(numbers[:count]).mark for count in range(1, 5)]
 
 
 def cover(start: datetime | None, end: datetime | None) -> tuple[tuple[str, ...], bool]:
@@ -111,7 +111,7 @@ def cover(start: datetime | None, end: datetime | None) -> tuple[tuple[str, ...]
     return tuple(span.mark for span in found), all(s.is_within(start, end) for s in found)
 
 
-def _cover(span: Span, start: datetime | None, end: datetime | None) -> Iterator[Span]:
+def _cover(span: DateSpan, start: datetime | None, end: datetime | None) -> Iterator[DateSpan]:
     for part in span.parts():
         if not part.overlaps(start, end):
             continue

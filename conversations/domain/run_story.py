@@ -35,7 +35,7 @@ SEPARATOR = "\n\n"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StreamCursor:
     """After the row ``row`` of the session (0: before any), and ``offset`` characters of
     the part ``part`` of the answer that follows it."""
 
@@ -49,16 +49,16 @@ class Place:
         return str(self.row)
 
 
-def parse_place(text: str) -> Place:
+def parse_place(text: str) -> StreamCursor:
     """The place of an event's id. Raises Rejected for what is none."""
     found = _PLACE.fullmatch(text)
     if found is None:
         raise Rejected("This is not the id of an event of this stream.", code="bad_event_id")
-    return Place(*(int(number or 0) for number in found.groups()))
+    return StreamCursor(*(int(number or 0) for number in found.groups()))
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class AnswerPart:
     """A text or a thinking of an answer, or its beginning."""
 
     kind: str
@@ -71,7 +71,7 @@ class StoryRow:
 
     seq: int
     data: dict[str, Any]
-    answer: tuple[Part, ...] = ()
+    answer: tuple[AnswerPart, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,19 +81,19 @@ class StoryEvent:
     data: dict[str, Any]
 
 
-class Story:
+class RunTranscriptReader:
     """Tells a run from a place on. ``place`` is where the telling has got to."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: StreamCursor) -> None:
         self.place = place
 
     def tell_rows(self, rows: Iterable[StoryRow]) -> Iterator[StoryEvent]:
         for row in rows:
             yield from self.tell_answer(row.answer, is_whole=True)
-            self.place = Place(row.seq)
+            self.place = StreamCursor(row.seq)
             yield StoryEvent(str(self.place), ROW, row.data)
 
-    def tell_answer(self, parts: Sequence[Part], *, is_whole: bool) -> Iterator[StoryEvent]:
+    def tell_answer(self, parts: Sequence[AnswerPart], *, is_whole: bool) -> Iterator[StoryEvent]:
         """The pieces of an answer that is not a row yet. ``is_whole``: nothing of it is
         still to come. What may be the beginning of a piece waits for the rest of it."""
         for number, part in enumerate(parts[self.place.part :], self.place.part):
@@ -102,7 +102,7 @@ class Story:
             for piece in cut_pieces(part.text, offset, is_whole=has_ended):
                 data = {"kind": part.kind, "part": number, "offset": offset, "text": piece}
                 offset += len(piece)
-                self.place = Place(self.place.row, number, offset)
+                self.place = StreamCursor(self.place.row, number, offset)
                 yield StoryEvent(str(self.place), DELTA, data)
 
 
@@ -117,7 +117,7 @@ def cut_pieces(text: str, offset: int, *, is_whole: bool) -> Iterator[str]:
         yield rest
 
 
-def parts_of_turn(turn: Any) -> tuple[Part, ...]:
+def parts_of_turn(turn: Any) -> tuple[AnswerPart, ...]:
     """What an assistant's turn (with ``content``, ``blocks``, ``complete`` and
     ``metadata``) said, part by part, as it came."""
     if turn.complete:
@@ -126,7 +126,7 @@ def parts_of_turn(turn: Any) -> tuple[Part, ...]:
         parts = [(kind, str(block.get(kind, ""))) for kind, block in texts if kind in SPOKEN]
     else:
         parts = list(_parts_of_cut(turn.content, _read(turn.metadata, dict)))
-    return tuple(Part(kind, storable(text)) for kind, text in parts if text)
+    return tuple(AnswerPart(kind, storable(text)) for kind, text in parts if text)
 
 
 def _parts_of_cut(content: str, metadata: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -47,7 +47,7 @@ class Term:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Query:
+class SearchQuery:
     """Any of ``words`` may match, each of ``phrases`` has to. A turn passes the
     filters when it is of one of the ``roles``, has one of the ``tools``, is by one of
     the ``models``, is an error where ``is_error`` is set, matches in one of the
@@ -146,7 +146,7 @@ def _add(values: list[str], value: str, is_one: bool) -> bool:
     return is_one
 
 
-def parse_query(text: str) -> Query:
+def parse_query(text: str) -> SearchQuery:
     """Any text is a query; see ``docs/search.md``."""
     text = text[:MAX_CHARS]
     filters, phrases, plain, end = _Filters(), [], [], 0
@@ -160,7 +160,7 @@ def parse_query(text: str) -> Query:
         else:
             phrases.append(match["phrase"])
     plain.append(text[end:])
-    return Query(
+    return SearchQuery(
         words=tuple(_read_words(plain)),
         phrases=tuple(_read_phrases(phrases)),
         roles=tuple(filters.roles),

@@ -55,7 +55,7 @@ class Searchable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class SearchableTurn:
     """A turn's words, normalised and separated by spaces, as the index keeps them."""
 
     said: str
@@ -117,7 +117,9 @@ def read_searchable(turn: StoredTurn, *, call_name: str | None = None) -> Search
     )
 
 
-def make_entry(turn: StoredTurn, searchable: Searchable, *, owner: int, workspace: int) -> Entry:
+def make_entry(
+    turn: StoredTurn, searchable: Searchable, *, owner: int, workspace: int
+) -> SearchableTurn:
     """``owner`` and ``workspace`` are the keys of the session's, which it has for ever."""
     marks = [
         role_mark(searchable.role),
@@ -127,7 +129,7 @@ def make_entry(turn: StoredTurn, searchable: Searchable, *, owner: int, workspac
         owner_mark(owner),
         workspace_mark(workspace),
     ]
-    return Entry(
+    return SearchableTurn(
         said=" ".join(read_tokens(searchable.said)),
         tools=" ".join(read_tokens(searchable.tools)),
         paths=" ".join(_path_tokens(searchable.text)),

@@ -15,7 +15,7 @@ _UNSEEN = re.compile(
 _PICTURES = {code: chr(0x2400 + code) for code in range(32)} | {127: "\u2421"}
 _LEFT_OUT = "\ufffd"
 
-MOST_WRITTEN_OUT = 200
+MAX_WRITTEN_OUT_CHARS = 200
 """Characters of one text that are written out; the rest become U+FFFD, so that a text of
 nothing else stays small."""
 
@@ -31,7 +31,7 @@ def without_unseen(text: str) -> str:
     return _UNSEEN.sub("", text.translate(_SPACES))
 
 
-def write_out(text: str, *, name: Callable[[str], str], most: int = MOST_WRITTEN_OUT) -> str:
+def write_out(text: str, *, name: Callable[[str], str], most: int = MAX_WRITTEN_OUT_CHARS) -> str:
     """The text with pictures in the place of ASCII controls, and for other characters
     that do not show what ``name`` makes of ``U+202E``. Line ends and tabs stay."""
     left = most

@@ -41,13 +41,13 @@ DELIVERY_STATES = (PENDING, DELIVERED, FAILED)
 RETRY_SECONDS = (5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400)
 """How long after each attempt the next one is: those that the specification suggests."""
 
-MOST_ATTEMPTS = len(RETRY_SECONDS) + 1
+MAX_ATTEMPTS = len(RETRY_SECONDS) + 1
 
 JITTER = 0.2
 """The share by which a delay differs, so that what failed together is not repeated
 together."""
 
-LONGEST_RETRY_AFTER = timedelta(days=1)
+MAX_RETRY_AFTER = timedelta(days=1)
 
 OVERLAP = timedelta(hours=24)
 """How long after a rotation the secrets before it still sign."""
@@ -79,10 +79,10 @@ def next_attempt(
 ) -> datetime | None:
     """When to try again after so many attempts; None: not any more. The receiver may ask
     for more time than there would be, not for less, and for a day at most."""
-    if attempts >= MOST_ATTEMPTS:
+    if attempts >= MAX_ATTEMPTS:
         return None
     seconds = RETRY_SECONDS[attempts - 1] * random.uniform(1 - JITTER, 1 + JITTER)
-    asked = min(asked_to_wait or timedelta(), LONGEST_RETRY_AFTER)
+    asked = min(asked_to_wait or timedelta(), MAX_RETRY_AFTER)
     return now + max(timedelta(seconds=seconds), asked)
 
 

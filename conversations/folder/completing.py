@@ -18,15 +18,15 @@ from conversations.domain.git_parts import is_git_name
 
 from .ignoring import HEAVY
 from .paths import shown
-from .walking import Walk
+from .walking import FolderWalk
 
-MOST_SHOWN = 20
-MOST_PATHS = 50_000
-MOST_SECONDS = 1.5
+MAX_SHOWN = 20
+MAX_PATHS = 50_000
+MAX_SECONDS = 1.5
 """For reading a folder: nobody waits longer for a list."""
 
 KEPT_SECONDS = 5.0
-MOST_KEPT = 8
+MAX_FOLDERS_CACHED = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ _kept: OrderedDict[tuple[str, str], _Listing] = OrderedDict()
 _lock = Lock()
 
 
-def find_files(root: str | Path, query: str, *, limit: int = MOST_SHOWN) -> FoundFiles:
+def find_files(root: str | Path, query: str, *, limit: int = MAX_SHOWN) -> FoundFiles:
     """The files whose path has the query's characters in this order, best first: those
     whose name begins with it, whose name has it, whose path has it, the rest. Without a
     query the files that were changed last. In a folder that is too large to be read, what
@@ -113,18 +113,18 @@ def _listing(root: str, path: str = ".") -> _Listing:
         with _lock:
             _kept[where] = kept
             _kept.move_to_end(where)
-            while len(_kept) > MOST_KEPT:
+            while len(_kept) > MAX_FOLDERS_CACHED:
                 _kept.popitem(last=False)
     return kept
 
 
 def _read(root: str, path: str) -> _Listing:
-    walk = Walk(root=Path(root), path=path, deadline=time.monotonic() + MOST_SECONDS)
-    files = list(islice(walk.files(), MOST_PATHS + 1))
-    newest = sorted(files[:MOST_PATHS], key=lambda file: (-file.mtime_ns, file.path))
+    walk = FolderWalk(root=Path(root), path=path, deadline=time.monotonic() + MAX_SECONDS)
+    files = list(islice(walk.files(), MAX_PATHS + 1))
+    newest = sorted(files[:MAX_PATHS], key=lambda file: (-file.mtime_ns, file.path))
     return _Listing(
         # A name that hides something cannot be typed, nor one with a quote be quoted.
         paths=tuple(f.path for f in newest if '"' not in f.path and shown(f.path) == f.path),
-        is_cut=walk.is_late or len(files) > MOST_PATHS,
+        is_cut=walk.is_late or len(files) > MAX_PATHS,
         read_at=time.monotonic(),
     )

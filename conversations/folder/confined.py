@@ -27,7 +27,7 @@ from .opening import (
     FOLDER,
     LINK,
     OTHER,
-    Found,
+    FileStatus,
     Missing,
     found_at,
     guarded,
@@ -36,7 +36,7 @@ from .opening import (
     open_regular,
     stat_regular,
 )
-from .paths import OutsideFolder, Place, find_place, is_within, private_places, shown
+from .paths import OutsideFolder, ResolvedPath, find_place, is_within, private_places, shown
 from .renaming import rename_to_nothing
 
 NO_FILE = ""
@@ -59,10 +59,10 @@ class Differs(Rejected):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Content:
+class FileContent:
     """The beginning of a file; ``found.size`` is that of the whole file."""
 
-    found: Found
+    found: FileStatus
     data: bytes
 
     @property
@@ -75,7 +75,7 @@ def content_digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def stat_file(root: Path, path: str, *, follow_last: bool = True) -> Found | None:
+def stat_file(root: Path, path: str, *, follow_last: bool = True) -> FileStatus | None:
     """What lies at the path, None if there is nothing."""
     place = find_place(root, path, follow_last=follow_last)
     with guarded(path), suppress(FileNotFoundError, NotADirectoryError):
@@ -87,7 +87,7 @@ def stat_file(root: Path, path: str, *, follow_last: bool = True) -> Found | Non
 
 
 @contextmanager
-def open_file(root: Path, path: str) -> Iterator[tuple[int, Found]]:
+def open_file(root: Path, path: str) -> Iterator[tuple[int, FileStatus]]:
     """A descriptor to read the regular file with, open inside the block."""
     place = find_place(root, path)
     with guarded(path), open_parent(place) as folder:
@@ -98,13 +98,13 @@ def open_file(root: Path, path: str) -> Iterator[tuple[int, Found]]:
             os.close(file)
 
 
-def read_bytes(root: Path, path: str, *, limit: int) -> Content:
+def read_bytes(root: Path, path: str, *, limit: int) -> FileContent:
     """The first ``limit`` bytes of a file."""
     with open_file(root, path) as (file, found):
-        return Content(found=found, data=_read_up_to(file, limit))
+        return FileContent(found=found, data=_read_up_to(file, limit))
 
 
-def list_folder(root: Path, path: str = ".") -> list[Found]:
+def list_folder(root: Path, path: str = ".") -> list[FileStatus]:
     """What lies in a folder, by name. Links are shown as links, whatever is private to
     the server is left out."""
     place = find_place(root, path)
@@ -183,10 +183,10 @@ def rename(root: Path, source: str, target: str, *, may_enter_git: bool = False)
             os.fsync(there)
 
 
-def _list(place: Place, folder: int, names: list[str]) -> Iterator[Found]:
+def _list(place: ResolvedPath, folder: int, names: list[str]) -> Iterator[FileStatus]:
     private = private_places()
     for name in names:
-        below = Place(place.root, (*place.parts, name))
+        below = ResolvedPath(place.root, (*place.parts, name))
         with suppress(FileNotFoundError):
             if below.real not in private:
                 yield found_at(below, os.lstat(name, dir_fd=folder))
@@ -200,7 +200,7 @@ def _read_up_to(file: int, limit: int) -> bytes:
     return b"".join(pieces)
 
 
-def _check_change(place: Place, path: str, *, may_enter_git: bool) -> None:
+def _check_change(place: ResolvedPath, path: str, *, may_enter_git: bool) -> None:
     if not place.parts:
         raise Rejected("This is the workspace's folder itself.")
     if any(is_within(own, place.real) for own in private_places()):
@@ -214,7 +214,7 @@ def _check_change(place: Place, path: str, *, may_enter_git: bool) -> None:
                 raise Rejected(f"{shown(path)} {_GIT}.")
 
 
-def _check_same_git(place: Place, path: str, *, may_enter_git: bool) -> None:
+def _check_same_git(place: ResolvedPath, path: str, *, may_enter_git: bool) -> None:
     """Names are not all that counts: where case does not matter, or by another mount,
     a folder may be ``.git`` under another name."""
     if may_enter_git:
@@ -228,7 +228,7 @@ def _check_same_git(place: Place, path: str, *, may_enter_git: bool) -> None:
 
 
 def _check_content(
-    folder: int, place: Place, path: str, expect: str | None
+    folder: int, place: ResolvedPath, path: str, expect: str | None
 ) -> os.stat_result | None:
     """The state of the file whose content is the expected one."""
     if expect is None:
@@ -254,7 +254,9 @@ def _file_digest(file: int) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _check_stamp(folder: int, place: Place, path: str, before: os.stat_result | None) -> None:
+def _check_stamp(
+    folder: int, place: ResolvedPath, path: str, before: os.stat_result | None
+) -> None:
     """Right before the file is replaced: it is the one that was read."""
     if before is None:
         return
@@ -303,9 +305,9 @@ __all__ = [
     "LINK",
     "NO_FILE",
     "OTHER",
-    "Content",
     "Differs",
-    "Found",
+    "FileContent",
+    "FileStatus",
     "Missing",
     "OutsideFolder",
     "content_digest",

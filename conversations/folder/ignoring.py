@@ -12,7 +12,7 @@ from .patterns import PATTERN_CHARS, Segment, match_segments, read_segments
 
 FILE_NAME = ".gitignore"
 FILE_BYTES = 64_000
-MOST_RULES = 500
+MAX_RULES = 500
 
 HEAVY = frozenset(
     (
@@ -41,7 +41,7 @@ type Rules = tuple[Rule, ...]
 def read_rules(data: bytes) -> Rules:
     """The rules of one file; lines that are none are left out."""
     lines = data.decode("utf-8", "replace").splitlines()
-    return tuple(_read_all(lines[:MOST_RULES]))
+    return tuple(_read_all(lines[:MAX_RULES]))
 
 
 def decide(rules: Rules, parts: Sequence[str], *, is_folder: bool) -> bool | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from conversations.domain.errors import NotFound, Rejected
 
-from .paths import OutsideFolder, Place, private_places, reason, shown
+from .paths import OutsideFolder, ResolvedPath, private_places, reason, shown
 
 FILE, FOLDER, LINK, OTHER = "file", "folder", "link", "other"
 
@@ -26,7 +26,7 @@ class Missing(NotFound, Rejected):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class FileStatus:
     """What lies at a path. ``path`` is its real place, relative to the folder; ``mode``
     are the permission bits, ``size`` is in bytes."""
 
@@ -39,16 +39,16 @@ class Found:
 
 
 @contextmanager
-def open_parent(place: Place, *, create: bool = False) -> Iterator[int]:
+def open_parent(place: ResolvedPath, *, create: bool = False) -> Iterator[int]:
     """The descriptor of the folder that the place lies in."""
     if not place.parts:
         raise IsADirectoryError(errno.EISDIR, "it is the workspace's folder itself")
-    with open_folder(Place(place.root, place.parts[:-1]), create=create) as folder:
+    with open_folder(ResolvedPath(place.root, place.parts[:-1]), create=create) as folder:
         yield folder
 
 
 @contextmanager
-def open_folder(place: Place, *, create: bool = False) -> Iterator[int]:
+def open_folder(place: ResolvedPath, *, create: bool = False) -> Iterator[int]:
     """The folder's descriptor, reached from the root's step by step. ``create`` makes those
     that are missing."""
     if os.open not in os.supports_dir_fd or os.stat not in os.supports_dir_fd:
@@ -65,7 +65,7 @@ def open_folder(place: Place, *, create: bool = False) -> Iterator[int]:
         os.close(folder)
 
 
-def _check_not_data(folder: int, place: Place) -> None:
+def _check_not_data(folder: int, place: ResolvedPath) -> None:
     """The data folder is known by more than its name (other case, another mount)."""
     with suppress(FileNotFoundError):
         if os.path.samestat(os.fstat(folder), os.stat(private_places()[0])):
@@ -113,7 +113,7 @@ _WORDS = {
 }
 
 
-def open_regular(folder: int, place: Place, path: str) -> int:
+def open_regular(folder: int, place: ResolvedPath, path: str) -> int:
     """A descriptor to read a regular file with; everything else is refused."""
     # Only looking first: opening a device can already do something.
     _check_regular(os.lstat(place.parts[-1], dir_fd=folder), path)
@@ -163,7 +163,7 @@ def _private_identities() -> set[tuple[int, int]]:
     return found
 
 
-def stat_regular(folder: int, place: Place, path: str) -> os.stat_result | None:
+def stat_regular(folder: int, place: ResolvedPath, path: str) -> os.stat_result | None:
     """None where there is nothing; what is no regular file is refused."""
     try:
         found = os.lstat(place.parts[-1], dir_fd=folder)
@@ -173,8 +173,8 @@ def stat_regular(folder: int, place: Place, path: str) -> os.stat_result | None:
     return found
 
 
-def found_at(place: Place, status: os.stat_result) -> Found:
-    return Found(
+def found_at(place: ResolvedPath, status: os.stat_result) -> FileStatus:
+    return FileStatus(
         path=place.path,
         kind=_kind(status.st_mode),
         size=status.st_size,

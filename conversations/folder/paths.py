@@ -38,7 +38,7 @@ class OutsideFolder(Rejected):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ResolvedPath:
     """``root`` is the workspace's real folder, ``parts`` the names below it."""
 
     root: str
@@ -54,7 +54,7 @@ class Place:
         return "/".join(self.parts) or "."
 
 
-def find_place(root: Path, path: str, *, follow_last: bool = True) -> Place:
+def find_place(root: Path, path: str, *, follow_last: bool = True) -> ResolvedPath:
     """Where the path leads; it need not exist. With ``follow_last`` False a link at the
     end of the path is meant itself. Raises Rejected with a sentence."""
     _check(path)
@@ -66,7 +66,7 @@ def find_place(root: Path, path: str, *, follow_last: bool = True) -> Place:
     if real != real_root and not is_within(real, real_root):
         raise OutsideFolder(f"{shown(path)} lies outside of the workspace's folder.")
     below = os.path.relpath(real, real_root)
-    place = Place(real_root, () if below == "." else tuple(below.split(os.sep)))
+    place = ResolvedPath(real_root, () if below == "." else tuple(below.split(os.sep)))
     if len(place.parts) > LEVELS:
         raise Rejected(f"{shown(path)} is too deep: it has more than {LEVELS} folders.")
     if is_private(real, real_root):

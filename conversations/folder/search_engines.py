@@ -27,7 +27,7 @@ from .text_files import read_text
 STDERR_BYTES = 2000
 
 
-class Hit(NamedTuple):
+class LineMatch(NamedTuple):
     """A line that matches. ``number`` counts from 1; ``line`` has no newline."""
 
     path: str
@@ -49,7 +49,7 @@ class BadExpression(Rejected):
 
 
 class Engine(Protocol):
-    def find(self, paths: Sequence[str]) -> Iterator[Hit]:
+    def find(self, paths: Sequence[str]) -> Iterator[LineMatch]:
         """The lines of these files (relative to the folder), in their order."""
 
     def stop(self) -> None:
@@ -119,7 +119,7 @@ class RipgrepEngine:
     OPTIONS = (
         *("--no-config", "--no-ignore", "--hidden", "--no-messages", "--color=never", "--text"),
         *("--with-filename", "--no-heading", "--null", "--line-number", "--no-column", "--crlf"),
-        *("--threads=1", "--no-mmap", f"--max-count={search_worker.MOST_LINES}"),
+        *("--threads=1", "--no-mmap", f"--max-count={search_worker.MAX_LINES}"),
     )
 
     def __init__(self, program: str, root: Path, expression: Expression, *, seconds: float) -> None:
@@ -136,7 +136,7 @@ class RipgrepEngine:
         )
         return process.wait() in (0, 1)
 
-    def find(self, paths: Sequence[str]) -> Iterator[Hit]:
+    def find(self, paths: Sequence[str]) -> Iterator[LineMatch]:
         names = [f"./{path}" for path in paths]
         process = self._processes.start(
             [*self._command, "--", *names],
@@ -157,7 +157,7 @@ class RipgrepEngine:
         self._processes.close()
 
 
-def _read_hits(stream: Iterable[bytes]) -> Iterator[Hit]:
+def _read_hits(stream: Iterable[bytes]) -> Iterator[LineMatch]:
     """From lines ``path NUL number : text``; a path may hold a newline itself."""
     begun = b""
     for line in stream:
@@ -166,7 +166,7 @@ def _read_hits(stream: Iterable[bytes]) -> Iterator[Hit]:
         number, colon, text = rest.partition(b":")
         if colon and number.isdigit():
             path = os.fsdecode(name).removeprefix("./")
-            yield Hit(path, int(number), _read_line(text))
+            yield LineMatch(path, int(number), _read_line(text))
 
 
 def _read_line(data: bytes) -> str:
@@ -196,7 +196,7 @@ class PythonEngine:
             self.close()
             raise BadExpression(f"'pattern' is no regular expression: {answer}.")
 
-    def find(self, paths: Sequence[str]) -> Iterator[Hit]:
+    def find(self, paths: Sequence[str]) -> Iterator[LineMatch]:
         for path in paths:
             yield from self._find_in(path)
 
@@ -206,7 +206,7 @@ class PythonEngine:
     def close(self) -> None:
         self._processes.close()
 
-    def _find_in(self, path: str) -> Iterator[Hit]:
+    def _find_in(self, path: str) -> Iterator[LineMatch]:
         with suppress(Rejected):
             data = read_bytes(self._root, path, limit=self._limit).data
             file = read_text(data)
@@ -215,7 +215,7 @@ class PythonEngine:
             text = file.text.encode("utf-8", "surrogatepass")
             numbers = self._ask(b"%d\n%b" % (len(text), text))
             lines = file.lines
-            yield from (Hit(path, number, lines[number - 1]) for number in numbers or ())
+            yield from (LineMatch(path, number, lines[number - 1]) for number in numbers or ())
 
     def _ask(self, question: bytes) -> Any:
         """None once the process has been ended."""

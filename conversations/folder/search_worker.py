@@ -14,7 +14,7 @@ import json
 import re
 import sys
 
-MOST_LINES = 10_000
+MAX_LINES = 10_000
 """Of one file."""
 
 
@@ -43,7 +43,7 @@ def find_lines(expression: re.Pattern[str], text: str) -> list[int]:
     for number, line in enumerate(lines, 1):
         if expression.search(line.removesuffix("\r")):
             found.append(number)
-            if len(found) == MOST_LINES:
+            if len(found) == MAX_LINES:
                 break
     return found
 

@@ -16,11 +16,11 @@ from pathlib import Path
 
 from conversations.domain.errors import Rejected
 
-from .confined import FILE, Found, read_bytes, stat_file
+from .confined import FILE, FileStatus, read_bytes, stat_file
 from .patterns import Pattern
-from .search_engines import Engine, Expression, Hit, open_engine
+from .search_engines import Engine, Expression, LineMatch, open_engine
 from .text_files import read_text
-from .walking import Walk
+from .walking import FolderWalk
 
 FIRST_FILES, MOST_FILES = 50, 2000
 """Files that an engine is given at once, and what that grows to."""
@@ -30,7 +30,7 @@ ARGUMENT_BYTES = 500_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Query:
+class FileQuery:
     """``glob`` is matched against paths below ``path``. ``after``: only lines behind
     this one (path and number). ``limit``: bytes of a file that is looked into."""
 
@@ -57,13 +57,13 @@ class Search:
     """One search, on the thread that calls ``run``; ``stop`` is for another one."""
 
     root: Path
-    query: Query
+    query: FileQuery
     too_large: int = 0
     looked_into: int = 0
     passed_over: list[str] = field(default_factory=list)
     was_late: bool = False
     _deadline: float = 0.0
-    _walk: Walk | None = None
+    _walk: FolderWalk | None = None
     _engine: Engine | None = None
 
     def run(self) -> Generator[Lines]:
@@ -99,7 +99,7 @@ class Search:
             if found is not None:
                 yield found
 
-    def _check(self, path: str, hits: list[Hit]) -> Lines | None:
+    def _check(self, path: str, hits: list[LineMatch]) -> Lines | None:
         """The hits whose line stands in the file, behind the cursor."""
         after = self.query.after
         try:
@@ -141,14 +141,14 @@ class Search:
             elif entry.size:
                 yield entry.path
 
-    def _files(self) -> Iterator[tuple[Found, list[str]]]:
+    def _files(self) -> Iterator[tuple[FileStatus, list[str]]]:
         """With the names below the folder that is searched."""
         found = stat_file(self.root, self.query.path)
         if found is not None and found.kind == FILE:
             yield found, found.path.split("/")[-1:]
             return
         depth = 0 if found is None or found.path == "." else found.path.count("/") + 1
-        self._walk = walk = Walk(
+        self._walk = walk = FolderWalk(
             root=self.root,
             path=self.query.path,
             with_ignored=self.query.with_ignored,

@@ -17,7 +17,7 @@ _MARKS = (
 _CONTROLS = re.compile(rb"[\x01-\x06\x0e-\x1a\x1c-\x1f]")
 
 
-class NotEncodable(ValueError):
+class EncodingLacksCharacter(ValueError):
     """The file's encoding has no such character."""
 
 
@@ -68,7 +68,7 @@ def to_bytes(text: str, like: TextFile) -> bytes:
         return like.mark + text.encode(like.encoding)
     except UnicodeEncodeError as error:
         character = text[error.start : error.end][:1]
-        raise NotEncodable(f"{like.encoding} has no {character!a}") from error
+        raise EncodingLacksCharacter(f"{like.encoding} has no {character!a}") from error
 
 
 def _decoded(data: bytes, encoding: str, mark: bytes, *, is_cut: bool) -> TextFile | None:

@@ -14,10 +14,10 @@ from pathlib import Path
 from conversations.domain.errors import Rejected
 from conversations.domain.git_parts import is_git_name
 
-from .confined import FILE, FOLDER, Found
+from .confined import FILE, FOLDER, FileStatus
 from .ignoring import FILE_BYTES, FILE_NAME, HEAVY, Rules, decide, read_rules
 from .opening import enter, found_at, guarded, open_folder, open_regular
-from .paths import Place, find_place, private_places
+from .paths import ResolvedPath, find_place, private_places
 
 MAX_DEPTH = 64
 
@@ -26,7 +26,7 @@ type _Layer = tuple[int, Rules]
 
 
 @dataclass(slots=True, kw_only=True)
-class Walk:
+class FolderWalk:
     """One walk, and afterwards what it left out. ``deadline`` is an instant of
     ``time.monotonic``. ``max_depth`` 1: the folder's own entries only."""
 
@@ -39,7 +39,7 @@ class Walk:
     is_late: bool = False
     _private: tuple[str, ...] = ()
 
-    def entries(self) -> Iterator[Found]:
+    def entries(self) -> Iterator[FileStatus]:
         """Everything below the folder, sorted by name, a folder before what is in it.
         Folders that are passed over come too."""
         place = find_place(self.root, self.path)
@@ -48,17 +48,20 @@ class Walk:
             layers = [] if self.with_ignored else list(self._outer_layers(place))
             yield from self._below(folder, place, layers, 1)
 
-    def files(self) -> Iterator[Found]:
+    def files(self) -> Iterator[FileStatus]:
         return (entry for entry in self.entries() if entry.kind == FILE)
 
-    def _outer_layers(self, place: Place) -> Iterator[_Layer]:
+    def _outer_layers(self, place: ResolvedPath) -> Iterator[_Layer]:
         """The rules of the folders above the one where the walk begins."""
         for depth in range(len(place.parts)):
-            with suppress(OSError), open_folder(Place(place.root, place.parts[:depth])) as folder:
-                yield from self._layer(folder, Place(place.root, place.parts[:depth]))
+            with (
+                suppress(OSError),
+                open_folder(ResolvedPath(place.root, place.parts[:depth])) as folder,
+            ):
+                yield from self._layer(folder, ResolvedPath(place.root, place.parts[:depth]))
 
-    def _layer(self, folder: int, place: Place) -> Iterator[_Layer]:
-        own = Place(place.root, (*place.parts, FILE_NAME))
+    def _layer(self, folder: int, place: ResolvedPath) -> Iterator[_Layer]:
+        own = ResolvedPath(place.root, (*place.parts, FILE_NAME))
         with suppress(OSError, Rejected):
             file = open_regular(folder, own, FILE_NAME)
             try:
@@ -67,14 +70,14 @@ class Walk:
                 os.close(file)
 
     def _below(
-        self, folder: int, place: Place, layers: list[_Layer], depth: int
-    ) -> Iterator[Found]:
+        self, folder: int, place: ResolvedPath, layers: list[_Layer], depth: int
+    ) -> Iterator[FileStatus]:
         if not self.with_ignored:
             layers = [*layers, *self._layer(folder, place)]
         for name in sorted(os.listdir(folder), key=os.fsencode):
             if self._has_ended():
                 return
-            entry = self._look(folder, Place(place.root, (*place.parts, name)))
+            entry = self._look(folder, ResolvedPath(place.root, (*place.parts, name)))
             if entry is None or self._is_left_out(entry, layers):
                 continue
             yield entry
@@ -82,7 +85,7 @@ class Walk:
                 with suppress(OSError):
                     below = enter(folder, name)
                     try:
-                        inside = Place(place.root, (*place.parts, name))
+                        inside = ResolvedPath(place.root, (*place.parts, name))
                         yield from self._below(below, inside, layers, depth + 1)
                     finally:
                         os.close(below)
@@ -91,18 +94,18 @@ class Walk:
         self.is_late = self.is_late or time.monotonic() > self.deadline
         return self.is_late
 
-    def _look(self, folder: int, place: Place) -> Found | None:
+    def _look(self, folder: int, place: ResolvedPath) -> FileStatus | None:
         if place.real in self._private:
             return None
         with suppress(OSError):
             return found_at(place, os.lstat(place.parts[-1], dir_fd=folder))
         return None
 
-    def _is_left_out(self, entry: Found, layers: list[_Layer]) -> bool:
+    def _is_left_out(self, entry: FileStatus, layers: list[_Layer]) -> bool:
         """Files that git ignores. A folder is shown, and not gone into."""
         return entry.kind != FOLDER and self._is_ignored(entry, layers)
 
-    def _goes_into(self, entry: Found, layers: list[_Layer], depth: int) -> bool:
+    def _goes_into(self, entry: FileStatus, layers: list[_Layer], depth: int) -> bool:
         name = entry.path.rpartition("/")[2]
         if depth >= self.max_depth:
             return False
@@ -113,7 +116,7 @@ class Walk:
             self.passed_over.append(entry.path)
         return not is_over
 
-    def _is_ignored(self, entry: Found, layers: list[_Layer]) -> bool:
+    def _is_ignored(self, entry: FileStatus, layers: list[_Layer]) -> bool:
         parts = entry.path.split("/")
         for depth, rules in reversed(layers):
             ignored = decide(rules, parts[depth:], is_folder=entry.kind == FOLDER)

@@ -16,7 +16,7 @@ from conversations.domain.jsontext import dump_json
 from .exports import a_text, an_id, an_object, ids, objects, read_conversations
 from .lines import Archive, Item, Object, own_uuid, stable_uuid, without
 from .making import Files, as_input, assistant_turn, join_texts, result_turn, user_turn
-from .opening import Source, SourceFile
+from .opening import ImportSource, SourceFile
 from .trees import Made, Path, Tree, tell_paths
 
 SOURCE = "chatgpt"
@@ -27,7 +27,7 @@ CALLERS = 30
 _ASSET = re.compile(r"file[-_][0-9A-Za-z]+")
 
 
-def read_chatgpt(file: SourceFile, source: Source, archive: Archive) -> Iterator[Item]:
+def read_chatgpt(file: SourceFile, source: ImportSource, archive: Archive) -> Iterator[Item]:
     """Every conversation, in the order of the file."""
     assets = _assets(source)
 
@@ -37,7 +37,7 @@ def read_chatgpt(file: SourceFile, source: Source, archive: Archive) -> Iterator
     yield from read_conversations(file, read)
 
 
-def _assets(source: Source) -> dict[str, SourceFile]:
+def _assets(source: ImportSource) -> dict[str, SourceFile]:
     """The files of the archive by the ids with which their names begin."""
     found = {}
     for file in source.files:
@@ -51,7 +51,7 @@ class _Conversation:
     told: Object
     place: str
     assets: dict[str, SourceFile]
-    source: Source
+    source: ImportSource
     archive: Archive
     messages: dict[str, Object] = field(default_factory=dict)
     tree: Tree = field(init=False)

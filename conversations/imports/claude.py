@@ -20,13 +20,13 @@ from .making import (
     result_turn,
     user_turn,
 )
-from .opening import Source, SourceFile
+from .opening import ImportSource, SourceFile
 from .trees import Made, Path, Tree, tell_paths
 
 SOURCE = "claude"
 
 
-def read_claude(file: SourceFile, source: Source, archive: Archive) -> Iterator[Item]:
+def read_claude(file: SourceFile, source: ImportSource, archive: Archive) -> Iterator[Item]:
     """Every conversation, in the order of the file."""
 
     def read(item: Object, place: str) -> Iterator[Item]:

@@ -30,7 +30,7 @@ from .making import (
     result_turn,
     user_turn,
 )
-from .opening import DAMAGE, Source, SourceFile
+from .opening import DAMAGE, ImportSource, SourceFile
 from .trees import Made, Path, TooBranched, Tree, tell_paths
 
 SOURCE = "claude-code"
@@ -45,7 +45,7 @@ QUEUED = "queued_command"
 _TOLD = ("uuid", "parentUuid", "sessionId", "timestamp", "message", "type", "userType", "content")
 
 
-def read_claude_code(file: SourceFile, source: Source, archive: Archive) -> Iterator[Item]:
+def read_claude_code(file: SourceFile, source: ImportSource, archive: Archive) -> Iterator[Item]:
     """The file's session, its branches and its side chains."""
     try:
         with file.on_disk() as path, path.open("rb") as stream:

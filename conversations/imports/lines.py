@@ -12,7 +12,7 @@ NAMESPACE = UUID("0f7f3a52-8a0c-5b0e-9f0a-5f6f0a1d2c3b")
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ImportLine:
     """A line of the interchange file. ``place``: where a person finds it in the source."""
 
     place: str
@@ -35,7 +35,7 @@ class Note:
     text: str
 
 
-type Item = Line | Skipped | Note
+type Item = ImportLine | Skipped | Note
 
 
 @dataclass(frozen=True, slots=True)

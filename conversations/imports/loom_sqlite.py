@@ -17,7 +17,7 @@ from typing import Any
 
 from conversations.domain.jsontext import load_json
 
-from .lines import Item, Line, Object, Skipped, own_uuid, stable_uuid, without
+from .lines import ImportLine, Item, Object, Skipped, own_uuid, stable_uuid, without
 from .sqlite_files import DAMAGE, NoDatabase, open_unchanged
 
 SESSIONS, TURNS, EVENTS = "cowork_sessions", "conversation_turns", "cowork_chat_events"
@@ -90,7 +90,7 @@ class _Database:
             if line["uuid"] in uuids:  # ids that are spelled differently
                 line["uuid"] = str(stable_uuid("loom", _text(session)))
             uuids.add(line["uuid"])
-            yield Line(place, line)
+            yield ImportLine(place, line)
             yield from self._rows(TURNS, session, "turn_number", _turn)
             yield from self._rows(EVENTS, session, "seq", _event)
         for table in (TURNS, EVENTS):
@@ -149,7 +149,7 @@ class _Database:
             given = row.get(number)
             seen = given if isinstance(given, int) and given > last else None
             last = last + 1 if seen is None else seen
-            yield Line(self._place(table, rowid), read(row, seen))
+            yield ImportLine(self._place(table, rowid), read(row, seen))
 
     def _row_ids(
         self, table: str, where: str = "", values: tuple[Any, ...] = (), session: Any = None

@@ -41,7 +41,7 @@ class NotReadable(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ArchiveLimits:
     """``total``: bytes of all files together, 0: any number."""
 
     files: int = MAX_FILES
@@ -83,7 +83,7 @@ class SourceFile:
 
 
 @dataclass(slots=True)
-class Source:
+class ImportSource:
     """All files of one import, what of them was refused, and the names of those that
     belong to a conversation."""
 
@@ -94,13 +94,13 @@ class Source:
 
 
 @contextmanager
-def open_source(path: Path, *, name: str, limits: Limits) -> Iterator[Source]:
+def open_source(path: Path, *, name: str, limits: ArchiveLimits) -> Iterator[ImportSource]:
     """The files of a file, a folder or a ZIP archive. Raises NotReadable and OSError."""
     if path.is_dir():
         yield _open_folder(path, name, limits)
         return
     if not zipfile.is_zipfile(path) or _is_database(path):
-        yield Source(name, [SourceFile(name, path.stat().st_size, path=path)])
+        yield ImportSource(name, [SourceFile(name, path.stat().st_size, path=path)])
         return
     try:
         with _ArchiveFile(path) as file, zipfile.ZipFile(file) as archive:
@@ -127,8 +127,8 @@ def _is_database(path: Path) -> bool:
         return file.read(6) == b"SQLite"
 
 
-def _open_folder(path: Path, name: str, limits: Limits) -> Source:
-    source = Source(name)
+def _open_folder(path: Path, name: str, limits: ArchiveLimits) -> ImportSource:
+    source = ImportSource(name)
     for folder, folders, files in path.walk():
         folders.sort()
         for file in sorted(files):
@@ -142,7 +142,7 @@ def _open_folder(path: Path, name: str, limits: Limits) -> Source:
     return source
 
 
-def _list_archive(archive: zipfile.ZipFile, name: str, limits: Limits) -> Source:
+def _list_archive(archive: zipfile.ZipFile, name: str, limits: ArchiveLimits) -> ImportSource:
     infos = [info for info in archive.infolist() if not info.is_dir()]
     if len(infos) > limits.files:
         raise NotReadable(f"The archive has more than {limits.files:,} files.")
@@ -151,7 +151,7 @@ def _list_archive(archive: zipfile.ZipFile, name: str, limits: Limits) -> Source
         raise NotReadable(
             f"The archive would grow to {total:,} bytes; at most {limits.total:,} are read."
         )
-    source = Source(name)
+    source = ImportSource(name)
     for info in infos:
         reason = _reason_against(info)
         if reason:

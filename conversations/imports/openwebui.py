@@ -15,7 +15,7 @@ from typing import Any
 from .exports import a_text, an_id, an_object, ids, objects, read_conversations
 from .lines import Archive, Item, Object, own_uuid, stable_uuid, without
 from .making import Files, as_input, assistant_turn, join_texts, result_turn, user_turn
-from .opening import Source, SourceFile
+from .opening import ImportSource, SourceFile
 from .trees import Made, Path, Tree, tell_paths
 
 SOURCE = "openwebui"
@@ -28,7 +28,7 @@ _QUOTED = re.compile(r"^> ?", re.MULTILINE)
 _DATA_ADDRESS = re.compile(r"data:([\w.+-]+/[\w.+-]+)?(?:;[\w=.+-]+)*;base64,", re.ASCII)
 
 
-def read_openwebui(file: SourceFile, source: Source, archive: Archive) -> Iterator[Item]:
+def read_openwebui(file: SourceFile, source: ImportSource, archive: Archive) -> Iterator[Item]:
     """Every chat, in the order of the file."""
 
     def read(item: Object, place: str) -> Iterator[Item]:

@@ -20,7 +20,7 @@ CHATGPT, CLAUDE, OPEN_WEBUI = "chatgpt", "claude", "openwebui"
 BEGINNING = 4096
 """Bytes in which pictures and archives show that they are no text."""
 
-FEW_NULS = 8
+MAX_NULS = 8
 """Text has none; a line that a crash has damaged may have some."""
 
 HEAD = 1024 * 1024
@@ -37,7 +37,7 @@ def recognise(file: SourceFile) -> str:
     and zipfile.BadZipFile."""
     with file.open() as stream:
         head = stream.read(BEGINNING)
-        if not head.startswith(MAGIC) and head.count(0) > FEW_NULS:
+        if not head.startswith(MAGIC) and head.count(0) > MAX_NULS:
             return ""
         head += stream.read(HEAD)
     if head.startswith(MAGIC):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import UUID
 
-from conversations.archive.import_rows import Origin
+from conversations.archive.import_rows import ImportedRowSource
 from conversations.archive.import_sessions import (
     ImportCounts,
     Report,
@@ -18,9 +18,9 @@ from conversations.archive.import_targets import ImportTarget, words_of_line
 from .chatgpt import read_chatgpt
 from .claude import read_claude
 from .claude_code import read_claude_code
-from .lines import Archive, Item, Line, Note, Reached, Skipped
+from .lines import Archive, ImportLine, Item, Note, Reached, Skipped
 from .loom_sqlite import read_loom_database
-from .opening import DAMAGE, Limits, NotReadable, Source, SourceFile, open_source
+from .opening import DAMAGE, ArchiveLimits, ImportSource, NotReadable, SourceFile, open_source
 from .openwebui import read_openwebui
 from .recognising import (
     CHATGPT,
@@ -33,13 +33,13 @@ from .recognising import (
     recognise,
 )
 
-type Reader = Callable[[SourceFile, Source, Archive], Iterator[Item]]
+type Reader = Callable[[SourceFile, ImportSource, Archive], Iterator[Item]]
 
 AUTO = "auto"
 NAMED_FILES = 5
 
 
-def _read_database(file: SourceFile, source: Source, archive: Archive) -> Iterator[Item]:
+def _read_database(file: SourceFile, source: ImportSource, archive: Archive) -> Iterator[Item]:
     with file.on_disk() as path:
         yield from read_loom_database(path, file.name)
 
@@ -69,9 +69,9 @@ class Running:
     def __post_init__(self) -> None:
         self._importer = SessionImporter(target=self.target, counts=self.counts, report=self.report)
 
-    def run(self, path: Path, *, name: str, limits: Limits | None = None) -> None:
+    def run(self, path: Path, *, name: str, limits: ArchiveLimits | None = None) -> None:
         """Import a file, a folder or an archive. Raises NotReadable and OSError."""
-        with open_source(path, name=name, limits=limits or Limits()) as source:
+        with open_source(path, name=name, limits=limits or ArchiveLimits()) as source:
             found = self._choose(source)
             if not found and not source.refused:
                 raise NotReadable(
@@ -85,7 +85,7 @@ class Running:
             if not found:
                 raise NotReadable("Nothing of it could be read.")
 
-    def _choose(self, source: Source) -> list[tuple[SourceFile, str]]:
+    def _choose(self, source: ImportSource) -> list[tuple[SourceFile, str]]:
         """Which file is read as what."""
         if self.format != AUTO and len(source.files) == 1:
             self._check_format(source.files[0])
@@ -114,7 +114,7 @@ class Running:
             if found and found != self.format:
                 raise NotReadable(f"It was to be read as {self.format}, but it is {found}.")
 
-    def _import(self, file: SourceFile, format: str, source: Source) -> None:
+    def _import(self, file: SourceFile, format: str, source: ImportSource) -> None:
         if format == LOOM:
             with file.open() as stream:
                 import_file(
@@ -136,7 +136,7 @@ class Running:
         found = self._importer.reached(uuid)
         return found and Reached(*found)
 
-    def _finish(self, source: Source, unread: list[str]) -> None:
+    def _finish(self, source: ImportSource, unread: list[str]) -> None:
         """Say what was left, and connect sessions with those that they came from."""
         self._importer.close()
         for item in source.refused:
@@ -144,12 +144,12 @@ class Running:
         if unread:
             more = f" and {len(unread) - NAMED_FILES} more" if len(unread) > NAMED_FILES else ""
             named = ", ".join(unread[:NAMED_FILES])
-            self.report(Origin(0, source.name), f"no conversations in {named}{more}")
+            self.report(ImportedRowSource(0, source.name), f"no conversations in {named}{more}")
 
     def _hand_over(self, item: Item, number: int) -> None:
-        line = Origin(number, item.place)
+        line = ImportedRowSource(number, item.place)
         match item:
-            case Line(value=value):
+            case ImportLine(value=value):
                 self._importer.take(line, value)
             case Skipped(reason=reason):
                 self._importer.skip(line, reason)

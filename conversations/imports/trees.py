@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from uuid import UUID
 
-from .lines import Archive, Item, Line, Object, Words, stable_uuid
+from .lines import Archive, ImportLine, Item, Object, Words, stable_uuid
 
 SPREAD, LEAST_SPREAD, MOST_SPREAD = 200, 10_000, 2_000_000
 """How many times as many messages all sessions of a tree may have together as the tree has,
@@ -187,7 +187,7 @@ class _Telling:
     def _tell(self, path: Path) -> Generator[Item, None, tuple[int, str] | None]:
         """Up to the first node that is not as it is in the archive: its place, and a
         digest of what it says."""
-        yield Line(self.place, _header(path, self.header(path), self.ends))
+        yield ImportLine(self.place, _header(path, self.header(path), self.ends))
         number, told = 0, self.archive.told(path.uuid)
         for place, node in enumerate(path.nodes):
             made = list(self.make(path, node))
@@ -208,12 +208,12 @@ class _Telling:
             return ""
         return sha256(repr(said).encode("utf-8", "surrogatepass")).hexdigest()
 
-    def _lines(self, made: Made, node: str, number: int) -> Iterator[Line]:
+    def _lines(self, made: Made, node: str, number: int) -> Iterator[ImportLine]:
         place = f"{self.place}, message {node}"
         turn = {"type": "turn", "number": number, "source_id": node}
-        yield Line(place, turn | made.turn)
+        yield ImportLine(place, turn | made.turn)
         for line in made.lines:
-            yield Line(place, line | _turns_of(line, number))
+            yield ImportLine(place, line | _turns_of(line, number))
 
 
 def _turns_of(line: Object, number: int) -> Object:

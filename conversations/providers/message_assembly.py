@@ -47,7 +47,7 @@ class StreamOutOfOrder(Exception):
     """The events contradict each other, such as a delta of a block never begun."""
 
 
-class OpenBlock:
+class UnfinishedBlock:
     """A block whose deltas are still coming."""
 
     __slots__ = ("block", "kind", "pieces")
@@ -82,7 +82,7 @@ class MessageAssembly:
         self.has_ended = False
         self._message: dict[str, Any] = {}
         self._usage: dict[str, Any] = {}
-        self._open: dict[int, OpenBlock] = {}
+        self._open: dict[int, UnfinishedBlock] = {}
         self._completed: dict[int, Block] = {}
         self._call_ids: set[str] = set()
         self._takers: dict[str, Callable[[Event, list[StreamItem]], None]] = {
@@ -121,8 +121,8 @@ class MessageAssembly:
     def _start_block(self, event: Event, items: list[StreamItem]) -> None:
         self._open_block(event["index"], event["content_block"], items)
 
-    def _open_block(self, index: int, block: Block, items: list[StreamItem]) -> OpenBlock:
-        opened = OpenBlock(dict(block))
+    def _open_block(self, index: int, block: Block, items: list[StreamItem]) -> UnfinishedBlock:
+        opened = UnfinishedBlock(dict(block))
         self._open[index] = opened
         items.append(BlockStarted(index=index, kind=opened.kind, block=dict(block)))
         if text := block.get(opened.kind):
@@ -149,7 +149,7 @@ class MessageAssembly:
             opened.add(target, text)
             items.append(BlockDelta(index=index, kind=opened.kind, text=text))
 
-    def _open_implied(self, index: int, kind: str, items: list[StreamItem]) -> OpenBlock:
+    def _open_implied(self, index: int, kind: str, items: list[StreamItem]) -> UnfinishedBlock:
         """A server may leave the start of a text out; of a tool call it must not."""
         if kind == "tool_use":
             raise StreamOutOfOrder(f"a delta of block {index}, which has not begun")

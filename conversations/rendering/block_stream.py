@@ -12,7 +12,7 @@ The full render at the end knows them, and ``is_exact`` says whether it differs.
 """
 
 from .markdown import TOO_MUCH_WORK, render_markdown, show_as_written
-from .open_block import OpenBlock
+from .open_block import StreamingBlock
 from .open_text import OpenPlain, OpenText, Pieces
 from .source_text import normalise_source
 from .work import MAX_FRAME_CODE_CHARS, MAX_FRAME_STEPS, MAX_OPEN_STEPS, TooMuchWork, Work
@@ -28,7 +28,7 @@ class BlockStream:
         self.blocks: list[str] = []
         self._source = Pieces()
         self._holds_return = False
-        self._open: OpenText = OpenBlock()
+        self._open: OpenText = StreamingBlock()
         self._open_html: str | None = ""
         self._is_too_much = False
         self._work = Work(MAX_FRAME_STEPS, MAX_FRAME_CODE_CHARS)
@@ -68,7 +68,7 @@ class BlockStream:
             self._take("\n" if self._holds_return else "")
             self._work = Work()
             self._render_blocks(self._close())
-            self._open, self._open_html = OpenBlock(), ""
+            self._open, self._open_html = StreamingBlock(), ""
             self._full_html = render_markdown(self.source)
         return self._full_html
 
@@ -94,7 +94,7 @@ class BlockStream:
                 break
             if taken.next is not self._open:
                 self._is_too_much = False
-            self._open, text = taken.next or OpenBlock(), taken.rest
+            self._open, text = taken.next or StreamingBlock(), taken.rest
             self._render_blocks(taken.final)
         return self.blocks[known:]
 

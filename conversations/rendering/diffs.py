@@ -21,7 +21,7 @@ FILE, HUNK, NOTE, KEPT, REMOVED, ADDED = "df", "dk", "dn", "", "dd", "da"
 
 
 @dataclass(slots=True)
-class Line:
+class DiffLine:
     """One line of a diff; ``number`` counts in the file that it belongs to."""
 
     kind: str
@@ -31,7 +31,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShownDiff:
+class RenderedDiff:
     """``html`` goes into ``<pre class="diff"><code>``; ``left_out`` lines are not in it."""
 
     html: str
@@ -52,14 +52,14 @@ class _Hunk:
 class _Change:
     """Removed lines and the added ones that follow them."""
 
-    removed: list[Line] = field(default_factory=list)
-    added: list[Line] = field(default_factory=list)
+    removed: list[DiffLine] = field(default_factory=list)
+    added: list[DiffLine] = field(default_factory=list)
 
 
-def render_diff(text: str, *, most_lines: int, most_chars: int) -> ShownDiff:
+def render_diff(text: str, *, most_lines: int, most_chars: int) -> RenderedDiff:
     """The beginning of the diff, and what all of it adds and removes."""
     lines = list(_read_lines(text))
-    shown: list[Line] = []
+    shown: list[DiffLine] = []
     chars = 0
     for line in lines[:most_lines]:
         chars += len(line.text)
@@ -69,7 +69,7 @@ def render_diff(text: str, *, most_lines: int, most_chars: int) -> ShownDiff:
     _mark_words(shown)
     if len(shown) == 1:
         shown[0].text = shown[0].text[:most_chars]
-    return ShownDiff(
+    return RenderedDiff(
         html="".join(map(_line_html, shown)),
         added=sum(line.kind == ADDED for line in lines),
         removed=sum(line.kind == REMOVED for line in lines),
@@ -77,7 +77,7 @@ def render_diff(text: str, *, most_lines: int, most_chars: int) -> ShownDiff:
     )
 
 
-def _read_lines(text: str) -> Iterator[Line]:
+def _read_lines(text: str) -> Iterator[DiffLine]:
     hunk, source = _Hunk(), ""
     for raw in storable(text).removesuffix("\n").split("\n"):
         line = raw.removesuffix("\r")
@@ -86,27 +86,27 @@ def _read_lines(text: str) -> Iterator[Line]:
         elif found := _HUNK.match(line):
             old, old_count, new, new_count = found.groups()
             hunk = _Hunk(int(old), int(new), int(old_count or 1), int(new_count or 1))
-            yield Line(HUNK, line)
+            yield DiffLine(HUNK, line)
         elif line.startswith("--- "):
             source = _file_name(line)
         elif line.startswith("+++ "):
-            yield Line(FILE, _describe_file(source, _file_name(line)))
+            yield DiffLine(FILE, _describe_file(source, _file_name(line)))
         elif line and not line.startswith(("diff --git ", "index ")):
-            yield Line(NOTE, line)
+            yield DiffLine(NOTE, line)
 
 
-def _hunk_line(hunk: _Hunk, line: str) -> Line:
+def _hunk_line(hunk: _Hunk, line: str) -> DiffLine:
     mark = line[:1]
     if mark == "\\":
-        return Line(NOTE, line)
+        return DiffLine(NOTE, line)
     if mark == "-":
         hunk.old, hunk.old_left = hunk.old + 1, hunk.old_left - 1
-        return Line(REMOVED, line, hunk.old - 1)
+        return DiffLine(REMOVED, line, hunk.old - 1)
     hunk.new, hunk.new_left = hunk.new + 1, hunk.new_left - 1
     if mark == "+":
-        return Line(ADDED, line, hunk.new - 1)
+        return DiffLine(ADDED, line, hunk.new - 1)
     hunk.old, hunk.old_left = hunk.old + 1, hunk.old_left - 1
-    return Line(KEPT, line, hunk.new - 1)
+    return DiffLine(KEPT, line, hunk.new - 1)
 
 
 def _file_name(line: str) -> str:
@@ -122,9 +122,9 @@ def _describe_file(source: str, target: str) -> str:
     return target if source == target or not source else f"{source} → {target}"
 
 
-def _mark_words(lines: list[Line]) -> None:
+def _mark_words(lines: list[DiffLine]) -> None:
     change = _Change()
-    for line in [*lines, Line(NOTE, "")]:
+    for line in [*lines, DiffLine(NOTE, "")]:
         if line.kind == REMOVED and not change.added:
             change.removed.append(line)
         elif line.kind == ADDED:
@@ -143,7 +143,7 @@ def _mark_change(change: _Change) -> None:
             _mark_pair(old, new, share=share)
 
 
-def _mark_pair(old: Line, new: Line, *, share: float) -> None:
+def _mark_pair(old: DiffLine, new: DiffLine, *, share: float) -> None:
     """Between what the two lines begin and end with alike; that has to be a good part."""
     before, after = _WORD.findall(old.text[1:]), _WORD.findall(new.text[1:])
     most = min(len(before), len(after))
@@ -161,7 +161,7 @@ def _marked(words: list[str], head: int, tail: int) -> str:
     return f"{parts[0]}<em>{parts[1]}</em>{parts[2]}" if parts[1] else parts[0] + parts[2]
 
 
-def _line_html(line: Line) -> str:
+def _line_html(line: DiffLine) -> str:
     body = f"{line.text[:1]}{line.html}" if line.html else show_hidden(line.text)
     number = f' data-n="{line.number}"' if line.number else ""
     kind = f' class="{line.kind}"' if line.kind else ""

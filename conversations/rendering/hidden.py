@@ -1,11 +1,11 @@
 """Text as HTML of which nothing stays unseen (see ``domain.unseen``)."""
 
-from conversations.domain.unseen import MOST_WRITTEN_OUT, write_out
+from conversations.domain.unseen import MAX_WRITTEN_OUT_CHARS, write_out
 
 from .source_text import escape_text
 
 
-def show_hidden(text: str, *, most: int = MOST_WRITTEN_OUT) -> str:
+def show_hidden(text: str, *, most: int = MAX_WRITTEN_OUT_CHARS) -> str:
     """The text as HTML, for use between tags; line ends and tabs stay as they are."""
     if text.isascii() and text.isprintable():
         return escape_text(text)

@@ -7,7 +7,17 @@ from .markdown_parser import parse
 from .mending import mend
 from .open_fence import OpenFence
 from .open_text import Pieces, Taken
-from .outline import CODE, FENCE, KINDS, LIST, TABLE, Block, is_final, may_become_table, outline
+from .outline import (
+    CODE,
+    FENCE,
+    KINDS,
+    LIST,
+    TABLE,
+    MarkdownBlock,
+    is_final,
+    may_become_table,
+    outline,
+)
 from .shown import ShownParagraph, ShownParts
 from .work import Work
 
@@ -29,7 +39,7 @@ _PART_START = {LIST: re.compile(r"(?:[-+*]|\d{1,9}[.)]) {1,4}\w"), TABLE: re.com
 _PARAGRAPH_LINE = re.compile(r"(?:[^\W\d_]|[\"'(“]|\*\*\w|`[^`\n])[^\n]*")
 
 
-class OpenBlock:
+class StreamingBlock:
     """The text from the first character behind the final blocks on.
 
     Once it is known to be a list or table, ``_settled`` characters of it are items
@@ -37,7 +47,7 @@ class OpenBlock:
     with a ``_lead`` before it that makes the parser take it for a continuation.
     """
 
-    def __init__(self, text: str = "", block: Block | None = None) -> None:
+    def __init__(self, text: str = "", block: MarkdownBlock | None = None) -> None:
         self._text = Pieces(text)
         self._whole = text.rfind("\n") + 1
         self._parsed = 0
@@ -108,12 +118,12 @@ class OpenBlock:
             body = text.index("\n", last.start) + 1
             return Taken(OpenFence(text[last.start : body]), final, text[body:])
         if last.start > 0:
-            return Taken(OpenBlock(text[last.start :], last), final)
+            return Taken(StreamingBlock(text[last.start :], last), final)
         self._settle(last)
         self._parsed = end - self._settled
         return Taken(self)
 
-    def _outline(self, lines: str, work: Work) -> list[Block]:
+    def _outline(self, lines: str, work: Work) -> list[MarkdownBlock]:
         """The blocks in ``lines``, parsed from the last item or row on."""
         if not self._settled:
             return outline(lines, work)
@@ -128,7 +138,7 @@ class OpenBlock:
         self._parsed = end
         return Taken(None, rest=text[end:]) if _ends_with_blank_line(text[:end]) else Taken(self)
 
-    def _settle(self, block: Block) -> None:
+    def _settle(self, block: MarkdownBlock) -> None:
         self._kind = block.kind
         self._settled = block.last_part - block.start
         self._is_loose = self._is_loose or block.is_loose
@@ -163,7 +173,7 @@ class OpenBlock:
         return shown + (show_as_written(part) if is_long else "")
 
 
-def _make_lead(block: Block, text: str) -> str:
+def _make_lead(block: MarkdownBlock, text: str) -> str:
     """What makes the parser take a list's item, or a table's row, for a later one.
 
     The item's text is indented by five, so that no item after it can be part of it.

@@ -17,7 +17,7 @@ _PARTS = {(LIST, "list_item_open", 1), (TABLE, "tr_open", 2)}
 
 
 @dataclass(slots=True, kw_only=True)
-class Block:
+class MarkdownBlock:
     """A top-level block, from offset ``start`` to ``end`` of a text.
 
     ``last_part`` is where the last item of a list, or row of a table, starts. A list
@@ -38,10 +38,10 @@ class Block:
         self.last_part += distance
 
 
-def outline(source: str, work: Work) -> list[Block]:
+def outline(source: str, work: Work) -> list[MarkdownBlock]:
     """The top-level blocks of normalised text, in order."""
     offsets = [0, *(newline.end() for newline in re.finditer("\n", source)), len(source)]
-    blocks: list[Block] = []
+    blocks: list[MarkdownBlock] = []
     for token in parse_blocks(source, work=work):
         if token.level == 0 and token.map:
             blocks.append(_begin_block(token, offsets))
@@ -50,9 +50,9 @@ def outline(source: str, work: Work) -> list[Block]:
     return blocks
 
 
-def _begin_block(token: Token, offsets: list[int]) -> Block:
+def _begin_block(token: Token, offsets: list[int]) -> MarkdownBlock:
     first, behind = token.map or (0, 0)
-    return Block(
+    return MarkdownBlock(
         kind=KINDS.get(token.type, token.type),
         start=offsets[first],
         end=offsets[behind],
@@ -61,14 +61,14 @@ def _begin_block(token: Token, offsets: list[int]) -> Block:
     )
 
 
-def _note_part(block: Block, token: Token, offsets: list[int]) -> None:
+def _note_part(block: MarkdownBlock, token: Token, offsets: list[int]) -> None:
     if (block.kind, token.type, token.level) in _PARTS and token.map:
         block.last_part = offsets[token.map[0]]
     elif block.kind == LIST and token.level == 2 and token.type == "paragraph_open":
         block.is_loose = block.is_loose or not token.hidden
 
 
-def is_final(block: Block, source: str) -> bool:
+def is_final(block: MarkdownBlock, source: str) -> bool:
     """Whether text after ``source``, whose lines are whole, leaves its last block as it is.
 
     A list or indented code goes on after blank lines. A fence ends with its closing
@@ -85,7 +85,7 @@ def is_final(block: Block, source: str) -> bool:
     return block.end < len(source)
 
 
-def may_become_table(block: Block, source: str) -> bool:
+def may_become_table(block: MarkdownBlock, source: str) -> bool:
     """Whether the next line may show that the last block's only line heads a table."""
     return block.end == len(source) and "|" in source[block.start :]
 

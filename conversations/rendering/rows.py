@@ -31,7 +31,7 @@ LONG_FALLBACK = 20_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class RowPosition:
     """Where a row stands. ``seq`` is its number, or ``turn:45.0`` for a row that
     was synthesised. ``session`` is the session's uuid."""
 
@@ -45,7 +45,7 @@ class Place:
         return self.seq if self.seq.startswith("turn:") else f"seq:{self.seq}"
 
 
-def render_row(payload: Payload | Fallback, *, place: Place) -> str:
+def render_row(payload: Payload | Fallback, *, place: RowPosition) -> str:
     """The row's HTML, wrapper included."""
     name = _name_of(payload)
     partial, extra = name, None
@@ -55,13 +55,13 @@ def render_row(payload: Payload | Fallback, *, place: Place) -> str:
     return _render(name, payload, place, extra or row_extra(payload, place), partial=partial)
 
 
-def row_extra(payload: Payload | Fallback, place: Place) -> dict[str, Any]:
+def row_extra(payload: Payload | Fallback, place: RowPosition) -> dict[str, Any]:
     """What the template of the row shows besides the payload."""
     return _EXTRAS[_name_of(payload)](payload, place)
 
 
 def render_row_with(
-    payload: Payload | Fallback, extra: Mapping[str, Any], *, place: Place, partial: str = ""
+    payload: Payload | Fallback, extra: Mapping[str, Any], *, place: RowPosition, partial: str = ""
 ) -> str:
     """The row with something else of its own, in another partial where one is named,
     and without the address of what was left out of it."""
@@ -72,7 +72,7 @@ def _name_of(payload: Payload | Fallback) -> str:
     return "fallback" if isinstance(payload, Fallback) else events.event_type_of(payload)
 
 
-def render_rewound(*, place: Place, count: int, show_url: str) -> str:
+def render_rewound(*, place: RowPosition, count: int, show_url: str) -> str:
     """What stands for ``count`` rows that left the active path."""
     return _render("rewound", {"count": count, "show_url": show_url}, place, {})
 
@@ -80,7 +80,7 @@ def render_rewound(*, place: Place, count: int, show_url: str) -> str:
 def _render(
     name: str,
     payload: Any,
-    place: Place,
+    place: RowPosition,
     extra: Mapping[str, Any],
     *,
     partial: str = "",
@@ -111,7 +111,7 @@ def _shortened(text: str, limit: int) -> tuple[str, int]:
     return text[:limit], max(0, len(text) - limit)
 
 
-def _user_message(payload: events.UserMessage, place: Place) -> dict[str, Any]:
+def _user_message(payload: events.UserMessage, place: RowPosition) -> dict[str, Any]:
     text, left_out = _shortened(payload.text, LONG_TEXT)
     return {
         "body_html": mark_safe(render_person_text(text)) if text or not payload.attachments else "",
@@ -120,7 +120,7 @@ def _user_message(payload: events.UserMessage, place: Place) -> dict[str, Any]:
     }
 
 
-def _assistant_text(payload: events.AssistantText, _place: Place) -> dict[str, Any]:
+def _assistant_text(payload: events.AssistantText, _place: RowPosition) -> dict[str, Any]:
     text, left_out = _shortened(payload.text, LONG_TEXT)
     thinking, _ = _shortened(payload.thinking, LONG_TEXT)
     return {
@@ -131,20 +131,20 @@ def _assistant_text(payload: events.AssistantText, _place: Place) -> dict[str, A
     }
 
 
-def _started(payload: events.ToolCallStarted, place: Place) -> dict[str, Any]:
+def _started(payload: events.ToolCallStarted, place: RowPosition) -> dict[str, Any]:
     return started_row(payload, place.session)
 
 
-def _completed(payload: events.ToolCallCompleted, place: Place) -> dict[str, Any]:
+def _completed(payload: events.ToolCallCompleted, place: RowPosition) -> dict[str, Any]:
     return completed_row(payload, place.session, place.turn)
 
 
-def _content_indicator(payload: events.ContentIndicator, place: Place) -> dict[str, Any]:
+def _content_indicator(payload: events.ContentIndicator, place: RowPosition) -> dict[str, Any]:
     file = {"name": payload.label, **asdict(payload)}
     return {"file": _file(file, place)}
 
 
-def _file(file: Any, place: Place) -> dict[str, Any]:
+def _file(file: Any, place: RowPosition) -> dict[str, Any]:
     """An attachment as a row shows it; its picture has an address where it is ours."""
     if not isinstance(file, dict):
         return {"name_html": show_hidden(str(file)[:255])}
@@ -170,7 +170,7 @@ def attachment_url(session: UUID, attachment: Any) -> str:
         return ""
 
 
-def _turn_separator(payload: events.TurnSeparator, _place: Place) -> dict[str, Any]:
+def _turn_separator(payload: events.TurnSeparator, _place: RowPosition) -> dict[str, Any]:
     return {"footer": footer_parts(payload)}
 
 
@@ -208,7 +208,7 @@ def footer_parts(payload: events.TurnSeparator) -> list[str]:
     return parts
 
 
-def _info(payload: events.Info, place: Place) -> dict[str, Any]:
+def _info(payload: events.Info, place: RowPosition) -> dict[str, Any]:
     data = payload.data or {}
     if payload.code == events.REVERTED:
         return {"changes_url": f"/s/{place.session}/changes/"}
@@ -222,12 +222,12 @@ def _info(payload: events.Info, place: Place) -> dict[str, Any]:
     return {"body_html": mark_safe(render_markdown(summary)), "undo_url": undo_url}
 
 
-def _fallback(payload: Fallback, _place: Place) -> dict[str, Any]:
+def _fallback(payload: Fallback, _place: RowPosition) -> dict[str, Any]:
     shown, left_out = _shortened(payload.raw, LONG_FALLBACK)
     return {"output_html": mark_safe(render_plain(shown)), "left_out": left_out}
 
 
-_EXTRAS: dict[str, Callable[[Any, Place], dict[str, Any]]] = {
+_EXTRAS: dict[str, Callable[[Any, RowPosition], dict[str, Any]]] = {
     events.USER_MESSAGE: _user_message,
     events.ASSISTANT_TEXT: _assistant_text,
     events.TOOL_CALL_STARTED: _started,

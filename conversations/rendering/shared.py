@@ -12,7 +12,7 @@ from conversations.domain.events import Fallback, Payload
 from conversations.domain.text import storable
 
 from .hidden import show_hidden
-from .rows import Place, render_row_with, row_extra
+from .rows import RowPosition, render_row_with, row_extra
 from .tool_words import tool_word
 
 _SAID = (events.UserMessage, events.AssistantText)
@@ -20,7 +20,7 @@ _BY_TOOLS = (events.ToolCallStarted, events.ToolCallCompleted, events.ContentInd
 
 
 def render_shared(
-    payload: Payload | Fallback, *, place: Place, with_tools: bool, files_url: str
+    payload: Payload | Fallback, *, place: RowPosition, with_tools: bool, files_url: str
 ) -> str:
     """The row's HTML; empty for what is not shared. ``files_url`` is the address below
     which the link's attachments are."""
@@ -47,7 +47,7 @@ def _name_only(payload: events.ToolCallCompleted) -> dict[str, Any]:
     }
 
 
-def _without_links(extra: dict[str, Any], place: Place, files_url: str) -> dict[str, Any]:
+def _without_links(extra: dict[str, Any], place: RowPosition, files_url: str) -> dict[str, Any]:
     inside = f"/s/{place.session}/attachments/"
     kept = extra | {"record_url": "", "changes_url": "", "decision_html": ""}
     if "blocks" in kept:

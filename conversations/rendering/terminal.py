@@ -35,7 +35,7 @@ _UNFINISHED = re.compile(r"(?:\x1b\[?|\x9b)[0-?]*[ -/]*\Z|\x1b\][^\x07\x1b\n]*\Z
 _RETURNS = re.compile(r"\r+\n")
 _OVERWRITES = re.compile("[\r\b]")
 
-MOST_RAW = 8
+MAX_RAW_RATIO = 8
 """Raw characters that are looked at for each one that may be shown."""
 
 MAX_CELLS_AGAIN = 20
@@ -63,7 +63,7 @@ def render_terminal(
     text: str, *, most_lines: int, most_chars: int, style: Style = PLAIN, most_spans: int
 ) -> Shown:
     """The beginning of the text. ``style`` is what is in force where it begins."""
-    beginning = text[: most_chars * MOST_RAW]
+    beginning = text[: most_chars * MAX_RAW_RATIO]
     runs: list[tuple[Style, str]] = []
     lines, chars, at, is_cut = 0, 0, 0, len(text) > len(beginning)
     beginning = _RETURNS.sub("\n", beginning)

@@ -46,7 +46,7 @@ STEPS = {"started": 1, "asked": 2, "decided": 3, "completed": 4}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
+class ToolRowSection:
     """A part of an opened row, in ``<pre>``. ``more`` is how much of it is missing,
     ``more_url`` where it is."""
 
@@ -167,7 +167,7 @@ def _facts(payload: ToolCallCompleted) -> Iterator[str]:
         yield size_text(size)
 
 
-def _argument_blocks(name: str, arguments: Any, *, has_diff: bool) -> Iterator[Block]:
+def _argument_blocks(name: str, arguments: Any, *, has_diff: bool) -> Iterator[ToolRowSection]:
     rest = arguments
     if isinstance(arguments, dict) and isinstance(arguments.get("command"), str):
         command = arguments["command"]
@@ -180,11 +180,11 @@ def _argument_blocks(name: str, arguments: Any, *, has_diff: bool) -> Iterator[B
         yield _text_block("Arguments", text)
 
 
-def _text_block(caption: str, text: str, *, kind: str = "", copies: bool = False) -> Block:
+def _text_block(caption: str, text: str, *, kind: str = "", copies: bool = False) -> ToolRowSection:
     lines = text[:HEAD_CHARS].split("\n")[: 2 * HEAD_LINES]
     shown = "\n".join(lines)
     left = len(text) - len(shown)
-    return Block(
+    return ToolRowSection(
         caption=caption,
         html=show_hidden(shown),
         kind=kind,
@@ -193,11 +193,11 @@ def _text_block(caption: str, text: str, *, kind: str = "", copies: bool = False
     )
 
 
-def _diff_blocks(payload: ToolCallCompleted, session: UUID) -> Iterator[Block]:
+def _diff_blocks(payload: ToolCallCompleted, session: UUID) -> Iterator[ToolRowSection]:
     if not payload.diff:
         return
     diff = render_diff(payload.diff, most_lines=DIFF_LINES, most_chars=DIFF_CHARS)
-    yield Block(
+    yield ToolRowSection(
         caption=f"Changes {changes_text(diff.added, diff.removed)}",
         html=diff.html,
         kind="diff",
@@ -207,7 +207,9 @@ def _diff_blocks(payload: ToolCallCompleted, session: UUID) -> Iterator[Block]:
     )
 
 
-def _output_blocks(payload: ToolCallCompleted, session: UUID, turn: str) -> Iterator[Block]:
+def _output_blocks(
+    payload: ToolCallCompleted, session: UUID, turn: str
+) -> Iterator[ToolRowSection]:
     url = call_url(session, payload.call)
     rest = f"{url}output/" if url else f"/s/{session}/t/{turn}/output/" if turn else ""
     ended = payload.state in ("", COMPLETED)
@@ -219,7 +221,7 @@ def _output_blocks(payload: ToolCallCompleted, session: UUID, turn: str) -> Iter
             continue
         size = max(payload.output_chars or 0, len(text))
         shown = _head(text, is_whole=size == len(text), is_open=caption == "Error")
-        yield Block(
+        yield ToolRowSection(
             caption=caption,
             html=link_turns(shown.html, session) if payload.name == RECALL_TOOL else shown.html,
             copies=True,
@@ -227,7 +229,7 @@ def _output_blocks(payload: ToolCallCompleted, session: UUID, turn: str) -> Iter
             more_url=rest,
         )
     if not payload.output and not payload.error:
-        yield Block(caption="No output", html="")
+        yield ToolRowSection(caption="No output", html="")
 
 
 def _changes_url(payload: ToolCallCompleted, session: UUID) -> str:

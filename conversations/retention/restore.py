@@ -7,11 +7,11 @@ from uuid import UUID
 from django.contrib.auth.models import User
 from django.db import transaction
 
-from conversations.archive.audit import Origin
+from conversations.archive.audit import AuditOrigin
 from conversations.archive.import_sessions import ImportCounts, import_file
 from conversations.archive.import_targets import ImportTarget
 from conversations.archive.purge_orders import call_off_purge
-from conversations.archive.receipts import note_restored, receipts_of
+from conversations.archive.receipts import receipts_of, record_restored
 from conversations.archive.sessions import get_session
 from conversations.archive.verify import verify_session
 from conversations.domain.errors import Conflict, NotFound
@@ -21,7 +21,7 @@ from .cold_storage import open_copy
 
 
 def restore_session(
-    uuid: UUID, *, origin: Origin, now: datetime, default_owner: User, root: Path
+    uuid: UUID, *, origin: AuditOrigin, now: datetime, default_owner: User, root: Path
 ) -> Receipt | None:
     """Bring a session back as it was, and in use: from cold storage where it is purged,
     by calling the purge off where it is only ordered (None then). ``default_owner`` and
@@ -38,7 +38,7 @@ def restore_session(
     return None
 
 
-def _from_copy(uuid: UUID, origin: Origin, now: datetime, target: ImportTarget) -> Receipt:
+def _from_copy(uuid: UUID, origin: AuditOrigin, now: datetime, target: ImportTarget) -> Receipt:
     receipt = receipts_of(uuid).exclude(cold_name="").first()
     if receipt is None:
         raise NotFound(
@@ -59,7 +59,7 @@ def _from_copy(uuid: UUID, origin: Origin, now: datetime, target: ImportTarget) 
         if not counts.is_clean:
             said = "; ".join(reports[:3])
             raise Conflict(f"Not all of the copy can be kept: {said}.", code="copy_differs")
-        note_restored(session, receipt, origin=origin, now=now)
+        record_restored(session, receipt, origin=origin, now=now)
     return receipt
 
 

@@ -15,11 +15,11 @@ from django.conf import settings
 from django.db import DatabaseError
 
 from conversations.archive.api_answers import forget_answers
-from conversations.archive.audit import Origin
+from conversations.archive.audit import AuditOrigin
 from conversations.archive.deliveries import forget_deliveries
 from conversations.archive.expiry import list_due, take_note
 from conversations.archive.holds import holds_on
-from conversations.archive.purge import Order, plan_purge, purge
+from conversations.archive.purge import PurgeRequest, plan_purge, purge
 from conversations.archive.purge_orders import due_orders, idle_sessions, order_purge
 from conversations.archive.receipts import receipts_of
 from conversations.domain.errors import LoomError, NotFound
@@ -35,7 +35,7 @@ NAME = "expire_sessions"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Item:
+class RetentionItem:
     """A session, and what is to be said about it."""
 
     session: str
@@ -50,11 +50,11 @@ class Report:
 
     at: str
     dry_run: bool
-    expired: list[Item] = field(default_factory=list)
-    ordered: list[Item] = field(default_factory=list)
-    purged: list[Item] = field(default_factory=list)
-    held: list[Item] = field(default_factory=list)
-    failed: list[Item] = field(default_factory=list)
+    expired: list[RetentionItem] = field(default_factory=list)
+    ordered: list[RetentionItem] = field(default_factory=list)
+    purged: list[RetentionItem] = field(default_factory=list)
+    held: list[RetentionItem] = field(default_factory=list)
+    failed: list[RetentionItem] = field(default_factory=list)
     contents: Removed = field(default_factory=Removed)
 
     def as_dict(self) -> dict[str, Any]:
@@ -104,7 +104,7 @@ def _expire(report: Report, now: datetime) -> None:
     for due in list_due(now):
         if report.dry_run or take_note(due.session, now=now):
             facts = {"expires_at": due.expires_at.isoformat(timespec="seconds"), "key": due.key}
-            item = Item(session=str(due.session), workspace=due.workspace, facts=facts)
+            item = RetentionItem(session=str(due.session), workspace=due.workspace, facts=facts)
             report.expired.append(item)
 
 
@@ -128,7 +128,7 @@ def _order(report: Report, now: datetime) -> None:
 def _order_by_policy(session: Session, reason: str, now: datetime) -> PurgeOrder:
     return order_purge(
         session,
-        origin=Origin(name=NAME, place=NAME),
+        origin=AuditOrigin(name=NAME, place=NAME),
         reason=reason,
         now=now,
         grace=grace(),
@@ -155,9 +155,9 @@ def _purge(report: Report, orders: Iterable[PurgeOrder], now: datetime) -> None:
         report.purged.append(_purged(receipt))
 
 
-def carry_out_order(order: PurgeOrder, *, origin: Origin, now: datetime) -> Receipt:
-    """Purge the session of an order that is due. Raises as :func:`carry_out`."""
-    return carry_out(
+def carry_out_order(order: PurgeOrder, *, origin: AuditOrigin, now: datetime) -> Receipt:
+    """Purge the session of an order that is due. Raises as :func:`execute`."""
+    return execute(
         order.session,
         order=_decided(order),
         origin=origin,
@@ -166,11 +166,11 @@ def carry_out_order(order: PurgeOrder, *, origin: Origin, now: datetime) -> Rece
     )
 
 
-def carry_out(
+def execute(
     session: Session,
     *,
-    order: Order,
-    origin: Origin,
+    order: PurgeRequest,
+    origin: AuditOrigin,
     now: datetime,
     to_cold_storage: bool = False,
 ) -> Receipt:
@@ -188,8 +188,8 @@ def carry_out(
         raise
 
 
-def _decided(order: PurgeOrder) -> Order:
-    return Order(
+def _decided(order: PurgeOrder) -> PurgeRequest:
+    return PurgeRequest(
         pk=order.pk,
         reason=order.reason,
         by=order.ordered_by,
@@ -198,8 +198,8 @@ def _decided(order: PurgeOrder) -> Order:
     )
 
 
-def _origin() -> Origin:
-    return Origin(name=NAME, place=NAME)
+def _origin() -> AuditOrigin:
+    return AuditOrigin(name=NAME, place=NAME)
 
 
 def _is_held(report: Report, session: Session) -> bool:
@@ -219,21 +219,21 @@ def _note_failure(report: Report, session: Session, error: Exception) -> None:
     logger.warning("retention_failed", extra={"fields": fields})
 
 
-def _planned(session: Session, *, keeps_copy: bool = False, more_rows: int = 0) -> Item:
+def _planned(session: Session, *, keeps_copy: bool = False, more_rows: int = 0) -> RetentionItem:
     plan = plan_purge(session)
     cold = keeps_copy or session.workspace.uses_cold_storage
     return _item(session, rows=plan.row_count + more_rows, contents=len(plan.contents), cold=cold)
 
 
-def _purged(receipt: Receipt) -> Item:
+def _purged(receipt: Receipt) -> RetentionItem:
     facts = {
         "receipt": str(receipt.uuid),
         "turns": receipt.turns,
         "cold": receipt.cold_name,
         "reason": receipt.reason,
     }
-    return Item(session=str(receipt.session), workspace=receipt.workspace, facts=facts)
+    return RetentionItem(session=str(receipt.session), workspace=receipt.workspace, facts=facts)
 
 
-def _item(session: Session, **facts: Any) -> Item:
-    return Item(session=str(session.uuid), workspace=session.workspace.slug, facts=facts)
+def _item(session: Session, **facts: Any) -> RetentionItem:
+    return RetentionItem(session=str(session.uuid), workspace=session.workspace.slug, facts=facts)

@@ -31,8 +31,8 @@ from conversations.archive.storage_errors import is_storage_error
 from conversations.context.budget import make_budget
 from conversations.context.summary import (
     SYSTEM,
-    Part,
-    Plan,
+    CompactionPlan,
+    SummaryTurn,
     make_summary_request,
     plan_summary,
     summary_manifest,
@@ -99,7 +99,7 @@ class _Job:
 
     request: CompactionRequest
     facts: WindowFacts
-    plan: Plan
+    plan: CompactionPlan
     model: str
     own_model: str
     budget: int
@@ -113,7 +113,7 @@ class _Stage:
     """One request and its record so far."""
 
     request: ModelRequest
-    parts: Sequence[Part]
+    parts: Sequence[SummaryTurn]
     manifest: str
 
 
@@ -192,7 +192,7 @@ class CompactionExecution:
         job = await self._prepare()
         previous = job.plan.previous
         summary, reached = (previous.summary, previous.to_turn) if previous else ("", 0)
-        rest: Sequence[Part] = job.plan.parts
+        rest: Sequence[SummaryTurn] = job.plan.parts
         record: CallRecord | None = None
         while rest:
             if record is not None:
@@ -238,7 +238,7 @@ class CompactionExecution:
         return _Job(request, facts, plan, model, own_model, budget, limit)
 
     async def _stage(
-        self, job: _Job, rest: Sequence[Part], summary: str, reached: int
+        self, job: _Job, rest: Sequence[SummaryTurn], summary: str, reached: int
     ) -> tuple[_Stage, MessageCompleted, CallRecord]:
         while True:
             if job.facts.has_budgets:
@@ -260,7 +260,9 @@ class CompactionExecution:
     def _check_budgets(self) -> None:
         check_budgets(self.claimed.session_pk, person_pk=self.claimed.user_pk)
 
-    def _make_stage(self, job: _Job, rest: Sequence[Part], summary: str, reached: int) -> _Stage:
+    def _make_stage(
+        self, job: _Job, rest: Sequence[SummaryTurn], summary: str, reached: int
+    ) -> _Stage:
         options = self._runtime.options
         words = int(options.compact_tokens * WORDS_PER_TOKEN)
         parts = rest[: take_stage(rest, budget=job.budget - estimate_tokens(summary))]
@@ -333,7 +335,7 @@ class CompactionExecution:
             after_tokens=plan.stays + tokens,
         )
 
-    def _make_row(self, compaction: NewCompaction, plan: Plan) -> PreparedEvent:
+    def _make_row(self, compaction: NewCompaction, plan: CompactionPlan) -> PreparedEvent:
         before = compaction.before_tokens - plan.stays
         after = compaction.after_tokens - plan.stays
         data = {

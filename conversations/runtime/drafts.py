@@ -19,7 +19,7 @@ RETRY_SECONDS = 1.0
 """Before what could not be written is tried again."""
 
 
-class DraftKeeper:
+class DraftWorker:
     """``interval`` in seconds bounds what a crash can lose of an answer's text. ``kept``
     is given what is on disk now."""
 

@@ -22,7 +22,7 @@ from conversations.archive.compactions import CompactionRequest
 from conversations.archive.disk_space import MONITOR
 from conversations.archive.drafts import Chunk
 from conversations.archive.messages import Accepted, Restarted
-from conversations.archive.prompt_texts import keep_prompt_texts
+from conversations.archive.prompt_texts import save_prompt_texts
 from conversations.archive.rewinds import Rewound
 from conversations.archive.runs import ActiveRun, Claimed
 from conversations.archive.session_state import edit_state
@@ -44,21 +44,21 @@ from conversations.tools.mcp.servers import ToolServers
 
 from .compaction import CompactionExecution, find_due_compaction
 from .database import Readers, Writer, wait_for_database
-from .drafts import DraftKeeper
+from .drafts import DraftWorker
 from .frames import EVERY_DRAFT, Frame, idle_frame, queue_frame, rows_frame, window_frame
 from .hub import Hub
-from .imports import ImportKeeper
+from .imports import ImportWorker
 from .indexer import Indexer
-from .open_lines import SOCKETS, STREAMS, OpenLines
+from .open_lines import SOCKETS, STREAMS, ConnectionLimiter
 from .options import RuntimeOptions
 from .ownership import Owner
 from .patient_writer import PatientWriter
 from .program_tools import ProgramTools
 from .relay import Relay
-from .retention import RetentionKeeper
+from .retention import RetentionWorker
 from .run import RunExecution
 from .undo import Undo
-from .visitors import Visitors
+from .visitors import AccessRefresher
 from .watch import Watcher
 from .webhooks import WebhookSender
 
@@ -102,16 +102,18 @@ class Runtime:
         self.readers = Readers()
         self.hub = Hub()
         self.provider: Provider = _make_provider(options)
-        self.drafts = DraftKeeper(
+        self.drafts = DraftWorker(
             self.writer, interval=options.draft_interval, kept=self._hand_over
         )
         self.models: list[ModelInfo] = list(options.models)
         self.watcher = Watcher(self)
-        self.visitors = Visitors(self)
+        self.visitors = AccessRefresher(self)
         self.relay = Relay(self, url=options.redis_url)
         self.tool_servers = ToolServers(options.mcp, options.mcp_timing)
         self.program_tools = ProgramTools()
-        self.lines = OpenLines(most={SOCKETS: options.max_sockets, STREAMS: options.max_streams})
+        self.lines = ConnectionLimiter(
+            most={SOCKETS: options.max_sockets, STREAMS: options.max_streams}
+        )
         self._workers: dict[int, _Worker] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._background: set[asyncio.Task[Any]] = set()
@@ -143,9 +145,9 @@ class Runtime:
         if self.options.supervise:
             loops.append(Indexer(self).keep)
             loops.append(WebhookSender(self).keep)
-            loops.append(ImportKeeper(self).keep)
+            loops.append(ImportWorker(self).keep)
             if self.options.expire_minutes:
-                loops.append(RetentionKeeper(self).keep)
+                loops.append(RetentionWorker(self).keep)
         self._tasks = [asyncio.create_task(self._for_ever(loop)) for loop in loops]
         if self.options.supervise:
             await self._claim_waiting()
@@ -248,7 +250,7 @@ class Runtime:
     ) -> Accepted:
         """See ``archive.messages.answer_again``."""
         restarted = await self.writer.write(
-            archive_messages.answer_again,
+            archive_messages.regenerate,
             session,
             client_id=client_id,
             turn=turn,
@@ -531,7 +533,7 @@ class Runtime:
         new = {digest: text for digest, text in texts.items() if digest not in self._kept_texts}
         if new:
             self._kept_texts |= new.keys()
-            self.write_in_background(keep_prompt_texts, new)
+            self.write_in_background(save_prompt_texts, new)
 
     def run_in_background(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         context = contextvars.copy_context()

@@ -18,15 +18,23 @@ from conversations.archive.rewinds import RewindRecord, read_rewinds
 from conversations.archive.run_story import (
     PAGE,
     Draft,
-    Moment,
     RunFacts,
+    RunProgress,
     add_chunks,
     draft_parts,
     read_moment,
     read_run,
     read_story_rows,
 )
-from conversations.domain.run_story import END, REWOUND, ROW, Place, Story, StoryEvent, StoryRow
+from conversations.domain.run_story import (
+    END,
+    REWOUND,
+    ROW,
+    RunTranscriptReader,
+    StoryEvent,
+    StoryRow,
+    StreamCursor,
+)
 from conversations.domain.text import storable
 
 from .database import wait_for_database
@@ -57,11 +65,11 @@ class RunReader:
 
     of_drafts = True
 
-    def __init__(self, run_pk: int, place: Place) -> None:
+    def __init__(self, run_pk: int, place: StreamCursor) -> None:
         self.has_more = False
         self.has_ended = False
         self._run_pk = run_pk
-        self._story = Story(place)
+        self._story = RunTranscriptReader(place)
         self._reached = 0
         self._has_all_rows = False
         self._draft: Draft = {}
@@ -94,7 +102,7 @@ class RunReader:
             add_chunks(self._draft, [(chunk.ordinal, chunk.part, chunk.kind, storable(chunk.text))])
         return list(self._story.tell_answer(draft_parts(self._draft), is_whole=False))
 
-    def _read_rows(self, moment: Moment) -> list[StoryRow]:
+    def _read_rows(self, moment: RunProgress) -> list[StoryRow]:
         some = read_story_rows(
             moment.run,
             after=self._story.place.row,
@@ -112,7 +120,7 @@ class SessionReader:
 
     of_drafts = False
 
-    def __init__(self, session_pk: int, place: Place) -> None:
+    def __init__(self, session_pk: int, place: StreamCursor) -> None:
         self.has_more = False
         self.has_ended = False
         self._session_pk = session_pk
@@ -133,14 +141,14 @@ class SessionReader:
         made = {seq: list(some) for seq, some in groupby(rewinds, key=lambda one: one.to_seq)}
         yield from self._tell_rewinds(made)
         for row in rows:
-            self._place = Place(row.seq)
+            self._place = StreamCursor(row.seq)
             yield StoryEvent(str(self._place), ROW, row.as_data())
             yield from self._tell_rewinds(made)
 
     def _tell_rewinds(self, made: dict[int, list[RewindRecord]]) -> Iterator[StoryEvent]:
         row, told = self._place.row, self._place.part
         for number, rewind in enumerate(made.get(row, [])[told:], told + 1):
-            self._place = Place(row, number)
+            self._place = StreamCursor(row, number)
             yield StoryEvent(str(self._place), REWOUND, asdict(rewind))
 
 

@@ -56,7 +56,7 @@ class Subscriber:
         self.deliver(text or dump_frame(frame))
 
 
-MOST_CHUNKS = 200
+MAX_CHUNKS = 200
 """Pieces of a draft that wait for a listener; one that is slower reads them from disk."""
 
 
@@ -80,7 +80,7 @@ class Listener:
     def hand_over(self, chunks: Iterable[Chunk]) -> None:
         self.chunks += chunks
         self._told.set()
-        if len(self.chunks) > MOST_CHUNKS:
+        if len(self.chunks) > MAX_CHUNKS:
             self.chunks = []
             self.has_news = True
 

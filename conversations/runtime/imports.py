@@ -23,7 +23,7 @@ from conversations.archive.import_targets import ImportTarget
 from conversations.archive.rights import WRITE, rights_in
 from conversations.archive.storage_errors import translate_storage_error
 from conversations.domain.errors import StorageFull, Unavailable
-from conversations.imports.opening import Limits, NotReadable
+from conversations.imports.opening import ArchiveLimits, NotReadable
 from conversations.imports.running import Running
 from conversations.models import Import
 
@@ -55,11 +55,11 @@ def import_path(data_dir: Path, uuid: UUID) -> Path:
     return data_dir / FOLDER / str(uuid)
 
 
-class Ended(Exception):
+class ImportStopped(Exception):
     """Somebody has stopped it, or the server ends."""
 
 
-class ImportKeeper:
+class ImportWorker:
     def __init__(self, runtime: "Runtime") -> None:
         self._runtime = runtime
         self._data_dir = runtime.options.data_dir
@@ -97,7 +97,7 @@ class ImportKeeper:
         watch = _Watch(found, self._stopping)
         try:
             error = self._import(found, path, watch)
-        except Ended:
+        except ImportStopped:
             if self._stopping.is_set():
                 return  # it is begun again by the next server
             error = ""
@@ -134,7 +134,7 @@ class ImportKeeper:
             format=found.format,
         )
         require_space("Imports")
-        limits = Limits(total=GROWTH * settings.LOOM.max_import_bytes)
+        limits = ArchiveLimits(total=GROWTH * settings.LOOM.max_import_bytes)
         try:
             watch.running.run(path, name=found.name, limits=limits)
         except NotReadable as error:
@@ -181,12 +181,12 @@ class _Watch:
     def progress(self) -> None:
         """Raises Ended, and StorageFull when room gets short."""
         if self._stopping.is_set():
-            raise Ended
+            raise ImportStopped
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + INTERVAL
             require_space("Imports")
             if not self.tell():
-                raise Ended
+                raise ImportStopped
 
     def tell(self) -> bool:
         """False when it is to end."""

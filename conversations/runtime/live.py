@@ -15,7 +15,7 @@ TEXT = "text"
 
 
 @dataclass(slots=True)
-class Part:
+class LiveBlock:
     """One content block. ``sent`` counts the characters that frames have carried."""
 
     number: int
@@ -59,19 +59,19 @@ class LiveAnswer:
 
     def __init__(self, run: str) -> None:
         self.run = run
-        self.parts: list[Part] = []
+        self.parts: list[LiveBlock] = []
         self._next_number = 0
-        self._dirty: dict[int, Part] = {}
+        self._dirty: dict[int, LiveBlock] = {}
 
-    def start_part(self, kind: str, *, name: str = "", number: int | None = None) -> Part:
+    def start_part(self, kind: str, *, name: str = "", number: int | None = None) -> LiveBlock:
         number = self._next_number if number is None else number
         self._next_number = number + 1
         blocks = BlockStream() if kind == TEXT else None
-        part = Part(number=number, kind=kind, name=name, blocks=blocks)
+        part = LiveBlock(number=number, kind=kind, name=name, blocks=blocks)
         self.parts.append(part)
         return part
 
-    def feed(self, part: Part, delta: str) -> None:
+    def feed(self, part: LiveBlock, delta: str) -> None:
         part.feed(delta)
         self._dirty[part.number] = part
 

@@ -12,7 +12,7 @@ from conversations.domain.errors import TooMany
 SOCKETS, STREAMS = "sockets", "streams"
 
 
-class OpenLines:
+class ConnectionLimiter:
     """``most`` says how many of each kind a person may have. ``refused`` counts those that
     were too many."""
 

@@ -25,7 +25,7 @@ TOO_LATE = "The program that brought this tool along did not answer in time."
 
 GIVEN_UP = "The program that brought this tool along went on without a result."
 
-MOST_TOOLS = 128
+MAX_CLIENT_TOOLS = 128
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 
@@ -55,8 +55,8 @@ class ProgramTools:
         ``client_id``, before it is sent. Raises Rejected for what cannot be one."""
         if not given or (session_pk, client_id) in self._brought:
             return
-        if len(given) > MOST_TOOLS:
-            raise _refused(f"At most {MOST_TOOLS} tools can be brought along.")
+        if len(given) > MAX_CLIENT_TOOLS:
+            raise _refused(f"At most {MAX_CLIENT_TOOLS} tools can be brought along.")
         brought = _Brought(tools={})
         tools = [_read_tool(place, one, brought, self) for place, one in enumerate(given)]
         brought.tools = MappingProxyType({tool.name: tool for tool in tools})

@@ -29,7 +29,7 @@ FIRST_SECONDS = 60.0
 LOCK = "retention"
 
 
-class RetentionKeeper:
+class RetentionWorker:
     def __init__(self, runtime: "Runtime") -> None:
         self._folder = runtime.options.data_dir / "run"
         self._interval = 60.0 * runtime.options.expire_minutes

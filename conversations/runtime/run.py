@@ -17,7 +17,7 @@ from conversations.archive.append import Appended, NewEvent, PreparedEvent, Row,
 from conversations.archive.budgets import append_budget_warnings
 from conversations.archive.drafts import Chunk
 from conversations.archive.model_calls import read_past_calls
-from conversations.archive.runs import Claimed, finish_run, note_run, release_run
+from conversations.archive.runs import Claimed, finish_run, record_run_note, release_run
 from conversations.archive.sessions import (
     WindowFacts,
     read_place,
@@ -27,7 +27,7 @@ from conversations.archive.sessions import (
 )
 from conversations.archive.storage_errors import is_storage_error
 from conversations.archive.turns import read_turn
-from conversations.archive.workspaces import Place
+from conversations.archive.workspaces import WorkspaceDir
 from conversations.context.hint import find_hint
 from conversations.context.window import Window
 from conversations.domain import runs as states
@@ -54,7 +54,7 @@ from .budgets import check_budgets, describe_warnings
 from .budgets import describe_stop as describe_out_of_budget
 from .failures import describe_crash, describe_provider_error, describe_refused_files, describe_stop
 from .frames import rows_frame, state_frame
-from .live import LiveAnswer, Part
+from .live import LiveAnswer, LiveBlock
 from .patient_writer import PatientWriter
 from .tool_loop import ToolLoop
 from .windows import make_window, size_after
@@ -96,7 +96,7 @@ class Totals:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class RunOutcome:
     """How a run ended."""
 
     state: str
@@ -113,7 +113,7 @@ class _Answer:
     window: Window
     started: float = field(default_factory=monotonic)
     first_token_ms: int | None = None
-    parts: dict[int, Part] = field(default_factory=dict)
+    parts: dict[int, LiveBlock] = field(default_factory=dict)
     block_started: dict[int, float] = field(default_factory=dict)
     thinking_ms: dict[int, int] = field(default_factory=dict)
 
@@ -153,7 +153,7 @@ class RunExecution:
         self._most_tokens = 0
         self._files_refused: ProviderError | None = None
         self._hint: str | None = None
-        self._place: Place | None = None
+        self._place: WorkspaceDir | None = None
         self._root = Path()
         self._scope = ToolScope(workspace="", policy=READ_ONLY)
         self._calls = 0
@@ -215,11 +215,11 @@ class RunExecution:
         self.show_rows(rows or [])
         return rows is not None
 
-    async def _outcome(self, work: asyncio.Task[Outcome]) -> Outcome:
+    async def _outcome(self, work: asyncio.Task[RunOutcome]) -> RunOutcome:
         try:
             return await work
         except asyncio.CancelledError:
-            return Outcome(state=states.STOPPED, stop_reason="stopped")
+            return RunOutcome(state=states.STOPPED, stop_reason="stopped")
         except ProviderError as error:
             notice = describe_provider_error(error, run=self.run)
         except BudgetReached as error:
@@ -229,20 +229,20 @@ class RunExecution:
                 raise  # the end of the run cannot be written either
             logger.exception("run_failed", extra={"fields": {"run": self.run}})
             notice = describe_crash(run=self.run)
-        return Outcome(
+        return RunOutcome(
             state=states.FAILED, stop_reason="failed", notice=notice, error_code=notice.code
         )
 
-    def _out_of_budget(self, error: BudgetReached) -> Outcome:
+    def _out_of_budget(self, error: BudgetReached) -> RunOutcome:
         has_answered = self._calls > 0
-        return Outcome(
+        return RunOutcome(
             state=states.COMPLETED if has_answered else states.FAILED,
             stop_reason=error.code,
             notice=describe_out_of_budget(error, run=self.run, has_answered=has_answered),
             error_code=error.code,
         )
 
-    async def _work(self) -> Outcome:
+    async def _work(self) -> RunOutcome:
         go_on = self.claimed.kind == states.CONTINUE
         if self.claimed.open_turn is not None:
             go_on = False
@@ -252,13 +252,13 @@ class RunExecution:
             go_on = False
             if message.stop_reason == "tool_use" and tool_calls_of(message.blocks):
                 if self._runtime.program_tools.is_over(self.claimed):
-                    return Outcome(state=states.COMPLETED, stop_reason=message.stop_reason)
+                    return RunOutcome(state=states.COMPLETED, stop_reason=message.stop_reason)
                 continue
             if message.stop_reason != "pause_turn":
                 return self._ended(message)
         return self._stopped_by("too_many_calls", "")
 
-    def _ended(self, message: MessageCompleted) -> Outcome:
+    def _ended(self, message: MessageCompleted) -> RunOutcome:
         reason = message.stop_reason
         if reason in ("end_turn", "") and not _says_something(message.blocks):
             reason = "empty_answer"
@@ -268,10 +268,10 @@ class RunExecution:
             explanation = f"The program that asked wants {self._most_tokens} tokens at most."
         return self._stopped_by(reason, explanation)
 
-    def _stopped_by(self, reason: str, explanation: str) -> Outcome:
+    def _stopped_by(self, reason: str, explanation: str) -> RunOutcome:
         notice = describe_stop(reason, explanation=storable(explanation)[:300], run=self.run)
         failed = notice is not None and notice.action == "retry"
-        return Outcome(
+        return RunOutcome(
             state=states.FAILED if failed else states.COMPLETED,
             stop_reason=reason,
             notice=notice,
@@ -436,7 +436,7 @@ class RunExecution:
     async def _say(self, note: str) -> None:
         self._show_note(note)
         with contextlib.suppress(StorageFull):  # a note is nothing to wait for
-            await self._runtime.writer.write(note_run, self.claimed.run_pk, note=note)
+            await self._runtime.writer.write(record_run_note, self.claimed.run_pk, note=note)
 
     async def _stream(self, answer: _Answer) -> MessageCompleted:
         answer.started = monotonic()
@@ -468,7 +468,7 @@ class RunExecution:
             began = answer.block_started.get(item.index, monotonic())
             answer.thinking_ms[item.index] = int((monotonic() - began) * 1000)
 
-    def _start_part(self, answer: _Answer, index: int, kind: str, name: str) -> Part:
+    def _start_part(self, answer: _Answer, index: int, kind: str, name: str) -> LiveBlock:
         part = answer.parts[index] = self.live.start_part(kind, name=name)
         return part
 
@@ -620,7 +620,7 @@ class RunExecution:
         await self._tools.carry_out(turn=turn, scope=facts.scope, root=facts.root)
         self.show_state(states.RUNNING)
 
-    async def _finish(self, outcome: Outcome) -> None:
+    async def _finish(self, outcome: RunOutcome) -> None:
         self.flush()
         footer = TurnSeparator(
             run=self.run,

@@ -31,7 +31,7 @@ from conversations.archive.tool_calls import (
 )
 from conversations.archive.tool_permissions import Rules, read_rules
 from conversations.domain import runs as run_states
-from conversations.domain.approvals import Asked, Plan
+from conversations.domain.approvals import ApprovalRequest, CallPlan
 from conversations.domain.errors import Conflict, LoomError
 from conversations.domain.events import APPROVAL, APPROVAL_ASKED, Info, Payload
 from conversations.domain.text import one_line, storable
@@ -64,10 +64,10 @@ logger = logging.getLogger(__name__)
 CANCEL_SECONDS = 10.0
 """How long a tool may take to end what it does when it is stopped."""
 
-LONGEST_KIND = 255
+MAX_KIND_CHARS = 255
 """Characters of a kind's key; a call of a longer one is allowed one at a time."""
 
-LONGEST_SHOWN = 100_000
+MAX_SHOWN_CHARS = 100_000
 """Characters of a diff or a command that a question shows."""
 
 CUT_OFF = "Not run: the answer was cut off before the call was complete."
@@ -98,10 +98,10 @@ class _Call:
 
     record: ToolCallRecord
     tool: Tool | None = None
-    plan: Plan | None = None
+    plan: CallPlan | None = None
     result: ToolResult | None = None
     is_due: bool = False
-    asked: Asked | None = None
+    asked: ApprovalRequest | None = None
     decision: str = ""
     decided_by: str = ""
     reason: str = ""
@@ -284,16 +284,16 @@ class ToolLoop:
             return ToolResult(ok=False, output="The arguments of the call are not an object.")
         return tool
 
-    async def _plan(self, tool: Tool, call: _Call) -> Plan | ToolResult:
+    async def _plan(self, tool: Tool, call: _Call) -> CallPlan | ToolResult:
         if tool.plan is None:
             line = one_line(storable(f"{tool.name} {call.record.arguments}"), limit=200)
-            return Plan(effect=CHANGES, summary=line)
+            return CallPlan(effect=CHANGES, summary=line)
         try:
             return await tool.plan(self._context(call), call.record.arguments)
         except Exception as error:
             return _failure(error, call)
 
-    async def _apply_policy(self, call: _Call, plan: Plan) -> None:
+    async def _apply_policy(self, call: _Call, plan: CallPlan) -> None:
         rules = await self._read_rules()
         kind = Kind(key=plan.kind_key, label=plan.kind_label) if plan.kind_key else None
         decision = decide(rules.scope, effect=plan.effect, kind=kind, allowed=rules.allowed)
@@ -413,7 +413,7 @@ class ToolLoop:
             return
         if self._has_changed and call.tool is not None and call.asked is not None:
             planned = await self._plan(call.tool, call)
-            if isinstance(planned, Plan) and _is_same(planned, call.asked):
+            if isinstance(planned, CallPlan) and _is_same(planned, call.asked):
                 call.asked = replace(call.asked, basis=planned.basis)
 
     async def _run(self, call: _Call) -> tuple[ToolResult, str]:
@@ -531,11 +531,11 @@ def _failure(error: BaseException, call: _Call) -> ToolResult:
     return ToolResult(ok=False, output=f"The tool failed: {type(error).__name__}.")
 
 
-def _plan_of(call: _Call) -> Plan:
+def _plan_of(call: _Call) -> CallPlan:
     """What is kept of the plan of a call that waits already."""
     asked = call.asked
     assert asked is not None
-    return Plan(
+    return CallPlan(
         effect=CHANGES,
         summary=asked.summary,
         command=asked.command,
@@ -546,18 +546,18 @@ def _plan_of(call: _Call) -> Plan:
     )
 
 
-def _question(record: ToolCallRecord, plan: Plan) -> Asked:
-    has_kind = 0 < len(plan.kind_key) <= LONGEST_KIND and storable(plan.kind_key) == plan.kind_key
+def _question(record: ToolCallRecord, plan: CallPlan) -> ApprovalRequest:
+    has_kind = 0 < len(plan.kind_key) <= MAX_KIND_CHARS and storable(plan.kind_key) == plan.kind_key
     diff, command = storable(plan.diff), storable(plan.command)
-    is_cut = max(len(diff), len(command)) > LONGEST_SHOWN
+    is_cut = max(len(diff), len(command)) > MAX_SHOWN_CHARS
     note = f"{plan.note} Only the beginning is shown.".strip() if is_cut else plan.note
-    return Asked(
+    return ApprovalRequest(
         call=str(record.uuid),
         call_id=record.call_id,
         name=record.name,
         summary=one_line(storable(plan.summary), limit=300) or record.name,
-        command=command[:LONGEST_SHOWN],
-        diff=diff[:LONGEST_SHOWN],
+        command=command[:MAX_SHOWN_CHARS],
+        diff=diff[:MAX_SHOWN_CHARS],
         note=storable(note),
         kind_key=plan.kind_key if has_kind else "",
         kind_label=storable(plan.kind_label or plan.kind_key) if has_kind else "",
@@ -565,7 +565,7 @@ def _question(record: ToolCallRecord, plan: Plan) -> Asked:
     )
 
 
-def _asking_row(asked: Asked) -> Info:
+def _asking_row(asked: ApprovalRequest) -> Info:
     return Info(
         text=f"Waiting for approval: {asked.summary}",
         kind=APPROVAL,
@@ -574,7 +574,7 @@ def _asking_row(asked: Asked) -> Info:
     )
 
 
-def _is_same(plan: Plan, asked: Asked) -> bool:
+def _is_same(plan: CallPlan, asked: ApprovalRequest) -> bool:
     """Whether a plan does what a person was shown, wherever in the file it does it."""
     return (
         (plan.kind_key, plan.command) == (asked.kind_key, asked.command)

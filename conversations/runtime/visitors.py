@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from django.db import DatabaseError
 
-from conversations.archive.standing import Place, Standing, read_standings
+from conversations.archive.standing import AccessSnapshot, OpenPage, read_standings
 from conversations.domain.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -28,15 +28,15 @@ to find out."""
 
 
 @dataclass(slots=True, eq=False)
-class Visitor:
+class WatchedAccess:
     """A page that is open. ``standing`` is that of its beginning, ``seen`` the one of
     the last look. ``recheck`` asks everything again, and closes the page's socket if it
     must; it does not wait for that."""
 
-    place: Place
-    standing: Standing | None
+    place: OpenPage
+    standing: AccessSnapshot | None
     recheck: Callable[[], None]
-    seen: Standing | None = field(init=False)
+    seen: AccessSnapshot | None = field(init=False)
 
     def __post_init__(self) -> None:
         self.seen = self.standing
@@ -46,17 +46,17 @@ class Visitor:
         self.seen = self.standing
 
 
-class Visitors:
+class AccessRefresher:
     """All pages of this process."""
 
     def __init__(self, runtime: "Runtime") -> None:
         self._runtime = runtime
-        self._visitors: set[Visitor] = set()
+        self._visitors: set[WatchedAccess] = set()
 
-    def add(self, visitor: Visitor) -> None:
+    def add(self, visitor: WatchedAccess) -> None:
         self._visitors.add(visitor)
 
-    def remove(self, visitor: Visitor) -> None:
+    def remove(self, visitor: WatchedAccess) -> None:
         self._visitors.discard(visitor)
 
     async def watch(self) -> None:

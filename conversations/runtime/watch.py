@@ -17,7 +17,7 @@ from conversations.archive.window_marks import read_window_mark
 from conversations.domain.runs import RUNNING
 
 from .frames import Frame, active_frame, idle_frame, queue_frame, rows_frame, window_frame
-from .live import LiveAnswer, Part
+from .live import LiveAnswer, LiveBlock
 
 if TYPE_CHECKING:
     from .engine import Runtime
@@ -28,7 +28,7 @@ class _Foreign:
     """A run of another process, mirrored from its draft chunks."""
 
     live: LiveAnswer
-    parts: dict[int, Part]
+    parts: dict[int, LiveBlock]
     ordinal: int = -1
 
 

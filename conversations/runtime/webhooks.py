@@ -17,7 +17,13 @@ from django.conf import settings
 from django.utils import timezone
 from yarl import URL
 
-from conversations.archive.deliveries import Attempt, Outgoing, claim_due, has_due, settle
+from conversations.archive.deliveries import (
+    DeliveryAttempt,
+    Outgoing,
+    claim_due,
+    complete_delivery,
+    has_due,
+)
 from conversations.domain.errors import Rejected
 from conversations.domain.webhooks import sign
 from conversations.tools.web_addresses import (
@@ -91,7 +97,7 @@ class WebhookSender:
         try:
             attempt = await attempt_delivery(outgoing, allows=allowed_addresses())
             is_turned_off = await self._runtime.writer.write(
-                settle,
+                complete_delivery,
                 outgoing,
                 attempt,
                 now=timezone.now(),
@@ -129,7 +135,7 @@ def check_webhook_url(text: str) -> str:
     return str(url)
 
 
-async def attempt_delivery(outgoing: Outgoing, *, allows: Allows) -> Attempt:
+async def attempt_delivery(outgoing: Outgoing, *, allows: Allows) -> DeliveryAttempt:
     """Send a message once."""
     import aiohttp  # its client takes a third of a second to load
 
@@ -148,16 +154,18 @@ async def attempt_delivery(outgoing: Outgoing, *, allows: Allows) -> Attempt:
         ):
             return _read_answer(response)
     except TimeoutError:
-        return Attempt(arrived=False, error=f"{url.host} did not answer in {SECONDS:g} seconds.")
+        return DeliveryAttempt(
+            arrived=False, error=f"{url.host} did not answer in {SECONDS:g} seconds."
+        )
     except (aiohttp.ClientError, OSError, ValueError) as error:
-        return Attempt(arrived=False, error=explain(error, url))
+        return DeliveryAttempt(arrived=False, error=explain(error, url))
 
 
-def _read_answer(response: "aiohttp.ClientResponse") -> Attempt:
+def _read_answer(response: "aiohttp.ClientResponse") -> DeliveryAttempt:
     status = response.status
-    failed = partial(Attempt, arrived=False, status=status)
+    failed = partial(DeliveryAttempt, arrived=False, status=status)
     if 200 <= status < 300:
-        return Attempt(arrived=True, status=status)
+        return DeliveryAttempt(arrived=True, status=status)
     if status == GONE:
         return failed(error="The receiver wants no more messages (410).", is_gone=True)
     if 300 <= status < 400:

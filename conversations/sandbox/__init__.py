@@ -7,15 +7,15 @@ make one, ``supervise`` (a program of its own) keeps a command's limits and ends
 that it started, ``running`` is what tools call.
 """
 
-from .running import Finished, Limits, run_command
+from .running import CommandLimits, Finished, run_command
 from .support import NO_COMMANDS, SANDBOXED, UNSANDBOXED, can_run, describe, find_mode, has_network
 
 __all__ = [
     "NO_COMMANDS",
     "SANDBOXED",
     "UNSANDBOXED",
+    "CommandLimits",
     "Finished",
-    "Limits",
     "can_run",
     "describe",
     "find_mode",

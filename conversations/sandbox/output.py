@@ -9,7 +9,7 @@ from conversations.domain.text import storable
 REPORT_SECONDS = 0.05
 
 
-class Output:
+class CommandOutput:
     """Keeps the first and the last half of ``limit`` bytes. ``report`` is handed what is
     new, at most every 50 ms, and no more than ``limit`` bytes in all."""
 

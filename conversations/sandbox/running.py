@@ -26,7 +26,7 @@ from . import supervise
 from .bubblewrap import Inside, Protection, interpreter_paths, wrap
 from .environment import plain_environment, sandboxed_environment
 from .groups import make_group, remove_group
-from .output import REPORT_SECONDS, Output
+from .output import REPORT_SECONDS, CommandOutput
 from .repositories import find_repositories, make_protection
 from .support import (
     SANDBOXED,
@@ -57,7 +57,7 @@ BWRAP_LEVELS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class CommandLimits:
     """What one command may take. ``seconds`` of time; ``output_bytes`` are kept of its
     output, which is read on beyond them; the others are of all its processes together,
     but for ``file_bytes``, the size of one file. ``written_bytes`` is what all its files
@@ -94,14 +94,14 @@ class Finished:
 class _Running:
     process: "subprocess.Popen[bytes]"
     status: int
-    output: Output
+    output: CommandOutput
     group: str
     has_ended: bool = False
     since: float = field(default_factory=time.monotonic)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prepared:
+class PreparedCommand:
     """``words`` to execute with ``environment`` and the open ``descriptors``, of which
     the first ``skipped`` levels of processes are not the command's own."""
 
@@ -111,11 +111,11 @@ class Prepared:
     descriptors: tuple[int, ...] = ()
 
 
-def default_limits(*, seconds: float | None = None) -> Limits:
+def default_limits(*, seconds: float | None = None) -> CommandLimits:
     """Those of the settings; more time only up to what they allow."""
     loom = settings.LOOM
     wanted = loom.command_seconds if seconds is None else seconds
-    return Limits(
+    return CommandLimits(
         seconds=min(wanted, loom.command_max_seconds),
         output_bytes=loom.max_output_bytes,
         processes=loom.command_max_processes,
@@ -131,7 +131,7 @@ async def run_command(
     *,
     root: Path,
     folder: Path | None = None,
-    limits: Limits | None = None,
+    limits: CommandLimits | None = None,
     allows_network: bool = False,
     may_write: bool = True,
     may_write_config: bool = False,
@@ -180,7 +180,7 @@ async def run_command(
         prepared,
         folder=folder,
         options=_options(limits, prepared, writes_to=root if may_write else None),
-        output=Output(limits.output_bytes, report),
+        output=CommandOutput(limits.output_bytes, report),
         stdin=stdin,
     )
     attending = asyncio.create_task(_attend(running, limits))
@@ -193,8 +193,8 @@ async def run_command(
 
 
 def prepare_sandboxed(
-    command: Sequence[str], *, root: Path, limits: Limits, allows_network: bool = False
-) -> Prepared:
+    command: Sequence[str], *, root: Path, limits: CommandLimits, allows_network: bool = False
+) -> PreparedCommand:
     """For a program that stays, which somebody else starts. Raises Rejected where there
     is no sandbox; the descriptors are the caller's to close."""
     if find_mode() != SANDBOXED:
@@ -216,10 +216,10 @@ def _check_root(root: Path) -> None:
         raise Rejected(f"Commands cannot be run in {root}: it is no folder of its own.")
 
 
-def _prepare(command: Sequence[str], inside: Inside, limits: Limits) -> Prepared:
+def _prepare(command: Sequence[str], inside: Inside, limits: CommandLimits) -> PreparedCommand:
     mode = find_mode()
     if mode == UNSANDBOXED:
-        return Prepared(words=list(command), environment=plain_environment())
+        return PreparedCommand(words=list(command), environment=plain_environment())
     if mode != SANDBOXED:
         raise Rejected(f"{describe()} See LOOM_UNSANDBOXED_SHELL.", code="no_sandbox")
     support = find_support()
@@ -228,7 +228,7 @@ def _prepare(command: Sequence[str], inside: Inside, limits: Limits) -> Prepared
         command = [prlimit, f"--nproc={most}:{most}", "--", *command]
     abilities = support.abilities
     seccomp = open_filter() if abilities.filters else None
-    return Prepared(
+    return PreparedCommand(
         words=wrap(command, inside, bwrap=support.bwrap, abilities=abilities, seccomp=seccomp),
         environment=sandboxed_environment(inside.readable),
         skipped=BWRAP_LEVELS,
@@ -236,7 +236,9 @@ def _prepare(command: Sequence[str], inside: Inside, limits: Limits) -> Prepared
     )
 
 
-def _options(limits: Limits, prepared: Prepared, *, writes_to: Path | None) -> dict[str, Any]:
+def _options(
+    limits: CommandLimits, prepared: PreparedCommand, *, writes_to: Path | None
+) -> dict[str, Any]:
     """For the supervisor. The limit of memory is each process's own and, counted now and
     then, that of all; a process that has no room left is told so."""
     disk = {"bytes": limits.written_bytes, "min_free": limits.min_free_bytes}
@@ -258,7 +260,12 @@ def _options(limits: Limits, prepared: Prepared, *, writes_to: Path | None) -> d
 
 
 def _start(
-    prepared: Prepared, *, folder: Path, options: dict[str, Any], output: Output, stdin: bytes
+    prepared: PreparedCommand,
+    *,
+    folder: Path,
+    options: dict[str, Any],
+    output: CommandOutput,
+    stdin: bytes,
 ) -> _Running:
     status, writable = os.pipe()
     given = _as_file(stdin)
@@ -299,7 +306,7 @@ def _as_file(data: bytes) -> int:
     return file
 
 
-async def _attend(running: _Running, limits: Limits) -> Finished:
+async def _attend(running: _Running, limits: CommandLimits) -> Finished:
     reader = asyncio.StreamReader(limit=READ_BYTES)
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), running.process.stdout
@@ -335,7 +342,7 @@ async def _read(reader: asyncio.StreamReader, running: _Running) -> None:
     output.say(now=time.monotonic(), at_once=True)
 
 
-async def _next(reader: asyncio.StreamReader, output: Output) -> bytes:
+async def _next(reader: asyncio.StreamReader, output: CommandOutput) -> bytes:
     """More output. If none comes, what has not been reported yet is, after a moment."""
     reading = asyncio.ensure_future(reader.read(READ_BYTES))
     try:

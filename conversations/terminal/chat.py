@@ -12,8 +12,8 @@ from conversations.web.commands import read_command
 
 from .bridge import Bridge
 from .commands import ACTIONS, TERMINAL_COMMANDS, Quit
-from .connection import Connection, Happening, OpenSession
-from .exchange import Exchange
+from .connection import ChatConnection, Happening, OpenSession
+from .exchange import ChatExchange
 from .keyboard import Keyboard
 from .printing import Printer
 from .screen import RED, Screen
@@ -33,7 +33,7 @@ class Chat:
     ask. ``failed``: something was not carried out. ``oldest`` is the first turn that is
     shown, ``reached`` the seq of the last row."""
 
-    connection: Connection
+    connection: ChatConnection
     bridge: Bridge
     screen: Screen
     session: OpenSession
@@ -94,7 +94,7 @@ class Chat:
 
     def attend(self, happenings: AsyncIterator[Happening], printer: Printer) -> str:
         """See a run to its end. Returns its last state; empty when there was none."""
-        exchange = Exchange(
+        exchange = ChatExchange(
             self.connection,
             self.bridge,
             self.screen,

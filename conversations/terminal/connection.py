@@ -48,7 +48,7 @@ class OpenSession:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PastTurn:
+class ShownTurn:
     """What a turn of the active path shows."""
 
     number: int
@@ -57,7 +57,7 @@ class PastTurn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FoundTurn:
+class TurnMatch:
     """A turn that matches words."""
 
     number: int
@@ -95,16 +95,16 @@ class Doing:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class RunEnded:
     """The run's last state. Always the last thing that happens."""
 
     state: str
 
 
-type Happening = Delta | Seen | Doing | Ended
+type Happening = Delta | Seen | Doing | RunEnded
 
 
-class Connection(Protocol):
+class ChatConnection(Protocol):
     """Every method raises LoomError for what is refused, with words for a person."""
 
     async def open(self) -> None: ...
@@ -129,10 +129,10 @@ class Connection(Protocol):
 
     async def read_history(
         self, session: UUID, *, before: int | None = None, limit: int
-    ) -> list[PastTurn]:
+    ) -> list[ShownTurn]:
         """The newest turns of the active path below a number, oldest first."""
 
-    async def find_words(self, session: UUID, query: str, *, limit: int) -> list[FoundTurn]:
+    async def find_words(self, session: UUID, query: str, *, limit: int) -> list[TurnMatch]:
         """Best first."""
 
     def ask(

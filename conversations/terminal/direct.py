@@ -18,7 +18,7 @@ from conversations.archive.sessions import get_session
 from conversations.archive.tool_calls import read_open_calls
 from conversations.archive.turns import MAX_PAGE, walk_active_turns_back
 from conversations.archive.workspaces import get_workspace, owner_of, workspace_names
-from conversations.domain.approvals import Asked
+from conversations.domain.approvals import ApprovalRequest
 from conversations.domain.events import APPROVAL, APPROVAL_ASKED, Info
 from conversations.domain.jsontext import load_json
 from conversations.domain.text import require_encodable
@@ -34,13 +34,13 @@ from .connection import (
     CHANNEL,
     Delta,
     Doing,
-    Ended,
-    FoundTurn,
     Happening,
     OpenSession,
-    PastTurn,
+    RunEnded,
     Seen,
     SessionChoice,
+    ShownTurn,
+    TurnMatch,
     WorkspaceChoice,
 )
 
@@ -82,10 +82,10 @@ class DirectConnection:
 
     async def read_history(
         self, session: UUID, *, before: int | None = None, limit: int
-    ) -> list[PastTurn]:
+    ) -> list[ShownTurn]:
         return await self._read(_read_history, session, before=before, limit=limit)
 
-    async def find_words(self, session: UUID, query: str, *, limit: int) -> list[FoundTurn]:
+    async def find_words(self, session: UUID, query: str, *, limit: int) -> list[TurnMatch]:
         return await self._read(_find_words, session, query, limit=limit)
 
     async def ask(
@@ -177,7 +177,7 @@ class DirectConnection:
                     yield happening
             async for row in self._rows(session, after):
                 yield row
-            yield Ended(await ending)
+            yield RunEnded(await ending)
         finally:
             if ending is not None:
                 ending.cancel()
@@ -220,7 +220,7 @@ class _Running:
     """A run that goes on, and what of it waits for a person."""
 
     run_pk: int
-    questions: list[Asked]
+    questions: list[ApprovalRequest]
 
 
 def _read_active_run(session_pk: int) -> _Running | None:
@@ -281,12 +281,12 @@ def _begin(slug: str, key: str) -> OpenSession:
     return _open(session.uuid)
 
 
-def _read_history(uuid: UUID, *, before: int | None, limit: int) -> list[PastTurn]:
+def _read_history(uuid: UUID, *, before: int | None, limit: int) -> list[ShownTurn]:
     session = get_session(uuid)
     below = session.next_turn if before is None else before
     turns = walk_active_turns_back(session.pk, before=below, page=limit)
     return [
-        PastTurn(
+        ShownTurn(
             number=turn.number,
             role=turn.role,
             rows=[event.payload for event in synthesise_events(turn)],
@@ -295,10 +295,10 @@ def _read_history(uuid: UUID, *, before: int | None, limit: int) -> list[PastTur
     ]
 
 
-def _find_words(uuid: UUID, query: str, *, limit: int) -> list[FoundTurn]:
+def _find_words(uuid: UUID, query: str, *, limit: int) -> list[TurnMatch]:
     found = search_session(get_session(uuid).pk, query, limit=limit, with_neighbours=False)
     return [
-        FoundTurn(
+        TurnMatch(
             number=hit.turn,
             role=hit.tool_name or hit.role,
             created_at=hit.created_at,

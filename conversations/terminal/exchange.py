@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from uuid import UUID
 
-from conversations.domain.approvals import Asked, read_asked
+from conversations.domain.approvals import ApprovalRequest, read_asked
 from conversations.domain.errors import Conflict, LoomError
 from conversations.domain.events import APPROVAL_ASKED, APPROVAL_DECIDED, Info
 from conversations.domain.tool_calls import DENY, ONCE
 
 from .bridge import Bridge, Stream, StreamOver
-from .connection import Connection, Delta, Doing, Ended, Happening, OpenSession, Seen
+from .connection import ChatConnection, Delta, Doing, Happening, OpenSession, RunEnded, Seen
 from .keyboard import Keyboard
 from .printing import Printer
-from .questions import Decision, choices, read_decision, show_question
+from .questions import TypedDecision, choices, read_decision, show_question
 from .screen import RED, Screen
 
 LOOK_SECONDS = 0.1
@@ -41,14 +41,14 @@ class Left(Exception):
     """The person wants to leave, without waiting for the end of the answer."""
 
 
-class Exchange:
+class ChatExchange:
     """One run, attended to. ``keyboard`` is None where nobody types: what asks is then
     decided by ``approve``, or by somebody on the page. ``later`` gets the messages that
     are typed while the answer streams."""
 
     def __init__(
         self,
-        connection: Connection,
+        connection: ChatConnection,
         bridge: Bridge,
         screen: Screen,
         session: OpenSession,
@@ -64,7 +64,7 @@ class Exchange:
         self._keyboard = keyboard
         self._approve = approve
         self._later = later
-        self._waiting: dict[UUID, Asked] = {}
+        self._waiting: dict[UUID, ApprovalRequest] = {}
         self._shown: UUID | None = None
         self._is_stopping = False
         self._is_listening = True
@@ -124,17 +124,17 @@ class Exchange:
         if isinstance(payload, Info) and payload.code == APPROVAL_ASKED:
             self._note_question(read_asked(payload.data or {}))
 
-    def _take_end(self, ended: Ended, _: Printer) -> None:
+    def _take_end(self, ended: RunEnded, _: Printer) -> None:
         self.state = ended.state
 
-    def _note_question(self, asked: Asked) -> None:
+    def _note_question(self, asked: ApprovalRequest) -> None:
         try:
             call = UUID(asked.call)
         except ValueError:  # brought along from elsewhere
             return
         if self._approve is not None:
             allows = self._approve == ALL
-            self._decide(call, Decision(ONCE) if allows else Decision(DENY, NOBODY_THERE))
+            self._decide(call, TypedDecision(ONCE) if allows else TypedDecision(DENY, NOBODY_THERE))
         elif self._keyboard is None:
             text = f"Waiting for approval: {asked.summary}. Answer at {self._session.url}"
             self._screen.notice(text)
@@ -175,7 +175,7 @@ class Exchange:
         self._shown = None
         self._decide(call, decision)
 
-    def _decide(self, call: UUID, decision: Decision) -> None:
+    def _decide(self, call: UUID, decision: TypedDecision) -> None:
         self._try(
             lambda: self._bridge.call(
                 self._connection.decide(
@@ -203,8 +203,8 @@ class Exchange:
 
 
 _TAKE: dict[type, Callable[..., None]] = {
-    Delta: Exchange._take_delta,
-    Doing: Exchange._take_doing,
-    Seen: Exchange._take_row,
-    Ended: Exchange._take_end,
+    Delta: ChatExchange._take_delta,
+    Doing: ChatExchange._take_doing,
+    Seen: ChatExchange._take_row,
+    RunEnded: ChatExchange._take_end,
 }

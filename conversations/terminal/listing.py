@@ -8,13 +8,13 @@ from conversations.domain.errors import Rejected
 from conversations.domain.text import one_line
 
 from .bridge import Bridge
-from .connection import Connection, SessionChoice, WorkspaceChoice
+from .connection import ChatConnection, SessionChoice, WorkspaceChoice
 from .keyboard import Keyboard
 from .screen import BOLD, PLAIN, Screen, visible
 
 LISTED = 9
 
-LONGEST_TITLE = 50
+MAX_TITLE_COLUMNS = 50
 
 
 class Nothing(Rejected):
@@ -24,7 +24,7 @@ class Nothing(Rejected):
 
 
 def choose_workspace(
-    connection: Connection, bridge: Bridge, screen: Screen, keyboard: Keyboard | None
+    connection: ChatConnection, bridge: Bridge, screen: Screen, keyboard: Keyboard | None
 ) -> str:
     """The slug of the only workspace, or of the one that a person chooses. Raises
     Nothing, KeyboardInterrupt and EOFError."""
@@ -43,7 +43,7 @@ def choose_workspace(
 
 
 def choose_session(
-    connection: Connection,
+    connection: ChatConnection,
     bridge: Bridge,
     screen: Screen,
     workspace: str,
@@ -71,7 +71,7 @@ def choose_session(
 def describe_session(session: SessionChoice) -> str:
     turns = f"{session.turn_count} turn{'' if session.turn_count == 1 else 's'}"
     when = f"{session.last_active_at:%Y-%m-%d %H:%M} UTC"
-    title = one_line(session.title, limit=LONGEST_TITLE) or "Untitled session"
+    title = one_line(session.title, limit=MAX_TITLE_COLUMNS) or "Untitled session"
     return " · ".join(fact for fact in (when, title, turns, session.model) if fact)
 
 

@@ -21,7 +21,7 @@ from conversations.rendering.tool_words import (
     tool_word,
 )
 
-from .connection import UNKNOWN, Delta, Doing, PastTurn, Seen
+from .connection import UNKNOWN, Delta, Doing, Seen, ShownTurn
 from .screen import BOLD, DIM, RED, YELLOW, Screen
 
 TEXT, THINKING = "text", "thinking"
@@ -75,7 +75,7 @@ class Printer:
     def show(self, payload: Payload | Fallback) -> None:
         _SHOW[type(payload)](self, payload)
 
-    def show_past(self, turns: Sequence[PastTurn]) -> None:
+    def show_past(self, turns: Sequence[ShownTurn]) -> None:
         for turn in turns:
             for payload in turn.rows:
                 self.show(payload)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from conversations.domain.approvals import Asked
+from conversations.domain.approvals import ApprovalRequest
 from conversations.domain.tool_calls import ALWAYS, DENY, ONCE
 from conversations.rendering.tool_rows import CARD_CHARS, CARD_LINES
 from conversations.rendering.tool_words import tool_word
@@ -13,12 +13,12 @@ _YES, _ALWAYS, _NO = ("y", "yes"), ("a", "always"), ("n", "no")
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class TypedDecision:
     decision: str
     reason: str = ""
 
 
-def show_question(screen: Screen, asked: Asked, *, url: str) -> None:
+def show_question(screen: Screen, asked: ApprovalRequest, *, url: str) -> None:
     """All that is asked for, as far as a card on a page has it; the rest is there."""
     screen.notice(f"{tool_word(asked.name)[0]} asks: {asked.summary or asked.name}", BOLD)
     if asked.note:
@@ -31,27 +31,27 @@ def show_question(screen: Screen, asked: Asked, *, url: str) -> None:
         screen.notice(f"There is more of it, at {url}", YELLOW)
 
 
-def choices(asked: Asked) -> str:
+def choices(asked: ApprovalRequest) -> str:
     """The line behind which the answer is typed."""
     kind = _kind_of(asked)
     always = f", a = always ({kind})" if kind else ""
     return f"Allow it? y = yes{always}, n = no (a reason may follow): "
 
 
-def read_decision(line: str, asked: Asked) -> Decision | None:
+def read_decision(line: str, asked: ApprovalRequest) -> TypedDecision | None:
     """What was typed behind the question; None when it is no answer to it."""
     word, _, rest = line.strip().partition(" ")
     word = word.lower().rstrip(",.:")
     if word in _NO:
-        return Decision(DENY, rest.strip())
+        return TypedDecision(DENY, rest.strip())
     if rest:
         return None
     if word in _YES:
-        return Decision(ONCE)
-    return Decision(ALWAYS) if word in _ALWAYS and _kind_of(asked) else None
+        return TypedDecision(ONCE)
+    return TypedDecision(ALWAYS) if word in _ALWAYS and _kind_of(asked) else None
 
 
-def _kind_of(asked: Asked) -> str:
+def _kind_of(asked: ApprovalRequest) -> str:
     """What "always" would allow; empty: nothing."""
     return asked.kind_label or asked.kind_key
 

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import quote, urljoin
 from uuid import UUID, uuid4
 
-from conversations.domain.approvals import Asked
+from conversations.domain.approvals import ApprovalRequest
 from conversations.domain.events import (
     APPROVAL,
     APPROVAL_ASKED,
@@ -30,13 +30,13 @@ from .connection import (
     UNKNOWN,
     Delta,
     Doing,
-    Ended,
-    FoundTurn,
     Happening,
     OpenSession,
-    PastTurn,
+    RunEnded,
     Seen,
     SessionChoice,
+    ShownTurn,
+    TurnMatch,
     WorkspaceChoice,
 )
 
@@ -100,16 +100,16 @@ class ServerConnection:
 
     async def read_history(
         self, session: UUID, *, before: int | None = None, limit: int
-    ) -> list[PastTurn]:
+    ) -> list[ShownTurn]:
         page = await self._api.get(
             f"sessions/{session}/turns", before=before or BEYOND_ALL, limit=limit, active="true"
         )
         return [_read_turn(one) for one in page["items"]]
 
-    async def find_words(self, session: UUID, query: str, *, limit: int) -> list[FoundTurn]:
+    async def find_words(self, session: UUID, query: str, *, limit: int) -> list[TurnMatch]:
         found = await self._api.get(f"sessions/{session}/recall", q=query, limit=limit)
         return [
-            FoundTurn(
+            TurnMatch(
                 number=hit["turn"],
                 role=hit["tool_name"] or hit["role"],
                 created_at=datetime.fromisoformat(hit["created_at"]),
@@ -223,7 +223,7 @@ def _read_event(event: ServerEvent) -> Happening | None:
         return _read_row(data)
     if event.kind == LOST:
         return Doing(state=UNKNOWN, text="The server does not answer. Trying again…")
-    return Ended(data["state"]) if event.kind == END else None
+    return RunEnded(data["state"]) if event.kind == END else None
 
 
 def _read_row(row: dict[str, Any]) -> Seen:
@@ -239,8 +239,8 @@ def _read_payload(row: dict[str, Any]) -> Payload | Fallback:
         return Fallback(reason=str(error), raw=dump_json(row["payload"]))
 
 
-def _read_turn(turn: dict[str, Any]) -> PastTurn:
-    return PastTurn(number=turn["number"], role=turn["role"], rows=_rows_of(turn))
+def _read_turn(turn: dict[str, Any]) -> ShownTurn:
+    return ShownTurn(number=turn["number"], role=turn["role"], rows=_rows_of(turn))
 
 
 def _rows_of(turn: dict[str, Any]) -> list[Payload | Fallback]:
@@ -275,9 +275,9 @@ def _read_model(model: dict[str, Any]) -> ModelInfo:
     )
 
 
-def _read_asked(call: dict[str, Any]) -> Asked:
+def _read_asked(call: dict[str, Any]) -> ApprovalRequest:
     asked = call["asked"]
-    return Asked(
+    return ApprovalRequest(
         call=call["uuid"],
         call_id=call["call_id"],
         name=call["name"],

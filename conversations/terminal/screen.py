@@ -19,7 +19,7 @@ PLAIN, BOLD, DIM, RED, GREEN, YELLOW = "", "1", "2", "31", "32", "33"
 LEAST_WIDTH = 20
 
 
-class Output(Protocol):
+class TerminalOutput(Protocol):
     def write(self, text: str, /) -> Any: ...
 
     def flush(self) -> Any: ...
@@ -40,8 +40,8 @@ class Screen:
 
     def __init__(
         self,
-        out: Output,
-        notices: Output,
+        out: TerminalOutput,
+        notices: TerminalOutput,
         *,
         is_terminal: bool,
         environment: Mapping[str, str] = os.environ,

@@ -116,7 +116,7 @@ def note_of(*, allows_network: bool, text: str) -> str:
     return " ".join(notes)
 
 
-async def carry_out(context: ToolContext, command: Command) -> ToolResult:
+async def execute(context: ToolContext, command: Command) -> ToolResult:
     """Run it, and put on record which files it changed."""
     if not command.may_write:
         return await _run(context, command)

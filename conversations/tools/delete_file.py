@@ -7,11 +7,11 @@ from django.conf import settings
 from conversations.changes.apply import Remove
 from conversations.domain.errors import Rejected
 from conversations.domain.tool_calls import CHANGES
-from conversations.folder.confined import FILE, FOLDER, LINK, Found, list_folder, stat_file
+from conversations.folder.confined import FILE, FOLDER, LINK, FileStatus, list_folder, stat_file
 from conversations.folder.paths import shown
 
 from .arguments import Arguments, FilePath
-from .files.calls import Prepared, changing, planning
+from .files.calls import PreparedChange, changing, planning
 from .files.diffs import unified_diff
 from .files.texts import check_writable, count_text, read_whole, size_text
 from .tool import declare_tool
@@ -21,7 +21,7 @@ class DeleteFile(Arguments):
     path: FilePath
 
 
-def prepare(root: Path, asked: DeleteFile) -> Prepared:
+def prepare(root: Path, asked: DeleteFile) -> PreparedChange:
     path = asked.path
     found = stat_file(root, path, follow_last=False)
     if found is None:
@@ -35,13 +35,13 @@ def prepare(root: Path, asked: DeleteFile) -> Prepared:
     raise Rejected(f"{shown(path)} is neither a file nor a folder.")
 
 
-def _remove_file(root: Path, path: str, found: Found) -> Prepared:
+def _remove_file(root: Path, path: str, found: FileStatus) -> PreparedChange:
     check_writable(found)
     if found.size > settings.LOOM.max_read_bytes:
         basis = f"{found.identity} {found.size} {found.mtime_ns}"
         return _remove(path, what=f"the file of {size_text(found.size)}", basis=basis)
     there = read_whole(root, path)
-    return Prepared(
+    return PreparedChange(
         actions=(Remove(path=path, expect=there.digest),),
         summary=f"Delete {shown(path)}",
         output=f"Deleted {shown(path)} ({size_text(found.size)}).",
@@ -51,7 +51,7 @@ def _remove_file(root: Path, path: str, found: Found) -> Prepared:
     )
 
 
-def _remove_folder(root: Path, path: str) -> Prepared:
+def _remove_folder(root: Path, path: str) -> PreparedChange:
     entries = list_folder(root, path)
     if entries:
         count = count_text(len(entries), "entry")
@@ -61,8 +61,8 @@ def _remove_folder(root: Path, path: str) -> Prepared:
     return _remove(path, what="the empty folder", basis="empty folder")
 
 
-def _remove(path: str, *, what: str, basis: str) -> Prepared:
-    return Prepared(
+def _remove(path: str, *, what: str, basis: str) -> PreparedChange:
+    return PreparedChange(
         actions=(Remove(path=path),),
         summary=f"Delete {what} {shown(path)}",
         output=f"Deleted {what} {shown(path)}.",

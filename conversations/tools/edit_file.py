@@ -9,12 +9,12 @@ from conversations.changes.apply import Put
 from conversations.domain.errors import Rejected
 from conversations.domain.tool_calls import CHANGES
 from conversations.folder.paths import shown
-from conversations.folder.text_files import NotEncodable, TextFile, split_lines, to_bytes
+from conversations.folder.text_files import EncodingLacksCharacter, TextFile, split_lines, to_bytes
 
 from .arguments import Arguments, BadArgument, ExactText, FilePath, Flag, Must, named
-from .files.calls import Prepared, changing, planning
+from .files.calls import PreparedChange, changing, planning
 from .files.diffs import unified_diff
-from .files.edits import Match, describe_nearest, find_match, line_of, replace_spans
+from .files.edits import EditMatch, describe_nearest, find_match, line_of, replace_spans
 from .files.texts import check_writable, count_text, numbered, read_whole
 from .tool import declare_tool
 
@@ -44,7 +44,7 @@ class EditFile(Arguments):
     )
 
 
-def prepare(root: Path, asked: EditFile) -> Prepared:
+def prepare(root: Path, asked: EditFile) -> PreparedChange:
     path, old, new = asked.path, asked.old_text, asked.new_text
     if not old:
         raise BadArgument(f"'old_text' must {OLD_TEXT}")
@@ -56,7 +56,7 @@ def prepare(root: Path, asked: EditFile) -> Prepared:
     check_writable(there.found)
     match = _choose(path, there.text, old, new, every=asked.replace_all)
     text = replace_spans(there.text.text, match.spans)
-    return Prepared(
+    return PreparedChange(
         actions=(Put(path=path, data=_encode(path, text, there.text), expect=there.digest),),
         summary=f"Edit {shown(path)}",
         output=_describe(path, match, text),
@@ -66,7 +66,7 @@ def prepare(root: Path, asked: EditFile) -> Prepared:
     )
 
 
-def _choose(path: str, file: TextFile, old: str, new: str, *, every: bool) -> Match:
+def _choose(path: str, file: TextFile, old: str, new: str, *, every: bool) -> EditMatch:
     """The places to replace. Raises BadArgument with what to send instead."""
     match = find_match(file, old, new)
     if not match.spans:
@@ -84,7 +84,7 @@ def _say_missing(path: str, file: TextFile, old: str) -> str:
     return f"'old_text' is not in {shown(path)}.\n{hint}"
 
 
-def _say_several(path: str, file: TextFile, match: Match, *, every: bool) -> str:
+def _say_several(path: str, file: TextFile, match: EditMatch, *, every: bool) -> str:
     numbers = [line_of(file.text, span.start) for span in match.spans]
     if match.drift:
         ask = "Send it exactly as the file has it"
@@ -104,14 +104,14 @@ def _say_several(path: str, file: TextFile, match: Match, *, every: bool) -> str
 def _encode(path: str, text: str, like: TextFile) -> bytes:
     try:
         return to_bytes(text, like)
-    except NotEncodable as error:
+    except EncodingLacksCharacter as error:
         raise Rejected(
             f"{shown(path)} cannot hold the new text: {error}. To change its encoding, write"
             " the whole file as UTF-8 with write_file."
         ) from error
 
 
-def _describe(path: str, match: Match, text: str) -> str:
+def _describe(path: str, match: EditMatch, text: str) -> str:
     """What was done, and the lines around the first place as they are now."""
     starts, grown = [], 0
     for span in match.spans:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
-from conversations.domain.approvals import Plan
+from conversations.domain.approvals import CallPlan
 from conversations.domain.errors import Rejected
 from conversations.domain.text import one_line, storable
 from conversations.domain.tool_calls import CHANGES
@@ -48,12 +48,12 @@ def is_offered(scope: ToolScope) -> bool:
     return scope.offers_changes and scope.allows_network
 
 
-async def plan(context: ToolContext, asked: FetchUrl) -> Plan | ToolResult:
+async def plan(context: ToolContext, asked: FetchUrl) -> CallPlan | ToolResult:
     url = read_url(asked.url)
     host = url.raw_host or ""
     if is_private_host(host):
         raise Rejected(f"{url.host} is not on the Internet: private addresses are refused.")
-    return Plan(
+    return CallPlan(
         effect=CHANGES,
         summary=one_line(f"Fetch {url}", limit=200),
         command=str(url),

@@ -19,7 +19,7 @@ from pydantic import Field
 
 from conversations import sandbox
 from conversations.archive.accounts import read_name
-from conversations.domain.approvals import Plan
+from conversations.domain.approvals import CallPlan
 from conversations.domain.text import one_line
 from conversations.domain.tool_calls import CHANGES, READS
 from conversations.domain.tool_policy import ToolScope
@@ -30,8 +30,8 @@ from .commands import (
     Command,
     Folder,
     Seconds,
-    carry_out,
     check_text,
+    execute,
     note_of,
     read_folder,
     read_seconds,
@@ -112,13 +112,13 @@ def is_offered(scope: ToolScope) -> bool:
     return sandbox.can_run()
 
 
-async def plan(context: ToolContext, asked: GitCommand) -> Plan | ToolResult:
+async def plan(context: ToolContext, asked: GitCommand) -> CallPlan | ToolResult:
     request = await _read(context, asked)
     subcommand = request.git.subcommand
     command = shlex.join(["git", subcommand, *request.git.words])
     if not request.changes:
-        return Plan(effect=READS, summary=one_line(command, limit=100), command=command)
-    return Plan(
+        return CallPlan(effect=READS, summary=one_line(command, limit=100), command=command)
+    return CallPlan(
         effect=CHANGES,
         summary=f"Run {one_line(command, limit=100)}",
         command=command,
@@ -134,7 +134,7 @@ async def run(context: ToolContext, asked: GitCommand) -> ToolResult:
         return ToolResult(ok=False, output=f"git {request.git.subcommand} is not allowed here.")
     name = await context.read(read_name, context.user_pk) if context.user_pk else ""
     with _identity_file(name or NOBODY) as identity:
-        return await carry_out(context, _command(context, request, identity))
+        return await execute(context, _command(context, request, identity))
 
 
 def _command(context: ToolContext, request: _Request, identity: Path) -> Command:

@@ -10,7 +10,7 @@ from pydantic import Field
 from conversations.folder.confined import FOLDER, LINK, stat_file
 from conversations.folder.paths import shown
 from conversations.folder.patterns import read_pattern
-from conversations.folder.walking import Walk
+from conversations.folder.walking import FolderWalk
 
 from .arguments import Arguments, BadArgument, Flag, Must, PathText
 from .files.calls import reading
@@ -42,7 +42,7 @@ def look(root: Path, asked: GlobFiles) -> str:
     if start is not None and start.kind != FOLDER:
         raise BadArgument("'path' must be a folder.")
     depth = 0 if start is None or start.path == "." else start.path.count("/") + 1
-    walk = Walk(
+    walk = FolderWalk(
         root=root,
         path=path,
         with_ignored=asked.include_ignored,

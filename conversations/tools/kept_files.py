@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from conversations.archive.attachments import Content, attachment_block, keep_attachment
+from conversations.archive.attachments import attachment_block, save_attachment
+from conversations.archive.contents import FileType
 
 from .tool import ToolContext
 
@@ -14,13 +15,13 @@ class ExaminedFile:
 
     data: bytes
     name: str
-    content: Content
+    content: FileType
 
 
-async def keep_file(context: ToolContext, file: ExaminedFile) -> dict[str, Any]:
+async def save_file(context: ToolContext, file: ExaminedFile) -> dict[str, Any]:
     """Keep the file at the turn of the call; the content block that refers to it."""
     attachment = await context.write(
-        keep_attachment,
+        save_attachment,
         context.session_pk,
         data=file.data,
         name=file.name,

@@ -8,10 +8,10 @@ from typing import Annotated
 from pydantic import Field
 
 from conversations.domain.errors import Rejected
-from conversations.folder.confined import FILE, FOLDER, LINK, Found, stat_file
+from conversations.folder.confined import FILE, FOLDER, LINK, FileStatus, stat_file
 from conversations.folder.paths import find_place, shown
 from conversations.folder.searching import path_order
-from conversations.folder.walking import Walk
+from conversations.folder.walking import FolderWalk
 
 from .arguments import Arguments, PathText, Text, Whole
 from .files.calls import reading
@@ -42,7 +42,7 @@ def look(root: Path, asked: ListFiles) -> str:
     if found is not None and found.kind != FOLDER:
         raise Rejected(f"{shown(path)} is no folder: {_describe(root, found)}.")
     # One folder is shown as it is; in a tree, what git ignores would be in the way.
-    walk = Walk(
+    walk = FolderWalk(
         root=root,
         path=path,
         with_ignored=depth == 1,
@@ -61,7 +61,7 @@ def look(root: Path, asked: ListFiles) -> str:
     return "\n".join([*lines, *describe_walk(walk)])
 
 
-def _describe(root: Path, entry: Found) -> str:
+def _describe(root: Path, entry: FileStatus) -> str:
     name = shown(entry.path)
     if entry.kind == FOLDER:
         return f"{name}/"

@@ -6,11 +6,11 @@ from typing import Annotated
 from conversations.changes.apply import Move
 from conversations.domain.errors import Rejected
 from conversations.domain.tool_calls import CHANGES
-from conversations.folder.confined import FOLDER, Found, stat_file
+from conversations.folder.confined import FOLDER, FileStatus, stat_file
 from conversations.folder.paths import find_place, is_within, shown
 
 from .arguments import Arguments, PathText, named
-from .files.calls import Prepared, changing, planning
+from .files.calls import PreparedChange, changing, planning
 from .tool import declare_tool
 
 
@@ -21,7 +21,7 @@ class MoveFile(Arguments):
     ]
 
 
-def prepare(root: Path, asked: MoveFile) -> Prepared:
+def prepare(root: Path, asked: MoveFile) -> PreparedChange:
     source, target = asked.source, asked.destination
     found = stat_file(root, source, follow_last=False)
     if found is None:
@@ -36,7 +36,7 @@ def prepare(root: Path, asked: MoveFile) -> Prepared:
     if is_within(end.real, start.real):
         raise Rejected(f"{shown(source)} cannot be moved into itself.")
     what = "the folder " if found.kind == FOLDER else ""
-    return Prepared(
+    return PreparedChange(
         actions=(Move(source=source, target=target),),
         summary=f"Move {what}{shown(start.path)} to {shown(end.path)}",
         output=f"Moved {what}{shown(start.path)} to {shown(end.path)}.",
@@ -44,7 +44,7 @@ def prepare(root: Path, asked: MoveFile) -> Prepared:
     )
 
 
-def _say_taken(target: str, there: Found) -> str:
+def _say_taken(target: str, there: FileStatus) -> str:
     name = shown(target.rstrip("/"))
     if there.kind == FOLDER:
         return f"{name} is a folder; give the whole new path, such as {name}/name."

@@ -15,7 +15,7 @@ from conversations.folder.text_files import TextFile, read_text
 
 from .arguments import Arguments, BadArgument, FilePath, Whole, WholeOrZero
 from .files.texts import count_text, cut, numbered, size_text
-from .kept_files import ExaminedFile, keep_file
+from .kept_files import ExaminedFile, save_file
 from .tool import ToolContext, ToolResult, declare_tool
 
 NAME = "read_file"
@@ -53,7 +53,7 @@ async def run(context: ToolContext, asked: ReadFile) -> ToolResult:
 
 async def _give(context: ToolContext, picture: ExaminedFile) -> ToolResult:
     output = f"{shown(picture.name)} is shown below ({size_text(len(picture.data))})."
-    return ToolResult(ok=True, output=output, blocks=[await keep_file(context, picture)])
+    return ToolResult(ok=True, output=output, blocks=[await save_file(context, picture)])
 
 
 def _read(root: Path, asked: ReadFile) -> str | ExaminedFile:

@@ -12,7 +12,7 @@ from conversations.folder.confined import stat_file
 from conversations.folder.paths import shown
 from conversations.folder.patterns import read_pattern
 from conversations.folder.search_engines import Expression
-from conversations.folder.searching import Lines, Query, Search
+from conversations.folder.searching import FileQuery, Lines, Search
 
 from .arguments import (
     Arguments,
@@ -87,13 +87,13 @@ async def _in_thread(search: Search, *, limit: int, around: int) -> str:
         raise
 
 
-def _read_query(asked: SearchFiles) -> Query:
+def _read_query(asked: SearchFiles) -> FileQuery:
     pattern = asked.pattern
     if not pattern or len(pattern) > PATTERN_CHARS:
         raise BadArgument(f"'pattern' must {PATTERN}")
     if "\n" in pattern or "\0" in pattern:
         raise BadArgument("'pattern' is for one line at a time; it cannot hold a line break.")
-    return Query(
+    return FileQuery(
         expression=Expression(
             text=pattern,
             is_literal=asked.literal,

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from conversations import sandbox
-from conversations.domain.approvals import Plan
+from conversations.domain.approvals import CallPlan
 from conversations.domain.text import one_line
 from conversations.domain.tool_calls import CHANGES
 from conversations.domain.tool_policy import ToolScope
@@ -18,8 +18,8 @@ from .commands import (
     Command,
     Folder,
     Seconds,
-    carry_out,
     check_text,
+    execute,
     note_of,
     read_folder,
     read_seconds,
@@ -47,13 +47,13 @@ def is_offered(scope: ToolScope) -> bool:
     return scope.offers_changes and sandbox.can_run()
 
 
-async def plan(context: ToolContext, asked: ShellExecute) -> Plan | ToolResult:
+async def plan(context: ToolContext, asked: ShellExecute) -> CallPlan | ToolResult:
     text, command = asked.command, await _read(context, asked)
     is_elsewhere = command.folder != context.root
     folder = str(command.folder.relative_to(context.root, walk_up=True)) if is_elsewhere else ""
     kind = kind_of(text, folder=folder)
     where = f" in {one_line(asked.folder, limit=200)}" if folder else ""
-    return Plan(
+    return CallPlan(
         effect=CHANGES,
         summary=one_line(f"Run {one_line(text, limit=100)}{where}", limit=300),
         command=text,
@@ -64,7 +64,7 @@ async def plan(context: ToolContext, asked: ShellExecute) -> Plan | ToolResult:
 
 
 async def run(context: ToolContext, asked: ShellExecute) -> ToolResult:
-    return await carry_out(context, await _read(context, asked))
+    return await execute(context, await _read(context, asked))
 
 
 async def _read(context: ToolContext, asked: ShellExecute) -> Command:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from conversations.domain.approvals import Plan
+from conversations.domain.approvals import CallPlan
 from conversations.domain.crossing import Crossing
 from conversations.domain.errors import Rejected
 from conversations.domain.jsontext import dump_json
@@ -60,7 +60,7 @@ class ToolResult:
 
 
 type Run = Callable[[ToolContext, dict[str, Any]], Awaitable[ToolResult]]
-type Planning = Callable[[ToolContext, dict[str, Any]], Awaitable[Plan | ToolResult]]
+type Planning = Callable[[ToolContext, dict[str, Any]], Awaitable[CallPlan | ToolResult]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +102,7 @@ class Tool:
 
 
 type RunWith[A: Arguments] = Callable[[ToolContext, A], Awaitable[ToolResult]]
-type PlanWith[A: Arguments] = Callable[[ToolContext, A], Awaitable[Plan | ToolResult]]
+type PlanWith[A: Arguments] = Callable[[ToolContext, A], Awaitable[CallPlan | ToolResult]]
 
 
 def declare_tool[A: Arguments](

@@ -18,7 +18,7 @@ from conversations.folder.paths import shown
 from conversations.folder.text_files import split_lines
 
 from .arguments import Arguments, BadArgument, ExactText, FilePath, Must, named
-from .files.calls import Prepared, changing, planning
+from .files.calls import PreparedChange, changing, planning
 from .files.diffs import unified_diff
 from .files.texts import WholeFile, check_writable, count_text, read_whole, size_text
 from .tool import declare_tool
@@ -33,13 +33,13 @@ class WriteFile(Arguments):
     ]
 
 
-def prepare(root: Path, asked: WriteFile) -> Prepared:
+def prepare(root: Path, asked: WriteFile) -> PreparedChange:
     path, text = asked.path, asked.content
     data = _to_bytes(text)
     there = _find(root, path)
     lines = count_text(len(split_lines(text)), "line")
     if there is None:
-        return Prepared(
+        return PreparedChange(
             actions=(Put(path=path, data=data, expect=NO_FILE),),
             summary=f"Create {shown(path)}",
             output=f"Created {shown(path)}: {lines}.",
@@ -50,15 +50,15 @@ def prepare(root: Path, asked: WriteFile) -> Prepared:
     return _replace(path, text, data, there, lines)
 
 
-def _replace(path: str, text: str, data: bytes, there: WholeFile, lines: str) -> Prepared:
+def _replace(path: str, text: str, data: bytes, there: WholeFile, lines: str) -> PreparedChange:
     if there.data == data:
-        return Prepared(
+        return PreparedChange(
             actions=(),
             summary=f"Leave {shown(path)} as it is",
             output=f"{shown(path)} has exactly this content already.",
             basis=there.digest,
         )
-    return Prepared(
+    return PreparedChange(
         actions=(Put(path=path, data=data, expect=there.digest),),
         summary=f"Overwrite {shown(path)}",
         output=f"Overwrote {shown(path)}: {lines}; it had {_describe(there)}.",

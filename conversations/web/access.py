@@ -36,7 +36,7 @@ from conversations.archive.rights import (
 )
 from conversations.archive.roles import roles_of_person
 from conversations.archive.sessions import get_session
-from conversations.archive.standing import Place, Standing, read_standing
+from conversations.archive.standing import AccessSnapshot, OpenPage, read_standing
 from conversations.archive.workspaces import get_workspace
 from conversations.domain.audit import (
     ATTACHMENT,
@@ -92,7 +92,7 @@ class SignedOut(NotPermitted):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Visit:
+class AccessContext:
     """Who asks, from where, and for what: an empty ``action`` shows nothing of what was
     said. ``browser`` holds the reasons that were stated, ``noted`` are the sessions that
     the audit log has an entry of for this visit."""
@@ -106,8 +106,8 @@ class Visit:
     noted: set[int] = field(default_factory=set)
 
     @property
-    def origin(self) -> audit.Origin:
-        return audit.Origin(
+    def origin(self) -> audit.AuditOrigin:
+        return audit.AuditOrigin(
             user=self.user if isinstance(self.user, User) else None,
             place=self.place,
             address=self.address,
@@ -115,12 +115,12 @@ class Visit:
         )
 
 
-def visit_of(request: HttpRequest, user: Person | None = None) -> Visit:
+def visit_of(request: HttpRequest, user: Person | None = None) -> AccessContext:
     """The visit that a request is: the same one, however often it is asked for. An
     asynchronous view gives the ``user`` that it has waited for."""
     found = getattr(request, "loom_visit", None)
-    if not isinstance(found, Visit):
-        found = Visit(
+    if not isinstance(found, AccessContext):
+        found = AccessContext(
             user=user or request.user,
             action=_action_of(request),
             place=request.get_full_path(),
@@ -144,11 +144,11 @@ def _action_of(request: HttpRequest) -> str:
     return OLDER if pages else action
 
 
-def visit_of_socket(scope: dict[str, Any]) -> Visit:
+def visit_of_socket(scope: dict[str, Any]) -> AccessContext:
     """The visit that a socket is."""
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
     client = scope.get("client") or ("",)
-    return Visit(
+    return AccessContext(
         user=scope["user"],
         action=LIVE,
         place=scope["path"],
@@ -189,7 +189,7 @@ def sign_in_first(**where: Any) -> HttpResponseRedirect:
 
 
 def get_session_for(
-    visit: Visit | HttpRequest, uuid: UUID, *, to: str = READ
+    visit: AccessContext | HttpRequest, uuid: UUID, *, to: str = READ
 ) -> tuple[Session, Access]:
     """The session, if this person may do that with it. Raises NotFound, NotPermitted."""
     visit = _visit(visit)
@@ -204,7 +204,7 @@ def get_session_for(
 
 
 def get_workspace_for(
-    visit: Visit | HttpRequest, slug: str, *, to: str = READ
+    visit: AccessContext | HttpRequest, slug: str, *, to: str = READ
 ) -> tuple[Workspace, Access]:
     """The workspace, if this person may do that with it. Raises NotFound, NotPermitted.
     A list of sessions shows nothing of what was said in them."""
@@ -215,7 +215,7 @@ def get_workspace_for(
     return workspace, _granted(_visit(visit).user, workspace, to)
 
 
-def get_session_for_review(visit: Visit | HttpRequest, uuid: UUID) -> Session:
+def get_session_for_review(visit: AccessContext | HttpRequest, uuid: UUID) -> Session:
     """The session, for a page of reviewers: there reading is entered whatever one's role
     in the workspace, unless the session is one's own. Raises NotFound."""
     visit = _visit(visit)
@@ -224,17 +224,17 @@ def get_session_for_review(visit: Visit | HttpRequest, uuid: UUID) -> Session:
         session = get_session(uuid)
     except NotFound as error:
         raise NotFound(HIDDEN) from error
-    note_hits(visit, [session])
+    record_hits(visit, [session])
     return session
 
 
-def origin_of_act(visit: Visit | HttpRequest, session: Session) -> audit.Origin:
+def origin_of_act(visit: AccessContext | HttpRequest, session: Session) -> audit.AuditOrigin:
     """Who decides something about a session, with the reason that applies to it."""
     visit = _visit(visit)
     return replace(visit.origin, reason=find_reason(visit.browser, session.uuid))
 
 
-def require_reviewer(visit: Visit | HttpRequest) -> None:
+def require_reviewer(visit: AccessContext | HttpRequest) -> None:
     """To everybody else the page is not there. Raises NotFound."""
     if not is_reviewer(_visit(visit).user):
         raise NotFound(HIDDEN)
@@ -246,13 +246,13 @@ def sees_readers(session: Session, access: Access, user: User) -> bool:
     return access.can_manage or (access.role is not None and session.owner_id == user.pk)
 
 
-def require_administrator(visit: Visit | HttpRequest) -> None:
+def require_administrator(visit: AccessContext | HttpRequest) -> None:
     """To everybody else the page is not there. Raises NotFound."""
     if not is_administrator(_visit(visit).user):
         raise NotFound(HIDDEN)
 
 
-def require_keeper(visit: Visit | HttpRequest) -> None:
+def require_keeper(visit: AccessContext | HttpRequest) -> None:
     """For those who may put sessions on hold: administrators and reviewers. To everybody
     else the page is not there. Raises NotFound."""
     user = _visit(visit).user
@@ -270,14 +270,14 @@ def find_for_hold(name: str) -> Session | Workspace:
     return get_session(uuid)
 
 
-def note_reading(visit: Visit | HttpRequest, sessions: Iterable[Session]) -> None:
+def record_reading(visit: AccessContext | HttpRequest, sessions: Iterable[Session]) -> None:
     """Parts of these sessions are shown to a person who may read them: entered, as
     whole transcripts are."""
     visit = _visit(visit)
     _note(visit, read_as_reviewer(visit.user, sessions))
 
 
-def note_hits(visit: Visit | HttpRequest, sessions: Iterable[Session]) -> None:
+def record_hits(visit: AccessContext | HttpRequest, sessions: Iterable[Session]) -> None:
     """Parts of these sessions are shown on a page of reviewers: entered for each that is
     not one's own, in a workspace that one is in."""
     visit = _visit(visit)
@@ -290,7 +290,7 @@ def note_hits(visit: Visit | HttpRequest, sessions: Iterable[Session]) -> None:
 
 
 def require_reason_to_search(
-    visit: Visit | HttpRequest, workspaces: Collection[int] | None = None
+    visit: AccessContext | HttpRequest, workspaces: Collection[int] | None = None
 ) -> None:
     """Before a reviewer looks for words in these workspaces (keys; None: all). That there
     are hits, and in how many sessions, tells what was said: where a reason is required,
@@ -301,7 +301,7 @@ def require_reason_to_search(
         require_reasons(visit.browser, [None])
 
 
-def note_record(request: HttpRequest, session: Session) -> None:
+def record_admin_reading(request: HttpRequest, session: Session) -> None:
     """A record of the session is shown in the admin, whose own permissions decide who
     sees it: entered, unless the person is a member."""
     visit = visit_of(request)
@@ -309,11 +309,11 @@ def note_record(request: HttpRequest, session: Session) -> None:
         _note(visit, [session])
 
 
-def _visit(visit: Visit | HttpRequest) -> Visit:
-    return visit if isinstance(visit, Visit) else visit_of(visit)
+def _visit(visit: AccessContext | HttpRequest) -> AccessContext:
+    return visit if isinstance(visit, AccessContext) else visit_of(visit)
 
 
-def _note(visit: Visit, sessions: Iterable[Session]) -> None:
+def _note(visit: AccessContext, sessions: Iterable[Session]) -> None:
     if not visit.action:
         return
     new = [session for session in sessions if session.pk not in visit.noted]
@@ -323,13 +323,13 @@ def _note(visit: Visit, sessions: Iterable[Session]) -> None:
         visit.noted.add(session.pk)
 
 
-def _reading(visit: Visit, session: Session) -> audit.Noted:
+def _reading(visit: AccessContext, session: Session) -> audit.AuditEvent:
     noted = audit.note_of(session, visit.action)
     return replace(noted, reason=find_reason(visit.browser, session.uuid))
 
 
 def recheck_access(
-    place: Place, workspace: Workspace, *, to: str, earlier: Standing | None
+    place: OpenPage, workspace: Workspace, *, to: str, earlier: AccessSnapshot | None
 ) -> None:
     """For a socket that has a session of the workspace open since some time: its
     person may have signed out or lost the right. Raises SignedOut, NotFound,
@@ -351,7 +351,7 @@ def recheck_access(
         raise NotFound(HIDDEN)
 
 
-def _is_unchanged(now: Standing, earlier: Standing | None) -> bool:
+def _is_unchanged(now: AccessSnapshot, earlier: AccessSnapshot | None) -> bool:
     return earlier is not None and now.is_active and replace(now, role=earlier.role) == earlier
 
 

@@ -15,7 +15,7 @@ _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class FeedEntry:
     """``summary`` is plain text; ``states`` become categories."""
 
     id: str
@@ -36,7 +36,7 @@ class Feed:
     title: str
     updated: datetime
     links: Mapping[str, str]
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[FeedEntry] = field(default_factory=list)
 
 
 def render_feed(feed: Feed) -> bytes:
@@ -54,7 +54,7 @@ def render_feed(feed: Feed) -> bytes:
     return document
 
 
-def _add_entry(root: ElementTree.Element, entry: Entry) -> None:
+def _add_entry(root: ElementTree.Element, entry: FeedEntry) -> None:
     element = _add(root, "entry")
     _add(element, "id", entry.id)
     _add(element, "title", entry.title)

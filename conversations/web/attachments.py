@@ -29,7 +29,7 @@ from conversations.models import Attachment
 from .access import get_session_for, post_by_person
 from .forms import check_attachment_ids
 from .pages import person
-from .uploads import keep_files, lacks_space
+from .uploads import lacks_space, save_files
 
 POLICY = "sandbox; default-src 'none'"
 
@@ -68,7 +68,7 @@ def _take_files(request: HttpRequest, uuid: UUID) -> HttpResponse:
             f"At most {settings.LOOM.max_attachments} files go with one message.",
             code="too_many_attachments",
         )
-    results = keep_files(found.pk, files, user_pk=person(request).pk)
+    results = save_files(found.pk, files, user_pk=person(request).pk)
     status = StorageFull.status if lacks_space(results) else 200
     return JsonResponse({"files": results}, status=status)
 

@@ -20,7 +20,7 @@ from conversations.domain.usage import (
 from conversations.models import Workspace
 
 MICRO = 1_000_000
-LARGEST = 10**12
+MAX_AMOUNT = 10**12
 
 
 class BudgetForm(forms.Form):
@@ -33,7 +33,7 @@ class BudgetForm(forms.Form):
         label="Username", required=False, max_length=150, help_text="For one person only."
     )
     period = forms.ChoiceField(choices=((MONTH, "Each month"), (DAY, "Each day")))
-    limit = forms.DecimalField(min_value=Decimal(0), max_value=Decimal(LARGEST))
+    limit = forms.DecimalField(min_value=Decimal(0), max_value=Decimal(MAX_AMOUNT))
     unit = forms.ChoiceField(choices=((USD, "US dollars"), (TOKENS, "Tokens")), label="In")
     warn_percent = forms.IntegerField(
         label="Warn at percent", min_value=1, max_value=100, initial=80

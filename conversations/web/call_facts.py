@@ -11,10 +11,10 @@ from conversations.domain.text import cost_text, one_line, storable
 from conversations.rendering.figures import duration_text, number_text
 from conversations.rendering.rows import STOP_WORDS
 
-MOST_RANGES = 12
+MAX_RANGES = 12
 """Ranges of turns that are named; a session with many rewinds has more."""
 
-MOST_CHARS = 300
+MAX_FACT_CHARS = 300
 """Of one thing that a program asked for."""
 
 STRATEGIES = {
@@ -31,7 +31,7 @@ PARTS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class CallFactText:
     """A piece of a fact; ``turn`` where it links to one."""
 
     text: str
@@ -41,7 +41,7 @@ class Part:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fact:
     label: str
-    parts: list[Part]
+    parts: list[CallFactText]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,22 +71,25 @@ def make_sections(
 
 
 def _fact(label: str, *texts: Any) -> Fact:
-    return Fact(label=label, parts=[Part(text=str(text)) for text in texts])
+    return Fact(label=label, parts=[CallFactText(text=str(text)) for text in texts])
 
 
 def _turns(manifest: Manifest) -> Iterator[Fact]:
     ranges = [
-        Part(text=range_text(low, high), turn=low) for low, high in manifest.turns[:MOST_RANGES]
+        CallFactText(text=range_text(low, high), turn=low)
+        for low, high in manifest.turns[:MAX_RANGES]
     ]
-    more = len(manifest.turns) - MOST_RANGES
+    more = len(manifest.turns) - MAX_RANGES
     if more > 0:
-        ranges.append(Part(text=f"and {more} more"))
-    yield Fact(label="Given", parts=ranges or [Part(text="none")])
+        ranges.append(CallFactText(text=f"and {more} more"))
+    yield Fact(label="Given", parts=ranges or [CallFactText(text="none")])
     if manifest.head is not None:
-        head = Part(text=f"Turn {number_text(manifest.head)}, whose answer begins further down")
-        yield Fact(label="And", parts=[Part(text=head.text, turn=manifest.head)])
+        head = CallFactText(
+            text=f"Turn {number_text(manifest.head)}, whose answer begins further down"
+        )
+        yield Fact(label="And", parts=[CallFactText(text=head.text, turn=manifest.head)])
     if manifest.floor is not None:
-        floor = Part(text=f"turn {number_text(manifest.floor)}", turn=manifest.floor)
+        floor = CallFactText(text=f"turn {number_text(manifest.floor)}", turn=manifest.floor)
         yield Fact(label="Starts at", parts=[floor])
     if manifest.left_out is not None:
         yield _fact("Left out", _left_out(manifest.left_out))
@@ -125,14 +128,16 @@ def _beside(
     if manifest.tools:
         yield _fact("Tools", ", ".join(manifest.tools))
     for name, value in manifest.choices.items():
-        yield _fact(f"Asked for: {name}", one_line(storable(dump_json(value)), limit=MOST_CHARS))
+        yield _fact(
+            f"Asked for: {name}", one_line(storable(dump_json(value)), limit=MAX_FACT_CHARS)
+        )
 
 
 def _shortened(manifest: Manifest) -> Iterator[Fact]:
     for one in manifest.shortened:
         sizes = f"{number_text(one.before)} → {number_text(one.after)} tokens"
         label = f"Turn {number_text(one.turn)}"
-        yield Fact(label=label, parts=[Part(text=sizes, turn=one.turn)])
+        yield Fact(label=label, parts=[CallFactText(text=sizes, turn=one.turn)])
 
 
 def _size(manifest: Manifest, line: CallLine) -> Iterator[Fact]:

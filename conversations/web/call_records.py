@@ -43,7 +43,7 @@ LONG_ARGUMENTS = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
+class CallEvent:
     """Something that happened to a call."""
 
     what: str
@@ -150,7 +150,7 @@ def _describe(found: Session, record: ToolRecord) -> dict[str, Any]:
     return context
 
 
-def _moments(record: ToolRecord) -> Iterator[Moment]:
+def _moments(record: ToolRecord) -> Iterator[CallEvent]:
     by = f" by {record.stopped_by}" if record.stopped_by else ""
     for what, at in (
         ("Called", record.created_at),
@@ -160,7 +160,7 @@ def _moments(record: ToolRecord) -> Iterator[Moment]:
         (f"Stopped{by}", record.stop_requested_at),
     ):
         if at is not None:
-            yield Moment(what=what, at=at)
+            yield CallEvent(what=what, at=at)
 
 
 def _start(request: HttpRequest) -> int:

@@ -31,7 +31,7 @@ PAGE, PANEL, FILE = "page", "panel", "file"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class CommandResult:
     """What to say, and where to go: to a page, a part of the panel or a file. ``value``
     is what was chosen."""
 
@@ -42,7 +42,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class CommandRequest:
     """One command, given by a person who has the right to."""
 
     session: Session
@@ -54,82 +54,84 @@ class Order:
         return f"{url}?{urlencode(query)}" if query else url
 
 
-async def carry_out(typed: Typed, session: Session, user: User) -> Outcome:
+async def execute(typed: Typed, session: Session, user: User) -> CommandResult:
     """Do it. The caller has checked the right that the command takes. Raises Rejected."""
-    return await _ACTIONS[typed.command.name](Order(session, user, typed.argument))
+    return await _ACTIONS[typed.command.name](CommandRequest(session, user, typed.argument))
 
 
-async def _help(order: Order) -> Outcome:
-    return Outcome(url=reverse("help"))
+async def _help(order: CommandRequest) -> CommandResult:
+    return CommandResult(url=reverse("help"))
 
 
-async def _new(order: Order) -> Outcome:
+async def _new(order: CommandRequest) -> CommandResult:
     session = await sync_to_async(archive_sessions.open_empty_session)(
         order.session.workspace, owner=order.user
     )
-    return Outcome(url=reverse("session", args=[session.uuid]))
+    return CommandResult(url=reverse("session", args=[session.uuid]))
 
 
-async def _resume(order: Order) -> Outcome:
+async def _resume(order: CommandRequest) -> CommandResult:
     url = reverse("workspace", args=[order.session.workspace.slug])
-    return Outcome(url=f"{url}?{urlencode({'q': order.argument})}" if order.argument else url)
+    return CommandResult(url=f"{url}?{urlencode({'q': order.argument})}" if order.argument else url)
 
 
-async def _history(order: Order) -> Outcome:
+async def _history(order: CommandRequest) -> CommandResult:
     if order.argument and order.argument.lower() != "older":
-        return Outcome(url=order.address("session_find", q=order.argument), opens=PANEL)
+        return CommandResult(url=order.address("session_find", q=order.argument), opens=PANEL)
     page = await sync_to_async(hydrate)(order.session, limit=settings.LOOM.page_size)
     if not page.older:
-        return Outcome(said="There are no older rows.")
-    return Outcome(url=order.address("session", before=str(page.older)))
+        return CommandResult(said="There are no older rows.")
+    return CommandResult(url=order.address("session", before=str(page.older)))
 
 
-async def _clear(order: Order) -> Outcome:
+async def _clear(order: CommandRequest) -> CommandResult:
     raise Rejected("The view is cleared by a script, and this page has none.", code="needs_script")
 
 
-async def _compact(order: Order) -> Outcome:
+async def _compact(order: CommandRequest) -> CommandResult:
     runtime = await current_runtime()
     await runtime.compact(order.session, client_id=uuid4().hex, user_pk=order.user.pk)
-    return Outcome(said="Older turns are being summarised for the model. Nothing is removed.")
+    return CommandResult(said="Older turns are being summarised for the model. Nothing is removed.")
 
 
-async def _rename(order: Order) -> Outcome:
+async def _rename(order: CommandRequest) -> CommandResult:
     title = await sync_to_async(archive_sessions.rename_session)(
         order.session, title=order.argument
     )
     if runtime := started_runtime():
         runtime.publish(order.session.pk, {"type": "title", "title": title})
-    return Outcome(said=f"The session is called {title} now.", value=title)
+    return CommandResult(said=f"The session is called {title} now.", value=title)
 
 
-async def _model(order: Order) -> Outcome:
+async def _model(order: CommandRequest) -> CommandResult:
     model = find_model(order.argument, list_models())
     await sync_to_async(archive_sessions.choose_model)(order.session, model=model.id)
-    return Outcome(said=f"From now on {model.name} answers.", value=model.id)
+    return CommandResult(said=f"From now on {model.name} answers.", value=model.id)
 
 
-async def _undo(order: Order) -> Outcome:
+async def _undo(order: CommandRequest) -> CommandResult:
     """What the last answer has changed; everything, if that was put back."""
     if not await sync_to_async(has_changes)(order.session.pk):
-        return Outcome(said="No file was changed in this session.")
+        return CommandResult(said="No file was changed in this session.")
     run = await sync_to_async(last_changing_run)(order.session.pk)
     query = {"run": str(run)} if run else {}
-    return Outcome(url=order.address("session_changes", **query), opens=PANEL)
+    return CommandResult(url=order.address("session_changes", **query), opens=PANEL)
 
 
-async def _export(order: Order) -> Outcome:
+async def _export(order: CommandRequest) -> CommandResult:
     wanted = order.argument.lower() or next(iter(FORMATS))
     if wanted not in FORMATS:
         raise Rejected(f"Choose one of these formats: {', '.join(FORMATS)}.", code="bad_format")
-    return Outcome(said="The session is downloaded.", url=export_url(order, wanted), opens=FILE)
+    return CommandResult(
+        said="The session is downloaded.", url=export_url(order, wanted), opens=FILE
+    )
 
 
-def export_url(order: Order, format: str) -> str:
+def export_url(order: CommandRequest, format: str) -> str:
     return order.address("session_export", format=format)
 
 
-_ACTIONS: dict[str, Callable[[Order], Awaitable[Outcome]]] = {
+_ACTIONS: dict[str, Callable[[CommandRequest], Awaitable[CommandResult]]] = {
     "help": _help,
     "new": _new,
     "resume": _resume,

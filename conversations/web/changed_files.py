@@ -24,7 +24,7 @@ MOST_LINES, MOST_CHARS = 400, 60_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShownDiff:
+class ChangedFileDiff:
     """A diff, or a sentence in its place."""
 
     html: str = ""
@@ -52,8 +52,8 @@ class ShownFile:
     facts: list[str]
     state: str
     reason: str
-    diff: ShownDiff
-    since: ShownDiff | None
+    diff: ChangedFileDiff
+    since: ChangedFileDiff | None
     is_conflict: bool
     runs_itself: bool
     calls: list[ShownCall]
@@ -62,7 +62,7 @@ class ShownFile:
 def show_file(root: Path, file: FileReview) -> ShownFile:
     plan = file.plan
     is_moved = bool(file.moved_from or file.moved_to)
-    diff = ShownDiff() if is_moved else _diff(root, file.path, file.before, file.after)
+    diff = ChangedFileDiff() if is_moved else _diff(root, file.path, file.before, file.after)
     return ShownFile(
         name_html=show_hidden(storable(file.path)) if file.path != ROOT else "the folder itself",
         value=stored_path(file.path),
@@ -104,18 +104,20 @@ def _facts(file: FileReview) -> Iterator[str]:
         yield f"{permissions_text(before)} → {permissions_text(after)}"
 
 
-def _diff(root: Path, path: str, before: FileState | None, after: FileState | None) -> ShownDiff:
+def _diff(
+    root: Path, path: str, before: FileState | None, after: FileState | None
+) -> ChangedFileDiff:
     if digest_of(before) == digest_of(after):
-        return ShownDiff()
+        return ChangedFileDiff()
     texts = []
     for state in (before, after):
         text, note = _text_of(root, path, state)
         if note:
-            return ShownDiff(note=note)
+            return ChangedFileDiff(note=note)
         texts.append(text)
     diff = unified_diff(path, *texts)
     rendered = render_diff(diff, most_lines=MOST_LINES, most_chars=MOST_CHARS)
-    return ShownDiff(
+    return ChangedFileDiff(
         html=rendered.html,
         left_out=number_text(rendered.left_out) if rendered.left_out else "",
         changes=changes_text(rendered.added, rendered.removed),

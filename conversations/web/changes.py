@@ -34,7 +34,7 @@ SCOPES = ("run", "call", "revert")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class ChangeScope:
     """Which changes a page shows: of a call, of an answer, or all."""
 
     scope: Scope
@@ -64,7 +64,7 @@ async def session_changes_revert(request: HttpRequest, uuid: UUID) -> HttpRespon
         return sign_in_first(uuid=uuid)
     found, access = await sync_to_async(get_session_for)(visit_of(request, user), uuid, to=WRITE)
     asked = read_asked(request.POST)
-    shown = Asked(scope=Scope()) if asked.scope.revert else asked
+    shown = ChangeScope(scope=Scope()) if asked.scope.revert else asked
     try:
         if not asked.fields and "all" not in request.POST:
             raise Rejected("Say what is to be put back.", code="nothing_to_revert")
@@ -85,22 +85,22 @@ async def session_changes_revert(request: HttpRequest, uuid: UUID) -> HttpRespon
     return redirect(_address(found, shown))
 
 
-def read_asked(query: QueryDict) -> Asked:
+def read_asked(query: QueryDict) -> ChangeScope:
     """Raises Rejected for what is no uuid."""
     for name in SCOPES:
         if text := query.get(name, ""):
             try:
-                return Asked(scope=Scope(**{name: UUID(text)}), fields={name: text})
+                return ChangeScope(scope=Scope(**{name: UUID(text)}), fields={name: text})
             except ValueError as error:
                 raise Rejected(f"{name} is a uuid.", code="bad_uuid") from error
-    return Asked(scope=Scope())
+    return ChangeScope(scope=Scope())
 
 
 def _changes(
     request: HttpRequest,
     found: Session,
     access: Access,
-    asked: Asked,
+    asked: ChangeScope,
     *,
     said: str = "",
     error: LoomError | None = None,
@@ -129,6 +129,6 @@ def _changes(
     )
 
 
-def _address(found: Session, asked: Asked, **more: str) -> str:
+def _address(found: Session, asked: ChangeScope, **more: str) -> str:
     query = urlencode(asked.fields | more)
     return reverse("session_changes", args=[found.uuid]) + (f"?{query}" if query else "")

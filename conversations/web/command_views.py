@@ -20,10 +20,10 @@ from conversations.folder.completing import find_files
 from conversations.runtime.choices import list_models
 
 from .access import HIDDEN, get_session_for, get_workspace_for, sign_in_first, visit_of
-from .carry_out import ON_THE_PAGE, carry_out
+from .carry_out import ON_THE_PAGE, execute
 from .commands import FORMATS, Command, NoCommand, commands_for, read_command
 
-LONGEST_NAME = 200
+MAX_NAME_CHARS = 200
 """Characters of a part of a path that count."""
 
 
@@ -34,7 +34,7 @@ def workspace_files(request: HttpRequest, slug: str) -> HttpResponse:
     workspace, access = get_workspace_for(request, slug)
     if access.role is None:  # reviewers read transcripts, not folders
         raise NotFound(HIDDEN)
-    query = storable(request.GET.get("q", ""))[:LONGEST_NAME]
+    query = storable(request.GET.get("q", ""))[:MAX_NAME_CHARS]
     try:
         found = find_files(workspace.root, query)
     except Rejected as error:  # the folder is gone, or cannot be read
@@ -58,7 +58,7 @@ async def session_commands(request: HttpRequest, uuid: UUID) -> HttpResponseBase
             raise NoCommand("This is not a command.")
         if typed.command.to != READ:
             await sync_to_async(get_session_for)(visit_of(request, user), uuid, to=typed.command.to)
-        outcome = await carry_out(typed, session, user)
+        outcome = await execute(typed, session, user)
     except LoomError as error:
         is_text = isinstance(error, NoCommand)
         answer = {"message": error.message, "code": error.code, "is_text": is_text}

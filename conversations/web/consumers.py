@@ -18,7 +18,7 @@ from django.conf import settings
 from django.db import DatabaseError
 
 from conversations.archive.rights import READ, WRITE
-from conversations.archive.standing import Place, read_standing
+from conversations.archive.standing import OpenPage, read_standing
 from conversations.archive.storage_errors import translate_storage_error
 from conversations.domain.cursors import parse_cursor
 from conversations.domain.errors import (
@@ -39,7 +39,7 @@ from conversations.runtime.engine import Runtime
 from conversations.runtime.frames import Frame, dump_frame
 from conversations.runtime.hub import Subscriber
 from conversations.runtime.open_lines import SOCKETS
-from conversations.runtime.visitors import Visitor
+from conversations.runtime.visitors import WatchedAccess
 
 from .access import SignedOut, get_session_for, recheck_access, visit_of_socket
 from .forms import check_attachment_ids, check_client_id, check_message_text, check_reason
@@ -58,7 +58,7 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
     runtime: Runtime
     session: Session
     subscriber: Subscriber | None = None
-    visitor: Visitor
+    visitor: WatchedAccess
     rechecking: asyncio.Task[None] | None = None
     is_counted = False
 
@@ -88,9 +88,9 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
             self.session, _ = await self.runtime.readers.read(
                 get_session_for, visit_of_socket(self.scope), self._uuid, to=READ
             )
-            place = Place(self._session_key, self._user_pk, self.session.workspace_id)
+            place = OpenPage(self._session_key, self._user_pk, self.session.workspace_id)
             standing = await self.runtime.readers.read(read_standing, place)
-            self.visitor = Visitor(place, standing, self._recheck_soon)
+            self.visitor = WatchedAccess(place, standing, self._recheck_soon)
             await self._subscribe()
         except NotFound:
             await self.close(UNKNOWN)

@@ -17,7 +17,7 @@ from .addresses import client_address
 EVERY_SECONDS = 300.0
 """How exact it is when a device was seen last."""
 
-MOST_KNOWN = 10_000
+MAX_DEVICES_KNOWN = 10_000
 
 _seen: dict[str, float] = {}
 """Session of a browser → when this process has written that it was seen."""
@@ -46,7 +46,7 @@ def _see(request: HttpRequest, user: User) -> None:
     key = request.session.session_key or ""
     if not key or time.monotonic() - _seen.get(key, -EVERY_SECONDS) < EVERY_SECONDS:
         return
-    if len(_seen) >= MOST_KNOWN:
+    if len(_seen) >= MAX_DEVICES_KNOWN:
         _seen.clear()
     _seen[key] = time.monotonic()
     see_device(
@@ -57,11 +57,11 @@ def _see(request: HttpRequest, user: User) -> None:
     )
 
 
-def note_sign_in(request: HttpRequest, user: User, **_: Any) -> None:
+def record_sign_in(request: HttpRequest, user: User, **_: Any) -> None:
     _see(request, user)
 
 
-def note_sign_out(request: HttpRequest, **_: Any) -> None:
+def record_sign_out(request: HttpRequest, **_: Any) -> None:
     if key := request.session.session_key:
         _seen.pop(key, None)
         end_device(key)
@@ -69,5 +69,5 @@ def note_sign_out(request: HttpRequest, **_: Any) -> None:
 
 def connect() -> None:
     """Hear of all who sign in and out, by whichever way."""
-    user_logged_in.connect(note_sign_in, dispatch_uid="device-signed-in")
-    user_logged_out.connect(note_sign_out, dispatch_uid="device-signed-out")
+    user_logged_in.connect(record_sign_in, dispatch_uid="device-signed-in")
+    user_logged_out.connect(record_sign_out, dispatch_uid="device-signed-out")

@@ -19,8 +19,8 @@ from django.utils.http import http_date
 from django.views.decorators.http import require_safe
 
 from conversations.archive.session_records import (
-    Mark,
     SessionFilter,
+    SessionListCursor,
     SessionRecord,
     list_session_records,
 )
@@ -31,9 +31,9 @@ from conversations.domain.runs import IDLE
 from conversations.domain.tokens import FEED, READ
 from conversations.models import Workspace
 
-from .access import Visit, get_workspace_for
+from .access import AccessContext, get_workspace_for
 from .addresses import client_address
-from .atom import MEDIA_TYPE, Entry, Feed, render_feed
+from .atom import MEDIA_TYPE, Feed, FeedEntry, render_feed
 
 PAGE = 50
 
@@ -47,7 +47,7 @@ def workspace_feed(request: HttpRequest, slug: str) -> HttpResponse:
     person = _signed_in(request)
     if person is None:
         return _ask_to_sign_in()
-    visit = Visit(
+    visit = AccessContext(
         user=person,
         action="",
         place=request.path,  # without a token
@@ -118,7 +118,7 @@ def _read_page(request: HttpRequest, workspace: Workspace) -> _Page:
     cursor = after or before
     found = list_session_records(
         SessionFilter(workspaces=[workspace.pk], archived=False),
-        mark=Mark(*parse_list_cursor(cursor)) if cursor else None,
+        mark=SessionListCursor(*parse_list_cursor(cursor)) if cursor else None,
         is_back=bool(after),
         limit=PAGE + 1,
     )
@@ -133,7 +133,7 @@ def _read_page(request: HttpRequest, workspace: Workspace) -> _Page:
     )
 
 
-def _cursor(mark: Mark) -> str:
+def _cursor(mark: SessionListCursor) -> str:
     return f"{mark.moment.isoformat()}~{mark.pk}"
 
 
@@ -165,8 +165,8 @@ def _address_of(request: HttpRequest, address: str, **cursor: str) -> str:
     return f"{address}?{query}" if query else address
 
 
-def _entry(request: HttpRequest, record: SessionRecord, with_preview: bool) -> Entry:
-    return Entry(
+def _entry(request: HttpRequest, record: SessionRecord, with_preview: bool) -> FeedEntry:
+    return FeedEntry(
         id=record.uuid.urn,
         title=record.title or "Untitled session",
         link=request.build_absolute_uri(reverse("session", args=[record.uuid])),

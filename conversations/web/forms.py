@@ -8,7 +8,7 @@ from uuid import UUID
 from django import forms
 from django.conf import settings
 
-from conversations.archive.tool_calls import LONGEST_REASON
+from conversations.archive.tool_calls import MAX_REASON_CHARS
 from conversations.domain.errors import Rejected, TooLarge
 from conversations.domain.session_state.marks import ACTIONS
 from conversations.domain.text import require_encodable, storable
@@ -166,8 +166,8 @@ def check_reason(value: Any) -> str:
     """Why a call was denied, for the model; may be empty. Raises Rejected when it is no
     text, holds half a character or is too long."""
     reason = storable(require_encodable(value)).strip() if isinstance(value, str) else None
-    if reason is None or len(reason) > LONGEST_REASON:
-        raise Rejected(f"A reason has at most {LONGEST_REASON:,} characters.", code="bad_reason")
+    if reason is None or len(reason) > MAX_REASON_CHARS:
+        raise Rejected(f"A reason has at most {MAX_REASON_CHARS:,} characters.", code="bad_reason")
     return reason
 
 

@@ -15,7 +15,7 @@ from django.utils.http import urlencode
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
-from conversations.archive.audit import Origin
+from conversations.archive.audit import AuditOrigin
 from conversations.archive.invitations import (
     accept_invitation,
     create_account,
@@ -75,7 +75,7 @@ def _join_as_stranger(request: HttpRequest, token: str, invitation: Invitation) 
     form = AccountForm(request.POST if request.method == "POST" else None)
     if form.is_valid():
         visit = visit_of(request)
-        origin = Origin(place=reverse("sign_in"), address=visit.address, agent=visit.agent)
+        origin = AuditOrigin(place=reverse("sign_in"), address=visit.address, agent=visit.agent)
         try:
             user, workspace = create_account(
                 token,

@@ -47,7 +47,7 @@ from .access import (
     sign_in_first,
     visit_of,
 )
-from .carry_out import FILE, carry_out
+from .carry_out import FILE, execute
 from .commands import NoCommand, Typed, read_command
 from .forms import (
     MemberForm,
@@ -76,7 +76,7 @@ EXAMPLES = (
 TOOL_ROW = 'class="row row-tool'
 """In the HTML of a row of a tool, which has a style sheet of its own."""
 
-LONGEST_QUERY = 200
+MAX_FILTER_CHARS = 200
 """Characters of a filter that count; SQLite refuses a pattern above 50,000."""
 
 
@@ -146,7 +146,7 @@ def workspace(request: HttpRequest, slug: str) -> HttpResponse:
         "workspace": _workspace_context(found, access),
         "sessions": read_session_list(
             found,
-            query=request.GET.get("q", "").strip()[:LONGEST_QUERY],
+            query=request.GET.get("q", "").strip()[:MAX_FILTER_CHARS],
             archived=request.GET.get("archived") == "1",
             before=request.GET.get("before", ""),
             is_member=access.role is not None,
@@ -462,7 +462,7 @@ async def session_send(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
 async def _commanded(
     request: HttpRequest, found: Session, user: User, typed: Typed
 ) -> HttpResponse:
-    outcome = await carry_out(typed, found, user)
+    outcome = await execute(typed, found, user)
     if outcome.said and outcome.opens != FILE:  # a file leaves the page as it is
         messages.success(request, outcome.said)
     return redirect(outcome.url or reverse("session", args=[found.uuid]))

@@ -16,7 +16,7 @@ from conversations.archive.rights import is_administrator
 from conversations.archive.workspaces import list_workspaces
 from conversations.models import Membership
 
-from .pages import LONGEST_QUERY, person
+from .pages import MAX_FILTER_CHARS, person
 
 PALETTE_PAGE = 12
 
@@ -29,7 +29,7 @@ def palette(request: HttpRequest) -> HttpResponse:
     user = person(request)
     found = list_recent_sessions(
         user,
-        query=request.GET.get("q", "")[:LONGEST_QUERY],
+        query=request.GET.get("q", "")[:MAX_FILTER_CHARS],
         before=request.GET.get("before", ""),
         limit=PALETTE_PAGE,
     )

@@ -23,7 +23,7 @@ from .forms import check_state_action
 from .pages import is_fragment, render_page
 from .state_items import DONE, group_items, show_items
 
-MOST_FORKS = 50
+MAX_FORKS_SHOWN = 50
 """How many sessions that came from one are listed with it."""
 
 
@@ -66,15 +66,15 @@ def _state(
     error: LoomError | None = None,
     drafts: dict[str, str] | None = None,
 ) -> HttpResponse:
-    view, forks = read_state_view(found.pk), list_forks(found, limit=MOST_FORKS + 1)
+    view, forks = read_state_view(found.pk), list_forks(found, limit=MAX_FORKS_SHOWN + 1)
     context = {
         "heading": "Session state",
         "groups": group_items(view, drafts=drafts or {}),
         "struck": show_items(reversed(view.struck), drafts={}),
         "said": said,
         "error": error.message if error else "",
-        "forks": forks[:MOST_FORKS],
-        "most_forks": MOST_FORKS if len(forks) > MOST_FORKS else 0,
+        "forks": forks[:MAX_FORKS_SHOWN],
+        "most_forks": MAX_FORKS_SHOWN if len(forks) > MAX_FORKS_SHOWN else 0,
     }
     status = error.status if error else 200
     return render_panel(request, found, access, "state", context, status=status)

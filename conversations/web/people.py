@@ -15,7 +15,7 @@ from django.views.decorators.http import require_safe
 
 from conversations.archive import people as archive_people
 from conversations.archive.accounts import LINK_LIFETIME
-from conversations.archive.audit import Origin
+from conversations.archive.audit import AuditOrigin
 from conversations.archive.devices import list_devices
 from conversations.archive.invitations import list_invitations, revoke_invitation
 from conversations.archive.role_groups import ROLE_GROUPS
@@ -27,7 +27,7 @@ from conversations.domain.text import storable
 from .access import post_by_person, require_administrator, visit_of
 from .account_forms import InvitationForm
 from .members import invite
-from .pages import LONGEST_QUERY, person
+from .pages import MAX_FILTER_CHARS, person
 
 PER_PAGE = 50
 
@@ -53,14 +53,14 @@ def _form(view: View) -> View:
     return post_by_person(for_administrators(view))
 
 
-def _origin(request: HttpRequest) -> Origin:
+def _origin(request: HttpRequest) -> AuditOrigin:
     return visit_of(request).origin
 
 
 @_page
 def people(request: HttpRequest) -> HttpResponse:
     """Everybody, found by ``q``; with ``closed=1`` those whose account is closed."""
-    query = request.GET.get("q", "").strip()[:LONGEST_QUERY]
+    query = request.GET.get("q", "").strip()[:MAX_FILTER_CHARS]
     closed = request.GET.get("closed") == "1"
     page = archive_people.list_people(
         query=query, closed=closed, after=request.GET.get("after", ""), limit=PER_PAGE

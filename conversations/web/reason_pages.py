@@ -14,7 +14,7 @@ from django.views.decorators.http import require_http_methods
 from conversations.domain.text import storable
 
 from .fields import LinesField
-from .reasons import LONGEST, REQUIRED, SITTING, ReasonNeeded, keep_reason, reason_of
+from .reasons import MAX_REASON_CHARS, REQUIRED, SITTING, ReasonNeeded, reason_of, save_reason
 
 FOR_SESSION, FOR_SITTING = "session", "sitting"
 
@@ -24,7 +24,7 @@ class ReasonForm(forms.Form):
 
     reason = LinesField(
         label="Why do you read this?",
-        max_length=LONGEST,
+        max_length=MAX_REASON_CHARS,
         required=False,
         strip=True,
         widget=forms.Textarea(attrs={"rows": 3}),
@@ -61,7 +61,7 @@ def review_reason(request: HttpRequest) -> HttpResponse:
     form = ReasonForm(request.POST)
     if not form.is_valid():
         return _page(request, form, status=400)
-    keep_reason(request.session, form.covered, form.cleaned_data["reason"])
+    save_reason(request.session, form.covered, form.cleaned_data["reason"])
     return redirect(_own_page(request, form.cleaned_data["next"]))
 
 

@@ -17,14 +17,14 @@ from conversations.domain.errors import NotPermitted
 OPTIONAL, REQUIRED, OFF = "optional", "required", "off"
 """Values of ``LOOM_REVIEW_REASON``."""
 
-LONGEST = 500
+MAX_REASON_CHARS = 500
 """Characters of a reason; the column of the audit log holds as many."""
 
 SITTING = ""
 """In place of a session's uuid: whatever else is read."""
 
 KEPT = "review_reasons"
-MOST = 50
+MAX_REASONS = 50
 """Reasons that a browser's session holds; the oldest makes way."""
 
 type Reasons = dict[str, tuple[str, float]]
@@ -56,14 +56,14 @@ def find_reason(browser: SessionBase | None, session: UUID | None) -> str:
     return found[0] if found else ""
 
 
-def keep_reason(browser: SessionBase, session: UUID | None, reason: str) -> None:
+def save_reason(browser: SessionBase, session: UUID | None, reason: str) -> None:
     """For the session, or for the sitting. An empty one takes back what was stated."""
     kept = _valid(browser)
     kept.pop(str(session or SITTING), None)
     if reason:
         until = timezone.now().timestamp() + settings.LOOM.review_reason_hours * 3600
         kept[str(session or SITTING)] = (reason, until)
-    browser[KEPT] = dict(list(kept.items())[-MOST:])
+    browser[KEPT] = dict(list(kept.items())[-MAX_REASONS:])
 
 
 def require_reasons(browser: SessionBase | None, sessions: Iterable[UUID | None]) -> None:
@@ -85,7 +85,7 @@ def reason_context(request: HttpRequest, session: UUID | None) -> dict[str, Any]
         "reason_url": reverse("review_reason"),
         "reason_session": session or "",
         "reason_next": request.get_full_path(),
-        "reason_longest": LONGEST,
+        "reason_longest": MAX_REASON_CHARS,
         "reason_hours": settings.LOOM.review_reason_hours,
     }
 

@@ -11,21 +11,21 @@ from conversations.retention.cold_storage import has_cold_storage
 
 from .access import find_for_hold
 
-LONGEST_DAYS = 36_500
+MAX_RETENTION_DAYS = 36_500
 
 
 class PoliciesForm(forms.Form):
     expire_after_hours = forms.IntegerField(
         required=False,
         min_value=1,
-        max_value=24 * LONGEST_DAYS,
+        max_value=24 * MAX_RETENTION_DAYS,
         label="New sessions expire after hours",
         help_text="From then on nobody goes on with them; they stay readable. Empty: never.",
     )
     retention_days = forms.IntegerField(
         required=False,
         min_value=1,
-        max_value=LONGEST_DAYS,
+        max_value=MAX_RETENTION_DAYS,
         label="Purge sessions that are idle for days",
         help_text="They are removed for good after a grace period. Empty: never.",
     )

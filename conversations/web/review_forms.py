@@ -18,14 +18,14 @@ QUEUES = {"unreviewed": "Not reviewed", "flagged": "Flagged", "all": "All sessio
 CARRIED = ("queue", "person", "workspace", "channel", "since", "until", "with_errors")
 """Names in an address that say which list of sessions a reviewer works through."""
 
-LONGEST = 200
+MAX_FIELD_CHARS = 200
 """Characters of a value that an address hands on."""
 
 
 def carried_filters(data: Mapping[str, str], **more: Any) -> str:
     """The query string by which a page of a session remembers the list it was opened
     from, with what else it is to say; with its question mark, or empty."""
-    kept = {name: storable(data.get(name, ""))[:LONGEST] for name in CARRIED} | more
+    kept = {name: storable(data.get(name, ""))[:MAX_FIELD_CHARS] for name in CARRIED} | more
     query = urlencode({name: value for name, value in kept.items() if value})
     return f"?{query}" if query else ""
 

@@ -9,11 +9,11 @@ from django.views.decorators.http import require_safe
 
 from conversations.archive.review import QueueFilters
 from conversations.archive.rights import readable_workspaces
-from conversations.archive.search import Found, Query, Within, search_sessions
+from conversations.archive.search import SearchQuery, SearchResults, Within, search_sessions
 from conversations.models import Session
 from conversations.runtime.choices import list_models
 
-from .access import note_hits, require_reason_to_search, require_reviewer
+from .access import record_hits, require_reason_to_search, require_reviewer
 from .pages import person
 from .reasons import reason_context
 from .review_queue import queue_tabs
@@ -21,7 +21,7 @@ from .review_search_forms import ReviewSearchForm
 from .search import PAGE, answer_search
 from .search_results import HitPages
 
-REVIEW_PAGES = HitPages(session="review_session", turn="review_turn", note=note_hits)
+REVIEW_PAGES = HitPages(session="review_session", turn="review_turn", note=record_hits)
 
 
 @login_required
@@ -36,7 +36,7 @@ def review_search(request: HttpRequest) -> HttpResponse:
         autofocus=not request.GET.get("q"),
     )
 
-    def find(query: Query, **page: Any) -> Found:
+    def find(query: SearchQuery, **page: Any) -> SearchResults:
         require_reason_to_search(request)
         wanted = form.cleaned_data["workspace"]
         chosen = tuple(pk for pk, slug, _ in workspaces if slug == wanted) if wanted else None

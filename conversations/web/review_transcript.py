@@ -79,7 +79,7 @@ def show_for_review(
         "parts": parts,
         "has_tools": any(TOOL_ROW in row.html for row in page.rows),
         "state": _review_state(session, remarks),
-        "of_session": Said.of(remarks, turn=None),
+        "of_session": ReviewRemarks.of(remarks, turn=None),
         "elsewhere": _open_elsewhere(remarks, parts),
         "now": _going_on(session),
         "is_expired": session.expires_at is not None and session.expires_at <= timezone.now(),
@@ -94,14 +94,14 @@ def show_for_review(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class ReviewRemarks:
     """What reviewers said of one turn, or of the session."""
 
     notes: list[ReviewNote] = field(default_factory=list)
     flags: list[ReviewFlag] = field(default_factory=list)
 
     @classmethod
-    def of(cls, remarks: Remarks, *, turn: int | None) -> "Said":
+    def of(cls, remarks: Remarks, *, turn: int | None) -> "ReviewRemarks":
         return cls(
             notes=[note for note in remarks.notes if note.turn == turn],
             flags=[flag for flag in remarks.flags if flag.turn == turn],
@@ -112,7 +112,7 @@ class Said:
 
 
 @dataclass(slots=True, kw_only=True)
-class Part:
+class TurnRows:
     """Neighbouring rows of one turn. ``is_first`` and ``is_last``: of the turn's parts on
     this page; what was said of the turn stands under the last. ``is_folded``: later
     rows stand for all of it, as in the chat."""
@@ -124,7 +124,7 @@ class Part:
     is_last: bool = False
     is_target: bool = False
     is_new: bool = False
-    said: Said = field(default_factory=Said)
+    said: ReviewRemarks = field(default_factory=ReviewRemarks)
 
     @property
     def is_folded(self) -> bool:
@@ -134,31 +134,31 @@ class Part:
 
 def read_parts(
     session: Session, rows: Sequence[PageRow], remarks: Remarks, *, target: int | None
-) -> list[Part]:
+) -> list[TurnRows]:
     """The rows of a page, by turns. The first part that follows what is reviewed is
     marked, if what is reviewed is on the page."""
     parts = list(_split(rows, find_rewound(session, rows)))
-    places: dict[int, list[Part]] = defaultdict(list)
+    places: dict[int, list[TurnRows]] = defaultdict(list)
     for part in parts:
         if part.turn is not None:
             places[part.turn].append(part)
     for turn, of_turn in places.items():
         of_turn[0].is_first = of_turn[-1].is_last = True
-        of_turn[-1].said = Said.of(remarks, turn=turn)
+        of_turn[-1].said = ReviewRemarks.of(remarks, turn=turn)
         of_turn[-1].is_target = turn == target
     _mark_new(places, session.reviewed_turn)
     return parts
 
 
-def _split(rows: Sequence[PageRow], rewound: frozenset[str]) -> Iterator[Part]:
+def _split(rows: Sequence[PageRow], rewound: frozenset[str]) -> Iterator[TurnRows]:
     shown = zip(rows, mark_settled([row.html for row in rows]), strict=True)
     for (turn, is_replaced), group in groupby(
         shown, key=lambda pair: (pair[0].turn, pair[0].cursor in rewound)
     ):
-        yield Part(turn=turn, rows=[html for _, html in group], is_replaced=is_replaced)
+        yield TurnRows(turn=turn, rows=[html for _, html in group], is_replaced=is_replaced)
 
 
-def _mark_new(places: dict[int, list[Part]], reviewed_turn: int) -> None:
+def _mark_new(places: dict[int, list[TurnRows]], reviewed_turn: int) -> None:
     new = [turn for turn in places if turn > reviewed_turn]
     if new and any(turn <= reviewed_turn for turn in places):
         places[min(new)][0].is_new = True
@@ -175,7 +175,7 @@ def _review_state(session: Session, remarks: Remarks) -> dict[str, Any]:
     }
 
 
-def _open_elsewhere(remarks: Remarks, parts: Iterable[Part]) -> list[dict[str, Any]]:
+def _open_elsewhere(remarks: Remarks, parts: Iterable[TurnRows]) -> list[dict[str, Any]]:
     """Turns that are not on this page and of which something is said."""
     here = {part.turn for part in parts}
     found: dict[int, list[str]] = defaultdict(list)

@@ -13,8 +13,8 @@ from django.views.decorators.http import require_safe
 from conversations.archive.rights import is_reviewer, readable_sessions, readable_workspaces
 from conversations.archive.search import (
     EVERYWHERE,
-    Found,
-    Query,
+    SearchQuery,
+    SearchResults,
     Within,
     parse_query,
     read_surroundings,
@@ -32,7 +32,7 @@ from .search_results import CHAT_PAGES, HitPages, Results, Show
 
 logger = logging.getLogger(__name__)
 
-type Finder = Callable[..., Found]
+type Finder = Callable[..., SearchResults]
 
 PAGE = 20
 """Hits of a page; more where one person walks through one session."""
@@ -48,7 +48,7 @@ def search(request: HttpRequest) -> HttpResponse:
     named = [(slug, name) for _, slug, name in workspaces]
     form = SearchForm(request.GET.dict(), workspaces=named, autofocus=not request.GET.get("q"))
 
-    def find(query: Query, **page: Any) -> Found:
+    def find(query: SearchQuery, **page: Any) -> SearchResults:
         wanted = form.cleaned_data["workspace"]
         chosen = tuple(pk for pk, slug, _ in workspaces if wanted in ("", slug))
         is_all = not wanted and is_reviewer(user)
@@ -66,7 +66,7 @@ def session_find(request: HttpRequest, uuid: UUID) -> HttpResponse:
     """One session, as a page or as the chat's panel."""
     session, _ = get_session_for(request, uuid)
 
-    def find(query: Query, **page: Any) -> Found:
+    def find(query: SearchQuery, **page: Any) -> SearchResults:
         return search_session(session.pk, query, **page)
 
     form = FindForm(request.GET.dict(), autofocus=True)

@@ -12,7 +12,7 @@ from conversations.domain.text import storable
 from .fields import date_field
 from .widgets import QuickSearchInput, QuickSelect, QuickTextInput
 
-LONGEST_QUERY = 1000
+MAX_QUERY_CHARS = 1000
 """Characters of a query that count."""
 
 SAID_BY = (("", "Anybody"), ("user", "People"), ("assistant", "Assistant"), ("tool", "Tools"))
@@ -30,10 +30,10 @@ class FindForm(forms.Form):
     def __init__(self, data: Mapping[str, str], *, autofocus: bool = False, **kwargs: Any) -> None:
         """Any text is a query: what no database can hold is replaced first."""
         text = {name: storable(value).strip() for name, value in data.items()}
-        text["q"] = text.get("q", "")[:LONGEST_QUERY]
+        text["q"] = text.get("q", "")[:MAX_QUERY_CHARS]
         super().__init__(text, **kwargs)
         self.fields["q"].widget.attrs |= {
-            "maxlength": LONGEST_QUERY,
+            "maxlength": MAX_QUERY_CHARS,
             "autocomplete": "off",
             "enterkeyhint": "search",
             "autofocus": autofocus,

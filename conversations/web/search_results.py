@@ -11,10 +11,10 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
-from conversations.archive.search import Hit, Query, Surroundings, mark_words, snippet
+from conversations.archive.search import SearchQuery, Surroundings, TurnHit, mark_words, snippet
 from conversations.models import Session
 
-from .access import note_reading
+from .access import record_reading
 
 SNIPPET = 320
 """Characters of a hit that are shown."""
@@ -34,11 +34,11 @@ class HitPages:
     note: Callable[[HttpRequest, Iterable[Session]], None]
 
 
-CHAT_PAGES = HitPages(session="session", turn="turn", note=note_reading)
+CHAT_PAGES = HitPages(session="session", turn="turn", note=record_reading)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FoundTurn:
+class SearchResultRow:
     """A hit as the page shows it. ``text`` is HTML: its snippet, marked where it matches,
     between the turns next to it. What a page has hundreds of is put together here; a
     template takes many times as long."""
@@ -62,7 +62,7 @@ class FoundGroup:
     owner: str
     archived: bool
     expired: bool
-    hits: list[FoundTurn]
+    hits: list[SearchResultRow]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,19 +98,19 @@ class Show:
     """What one person is shown of hits."""
 
     user_pk: int
-    query: Query
+    query: SearchQuery
     around: Surroundings
     pages: HitPages
     now: datetime = field(default_factory=timezone.now)
 
-    def groups(self, hits: Sequence[Hit]) -> list[FoundGroup]:
+    def groups(self, hits: Sequence[TurnHit]) -> list[FoundGroup]:
         """In their order; those of one session that follow each other together."""
         return [
             self.group(self.around.sessions[pk], list(group))
             for pk, group in groupby(hits, key=lambda hit: hit.session_pk)
         ]
 
-    def group(self, session: Session, hits: list[Hit]) -> FoundGroup:
+    def group(self, session: Session, hits: list[TurnHit]) -> FoundGroup:
         return FoundGroup(
             title=session.title,
             url=reverse(self.pages.session, args=[session.uuid]),
@@ -121,14 +121,14 @@ class Show:
             hits=[self.hit(hit) for hit in hits],
         )
 
-    def hit(self, hit: Hit) -> FoundTurn:
+    def hit(self, hit: TurnHit) -> SearchResultRow:
         at = hit.created_at.astimezone(UTC)
         lines = (
             self.line(hit.session_pk, hit.turn - 1),
             _snippet(hit.text, self.query),
             self.line(hit.session_pk, hit.turn + 1),
         )
-        return FoundTurn(
+        return SearchResultRow(
             turn=hit.turn,
             url=reverse(self.pages.turn, args=[hit.session, hit.turn]),
             speaker=_speaker(hit.role, hit.tool_name),
@@ -147,7 +147,7 @@ class Show:
         return f'<p class="near"><b>{speaker}:</b> {escape(found.text)}</p>'
 
 
-def _snippet(text: str, query: Query) -> str:
+def _snippet(text: str, query: SearchQuery) -> str:
     pieces = mark_words(snippet(text, query, limit=SNIPPET), query)
     marked = (
         f"<mark>{escape(piece)}</mark>" if is_match else escape(piece) for piece, is_match in pieces

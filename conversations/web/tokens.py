@@ -19,7 +19,7 @@ from conversations.domain.tokens import READ, SCOPES, WRITE
 from .access import post_by_person
 from .pages import person
 
-LONGEST_DAYS = 3650
+MAX_TOKEN_DAYS = 3650
 """Days of a token where the installation sets no end."""
 
 
@@ -44,8 +44,8 @@ class TokenForm(forms.Form):
         days.initial = most or None
         days.required = bool(most)
         days.help_text = f"At most {most}." if most else "Empty: without an end."
-        days.validators.append(MaxValueValidator(most or LONGEST_DAYS))
-        days.widget.attrs["max"] = most or LONGEST_DAYS
+        days.validators.append(MaxValueValidator(most or MAX_TOKEN_DAYS))
+        days.widget.attrs["max"] = most or MAX_TOKEN_DAYS
 
     @property
     def lifetime(self) -> timedelta | None:

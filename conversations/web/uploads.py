@@ -23,7 +23,7 @@ class FilesRefused(Rejected):
             self.status = StorageFull.status
 
 
-def keep_files(
+def save_files(
     session_pk: int, files: Sequence["UploadedFile[Any]"], *, user_pk: int
 ) -> list[dict[str, Any]]:
     """Of each file its name and, as ``attachment``, what is shown of it; or ``code`` and
@@ -50,7 +50,7 @@ def require_files(
     session_pk: int, files: Sequence["UploadedFile[Any]"], *, user_pk: int
 ) -> list[str]:
     """Keep the files; returns their uuids. Raises FilesRefused."""
-    results = keep_files(session_pk, files, user_pk=user_pk)
+    results = save_files(session_pk, files, user_pk=user_pk)
     kept = [result["attachment"]["uuid"] for result in results if "attachment" in result]
     if reasons := [result["reason"] for result in results if "reason" in result]:
         reason = " ".join(dict.fromkeys(reasons))

@@ -39,7 +39,7 @@ from .panel import render_panel
 from .usage_forms import UsageForm
 from .usage_plots import make_plots, usd
 
-MOST_BUDGETS = 5
+MAX_BUDGETS_SHOWN = 5
 """Budgets beside the sums: those of which least is left."""
 
 COLUMNS = (
@@ -74,7 +74,7 @@ def _page(request: HttpRequest, fixed: dict[str, str], *, name: str = "") -> Htt
     report = read_usage(user, rights, form.wish)
     context |= _described(form, report, rights)
     states = sorted((state for state, _ in list_budgets(rights)), key=lambda state: -state.percent)
-    context["budgets"] = states[:MOST_BUDGETS]
+    context["budgets"] = states[:MAX_BUDGETS_SHOWN]
     return render(request, "usage.html", context)
 
 

@@ -12,7 +12,7 @@ from conversations.domain.text import storable
 
 from .fields import date_field
 
-MOST_DAYS = 366
+MAX_PERIOD_DAYS = 366
 USUAL_DAYS = 30
 
 
@@ -47,8 +47,8 @@ class UsageForm(forms.Form):
         first, last = found.get("first"), found.get("last")
         if first and last and first > last:
             self.add_error("last", "This lies before the other date.")
-        elif first and last and (last - first).days >= MOST_DAYS:
-            self.add_error("last", f"At most {MOST_DAYS} days are shown at once.")
+        elif first and last and (last - first).days >= MAX_PERIOD_DAYS:
+            self.add_error("last", f"At most {MAX_PERIOD_DAYS} days are shown at once.")
         return found
 
     @property
@@ -71,7 +71,7 @@ class UsageForm(forms.Form):
             ("30 days", today - timedelta(days=USUAL_DAYS - 1), today),
             ("This month", month, today),
             ("Last month", before, month - timedelta(days=1)),
-            ("Year", today - timedelta(days=MOST_DAYS - 2), today),
+            ("Year", today - timedelta(days=MAX_PERIOD_DAYS - 2), today),
         )
         now = (self.cleaned_data["first"], self.cleaned_data["last"])
         return [

@@ -17,7 +17,7 @@ SLOT, BAR = 10, 8
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class BarSegment:
     """One piece of a bar; ``kind`` numbers its colour."""
 
     kind: int
@@ -29,7 +29,7 @@ class Part:
 class Bar:
     x: int
     title: str
-    parts: list[Part]
+    parts: list[BarSegment]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,12 +105,12 @@ def _plot(
     return Plot(name=name, kinds=kinds, top=words(most), summary=said, bars=bars)
 
 
-def _stack(values: Sequence[int], *, most: int) -> list[Part]:
-    parts: list[Part] = []
+def _stack(values: Sequence[int], *, most: int) -> list[BarSegment]:
+    parts: list[BarSegment] = []
     top = float(HEIGHT)
     for kind, value in enumerate(values, start=1):
         if value:
             height = max(0.5, HEIGHT * value / most)
             top -= height
-            parts.append(Part(kind, round(top, 2), round(height, 2)))
+            parts.append(BarSegment(kind, round(top, 2), round(height, 2)))
     return parts

@@ -107,7 +107,7 @@ def test_calls_are_counted_for_each_token(
 def test_a_person_has_so_many_requests_at_a_time(
     workspace: Workspace, user: User, other_user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(middleware, "MOST_AT_ONCE", 2)
+    monkeypatch.setattr(middleware, "MAX_REQUESTS_AT_ONCE", 2)
     own, other = caller_of(user), caller_of(other_user)
     mine = middleware.ApiCaller(user=user, scopes=frozenset(), token_pk=None)
     with middleware._inside(mine):

@@ -14,8 +14,8 @@ from django.utils import timezone
 
 from conversations.api import sessions as api_sessions
 from conversations.archive.api_answers import LEASE, claim_request, forget_answers
-from conversations.archive.audit import Origin
-from conversations.archive.purge import Order, purge
+from conversations.archive.audit import AuditOrigin
+from conversations.archive.purge import PurgeRequest, purge
 from conversations.archive.workspaces import add_member
 from conversations.models import ApiAnswer, Attachment, Membership, Session, Workspace
 
@@ -117,8 +117,8 @@ class TestKeeping:
         begin(owner, "k-1", title="Beans")
         purge(
             Session.objects.get(),
-            order=Order(reason="test"),
-            origin=Origin(name="test"),
+            order=PurgeRequest(reason="test"),
+            origin=AuditOrigin(name="test"),
             now=timezone.now(),
         )
         assert not ApiAnswer.objects.exists()

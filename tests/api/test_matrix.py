@@ -21,8 +21,8 @@ from django.utils import timezone
 
 from conversations.api.auth import scope_of
 from conversations.api.main import api
-from conversations.archive.attachments import keep_attachment
-from conversations.archive.audit import Origin, readings_of
+from conversations.archive.attachments import save_attachment
+from conversations.archive.audit import AuditOrigin, readings_of
 from conversations.archive.webhooks import WebhookWish, create_webhook
 from conversations.domain.audit import API, READINGS
 from conversations.domain.tokens import APPROVE, DELETE, HOOKS, READ, SCOPES, WRITE
@@ -190,14 +190,14 @@ def addresses(transactional_db: None, workspace: Workspace, session: Session) ->
         turn_number=2,
         created_at=now,
     )
-    attachment = keep_attachment(
+    attachment = save_attachment(
         session.pk, data=image_bytes(), name="bed.png", user_pk=None, turn=1
     )
     webhook = create_webhook(
         workspace,
         WebhookWish(url=WISH["url"], events=WISH["events"], with_text=False, is_active=True),
         site="",
-        origin=Origin(user=session.owner),
+        origin=AuditOrigin(user=session.owner),
     )
     delivery = Delivery.objects.create(
         webhook=webhook, event="x", payload="{}", next_at=now, created_at=now

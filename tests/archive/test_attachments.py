@@ -17,9 +17,9 @@ from conversations.archive.attachments import (
     attachment_block,
     check_attachments,
     get_attachment,
-    keep_attachment,
     remove_attachment,
     remove_unsent,
+    save_attachment,
     upload_attachment,
 )
 from conversations.archive.blobs import blob_path, has_blob, read_blob
@@ -205,8 +205,8 @@ def test_names_are_cleaned(name: str, clean: str) -> None:
 
 def test_what_is_kept_is_there_once_for_each_content(session: Session, user: User) -> None:
     data = files.photo_with_place()
-    first = keep_attachment(session.pk, data=data, name="a/b/one.jpg", user_pk=user.pk)
-    second = keep_attachment(session.pk, data=data, name="two.jpg", user_pk=user.pk)
+    first = save_attachment(session.pk, data=data, name="a/b/one.jpg", user_pk=user.pk)
+    second = save_attachment(session.pk, data=data, name="two.jpg", user_pk=user.pk)
     assert first.digest == second.digest
     assert first.uuid != second.uuid
     assert first.name == "one.jpg"
@@ -216,7 +216,7 @@ def test_what_is_kept_is_there_once_for_each_content(session: Session, user: Use
 
 
 def test_a_block_refers_to_what_is_sent(session: Session, user: User) -> None:
-    kept = keep_attachment(
+    kept = save_attachment(
         session.pk, data=files.photo_with_place(), name="one.jpg", user_pk=user.pk
     )
     assert attachment_block(kept) == {

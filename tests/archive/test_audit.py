@@ -7,7 +7,7 @@ from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.db import DatabaseError, connection, transaction
 
-from conversations.archive.audit import Origin, note_of, readings_of, record, verify_audit
+from conversations.archive.audit import AuditOrigin, note_of, readings_of, record, verify_audit
 from conversations.domain.audit import FLAG, TRANSCRIPT
 from conversations.models import AuditEntry, AuditHead, Session
 from conversations.models.guards import guard_names, install_guards
@@ -16,7 +16,9 @@ pytestmark = pytest.mark.django_db
 
 
 def read(session: Session, user: User, *, times: int = 1) -> None:
-    origin = Origin(user=user, place="/s/", address="::1", agent="Browser", reason="a question")
+    origin = AuditOrigin(
+        user=user, place="/s/", address="::1", agent="Browser", reason="a question"
+    )
     for _ in range(times):
         record(origin, note_of(session, TRANSCRIPT))
 
@@ -30,7 +32,7 @@ def test_an_entry_says_who_read_what_from_where_and_why(session: Session, user: 
 
 
 def test_decisions_are_no_readings(session: Session, user: User) -> None:
-    record(Origin(user=user), note_of(session, FLAG, turn=3))
+    record(AuditOrigin(user=user), note_of(session, FLAG, turn=3))
     assert not readings_of(session.uuid)
     assert AuditEntry.objects.get().metadata == '{"turn":3}'
 

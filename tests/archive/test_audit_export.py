@@ -11,7 +11,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 
-from conversations.archive.audit import Origin, note_of, record
+from conversations.archive.audit import AuditOrigin, note_of, record
 from conversations.domain.audit import AUDIT_EXPORT, FIRST, NOTE, TRANSCRIPT, Chained, entry_digest
 from conversations.domain.jsontext import dump_json
 from conversations.models import AuditEntry, Session
@@ -21,8 +21,8 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def log(session: Session, user: User, other_user: User) -> None:
-    record(Origin(user=other_user, reason="“why”"), note_of(session, TRANSCRIPT))
-    record(Origin(user=user), note_of(session, NOTE, turn=3))
+    record(AuditOrigin(user=other_user, reason="“why”"), note_of(session, TRANSCRIPT))
+    record(AuditOrigin(user=user), note_of(session, NOTE, turn=3))
 
 
 def exported() -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from conversations.archive import audit_log
-from conversations.archive.audit import Noted, Origin, record
+from conversations.archive.audit import AuditEvent, AuditOrigin, record
 from conversations.archive.audit_log import LogPage, Wanted, read_log_page, walk_log
 from conversations.domain.audit import EXPORT, NOTE, TRANSCRIPT
 from conversations.models import AuditEntry, Session
@@ -26,12 +26,12 @@ def log(session: Session, user: User, other_user: User, monkeypatch: pytest.Monk
     for place in range(30):
         moment = DAY + timedelta(hours=place)
         monkeypatch.setattr("django.utils.timezone.now", lambda moment=moment: moment)
-        note = Noted(
+        note = AuditEvent(
             action=(TRANSCRIPT, EXPORT, NOTE)[place % 3],
             session=session.uuid if place % 2 else None,
             workspace="garden" if place < 20 else "orchard",
         )
-        record(Origin(user=user if place % 5 else other_user), note)
+        record(AuditOrigin(user=user if place % 5 else other_user), note)
 
 
 def all_pages(wanted: Wanted, *, limit: int) -> list[LogPage]:

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from conversations.archive.bring_messages import bring_along, prepare_messages
+from conversations.archive.bring_messages import import_history, prepare_messages
 from conversations.archive.export_messages import read_messages
 from conversations.archive.sessions import get_session
 from conversations.archive.transcript import read_page
 from conversations.archive.turns import read_turns
 from conversations.archive.verify import verify_session
-from conversations.context.messages import Caps, join_pieces, make_piece
+from conversations.context.messages import MessageCaps, join_pieces, make_piece
 from conversations.domain.errors import Conflict, Rejected
 from conversations.domain.formats import ANTHROPIC, OPENAI
 from conversations.domain.formats.spoken import read_spoken
@@ -26,13 +26,13 @@ pytestmark = pytest.mark.django_db
 
 def bring(session: Session, messages: list[Any], *, format: str, model: str = "") -> Session:
     brought = prepare_messages(messages, format=format, model=model)
-    assert bring_along(session, brought, user_pk=session.owner_id) == len(brought.turns)
+    assert import_history(session, brought, user_pk=session.owner_id) == len(brought.turns)
     return get_session(session.uuid)
 
 
 def given(session: Session, *, model: str = "claude-test") -> list[dict[str, Any]]:
     """What the model is given of the session."""
-    caps = Caps(message=10**6, result=10**6)
+    caps = MessageCaps(message=10**6, result=10**6)
     turns = read_turns(session.pk, limit=500)
     return join_pieces(make_piece(turn, model=model, caps=caps) for turn in turns)
 

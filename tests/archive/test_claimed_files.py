@@ -13,7 +13,7 @@ from django.conf import settings
 from django.contrib.auth.models import User
 
 from conversations.archive.append import append
-from conversations.archive.attachments import attachment_block, keep_attachment
+from conversations.archive.attachments import attachment_block, save_attachment
 from conversations.archive.blobs import put_blob
 from conversations.archive.export_messages import session_messages
 from conversations.archive.import_sessions import ImportCounts, import_file
@@ -56,7 +56,7 @@ def test_a_turn_that_names_a_content_does_not_get_it(session: Session) -> None:
 
 
 def test_what_was_attached_is_given(session: Session, user: User) -> None:
-    kept = keep_attachment(session.pk, data=SECRET, name="a.txt", user_pk=user.pk, turn=1)
+    kept = save_attachment(session.pk, data=SECRET, name="a.txt", user_pk=user.pk, turn=1)
     assert withhold(session.pk, [[attachment_block(kept)]]) == {}
 
 

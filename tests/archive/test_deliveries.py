@@ -13,25 +13,25 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from conversations.archive import deliveries
-from conversations.archive.audit import Origin
+from conversations.archive.audit import AuditOrigin
 from conversations.archive.deliveries import (
     LEASE,
-    Attempt,
+    DeliveryAttempt,
     Outgoing,
     claim_due,
+    complete_delivery,
     deliver_again,
     forget_deliveries,
     has_due,
     send_test,
-    settle,
     walk_deliveries,
 )
 from conversations.archive.messages import accept_message
-from conversations.archive.purge import Order, purge
+from conversations.archive.purge import PurgeRequest, purge
 from conversations.archive.runs import Claimed, finish_run, interrupt_run
 from conversations.archive.webhooks import (
-    MOST_SECRETS,
-    MOST_WEBHOOKS,
+    MAX_SECRETS,
+    MAX_WEBHOOKS,
     WebhookWish,
     change_webhook,
     create_webhook,
@@ -49,7 +49,7 @@ from conversations.domain.webhooks import (
     DELIVERED,
     EVENTS,
     FAILED,
-    MOST_ATTEMPTS,
+    MAX_ATTEMPTS,
     OVERLAP,
     PENDING,
     RUN_COMPLETED,
@@ -73,7 +73,7 @@ def make(workspace: Workspace, user: User, **wish: Any) -> Webhook:
         workspace,
         WebhookWish(**usual | wish),
         site="https://loom.example.org",
-        origin=Origin(user=user),
+        origin=AuditOrigin(user=user),
     )
 
 
@@ -203,11 +203,11 @@ def test_too_many_and_unknown_events_are_refused(workspace: Workspace, user: Use
         make(workspace, user, events=[])
     with pytest.raises(Rejected):
         make(workspace, user, events=[RUN_COMPLETED, "run.begun"])
-    for _ in range(MOST_WEBHOOKS):
+    for _ in range(MAX_WEBHOOKS):
         make(workspace, user)
     with pytest.raises(Rejected, match="Remove one first"):
         make(workspace, user)
-    assert len(list_webhooks(workspace)) == MOST_WEBHOOKS
+    assert len(list_webhooks(workspace)) == MAX_WEBHOOKS
 
 
 def test_the_secret_is_stored_nowhere_and_rotated_with_an_overlap(
@@ -215,13 +215,13 @@ def test_the_secret_is_stored_nowhere_and_rotated_with_an_overlap(
 ) -> None:
     first = read_secret(webhook)
     assert first == read_secret(get_webhook(workspace, webhook.uuid))
-    rotate_secret(webhook, origin=Origin(user=user))
+    rotate_secret(webhook, origin=AuditOrigin(user=user))
     assert webhook.rotated_at is not None
     assert read_secret(webhook) != first
     assert read_secret(make(workspace, user)) not in (first, read_secret(webhook))
     assert len(signing_keys(webhook, now=webhook.rotated_at)) == 2
     assert len(signing_keys(webhook, now=webhook.rotated_at + OVERLAP)) == 1
-    rotate_secret(webhook, origin=Origin(user=user))
+    rotate_secret(webhook, origin=AuditOrigin(user=user))
     shown = [show_secret(key) for key in signing_keys(webhook, now=webhook.rotated_at)]
     assert shown[0] == read_secret(webhook)
     assert shown[-1] == first  # whoever presses twice has not lost it
@@ -232,19 +232,19 @@ def test_the_secret_is_stored_nowhere_and_rotated_with_an_overlap(
 
 
 def test_only_so_many_secrets_sign_at_a_time(webhook: Webhook, user: User) -> None:
-    for _ in range(MOST_SECRETS - 1):
-        rotate_secret(webhook, origin=Origin(user=user))
+    for _ in range(MAX_SECRETS - 1):
+        rotate_secret(webhook, origin=AuditOrigin(user=user))
     with pytest.raises(Conflict):
-        rotate_secret(webhook, origin=Origin(user=user))
+        rotate_secret(webhook, origin=AuditOrigin(user=user))
     Webhook.objects.update(rotated_at=timezone.now() - OVERLAP)
-    rotate_secret(webhook, origin=Origin(user=user))
+    rotate_secret(webhook, origin=AuditOrigin(user=user))
     assert len(signing_keys(webhook, now=timezone.now())) == 2
 
 
 def test_what_becomes_of_a_webhook_is_entered_in_the_audit_log(
     webhook: Webhook, session: Session, user: User
 ) -> None:
-    origin = Origin(user=user)
+    origin = AuditOrigin(user=user)
     end(session)
     rotate_secret(webhook, origin=origin)
     wish = WebhookWish(url="https://b.example.org/", events=[RUN_COMPLETED], is_active=False)
@@ -264,8 +264,8 @@ def test_a_purge_takes_what_was_told_of_the_session(
 ) -> None:
     end(session)
     send_test(webhook)
-    order = Order(pk=None, reason="x", by=user, by_name="", by_policy=False)
-    purge(session, order=order, origin=Origin(user=user), now=timezone.now())
+    order = PurgeRequest(pk=None, reason="x", by=user, by_name="", by_policy=False)
+    purge(session, order=order, origin=AuditOrigin(user=user), now=timezone.now())
     assert [one.event for one in Delivery.objects.all()] == ["webhook.test"]
 
 
@@ -325,23 +325,23 @@ def test_a_message_arrives(webhook: Webhook) -> None:
     send_test(webhook)
     Webhook.objects.update(failing_since=timezone.now())
     [outgoing] = claim()
-    done = Attempt(arrived=True, status=204)
-    assert not settle(outgoing, done, now=timezone.now(), off_after=OFF_AFTER)
+    done = DeliveryAttempt(arrived=True, status=204)
+    assert not complete_delivery(outgoing, done, now=timezone.now(), off_after=OFF_AFTER)
     [delivery] = walk_deliveries(webhook)
     assert (delivery.state, delivery.status, delivery.attempts) == (DELIVERED, 204, 1)
     webhook.refresh_from_db()
     assert webhook.failing_since is None
 
 
-BROKEN = Attempt(arrived=False, status=500, error="The receiver answered with 500.")
+BROKEN = DeliveryAttempt(arrived=False, status=500, error="The receiver answered with 500.")
 
 
 def test_what_does_not_arrive_is_tried_again_until_it_is_given_up(webhook: Webhook) -> None:
     send_test(webhook)
     now = timezone.now()
-    for _ in range(MOST_ATTEMPTS):
+    for _ in range(MAX_ATTEMPTS):
         [outgoing] = claim(now=now)
-        settle(outgoing, BROKEN, now=now, off_after=timedelta(days=99))
+        complete_delivery(outgoing, BROKEN, now=now, off_after=timedelta(days=99))
         [delivery] = walk_deliveries(webhook)
         now = max(now, delivery.next_at)
     assert (delivery.state, delivery.status) == (FAILED, 500)
@@ -360,13 +360,13 @@ def test_a_webhook_that_fails_for_long_is_turned_off_and_begins_anew(
         Delivery.objects.filter(pk=send_test(webhook).pk).update(next_at=now)
         at = now + timedelta(days=days)
         outgoing = claim(now=at)[-1]
-        assert settle(outgoing, BROKEN, now=at, off_after=OFF_AFTER) is is_off
+        assert complete_delivery(outgoing, BROKEN, now=at, off_after=OFF_AFTER) is is_off
     webhook.refresh_from_db()
     assert not webhook.is_active
     assert webhook.switched_off_at is not None
     assert not has_due(now + timedelta(days=9))
     wish = WebhookWish(url=URL, events=[RUN_COMPLETED])
-    change_webhook(webhook, wish, site="", origin=Origin(user=user))
+    change_webhook(webhook, wish, site="", origin=AuditOrigin(user=user))
     webhook.refresh_from_db()
     assert (webhook.failing_since, webhook.switched_off_at) == (None, None)
     assert len(claim()) == 3
@@ -375,8 +375,8 @@ def test_a_webhook_that_fails_for_long_is_turned_off_and_begins_anew(
 def test_a_receiver_that_is_gone_is_not_asked_again(webhook: Webhook) -> None:
     send_test(webhook)
     [outgoing] = claim()
-    gone = Attempt(arrived=False, status=410, is_gone=True)
-    assert settle(outgoing, gone, now=timezone.now(), off_after=OFF_AFTER)
+    gone = DeliveryAttempt(arrived=False, status=410, is_gone=True)
+    assert complete_delivery(outgoing, gone, now=timezone.now(), off_after=OFF_AFTER)
     assert walk_deliveries(webhook)[0].state == FAILED
     webhook.refresh_from_db()
     assert not webhook.is_active

@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from conversations.archive.compactions import CompactionRequest, request_compaction
 from conversations.archive.expiry import list_due, take_note
-from conversations.archive.messages import accept_message, answer_again, continue_run, edit_message
+from conversations.archive.messages import accept_message, continue_run, edit_message, regenerate
 from conversations.archive.sessions import (
     create_session,
     get_or_create_by_key,
@@ -52,7 +52,7 @@ WAYS: dict[str, Callable[[Session], Any]] = {
         s, client_id="client-1", text="More", user_pk=None, max_queued=5
     ),
     "edit": lambda s: edit_message(s, client_id="client-1", turn=1, text="Other", user_pk=None),
-    "regenerate": lambda s: answer_again(s, client_id="client-1", turn=None, user_pk=None),
+    "regenerate": lambda s: regenerate(s, client_id="client-1", turn=None, user_pk=None),
     "continue": lambda s: continue_run(s, client_id="client-1", user_pk=None),
     "compact": lambda s: request_compaction(
         s, client_id="client-1", request=CompactionRequest(reason="manual"), user_pk=None

@@ -21,14 +21,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conversations.archive.append import NewEvent, append
-from conversations.archive.audit import Origin
+from conversations.archive.audit import AuditOrigin
 from conversations.archive.export_markdown import fenced, session_markdown
 from conversations.archive.export_sessions import choose_sessions, session_lines
 from conversations.archive.import_rows import ImportedEvent, ImportedTurn, store_rows
 from conversations.archive.import_sessions import ImportCounts, import_file
 from conversations.archive.import_targets import ImportTarget
 from conversations.archive.own_data import own_session_text
-from conversations.archive.purge import Order, purge
+from conversations.archive.purge import PurgeRequest, purge
 from conversations.archive.rewinds import append_rewind
 from conversations.archive.sessions import create_session, get_session
 from conversations.archive.transcript import read_page
@@ -60,7 +60,12 @@ class PurgesAnother(io.StringIO):
     def write(self, text: str) -> int:
         for session in self.waiting:
             self.waiting = []
-            purge(session, order=Order(reason="Tidying"), origin=Origin(), now=moment.now())
+            purge(
+                session,
+                order=PurgeRequest(reason="Tidying"),
+                origin=AuditOrigin(),
+                now=moment.now(),
+            )
         return super().write(text)
 
 
@@ -81,7 +86,7 @@ def test_ones_own_data_leaves_out_what_is_purged_meanwhile(
     _, second, third = (create_session(workspace, owner=user) for _ in range(3))
     pieces = own_session_text(user)
     next(pieces)
-    purge(second, order=Order(reason="Tidying"), origin=Origin(), now=moment.now())
+    purge(second, order=PurgeRequest(reason="Tidying"), origin=AuditOrigin(), now=moment.now())
     [left] = pieces
     assert json.loads(left)["uuid"] == str(third.uuid)
 

@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from django.core.management import call_command
 
 from conversations.archive.append import append
-from conversations.archive.attachments import attachment_block, keep_attachment
+from conversations.archive.attachments import attachment_block, save_attachment
 from conversations.archive.blobs import remove_blob
 from conversations.archive.export_messages import read_messages, session_messages
 from conversations.archive.rewinds import append_rewind
@@ -97,8 +97,8 @@ def test_what_was_rewound_is_left_out(talk: Session, user: User) -> None:
 def test_files_come_along_as_they_were_attached(session: Session, user: User) -> None:
     image, text = image_bytes(size=(3000, 100)), b"Roses are red."
     kept = [
-        keep_attachment(session.pk, data=image, name="roses.png", user_pk=user.pk, turn=1),
-        keep_attachment(session.pk, data=text, name="roses.txt", user_pk=user.pk, turn=1),
+        save_attachment(session.pk, data=image, name="roses.png", user_pk=user.pk, turn=1),
+        save_attachment(session.pk, data=text, name="roses.txt", user_pk=user.pk, turn=1),
     ]
     assert kept[0].sent != kept[0].digest
     blocks = [*map(attachment_block, kept), {"type": "text", "text": "Look."}]

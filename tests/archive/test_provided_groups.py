@@ -5,7 +5,7 @@ import json
 import pytest
 from django.contrib.auth.models import Group, User
 
-from conversations.archive.audit import Origin
+from conversations.archive.audit import AuditOrigin
 from conversations.archive.provided_groups import set_provided_groups
 from conversations.models import AuditEntry
 
@@ -20,7 +20,7 @@ def groups_of(user: User) -> set[str]:
 
 def test_a_person_is_in_those_that_are_named_and_stays_in_all_others(user: User) -> None:
     user.groups.add(Group.objects.create(name="Ours"), Group.objects.create(name="Reading"))
-    set_provided_groups(user, named={"Running"}, offered=OFFERED, origin=Origin(user=user))
+    set_provided_groups(user, named={"Running"}, offered=OFFERED, origin=AuditOrigin(user=user))
     assert groups_of(user) == {"Ours", "Running"}
     [entry] = AuditEntry.objects.all()
     assert (entry.action, entry.actor_name) == ("role", "ann")
@@ -30,7 +30,7 @@ def test_a_person_is_in_those_that_are_named_and_stays_in_all_others(user: User)
 
 def test_what_stays_as_it_is_leaves_no_entry(user: User) -> None:
     for _ in range(2):
-        set_provided_groups(user, named={"Running"}, offered=OFFERED, origin=Origin(user=user))
-    set_provided_groups(user, named=set(), offered=set(), origin=Origin(user=user))
+        set_provided_groups(user, named={"Running"}, offered=OFFERED, origin=AuditOrigin(user=user))
+    set_provided_groups(user, named=set(), offered=set(), origin=AuditOrigin(user=user))
     assert groups_of(user) == {"Running"}
     assert AuditEntry.objects.count() == 1

@@ -13,8 +13,8 @@ from django.utils import timezone
 
 from conversations.archive import purge as purging
 from conversations.archive.append import NewEvent, append
-from conversations.archive.attachments import keep_attachment
-from conversations.archive.audit import Origin, verify_audit
+from conversations.archive.attachments import save_attachment
+from conversations.archive.audit import AuditOrigin, verify_audit
 from conversations.archive.blobs import put_blob
 from conversations.archive.holds import hold_session, hold_workspace, release_hold
 from conversations.archive.messages import accept_message
@@ -22,7 +22,7 @@ from conversations.archive.purge import (
     FOLDED,
     ROWS,
     ColdCopy,
-    Order,
+    PurgeRequest,
     count_rows,
     digest_of_receipt,
     name_of,
@@ -129,7 +129,7 @@ def stock(session: Session, user: User) -> None:
     Delivery.objects.create(
         **of, webhook=webhook, event="x", payload="{}", next_at=now, created_at=now
     )
-    keep_attachment(session.pk, data=image_bytes(), name="bed.png", user_pk=user.pk, turn=1)
+    save_attachment(session.pk, data=image_bytes(), name="bed.png", user_pk=user.pk, turn=1)
     review = {**of, "author": user, "created_at": now}
     ReviewNote.objects.create(**review, turn=1, text="Look at this")
     ReviewFlag.objects.create(**review, turn=1, label="other")
@@ -151,16 +151,16 @@ def stock(session: Session, user: User) -> None:
     ShareLink.objects.create(
         **of, from_turn=1, to_turn=1, created_by=user, created_at=now, expires_at=now
     )
-    hold = hold_session(session, origin=Origin(user=user), reason="A question")
-    release_hold(hold.pk, origin=Origin(user=user))
+    hold = hold_session(session, origin=AuditOrigin(user=user), reason="A question")
+    release_hold(hold.pk, origin=AuditOrigin(user=user))
     PurgeOrder.objects.create(**of, reason="r", ordered_at=now, due_at=now)
 
 
 def remove(session: Session, user: User, **options: object) -> Receipt:
     return purge(
         get_session(session.uuid),
-        order=Order(reason="They asked for it.", by=user),
-        origin=Origin(name="purge_session"),
+        order=PurgeRequest(reason="They asked for it.", by=user),
+        origin=AuditOrigin(name="purge_session"),
         now=timezone.now(),
         **options,  # type: ignore[arg-type]
     )
@@ -303,22 +303,22 @@ def test_a_failure_leaves_everything(
 
 
 def test_a_session_on_hold_stays(session: Session, user: User) -> None:
-    hold = hold_session(session, origin=Origin(user=user), reason="A dispute")
+    hold = hold_session(session, origin=AuditOrigin(user=user), reason="A dispute")
     with pytest.raises(Conflict, match="on hold: A dispute"):
         remove(session, user)
-    release_hold(hold.pk, origin=Origin(user=user))
+    release_hold(hold.pk, origin=AuditOrigin(user=user))
     assert remove(session, user).session == session.uuid
 
 
 def test_a_hold_on_a_workspace_keeps_all_its_sessions(
     workspace: Workspace, session: Session, user: User
 ) -> None:
-    hold = hold_workspace(workspace, origin=Origin(user=user), reason="A dispute")
+    hold = hold_workspace(workspace, origin=AuditOrigin(user=user), reason="A dispute")
     later = create_session(workspace, owner=user)
     for held in (session, later):
         with pytest.raises(Conflict, match="workspace is on hold"):
             remove(held, user)
-    release_hold(hold.pk, origin=Origin(user=user))
+    release_hold(hold.pk, origin=AuditOrigin(user=user))
     remove(later, user)
     actions = AuditEntry.objects.order_by("number").values_list("action", "workspace")
     assert list(actions)[:2] == [(HOLD, "garden"), (RELEASE, "garden")]
@@ -326,13 +326,13 @@ def test_a_hold_on_a_workspace_keeps_all_its_sessions(
 
 def test_a_hold_has_a_reason_and_is_released_once(session: Session, user: User) -> None:
     with pytest.raises(Rejected, match="Say why"):
-        hold_session(session, origin=Origin(user=user), reason="  ")
-    hold = hold_session(session, origin=Origin(user=user), reason="A dispute")
-    release_hold(hold.pk, origin=Origin(user=user))
+        hold_session(session, origin=AuditOrigin(user=user), reason="  ")
+    hold = hold_session(session, origin=AuditOrigin(user=user), reason="A dispute")
+    release_hold(hold.pk, origin=AuditOrigin(user=user))
     with pytest.raises(Conflict, match="released already"):
-        release_hold(hold.pk, origin=Origin(user=user))
+        release_hold(hold.pk, origin=AuditOrigin(user=user))
     with pytest.raises(NotFound):
-        release_hold(hold.pk + 1, origin=Origin(user=user))
+        release_hold(hold.pk + 1, origin=AuditOrigin(user=user))
 
 
 def test_a_session_at_work_stays(session: Session, user: User) -> None:
@@ -366,8 +366,8 @@ def test_a_purged_session_is_gone(session: Session, user: User) -> None:
     with pytest.raises(NotFound):
         purge(
             session,
-            order=Order(reason="again"),
-            origin=Origin(),
+            order=PurgeRequest(reason="again"),
+            origin=AuditOrigin(),
             now=timezone.now() + timedelta(days=1),
         )
     assert Receipt.objects.count() == 1

@@ -12,7 +12,7 @@ from django.db import DatabaseError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from conversations.archive.audit import Origin, readings_of
+from conversations.archive.audit import AuditOrigin, readings_of
 from conversations.archive.review import (
     QueueFilters,
     mark_reviewed,
@@ -41,8 +41,10 @@ type Talk = Callable[..., Session]
 
 
 @pytest.fixture
-def reviewer(db: None) -> Origin:
-    return Origin(user=User.objects.create_user("rita"), place="/review/", reason="a complaint")
+def reviewer(db: None) -> AuditOrigin:
+    return AuditOrigin(
+        user=User.objects.create_user("rita"), place="/review/", reason="a complaint"
+    )
 
 
 @pytest.fixture
@@ -82,7 +84,9 @@ def entries_of(session: Session) -> list[str]:
     return list(entries.values_list("action", flat=True))
 
 
-def test_what_is_not_reviewed_is_listed_the_last_used_first(talk: Talk, reviewer: Origin) -> None:
+def test_what_is_not_reviewed_is_listed_the_last_used_first(
+    talk: Talk, reviewer: AuditOrigin
+) -> None:
     sessions = [talk(age=age) for age in (1, 3, 2, 0, 4)]
     talk(turns=0)
     mark_reviewed(sessions[1], reviewer, through=2)
@@ -94,7 +98,7 @@ def test_a_page_follows_also_where_sessions_share_their_moment(talk: Talk) -> No
     assert queue_of() == sessions[::-1]
 
 
-def test_a_session_comes_back_when_something_new_is_said(talk: Talk, reviewer: Origin) -> None:
+def test_a_session_comes_back_when_something_new_is_said(talk: Talk, reviewer: AuditOrigin) -> None:
     session = talk()
     mark_reviewed(session, reviewer, through=2)
     assert queue_of() == []
@@ -178,7 +182,7 @@ def test_errors_are_failed_runs_and_failed_calls(talk: Talk) -> None:
 
 
 def test_the_next_one_follows_the_current_one_and_begins_anew_at_the_end(
-    talk: Talk, reviewer: Origin
+    talk: Talk, reviewer: AuditOrigin
 ) -> None:
     first, second, third = (talk(age=age) for age in range(3))
     filters = QueueFilters()
@@ -192,7 +196,7 @@ def test_the_next_one_follows_the_current_one_and_begins_anew_at_the_end(
 
 
 def test_a_page_takes_the_same_queries_for_any_number_of_sessions(
-    talk: Talk, reviewer: Origin
+    talk: Talk, reviewer: AuditOrigin
 ) -> None:
     def count() -> int:
         with CaptureQueriesContext(connection) as queries:
@@ -210,7 +214,7 @@ def test_a_page_takes_the_same_queries_for_any_number_of_sessions(
     ("queue", "index"), [("unreviewed", "session_unreviewed"), ("all", "session_by_time")]
 )
 def test_a_page_is_one_range_of_an_index(
-    talk: Talk, reviewer: Origin, queue: str, index: str
+    talk: Talk, reviewer: AuditOrigin, queue: str, index: str
 ) -> None:
     for age in range(3):
         mark_reviewed(talk(age=age), reviewer, through=2)
@@ -248,7 +252,7 @@ def plan_of(read: Callable[[], Any]) -> str:
         return "\n".join(str(row) for row in cursor.fetchall())
 
 
-def test_a_note_stays_with_its_turn(talk: Talk, reviewer: Origin) -> None:
+def test_a_note_stays_with_its_turn(talk: Talk, reviewer: AuditOrigin) -> None:
     session = talk()
     write_note(session, reviewer, text="  Check this.\0 ", turn=2)
     write_note(session, reviewer, text="All of it.", turn=None)
@@ -259,7 +263,7 @@ def test_a_note_stays_with_its_turn(talk: Talk, reviewer: Origin) -> None:
     ]
 
 
-def test_a_withdrawn_note_keeps_its_text(talk: Talk, reviewer: Origin) -> None:
+def test_a_withdrawn_note_keeps_its_text(talk: Talk, reviewer: AuditOrigin) -> None:
     session = talk()
     note = write_note(session, reviewer, text="Wrong.", turn=1)
     withdraw_note(session, reviewer, uuid=note.uuid)
@@ -271,7 +275,7 @@ def test_a_withdrawn_note_keeps_its_text(talk: Talk, reviewer: Origin) -> None:
         withdraw_note(talk(), reviewer, uuid=note.uuid)
 
 
-def test_a_flag_lists_the_session_until_it_is_resolved(talk: Talk, reviewer: Origin) -> None:
+def test_a_flag_lists_the_session_until_it_is_resolved(talk: Talk, reviewer: AuditOrigin) -> None:
     session, _ = talk(), talk()
     flags = [set_flag(session, reviewer, label=label, turn=1) for label in ("safety", "privacy")]
     assert queue_of(queue="flagged") == [session]
@@ -285,7 +289,9 @@ def test_a_flag_lists_the_session_until_it_is_resolved(talk: Talk, reviewer: Ori
         resolve_flag(talk(), reviewer, uuid=flags[1].uuid)
 
 
-def test_a_mark_does_not_reach_further_than_what_was_seen(talk: Talk, reviewer: Origin) -> None:
+def test_a_mark_does_not_reach_further_than_what_was_seen(
+    talk: Talk, reviewer: AuditOrigin
+) -> None:
     session = talk(turns=4)
     mark_reviewed(session, reviewer, through=3)
     assert queue_of() == [session]
@@ -301,7 +307,7 @@ def test_a_mark_does_not_reach_further_than_what_was_seen(talk: Talk, reviewer: 
     assert [mark.through_turn for mark in read_remarks(session).marks] == [0, 4, 3]
 
 
-def test_each_act_leaves_one_entry_and_is_no_reading(talk: Talk, reviewer: Origin) -> None:
+def test_each_act_leaves_one_entry_and_is_no_reading(talk: Talk, reviewer: AuditOrigin) -> None:
     session = talk()
     note = write_note(session, reviewer, text="x", turn=1)
     withdraw_note(session, reviewer, uuid=note.uuid)
@@ -317,7 +323,7 @@ def test_each_act_leaves_one_entry_and_is_no_reading(talk: Talk, reviewer: Origi
     assert entry.metadata == f'{{"flag":"{flag.uuid}","label":"other"}}'
 
 
-def test_what_cannot_be_said_leaves_nothing(talk: Talk, reviewer: Origin) -> None:
+def test_what_cannot_be_said_leaves_nothing(talk: Talk, reviewer: AuditOrigin) -> None:
     session = talk()
     with pytest.raises(Rejected):
         write_note(session, reviewer, text=" ", turn=1)
@@ -335,7 +341,9 @@ def test_what_cannot_be_said_leaves_nothing(talk: Talk, reviewer: Origin) -> Non
 
 
 @pytest.mark.parametrize("table", ["reviewnote", "reviewflag", "reviewmark"])
-def test_the_database_refuses_to_rewrite_a_review(talk: Talk, reviewer: Origin, table: str) -> None:
+def test_the_database_refuses_to_rewrite_a_review(
+    talk: Talk, reviewer: AuditOrigin, table: str
+) -> None:
     session = talk()
     write_note(session, reviewer, text="x", turn=1)
     set_flag(session, reviewer, label="other", turn=1)
@@ -352,7 +360,7 @@ def test_the_database_refuses_to_rewrite_a_review(talk: Talk, reviewer: Origin, 
             cursor.execute(statement)
 
 
-def test_a_review_changes_nothing_archived(talk: Talk, reviewer: Origin) -> None:
+def test_a_review_changes_nothing_archived(talk: Talk, reviewer: AuditOrigin) -> None:
     session = talk()
     archive_session(session, archived=True)
     session.refresh_from_db()

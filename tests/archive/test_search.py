@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from conversations.archive.append import append
 from conversations.archive.rewinds import append_rewind
-from conversations.archive.search import Found, search_session
+from conversations.archive.search import SearchResults, search_session
 from conversations.archive.search.indexing import index_session, read_progress
 from conversations.archive.search.source import SHORT_TAIL
 from conversations.archive.sessions import get_session
@@ -49,7 +49,7 @@ def write(session: Session, *turns: NewTurn | str) -> None:
     append(session.pk, session_uuid=session.uuid, turns=new)
 
 
-def turns_of(found: Found) -> list[int]:
+def turns_of(found: SearchResults) -> list[int]:
     return [hit.turn for hit in found.hits]
 
 

@@ -5,8 +5,8 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from conversations.archive.append import append
-from conversations.archive.audit import Origin
-from conversations.archive.purge import Order, purge
+from conversations.archive.audit import AuditOrigin
+from conversations.archive.purge import PurgeRequest, purge
 from conversations.archive.search import search_session
 from conversations.archive.search.indexing import (
     index_session,
@@ -157,7 +157,7 @@ def test_a_session_that_is_purged_while_it_is_indexed_leaves_nothing(session: Se
     write(session, "one")
     [progress] = sessions_to_index()
     batch = prepare_batch(progress)
-    purge(session, order=Order(reason="Tidying"), origin=Origin(), now=timezone.now())
+    purge(session, order=PurgeRequest(reason="Tidying"), origin=AuditOrigin(), now=timezone.now())
     assert store_batch(batch) is None
     assert not SearchEntry.objects.exists()
     assert not SearchProgress.objects.exists()

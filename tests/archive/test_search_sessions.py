@@ -12,7 +12,13 @@ from django.test.utils import CaptureQueriesContext
 
 from conversations.archive.append import append
 from conversations.archive.messages import accept_message
-from conversations.archive.search import Found, Within, find_everywhere, latest, search_sessions
+from conversations.archive.search import (
+    SearchResults,
+    Within,
+    find_everywhere,
+    latest,
+    search_sessions,
+)
 from conversations.archive.search.indexing import index_waiting
 from conversations.archive.sessions import create_session
 from conversations.archive.workspaces import create_workspace
@@ -36,7 +42,7 @@ def sessions(workspace: Workspace, user: User) -> list[Session]:
 def _is_few(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sessions one by one, or all of them in one range."""
     if request.param == "many":
-        monkeypatch.setattr(find_everywhere, "FEW_SESSIONS", 0)
+        monkeypatch.setattr(find_everywhere, "MAX_SESSIONS_NAMED", 0)
 
 
 @pytest.fixture(params=["all", "walked"])
@@ -55,7 +61,7 @@ def write(session: Session, *texts: str, at: datetime = START) -> None:
     Session.objects.filter(pk=session.pk).update(last_active_at=turns[-1].created_at)
 
 
-def places(found: Found) -> list[tuple[int, int]]:
+def places(found: SearchResults) -> list[tuple[int, int]]:
     return [(hit.session_pk, hit.turn) for hit in found.hits]
 
 
@@ -263,7 +269,7 @@ def test_however_sessions_are_singled_out_the_same_is_found(
     sessions: list[Session], monkeypatch: pytest.MonkeyPatch, some: int, most: float, order: str
 ) -> None:
     monkeypatch.setattr(find_everywhere, "SOME_SESSIONS", some)
-    monkeypatch.setattr(find_everywhere, "MOST", most)
+    monkeypatch.setattr(find_everywhere, "MOST_SHARE", most)
     for number, session in enumerate(sessions):
         write(session, *["a stone"] * 5, at=START + timedelta(days=100 * number))
     index_waiting()
@@ -279,7 +285,7 @@ def test_a_rare_phrase_of_frequent_words_is_found_further_back(
     sessions: list[Session], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(latest, "AT_ONCE", 3)
-    monkeypatch.setattr(latest, "MOST_LOOKED", 4)
+    monkeypatch.setattr(latest, "MAX_TURNS_LOOKED_AT", 4)
     write(sessions[0], "dry wall")
     for number in range(1, 8):
         write(sessions[1], "wall so dry", at=START + timedelta(days=number))

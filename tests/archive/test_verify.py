@@ -9,8 +9,8 @@ from django.db import connection
 from django.utils import timezone
 
 from conversations.archive.append import NewEvent, append
-from conversations.archive.audit import Origin
-from conversations.archive.purge import Order, purge
+from conversations.archive.audit import AuditOrigin
+from conversations.archive.purge import PurgeRequest, purge
 from conversations.archive.rewinds import append_rewind
 from conversations.archive.sessions import create_session, get_session
 from conversations.archive.verify import verify_session, verify_sessions
@@ -47,7 +47,7 @@ def test_a_session_that_is_purged_meanwhile_is_no_damage(
     other = create_session(workspace, owner=user)
     walk = verify_sessions()
     assert next(walk).session == full.uuid
-    purge(other, order=Order(reason="Tidying"), origin=Origin(), now=timezone.now())
+    purge(other, order=PurgeRequest(reason="Tidying"), origin=AuditOrigin(), now=timezone.now())
     assert list(walk) == []
 
 
@@ -62,7 +62,9 @@ def test_a_model_call_that_is_purged_meanwhile_is_no_damage(
         ModelCall.objects.create(**of, run=run, ordinal=0, manifest=manifest)
     walk = find_damaged_calls(None)
     assert next(walk)[0] == sessions[0].uuid
-    purge(sessions[1], order=Order(reason="Tidying"), origin=Origin(), now=timezone.now())
+    purge(
+        sessions[1], order=PurgeRequest(reason="Tidying"), origin=AuditOrigin(), now=timezone.now()
+    )
     assert list(walk) == []
 
 

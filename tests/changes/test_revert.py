@@ -19,7 +19,7 @@ from conversations.archive.turns import read_turns
 from conversations.changes.apply import Move, Put, Remove, apply_changes
 from conversations.changes.revert import Reverted, revert_files
 from conversations.changes.trees import watched
-from conversations.context.messages import Caps, join_pieces, make_piece
+from conversations.context.messages import MessageCaps, join_pieces, make_piece
 from conversations.domain.errors import Conflict, Rejected
 from conversations.models import ChatEvent, FileChange, Run, Session, ToolCall
 from tests.properties import costly
@@ -227,8 +227,8 @@ def test_a_folder_alone_is_a_folder(root: Path, calls: Calls) -> None:
     assert past.what == "1 folder"
 
 
-def piece_caps() -> Caps:
-    return Caps(message=1000, result=1000)
+def piece_caps() -> MessageCaps:
+    return MessageCaps(message=1000, result=1000)
 
 
 NAMES = st.sampled_from(["a", "b", "d/a", "d/b", "d/e/a", "café", "x y"])

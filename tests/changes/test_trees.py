@@ -12,7 +12,7 @@ from conversations.archive.blobs import blob_path, put_blob, read_blob
 from conversations.archive.file_changes import record_changes
 from conversations.changes import listing as listings
 from conversations.changes.disk import read_state
-from conversations.changes.listing import Limits, take_listing
+from conversations.changes.listing import ListingLimits, take_listing
 from conversations.changes.trees import settle_all, watched
 from conversations.domain.file_changes import Change, FileState
 from conversations.models import FileChange, ToolCall
@@ -131,7 +131,7 @@ def test_what_is_too_large_is_listed_without_a_copy(root: Path) -> None:
     (root / "small").write_bytes(b"1")
     (root / "middle").write_bytes(b"1" * 50)
     (root / "large").write_bytes(b"1" * 101)
-    found = take_listing(root, limits=Limits(file_bytes=100, bytes=50, files=100))
+    found = take_listing(root, limits=ListingLimits(file_bytes=100, bytes=50, files=100))
     assert {path: s.has_copy for path, s in found.entries.items() if path != "."} == {
         "small": True,
         "middle": False,
@@ -141,7 +141,7 @@ def test_what_is_too_large_is_listed_without_a_copy(root: Path) -> None:
 
 def test_a_file_without_a_copy_is_no_change_when_it_is_as_before(root: Path) -> None:
     (root / "large").write_bytes(b"1" * 101)
-    limits = Limits(file_bytes=100, bytes=1000, files=100)
+    limits = ListingLimits(file_bytes=100, bytes=1000, files=100)
     before = take_listing(root, limits=limits)
     (root / "small").write_bytes(b"1")
     after = take_listing(root, limits=limits, earlier=before)

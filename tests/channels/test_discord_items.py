@@ -5,9 +5,9 @@ from uuid import uuid4
 
 import pytest
 
-from conversations.channels.discord.items import SHOWN_OF_PLAN, Item, make_items
+from conversations.channels.discord.items import SHOWN_OF_PLAN, ReplyItem, make_items
 from conversations.channels.discord.posting import _buttons
-from conversations.domain.approvals import Asked
+from conversations.domain.approvals import ApprovalRequest
 from conversations.domain.events import (
     APPROVAL_ASKED,
     APPROVAL_DECIDED,
@@ -21,7 +21,9 @@ from conversations.domain.message_parts import MESSAGE_LIMIT, size_of
 
 
 def asked(call: str = "c1", **more: str) -> Info:
-    plan = Asked(call=call, call_id="x", name="edit_file", **{"summary": "Edit a.py", **more})
+    plan = ApprovalRequest(
+        call=call, call_id="x", name="edit_file", **{"summary": "Edit a.py", **more}
+    )
     return Info(text="?", code=APPROVAL_ASKED, data=plan.as_data())
 
 
@@ -33,7 +35,7 @@ def used(name: str = "read_file", **more: object) -> ToolCallCompleted:
     return ToolCallCompleted(call_id="x", name=name, ok=True, **more)  # type: ignore[arg-type]
 
 
-def texts(items: list[Item]) -> list[str]:
+def texts(items: list[ReplyItem]) -> list[str]:
     return [item.text for item in items]
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from conversations.context.budget import make_budget
 from conversations.context.choose import Choice, choose_turns
-from conversations.context.messages import NO_RESULT, Caps, join_pieces, make_piece
+from conversations.context.messages import NO_RESULT, MessageCaps, join_pieces, make_piece
 from conversations.domain.jsontext import dump_json
 from conversations.domain.turns import StoredTurn
 from conversations.domain.windows import WindowRules
@@ -46,7 +46,7 @@ def calls(*ids: str) -> dict[str, str]:
 
 
 def messages(*turns: StoredTurn) -> list[dict[str, Any]]:
-    caps = Caps(message=10**6, result=10**6)
+    caps = MessageCaps(message=10**6, result=10**6)
     return join_pieces(make_piece(turn, model=MODEL, caps=caps) for turn in turns)
 
 
@@ -148,7 +148,7 @@ def check_acceptable(built: list[dict[str, Any]]) -> None:
             assert block["type"] != "text" or block["text"].strip()
 
 
-CAPS = Caps(message=400, result=100)
+CAPS = MessageCaps(message=400, result=100)
 RULES = WindowRules(high_water=0.9, low_water=0.5, keep_recent=1)
 
 

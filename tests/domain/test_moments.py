@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conversations.domain.moments import ALL_TIME, FIRST, LAST, Span, cover, marks_of
+from conversations.domain.moments import ALL_TIME, FIRST, LAST, DateSpan, cover, marks_of
 from tests.properties import costly
 
 moments = st.datetimes(timezones=st.just(UTC))
@@ -51,4 +51,4 @@ def test_every_moment_is_in_one_part_of_each_span(moment: datetime) -> None:
 @pytest.mark.parametrize("year", [1, FIRST - 1, LAST + 1, 9999])
 def test_years_far_away_share_a_mark(year: int) -> None:
     [mark] = marks_of(datetime(year, 5, 6, tzinfo=UTC))
-    assert mark == Span((FIRST - 1 if year < FIRST else LAST + 1,)).mark
+    assert mark == DateSpan((FIRST - 1 if year < FIRST else LAST + 1,)).mark

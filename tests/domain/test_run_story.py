@@ -11,11 +11,11 @@ from conversations.domain.jsontext import dump_json
 from conversations.domain.run_story import (
     DELTA,
     ROW,
-    Part,
-    Place,
-    Story,
+    AnswerPart,
+    RunTranscriptReader,
     StoryEvent,
     StoryRow,
+    StreamCursor,
     cut_pieces,
     parse_place,
     parts_of_turn,
@@ -60,7 +60,7 @@ def test_a_line_or_some_words_or_forty_characters_are_a_piece() -> None:
 
 ANSWERS = st.lists(
     st.lists(
-        st.builds(Part, st.sampled_from(["text", "thinking"]), TEXTS.filter(bool)), max_size=3
+        st.builds(AnswerPart, st.sampled_from(["text", "thinking"]), TEXTS.filter(bool)), max_size=3
     ),
     min_size=1,
     max_size=3,
@@ -69,49 +69,51 @@ ANSWERS = st.lists(
 
 @given(ANSWERS, st.data())
 def test_who_comes_again_anywhere_gets_what_is_left(
-    answers: list[list[Part]], data: st.DataObject
+    answers: list[list[AnswerPart]], data: st.DataObject
 ) -> None:
     """Live, with any number of looks at any state of the draft, and all at once."""
     rows = [_row(seq, answer) for seq, answer in enumerate(answers, 5)]
-    whole = list(Story(Place()).tell_rows(rows))
+    whole = list(RunTranscriptReader(StreamCursor()).tell_rows(rows))
     live = list(_follow(rows, data))
     assert live == whole
     told = data.draw(st.integers(0, len(whole)))
-    place = parse_place(whole[told - 1].id) if told else Place()
+    place = parse_place(whole[told - 1].id) if told else StreamCursor()
     left = [row for row in rows if row.seq > place.row]
-    assert list(Story(place).tell_rows(left)) == whole[told:]
+    assert list(RunTranscriptReader(place).tell_rows(left)) == whole[told:]
 
 
-def _row(seq: int, answer: list[Part]) -> StoryRow:
+def _row(seq: int, answer: list[AnswerPart]) -> StoryRow:
     return StoryRow(seq=seq, data={"seq": seq}, answer=tuple(answer))
 
 
 def _follow(rows: list[StoryRow], data: st.DataObject) -> list[StoryEvent]:
     events: list[StoryEvent] = []
-    place = Place()
+    place = StreamCursor()
     for row in rows:
-        story = Story(place)  # another connection, or another process
+        story = RunTranscriptReader(place)  # another connection, or another process
         text = sum(len(part.text) for part in row.answer)
         for seen in sorted(data.draw(st.lists(st.integers(0, text), max_size=4))):
             events += story.tell_answer(_beginning(row.answer, seen), is_whole=False)
-            story = Story(parse_place(str(story.place)))
+            story = RunTranscriptReader(parse_place(str(story.place)))
         events += story.tell_rows([row])
         place = story.place
     return events
 
 
-def _beginning(parts: tuple[Part, ...], length: int) -> list[Part]:
+def _beginning(parts: tuple[AnswerPart, ...], length: int) -> list[AnswerPart]:
     found = []
     for part in parts:
         if length > 0:
-            found.append(Part(part.kind, part.text[:length]))
+            found.append(AnswerPart(part.kind, part.text[:length]))
         length -= len(part.text)
     return found
 
 
 def test_an_answer_comes_before_its_row() -> None:
     events = list(
-        Story(Place(2)).tell_rows([_row(3, [Part("thinking", "Hm."), Part("text", "Yes.")])])
+        RunTranscriptReader(StreamCursor(2)).tell_rows(
+            [_row(3, [AnswerPart("thinking", "Hm."), AnswerPart("text", "Yes.")])]
+        )
     )
     assert [(event.id, event.kind) for event in events] == [
         ("2.0.3", DELTA),
@@ -141,7 +143,10 @@ def test_the_parts_of_a_whole_answer_are_its_blocks() -> None:
         {"type": "tool_use", "name": "look", "input": {}},
     ]
     parts = parts_of_turn(_turn(blocks=dump_json(blocks)))
-    assert parts == (Part("thinking", "Hm."), Part("text", "Yes\N{REPLACEMENT CHARACTER}"))
+    assert parts == (
+        AnswerPart("thinking", "Hm."),
+        AnswerPart("text", "Yes\N{REPLACEMENT CHARACTER}"),
+    )
 
 
 def test_the_parts_of_an_answer_that_was_cut_off_are_as_they_came() -> None:
@@ -150,7 +155,11 @@ def test_the_parts_of_an_answer_that_was_cut_off_are_as_they_came() -> None:
         "parts": [["text", 1], ["thinking", 1], ["text", 0], ["thinking", 1]],
     }
     parts = parts_of_turn(_turn(content="c\n\n", complete=False, metadata=dump_json(metadata)))
-    assert parts == (Part("text", "c"), Part("thinking", "a"), Part("thinking", "b"))
+    assert parts == (
+        AnswerPart("text", "c"),
+        AnswerPart("thinking", "a"),
+        AnswerPart("thinking", "b"),
+    )
     older = parts_of_turn(_turn(content="c", complete=False, metadata='{"thinking":"a"}'))
-    assert older == (Part("thinking", "a"), Part("text", "c"))
+    assert older == (AnswerPart("thinking", "a"), AnswerPart("text", "c"))
     assert parts_of_turn(_turn(complete=False, metadata="[")) == ()

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from conversations.domain.session_state.facts import Facts
+from conversations.domain.session_state.facts import TurnFacts
 from conversations.domain.session_state.fold import fold_facts
 from conversations.domain.session_state.items import StateItem, list_items
 from conversations.domain.session_state.marks import (
@@ -18,15 +18,15 @@ from conversations.domain.session_state.marks import (
 )
 from conversations.domain.session_state.values import (
     SAID,
-    Decision,
     File,
     Focus,
     SessionState,
+    StateDecision,
 )
 
 
 def decided(*texts: str) -> SessionState:
-    decisions = (Decision(f"d{n}.0", text, n, SAID) for n, text in enumerate(texts, start=1))
+    decisions = (StateDecision(f"d{n}.0", text, n, SAID) for n, text in enumerate(texts, start=1))
     return SessionState(decisions=tuple(decisions))
 
 
@@ -66,7 +66,7 @@ def test_a_struck_file_is_back_when_it_is_touched_again() -> None:
 
 def test_a_pinned_focus_stays_until_it_is_unpinned() -> None:
     state = edited(SessionState(focus=Focus("tests", 1)), "pin", "c1")
-    state = fold_facts(state, 2, Facts(role="user", tokens=1, focus="docs"))
+    state = fold_facts(state, 2, TurnFacts(role="user", tokens=1, focus="docs"))
     assert texts(state) == ["tests"]
     assert texts(edited(state, "unpin", "c1")) == ["docs"]
 
@@ -75,7 +75,7 @@ def test_pins_count_within_the_limit_of_their_kind() -> None:
     state = decided(*(f"row {n}" for n in range(1, 11)))
     for number in (1, 2):
         state = edited(state, "pin", f"d{number}.0")
-    state = fold_facts(state, 50, Facts(role="user", tokens=0, decisions=("new a", "new b")))
+    state = fold_facts(state, 50, TurnFacts(role="user", tokens=0, decisions=("new a", "new b")))
     assert texts(state) == ["row 1", "row 2", *(f"row {n}" for n in range(5, 11)), "new a", "new b"]
 
 
@@ -83,14 +83,14 @@ def test_what_is_new_shows_however_many_are_pinned() -> None:
     state = decided(*(f"row {n}" for n in range(1, 11)))
     for number in range(1, 11):
         state = edited(state, "pin", f"d{number}.0")
-    state = fold_facts(state, 50, Facts(role="user", tokens=0, decisions=("new a", "new b")))
+    state = fold_facts(state, 50, TurnFacts(role="user", tokens=0, decisions=("new a", "new b")))
     assert texts(state) == [*(f"row {n}" for n in range(1, 11)), "new a", "new b"]
 
 
 def test_what_is_remembered_is_bounded() -> None:
     state = SessionState()
     for number in range(1, 3 * MAX_MARKS):
-        state = state._replace(decisions=(Decision(f"d{number}.0", "x", number, SAID),))
+        state = state._replace(decisions=(StateDecision(f"d{number}.0", "x", number, SAID),))
         state = edited(state, "pin" if number % 2 else "strike", f"d{number}.0")
     assert len(state.marks) == MAX_MARKS
     assert sum(mark.is_pinned for mark in state.marks) == MAX_PINS

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 from conversations.domain.webhooks import (
     JITTER,
-    MOST_ATTEMPTS,
+    MAX_ATTEMPTS,
     RETRY_SECONDS,
     allot,
     next_attempt,
@@ -48,7 +48,7 @@ def test_the_next_attempt_is_ever_later_and_not_always_at_the_same_moment() -> N
         assert all(
             at and abs((at - NOW).total_seconds() - seconds) <= JITTER * seconds for at in found
         )
-    assert next_attempt(MOST_ATTEMPTS, now=NOW) is None
+    assert next_attempt(MAX_ATTEMPTS, now=NOW) is None
 
 
 def test_a_receiver_may_ask_for_more_time_for_a_day_at_most() -> None:

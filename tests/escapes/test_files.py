@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from django.conf import settings
 
-from conversations.domain.approvals import Plan
+from conversations.domain.approvals import CallPlan
 from conversations.folder.paths import shown
 from conversations.tools.tool import ToolResult
 from tests.changes.conftest import picture
@@ -454,7 +454,7 @@ def test_an_approved_change_is_not_carried_out_on_something_else(
     for tool, arguments in calls.items():
         file = root / "plain.txt"
         plan = use.plan(tool, path="plain.txt", **arguments)
-        assert isinstance(plan, Plan)
+        assert isinstance(plan, CallPlan)
         use.basis = plan.basis
         file.unlink()
         file.symlink_to(outside / "secret.txt")

@@ -67,7 +67,7 @@ def test_a_folder_that_is_too_large_says_so(
     fill(tmp_path, *(f"{number}.txt" for number in range(6)))
     assert not find_files(tmp_path, "").is_cut
     completing._kept.clear()
-    monkeypatch.setattr(completing, "MOST_PATHS", 5)
+    monkeypatch.setattr(completing, "MAX_PATHS", 5)
     found = find_files(tmp_path, "")
     assert found.is_cut
     assert len(found.paths) == 5
@@ -79,7 +79,7 @@ def test_in_a_folder_that_is_too_large_a_folder_can_be_named(
     inside = tmp_path / "inside"
     fill(inside, "a/1.txt", "a/2.txt", "z/plan.md", "z/b/plan.md", ".git/plan", "node_modules/plan")
     fill(tmp_path, "plan.md")
-    monkeypatch.setattr(completing, "MOST_PATHS", 2)
+    monkeypatch.setattr(completing, "MAX_PATHS", 2)
     assert find_files(inside, "plan").paths == []
     assert find_files(inside, "z/pla").paths == ["z/plan.md", "z/b/plan.md"]
     assert find_files(inside, "z/").paths
@@ -92,7 +92,7 @@ def test_a_folder_is_not_read_again_for_every_key(tmp_path: Path) -> None:
     assert find_files(tmp_path, "").paths == ["a.txt"]
     fill(tmp_path, "b.txt")
     assert find_files(tmp_path, "").paths == ["a.txt"]
-    for number in range(completing.MOST_KEPT):
+    for number in range(completing.MAX_FOLDERS_CACHED):
         (tmp_path / f"folder{number}").mkdir()
         find_files(tmp_path / f"folder{number}", "")
     assert "b.txt" in find_files(tmp_path, "").paths

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from conversations.domain.errors import Rejected
 from conversations.folder.ignoring import decide, read_rules
 from conversations.folder.patterns import read_pattern
-from conversations.folder.walking import Walk
+from conversations.folder.walking import FolderWalk
 
 NAMES = ("a", "b", "ab", "a.b", ".a", "a b", "A")
 
@@ -102,6 +102,6 @@ def test_what_is_no_pattern_is_refused(pattern: str) -> None:
 
 def test_a_walk_ends_when_its_time_is_over(tmp_path: Path) -> None:
     (tmp_path / "a").touch()
-    walk = Walk(root=tmp_path, deadline=time.monotonic() - 1)
+    walk = FolderWalk(root=tmp_path, deadline=time.monotonic() - 1)
     assert list(walk.entries()) == []
     assert walk.is_late

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from conversations.archive.transcript import read_page
 from conversations.archive.turns import append_turn, stored_turns
 from conversations.archive.verify import verify_session
-from conversations.context.messages import Caps, make_piece
+from conversations.context.messages import MessageCaps, make_piece
 from conversations.domain.turns import NewTurn
 from conversations.imports import openwebui, trees
 from conversations.models import Attachment, Session, Turn
@@ -44,7 +44,7 @@ def blocks_of(session: Session, number: int) -> list[dict[str, Any]]:
 def given_of(session: Session, number: int) -> list[dict[str, Any]]:
     """What the model is given of a turn."""
     [turn] = stored_turns(Turn.objects.filter(session=session, number=number))
-    return make_piece(turn, model="m", caps=Caps(message=10**6, result=10**6)).blocks
+    return make_piece(turn, model="m", caps=MessageCaps(message=10**6, result=10**6)).blocks
 
 
 # ChatGPT

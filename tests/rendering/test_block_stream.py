@@ -268,7 +268,7 @@ class TestOpenBlock:
     def test_it_is_rendered_once_while_nothing_comes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         blocks = stream("a **b")
         first = blocks.open_html()
-        monkeypatch.setattr(open_block.OpenBlock, "html", None)
+        monkeypatch.setattr(open_block.StreamingBlock, "html", None)
         assert blocks.open_html() is first
 
     @given(markdown_like)

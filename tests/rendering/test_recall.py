@@ -10,12 +10,12 @@ from conversations.domain.events import ToolCallCompleted, ToolCallStarted
 from conversations.domain.searchable import RECALL_TOOL
 from conversations.rendering.output_pages import render_output_page
 from conversations.rendering.recall import recall_line
-from conversations.rendering.rows import Place, render_row
-from conversations.tools.recall.quotation import Group, Said, quote
+from conversations.rendering.rows import RowPosition, render_row
+from conversations.tools.recall.quotation import QuotedGroup, QuotedMessage, quote
 
 HERE = UUID("11111111-2222-4333-8444-555555555555")
 THERE = UUID("99999999-2222-4333-8444-555555555555")
-PLACE = Place(session=HERE, seq="7", turn="3", created_at=datetime(2026, 3, 1, tzinfo=UTC))
+PLACE = RowPosition(session=HERE, seq="7", turn="3", created_at=datetime(2026, 3, 1, tzinfo=UTC))
 
 
 def completed(output: str, *, name: str = RECALL_TOOL) -> str:
@@ -60,8 +60,8 @@ def test_each_quoted_turn_is_a_link() -> None:
 
 
 def test_turns_of_another_session_lead_there() -> None:
-    said = [Said(turn=4, head="[Turn 4] user: (x)", text="hello", length=5)]
-    html = completed(quote([Group(session=THERE, title="Flowers", said=said)]))
+    said = [QuotedMessage(turn=4, head="[Turn 4] user: (x)", text="hello", length=5)]
+    html = completed(quote([QuotedGroup(session=THERE, title="Flowers", said=said)]))
     assert f'<a href="/s/{THERE}/">[Session {THERE}]</a>' in html
     assert f'<a href="/s/{THERE}/t/4/">[Turn 4]</a>' in html
 
@@ -89,10 +89,10 @@ def test_a_long_answer_has_all_its_links_on_its_pages() -> None:
 
 def test_on_a_later_page_too_turns_of_another_session_lead_there() -> None:
     said = [
-        Said(turn=n, head=f"[Turn {n}] user: (x)", text="word " * 500, length=2500)
+        QuotedMessage(turn=n, head=f"[Turn {n}] user: (x)", text="word " * 500, length=2500)
         for n in range(30)
     ]
-    html = pages_of(quote([Group(session=THERE, title="Flowers", said=said)]))
+    html = pages_of(quote([QuotedGroup(session=THERE, title="Flowers", said=said)]))
     assert f'<a href="/s/{THERE}/t/29/">' in html
 
 

@@ -22,7 +22,7 @@ from conversations.domain.events import (
 from conversations.domain.turns import StoredTurn, synthesise_rows
 from conversations.rendering.diffs import render_diff
 from conversations.rendering.output_pages import render_output_page
-from conversations.rendering.rows import Place, render_row
+from conversations.rendering.rows import RowPosition, render_row
 from conversations.rendering.settled import mark_settled
 from conversations.rendering.terminal import render_terminal
 
@@ -30,7 +30,7 @@ from .texts import any_text
 
 SESSION = UUID("11111111-2222-4333-8444-555555555555")
 CALL = "99999999-2222-4333-8444-555555555555"
-PLACE = Place(session=SESSION, seq="7", turn="3", created_at=datetime(2026, 3, 1, tzinfo=UTC))
+PLACE = RowPosition(session=SESSION, seq="7", turn="3", created_at=datetime(2026, 3, 1, tzinfo=UTC))
 RECORD = f"/s/{SESSION}/tools/{CALL}/"
 VOID = {"img", "input", "br", "hr"}
 

@@ -13,19 +13,19 @@ from django.contrib.auth.models import User
 from django.db import OperationalError, connection
 from django.utils import timezone
 
-from conversations.archive.attachments import keep_attachment
-from conversations.archive.audit import Origin
+from conversations.archive.attachments import save_attachment
+from conversations.archive.audit import AuditOrigin
 from conversations.archive.blobs import read_blob, remove_untouched
 from conversations.archive.export_sessions import session_lines
 from conversations.archive.holds import hold_session
-from conversations.archive.purge import Order
+from conversations.archive.purge import PurgeRequest
 from conversations.archive.sessions import get_session
 from conversations.archive.verify import verify_session
 from conversations.domain.errors import Conflict, NotFound, Rejected, Unavailable
 from conversations.models import Attachment, Receipt, Session
 from conversations.retention.cold_storage import keep_copy, open_copy
 from conversations.retention.restore import restore_session
-from conversations.retention.run import carry_out
+from conversations.retention.run import execute
 from loomweb.cold_storage import read_cold_storage
 from loomweb.env import SettingsError
 from tests.archive.files import image_bytes
@@ -38,10 +38,10 @@ pytestmark = pytest.mark.django_db
 
 
 def purge_to_cold(session: Session, user: User) -> Receipt:
-    return carry_out(
+    return execute(
         get_session(session.uuid),
-        order=Order(reason="Tidying", by=user),
-        origin=Origin(user=user),
+        order=PurgeRequest(reason="Tidying", by=user),
+        origin=AuditOrigin(user=user),
         now=timezone.now(),
         to_cold_storage=True,
     )
@@ -50,7 +50,7 @@ def purge_to_cold(session: Session, user: User) -> Receipt:
 def bring_back(session: Session, user: User) -> Receipt | None:
     return restore_session(
         session.uuid,
-        origin=Origin(user=user),
+        origin=AuditOrigin(user=user),
         now=timezone.now(),
         default_owner=user,
         root=Path("/nonexistent"),
@@ -119,7 +119,12 @@ def test_what_was_never_there_or_kept_is_not_brought_back(
 ) -> None:
     with pytest.raises(Conflict, match="No purge"):
         bring_back(session, user)
-    carry_out(session, order=Order(reason="Tidying"), origin=Origin(user=user), now=timezone.now())
+    execute(
+        session,
+        order=PurgeRequest(reason="Tidying"),
+        origin=AuditOrigin(user=user),
+        now=timezone.now(),
+    )
     with pytest.raises(NotFound, match="No copy of this session was kept"):
         bring_back(session, user)
     session.uuid = "00000000-0000-4000-8000-000000000000"
@@ -145,7 +150,7 @@ def test_nothing_is_purged_without_cold_storage(session: Session, user: User) ->
 def test_the_copy_goes_where_the_purge_is_refused(
     session: Session, user: User, cold_folder: Path
 ) -> None:
-    hold_session(session, origin=Origin(user=user), reason="A dispute")
+    hold_session(session, origin=AuditOrigin(user=user), reason="A dispute")
     with pytest.raises(Conflict, match="on hold"):
         purge_to_cold(session, user)
     assert [name for _, _, names in os.walk(cold_folder) for name in names] == []
@@ -177,7 +182,7 @@ def test_what_is_attached_comes_back_or_nothing_does(
 ) -> None:
     data = image_bytes()
     turn = say(session, "Plant the beans")[0]
-    keep_attachment(session.pk, data=data, name="bed.png", user_pk=user.pk, turn=turn)
+    save_attachment(session.pk, data=data, name="bed.png", user_pk=user.pk, turn=turn)
     purge_to_cold(session, user)
     configure(max_attachment_bytes=10)
     with pytest.raises(Conflict, match="at most 10 bytes"):

@@ -15,11 +15,11 @@ from django.db import connection
 from django.db.models import Model
 from django.utils import timezone
 
-from conversations.archive.audit import Origin
+from conversations.archive.audit import AuditOrigin
 from conversations.archive.blobs import has_blob
 from conversations.archive.holds import hold_session, release_hold
 from conversations.archive.messages import accept_message
-from conversations.archive.purge import Order, contents_of, plan_purge, purge
+from conversations.archive.purge import PurgeRequest, contents_of, plan_purge, purge
 from conversations.archive.purge_orders import call_off_purge, change_policies, order_purge
 from conversations.archive.receipts import check_copy, verify_receipts
 from conversations.archive.sessions import archive_session, create_session, get_session
@@ -64,7 +64,7 @@ def set_policies(workspace: Workspace, user: User, **values: Any) -> None:
         "members_may_purge": False,
         "uses_cold_storage": False,
     }
-    change_policies(workspace, origin=Origin(user=user), **usual | values)
+    change_policies(workspace, origin=AuditOrigin(user=user), **usual | values)
     workspace.refresh_from_db()
 
 
@@ -101,10 +101,10 @@ def test_a_session_from_its_expiry_to_cold_storage_and_back(
     assert expired.expired[0].facts["key"] == "bead:1"
     assert not any(run_retention(now=start + 2 * DAY).counts.values())
 
-    hold = hold_session(session, origin=Origin(user=user), reason="A dispute")
+    hold = hold_session(session, origin=AuditOrigin(user=user), reason="A dispute")
     held = run_retention(now=start + 61 * DAY)
     assert (uuids(held, "held"), held.ordered) == ([str(session.uuid)], [])
-    release_hold(hold.pk, origin=Origin(user=user))
+    release_hold(hold.pk, origin=AuditOrigin(user=user))
 
     ordered = run_retention(now=start + 62 * DAY)
     assert uuids(ordered, "ordered") == [str(session.uuid)]
@@ -135,7 +135,7 @@ def test_a_session_from_its_expiry_to_cold_storage_and_back(
 
     back = restore_session(
         session.uuid,
-        origin=Origin(user=user),
+        origin=AuditOrigin(user=user),
         now=start + 94 * DAY,
         default_owner=user,
         root=Path("/nonexistent"),
@@ -149,7 +149,7 @@ def test_a_session_from_its_expiry_to_cold_storage_and_back(
 
 
 def test_what_a_person_ordered_is_called_off_and_as_it_was(session: Session, user: User) -> None:
-    now, origin = timezone.now(), Origin(user=user)
+    now, origin = timezone.now(), AuditOrigin(user=user)
     say(session, "Plant the beans")
     order = order_purge(session, origin=origin, reason="Mine", now=now, grace=30 * DAY)
     assert order.due_at == now + 30 * DAY
@@ -168,7 +168,7 @@ def test_what_a_person_ordered_is_called_off_and_as_it_was(session: Session, use
 
 
 def test_one_that_was_archived_before_stays_archived(session: Session, user: User) -> None:
-    now, origin = timezone.now(), Origin(user=user)
+    now, origin = timezone.now(), AuditOrigin(user=user)
     archive_session(session, archived=True)
     order_purge(session, origin=origin, reason="Mine", now=now, grace=DAY)
     call_off_purge(session, origin=origin, now=now)
@@ -176,7 +176,7 @@ def test_one_that_was_archived_before_stays_archived(session: Session, user: Use
 
 
 def test_an_order_has_a_reason_and_no_answer_is_cut_off(session: Session, user: User) -> None:
-    now, origin = timezone.now(), Origin(user=user)
+    now, origin = timezone.now(), AuditOrigin(user=user)
     with pytest.raises(Rejected, match="Say why"):
         order_purge(session, origin=origin, reason=" ", now=now, grace=DAY)
     accept_message(session, client_id="client-1", text="Hello", user_pk=user.pk, max_queued=5)
@@ -194,13 +194,13 @@ def test_calling_a_policys_order_off_counts_as_using_the_session(
     set_policies(workspace, user, retention_days=10)
     later = timezone.now() + 11 * DAY
     assert uuids(run_retention(now=later), "ordered") == [str(session.uuid)]
-    call_off_purge(get_session(session.uuid), origin=Origin(user=user), now=later)
+    call_off_purge(get_session(session.uuid), origin=AuditOrigin(user=user), now=later)
     assert not any(run_retention(now=later + DAY).counts.values())
     assert uuids(run_retention(now=later + 10 * DAY), "ordered") == [str(session.uuid)]
 
 
 def test_a_hold_that_comes_after_the_order_stops_it(session: Session, user: User) -> None:
-    now, origin = timezone.now(), Origin(user=user)
+    now, origin = timezone.now(), AuditOrigin(user=user)
     order_purge(session, origin=origin, reason="Mine", now=now, grace=DAY)
     hold = hold_session(session, origin=origin, reason="A dispute")
     report = run_retention(now=now + 2 * DAY)
@@ -213,7 +213,7 @@ def test_what_fails_is_reported_and_the_rest_goes_on(
     workspace: Workspace, session: Session, user: User, tmp_path: Path
 ) -> None:
     other = create_session(workspace, owner=user)
-    now, origin = timezone.now(), Origin(user=user)
+    now, origin = timezone.now(), AuditOrigin(user=user)
     order_purge(session, origin=origin, reason="a", now=now, grace=DAY, keeps_copy=True)
     order_purge(other, origin=origin, reason="b", now=now, grace=DAY)
     report = run_retention(now=now + 2 * DAY)
@@ -227,7 +227,7 @@ def test_what_is_called_off_while_others_are_purged_stays(
 ) -> None:
     """What is due is found some at a time, and purged one by one."""
     other = create_session(workspace, owner=user)
-    now, origin = timezone.now(), Origin(user=user)
+    now, origin = timezone.now(), AuditOrigin(user=user)
     for each in (session, other):
         order_purge(each, origin=origin, reason="Mine", now=now, grace=DAY)
     with during_first("INSERT", Receipt, lambda: call_off_purge(other, origin=origin, now=now)):
@@ -242,12 +242,12 @@ def test_what_another_host_purges_meanwhile_stops_nothing(
 ) -> None:
     set_policies(workspace, user, uses_cold_storage=True)
     second, third = (create_session(workspace, owner=user) for _ in range(2))
-    now, origin = timezone.now(), Origin(user=user)
+    now, origin = timezone.now(), AuditOrigin(user=user)
     for each in (session, second, third):
         order_purge(each, origin=origin, reason="Mine", now=now, grace=DAY)
 
     def work_there() -> None:
-        purge(second, order=Order(reason="Mine"), origin=origin, now=now)
+        purge(second, order=PurgeRequest(reason="Mine"), origin=origin, now=now)
 
     with during_first("INSERT", Receipt, work_there):
         report = run_retention(now=now + 2 * DAY)
@@ -259,7 +259,7 @@ def test_copies_are_kept_from_when_the_workspace_asks_for_them(
     workspace: Workspace, session: Session, user: User, cold_folder: Path
 ) -> None:
     other = create_session(workspace, owner=user)
-    now, origin = timezone.now(), Origin(user=user)
+    now, origin = timezone.now(), AuditOrigin(user=user)
     for each in (session, other):
         order_purge(each, origin=origin, reason="Mine", now=now, grace=DAY)
 
@@ -315,7 +315,7 @@ def test_contents_that_others_name_stay_and_fresh_ones_wait(
     PurgeOrder.objects.all().delete()
     now = timezone.now()
     own = contents_of(session.pk) - contents_of(other.pk)
-    order_purge(session, origin=Origin(user=user), reason="Mine", now=now, grace=timedelta(0))
+    order_purge(session, origin=AuditOrigin(user=user), reason="Mine", now=now, grace=timedelta(0))
     assert len(own) == 1
     age_contents(now)
     soon = run_retention(now=now)
@@ -335,7 +335,7 @@ def test_contents_of_a_session_that_is_purged_while_some_are_removed_go_too(
     for each in (session, other):
         stock(each, user)
     PurgeOrder.objects.all().delete()
-    now, order, origin = timezone.now(), Order(reason="Mine"), Origin(user=user)
+    now, order, origin = timezone.now(), PurgeRequest(reason="Mine"), AuditOrigin(user=user)
     contents = contents_of(session.pk) | contents_of(other.pk)
     age_contents(now - DAY)
     purge(session, order=order, origin=origin, now=now)
@@ -369,7 +369,7 @@ def lines(session: Session, user: User, cold_folder: Path) -> list[str]:
     """A copy of a purged session."""
     say(session, "Plant the beans", "In May")
     now = timezone.now()
-    origin = Origin(user=user)
+    origin = AuditOrigin(user=user)
     order_purge(session, origin=origin, reason="x", now=now, grace=DAY, keeps_copy=True)
     run_retention(now=now + DAY)
     with gzip.open(cold_folder / Receipt.objects.get().cold_name) as copy:

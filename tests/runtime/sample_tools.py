@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from hashlib import sha256
 from typing import Any
 
-from conversations.domain.approvals import Plan
+from conversations.domain.approvals import CallPlan
 from conversations.domain.errors import Rejected
 from conversations.domain.tool_calls import CHANGES, READS
 from conversations.tools.registry import TOOLS
@@ -28,14 +28,14 @@ def _digest(context: ToolContext, name: str) -> str:
     return sha256(path.read_bytes()).hexdigest() if path.exists() else ""
 
 
-async def _plan_add(context: ToolContext, arguments: dict[str, Any]) -> Plan | ToolResult:
+async def _plan_add(context: ToolContext, arguments: dict[str, Any]) -> CallPlan | ToolResult:
     """Add a line to a file. ``after``: only if that line is there already."""
     file, line = arguments.get("file", WITNESS), arguments["line"]
     path = context.root / file
     before = path.read_text() if path.exists() else ""
     if arguments.get("after", "") not in before:
         return ToolResult(ok=False, output=f"There is no line {arguments['after']!r}.")
-    return Plan(
+    return CallPlan(
         effect=CHANGES,
         summary=f"Add to {file}",
         diff=f"@@ -{before.count(chr(10))} @@\n+{line}",
@@ -54,8 +54,8 @@ async def _add(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     return ToolResult(ok=True, output="Added.", diff=f"+{arguments['line']}")
 
 
-async def _plan_work(context: ToolContext, arguments: dict[str, Any]) -> Plan | ToolResult:
-    return Plan(effect=arguments.get("effect", CHANGES), summary="Work", command="work hard")
+async def _plan_work(context: ToolContext, arguments: dict[str, Any]) -> CallPlan | ToolResult:
+    return CallPlan(effect=arguments.get("effect", CHANGES), summary="Work", command="work hard")
 
 
 async def _work(context: ToolContext, arguments: dict[str, Any]) -> ToolResult:

@@ -10,14 +10,14 @@ from asgiref.sync import sync_to_async
 from django.core.management import call_command
 
 from conversations.archive.append import append
-from conversations.archive.attachments import attachment_block, keep_attachment, upload_attachment
+from conversations.archive.attachments import attachment_block, save_attachment, upload_attachment
 from conversations.archive.blobs import blob_path, put_blob, read_blob
 from conversations.archive.recall import read_past_turns
 from conversations.archive.search.find import search_session
 from conversations.archive.turns import read_turns
 from conversations.archive.verify import verify_session
 from conversations.context.rebuild import rebuild_request
-from conversations.context.summary import Caps, make_part
+from conversations.context.summary import SummaryCaps, make_part
 from conversations.domain.errors import Rejected
 from conversations.domain.jsontext import dump_json, load_json
 from conversations.domain.stream import ModelInfo
@@ -232,7 +232,7 @@ async def test_an_edited_message_keeps_what_is_attached(
 async def test_what_a_tool_gave_goes_along_with_its_result(
     runtime: Runtime, wire: WireThread, garden: Session
 ) -> None:
-    kept = await sync_to_async(keep_attachment)(
+    kept = await sync_to_async(save_attachment)(
         garden.pk, data=files.image_bytes(), name="plot.png", user_pk=None, turn=3
     )
     call = {"type": "tool_use", "id": "call_1", "name": "read_file", "input": {}}
@@ -326,7 +326,7 @@ async def test_names_of_attachments_are_found(runtime: Runtime, garden: Session)
     [said] = say_turn(turn)
     assert "attached: Invoice Kowalski.pdf" in said.head
     [stored] = await sync_to_async(read_turns)(garden.pk, limit=1)
-    assert "(attached: Invoice Kowalski.pdf)\nplease check" in make_part(stored, Caps()).text
+    assert "(attached: Invoice Kowalski.pdf)\nplease check" in make_part(stored, SummaryCaps()).text
     found = await sync_to_async(search_session)(garden.pk, "kowalski")
     assert [hit.turn for hit in found.hits] == [1]
 

@@ -9,7 +9,7 @@ from asgiref.sync import sync_to_async
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from conversations.archive.audit import Origin
+from conversations.archive.audit import AuditOrigin
 from conversations.archive.budgets import end_budget, read_budgets, set_budget
 from conversations.domain.events import Info, parse_payload
 from conversations.models import BudgetWarning, ChatEvent, ModelCall, Session, Turn, UsageTotal
@@ -23,7 +23,7 @@ from .test_compaction import RULES, compact, talk
 pytestmark = pytest.mark.django_db(transaction=True)
 
 DOLLAR = 1_000_000
-SERVER = Origin(name="test")
+SERVER = AuditOrigin(name="test")
 
 
 @sync_to_async

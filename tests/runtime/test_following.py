@@ -13,7 +13,7 @@ from conversations.archive.run_story import find_run, read_run
 from conversations.archive.sessions import create_session
 from conversations.domain.errors import NotFound
 from conversations.domain.events import Info
-from conversations.domain.run_story import DELTA, END, ROW, Place, StoryEvent, parse_place
+from conversations.domain.run_story import DELTA, END, ROW, StoryEvent, StreamCursor, parse_place
 from conversations.models import DraftChunk, Run, Session
 from conversations.runtime import hub
 from conversations.runtime.engine import Runtime
@@ -42,7 +42,7 @@ class Reader:
     async def read(self) -> list[StoryEvent]:
         async with asyncio.timeout(30):
             while not self.events or self.events[-1].kind != END:
-                place = parse_place(self.events[-1].id) if self.events else Place()
+                place = parse_place(self.events[-1].id) if self.events else StreamCursor()
                 await self._read_some(RunReader(self._run.pk, place))
         return self.events
 
@@ -134,7 +134,7 @@ async def test_who_follows_in_the_same_process_reads_the_disk_for_rows_alone(
 
     monkeypatch.setattr(RunReader, "read_on", counted)
     for most in (200, 0):
-        monkeypatch.setattr(hub, "MOST_CHUNKS", most)
+        monkeypatch.setattr(hub, "MAX_CHUNKS", most)
         reads.clear()
         wire.enqueue(Scenario(words=120, rate=200))
         accepted = await runtime.send(garden, client_id=f"client-{most}", text="Go", user_pk=None)
@@ -218,7 +218,7 @@ async def test_a_stream_ends_when_its_process_does(
     run = await begin(runtime, garden)
 
     async def listen() -> list[Any]:
-        reader = RunReader(run.pk, Place())
+        reader = RunReader(run.pk, StreamCursor())
         return [e async for e in follow(other, garden.pk, reader, heartbeat=60)]
 
     following = asyncio.create_task(listen())
@@ -235,7 +235,7 @@ async def test_a_stream_ends_when_its_process_does(
 async def test_silence_is_filled(runtime: Runtime, wire: WireThread, garden: Session) -> None:
     wire.enqueue(Scenario(hang_after=1))
     run = await begin(runtime, garden)
-    following = follow(runtime, garden.pk, RunReader(run.pk, Place()), heartbeat=0.02)
+    following = follow(runtime, garden.pk, RunReader(run.pk, StreamCursor()), heartbeat=0.02)
     got = [await anext(following) for _ in range(4)]
     assert got[0] is not None
     assert got[2:] == [None, None]
@@ -249,7 +249,7 @@ async def test_a_session_is_followed_row_by_row_with_what_is_taken_back(
     async def read(every: int, count: int) -> list[StoryEvent]:
         events: list[StoryEvent] = []
         while len(events) < count:
-            place = parse_place(events[-1].id) if events else Place()
+            place = parse_place(events[-1].id) if events else StreamCursor()
             following = follow(runtime, garden.pk, SessionReader(garden.pk, place), heartbeat=60)
             for _ in range(min(every, count - len(events))):
                 event = await anext(following)

@@ -8,7 +8,7 @@ import pytest
 from conversations.domain.errors import Rejected
 from conversations.models import Session, Turn
 from conversations.runtime.engine import Runtime
-from conversations.runtime.program_tools import MOST_TOOLS, TOO_LATE, ProgramTools
+from conversations.runtime.program_tools import MAX_CLIENT_TOOLS, TOO_LATE, ProgramTools
 from tests.wire.scenario import Scenario, ToolCall
 from tests.wire.server import WireThread
 
@@ -24,7 +24,7 @@ WEATHER: dict[str, Any] = {"name": "weather", "input_schema": {"type": "object"}
         [{"name": "weather"}],
         [WEATHER | {"name": "the weather"}],
         [WEATHER | {"name": "read_file"}],
-        [WEATHER] * (MOST_TOOLS + 1),
+        [WEATHER] * (MAX_CLIENT_TOOLS + 1),
     ],
 )
 def test_what_is_no_tool_is_refused(given: list[Any]) -> None:

@@ -10,15 +10,15 @@ from django.utils import timezone
 
 from conversations.models import Session
 from conversations.runtime import retention
-from conversations.runtime.retention import RetentionKeeper
+from conversations.runtime.retention import RetentionWorker
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def keeper(folder: Path) -> RetentionKeeper:
+def keeper(folder: Path) -> RetentionWorker:
     options = SimpleNamespace(data_dir=folder, expire_minutes=60)
     runtime: Any = SimpleNamespace(options=options)
-    return RetentionKeeper(runtime)
+    return RetentionWorker(runtime)
 
 
 async def test_it_does_what_is_due_and_one_at_a_time(

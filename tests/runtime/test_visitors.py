@@ -8,12 +8,12 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from conversations.archive.standing import MOST, Place, read_standings
+from conversations.archive.standing import MAX_PAGES_AT_ONCE, OpenPage, read_standings
 from conversations.archive.workspaces import add_member
 from conversations.models import Workspace
 from conversations.runtime import visitors
 from conversations.runtime.engine import Runtime
-from conversations.runtime.visitors import Visitor
+from conversations.runtime.visitors import WatchedAccess
 
 
 async def test_a_page_that_was_signed_out_before_it_was_known_is_asked_again(
@@ -22,16 +22,16 @@ async def test_a_page_that_was_signed_out_before_it_was_known_is_asked_again(
     """Its standing is none from the beginning, so nothing would ever change."""
     monkeypatch.setattr(visitors, "LOOK_SECONDS", 0.01)
     asked = asyncio.Event()
-    visitor = Visitor(Place("no-such-session", 1, 1), None, asked.set)
+    visitor = WatchedAccess(OpenPage("no-such-session", 1, 1), None, asked.set)
     runtime.visitors.add(visitor)
     await asyncio.wait_for(asked.wait(), 20)
     runtime.visitors.remove(visitor)
 
 
-def place_of(person: User, workspace: Workspace) -> Place:
+def place_of(person: User, workspace: Workspace) -> OpenPage:
     client = Client()
     client.force_login(person, backend="django.contrib.auth.backends.ModelBackend")
-    return Place(client.session.session_key or "", person.pk, workspace.pk)
+    return OpenPage(client.session.session_key or "", person.pk, workspace.pk)
 
 
 @pytest.mark.django_db
@@ -50,4 +50,4 @@ def test_the_number_of_pages_costs_no_statement(workspace: Workspace, user: User
         "owner",
         *["viewer"] * 5,
     ]
-    assert MOST >= 100
+    assert MAX_PAGES_AT_ONCE >= 100

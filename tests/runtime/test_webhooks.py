@@ -10,7 +10,7 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.utils import timezone
 
-from conversations.archive.audit import Origin
+from conversations.archive.audit import AuditOrigin
 from conversations.archive.deliveries import Outgoing, claim_due, send_test
 from conversations.archive.webhooks import (
     WebhookWish,
@@ -55,7 +55,7 @@ def make(session: Session, url: str) -> Webhook:
         session.workspace,
         WebhookWish(url=url, events=list(EVENTS)),
         site="https://loom.example.org",
-        origin=Origin(user=session.owner),
+        origin=AuditOrigin(user=session.owner),
     )
 
 
@@ -102,7 +102,7 @@ async def until_status(status: int) -> None:
 async def test_while_a_secret_changes_both_sign(garden: Session, receiver: Receiver) -> None:
     webhook = await make(garden, receiver.url)
     before = read_secret(webhook)
-    await sync_to_async(rotate_secret)(webhook, origin=Origin(user=garden.owner))
+    await sync_to_async(rotate_secret)(webhook, origin=AuditOrigin(user=garden.owner))
     attempt = await attempt_delivery(await outgoing(webhook), allows=allowed_addresses())
     assert attempt.arrived
     [received] = receiver.received

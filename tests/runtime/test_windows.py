@@ -9,7 +9,7 @@ from asgiref.sync import sync_to_async
 from django.core.management import call_command
 
 from benchmarks.script import SAMPLE_TOOL, make_script
-from conversations.context.rebuild import Rebuilt, rebuild_request
+from conversations.context.rebuild import RebuiltRequest, rebuild_request
 from conversations.domain.jsontext import load_json
 from conversations.domain.stream import ModelInfo
 from conversations.models import ModelCall, Session, Workspace
@@ -114,7 +114,7 @@ async def test_what_the_model_saw_is_rebuilt_to_the_same_bytes(
     calls = await all_calls()
     assert len(calls) == len(wire.requests) > 44
     for call, body in zip(calls, wire.requests, strict=True):
-        rebuilt: Rebuilt = await sync_to_async(rebuild_request)(call.pk)
+        rebuilt: RebuiltRequest = await sync_to_async(rebuild_request)(call.pk)
         assert rebuilt.matches, (call.pk, rebuilt.reason)
         assert rebuilt.request is not None
         assert rebuilt.request.messages == body["messages"]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from conversations.sandbox import Finished, run_command
-from conversations.sandbox.running import Limits, default_limits
+from conversations.sandbox.running import CommandLimits, default_limits
 from conversations.sandbox.support import find_support
 
 
@@ -30,7 +30,7 @@ def sh(root: Path) -> Callable[..., Any]:
     """Run a shell command in the sandbox; limits by their names."""
 
     async def sh(text: str, **given: Any) -> Finished:
-        names = [limit.name for limit in fields(Limits)]
+        names = [limit.name for limit in fields(CommandLimits)]
         changed = {name: given.pop(name) for name in names if name in given}
         limits = replace(default_limits(seconds=20), **changed)
         return await run_command(["/bin/sh", "-c", text], root=root, limits=limits, **given)

@@ -14,7 +14,7 @@ import uvloop
 
 from conversations.domain.errors import Rejected
 from conversations.sandbox import run_command
-from conversations.sandbox.output import Output
+from conversations.sandbox.output import CommandOutput
 from conversations.sandbox.supervise import children, descendants
 from loomweb.env import BASE_DIR
 
@@ -72,7 +72,7 @@ async def test_a_flood_keeps_its_beginning_and_its_end(sh: Callable[..., Any]) -
 
 
 def test_a_cut_character_is_left_out_and_every_byte_counted() -> None:
-    output = Output(11, None)
+    output = CommandOutput(11, None)
     for byte in "ééééé·ééééé".encode():
         output.add(bytes([byte]), now=0.0)
     assert output.text() == "éé\n[… 12 bytes left out …]\néé"

@@ -10,7 +10,7 @@ from django.conf import settings
 
 from conversations.domain.events import APPROVAL_ASKED, Info
 from conversations.models import Session, ToolCall
-from conversations.terminal.connection import Delta, Ended, Happening, Seen
+from conversations.terminal.connection import Delta, Happening, RunEnded, Seen
 from conversations.terminal.direct import DirectConnection
 from tests.runtime.sample_tools import witness
 from tests.runtime.tool_stories import answers
@@ -54,7 +54,7 @@ async def test_an_answer_of_another_process_is_followed_and_stopped(
         assert await next_delta(watched)
         await there.stop(session.uuid)
         for happenings in (own, watched):
-            assert [one async for one in happenings][-1] == Ended("stopped")
+            assert [one async for one in happenings][-1] == RunEnded("stopped")
         assert [one async for one in there.watch(at, after=0)] == []
 
 
@@ -74,7 +74,7 @@ async def test_a_question_of_another_process_is_answered(
         call = await ToolCall.objects.aget()
         await there.decide(session.uuid, UUID(str(call.uuid)), decision="once")
         for happenings in (own, watched):
-            assert [one async for one in happenings][-1] == Ended("completed")
+            assert [one async for one in happenings][-1] == RunEnded("completed")
     assert witness(Path(session.workspace.root)) == ["beans"]
 
 

@@ -9,7 +9,7 @@ import pytest
 from asgiref.sync import async_to_sync
 from django.conf import settings
 
-from conversations.domain.approvals import Plan
+from conversations.domain.approvals import CallPlan
 from conversations.domain.tool_policy import ToolScope
 from conversations.models import Session
 from conversations.sandbox.support import find_support
@@ -39,7 +39,7 @@ class Commands:
     def run(self, tool: str, **arguments: Any) -> ToolResult:
         return async_to_sync(TOOLS[tool].run)(self.context(), arguments)
 
-    def plan(self, tool: str, **arguments: Any) -> Plan | ToolResult:
+    def plan(self, tool: str, **arguments: Any) -> CallPlan | ToolResult:
         plan = TOOLS[tool].plan
         assert plan is not None
         return async_to_sync(plan)(self.context(), arguments)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from conversations.domain.approvals import Plan
+from conversations.domain.approvals import CallPlan
 from conversations.models import FileChange
 from tests.tools.using import Use, root, use
 
@@ -156,7 +156,7 @@ def test_what_cannot_be_done_is_said(
         use("edit_file", **{"path": "poem.txt", **arguments}),
         use.plan("edit_file", **{"path": "poem.txt", **arguments}),
     ):
-        assert not isinstance(result, Plan)
+        assert not isinstance(result, CallPlan)
         assert not result.ok
         assert said in result.output
     assert FileChange.objects.count() == 0
@@ -166,7 +166,7 @@ def test_a_plan_shows_the_edit_and_holds_only_for_the_file_as_it_was(use: Use, r
     file = root / "poem.txt"
     file.write_text(POEM)
     plan = use.plan("edit_file", path="poem.txt", old_text="four", new_text="4")
-    assert isinstance(plan, Plan)
+    assert isinstance(plan, CallPlan)
     assert (plan.effect, plan.summary, plan.kind_key) == ("changes", "Edit poem.txt", "files")
     assert "-four\n+4\n" in plan.diff
     assert file.read_text() == POEM

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from conversations.domain.approvals import Plan
+from conversations.domain.approvals import CallPlan
 from conversations.domain.tool_policy import ToolScope
 from conversations.tools import fetch_url, fetching
 from conversations.tools.fetch_url import FetchUrl, fetch_page
@@ -220,14 +220,14 @@ async def test_what_is_no_web_address_is_said_before_anybody_is_asked(url: Any) 
     plan = fetch_url.TOOL.plan
     assert plan is not None
     for answer in (await plan(None, {"url": url}), await get(url)):  # type: ignore[arg-type]
-        assert not isinstance(answer, Plan)
+        assert not isinstance(answer, CallPlan)
         assert not answer.ok
 
 
 async def test_a_person_is_told_where_the_address_goes() -> None:
     asked = FetchUrl(url="HTTPS://Bücher.example/a?q=secret")
     plan = await fetch_url.plan(None, asked)  # type: ignore[arg-type]
-    assert isinstance(plan, Plan)
+    assert isinstance(plan, CallPlan)
     assert plan.effect == "changes"
     assert plan.command.endswith("/a?q=secret")
     assert plan.kind_key == "fetch:xn--bcher-kva.example"

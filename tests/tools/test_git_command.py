@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from conversations.domain.approvals import Plan
+from conversations.domain.approvals import CallPlan
 from conversations.sandbox import support
 
 from .commanding import Commands, commands, root, set_loom
@@ -88,7 +88,7 @@ def test_a_person_is_asked_only_for_what_changes_something(
     commands: Commands, arguments: str, kind: str | None
 ) -> None:
     plan = commands.plan("git_command", arguments=arguments)
-    assert isinstance(plan, Plan)
+    assert isinstance(plan, CallPlan)
     assert plan.command.startswith(f"git {arguments.split()[0]}")
     assert plan.effect == ("reads" if kind is None else "changes")
     assert plan.kind_key == (kind or "")
@@ -137,7 +137,7 @@ def test_what_is_not_offered_is_refused_before_anybody_is_asked(
         commands.plan("git_command", arguments=arguments),
         commands.run("git_command", arguments=arguments),
     ):
-        assert not isinstance(answer, Plan)
+        assert not isinstance(answer, CallPlan)
         assert not answer.ok
         assert answer.output.endswith(".")
     assert not (commands.root / "stolen").exists()
@@ -177,7 +177,7 @@ def test_without_a_sandbox_every_call_is_asked_for(
         assert not commands.offers("git_command")
         set_loom(monkeypatch, unsandboxed_shell=True)
         plan = commands.plan("git_command", arguments="status")
-        assert isinstance(plan, Plan)
+        assert isinstance(plan, CallPlan)
         assert plan.effect == "changes"
         commands.allow(policy="read_only")
         assert not commands.offers("git_command")
@@ -191,6 +191,6 @@ def test_the_network_is_used_only_where_it_is_allowed(
     set_loom(monkeypatch, shell_network=True)
     commands.allow(allows_network=True)
     plan = commands.plan("git_command", arguments="fetch origin")
-    assert isinstance(plan, Plan)
+    assert isinstance(plan, CallPlan)
     assert plan.note == "It runs in a sandbox and can reach the network."
     assert plan.kind_key == "git:fetch"

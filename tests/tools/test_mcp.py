@@ -16,7 +16,7 @@ import pytest
 from conversations.domain.tool_policy import ToolScope
 from conversations.sandbox.support import find_support
 from conversations.tools.mcp.config import McpConfig
-from conversations.tools.mcp.connection import Connection, Timing
+from conversations.tools.mcp.connection import Timing, ToolServerConnection
 from conversations.tools.mcp.errors import CallRefused, ServerFailed
 from conversations.tools.mcp.servers import ServerState, ToolServers
 from conversations.tools.registry import TOOLS, find_tool, offered_tools
@@ -62,7 +62,7 @@ def state_of(servers: ToolServers, name: str = "plain") -> ServerState:
     return next(state for state in servers.describe("garden") if state.name == name)
 
 
-def connection_of(servers: ToolServers, name: str = "plain") -> Connection:
+def connection_of(servers: ToolServers, name: str = "plain") -> ToolServerConnection:
     return next(c for key, c in servers._connections.items() if key[0] == name)
 
 

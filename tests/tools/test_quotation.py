@@ -6,11 +6,11 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conversations.archive.recall import PastCall, PastTurn
+from conversations.archive.recall import RecalledCall, RecalledTurn
 from conversations.domain.text import estimate_tokens
 from conversations.tools.recall.fitting import fit
 from conversations.tools.recall.passages import make_finder
-from conversations.tools.recall.quotation import BEGIN, BUDGET, END, Group, quote, say_turn
+from conversations.tools.recall.quotation import BEGIN, BUDGET, END, QuotedGroup, quote, say_turn
 from conversations.tools.recall.request import MAX_LIMIT
 from tests.properties import costly
 
@@ -25,9 +25,11 @@ TEXTS = st.builds(
 CALLS = st.lists(st.dictionaries(st.sampled_from(["path", "text", "漢" * 50]), TEXTS), max_size=8)
 
 
-def past_turn(number: int, role: str, text: str, calls: list[dict[str, str]]) -> PastTurn:
-    made = [PastCall(turn=number, call_id="a", name="漢" * 90, arguments=call) for call in calls]
-    return PastTurn(
+def past_turn(number: int, role: str, text: str, calls: list[dict[str, str]]) -> RecalledTurn:
+    made = [
+        RecalledCall(turn=number, call_id="a", name="漢" * 90, arguments=call) for call in calls
+    ]
+    return RecalledTurn(
         number=number,
         role=role,
         text=text,
@@ -61,7 +63,7 @@ def test_any_hits_with_their_neighbours_fit(
                 find=find if offset == len(turns) // 2 else None,
             )
         ]
-        quoted.append(Group(said=said, session=OTHER))
+        quoted.append(QuotedGroup(said=said, session=OTHER))
     fitted = fit(quoted, budget=BUDGET)
     output = quote(fitted)
     hits = [message for group in fitted for message in group.said if message.is_hit]

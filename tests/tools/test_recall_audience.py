@@ -13,9 +13,9 @@ import pytest
 from django.contrib.auth.models import Group, User
 from django.utils import timezone
 
-from conversations.archive.audit import Origin
+from conversations.archive.audit import AuditOrigin
 from conversations.archive.expiry import take_note
-from conversations.archive.purge import Order, purge
+from conversations.archive.purge import PurgeRequest, purge
 from conversations.archive.rights import readable_sessions
 from conversations.archive.role_groups import role_group
 from conversations.archive.sessions import (
@@ -129,7 +129,7 @@ OUTSIDE = {
 
 def _share(neighbourhood: Neighbourhood, session: Session) -> None:
     new = NewLink(from_turn=1, to_turn=session.turn_count, days=3, with_tools=True)
-    create_share_link(session, new, origin=Origin(user=neighbourhood.owner))
+    create_share_link(session, new, origin=AuditOrigin(user=neighbourhood.owner))
 
 
 def _expire(_: Neighbourhood, session: Session) -> None:
@@ -139,7 +139,12 @@ def _expire(_: Neighbourhood, session: Session) -> None:
 
 
 def _purge(_: Neighbourhood, session: Session) -> None:
-    purge(session, order=Order(reason="Told to."), origin=Origin(name="test"), now=timezone.now())
+    purge(
+        session,
+        order=PurgeRequest(reason="Told to."),
+        origin=AuditOrigin(name="test"),
+        now=timezone.now(),
+    )
 
 
 CHANGES: dict[str, Callable[[Neighbourhood, Session], object]] = {
@@ -299,7 +304,7 @@ def make_person(workspace: Workspace, role: str) -> int | None:
     if role == "of a group":
         group = Group.objects.create(name="Gardeners")
         person.groups.add(group)
-        add_group(workspace, group=group, role="viewer", origin=Origin(name="test"))
+        add_group(workspace, group=group, role="viewer", origin=AuditOrigin(name="test"))
     return person.pk
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from conversations.domain.approvals import Plan
+from conversations.domain.approvals import CallPlan
 from conversations.domain.session_state.commands import exit_code
 from conversations.sandbox import support
 
@@ -70,7 +70,7 @@ def test_what_cannot_be_run_is_said_before_anybody_is_asked(
         commands.plan("shell_execute", **arguments),
         commands.run("shell_execute", **arguments),
     ):
-        assert not isinstance(answer, Plan)
+        assert not isinstance(answer, CallPlan)
         assert not answer.ok
         assert answer.output.endswith(".")
 
@@ -78,7 +78,7 @@ def test_what_cannot_be_run_is_said_before_anybody_is_asked(
 def test_a_person_is_shown_the_very_command(commands: Commands, root: Path) -> None:
     (root / "src").mkdir()
     plan = commands.plan("shell_execute", command="pytest -q tests", folder="src")
-    assert isinstance(plan, Plan)
+    assert isinstance(plan, CallPlan)
     assert plan.effect == "changes"
     assert plan.summary == "Run pytest -q tests in src"
     assert plan.command == "pytest -q tests"
@@ -89,7 +89,7 @@ def test_a_person_is_shown_the_very_command(commands: Commands, root: Path) -> N
 
 def test_what_cannot_be_seen_is_pointed_out(commands: Commands) -> None:
     plan = commands.plan("shell_execute", command="echo \u202egnp.exe")
-    assert isinstance(plan, Plan)
+    assert isinstance(plan, CallPlan)
     assert plan.note.endswith("It holds characters that cannot be seen, or that turn text around.")
     assert not plan.kind_key
 
@@ -110,7 +110,7 @@ def test_it_is_on_offer_where_things_may_be_changed_and_commands_run(
         set_loom(monkeypatch, unsandboxed_shell=True)
         assert commands.offers("shell_execute")
         plan = commands.plan("shell_execute", command="ls")
-        assert isinstance(plan, Plan)
+        assert isinstance(plan, CallPlan)
         assert plan.note == "It runs without a sandbox, with all rights of the server."
     finally:
         support.find_support.cache_clear()
@@ -120,7 +120,7 @@ def test_the_network_is_named(commands: Commands, monkeypatch: pytest.MonkeyPatc
     set_loom(monkeypatch, shell_network=True)
     commands.allow(allows_network=True)
     plan = commands.plan("shell_execute", command="ls")
-    assert isinstance(plan, Plan)
+    assert isinstance(plan, CallPlan)
     assert plan.note == "It runs in a sandbox and can reach the network."
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from conversations.domain.approvals import Plan
+from conversations.domain.approvals import CallPlan
 from conversations.models import FileChange
 from tests.tools.using import Use, root, use
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.django_db
 
 def test_a_new_file_is_written_with_its_folders(use: Use, root: Path) -> None:
     plan = use.plan("write_file", path="src/app/main.py", content="a\nb\n")
-    assert isinstance(plan, Plan)
+    assert isinstance(plan, CallPlan)
     assert (plan.summary, plan.note) == ("Create src/app/main.py", "A new file of 2 lines.")
     assert plan.diff == "--- /dev/null\n+++ b/src/app/main.py\n@@ -0,0 +1,2 @@\n+a\n+b\n"
     assert not (root / "src").exists()
@@ -30,7 +30,7 @@ def test_a_file_that_came_meanwhile_is_not_overwritten_by_an_approved_creation(
     use: Use, root: Path
 ) -> None:
     plan = use.plan("write_file", path="a.txt", content="mine")
-    assert isinstance(plan, Plan)
+    assert isinstance(plan, CallPlan)
     use.basis = plan.basis
     (root / "a.txt").write_text("theirs")
     assert "changed after" in use("write_file", path="a.txt", content="mine").output
@@ -44,14 +44,14 @@ def test_overwriting_is_said(use: Use, root: Path) -> None:
     assert "\\ No newline at end of file" in result.diff
     (root / "b.bin").write_bytes(b"\0" * 2500)
     plan = use.plan("write_file", path="b.bin", content="new")
-    assert isinstance(plan, Plan)
+    assert isinstance(plan, CallPlan)
     assert (plan.diff, plan.note) == ("", "It replaces a binary file of 2.5 kB.")
 
 
 def test_the_same_content_is_nothing_to_ask_for(use: Use, root: Path) -> None:
     (root / "a.txt").write_text("same")
     plan = use.plan("write_file", path="a.txt", content="same")
-    assert isinstance(plan, Plan)
+    assert isinstance(plan, CallPlan)
     assert plan.effect == "reads"
     assert "already" in use("write_file", path="a.txt", content="same").output
     assert FileChange.objects.count() == 0
@@ -87,7 +87,7 @@ def test_a_file_a_link_and_an_empty_folder_are_deleted(use: Use, root: Path) -> 
     (root / "full").mkdir()
     (root / "full/c.txt").touch()
     plan = use.plan("delete_file", path="a.txt")
-    assert isinstance(plan, Plan)
+    assert isinstance(plan, CallPlan)
     assert plan.diff == "--- a/a.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-one\n"
     assert use("delete_file", path="a.txt").output == "Deleted a.txt (4 bytes)."
     assert use("delete_file", path="link").output == "Deleted the link link."
@@ -101,7 +101,7 @@ def test_a_file_a_link_and_an_empty_folder_are_deleted(use: Use, root: Path) -> 
 def test_what_is_too_large_to_be_shown_can_be_deleted(use: Use, root: Path) -> None:
     (root / "log").write_bytes(b"x" * 10_000_001)
     plan = use.plan("delete_file", path="log")
-    assert isinstance(plan, Plan)
+    assert isinstance(plan, CallPlan)
     assert plan.summary == "Delete the file of 10.0 MB log"
     assert use("delete_file", path="log").ok
     assert not (root / "log").exists()
@@ -122,7 +122,7 @@ def test_files_and_folders_are_moved_to_where_nothing_is(use: Use, root: Path) -
         assert said in result.output
     assert "into itself" in use("move_file", source="folder", destination="folder/x").output
     plan = use.plan("move_file", source="a.txt", destination="new/d.txt")
-    assert isinstance(plan, Plan)
+    assert isinstance(plan, CallPlan)
     assert plan.summary == "Move a.txt to new/d.txt"
     use.basis = plan.basis
     assert use("move_file", source="a.txt", destination="new/d.txt").ok
@@ -145,9 +145,9 @@ def test_what_other_programs_run_by_themselves_is_marked_and_asked_each_time(
         use.plan("write_file", path=path, content="x"),
         use.plan("move_file", source="plain", destination=path),
     ):
-        assert isinstance(plan, Plan)
+        assert isinstance(plan, CallPlan)
         assert plan.note.endswith("Other programs run this by themselves.")
         assert plan.kind_key == ""
     plain = use.plan("write_file", path="src/main.py", content="x")
-    assert isinstance(plain, Plan)
+    assert isinstance(plain, CallPlan)
     assert plain.kind_key == "files"

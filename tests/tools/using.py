@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from asgiref.sync import async_to_sync
 
-from conversations.domain.approvals import Plan
+from conversations.domain.approvals import CallPlan
 from conversations.domain.tool_policy import ToolScope
 from conversations.models import Session
 from conversations.tools.registry import TOOLS
@@ -30,7 +30,7 @@ class Use:
     def __call__(self, tool: str, **arguments: Any) -> ToolResult:
         return async_to_sync(TOOLS[tool].run)(self.context(), arguments)
 
-    def plan(self, tool: str, **arguments: Any) -> Plan | ToolResult:
+    def plan(self, tool: str, **arguments: Any) -> CallPlan | ToolResult:
         plan = TOOLS[tool].plan
         assert plan is not None
         return async_to_sync(plan)(self.context(), arguments)

@@ -10,7 +10,7 @@ from django.test import Client
 from django.urls import reverse
 from PIL import Image
 
-from conversations.archive.attachments import keep_attachment
+from conversations.archive.attachments import save_attachment
 from conversations.archive.blobs import blob_path
 from conversations.models import Attachment, Run, Session
 from tests.archive import files
@@ -34,7 +34,7 @@ def address(session: Session, attachment: Attachment, name: str = "attachment") 
 
 
 def keep(session: Session, data: bytes, name: str, *, turn: int | None = 1) -> Attachment:
-    return keep_attachment(
+    return save_attachment(
         session.pk, data=data, name=name, user_pk=session.owner_id if not turn else None, turn=turn
     )
 

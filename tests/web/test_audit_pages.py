@@ -15,7 +15,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from conversations.archive.audit import Noted, Origin, note_of, readings_of, record
+from conversations.archive.audit import AuditEvent, AuditOrigin, note_of, readings_of, record
 from conversations.archive.sessions import create_session
 from conversations.archive.workspaces import add_member
 from conversations.domain.audit import AUDIT_EXPORT, NOTE, TRANSCRIPT
@@ -38,7 +38,7 @@ def rita(db: None) -> User:
 
 
 def read(session: Session, user: User, *, times: int = 1, reason: str = "") -> None:
-    origin = Origin(user=user, place=f"/s/{session.uuid}/", reason=reason)
+    origin = AuditOrigin(user=user, place=f"/s/{session.uuid}/", reason=reason)
     record(origin, *[note_of(session, TRANSCRIPT)] * times)
 
 
@@ -124,14 +124,14 @@ def test_decisions_and_other_sessions_are_not_among_the_readings(
     owner: Client, session: Session, workspace: Workspace, user: User, rita: User
 ) -> None:
     read(create_session(workspace, owner=user), rita)
-    record(Origin(user=rita), note_of(session, NOTE))
+    record(AuditOrigin(user=rita), note_of(session, NOTE))
     assert numbers(readers_page(owner, session)) == []
 
 
 def test_the_page_does_not_say_from_where_somebody_read(
     owner: Client, session: Session, rita: User
 ) -> None:
-    record(Origin(user=rita, address="192.0.2.7", agent="Lynx"), note_of(session, TRANSCRIPT))
+    record(AuditOrigin(user=rita, address="192.0.2.7", agent="Lynx"), note_of(session, TRANSCRIPT))
     page = readers_page(owner, session)
     assert "rita" in page
     assert "192.0.2.7" not in page
@@ -194,7 +194,7 @@ def test_the_log_is_paged_from_the_newest_entry_on(
 def test_an_entry_says_everything_that_is_known(
     administrator: Client, session: Session, rita: User
 ) -> None:
-    origin = Origin(
+    origin = AuditOrigin(
         user=rita, place="/search/?q=<b>", address="192.0.2.7", agent="<Lynx>", reason="<why>"
     )
     record(origin, note_of(session, NOTE, turn=7))
@@ -263,7 +263,10 @@ def test_an_export_of_a_part_says_of_which(
 def test_a_spreadsheet_runs_nothing_that_stands_in_the_log(
     administrator: Client, session: Session, rita: User
 ) -> None:
-    record(Origin(user=rita, agent='=HYPERLINK("x")', reason="-1, a"), note_of(session, TRANSCRIPT))
+    record(
+        AuditOrigin(user=rita, agent='=HYPERLINK("x")', reason="-1, a"),
+        note_of(session, TRANSCRIPT),
+    )
     rows = list(csv.DictReader(io.StringIO(exported(administrator, format="csv"))))
     assert (rows[0]["agent"], rows[0]["reason"]) == ('\'=HYPERLINK("x")', "'-1, a")
     assert rows[0]["session"] == str(session.uuid)
@@ -280,5 +283,5 @@ def test_what_cannot_be_exported_is_not_entered(
 
 def test_a_purged_session_stays_in_the_log(administrator: Client, rita: User) -> None:
     gone = uuid4()
-    record(Origin(user=rita), Noted(action=TRANSCRIPT, session=gone, workspace="garden"))
+    record(AuditOrigin(user=rita), AuditEvent(action=TRANSCRIPT, session=gone, workspace="garden"))
     assert numbers(log_page(administrator, session=gone)) == [1]

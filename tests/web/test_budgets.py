@@ -11,7 +11,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from conversations.archive.audit import Origin
+from conversations.archive.audit import AuditOrigin
 from conversations.archive.budgets import end_budget, set_budget
 from conversations.archive.workspaces import add_member, create_workspace
 from conversations.models import AuditEntry, Budget, UsageTotal, Workspace
@@ -74,7 +74,9 @@ def test_an_owner_limits_the_workspace_and_nothing_else(
     workspace: Workspace, user: User, owner: Client, tmp_path: Path
 ) -> None:
     other = create_workspace(name="Other", root=tmp_path)
-    set_budget(Origin(name="x"), workspace=other, period="day", unit="usd", limit=1, warn_percent=9)
+    set_budget(
+        AuditOrigin(name="x"), workspace=other, period="day", unit="usd", limit=1, warn_percent=9
+    )
     assert post(owner, of=f"workspace:{workspace.slug}")[0] == 302
     for of in ("installation", "person", f"workspace:{other.slug}"):
         status, page = post(owner, of=of, person=user.username)
@@ -113,12 +115,14 @@ def test_a_new_one_takes_the_place_of_the_old_which_stays_on_record(
 
 @pytest.mark.django_db(transaction=True)
 def test_of_those_set_at_the_same_time_one_is_in_force(workspace: Workspace, user: User) -> None:
-    earlier = set_budget(Origin(user=user), period="day", unit="tokens", limit=1, warn_percent=80)
+    earlier = set_budget(
+        AuditOrigin(user=user), period="day", unit="tokens", limit=1, warn_percent=80
+    )
     together = threading.Barrier(4)
 
     def work() -> None:
         together.wait()
-        origin = Origin(user=user)
+        origin = AuditOrigin(user=user)
         for limit in range(5):
             end_budget(origin, earlier)
             set_budget(origin, period="day", unit="tokens", limit=limit, warn_percent=80)

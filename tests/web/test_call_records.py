@@ -16,7 +16,7 @@ from django.utils import timezone
 
 from conversations.archive.append import NewEvent, append
 from conversations.archive.sessions import create_session
-from conversations.domain.approvals import Asked
+from conversations.domain.approvals import ApprovalRequest
 from conversations.domain.events import AssistantText, Payload, ToolCallCompleted
 from conversations.domain.turns import NewTurn
 from conversations.models import FileChange, Run, Session, ToolCall, Workspace
@@ -77,7 +77,9 @@ def text_of(html: str) -> str:
 def test_the_record_says_what_happened(
     owner: Client, user: User, session: Session, make_call: Make
 ) -> None:
-    asked = Asked(call="", call_id="c", name="edit_file", kind_label="changes of files", diff=DIFF)
+    asked = ApprovalRequest(
+        call="", call_id="c", name="edit_file", kind_label="changes of files", diff=DIFF
+    )
     now = timezone.now()
     call = make_call(
         name="edit_file",
@@ -107,7 +109,7 @@ def test_the_record_says_what_happened(
         "Edited beds.py.",
     ):
         assert words in text, words
-    for what in ("Called", "Asked", "Decided", "Started"):
+    for what in ("Called", "ApprovalRequest", "Decided", "Started"):
         assert f"<dt>{what}</dt>" in html
     assert f'href="/s/{session.uuid}/changes/?call={call.uuid}"' in html
     part = owner.get(address(call), headers=HTMX).text
@@ -117,7 +119,7 @@ def test_the_record_says_what_happened(
 def test_a_call_that_waits_shows_what_it_would_change(
     owner: Client, session: Session, make_call: Make
 ) -> None:
-    asked = Asked(call="", call_id="c", name="edit_file", diff=DIFF)
+    asked = ApprovalRequest(call="", call_id="c", name="edit_file", diff=DIFF)
     call = make_call(name="edit_file", state="waiting_approval", ok=None)
     ToolCall.objects.filter(pk=call.pk).update(asked=json.dumps(asked.as_data()), result_turn=None)
     text = text_of(owner.get(address(call)).text)

@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from conversations.archive.sessions import create_session
 from conversations.models import Session, Workspace
-from conversations.web.panel import MOST_FORKS
+from conversations.web.panel import MAX_FORKS_SHOWN
 
 from .conftest import MakePerson, browser_of, say
 
@@ -78,11 +78,11 @@ def test_many_forks_cost_no_more_and_are_cut(owner: Client, origin: Session) -> 
     address = reverse("session_state", args=[origin.uuid])
     with CaptureQueriesContext(connection) as one:
         owner.get(address)
-    for number in range(1, MOST_FORKS + 1):
+    for number in range(1, MAX_FORKS_SHOWN + 1):
         fork(origin, f"Branch {number}", turn=2)
     with CaptureQueriesContext(connection) as many:
         text = owner.get(address).text
     assert len(many) == len(one)
-    assert f"These are the first {MOST_FORKS}." in text
-    assert f"Branch {MOST_FORKS - 1}" in text
-    assert f"Branch {MOST_FORKS}<" not in text
+    assert f"These are the first {MAX_FORKS_SHOWN}." in text
+    assert f"Branch {MAX_FORKS_SHOWN - 1}" in text
+    assert f"Branch {MAX_FORKS_SHOWN}<" not in text

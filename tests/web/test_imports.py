@@ -22,7 +22,7 @@ from conversations.archive.turns import append_turn
 from conversations.domain.turns import NewTurn
 from conversations.imports import opening
 from conversations.models import Import, Membership, Session, Turn, Workspace
-from conversations.runtime.imports import MAX_ATTEMPTS, ImportKeeper, import_path
+from conversations.runtime.imports import MAX_ATTEMPTS, ImportWorker, import_path
 from conversations.runtime.retention import only_one
 
 pytestmark = pytest.mark.django_db
@@ -40,9 +40,9 @@ def upload(client: Client, data: bytes = CHATGPT, **keys: Any) -> Any:
     return client.post("/import/", {"workspace": "garden", "format": "auto", "file": file} | keys)
 
 
-def keeper() -> ImportKeeper:
+def keeper() -> ImportWorker:
     runtime: Any = SimpleNamespace(options=SimpleNamespace(data_dir=settings.LOOM.data_dir))
-    return ImportKeeper(runtime)
+    return ImportWorker(runtime)
 
 
 def carry_out() -> None:

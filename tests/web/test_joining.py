@@ -13,10 +13,10 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from conversations.archive.audit import Origin
+from conversations.archive.audit import AuditOrigin
 from conversations.archive.devices import list_devices
 from conversations.archive.invitations import (
-    MOST_OPEN,
+    MAX_OPEN_INVITATIONS,
     accept_invitation,
     create_invitation,
     list_invitations,
@@ -42,7 +42,7 @@ def invitation(workspace: Workspace | None, by: User, role: str = "member") -> s
         role=role if workspace else "",
         label="Eve",
         lifetime=timedelta(days=1),
-        origin=Origin(user=by),
+        origin=AuditOrigin(user=by),
     )
     return reverse("join", args=[token])
 
@@ -220,10 +220,10 @@ def test_nobody_loses_a_role_by_joining(
 
 def test_of_two_at_once_one_joins(user: User, workspace: Workspace, other_user: User) -> None:
     token = invitation(workspace, user).split("/")[2]
-    accept_invitation(token, user=other_user, origin=Origin(user=other_user))
+    accept_invitation(token, user=other_user, origin=AuditOrigin(user=other_user))
     third = User.objects.create_user("eve")
     with pytest.raises(Rejected, match="does not work"):
-        accept_invitation(token, user=third, origin=Origin(user=third))
+        accept_invitation(token, user=third, origin=AuditOrigin(user=third))
     assert role_of(workspace, third.pk) is None
 
 
@@ -289,7 +289,7 @@ def test_the_number_of_open_invitations_is_limited(
             created_at=now,
             expires_at=now + timedelta(days=1),
         )
-        for n in range(MOST_OPEN)
+        for n in range(MAX_OPEN_INVITATIONS)
     )
     data = {"role": "viewer"}
     page = owner.post(reverse("workspace_invite", args=["garden"]), data, follow=True)

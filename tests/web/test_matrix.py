@@ -23,7 +23,7 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 from django.utils import timezone
 
-from conversations.archive.attachments import keep_attachment
+from conversations.archive.attachments import save_attachment
 from conversations.archive.audit import readings_of
 from conversations.archive.sharing import share_token
 from conversations.archive.workspaces import add_member
@@ -327,7 +327,7 @@ def addresses(
         turn_number=2,
         created_at=timezone.now(),
     )
-    attachment = keep_attachment(
+    attachment = save_attachment(
         session.pk, data=image_bytes(), name="bed.png", user_pk=None, turn=1
     )
     monkeypatch.setattr(settings.LOOM, "share_links", True)

@@ -10,10 +10,10 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from conversations.archive.audit import Origin
+from conversations.archive.audit import AuditOrigin
 from conversations.archive.budgets import set_budget
 from conversations.archive.holds import hold_session
-from conversations.archive.purge import Order, purge
+from conversations.archive.purge import PurgeRequest, purge
 from conversations.archive.purge_orders import order_purge
 from conversations.archive.sessions import create_session
 from conversations.models import Session, Workspace
@@ -45,7 +45,7 @@ def shown(reader: Client, address: str) -> list[datetime]:
 def order(session: Session, user: User) -> datetime:
     ordered = order_purge(
         session,
-        origin=Origin(user=user),
+        origin=AuditOrigin(user=user),
         reason="Asked for",
         now=timezone.now(),
         grace=timedelta(days=30),
@@ -70,7 +70,10 @@ def test_when_a_purged_session_was_used_and_purged(
 ) -> None:
     now = timezone.now().replace(microsecond=0)
     made = purge(
-        session, order=Order(reason="Asked for", by=user), origin=Origin(user=user), now=now
+        session,
+        order=PurgeRequest(reason="Asked for", by=user),
+        origin=AuditOrigin(user=user),
+        now=now,
     )
     assert shown(reader, reverse("receipts")) == [now]
     assert shown(reader, reverse("receipt", args=[made.uuid]))[-1] == now
@@ -78,7 +81,7 @@ def test_when_a_purged_session_was_used_and_purged(
 
 
 def test_when_a_budget_begins_anew(reader: Client, user: User) -> None:
-    set_budget(Origin(user=user), period="day", unit="usd", limit=10**6, warn_percent=80)
+    set_budget(AuditOrigin(user=user), period="day", unit="usd", limit=10**6, warn_percent=80)
     before = timezone.now()
     [begins] = shown(reader, reverse("budgets"))
     assert begins.timetz() == time(tzinfo=UTC)
@@ -92,5 +95,5 @@ def test_which_time_a_sample_is_of(reader: Client, workspace: Workspace, user: U
 
 
 def test_since_when_a_session_is_on_hold(reader: Client, session: Session, user: User) -> None:
-    hold_session(session, origin=Origin(user=user), reason="A dispute")
+    hold_session(session, origin=AuditOrigin(user=user), reason="A dispute")
     assert len(shown(reader, reverse("holds"))) == 1

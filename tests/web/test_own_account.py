@@ -18,7 +18,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from conversations.archive.accounts import create_sign_in_link
-from conversations.archive.attachments import keep_attachment
+from conversations.archive.attachments import save_attachment
 from conversations.archive.devices import list_devices, see_device
 from conversations.archive.export_sessions import session_lines
 from conversations.archive.preferences import Chosen, read_preferences, write_preferences
@@ -263,7 +263,7 @@ def test_ones_own_data_is_a_file_that_can_be_imported(
     owner: Client, session: Session, workspace: Workspace, user: User, other_user: User
 ) -> None:
     say(session, "Plant the beans", "In May")
-    attached = keep_attachment(
+    attached = save_attachment(
         session.pk, data=image_bytes(), name="bed.png", user_pk=user.pk, turn=1
     )
     add_member(workspace, user_pk=other_user.pk, role="member")

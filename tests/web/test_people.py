@@ -11,7 +11,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from conversations.archive import people as archive_people
-from conversations.archive.audit import Origin
+from conversations.archive.audit import AuditOrigin
 from conversations.archive.devices import list_devices
 from conversations.archive.rights import is_administrator, is_reviewer
 from conversations.archive.role_groups import ADMINISTRATORS, REVIEWERS, role_group
@@ -167,7 +167,7 @@ def test_a_group_is_made_filled_and_removed(
     assert made["Location"] == reverse("group", args=[group.pk])
     add = reverse("group_add", args=[group.pk])
     office.post(add, {"username": "bob"})
-    add_group(workspace, group=group, role="viewer", origin=Origin(user=user))
+    add_group(workspace, group=group, role="viewer", origin=AuditOrigin(user=user))
     page = office.get(reverse("group", args=[group.pk])).text
     assert "bob" in page
     assert "Garden" in page
@@ -205,7 +205,7 @@ def test_an_administrator_gets_into_no_workspace_by_a_group(
 ) -> None:
     """Being an administrator lets nobody read a transcript."""
     group = Group.objects.create(name="Gardeners")
-    add_group(workspace, group=group, role="owner", origin=Origin(user=user))
+    add_group(workspace, group=group, role="owner", origin=AuditOrigin(user=user))
     page = office.post(reverse("group_add", args=[group.pk]), {"username": "head"}, follow=True)
     assert "Nobody changes what they may do themselves" in page.text
     assert role_of(workspace, head.pk) is None
@@ -272,7 +272,7 @@ def test_a_change_of_rights_and_its_entry_are_one(act: str, root: User, ann: Use
         User.objects.filter(pk=ann.pk).update(is_active=False)
     before = rows_of_all_tables()
     with transaction.atomic():
-        ACTS[act](ann.pk, Origin(user=root))
+        ACTS[act](ann.pk, AuditOrigin(user=root))
         assert len(noted()) == 1
         assert len(changed_tables(before) - {"conversations_auditentry"}) > 0
         transaction.set_rollback(True)
@@ -299,7 +299,7 @@ def test_rights_have_guard_rails(act: str, who: str, root: User, head: User, ann
         pk = root.pk
     before = rows_of_all_tables()
     with pytest.raises(NotPermitted):
-        ACTS[act](pk, Origin(user=actor))
+        ACTS[act](pk, AuditOrigin(user=actor))
     assert changed_tables(before) == set()
 
 
@@ -313,10 +313,10 @@ def test_the_last_superuser_stays_one(act: str, root: User) -> None:
     }
     User.objects.create_superuser("closed", is_active=False)
     with pytest.raises(Rejected):
-        acts[act](root.pk, Origin())
+        acts[act](root.pk, AuditOrigin())
     assert noted() == []
     second = User.objects.create_superuser("second")
-    acts[act](root.pk, Origin(user=second))
+    acts[act](root.pk, AuditOrigin(user=second))
     assert len(noted()) == 1
 
 

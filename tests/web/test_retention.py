@@ -12,9 +12,9 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from conversations.archive.audit import Origin
+from conversations.archive.audit import AuditOrigin
 from conversations.archive.holds import hold_session, hold_workspace
-from conversations.archive.purge import Order, purge
+from conversations.archive.purge import PurgeRequest, purge
 from conversations.archive.sessions import create_session, get_session
 from conversations.domain import audit
 from conversations.models import AuditEntry, Hold, PurgeOrder, Receipt, Session, Workspace
@@ -93,7 +93,7 @@ def test_what_will_be_purged_offers_no_bringing_back(owner: Client, session: Ses
 
 
 def test_a_session_on_hold_offers_no_order(owner: Client, session: Session, user: User) -> None:
-    hold_session(session, origin=Origin(user=user), reason="A dispute")
+    hold_session(session, origin=AuditOrigin(user=user), reason="A dispute")
     text = page(owner, "session_purge", session.uuid)
     assert "nothing of it is purged: A dispute" in text
     assert "Order the purge" not in text
@@ -193,7 +193,7 @@ def test_what_is_not_there_is_not_held(administrator: Client, what: str) -> None
 
 def test_holds_are_paged(administrator: Client, workspace: Workspace, user: User) -> None:
     for number in range(PAGE + 1):
-        hold_workspace(workspace, origin=Origin(user=user), reason=f"Reason no. {number}.")
+        hold_workspace(workspace, origin=AuditOrigin(user=user), reason=f"Reason no. {number}.")
     first = page(administrator, "holds")
     assert "Reason no. 0." not in first
     [before] = re.findall(r"before=(\d+)", first)
@@ -205,7 +205,7 @@ def test_holds_are_paged(administrator: Client, workspace: Workspace, user: User
 def test_a_hold_of_a_workspace_can_be_looked_at_in_the_admin(
     workspace: Workspace, user: User, make_person: MakePerson
 ) -> None:
-    hold = hold_workspace(workspace, origin=Origin(user=user), reason="A dispute")
+    hold = hold_workspace(workspace, origin=AuditOrigin(user=user), reason="A dispute")
     change = reverse("admin:conversations_hold_change", args=[hold.pk])
     assert browser_of(make_person("superuser")).get(change).status_code == 200
 
@@ -213,8 +213,8 @@ def test_a_hold_of_a_workspace_can_be_looked_at_in_the_admin(
 def purged(session: Session, user: User, **order: Any) -> Receipt:
     return purge(
         get_session(session.uuid),
-        order=Order(reason="They asked for it.", by=user, **order),
-        origin=Origin(user=user),
+        order=PurgeRequest(reason="They asked for it.", by=user, **order),
+        origin=AuditOrigin(user=user),
         now=timezone.now() + timedelta(days=1),
     )
 

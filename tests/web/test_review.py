@@ -14,7 +14,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from conversations.archive.append import NewEvent, append
-from conversations.archive.audit import Origin, readings_of
+from conversations.archive.audit import AuditOrigin, readings_of
 from conversations.archive.review import mark_reviewed, read_remarks, set_flag, write_note
 from conversations.archive.rewinds import append_rewind
 from conversations.archive.sessions import create_session
@@ -159,7 +159,7 @@ def test_a_call_is_shown_once_and_both_its_turns_can_be_reached(
 
 def test_a_session_says_how_far_it_is_reviewed(reviewer: Client, rita: User, talk: Session) -> None:
     assert "Not reviewed" in page(reviewer, address_of(talk))
-    mark_reviewed(talk, Origin(user=rita), through=2)
+    mark_reviewed(talk, AuditOrigin(user=rita), through=2)
     html = page(reviewer, address_of(talk))
     assert "Reviewed through turn 2" in html
     assert "2 newer turns" in html
@@ -228,7 +228,7 @@ def test_what_is_said_of_the_session_stands_beside_it(
     to = reverse("review_remark", args=[session.uuid])
     answer = reviewer.post(to, {"text": "<b>All</b> of it"}, follow=True)
     assert "&lt;b&gt;All&lt;/b&gt; of it" in answer.text
-    set_flag(session, Origin(user=rita), label="safety", turn=3)
+    set_flag(session, AuditOrigin(user=rita), label="safety", turn=3)
     html = page(reviewer, address_of(session))
     assert f'href="{address_of(session, 3)}#turn-3">Turn 3</a> Safety' in html
 
@@ -236,7 +236,7 @@ def test_what_is_said_of_the_session_stands_beside_it(
 def test_notes_are_withdrawn_and_flags_resolved(
     reviewer: Client, rita: User, talk: Session
 ) -> None:
-    origin = Origin(user=rita)
+    origin = AuditOrigin(user=rita)
     note = write_note(talk, origin, text="Hm", turn=1)
     flag = set_flag(talk, origin, label="other", turn=1)
     forms = re.findall(r'action="([^"]*/(?:resolve|withdraw)/)"', page(reviewer, address_of(talk)))
@@ -273,7 +273,7 @@ def test_what_cannot_be_kept_is_refused(
 
 
 def test_members_do_not_see_what_reviewers_say(owner: Client, rita: User, talk: Session) -> None:
-    write_note(talk, Origin(user=rita), text="Between ourselves", turn=1)
+    write_note(talk, AuditOrigin(user=rita), text="Between ourselves", turn=1)
     assert "Between ourselves" not in page(owner, reverse("session", args=[talk.uuid]))
     assert owner.get(address_of(talk)).status_code == 404
 
@@ -339,7 +339,7 @@ def test_a_list_has_tabs_filters_and_pages(
     sessions = [create_session(workspace, owner=user, title=f"Bed {n}") for n in range(53)]
     for session in sessions:
         say(session, "x")
-    set_flag(sessions[0], Origin(user=rita), label="other", turn=None)
+    set_flag(sessions[0], AuditOrigin(user=rita), label="other", turn=None)
     html = page(reviewer, reverse("review"), person="ann", workspace="garden")
     assert len(re.findall(r">Bed \d+</a>", html)) == 50
     html = page(
@@ -407,7 +407,7 @@ def test_next_leads_to_what_is_new_and_keeps_the_filters(
     later, earlier = (create_session(workspace, owner=user) for _ in range(2))
     for session in (earlier, later):
         say(session, "one", "two", "three")
-    mark_reviewed(earlier, Origin(user=rita), through=2)
+    mark_reviewed(earlier, AuditOrigin(user=rita), through=2)
     query = {"person": "ann", "after": str(later.uuid)}
     answer = reviewer.get(reverse("review_next"), query)
     assert answer["Location"] == f"{address_of(earlier, 3)}?person=ann#turn-3"
@@ -418,7 +418,7 @@ def test_next_leads_to_what_is_new_and_keeps_the_filters(
         f"{reverse('review_mark', args=[later.uuid])}?person=ann", {"through": "3", "then": "next"}
     )
     assert marked["Location"] == f"{reverse('review_next')}?person=ann&after={later.uuid}"
-    mark_reviewed(earlier, Origin(user=rita), through=3)
+    mark_reviewed(earlier, AuditOrigin(user=rita), through=3)
     answer = reviewer.get(reverse("review_next"), query, follow=True)
     assert "Nothing is left to be reviewed here." in answer.text
 

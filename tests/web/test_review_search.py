@@ -11,7 +11,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from conversations.archive.append import append
-from conversations.archive.audit import Origin, readings_of
+from conversations.archive.audit import AuditOrigin, readings_of
 from conversations.archive.review import mark_reviewed, set_flag
 from conversations.archive.search.indexing import index_waiting
 from conversations.archive.sessions import archive_session, create_session
@@ -109,7 +109,7 @@ def test_flagged_and_unreviewed_sessions(
     other = create_session(workspace, owner=session.owner)
     for each in (session, other):
         tell(each, "a stone")
-    origin = Origin(user=reviewer)
+    origin = AuditOrigin(user=reviewer)
     set_flag(session, origin, label="quality", turn=1)
     mark_reviewed(session, origin, through=1)
     assert found(browser, q="stone", queue="flagged") == [(str(session.uuid), 1)]

@@ -10,7 +10,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from conversations.archive.audience import quotable_sessions
-from conversations.archive.audit import Origin
+from conversations.archive.audit import AuditOrigin
 from conversations.archive.recent_sessions import list_recent_sessions
 from conversations.archive.rights import (
     READ,
@@ -22,7 +22,7 @@ from conversations.archive.rights import (
 from conversations.archive.role_groups import ROLE_GROUPS
 from conversations.archive.roles import role_of, roles_of_person
 from conversations.archive.sessions import create_session, open_first_session, read_window_facts
-from conversations.archive.standing import Place, read_standing, read_standings
+from conversations.archive.standing import OpenPage, read_standing, read_standings
 from conversations.archive.tool_permissions import read_rules
 from conversations.archive.workspaces import (
     add_group,
@@ -82,15 +82,15 @@ def join_by(workspace: Workspace, user: User) -> JoinBy:
     def join(person: User, role: str) -> Group:
         group = Group.objects.create(name=f"{role}s of the garden")
         person.groups.add(group)
-        add_group(workspace, group=group, role=role, origin=Origin(user=user))
+        add_group(workspace, group=group, role=role, origin=AuditOrigin(user=user))
         return group
 
     return join
 
 
-def place_of(person: User, workspace: Workspace) -> Place:
+def place_of(person: User, workspace: Workspace) -> OpenPage:
     key = browser_of(person).session.session_key or ""
-    return Place(key, person.pk, workspace.pk)
+    return OpenPage(key, person.pk, workspace.pk)
 
 
 @pytest.mark.parametrize("by_group", WORKSPACE_ROLES)
@@ -139,7 +139,7 @@ def test_who_leaves_the_group_or_whose_group_leaves_is_no_member(
     assert role_of(workspace, other_user.pk) is None
     other_user.groups.add(group)
     assert role_of(workspace, other_user.pk) == "member"
-    remove_group(workspace, group=group, origin=Origin(user=user))
+    remove_group(workspace, group=group, origin=AuditOrigin(user=user))
     assert role_of(workspace, other_user.pk) is None
     assert not list_workspaces(other_user.pk)
     assert not readable_workspaces(other_user)
@@ -167,8 +167,8 @@ def test_the_number_of_groups_and_workspaces_costs_no_query(
         other = create_workspace(root=workspace_root(workspace), name=f"Bed {number}", owner=user)
         group = Group.objects.create(name=f"group {number}")
         other_user.groups.add(group)
-        add_group(other, group=group, role="viewer", origin=Origin(user=user))
-        add_group(workspace, group=group, role="viewer", origin=Origin(user=user))
+        add_group(other, group=group, role="viewer", origin=AuditOrigin(user=user))
+        add_group(workspace, group=group, role="viewer", origin=AuditOrigin(user=user))
     assert count() == before
 
 

@@ -15,8 +15,8 @@ from django.utils import timezone
 
 from conversations.archive import sharing
 from conversations.archive.append import NewEvent, append
-from conversations.archive.attachments import keep_attachment
-from conversations.archive.audit import Origin
+from conversations.archive.attachments import save_attachment
+from conversations.archive.audit import AuditOrigin
 from conversations.archive.rewinds import append_rewind
 from conversations.archive.sessions import get_session
 from conversations.domain.events import AssistantText, ToolCallCompleted, ToolCallStarted
@@ -79,7 +79,7 @@ def talk(request: pytest.FixtureRequest, session: Session) -> Session:
 
 def share(session: Session, user: User, **what: Any) -> ShareLink:
     new = sharing.NewLink(**{"from_turn": 1, "to_turn": session.turn_count, "days": 1} | what)
-    return sharing.create_share_link(session, new, origin=Origin(user=user))
+    return sharing.create_share_link(session, new, origin=AuditOrigin(user=user))
 
 
 def address(link: ShareLink) -> str:
@@ -193,7 +193,7 @@ def ended(link: ShareLink) -> str:
 
 
 def revoked(link: ShareLink) -> str:
-    sharing.revoke_share_link(link.session, link.uuid, origin=Origin(user=link.created_by))
+    sharing.revoke_share_link(link.session, link.uuid, origin=AuditOrigin(user=link.created_by))
     return address(link)
 
 
@@ -232,7 +232,7 @@ def test_switching_it_off_ends_all_links(
 
 def test_files_of_what_is_shared_can_be_opened_and_no_others(talk: Session, user: User) -> None:
     uuids = [
-        keep_attachment(
+        save_attachment(
             talk.pk, data=image_bytes(), name=f"{turn}.png", user_pk=user.pk, turn=turn
         ).uuid
         for turn in (1, 5, 6, None)
@@ -289,7 +289,7 @@ def test_a_wrong_range_is_refused_with_its_reason(
 def test_a_session_has_a_limited_number_of_links(
     talk: Session, user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sharing, "MOST_LINKS", 2)
+    monkeypatch.setattr(sharing, "MAX_SHARE_LINKS", 2)
     share(talk, user)
     share(talk, user)
     data = {"from_turn": 1, "to_turn": 3, "days": 7}

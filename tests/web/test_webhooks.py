@@ -7,7 +7,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from conversations.archive.webhooks import MOST_WEBHOOKS, read_events, read_secret
+from conversations.archive.webhooks import MAX_WEBHOOKS, read_events, read_secret
 from conversations.models import Delivery, Webhook, Workspace
 
 pytestmark = pytest.mark.django_db
@@ -51,7 +51,7 @@ def test_an_address_that_cannot_be_used_is_refused(
 
 
 def test_there_are_only_so_many(owner: Client, workspace: Workspace) -> None:
-    for _ in range(MOST_WEBHOOKS):
+    for _ in range(MAX_WEBHOOKS):
         make(owner)
     response = owner.post(LIST, WISH)
     assert response.status_code == 400

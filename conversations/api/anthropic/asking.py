@@ -24,7 +24,7 @@ from conversations.runtime.ending import wait_for_end
 from conversations.runtime.engine import Runtime
 
 from .choices import require_forced_tool
-from .sessions import Exchange
+from .sessions import ClientExchange
 from .shapes import MessagesIn
 
 UNANSWERED = (FAILED, INTERRUPTED)
@@ -37,7 +37,7 @@ ELSEWHERE = "The call waits in another process. Try again."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class PendingRun:
     """A run that answers a client. Only what it says after a turn is new."""
 
     session_pk: int
@@ -54,7 +54,7 @@ class Answered:
     calls: list[AskedCall]
 
 
-async def ask(runtime: Runtime, exchange: Exchange, asked: MessagesIn) -> Asked:
+async def ask(runtime: Runtime, exchange: ClientExchange, asked: MessagesIn) -> PendingRun:
     """Give the results, send the message. Returns when it is on disk."""
     session_pk, tools = exchange.session.pk, runtime.program_tools
     is_said = exchange.words is not None and _is_new(exchange)
@@ -64,7 +64,7 @@ async def ask(runtime: Runtime, exchange: Exchange, asked: MessagesIn) -> Asked:
     last = _give_results(runtime, exchange, is_said=is_said)
     if exchange.words is None:
         assert last is not None
-        return Asked(
+        return PendingRun(
             session_pk=session_pk,
             run_pk=last.run_pk,
             client_id=last.client_id,
@@ -76,11 +76,11 @@ async def ask(runtime: Runtime, exchange: Exchange, asked: MessagesIn) -> Asked:
     return await _send(runtime, exchange, asked)
 
 
-def _is_new(exchange: Exchange) -> bool:
+def _is_new(exchange: ClientExchange) -> bool:
     return exchange.known is None or exchange.known.state in UNANSWERED
 
 
-def _require_results(runtime: Runtime, exchange: Exchange) -> None:
+def _require_results(runtime: Runtime, exchange: ClientExchange) -> None:
     """Raises Rejected where one is missing, or comes too late."""
     session_pk, tools = exchange.session.pk, runtime.program_tools
     given = {result.call.pk for result in exchange.results}
@@ -92,7 +92,7 @@ def _require_results(runtime: Runtime, exchange: Exchange) -> None:
             raise Rejected(f"The call {result.call.call_id} is over.", code="call_over")
 
 
-async def _choose_for_waiting(runtime: Runtime, exchange: Exchange) -> None:
+async def _choose_for_waiting(runtime: Runtime, exchange: ClientExchange) -> None:
     """The run that waits for these results goes on as this request asks. Raises Unavailable
     where it waits elsewhere."""
     session_pk, tools = exchange.session.pk, runtime.program_tools
@@ -105,7 +105,7 @@ async def _choose_for_waiting(runtime: Runtime, exchange: Exchange) -> None:
         await runtime.choose_for_run(session_pk, call.run_pk, exchange.choices)
 
 
-def _give_results(runtime: Runtime, exchange: Exchange, *, is_said: bool) -> AskedCall | None:
+def _give_results(runtime: Runtime, exchange: ClientExchange, *, is_said: bool) -> AskedCall | None:
     """The last call that has a result. ``is_said``: a message comes with them, which is
     what is answered."""
     session_pk, tools = exchange.session.pk, runtime.program_tools
@@ -119,20 +119,20 @@ def _give_results(runtime: Runtime, exchange: Exchange, *, is_said: bool) -> Ask
     return exchange.results[-1].call if exchange.results else None
 
 
-async def _send(runtime: Runtime, exchange: Exchange, asked: MessagesIn) -> Asked:
+async def _send(runtime: Runtime, exchange: ClientExchange, asked: MessagesIn) -> PendingRun:
     """What is sent again is the run that there is, tried once more if it has failed. Where
     others went on meanwhile, it is said once more after them."""
     known, client_id = exchange.known, exchange.client_id
     if known is not None and not _is_new(exchange):
-        return Asked(session_pk=exchange.session.pk, run_pk=known.run_pk, client_id=client_id)
+        return PendingRun(session_pk=exchange.session.pk, run_pk=known.run_pk, client_id=client_id)
     if known is not None:
         client_id = f"{client_id[:50]}-{uuid4().hex[:12]}"
     with _brought(runtime, exchange, client_id, asked.tools):
         accepted = await _begin(runtime, exchange, client_id)
-    return Asked(session_pk=exchange.session.pk, run_pk=accepted.run_pk, client_id=client_id)
+    return PendingRun(session_pk=exchange.session.pk, run_pk=accepted.run_pk, client_id=client_id)
 
 
-async def _begin(runtime: Runtime, exchange: Exchange, client_id: str) -> Accepted:
+async def _begin(runtime: Runtime, exchange: ClientExchange, client_id: str) -> Accepted:
     session, words, user_pk = exchange.session, exchange.words, exchange.user.pk
     if exchange.known is not None and await _is_last(runtime, session, exchange.known):
         return await runtime.answer_again(
@@ -161,7 +161,7 @@ async def _is_last(runtime: Runtime, session: Session, known: Accepted) -> bool:
 
 @contextmanager
 def _brought(
-    runtime: Runtime, exchange: Exchange, client_id: str, tools: Sequence[Any]
+    runtime: Runtime, exchange: ClientExchange, client_id: str, tools: Sequence[Any]
 ) -> Iterator[None]:
     """The client's tools are there before the run, and go if it cannot begin."""
     own = runtime.program_tools
@@ -174,7 +174,7 @@ def _brought(
         raise
 
 
-async def wait_for_answer(runtime: Runtime, asked: Asked) -> Answered:
+async def wait_for_answer(runtime: Runtime, asked: PendingRun) -> Answered:
     ending = asyncio.create_task(
         wait_for_end(runtime, session_pk=asked.session_pk, run_pk=asked.run_pk)
     )
@@ -187,7 +187,7 @@ async def wait_for_answer(runtime: Runtime, asked: Asked) -> Answered:
 
 
 async def _wait_for_calls(
-    runtime: Runtime, asked: Asked, ending: asyncio.Task[str]
+    runtime: Runtime, asked: PendingRun, ending: asyncio.Task[str]
 ) -> list[AskedCall]:
     """The calls that wait for the client; none where the run has ended."""
     tools, session_pk, client_id = runtime.program_tools, asked.session_pk, asked.client_id

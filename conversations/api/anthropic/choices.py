@@ -28,7 +28,7 @@ THINKING = ("adaptive", "between_tools", "disabled")
 
 TOOL_CHOICES = ("auto", "any", "tool", "none")
 
-MOST_CHARACTERS = 64_000
+MAX_CHOICES_CHARS = 64_000
 """Of all that is passed on, as JSON."""
 
 
@@ -48,8 +48,8 @@ def read_client_choices(asked: MessagesIn) -> RunChoices:
         max_tokens=asked.max_tokens,
         passed={name: value for name, value in passed.items() if value is not None},
     )
-    if len(dump_json(choices.as_json())) > MOST_CHARACTERS:
-        raise Rejected(f"More than {MOST_CHARACTERS} characters are asked of the answer.")
+    if len(dump_json(choices.as_json())) > MAX_CHOICES_CHARS:
+        raise Rejected(f"More than {MAX_CHOICES_CHARS} characters are asked of the answer.")
     return choices
 
 

@@ -31,7 +31,7 @@ from conversations.runtime.hub import Subscriber
 from conversations.runtime.open_lines import STREAMS
 from conversations.web.access import get_workspace_for
 
-from .asking import UNANSWERED, Answered, Asked, ask, wait_for_answer
+from .asking import UNANSWERED, Answered, PendingRun, ask, wait_for_answer
 from .errors import ERRORS, OVERLOADED, STATUS, error_body, error_response
 from .sessions import open_exchange
 from .shapes import CountIn, MessageOut, MessagesIn, TokensOut
@@ -101,21 +101,21 @@ def _named(response: HttpResponseBase, session: Session, run: UUID) -> HttpRespo
 
 
 async def _respond(
-    runtime: Runtime, asked: Asked, answered: Answered, run: UUID, model: str
+    runtime: Runtime, asked: PendingRun, answered: Answered, run: UUID, model: str
 ) -> HttpResponse:
     if answered.answer.state in UNANSWERED:
         return error_response(*await _failure_of(runtime, asked, answered))
     return JsonResponse(make_message(answered, run=run, model=model))
 
 
-async def _failure_of(runtime: Runtime, asked: Asked, answered: Answered) -> tuple[int, str]:
+async def _failure_of(runtime: Runtime, asked: PendingRun, answered: Answered) -> tuple[int, str]:
     """The status, and what the transcript says."""
     code = answered.answer.error_code
     reason = reason_of(await runtime.readers.read(read_said, asked.run_pk))
     return STATUS.get(code, 500), reason or f"The run failed: {code or 'unknown'}."
 
 
-MOST_WAITING = 2_000
+MAX_DELTAS_WAITING = 2_000
 """Pieces of text that wait for a client which does not read; it gets the rest at the end."""
 
 
@@ -129,7 +129,7 @@ class _Drafts:
         self._hub.add(self._subscriber)
 
     def _take(self, text: str) -> None:
-        if self._frames.qsize() >= MOST_WAITING:
+        if self._frames.qsize() >= MAX_DELTAS_WAITING:
             return
         frame = json.loads(text)
         if frame["type"] == "draft" and frame.get("kind") == "text":
@@ -148,7 +148,7 @@ class _Drafts:
 
 async def _stream(
     runtime: Runtime,
-    asked: Asked,
+    asked: PendingRun,
     drafts: _Drafts,
     writer: EventWriter,
     recheck: Callable[[], None],

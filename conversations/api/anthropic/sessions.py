@@ -19,9 +19,9 @@ from conversations.archive.api_answers import OtherRequest
 from conversations.archive.attachments import (
     attachment_block,
     examine,
-    keep_attachment,
+    save_attachment,
 )
-from conversations.archive.bring_messages import bring_along, prepare_messages
+from conversations.archive.bring_messages import import_history, prepare_messages
 from conversations.archive.messages import Accepted, find_accepted, was_said_before
 from conversations.archive.rights import WRITE
 from conversations.archive.run_answers import (
@@ -36,7 +36,7 @@ from conversations.archive.sessions import (
     get_or_create_by_key,
     instruct_session,
 )
-from conversations.archive.spoken_files import keep_spoken_files
+from conversations.archive.spoken_files import save_spoken_files
 from conversations.domain.errors import Conflict, Rejected
 from conversations.domain.formats import ANTHROPIC
 from conversations.domain.formats.spoken import Spoken, read_new_file
@@ -64,7 +64,7 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exchange:
+class ClientExchange:
     """A request, read: ``words`` is what the person says, None where only results come.
     ``known`` is what became of it where it was sent before."""
 
@@ -78,7 +78,7 @@ class Exchange:
     choices: RunChoices = NO_CHOICES
 
 
-def open_exchange(request: HttpRequest, slug: str, asked: MessagesIn) -> Exchange:
+def open_exchange(request: HttpRequest, slug: str, asked: MessagesIn) -> ClientExchange:
     """Find or begin the session, and keep what is attached. Raises as the archive does."""
     choices = read_client_choices(asked)
     workspace, _ = get_workspace_for(visit_of(request), slug, to=WRITE)
@@ -104,14 +104,14 @@ def open_exchange(request: HttpRequest, slug: str, asked: MessagesIn) -> Exchang
         raise OtherRequest("This key was used in the session for something else.")
     has_words = bool(words.text or words.files)
     results = [_read_result(session, user, block) for block in given]
-    return Exchange(
+    return ClientExchange(
         session=session,
         user=user,
         client_id=client_id,
         known=known,
         words=words if has_words or not results else None,
         results=results,
-        attachments=keep_spoken_files(session, words.files, client_id=client_id, user_pk=user.pk),
+        attachments=save_spoken_files(session, words.files, client_id=client_id, user_pk=user.pk),
         choices=choices,
     )
 
@@ -137,7 +137,7 @@ def _follow(session: Session, before: list[dict[str, Any]], asked: MessagesIn) -
     if before and session.turn_count == 0:
         brought = prepare_messages(before, format=ANTHROPIC, model=asked.model)
         with suppress(Conflict):  # another request was first
-            bring_along(session, brought, user_pk=session.owner_id)
+            import_history(session, brought, user_pk=session.owner_id)
     if session.model != asked.model:
         choose_model(session, model=asked.model)
     instructions = read_instructions(asked.system)
@@ -189,7 +189,7 @@ def _read_result(session: Session, user: User, block: dict[str, Any]) -> Result:
 
 def _keep(session: Session, user: User, call: AskedCall, block: dict[str, Any]) -> dict[str, Any]:
     file = read_new_file(block)
-    kept = keep_attachment(
+    kept = save_attachment(
         session.pk,
         data=file.data,
         name=file.name,

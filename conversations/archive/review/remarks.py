@@ -9,7 +9,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from conversations.archive import audit
-from conversations.archive.audit import Origin
+from conversations.archive.audit import AuditOrigin
 from conversations.archive.locks import lock_session
 from conversations.domain.audit import FLAG, NOTE, REVIEWED, UNFLAG, UNNOTE, UNREVIEWED
 from conversations.domain.errors import Conflict, NotFound, NotPermitted, Rejected, TooLarge
@@ -42,7 +42,7 @@ def read_remarks(session: Session) -> Remarks:
     )
 
 
-def write_note(session: Session, origin: Origin, *, text: str, turn: int | None) -> ReviewNote:
+def write_note(session: Session, origin: AuditOrigin, *, text: str, turn: int | None) -> ReviewNote:
     """Remark on a turn, or (None) on the session. Raises Rejected."""
     author, text = _author(origin), _checked_text(text)
     if not text:
@@ -57,7 +57,7 @@ def write_note(session: Session, origin: Origin, *, text: str, turn: int | None)
     return note
 
 
-def withdraw_note(session: Session, origin: Origin, *, uuid: UUID) -> None:
+def withdraw_note(session: Session, origin: AuditOrigin, *, uuid: UUID) -> None:
     """Say that a note does not hold any more; its text stays. Raises NotFound, Conflict."""
     person = _author(origin)
     with transaction.atomic():
@@ -73,7 +73,7 @@ def withdraw_note(session: Session, origin: Origin, *, uuid: UUID) -> None:
 
 
 def set_flag(
-    session: Session, origin: Origin, *, label: str, text: str = "", turn: int | None
+    session: Session, origin: AuditOrigin, *, label: str, text: str = "", turn: int | None
 ) -> ReviewFlag:
     """Say that something is to be done about a turn, or (None) about the session."""
     author, text = _author(origin), _checked_text(text)
@@ -94,7 +94,7 @@ def set_flag(
     return flag
 
 
-def resolve_flag(session: Session, origin: Origin, *, uuid: UUID) -> None:
+def resolve_flag(session: Session, origin: AuditOrigin, *, uuid: UUID) -> None:
     """Say that nothing is left to be done. Raises NotFound, Conflict."""
     person = _author(origin)
     with transaction.atomic():
@@ -109,7 +109,7 @@ def resolve_flag(session: Session, origin: Origin, *, uuid: UUID) -> None:
         _enter(session, origin, UNFLAG, flag=str(uuid), label=flag.label, turn=flag.turn)
 
 
-def mark_reviewed(session: Session, origin: Origin, *, through: int) -> ReviewMark:
+def mark_reviewed(session: Session, origin: AuditOrigin, *, through: int) -> ReviewMark:
     """Say that the session is reviewed through this turn: the last one that was there
     when somebody looked. Raises Rejected, and Conflict when it is already."""
     if not 1 <= through <= session.turn_count:
@@ -121,7 +121,7 @@ def mark_reviewed(session: Session, origin: Origin, *, through: int) -> ReviewMa
         return _mark(session, origin, REVIEWED, through)
 
 
-def mark_unreviewed(session: Session, origin: Origin) -> ReviewMark:
+def mark_unreviewed(session: Session, origin: AuditOrigin) -> ReviewMark:
     """Put the session back among what is to be reviewed. Raises Conflict."""
     with transaction.atomic():
         lock_session(session.pk)
@@ -130,7 +130,7 @@ def mark_unreviewed(session: Session, origin: Origin) -> ReviewMark:
         return _mark(session, origin, UNREVIEWED, 0)
 
 
-def _mark(session: Session, origin: Origin, action: str, through: int) -> ReviewMark:
+def _mark(session: Session, origin: AuditOrigin, action: str, through: int) -> ReviewMark:
     Session.objects.filter(pk=session.pk).update(reviewed_turn=through)
     mark = ReviewMark.objects.create(
         session=session,
@@ -146,12 +146,14 @@ def _reviewed_turn(session: Session) -> int:
     return Session.objects.values_list("reviewed_turn", flat=True).get(pk=session.pk)
 
 
-def _enter(session: Session, origin: Origin, action: str, **metadata: str | int | None) -> None:
+def _enter(
+    session: Session, origin: AuditOrigin, action: str, **metadata: str | int | None
+) -> None:
     known = {name: value for name, value in metadata.items() if value is not None}
     audit.record(origin, audit.note_of(session, action, **known))
 
 
-def _author(origin: Origin) -> User:
+def _author(origin: AuditOrigin) -> User:
     if origin.user is None:
         raise NotPermitted("Only a person reviews.")
     return origin.user

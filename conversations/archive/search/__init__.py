@@ -5,22 +5,22 @@ them depends on the database.
 """
 
 from conversations.domain.marking import mark_words, snippet
-from conversations.domain.search_query import Query, parse_query
+from conversations.domain.search_query import SearchQuery, parse_query
 
 from .answers import as_answer, as_hit
 from .find import search_session
 from .find_everywhere import EVERYWHERE, Within, search_sessions
 from .occurrences import read_occurrences
-from .results import Found, Hit
-from .surroundings import Line, Surroundings, read_surroundings
+from .results import SearchResults, TurnHit
+from .surroundings import Surroundings, SurroundingTurn, read_surroundings
 
 __all__ = [
     "EVERYWHERE",
-    "Found",
-    "Hit",
-    "Line",
-    "Query",
+    "SearchQuery",
+    "SearchResults",
+    "SurroundingTurn",
     "Surroundings",
+    "TurnHit",
     "Within",
     "as_answer",
     "as_hit",

@@ -4,15 +4,15 @@ from typing import Any
 
 from conversations.domain.digest import instant
 from conversations.domain.marking import snippet
-from conversations.domain.search_query import Query, parse_query
+from conversations.domain.search_query import SearchQuery, parse_query
 
-from .results import Found, Hit
+from .results import SearchResults, TurnHit
 
 SNIPPET = 160
 """Characters of a hit that are shown."""
 
 
-def as_answer(found: Found, query: str) -> dict[str, Any]:
+def as_answer(found: SearchResults, query: str) -> dict[str, Any]:
     """``hits`` in their order, how many turns matched, and what matched nothing."""
     asked = parse_query(query)
     return {
@@ -23,7 +23,7 @@ def as_answer(found: Found, query: str) -> dict[str, Any]:
     }
 
 
-def as_hit(hit: Hit, asked: Query) -> dict[str, Any]:
+def as_hit(hit: TurnHit, asked: SearchQuery) -> dict[str, Any]:
     return {
         "turn": hit.turn,
         "score": round(hit.score, 6),

@@ -12,11 +12,11 @@ from conversations.domain.ranking import (
     window_length,
     window_of,
 )
-from conversations.domain.search_query import Query, Term
+from conversations.domain.search_query import SearchQuery, Term
 
-from .matching import Match
+from .matching import IndexMatch
 from .people import Meant
-from .source import Source
+from .source import IndexSource
 
 FIRST_OCCURRENCES, MOST_OCCURRENCES = 1000, 5000
 """Occurrences that are read of each word, and of all words together. A word with more than
@@ -28,7 +28,7 @@ FAR_APART = 250
 LIGHT_TURNS = 5000
 """Turns beyond which words without a subject are everywhere, and not looked up."""
 
-MOST_PHRASES = 1000
+MAX_PHRASE_TURNS = 1000
 """Turns with all words of a phrase in which the phrase itself is looked for."""
 
 SPEAKER_BONUS = 1.3
@@ -57,9 +57,9 @@ class Ranked:
 
 
 def rank_entries(
-    source: Source,
-    query: Query,
-    match: Match,
+    source: IndexSource,
+    query: SearchQuery,
+    match: IndexMatch,
     *,
     with_neighbours: bool,
     meant: Meant = NOBODY,
@@ -89,7 +89,9 @@ def rank_entries(
     )
 
 
-def _read_words(source: Source, match: Match, tokens: Sequence[str]) -> dict[str, Occurrences]:
+def _read_words(
+    source: IndexSource, match: IndexMatch, tokens: Sequence[str]
+) -> dict[str, Occurrences]:
     most = _most_occurrences(source)
     first = {token: source.find(match.having(token), limit=most) for token in tokens}
     room = 0 if source.is_sparse else MOST_OCCURRENCES - sum(map(len, first.values()))
@@ -103,11 +105,13 @@ def _read_words(source: Source, match: Match, tokens: Sequence[str]) -> dict[str
     return {token: _occurrences(source, ids) for token, ids in found.items()}
 
 
-def _most_occurrences(source: Source) -> int:
+def _most_occurrences(source: IndexSource) -> int:
     return FAR_APART if source.is_sparse else FIRST_OCCURRENCES
 
 
-def _read_light_words(source: Source, match: Match, tokens: Sequence[str]) -> Iterator[Occurrences]:
+def _read_light_words(
+    source: IndexSource, match: IndexMatch, tokens: Sequence[str]
+) -> Iterator[Occurrences]:
     """Words without a subject help to rank where they are rare enough to read."""
     for token in tokens if source.turn_count <= LIGHT_TURNS else ():
         ids = source.find(match.having(token), limit=FIRST_OCCURRENCES)
@@ -123,7 +127,7 @@ def _weigh(words: dict[str, Occurrences], meant: Meant) -> Iterator[Occurrences]
 
 
 def _read_feedback(
-    source: Source, known: Iterable[str], scores: Sequence[tuple[float, int]]
+    source: IndexSource, known: Iterable[str], scores: Sequence[tuple[float, int]]
 ) -> list[Occurrences]:
     """Words that the best turns have in common, as further words of the query. Reads
     the words of all turns, which is less than looking up each word that may be one."""
@@ -142,12 +146,12 @@ def _read_feedback(
     ]
 
 
-def _occurrences(source: Source, ids: list[int]) -> Occurrences:
+def _occurrences(source: IndexSource, ids: list[int]) -> Occurrences:
     is_common = len(ids) >= _most_occurrences(source)
     return Occurrences(ids=ids, count=_estimate(source, ids), is_common=is_common)
 
 
-def _estimate(source: Source, ids: list[int]) -> int:
+def _estimate(source: IndexSource, ids: list[int]) -> int:
     """How many there are in all, if they go on as densely as the newest."""
     if len(ids) < _most_occurrences(source):
         return len(ids)
@@ -156,15 +160,15 @@ def _estimate(source: Source, ids: list[int]) -> int:
     return max(len(ids), min(source.turn_count, len(ids) * within // covered))
 
 
-def _read_phrase(source: Source, match: Match, phrase: Term) -> Occurrences:
+def _read_phrase(source: IndexSource, match: IndexMatch, phrase: Term) -> Occurrences:
     tokens = tuple(dict.fromkeys(phrase.tokens))
-    ids = source.find(match.having(*tokens), limit=MOST_PHRASES)
+    ids = source.find(match.having(*tokens), limit=MAX_PHRASE_TURNS)
     ids = keep_phrases(source, match, [phrase], ids)
     return Occurrences(ids=ids, count=len(ids))
 
 
 def keep_phrases(
-    source: Source, match: Match, phrases: Iterable[Term], ids: Sequence[int]
+    source: IndexSource, match: IndexMatch, phrases: Iterable[Term], ids: Sequence[int]
 ) -> list[int]:
     """Those entries in which the words of each phrase follow upon each other."""
     columns = match.scopes or ("said", "tools")
@@ -186,7 +190,7 @@ def _matched(words: dict[str, Occurrences], phrases: dict[Term, Occurrences]) ->
 
 
 def _missing(
-    query: Query, words: dict[str, Occurrences], phrases: dict[Term, Occurrences]
+    query: SearchQuery, words: dict[str, Occurrences], phrases: dict[Term, Occurrences]
 ) -> list[str]:
     telling = [word for word in query.words if any(token in words for token in word.tokens)]
     return [
@@ -200,14 +204,14 @@ def _ids(words: dict[str, Occurrences], token: str) -> Sequence[int]:
 
 
 def _candidates(
-    source: Source, ranking: Ranking, matched: set[int], *, with_neighbours: bool
+    source: IndexSource, ranking: Ranking, matched: set[int], *, with_neighbours: bool
 ) -> list[int]:
     everything = range(source.low, source.high + 1)
     return ranking.best(RANKED, among=everything if with_neighbours else matched)
 
 
 def _scores(
-    source: Source, ranking: Ranking, candidates: Sequence[int], meant: Meant
+    source: IndexSource, ranking: Ranking, candidates: Sequence[int], meant: Meant
 ) -> list[tuple[float, int]]:
     low, high = source.low, source.high
     lengths = source.read_lengths(turn for turn in window_of(candidates) if low <= turn <= high)
@@ -224,7 +228,7 @@ def _scores(
     return sorted(scores, reverse=True)
 
 
-def _turns_of(source: Source, candidates: Sequence[int], meant: Meant) -> set[int]:
+def _turns_of(source: IndexSource, candidates: Sequence[int], meant: Meant) -> set[int]:
     if not meant.mark:
         return set()
     marks = source.read_words(candidates, ("marks",))

@@ -7,7 +7,7 @@ from datetime import datetime
 from django.db.models import Q
 
 from conversations.archive.turns import COLUMNS
-from conversations.domain.searchable import Entry, Searchable, make_entry, read_searchable
+from conversations.domain.searchable import Searchable, SearchableTurn, make_entry, read_searchable
 from conversations.domain.turns import (
     ASSISTANT,
     TOOL,
@@ -29,7 +29,7 @@ class TurnEntry:
     session_pk: int
     turn: StoredTurn
     searchable: Searchable
-    entry: Entry
+    entry: SearchableTurn
 
     @property
     def id(self) -> int:

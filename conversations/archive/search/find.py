@@ -4,7 +4,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import replace
 
-from conversations.domain.search_query import Query, parse_query
+from conversations.domain.search_query import SearchQuery, parse_query
 from conversations.models import Session
 from conversations.models.search import TURN_BITS, entry_id
 
@@ -12,15 +12,15 @@ from .best import Ranked, keep_phrases, rank_entries
 from .cursors import SearchCursor, read_cursor
 from .hits import read_hits
 from .indexing import Progress, read_progress
-from .matching import Match, match_filters, session_place
+from .matching import IndexMatch, match_filters, session_place
 from .people import find_meant
-from .results import NOTHING, Found
-from .source import Source, catch_up
+from .results import NOTHING, SearchResults
+from .source import IndexSource, catch_up
 
 MAX_HITS = 200
 """Hits of one page."""
 
-MOST_PAGES = 20
+MAX_PAGES = 20
 """Pages of turns with all words of a phrase in which the phrase itself is looked for."""
 
 COUNTED = 1000
@@ -29,14 +29,14 @@ COUNTED = 1000
 
 def search_session(
     session_pk: int,
-    query: str | Query,
+    query: str | SearchQuery,
     *,
     limit: int = 10,
     cursor: str = "",
     order: str = "best",
     before_turn: int | None = None,
     with_neighbours: bool = False,
-) -> Found:
+) -> SearchResults:
     """Turns of one session that match. Any text is a valid query; a cursor of another
     search gives the first page. ``best`` ranks turns that have any of the words;
     ``newest`` has the turns with all of them, or with any where none has all, the
@@ -56,17 +56,19 @@ def search_session(
     return _newest_of_session(source, asked, limit, cursor)
 
 
-def _is_in_workspaces(session_pk: int, query: Query) -> bool:
+def _is_in_workspaces(session_pk: int, query: SearchQuery) -> bool:
     sessions = Session.objects.filter(pk=session_pk, workspace__slug__in=query.workspaces)
     return not query.workspaces or sessions.exists()
 
 
-def session_source(progress: Progress, query: Query, *, before_turn: int | None) -> Source:
+def session_source(
+    progress: Progress, query: SearchQuery, *, before_turn: int | None
+) -> IndexSource:
     progress, tail = catch_up(progress)
     bounds = (progress.last_turn + 1, before_turn, query.before_turn)
     end = min(bound for bound in bounds if bound is not None)
     length = progress.total_length + sum(item.entry.length for item in tail)
-    return Source(
+    return IndexSource(
         places=(
             session_place(progress.session_pk, from_turn=query.from_turn or 1, before_turn=end),
         ),
@@ -78,8 +80,8 @@ def session_source(progress: Progress, query: Query, *, before_turn: int | None)
 
 
 def _best_of_session(
-    source: Source, query: Query, limit: int, cursor: str, *, with_neighbours: bool
-) -> Found:
+    source: IndexSource, query: SearchQuery, limit: int, cursor: str, *, with_neighbours: bool
+) -> SearchResults:
     """The cursor keeps later turns out, so that ranks stay what they were."""
     after = read_cursor(cursor, "best", count=4)
     if after:
@@ -111,7 +113,7 @@ def found_best(
     *,
     kind: str,
     among: tuple[int, ...],
-) -> Found:
+) -> SearchResults:
     """A page of what is ranked: after the score and the id at the end of ``after``.
     Its cursor begins with ``among``, by which the next page gets the same scores."""
     scores = list(ranked.scores)
@@ -122,7 +124,7 @@ def found_best(
     if len(scores) > limit:
         score, pk = page[-1]
         cursor = str(SearchCursor(kind, (*among, as_number(score), pk)))
-    return Found(
+    return SearchResults(
         hits=read_hits(page, near=frozenset(pk for _, pk in page) - ranked.matched),
         total=len(ranked.matched),
         total_is_bound=ranked.is_bound,
@@ -140,13 +142,15 @@ def as_fraction(number: int) -> float:
     return float(struct.unpack(">d", number.to_bytes(8))[0])
 
 
-def _newest_of_session(source: Source, query: Query, limit: int, cursor: str) -> Found:
+def _newest_of_session(
+    source: IndexSource, query: SearchQuery, limit: int, cursor: str
+) -> SearchResults:
     after = read_cursor(cursor, "newest", count=1)
     match = choose_words(source, query)
     ids = _newest_ids(source, query, match, limit + 1, below=after[0] if after else None)
     page = ids[:limit]
     counted = _newest_ids(source, query, match, COUNTED + 1, below=None)
-    return Found(
+    return SearchResults(
         hits=read_hits([(1.0, pk) for pk in page]),
         total=min(len(counted), COUNTED),
         total_is_bound=len(counted) > COUNTED,
@@ -155,7 +159,7 @@ def _newest_of_session(source: Source, query: Query, limit: int, cursor: str) ->
     )
 
 
-def choose_words(source: Source, query: Query) -> Match:
+def choose_words(source: IndexSource, query: SearchQuery) -> IndexMatch:
     """All of the words, or any of them where no turn has all."""
     match = match_filters(query)
     phrases = tuple(dict.fromkeys(token for p in query.phrases for token in p.tokens))
@@ -165,7 +169,7 @@ def choose_words(source: Source, query: Query) -> Match:
     return match.having(*phrases).having_any(query.tokens)
 
 
-def missing_words(source: Source, query: Query, match: Match) -> tuple[str, ...]:
+def missing_words(source: IndexSource, query: SearchQuery, match: IndexMatch) -> tuple[str, ...]:
     """Words that no turn has; those of a match of all words are all there."""
     filters = match_filters(query)
 
@@ -185,11 +189,11 @@ def missing_words(source: Source, query: Query, match: Match) -> tuple[str, ...]
 
 
 def _newest_ids(
-    source: Source, query: Query, match: Match, limit: int, *, below: int | None
+    source: IndexSource, query: SearchQuery, match: IndexMatch, limit: int, *, below: int | None
 ) -> list[int]:
     """The highest ids that match and have the phrases."""
     found: list[int] = []
-    for _ in range(MOST_PAGES):
+    for _ in range(MAX_PAGES):
         ids = source.find(match, limit=limit, below=below)
         found += keep_phrases(source, match, query.phrases, ids)
         if len(ids) < limit or len(found) >= limit:

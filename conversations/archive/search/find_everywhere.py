@@ -7,7 +7,7 @@ from typing import Any
 from django.db.models import QuerySet, Sum
 
 from conversations.archive.review.queue import involving
-from conversations.domain.search_query import Query, parse_query
+from conversations.domain.search_query import SearchQuery, parse_query
 from conversations.domain.searchable import owner_mark, workspace_mark
 from conversations.models import SearchProgress, Session, Workspace
 from conversations.models.search import TURN_BITS, entry_id
@@ -17,23 +17,23 @@ from .cursors import SearchCursor, read_cursor
 from .find import MAX_HITS, as_fraction, as_number, choose_words, found_best, missing_words
 from .hits import read_hits
 from .latest import LatestFirst, as_numbers, as_placed, read_at_once
-from .matching import Match, Place, match_filters, select_keys, session_place
-from .results import NOTHING, Found
-from .source import Source, catch_up_all
+from .matching import IndexMatch, IndexScope, match_filters, select_keys, session_place
+from .results import NOTHING, SearchResults
+from .source import IndexSource, catch_up_all
 
-MOST_TURNS = 1 << TURN_BITS
+MAX_TURNS = 1 << TURN_BITS
 
-FEW_SESSIONS = 24
+MAX_SESSIONS_NAMED = 24
 """Sessions that are looked through one by one, each by its range of ids."""
 
 SOME_SESSIONS = 100
 """Sessions whose ranges are looked through in one go; of more than these, the entries
 with a word are read and those of other sessions left out."""
 
-MOST = 0.2
+MOST_SHARE = 0.2
 """The share of all sessions from which on each entry's is looked up."""
 
-FEW_WORKSPACES = 50
+MAX_WORKSPACES_NAMED = 50
 """Workspaces whose marks are looked for; more are no help."""
 
 COUNTED = 2000
@@ -62,7 +62,7 @@ class Within:
     @property
     def marks(self) -> tuple[tuple[str, ...], ...]:
         """What the entries in these workspaces have, if that is not too much to ask."""
-        if self.workspaces is None or not 0 < len(self.workspaces) <= FEW_WORKSPACES:
+        if self.workspaces is None or not 0 < len(self.workspaces) <= MAX_WORKSPACES_NAMED:
             return ()
         return (tuple(workspace_mark(pk) for pk in self.workspaces),)
 
@@ -72,14 +72,14 @@ EVERYWHERE = Within()
 
 def search_sessions(
     sessions: QuerySet[Session],
-    query: str | Query,
+    query: str | SearchQuery,
     *,
     within: Within = EVERYWHERE,
     limit: int = 20,
     cursor: str = "",
     order: str = "best",
     lists_all: bool = False,
-) -> Found:
+) -> SearchResults:
     """Turns of these sessions that match themselves; the caller says which may be
     read by whom it asks for. ``best`` has turns with any of the words, ``newest``
     those with all, or with any if there are none, the latest first. A query of nothing
@@ -101,7 +101,7 @@ def search_sessions(
     return _newest(source, asked, sessions, limit, cursor)
 
 
-def _narrowed(within: Within, query: Query) -> Within:
+def _narrowed(within: Within, query: SearchQuery) -> Within:
     """With the workspaces that the query names."""
     if not query.workspaces:
         return within
@@ -113,16 +113,16 @@ def _narrowed(within: Within, query: Query) -> Within:
 
 
 def _make_source(
-    sessions: QuerySet[Session], query: Query, within: Within, *, highest: int | None
-) -> Source:
+    sessions: QuerySet[Session], query: SearchQuery, within: Within, *, highest: int | None
+) -> IndexSource:
     """``highest``: the session that was the newest when the first page was made."""
-    return Source(
+    return IndexSource(
         places=_places(sessions, query, within, highest=highest),
         tail=catch_up_all(sessions),
     )
 
 
-def _with_figures(source: Source, sessions: QuerySet[Session]) -> Source:
+def _with_figures(source: IndexSource, sessions: QuerySet[Session]) -> IndexSource:
     """What turns are ranked by, which takes a while in many sessions."""
     counted = SearchProgress.objects.all()
     if sessions.query.has_filters():
@@ -134,13 +134,13 @@ def _with_figures(source: Source, sessions: QuerySet[Session]) -> Source:
 
 
 def _places(
-    sessions: QuerySet[Session], query: Query, within: Within, *, highest: int | None
-) -> tuple[Place, ...]:
+    sessions: QuerySet[Session], query: SearchQuery, within: Within, *, highest: int | None
+) -> tuple[IndexScope, ...]:
     """Where to look. Marks only spare reading; which sessions may be read is said by the
     sessions alone."""
     bounds: dict[str, Any] = {
         "from_turn": query.from_turn or 1,
-        "before_turn": query.before_turn or MOST_TURNS,
+        "before_turn": query.before_turn or MAX_TURNS,
     }
     if within.person is not None:
         own, others = _split(sessions, within.person)
@@ -159,28 +159,28 @@ def _split(sessions: QuerySet[Session], person: int) -> tuple[QuerySet[Session],
 
 def _few_or_many(
     sessions: QuerySet[Session], marks: tuple[tuple[str, ...], ...], bounds: dict[str, Any]
-) -> tuple[Place, ...]:
-    enough = max(FEW_SESSIONS, SOME_SESSIONS) + 1
+) -> tuple[IndexScope, ...]:
+    enough = max(MAX_SESSIONS_NAMED, SOME_SESSIONS) + 1
     some = list(sessions.order_by("-pk").values_list("pk", flat=True)[:enough])
-    if len(some) <= FEW_SESSIONS:
+    if len(some) <= MAX_SESSIONS_NAMED:
         return tuple(session_place(pk, **bounds) for pk in some)
     high = entry_id(some[0] + 1, 0) - 1
     if len(some) <= SOME_SESSIONS and not marks:
-        return (Place(low=0, high=high, session_pks=tuple(some), **bounds),)
+        return (IndexScope(low=0, high=high, session_pks=tuple(some), **bounds),)
     if not sessions.query.has_filters():
-        return (Place(low=0, high=high, marks=marks, **bounds),)
-    are_most = not marks and len(some) / (some[0] - some[-1] + 1) >= MOST  # among the newest
+        return (IndexScope(low=0, high=high, marks=marks, **bounds),)
+    are_most = not marks and len(some) / (some[0] - some[-1] + 1) >= MOST_SHARE  # among the newest
     which = select_keys(sessions)
-    return (Place(low=0, high=high, sessions=which, are_most=are_most, marks=marks, **bounds),)
+    return (IndexScope(low=0, high=high, sessions=which, are_most=are_most, marks=marks, **bounds),)
 
 
 def _best(
-    source: Source,
-    query: Query,
+    source: IndexSource,
+    query: SearchQuery,
     sessions: QuerySet[Session],
     limit: int,
     after: tuple[int, ...] | None,
-) -> Found:
+) -> SearchResults:
     """The cursor keeps later sessions out and the figures as they were, so that ranks
     stay what they were."""
     if after:
@@ -193,8 +193,8 @@ def _best(
 
 
 def _newest(
-    source: Source, query: Query, sessions: QuerySet[Session], limit: int, cursor: str
-) -> Found:
+    source: IndexSource, query: SearchQuery, sessions: QuerySet[Session], limit: int, cursor: str
+) -> SearchResults:
     numbers = read_cursor(cursor, "latest", count=2)
     match = choose_words(source, query).of_something()
     most = _most_counted(source, query)
@@ -212,7 +212,7 @@ def _newest(
     page = placed[:limit]
     goes_on = page[-1] if len(placed) > limit else walk.stopped_at
     total, is_bound = _count(source, query, match, some, at_least=len(page))
-    return Found(
+    return SearchResults(
         hits=read_hits([(1.0, pk) for _, pk in page]),
         total=total,
         total_is_bound=is_bound,
@@ -221,14 +221,19 @@ def _newest(
     )
 
 
-def _most_counted(source: Source, query: Query) -> int:
+def _most_counted(source: IndexSource, query: SearchQuery) -> int:
     if query.phrases:
         return COUNTED_PHRASES
     return COUNTED_APART if source.is_sparse else COUNTED
 
 
 def _count(
-    source: Source, query: Query, match: Match, some: Sequence[int], *, at_least: int
+    source: IndexSource,
+    query: SearchQuery,
+    match: IndexMatch,
+    some: Sequence[int],
+    *,
+    at_least: int,
 ) -> tuple[int, bool]:
     """How many match, and whether there may be more than these ``some``."""
     most = _most_counted(source, query)

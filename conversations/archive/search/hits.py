@@ -12,7 +12,7 @@ from conversations.models.search import TURN_BITS
 from .entries import read_searchables
 from .matching import TURN_MASK
 from .places import select_at
-from .results import Hit
+from .results import TurnHit
 
 _TURNS = (
     f"SELECT session.id, session.uuid, {', '.join(f'turn.{name}' for name in COLUMNS)} FROM place"
@@ -24,14 +24,14 @@ _TURNS = (
 
 def read_hits(
     scores: Sequence[tuple[float, int]], *, near: frozenset[int] = frozenset()
-) -> list[Hit]:
+) -> list[TurnHit]:
     """The turns of these entries, in this order. One query, and none for none."""
     score_of = {pk: score for score, pk in scores}
     hits = {}
     for session_pk, uuid, *values in select_at(_TURNS, [_place(pk) for pk in score_of]):
         [(turn, searchable)] = read_searchables(session_pk, [_stored(values)])
         pk = session_pk << TURN_BITS | turn.number
-        hits[pk] = Hit(
+        hits[pk] = TurnHit(
             session_pk=session_pk,
             session=uuid if isinstance(uuid, UUID) else UUID(uuid),
             turn=turn.number,

@@ -27,7 +27,7 @@ from .entries import TurnEntry, read_entries
 BATCH = 100
 """Turns that one transaction indexes."""
 
-PATIENCE_MS = 50
+MAX_BATCH_MS = 50
 """How long somebody who searches waits for the write lock."""
 
 MERGED_PAGES, MERGED_EVERY = 16, 8
@@ -56,7 +56,7 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
+class IndexBatch:
     """Entries that are ready to be stored after a session's watermark."""
 
     progress: Progress
@@ -89,14 +89,14 @@ def _is_any_behind() -> bool:
     return Session.objects.filter(UNINDEXED).order_by().exists() or others.order_by().exists()
 
 
-def prepare_batch(progress: Progress, *, size: int = BATCH) -> Batch:
+def prepare_batch(progress: Progress, *, size: int = BATCH) -> IndexBatch:
     """Make the next entries of a session. Takes no lock."""
     first, last = progress.indexed_turn + 1, progress.indexed_turn + size
     entries = read_entries((progress.session_pk, first, min(progress.last_turn, last)))
-    return Batch(progress=progress, entries=entries)
+    return IndexBatch(progress=progress, entries=entries)
 
 
-def store_batch(batch: Batch) -> Progress | None:
+def store_batch(batch: IndexBatch) -> Progress | None:
     """Store entries and move the watermark; None, and nothing is stored, where it is
     no longer where it was, or the session is gone."""
     before = batch.progress
@@ -209,7 +209,7 @@ def _progresses(sessions: QuerySet[Session]) -> Iterator[Progress]:
         )
 
 
-def _claim(batch: Batch) -> bool:
+def _claim(batch: IndexBatch) -> bool:
     """Move the watermark past the batch if it is where the batch begins."""
     before = batch.progress
     after = {
@@ -240,7 +240,7 @@ def _little_patience() -> Iterator[None]:
         with connection.cursor() as cursor:
             cursor.execute("PRAGMA busy_timeout")
             [(usual,)] = cursor.fetchall()
-            cursor.execute(f"PRAGMA busy_timeout = {PATIENCE_MS}")
+            cursor.execute(f"PRAGMA busy_timeout = {MAX_BATCH_MS}")
         try:
             yield
         finally:

@@ -14,14 +14,14 @@ from itertools import islice
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from conversations.domain.moments import ALL_TIME, Span, cover
-from conversations.domain.search_query import Query
+from conversations.domain.moments import ALL_TIME, DateSpan, cover
+from conversations.domain.search_query import SearchQuery
 from conversations.models import Session
 from conversations.models.search import TURN_BITS
 
 from .best import keep_phrases
-from .matching import Match, Place, session_place
-from .source import Source
+from .matching import IndexMatch, IndexScope, session_place
+from .source import IndexSource
 
 type Placed = tuple[datetime, int]
 """When a turn was written, and the id of its entry."""
@@ -29,14 +29,14 @@ type Placed = tuple[datetime, int]
 AT_ONCE = 300
 """Matches of one stretch of time that are put in order at once."""
 
-MOST_LOOKED = 1000
+MAX_TURNS_LOOKED_AT = 1000
 """Turns with all words of a phrase in which one page looks for the phrase itself, and which
 it reads at once."""
 
 
-def read_at_once(query: Query) -> int:
+def read_at_once(query: SearchQuery) -> int:
     """Matches of one stretch of time that are read and put in order at once."""
-    return max(AT_ONCE, MOST_LOOKED) if query.phrases else AT_ONCE
+    return max(AT_ONCE, MAX_TURNS_LOOKED_AT) if query.phrases else AT_ONCE
 
 
 _EPOCH, _MICROSECOND = datetime.min.replace(tzinfo=UTC), timedelta(microseconds=1)
@@ -64,9 +64,9 @@ class LatestFirst:
     because it had looked at enough: what comes after that place was not looked at.
     ``looked`` counts the turns in which phrases were looked for."""
 
-    source: Source
-    query: Query
-    match: Match
+    source: IndexSource
+    query: SearchQuery
+    match: IndexMatch
     sessions: QuerySet[Session]
     wanted: int
     some: Sequence[int]
@@ -83,7 +83,7 @@ class LatestFirst:
         else:
             yield from self._take_apart(ALL_TIME)
 
-    def _take_apart(self, span: Span) -> Iterator[Placed]:
+    def _take_apart(self, span: DateSpan) -> Iterator[Placed]:
         """What lies in a stretch with much, some of its parts at a time: more of them
         where they have little."""
         if span.is_hour or span.is_odd:
@@ -112,18 +112,18 @@ class LatestFirst:
         """How many parts to look at next: twice as many, unless they have too much."""
         return max(1, min(2 * width, width * read_at_once(self.query) // max(1, found)))
 
-    def _find_during(self, spans: Sequence[Span]) -> list[int]:
+    def _find_during(self, spans: Sequence[DateSpan]) -> list[int]:
         limit = read_at_once(self.query) + 1 if self._can_count(spans[0]) else 1
         return self._listed.find_any(self._match_during(spans), limit=limit)
 
-    def _match_during(self, spans: Sequence[Span]) -> Match:
+    def _match_during(self, spans: Sequence[DateSpan]) -> IndexMatch:
         bounds = (self.query.from_moment, self.query.before_moment)
         is_within = all(span.is_within(*bounds) for span in spans)
         match = self._unbounded if is_within else self.match
         return match.marked(tuple(span.mark for span in spans))
 
     @cached_property
-    def _unbounded(self) -> Match:
+    def _unbounded(self) -> IndexMatch:
         """The same at any time: where a stretch lies within the bounds of the query, their
         many marks need not be looked for."""
         marks, _ = cover(self.query.from_moment, self.query.before_moment)
@@ -131,14 +131,14 @@ class LatestFirst:
         return replace(self.match, marks=others, from_moment=None, before_moment=None)
 
     @cached_property
-    def _listed(self) -> Source:
+    def _listed(self) -> IndexSource:
         return replace(self.source, places=tuple(p.listed for p in self.source.places))
 
-    def _can_count(self, span: Span) -> bool:
+    def _can_count(self, span: DateSpan) -> bool:
         """In a whole year or month, the few that are of some sessions are too far apart."""
         return not (self._listed.is_sparse and len(span.numbers) in (1, 2) and not span.is_odd)
 
-    def _parts(self, span: Span) -> list[Span]:
+    def _parts(self, span: DateSpan) -> list[DateSpan]:
         """Where something may lie, as far as the bounds say, the place to go on after,
         and the calendar: years to come are looked through only if there are any."""
         parts = [part for part in span.parts() if self._is_wanted(part)]
@@ -162,17 +162,17 @@ class LatestFirst:
         placed = ((moment, pk) for pk, moment in moments.items())
         return sorted((p for p in placed if self.after is None or p < self.after), reverse=True)
 
-    def _stop_at(self, span: Span) -> None:
-        if self.looked >= MOST_LOOKED and span.first is not None:
+    def _stop_at(self, span: DateSpan) -> None:
+        if self.looked >= MAX_TURNS_LOOKED_AT and span.first is not None:
             self.stopped_at = (span.first, 0)
 
-    def _is_wanted(self, span: Span) -> bool:
+    def _is_wanted(self, span: DateSpan) -> bool:
         first = span.first
         is_later = self.after is not None and first is not None and (first, 0) >= self.after
         bounds = (self.query.from_moment, self.query.before_moment)
         return not is_later and span.overlaps(*bounds)
 
-    def _walk_sessions(self, match: Match) -> Iterator[Placed]:
+    def _walk_sessions(self, match: IndexMatch) -> Iterator[Placed]:
         """Within a stretch that cannot be taken apart: session by session, the latest
         active first. What is later than the last activity of the next one is next."""
         waiting: list[Placed] = []
@@ -184,7 +184,7 @@ class LatestFirst:
             waiting = sorted((*waiting, *found), reverse=True)[: self.wanted]
         yield from waiting
 
-    def _in_session(self, session_pk: int, match: Match) -> list[int]:
+    def _in_session(self, session_pk: int, match: IndexMatch) -> list[int]:
         """The latest matches of one session."""
         source = replace(self.source, places=(self._place(session_pk),))
         found: list[int] = []
@@ -196,14 +196,14 @@ class LatestFirst:
                 return found
             below = ids[-1]
 
-    def _place(self, session_pk: int) -> Place:
+    def _place(self, session_pk: int) -> IndexScope:
         return session_place(
             session_pk,
             from_turn=self.query.from_turn or 1,
             before_turn=self.query.before_turn or 1 << TURN_BITS,
         )
 
-    def _earlier(self, match: Match, session_pk: int) -> Match:
+    def _earlier(self, match: IndexMatch, session_pk: int) -> IndexMatch:
         """What comes after the place: of one moment, lower ids are later in the list."""
         if self.after is None:
             return match

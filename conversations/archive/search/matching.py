@@ -9,8 +9,8 @@ from typing import Any
 from django.db import connection
 from django.db.models import QuerySet
 
-from conversations.domain.moments import Span, cover
-from conversations.domain.search_query import Query
+from conversations.domain.moments import DateSpan, cover
+from conversations.domain.search_query import SearchQuery
 from conversations.domain.searchable import (
     ERROR_MARK,
     ROLE_MARKS,
@@ -33,7 +33,7 @@ type Sql = tuple[str, list[Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Match:
+class IndexMatch:
     """Entries that have all of the tokens (in one of ``scopes``, if any are named),
     one of ``any_tokens`` and one mark of each group, and lie within the moments, which
     are set only where marks do not say as much."""
@@ -45,20 +45,20 @@ class Match:
     from_moment: datetime | None = None
     before_moment: datetime | None = None
 
-    def having(self, *tokens: str) -> "Match":
+    def having(self, *tokens: str) -> "IndexMatch":
         return replace(self, tokens=tokens)
 
-    def having_any(self, tokens: Sequence[str]) -> "Match":
+    def having_any(self, tokens: Sequence[str]) -> "IndexMatch":
         return replace(self, any_tokens=tuple(tokens))
 
-    def marked(self, *groups: tuple[str, ...]) -> "Match":
+    def marked(self, *groups: tuple[str, ...]) -> "IndexMatch":
         """One mark of each of these groups as well."""
         return replace(self, marks=(*self.marks, *groups)) if groups else self
 
-    def during(self, span: Span) -> "Match":
+    def during(self, span: DateSpan) -> "IndexMatch":
         return self.marked((span.mark,)) if span.numbers else self
 
-    def of_something(self) -> "Match":
+    def of_something(self) -> "IndexMatch":
         """The same, with marks that every entry has if it names neither words nor marks:
         their lists are read faster than the entries themselves."""
         return self if self.has_words else self.marked(ROLE_MARKS)
@@ -86,7 +86,7 @@ class Match:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class IndexScope:
     """Where to look: entries with ids from ``low`` to ``high``, those of one session,
     of some (by their keys, few), or of those that a statement selects (which ``are_most``
     of all, or a small part), that have the ``marks``, for turns from ``from_turn`` on and
@@ -102,7 +102,7 @@ class Place:
     from_turn: int = 1
     before_turn: int = 1 << TURN_BITS
 
-    def below(self, entry: int | None) -> "Place":
+    def below(self, entry: int | None) -> "IndexScope":
         return self if entry is None else replace(self, high=min(self.high, entry - 1))
 
     @property
@@ -111,7 +111,7 @@ class Place:
         return self.sessions is not None and not (self.are_most or self.marks)
 
     @property
-    def listed(self) -> "Place":
+    def listed(self) -> "IndexScope":
         """The same, for a search that other words narrow down: the entries that have them
         are read and those of other sessions left out, instead of range after range."""
         if not self.session_pks:
@@ -125,7 +125,7 @@ class Place:
         )
 
 
-def match_filters(query: Query) -> Match:
+def match_filters(query: SearchQuery) -> IndexMatch:
     """The filters of a query, without its words."""
     groups = [
         tuple(role_mark(role) for role in query.roles),
@@ -138,7 +138,7 @@ def match_filters(query: Query) -> Match:
     if any(bound is not None for bound in bounds):
         marks, is_exact = cover(*bounds)
         groups.append(marks or (NOWHERE,))
-    return Match(
+    return IndexMatch(
         scopes=query.scopes,
         marks=tuple(group for group in groups if group),
         from_moment=None if is_exact else query.from_moment,
@@ -146,8 +146,8 @@ def match_filters(query: Query) -> Match:
     )
 
 
-def session_place(session_pk: int, *, from_turn: int, before_turn: int) -> Place:
-    return Place(
+def session_place(session_pk: int, *, from_turn: int, before_turn: int) -> IndexScope:
+    return IndexScope(
         low=entry_id(session_pk, max(1, min(from_turn, TURN_MASK))),
         high=entry_id(session_pk, max(0, min(before_turn - 1, TURN_MASK))),
         session_pk=session_pk,
@@ -162,7 +162,7 @@ def select_keys(sessions: QuerySet[Session]) -> Sql:
 
 
 def find_entries(
-    match: Match, places: Iterable[Place], *, limit: int, highest: bool = True
+    match: IndexMatch, places: Iterable[IndexScope], *, limit: int, highest: bool = True
 ) -> list[int]:
     """Ids of stored entries that match, the highest first, or any of them, which takes
     SQLite half as long. One query."""
@@ -199,7 +199,7 @@ def read_words(ids: Iterable[int], columns: Sequence[str]) -> dict[int, list[str
         return {pk: list(words) for pk, *words in cursor.fetchall()}
 
 
-def _select(match: Match, place: Place, limit: int, order: str) -> Sql:
+def _select(match: IndexMatch, place: IndexScope, limit: int, order: str) -> Sql:
     conditions = {"sqlite": _sqlite, "postgresql": _postgresql}[connection.vendor]
     source, key, clauses = conditions(match.marked(*place.marks))
     if place.session_pks and connection.vendor == "sqlite":
@@ -217,7 +217,7 @@ def _select(match: Match, place: Place, limit: int, order: str) -> Sql:
     )
 
 
-def _sqlite(match: Match) -> tuple[str, str, list[Sql]]:
+def _sqlite(match: IndexMatch) -> tuple[str, str, list[Sql]]:
     if not match.has_words:
         return ENTRIES, f"{ENTRIES}.id", []
     source = (
@@ -226,7 +226,7 @@ def _sqlite(match: Match) -> tuple[str, str, list[Sql]]:
     return source, f"{INDEX}.rowid", [(f"{INDEX} MATCH %s", [fts5_query(match)])]
 
 
-def fts5_query(match: Match) -> str:
+def fts5_query(match: IndexMatch) -> str:
     """Every word is quoted: none of it can be taken for syntax."""
     scope = f"{{{' '.join(match.scopes)}}} : " if match.scopes else ""
     parts = [f'{scope}"{token}"' for token in match.tokens]
@@ -240,7 +240,7 @@ def _either(tokens: Iterable[str]) -> str:
     return " OR ".join(f'"{token}"' for token in tokens)
 
 
-def _postgresql(match: Match) -> tuple[str, str, list[Sql]]:
+def _postgresql(match: IndexMatch) -> tuple[str, str, list[Sql]]:
     clauses: list[Sql] = []
     if match.tokens:
         clauses.append((f"{WORDS} @> %s::text[]", [list(match.tokens)]))
@@ -258,7 +258,7 @@ def _postgresql(match: Match) -> tuple[str, str, list[Sql]]:
     return ENTRIES, f"{ENTRIES}.id", clauses
 
 
-def _sessions(place: Place, key: str) -> list[Sql]:
+def _sessions(place: IndexScope, key: str) -> list[Sql]:
     if place.session_pk is not None:
         if connection.vendor == "postgresql":
             return [(f"{ENTRIES}.session_id = %s::bigint", [place.session_pk])]
@@ -286,7 +286,7 @@ def _sessions(place: Place, key: str) -> list[Sql]:
     return [(f"{column} IN ({statement})", parameters), *bounds]
 
 
-def _moments(match: Match) -> list[Sql]:
+def _moments(match: IndexMatch) -> list[Sql]:
     adapt = connection.ops.adapt_datetimefield_value
     bounds = ((">=", match.from_moment), ("<", match.before_moment))
     return [

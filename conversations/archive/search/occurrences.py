@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable
 
-from conversations.domain.search_query import Query
+from conversations.domain.search_query import SearchQuery
 from conversations.models.search import TURN_BITS
 
 from .find import session_source
 from .indexing import read_progress
-from .matching import Match
+from .matching import IndexMatch
 
 TURN_MASK = (1 << TURN_BITS) - 1
 
@@ -20,8 +20,10 @@ def read_occurrences(
     progress = read_progress(session_pk)
     if progress is None:
         return {}
-    source = session_source(progress, Query(), before_turn=before_turn)
+    source = session_source(progress, SearchQuery(), before_turn=before_turn)
     return {
-        token: [entry & TURN_MASK for entry in source.find(Match(tokens=(token,)), limit=limit)]
+        token: [
+            entry & TURN_MASK for entry in source.find(IndexMatch(tokens=(token,)), limit=limit)
+        ]
         for token in tokens
     }

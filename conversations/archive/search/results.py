@@ -6,7 +6,7 @@ from uuid import UUID
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hit:
+class TurnHit:
     """One turn that matches. ``score`` is above 0 and comparable within one answer;
     ``text`` is the turn's searchable text as it was written, ``tool_name`` is set
     for turns that call a tool or hold its result. Where ``is_near`` is set, the turn
@@ -24,18 +24,18 @@ class Hit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class SearchResults:
     """``hits`` are in the order asked for (best first, unless said otherwise).
     ``total`` counts the turns that matched, and is a lower bound when
     ``total_is_bound``. ``missing`` are the words and phrases of the query, as
     written, that match nothing in what was searched. ``cursor`` goes on after the
     last hit; empty: there is no more."""
 
-    hits: list[Hit]
+    hits: list[TurnHit]
     total: int
     total_is_bound: bool = False
     missing: tuple[str, ...] = ()
     cursor: str = ""
 
 
-NOTHING = Found(hits=[], total=0)
+NOTHING = SearchResults(hits=[], total=0)

@@ -12,12 +12,12 @@ from conversations.models import SearchEntry, Session
 
 from .entries import TurnEntry, read_entries
 from .indexing import Progress, index_if_free, read_progress, sessions_to_index
-from .matching import Match, Place, find_entries, read_lengths, read_words
+from .matching import IndexMatch, IndexScope, find_entries, read_lengths, read_words
 
 SHORT_TAIL = 60
 """Turns without entries that are rather read than indexed before a search."""
 
-LONGEST_TAIL = 1000
+MAX_TAIL_TURNS = 1000
 """Turns without entries, the newest, that are read where indexing is not possible."""
 
 INDEXING_SECONDS = 5.0
@@ -25,12 +25,12 @@ INDEXING_SECONDS = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class IndexSource:
     """``tail`` are entries in memory, ``stored_to`` the highest id that is not.
     ``turn_count`` and ``average`` length are of all turns there, whether they match
     filters or not."""
 
-    places: tuple[Place, ...]
+    places: tuple[IndexScope, ...]
     tail: Sequence[TurnEntry] = ()
     turn_count: int = 0
     average: float = 1.0
@@ -54,7 +54,7 @@ class Source:
         """What is wanted lies far apart among what has to be read to find it."""
         return any(place.is_sparse for place in self.places)
 
-    def find(self, match: Match, *, limit: int, below: int | None = None) -> list[int]:
+    def find(self, match: IndexMatch, *, limit: int, below: int | None = None) -> list[int]:
         """Ids of entries that match, the highest first."""
         places = [place.below(below) for place in self.places]
         stored = [place.below(self.stored_to + 1) for place in places]
@@ -63,7 +63,7 @@ class Source:
             return found
         return sorted({*found, *self._find_in_tail(match, places)}, reverse=True)[:limit]
 
-    def find_any(self, match: Match, *, limit: int) -> list[int]:
+    def find_any(self, match: IndexMatch, *, limit: int) -> list[int]:
         """Ids of so many entries that match, in no order, whichever are found first."""
         stored = [place.below(self.stored_to + 1) for place in self.places]
         found = find_entries(match, stored, limit=limit, highest=False)
@@ -71,11 +71,11 @@ class Source:
             return found
         return list({*found, *self._find_in_tail(match, self.places)})[:limit]
 
-    def has(self, match: Match) -> bool:
+    def has(self, match: IndexMatch) -> bool:
         """Whether there is an entry that matches."""
         return bool(self.find_any(match, limit=1))
 
-    def _find_in_tail(self, match: Match, places: Sequence[Place]) -> Iterator[int]:
+    def _find_in_tail(self, match: IndexMatch, places: Sequence[IndexScope]) -> Iterator[int]:
         for item in self.tail:
             if any(place.has(item.id) for place in places) and match.fits(item):
                 yield item.id
@@ -113,7 +113,7 @@ def catch_up(progress: Progress) -> tuple[Progress, list[TurnEntry]]:
         progress = read_progress(progress.session_pk) or progress
     if progress.waiting <= 0:
         return progress, []
-    return progress, read_entries(_stretch(progress, LONGEST_TAIL))
+    return progress, read_entries(_stretch(progress, MAX_TAIL_TURNS))
 
 
 def catch_up_all(sessions: QuerySet[Session]) -> list[TurnEntry]:
@@ -126,7 +126,7 @@ def catch_up_all(sessions: QuerySet[Session]) -> list[TurnEntry]:
             if left < 0 or not index_if_free(progress.session_pk, seconds=left):
                 break
         waiting = sessions_to_index(sessions)
-    stretches, room = [], LONGEST_TAIL
+    stretches, room = [], MAX_TAIL_TURNS
     for progress in waiting:
         if room > 0:
             stretches.append(_stretch(progress, room))

@@ -10,14 +10,14 @@ from conversations.domain.text import one_line, strip_marks
 from conversations.models import Session
 
 from .places import Place, select_at
-from .results import Hit
+from .results import TurnHit
 
 LINE = 160
 """Characters of a neighbour that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class SurroundingTurn:
     """A turn in one line."""
 
     role: str
@@ -31,7 +31,7 @@ class Surroundings:
     hits, but for those without text; ``replaced``: hits that left the active path."""
 
     sessions: dict[int, Session]
-    lines: dict[Place, Line]
+    lines: dict[Place, SurroundingTurn]
     replaced: set[Place]
 
 
@@ -52,7 +52,7 @@ _REPLACED = (
 )
 
 
-def read_surroundings(hits: Sequence[Hit]) -> Surroundings:
+def read_surroundings(hits: Sequence[TurnHit]) -> Surroundings:
     places = {(hit.session_pk, hit.turn) for hit in hits}
     wanted = {(pk, turn + step) for pk, turn in places for step in (-1, 1)} - places
     return Surroundings(
@@ -68,8 +68,8 @@ def _read_sessions(pks: Iterable[int]) -> dict[int, Session]:
     return sessions.in_bulk(list(pks))
 
 
-def _read_lines(places: Collection[Place]) -> dict[Place, Line]:
+def _read_lines(places: Collection[Place]) -> dict[Place, SurroundingTurn]:
     return {
-        (pk, number): Line(role, tool_name, one_line(strip_marks(text), limit=LINE))
+        (pk, number): SurroundingTurn(role, tool_name, one_line(strip_marks(text), limit=LINE))
         for pk, number, role, tool_name, text in select_at(_LINES, places)
     }

@@ -12,7 +12,7 @@ from conversations.domain.discord_rules import DiscordRules
 from conversations.runtime.engine import Runtime
 
 from .commands import COMMANDS
-from .desk import Desk
+from .desk import MessageHandler
 from .options import DiscordOptions
 from .places import Places
 from .replies import Replies
@@ -39,7 +39,7 @@ class Bot(discord.Client):
         self._runtime = runtime
         self._options = options
         self._replies = Replies(self, runtime, options)
-        self._desk = Desk(self, runtime, options, self._replies)
+        self._desk = MessageHandler(self, runtime, options, self._replies)
         self._places = self._desk.places = Places(self, runtime, options, take=self._desk.take)
         self._tree = _make_tree(self, self._desk)
         self.is_settled = False
@@ -112,7 +112,7 @@ def _intents(rules: DiscordRules) -> discord.Intents:
     return intents
 
 
-def _make_tree(bot: Bot, desk: Desk) -> app_commands.CommandTree[Bot]:
+def _make_tree(bot: Bot, desk: MessageHandler) -> app_commands.CommandTree[Bot]:
     """The commands for Discord's list."""
     tree: app_commands.CommandTree[Bot] = app_commands.CommandTree(bot)
     for name, says in COMMANDS.items():

@@ -10,7 +10,7 @@ from uuid import UUID
 import discord
 from django.contrib.auth.models import User
 
-from conversations.archive.channels import Source, note_taken, shows_last_message
+from conversations.archive.channels import ChannelMessageSource, record_taken, shows_last_message
 from conversations.archive.messages import Accepted
 from conversations.archive.rights import WRITE
 from conversations.domain.discord_rules import CHANNEL, Spot
@@ -53,7 +53,7 @@ GONE_ON = "The conversation has gone on since then."
 NOT_HERE = "You may not talk to this bot here."
 
 
-class Desk:
+class MessageHandler:
     """``places`` is given once it is there: its messages come here."""
 
     places: Places
@@ -123,9 +123,9 @@ class Desk:
 
     async def _note(self, inbox: PlaceInbox, message: discord.Message, accepted: Accepted) -> None:
         record = await self._runtime.writer.write(
-            note_taken,
+            record_taken,
             accepted.run_pk,
-            source=Source(
+            source=ChannelMessageSource(
                 address=inbox.spot.channel,
                 message=message.id,
                 author=message.author.id,
@@ -241,13 +241,13 @@ class Desk:
         accepted = await go_on(
             session, client_id=f"{CHANNEL}-{interaction.message.id}", user_pk=account.pk
         )
-        source = Source(
+        source = ChannelMessageSource(
             address=interaction.message.channel.id,
             message=interaction.message.id,
             author=interaction.user.id,
             author_name=name_of(interaction.user),
         )
-        record = await self._runtime.writer.write(note_taken, accepted.run_pk, source=source)
+        record = await self._runtime.writer.write(record_taken, accepted.run_pk, source=source)
         self._replies.follow(record, is_left_over=False)
         await interaction.edit_original_response(view=None)
 

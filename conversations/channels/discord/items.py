@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from conversations.domain.approvals import Asked, read_asked
+from conversations.domain.approvals import ApprovalRequest, read_asked
 from conversations.domain.events import (
     APPROVAL_ASKED,
     APPROVAL_DECIDED,
@@ -46,7 +46,7 @@ FILE_NAME = "answer.md"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Item:
+class ReplyItem:
     """One message. ``call`` is the uuid of a call that waits for a person, ``always``
     what else could be allowed with it. ``action``: what can be done about how the run
     ended (``retry``, ``continue``). ``file`` is attached, as text."""
@@ -60,10 +60,10 @@ class Item:
 
 @dataclass(slots=True)
 class _Question:
-    asked: Asked
+    asked: ApprovalRequest
     outcome: str = ""
 
-    def as_item(self) -> Item:
+    def as_item(self) -> ReplyItem:
         asked = self.asked
         lines = [f"**May I?** {escape(asked.summary or asked.name, limit=200)}"]
         if asked.note:
@@ -77,8 +77,8 @@ class _Question:
             lines.insert(1, fenced(shown, "diff" if asked.diff else "sh", room=room))
         text = _bounded(lines)
         if self.outcome:
-            return Item(text=text)
-        return Item(text=text, call=asked.call, always=asked.kind_label)
+            return ReplyItem(text=text)
+        return ReplyItem(text=text, call=asked.call, always=asked.kind_label)
 
 
 @dataclass(slots=True)
@@ -118,7 +118,7 @@ def make_items(
     *,
     done: bool,
     most: int,
-) -> list[Item]:
+) -> list[ReplyItem]:
     """The messages that show a run; never none when it is done. Beyond ``most`` messages
     the whole text is a file."""
     sheet = _Sheet()
@@ -126,34 +126,34 @@ def make_items(
         _write(sheet, payload)
     for text in draft:
         sheet.say(text)
-    items: list[Item] = []
+    items: list[ReplyItem] = []
     for piece in sheet.pieces:
         items += [piece.as_item()] if isinstance(piece, _Question) else _text_items(piece)
     if done:
         items = [replace(item, call="", always="") for item in items]
-        items = items or [Item(text="-# There is no answer.")]
+        items = items or [ReplyItem(text="-# There is no answer.")]
     whole = "\n\n".join(piece for piece in sheet.pieces if isinstance(piece, str))
     items = _shortened(items, most, whole, done=done)
     return _with_action(items, sheet.action) if done and sheet.action else items
 
 
-def _text_items(text: str) -> list[Item]:
-    return [Item(text=part) for part in split_message(text)]
+def _text_items(text: str) -> list[ReplyItem]:
+    return [ReplyItem(text=part) for part in split_message(text)]
 
 
-def _shortened(items: list[Item], most: int, whole: str, *, done: bool) -> list[Item]:
+def _shortened(items: list[ReplyItem], most: int, whole: str, *, done: bool) -> list[ReplyItem]:
     if len(items) <= most:
         return items
     waiting = [item for item in items[most - 1 :] if item.call]
     note = (
-        Item(text="-# The whole answer is in the file.", file=whole)
+        ReplyItem(text="-# The whole answer is in the file.", file=whole)
         if done
-        else Item(text="-# More is being written. The whole answer comes as a file.")
+        else ReplyItem(text="-# More is being written. The whole answer comes as a file.")
     )
     return [*items[: most - 1], note, *waiting]
 
 
-def _with_action(items: list[Item], action: str) -> list[Item]:
+def _with_action(items: list[ReplyItem], action: str) -> list[ReplyItem]:
     return [*items[:-1], replace(items[-1], action=action)]
 
 

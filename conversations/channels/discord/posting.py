@@ -7,13 +7,13 @@ from uuid import UUID
 import discord
 from discord import ButtonStyle
 
-from .items import FILE_NAME, LABEL_CHARS, Item
+from .items import FILE_NAME, LABEL_CHARS, ReplyItem
 
 type Channel = discord.PartialMessageable
 
 
 async def post(
-    channel: Channel, item: Item, *, nonce: str, source: int, session: UUID
+    channel: Channel, item: ReplyItem, *, nonce: str, source: int, session: UUID
 ) -> discord.Message:
     """Send a message as a reply to ``source`` (0: to none). A second time with the same
     nonce, within some minutes, Discord gives the first message back."""
@@ -33,7 +33,7 @@ async def post(
     )
 
 
-async def edit(channel: Channel, message: int, item: Item, *, session: UUID) -> None:
+async def edit(channel: Channel, message: int, item: ReplyItem, *, session: UUID) -> None:
     await channel.get_partial_message(message).edit(
         content=item.text,
         view=_view_of(item, session),
@@ -45,11 +45,11 @@ async def remove(channel: Channel, message: int) -> None:
     await channel.get_partial_message(message).delete()
 
 
-def _file_of(item: Item) -> discord.File:
+def _file_of(item: ReplyItem) -> discord.File:
     return discord.File(BytesIO(item.file.encode("utf-8", "replace")), FILE_NAME)
 
 
-def _view_of(item: Item, session: UUID) -> discord.ui.View | None:
+def _view_of(item: ReplyItem, session: UUID) -> discord.ui.View | None:
     """The buttons, if there are any. What they do is known by their names alone, so that
     they work after a restart too: the library keeps nothing of them."""
     buttons = _buttons(item, session)
@@ -62,7 +62,7 @@ def _view_of(item: Item, session: UUID) -> discord.ui.View | None:
     return view
 
 
-def _buttons(item: Item, session: UUID) -> list[discord.ui.Button[discord.ui.View]]:
+def _buttons(item: ReplyItem, session: UUID) -> list[discord.ui.Button[discord.ui.View]]:
     if item.action:
         return [_button(item.action.title(), ButtonStyle.primary, item.action, session, "")]
     if not item.call:

@@ -20,7 +20,7 @@ from conversations.archive.channels import (
     save_posted,
 )
 from conversations.archive.journal import get_chat_events
-from conversations.archive.run_story import Moment, read_moment
+from conversations.archive.run_story import RunProgress, read_moment
 from conversations.archive.sessions import get_session
 from conversations.domain.errors import NotFound
 from conversations.domain.events import Fallback, Payload, TurnSeparator, UserMessage
@@ -29,7 +29,7 @@ from conversations.runtime.engine import Runtime
 from conversations.runtime.hub import Listener
 from conversations.runtime.live import TEXT
 
-from .items import Item, make_items
+from .items import ReplyItem, make_items
 from .options import DiscordOptions
 from .posting import Channel, edit, post, remove
 from .trying import keep_trying
@@ -68,7 +68,7 @@ class Reply:
         self._channel: Channel = client.get_partial_messageable(record.address)
         self._posted = list(record.posted)
         # What each of them is known to say; None: that is not known.
-        self._shown: list[Item | None] = [None] * len(record.posted)
+        self._shown: list[ReplyItem | None] = [None] * len(record.posted)
         self._is_left_over = is_left_over
         self.payloads: list[Payload | Fallback] = []
         self._after: int | None = None
@@ -95,7 +95,7 @@ class Reply:
         finally:
             self._runtime.hub.unlisten(listener)
 
-    async def _look(self) -> Moment | None:
+    async def _look(self) -> RunProgress | None:
         """None: the session was purged."""
         try:
             return await self._runtime.readers.read(read_moment, self.record.run_pk)
@@ -125,12 +125,12 @@ class Reply:
             await self._finish(len(items))
         return done
 
-    def _note_news(self, moment: Moment) -> None:
+    def _note_news(self, moment: RunProgress) -> None:
         seen = (moment.run.state, moment.run.note, moment.last_seq, len(moment.chunks))
         if seen != self._looked:
             self._looked, self._news_at = seen, monotonic()
 
-    async def read_rows(self, moment: Moment) -> None:
+    async def read_rows(self, moment: RunProgress) -> None:
         """Add the run's rows that are new, as far as the moment knows them: what it has of
         the draft follows them."""
         if self._after is None:
@@ -152,14 +152,14 @@ class Reply:
             if not events:
                 return
 
-    async def _show(self, items: Sequence[Item]) -> None:
+    async def _show(self, items: Sequence[ReplyItem]) -> None:
         for index, item in enumerate(items):
             if index == len(self._posted):
                 await self._post(index, item)
             elif self._shown[index] != item:
                 await self._edit(index, item)
 
-    async def _post(self, index: int, item: Item) -> None:
+    async def _post(self, index: int, item: ReplyItem) -> None:
         try:
             message = await post(
                 self._channel,
@@ -179,7 +179,7 @@ class Reply:
         if is_earlier_one:
             await self._edit(index, item)
 
-    async def _edit(self, index: int, item: Item) -> None:
+    async def _edit(self, index: int, item: ReplyItem) -> None:
         if self._posted[index]:
             try:
                 await edit(self._channel, self._posted[index], item, session=self.record.session)
@@ -189,7 +189,7 @@ class Reply:
             self._shown_at = monotonic()
         self._shown[index] = item
 
-    def _give_up_on(self, index: int, item: Item, error: discord.HTTPException) -> None:
+    def _give_up_on(self, index: int, item: ReplyItem, error: discord.HTTPException) -> None:
         """A message that Discord refuses: somebody has removed it, or the bot may not
         write there any more. The archive has the answer."""
         if isinstance(error, discord.DiscordServerError):
@@ -216,7 +216,7 @@ class Reply:
             save_posted, self.record.pk, posted=self._posted, done=done
         )
 
-    async def _find_unkept(self, items: Sequence[Item]) -> None:
+    async def _find_unkept(self, items: Sequence[ReplyItem]) -> None:
         """Messages of this run whose ids were not kept, since a process died. They follow
         what is known, and say how the missing ones begin."""
         self._is_left_over = False
@@ -309,7 +309,7 @@ class Replies:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _texts_of_draft(moment: Moment) -> list[str]:
+def _texts_of_draft(moment: RunProgress) -> list[str]:
     texts: dict[int, str] = {}
     for _, part, kind, text in moment.chunks:
         if kind == TEXT:
@@ -325,7 +325,7 @@ SAME = 60
 """Characters that tell two messages apart."""
 
 
-def _begins(message: discord.Message, item: Item) -> bool:
+def _begins(message: discord.Message, item: ReplyItem) -> bool:
     """The message can be an earlier state of the item: both begin alike, but for the end
     of a block of code, which is where the earlier one ended."""
     said = message.content.strip().rstrip("`~").rstrip()[:SAME]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import discord
 from django.contrib.auth.models import User
 
-from conversations.archive.attachments import check_size, examine, keep_attachment
+from conversations.archive.attachments import check_size, examine, save_attachment
 from conversations.archive.rights import WRITE
 from conversations.archive.sessions import get_or_create_by_key
 from conversations.archive.workspaces import find_user, owner_of
@@ -19,7 +19,7 @@ from conversations.domain.errors import LoomError
 from conversations.domain.text import one_line
 from conversations.models import Session, Workspace
 from conversations.runtime.engine import Runtime
-from conversations.web.access import Visit, get_session_for, get_workspace_for
+from conversations.web.access import AccessContext, get_session_for, get_workspace_for
 
 NAME_CHARS = 60
 
@@ -66,8 +66,8 @@ def account_for(name: str, workspace: Workspace) -> User:
     return find_user(name) if name else owner_of(workspace)
 
 
-def visit_by(account: User, key: str) -> Visit:
-    return Visit(user=account, action="", place=key, address="", agent=CHANNEL)
+def visit_by(account: User, key: str) -> AccessContext:
+    return AccessContext(user=account, action="", place=key, address="", agent=CHANNEL)
 
 
 def open_place_session(account: User, owner: User, *, slug: str, key: str) -> Session:
@@ -103,7 +103,7 @@ async def _attach(
     data = await file.read()
     content = await runtime.readers.read(examine, data, file.filename)
     attachment = await runtime.writer.write(
-        keep_attachment,
+        save_attachment,
         session.pk,
         data=data,
         name=file.filename,

@@ -93,7 +93,7 @@ _ACKNOWLEDGED = re.compile(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class CallOutcome:
     """What became of a call. ``is_replaced``: a file was there before; ``struck`` is
     the id of a decision that the model took back."""
 
@@ -106,7 +106,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class TurnFacts:
     """``calls`` have no turn yet; ``put_back`` are files that a person put back."""
 
     role: str
@@ -115,22 +115,22 @@ class Facts:
     focus: str = ""
     decisions: tuple[str, ...] = ()
     calls: tuple[Call, ...] = ()
-    outcome: Outcome | None = None
+    outcome: CallOutcome | None = None
     put_back: tuple[str, ...] = ()
 
 
-def read_facts(turn: AnyTurn) -> Facts:
+def read_facts(turn: AnyTurn) -> TurnFacts:
     """Never fails: what cannot be read says nothing."""
     if turn.role == USER:
         return _message_facts(turn)
     if turn.role == ASSISTANT:
-        return Facts(
+        return TurnFacts(
             role=ASSISTANT, tokens=turn.token_count, model=_model(turn), calls=_calls(turn)
         )
     if turn.role == SYSTEM:
-        return Facts(role=SYSTEM, tokens=turn.token_count, put_back=_put_back(turn))
+        return TurnFacts(role=SYSTEM, tokens=turn.token_count, put_back=_put_back(turn))
     outcome = _outcome(turn) if turn.role == TOOL else None
-    return Facts(role=turn.role, tokens=turn.token_count, outcome=outcome)
+    return TurnFacts(role=turn.role, tokens=turn.token_count, outcome=outcome)
 
 
 def _put_back(turn: AnyTurn) -> tuple[str, ...]:
@@ -141,12 +141,12 @@ def _put_back(turn: AnyTurn) -> tuple[str, ...]:
     return tuple(path for path in paths[:MAX_PUT_BACK] if isinstance(path, str))
 
 
-def _message_facts(turn: AnyTurn) -> Facts:
+def _message_facts(turn: AnyTurn) -> TurnFacts:
     text = turn.content
     lines = text[:FOCUS_SCANNED].splitlines()
     line = next((line for line in lines if not _MARKER.fullmatch(line)), "")
     is_said = not _ACKNOWLEDGED.fullmatch(line)
-    return Facts(
+    return TurnFacts(
         role=USER,
         tokens=turn.token_count,
         focus=one_line(line, limit=FOCUS_CHARS) if is_said else "",
@@ -277,7 +277,7 @@ _READERS: dict[str, Callable[[dict[str, Any]], tuple[str, str]]] = {
 another one of a shell or git call a commit's message."""
 
 
-def _outcome(turn: AnyTurn) -> Outcome:
+def _outcome(turn: AnyTurn) -> CallOutcome:
     name = storable(turn.tool_name or "")
     kind = _kind(name, {})
     metadata, value = read_metadata(turn), _object(turn.content)
@@ -285,7 +285,7 @@ def _outcome(turn: AnyTurn) -> Outcome:
     if ok and kind in (SHELL, GIT, OTHER):
         ok = not _exit_code(metadata, value, output)
     struck = _STRUCK.match(output) if kind == STATE else None
-    return Outcome(
+    return CallOutcome(
         call_id=turn.tool_call_id or "",
         name=name,
         ok=ok,

@@ -17,7 +17,7 @@ from .facts import (
     SHELL,
     STATE,
     WRITE,
-    Facts,
+    TurnFacts,
     read_facts,
 )
 from .values import (
@@ -31,12 +31,12 @@ from .values import (
     NOTED,
     SAID,
     Call,
-    Decision,
     Failure,
     File,
     Focus,
     Resolved,
     SessionState,
+    StateDecision,
 )
 
 MAX_FIXES = 2
@@ -47,26 +47,26 @@ def fold_turn(state: SessionState, number: int, turn: AnyTurn) -> SessionState:
     return fold_facts(state, number, read_facts(turn))
 
 
-def fold_facts(state: SessionState, number: int, facts: Facts) -> SessionState:
+def fold_facts(state: SessionState, number: int, facts: TurnFacts) -> SessionState:
     state = state._replace(tokens=state.tokens + facts.tokens)
     fold = _FOLDS.get(facts.role)
     return fold(state, number, facts) if fold else state
 
 
-def _fold_message(state: SessionState, number: int, facts: Facts) -> SessionState:
+def _fold_message(state: SessionState, number: int, facts: TurnFacts) -> SessionState:
     decisions = state.decisions
     for index, text in enumerate(facts.decisions):
-        decisions = _decided(decisions, Decision(f"d{number}.{index}", text, number, SAID))
+        decisions = _decided(decisions, StateDecision(f"d{number}.{index}", text, number, SAID))
     focus = Focus(facts.focus, number) if facts.focus else state.focus
     return state._replace(focus=focus, decisions=decisions, calls=())
 
 
-def _fold_answer(state: SessionState, number: int, facts: Facts) -> SessionState:
+def _fold_answer(state: SessionState, number: int, facts: TurnFacts) -> SessionState:
     calls = tuple(call._replace(turn=number) for call in facts.calls)
     return state._replace(model=facts.model or state.model, calls=calls)
 
 
-def _fold_result(state: SessionState, number: int, facts: Facts) -> SessionState:
+def _fold_result(state: SessionState, number: int, facts: TurnFacts) -> SessionState:
     outcome = facts.outcome
     call = _call_of(state, facts)
     if outcome is None or call is None:
@@ -84,7 +84,7 @@ def _fold_result(state: SessionState, number: int, facts: Facts) -> SessionState
     return state
 
 
-def _fold_note(state: SessionState, number: int, facts: Facts) -> SessionState:
+def _fold_note(state: SessionState, number: int, facts: TurnFacts) -> SessionState:
     """Files that calls had changed, and a person put back."""
     wanted = set(facts.put_back)
     back = [file for file in state.files if file.path in wanted and file.action != READ]
@@ -94,7 +94,7 @@ def _fold_note(state: SessionState, number: int, facts: Facts) -> SessionState:
     return state._replace(files=(*others, *(File(f.path, PUT_BACK, number) for f in back)))
 
 
-_FOLDS: dict[str, Callable[[SessionState, int, Facts], SessionState]] = {
+_FOLDS: dict[str, Callable[[SessionState, int, TurnFacts], SessionState]] = {
     USER: _fold_message,
     ASSISTANT: _fold_answer,
     TOOL: _fold_result,
@@ -102,7 +102,7 @@ _FOLDS: dict[str, Callable[[SessionState, int, Facts], SessionState]] = {
 }
 
 
-def _call_of(state: SessionState, facts: Facts) -> Call | None:
+def _call_of(state: SessionState, facts: TurnFacts) -> Call | None:
     """The call that a result answers; without an id, the next one of its name."""
     outcome = facts.outcome
     if outcome is None:
@@ -113,11 +113,11 @@ def _call_of(state: SessionState, facts: Facts) -> Call | None:
     return None
 
 
-def _decision(call: Call, source: str) -> Decision:
-    return Decision(f"d{call.turn}.{call.place}", call.detail, call.turn, source)
+def _decision(call: Call, source: str) -> StateDecision:
+    return StateDecision(f"d{call.turn}.{call.place}", call.detail, call.turn, source)
 
 
-def _decided(decisions: tuple[Decision, ...], new: Decision) -> tuple[Decision, ...]:
+def _decided(decisions: tuple[StateDecision, ...], new: StateDecision) -> tuple[StateDecision, ...]:
     """With one more. What is said again moves to the end. Beyond the limit the oldest
     commit goes first: rules that a person states are to outlive daily work."""
     known = next((d for d in decisions if d.text.casefold() == new.text.casefold()), None)

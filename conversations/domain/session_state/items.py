@@ -15,7 +15,7 @@ from .values import (
     MAX_FILES,
     OBSERVED,
     SAID,
-    Mark,
+    ItemMark,
     SessionState,
 )
 
@@ -47,9 +47,9 @@ class StateItem(NamedTuple):
         pin = UNPIN if self.is_pinned else PIN
         return (pin, STRIKE) if self.kind == FILE else (pin, REWORD, STRIKE)
 
-    def as_mark(self) -> Mark:
+    def as_mark(self) -> ItemMark:
         """The item as an edit keeps it."""
-        return Mark(
+        return ItemMark(
             id=self.id,
             kind=self.kind,
             text=self.original or self.text,
@@ -121,7 +121,7 @@ def file_id(path: str) -> str:
     return "f" + sha256(path.encode()).hexdigest()[:16]
 
 
-def _item(mark: Mark) -> StateItem:
+def _item(mark: ItemMark) -> StateItem:
     return StateItem(
         id=mark.id,
         kind=mark.kind,
@@ -132,7 +132,7 @@ def _item(mark: Mark) -> StateItem:
     )
 
 
-def _marked(item: StateItem, mark: Mark) -> StateItem:
+def _marked(item: StateItem, mark: ItemMark) -> StateItem:
     item = item._replace(is_pinned=mark.is_pinned)
     if not mark.rewording:
         return item

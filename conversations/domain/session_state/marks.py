@@ -10,7 +10,7 @@ from typing import Any
 
 from conversations.domain.text import one_line, storable
 
-from .values import ITEM_CHARS, KINDS, PATH_CHARS, Mark, SessionState
+from .values import ITEM_CHARS, KINDS, PATH_CHARS, ItemMark, SessionState
 
 STATE_EDIT = "state_edit"
 EDIT_VERSION = 1
@@ -35,7 +35,7 @@ class StateEdit:
     """``item`` is unmarked, as the register has it. ``text``: the new wording."""
 
     action: str
-    item: Mark
+    item: ItemMark
     text: str = ""
 
 
@@ -70,7 +70,7 @@ def read_edit(data: dict[str, Any] | None) -> StateEdit | None:
         return None
     return StateEdit(
         action=str(data["action"]),
-        item=Mark(
+        item=ItemMark(
             id=_text(item, "id", 64),
             kind=str(item["kind"]),
             text=_text(item, "text", max(ITEM_CHARS, PATH_CHARS)),
@@ -105,7 +105,7 @@ def apply_edit(state: SessionState, edit: StateEdit, *, seq: int) -> SessionStat
     return state._replace(marks=_limited(marks), edit_seq=seq)
 
 
-def _limited(marks: list[Mark]) -> tuple[Mark, ...]:
+def _limited(marks: list[ItemMark]) -> tuple[ItemMark, ...]:
     pins = [mark.id for mark in marks if mark.is_pinned][-MAX_PINS:]
     kept = [mark for mark in marks if mark.id in pins or not mark.is_pinned]
     while len(kept) > MAX_MARKS:

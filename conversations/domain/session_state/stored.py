@@ -11,13 +11,13 @@ from conversations.domain.jsontext import load_json
 from .values import (
     RULES_VERSION,
     Call,
-    Decision,
     Failure,
     File,
     Focus,
-    Mark,
+    ItemMark,
     Resolved,
     SessionState,
+    StateDecision,
 )
 
 PREFIX = f'{{"v":{RULES_VERSION},'
@@ -88,12 +88,12 @@ def parse_state(text: str) -> SessionState:
         model=value["model"],
         focus=Focus(*value["focus"]) if value["focus"] else None,
         files=_tuples(File, value["files"]),
-        decisions=_tuples(Decision, value["decisions"]),
+        decisions=_tuples(StateDecision, value["decisions"]),
         errors=_tuples(Resolved, value["errors"]),
-        struck=_tuples(Decision, value["struck"]),
+        struck=_tuples(StateDecision, value["struck"]),
         calls=tuple(_call(row) for row in value["calls"]),
         failures=tuple(_failure(row) for row in value["failures"]),
-        marks=_tuples(Mark, value["marks"]),
+        marks=_tuples(ItemMark, value["marks"]),
         edit_seq=value["edit_seq"],
     )
 

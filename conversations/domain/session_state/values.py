@@ -24,7 +24,7 @@ class File(NamedTuple):
     turn: int
 
 
-class Decision(NamedTuple):
+class StateDecision(NamedTuple):
     id: str
     text: str
     turn: int
@@ -67,7 +67,7 @@ class Failure(NamedTuple):
     fixes: tuple[str, ...]
 
 
-class Mark(NamedTuple):
+class ItemMark(NamedTuple):
     """What a person did to an item, with the item as it was, so that a pinned one
     outlives its place in the register. ``rewording`` empty: as it was."""
 
@@ -91,10 +91,10 @@ class SessionState(NamedTuple):
     model: str = ""
     focus: Focus | None = None
     files: tuple[File, ...] = ()
-    decisions: tuple[Decision, ...] = ()
+    decisions: tuple[StateDecision, ...] = ()
     errors: tuple[Resolved, ...] = ()
-    struck: tuple[Decision, ...] = ()
+    struck: tuple[StateDecision, ...] = ()
     calls: tuple[Call, ...] = ()
     failures: tuple[Failure, ...] = ()
-    marks: tuple[Mark, ...] = ()
+    marks: tuple[ItemMark, ...] = ()
     edit_seq: int = 0

@@ -20,7 +20,7 @@ from conversations.terminal.bridge import Bridge, open_bridge
 from conversations.terminal.calling import is_readable_on_the_way
 from conversations.terminal.chat import Chat
 from conversations.terminal.commands import TERMINAL_COMMANDS
-from conversations.terminal.connection import CHANNEL, Connection, OpenSession
+from conversations.terminal.connection import CHANNEL, ChatConnection, OpenSession
 from conversations.terminal.direct import DirectConnection
 from conversations.terminal.exchange import ALL, NONE, Left
 from conversations.terminal.keyboard import Keyboard
@@ -97,7 +97,7 @@ def _chat(screen: Screen, keyboard: Keyboard | None, options: dict[str, Any]) ->
 
 
 @contextmanager
-def _connected(bridge: Bridge, screen: Screen, options: dict[str, Any]) -> Iterator[Connection]:
+def _connected(bridge: Bridge, screen: Screen, options: dict[str, Any]) -> Iterator[ChatConnection]:
     given = options["server"]
     server: str = settings.LOOM.chat_server if given is None else given
     if is_readable_on_the_way(server):
@@ -111,7 +111,7 @@ def _connected(bridge: Bridge, screen: Screen, options: dict[str, Any]) -> Itera
         bridge.call(connection.close(at_once=True))
 
 
-async def _make_connection(server: str, token_file: str | None) -> Connection:
+async def _make_connection(server: str, token_file: str | None) -> ChatConnection:
     if not server:
         return DirectConnection()
     return ServerConnection(server, _read_token(token_file))
@@ -133,7 +133,7 @@ def _read_token(file: str | None) -> str:
 
 
 def _find_session(
-    connection: Connection,
+    connection: ChatConnection,
     bridge: Bridge,
     screen: Screen,
     keyboard: Keyboard | None,

@@ -8,7 +8,7 @@ from django.utils import timezone
 
 from conversations.domain.jsontext import dump_json
 from conversations.management.base import DatabaseCommand
-from conversations.retention.run import Item, Report, run_retention
+from conversations.retention.run import Report, RetentionItem, run_retention
 
 
 class Command(DatabaseCommand):
@@ -42,7 +42,7 @@ def describe(report: Report) -> str:
     return "\n".join(lines)
 
 
-def _line(kind: str, item: Item) -> str:
+def _line(kind: str, item: RetentionItem) -> str:
     facts = " ".join(
         f"{name}={value}" for name, value in item.facts.items() if value not in ("", False)
     )

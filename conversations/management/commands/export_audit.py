@@ -9,7 +9,7 @@ from uuid import UUID
 
 from django.core.management.base import CommandError
 
-from conversations.archive.audit import Origin
+from conversations.archive.audit import AuditOrigin
 from conversations.archive.audit_export import WRITERS, export_log
 from conversations.archive.audit_log import ACTIONS, Wanted
 from conversations.archive.workspaces import find_user
@@ -49,7 +49,7 @@ class Command(DatabaseCommand):
         try:
             with open_output(output, self.stdout) as stream:
                 stream.writelines(
-                    export_log(wanted, format=format, origin=Origin(name="export_audit"))
+                    export_log(wanted, format=format, origin=AuditOrigin(name="export_audit"))
                 )
         except BrokenPipeError:
             # Whoever read has had enough; the interpreter must not flush again.

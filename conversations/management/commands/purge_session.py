@@ -9,9 +9,9 @@ from django.core.management.base import CommandError
 from django.db import DatabaseError
 from django.utils import timezone
 
-from conversations.archive.audit import Origin
+from conversations.archive.audit import AuditOrigin
 from conversations.archive.holds import clean_reason, holds_on
-from conversations.archive.purge import Order, Plan, plan_purge
+from conversations.archive.purge import PurgePlan, PurgeRequest, plan_purge
 from conversations.archive.purge_orders import order_purge
 from conversations.archive.sessions import get_session
 from conversations.domain.errors import LoomError
@@ -19,7 +19,7 @@ from conversations.management.base import DatabaseCommand
 from conversations.models import Session
 from conversations.retention.cold_storage import require_cold_storage
 from conversations.retention.contents import remove_contents
-from conversations.retention.run import carry_out, grace
+from conversations.retention.run import execute, grace
 
 NAME = "purge_session"
 
@@ -78,13 +78,15 @@ class Command(DatabaseCommand):
             f" restore_session {session.uuid} calls that off"
         )
 
-    def _purge(self, session: Session, reason: str, plan: Plan, options: dict[str, Any]) -> None:
+    def _purge(
+        self, session: Session, reason: str, plan: PurgePlan, options: dict[str, Any]
+    ) -> None:
         if not options["yes"] and not self._is_sure(plan):
             raise CommandError("Nothing was removed.")
         now = timezone.now()
-        receipt = carry_out(
+        receipt = execute(
             session,
-            order=Order(reason=reason, by_name=NAME),
+            order=PurgeRequest(reason=reason, by_name=NAME),
             origin=_origin(reason),
             now=now,
             to_cold_storage=options["to_cold_storage"],
@@ -99,18 +101,18 @@ class Command(DatabaseCommand):
                 " expire_sessions removes them"
             )
 
-    def _is_sure(self, plan: Plan) -> bool:
+    def _is_sure(self, plan: PurgePlan) -> bool:
         if not sys.stdin.isatty():
             raise CommandError("This cannot be undone. Say --yes.", returncode=2)
         answer = input(f"Remove {plan.row_count} rows for good? Type yes: ")
         return answer.strip().lower() == "yes"
 
 
-def _origin(reason: str) -> Origin:
-    return Origin(name=NAME, place=NAME, reason=reason)
+def _origin(reason: str) -> AuditOrigin:
+    return AuditOrigin(name=NAME, place=NAME, reason=reason)
 
 
-def _describe(session: Session, plan: Plan) -> str:
+def _describe(session: Session, plan: PurgePlan) -> str:
     lines = [f"session {session.uuid} of {session.owner} in {session.workspace.slug}"]
     lines += [f"  {count:>9,} {name}" for name, count in plan.counts.items()]
     lines.append(f"  {len(plan.contents):>9,} contents, {plan.shared} of them used elsewhere too")

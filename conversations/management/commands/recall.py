@@ -9,7 +9,7 @@ from typing import Any
 from django.core.management.base import CommandError
 from django.db import DatabaseError, OperationalError
 
-from conversations.archive.search import Found, Hit, as_answer, search_session, snippet
+from conversations.archive.search import SearchResults, TurnHit, as_answer, search_session, snippet
 from conversations.archive.search.answers import SNIPPET
 from conversations.archive.search.indexing import index_session
 from conversations.archive.sessions import find_session
@@ -57,7 +57,7 @@ class Command(DatabaseCommand):
         else:
             self._print(found, query)
 
-    def _print(self, found: Found, query: str) -> None:
+    def _print(self, found: SearchResults, query: str) -> None:
         for hit in found.hits:
             about = hit.tool_name or hit.role
             when = f"{hit.created_at:%Y-%m-%d %H:%M}"
@@ -76,5 +76,5 @@ def _index(session: Session) -> None:
         index_session(session.pk)
 
 
-def _snippet(hit: Hit, query: str) -> str:
+def _snippet(hit: TurnHit, query: str) -> str:
     return snippet(hit.text, query, limit=SNIPPET)

@@ -7,7 +7,7 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.management.base import CommandError
 
-from conversations.archive.audit import Origin
+from conversations.archive.audit import AuditOrigin
 from conversations.archive.second_factors import remove_second_factors
 from conversations.management.base import DatabaseCommand
 
@@ -24,6 +24,6 @@ class Command(DatabaseCommand):
         user = User.objects.filter(username=username).first()
         if user is None:
             raise CommandError(f"There is no account {username!r}.")
-        if not remove_second_factors(user, origin=Origin(name="reset_two_factor")):
+        if not remove_second_factors(user, origin=AuditOrigin(name="reset_two_factor")):
             raise CommandError(f"{username} has set up no second factor.")
         self.stdout.write(f"{username} has no second factor any more.")

@@ -10,7 +10,7 @@ from django.core.management.base import CommandError
 from django.db import DatabaseError
 from django.utils import timezone
 
-from conversations.archive.audit import Origin
+from conversations.archive.audit import AuditOrigin
 from conversations.archive.search.indexing import index_waiting
 from conversations.domain.errors import LoomError
 from conversations.management.base import DatabaseCommand
@@ -31,7 +31,7 @@ class Command(DatabaseCommand):
         try:
             receipt = restore_session(
                 session,
-                origin=Origin(name=NAME, place=NAME),
+                origin=AuditOrigin(name=NAME, place=NAME),
                 now=timezone.now(),
                 default_owner=make_first_user(),
                 root=settings.LOOM.workspace_roots[0],

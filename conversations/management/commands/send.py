@@ -22,7 +22,7 @@ from conversations.archive.runs import read_run_events
 from conversations.archive.sessions import create_session, get_or_create_by_key, get_session
 from conversations.archive.tool_calls import read_open_calls
 from conversations.archive.workspaces import get_workspace, owner_of
-from conversations.domain.approvals import Asked
+from conversations.domain.approvals import ApprovalRequest
 from conversations.domain.errors import Conflict, LoomError
 from conversations.domain.events import (
     APPROVAL_ASKED,
@@ -133,7 +133,7 @@ class Command(DatabaseCommand):
                     )
             await asyncio.sleep(POLL_SECONDS)
 
-    def _print_question(self, session: Session, asked: Asked, *, as_json: bool) -> None:
+    def _print_question(self, session: Session, asked: ApprovalRequest, *, as_json: bool) -> None:
         loom = settings.LOOM
         url = f"http://{loom.host}:{loom.port}/s/{session.uuid}/"
         if as_json:

@@ -19,7 +19,7 @@ from conversations.sandbox import SANDBOXED, describe, find_mode
 
 from ._first_run import collect_static_files, make_first_user, make_first_workspace
 
-MOST_SENT = 64_000_000
+MAX_FRAME_SENT_BYTES = 64_000_000
 """Bytes of the largest frame that is sent to a page."""
 
 
@@ -103,8 +103,8 @@ class Command(BaseCommand):
             websocket_timeout=-1,
             # Autobahn applies these to what is sent as well, and the draft of a very
             # long answer is one frame; what comes in is checked by the consumer.
-            websocket_max_message_size=MOST_SENT + loom.max_frame_bytes,
-            websocket_max_frame_size=MOST_SENT + loom.max_frame_bytes,
+            websocket_max_message_size=MAX_FRAME_SENT_BYTES + loom.max_frame_bytes,
+            websocket_max_frame_size=MAX_FRAME_SENT_BYTES + loom.max_frame_bytes,
             application_close_timeout=30,
         )
         # What is loaded by now stays; looking through it again and again for garbage

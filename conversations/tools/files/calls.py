@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from conversations.changes.apply import Author, FileAction, Move, apply_changes
-from conversations.domain.approvals import Plan
+from conversations.domain.approvals import CallPlan
 from conversations.domain.self_running import RUNS_ITSELF, runs_itself
 from conversations.domain.tool_calls import CHANGES, READS
 from conversations.folder.paths import find_place
@@ -18,7 +18,7 @@ KIND, KIND_LABEL = "files", "changes of files"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prepared:
+class PreparedChange:
     """What a call would do. ``basis`` stands for the files that this was made from.
     Without ``actions`` there is nothing to do."""
 
@@ -30,7 +30,7 @@ class Prepared:
     note: str = ""
 
 
-type Prepare[A: Arguments] = Callable[[Path, A], Prepared]
+type Prepare[A: Arguments] = Callable[[Path, A], PreparedChange]
 """Looks at the folder and changes nothing. Raises BadArgument or Rejected."""
 
 
@@ -44,10 +44,10 @@ def reading[A: Arguments](look: Callable[[Path, A], str]) -> RunWith[A]:
 
 
 def planning[A: Arguments](prepare: Prepare[A]) -> PlanWith[A]:
-    async def plan(context: ToolContext, asked: A) -> Plan | ToolResult:
+    async def plan(context: ToolContext, asked: A) -> CallPlan | ToolResult:
         prepared = await asyncio.to_thread(prepare, context.root, asked)
         runs = await asyncio.to_thread(_runs_itself, context.root, prepared.actions)
-        return Plan(
+        return CallPlan(
             effect=CHANGES if prepared.actions else READS,
             summary=prepared.summary,
             diff=prepared.diff,
@@ -84,7 +84,7 @@ CHANGED_SINCE = (
 )
 
 
-async def _apply(context: ToolContext, prepared: Prepared) -> None:
+async def _apply(context: ToolContext, prepared: PreparedChange) -> None:
     author = Author(session_pk=context.session_pk, run_pk=context.run_pk, call_pk=context.call_pk)
     if prepared.actions:
         await apply_changes(context.root, prepared.actions, author=author, write=context.write)

@@ -13,7 +13,7 @@ CONTEXT = 3
 DIFF_CHARS = 100_000
 LINE_CHARS = 5000
 
-MOST_COMPARED = 4_000_000
+MAX_COMPARISONS = 4_000_000
 """Lines of one side by those of the other: beyond it comparing would hold up everyone,
 and the part that differs is shown as replaced whole."""
 
@@ -86,7 +86,7 @@ type _Operation = tuple[int, int, int, int]
 def _operations(old: list[str], new: list[str], start: int) -> list[_Operation]:
     if not old and not new:
         return []
-    if len(old) * len(new) > MOST_COMPARED:
+    if len(old) * len(new) > MAX_COMPARISONS:
         return [(start, start + len(old), start, start + len(new))]
     try:
         codes = BoundedMatcher(old, new).get_opcodes()

@@ -19,7 +19,7 @@ from .texts import cut
 NEAREST, NEAR_LINES = 2, 12
 """Places that a failed search shows, and lines of each."""
 
-MOST_SCANNED = 3000
+MAX_SCANNED_PLACES = 3000
 """Lines that are compared letter by letter."""
 
 _TYPOGRAPHIC = str.maketrans(
@@ -30,7 +30,7 @@ _NUMBER = re.compile(r" *\d+\t")
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class TextEdit:
     """Characters of the file's text, and what to put there."""
 
     start: int
@@ -39,38 +39,40 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Match:
+class EditMatch:
     """``drift`` says how the file differs from what was looked for, empty: not at all
     (or by newlines only)."""
 
-    spans: list[Span]
+    spans: list[TextEdit]
     drift: str = ""
 
 
-def find_match(file: TextFile, old: str, new: str) -> Match:
+def find_match(file: TextFile, old: str, new: str) -> EditMatch:
     """All places of ``old``, each with the text that replaces it."""
     new = new.replace(CRLF, LF).replace(LF, file.newline)
     text = file.text
     if starts := list(_find_all(text, old)):
-        return Match(spans=[Span(at, at + len(old), new) for at in starts])
+        return EditMatch(spans=[TextEdit(at, at + len(old), new) for at in starts])
     plain, wanted = text.replace(CRLF, LF), old.replace(CRLF, LF)
     to_file = _offsets(text)
     if starts := list(_find_all(plain, wanted)):
-        return Match(spans=[Span(to_file(at), to_file(at + len(wanted)), new) for at in starts])
+        return EditMatch(
+            spans=[TextEdit(to_file(at), to_file(at + len(wanted)), new) for at in starts]
+        )
     starts = list(_find_all(plain.translate(_TYPOGRAPHIC), wanted.translate(_TYPOGRAPHIC)))
     if starts:
-        spans = [Span(to_file(at), to_file(at + len(wanted)), new) for at in starts]
-        return Match(spans=spans, drift="typographic quotes, dashes or spaces")
+        spans = [TextEdit(to_file(at), to_file(at + len(wanted)), new) for at in starts]
+        return EditMatch(spans=spans, drift="typographic quotes, dashes or spaces")
     for drift, plain_line in _DRIFTS:
         if spans := list(_find_lines(file, wanted, new, plain_line)):
-            return Match(spans=spans, drift=drift)
+            return EditMatch(spans=spans, drift=drift)
     if _has_numbers(old):
         bare = find_match(file, _without_numbers(old), _without_numbers(new))
-        return Match(spans=bare.spans, drift=bare.drift or "the line numbers")
-    return Match(spans=[])
+        return EditMatch(spans=bare.spans, drift=bare.drift or "the line numbers")
+    return EditMatch(spans=[])
 
 
-def replace_spans(text: str, spans: list[Span]) -> str:
+def replace_spans(text: str, spans: list[TextEdit]) -> str:
     pieces, at = [], 0
     for span in spans:
         pieces += [text[at : span.start], span.text]
@@ -129,7 +131,9 @@ _DRIFTS: tuple[tuple[str, Callable[[str], str]], ...] = (
 )
 
 
-def _find_lines(file: TextFile, old: str, new: str, plain: Callable[[str], str]) -> Iterator[Span]:
+def _find_lines(
+    file: TextFile, old: str, new: str, plain: Callable[[str], str]
+) -> Iterator[TextEdit]:
     """Whole lines that are the same once they are made plain."""
     old, new = _without_ends(old, new.replace(CRLF, LF))
     wanted = old.split(LF)
@@ -147,7 +151,7 @@ def _find_lines(file: TextFile, old: str, new: str, plain: Callable[[str], str])
             found = lines[at : at + len(keys)]
             end = starts[at + len(keys)] - 1
             end -= found[-1].endswith("\r")
-            yield Span(starts[at], end, _reindent(new, wanted, found, file.newline))
+            yield TextEdit(starts[at], end, _reindent(new, wanted, found, file.newline))
             at += len(keys)
         else:
             at += 1
@@ -200,7 +204,7 @@ def _nearest(lines: list[str], wanted: list[str]) -> list[int]:
             start = max(0, number - place)
             scores[start] = scores.get(start, 0) + 1
     best = sorted(scores, key=lambda start: (-scores[start], start))[:NEAREST]
-    return sorted(best) or _most_alike(lines[:MOST_SCANNED], keys)
+    return sorted(best) or _most_alike(lines[:MAX_SCANNED_PLACES], keys)
 
 
 def _most_alike(lines: list[str], keys: list[str]) -> list[int]:

@@ -7,7 +7,7 @@ from django.conf import settings
 
 from conversations.domain.errors import Rejected, TooLarge
 from conversations.domain.text import storable
-from conversations.folder.confined import Found, content_digest, read_bytes
+from conversations.folder.confined import FileStatus, content_digest, read_bytes
 from conversations.folder.paths import shown
 from conversations.folder.text_files import TextFile, read_text
 
@@ -19,7 +19,7 @@ LINE_CHARS = 2000
 class WholeFile:
     """``text`` None: it is binary."""
 
-    found: Found
+    found: FileStatus
     data: bytes
     text: TextFile | None
 
@@ -40,7 +40,7 @@ def read_whole(root: Path, path: str) -> WholeFile:
     return WholeFile(found=content.found, data=content.data, text=read_text(content.data))
 
 
-def check_writable(found: Found) -> None:
+def check_writable(found: FileStatus) -> None:
     """A file that somebody made read-only is left alone, although replacing it would
     be possible."""
     if not found.mode & 0o222:

@@ -5,12 +5,12 @@ from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from conversations.domain.git_parts import is_git_name
 from conversations.folder.paths import shown
-from conversations.folder.walking import Walk
+from conversations.folder.walking import FolderWalk
 
 NAMED = 5
 
 
-def describe_walk(walk: Walk) -> list[str]:
+def describe_walk(walk: FolderWalk) -> list[str]:
     notes = []
     over = describe_passed_over(walk.passed_over)
     if over:

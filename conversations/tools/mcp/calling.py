@@ -8,27 +8,27 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from conversations.changes.trees import Author, Watch, watched
-from conversations.domain.approvals import Plan
+from conversations.domain.approvals import CallPlan
 from conversations.domain.errors import Rejected
 from conversations.domain.jsontext import dump_json
 from conversations.domain.text import one_line
 from conversations.domain.tool_calls import CHANGES
 from conversations.tools.tool import Tool, ToolContext, ToolResult
 
-from .connection import Connection
+from .connection import ToolServerConnection
 from .errors import CallRefused, McpError
 from .offers import Offer
 from .results import make_result
 
 
-def make_tool(connection: Connection, offer: Offer) -> Tool:
+def make_tool(connection: ToolServerConnection, offer: Offer) -> Tool:
     """What it does is the server's doing: the plan shows the arguments, and where they
     go. A description that is not the approved one any more is another tool."""
     server = connection.config.name
     basis = sha256(dump_json(asdict(offer)).encode()).hexdigest()
 
-    async def plan(context: ToolContext, arguments: dict[str, Any]) -> Plan | ToolResult:
-        return Plan(
+    async def plan(context: ToolContext, arguments: dict[str, Any]) -> CallPlan | ToolResult:
+        return CallPlan(
             effect=offer.effect,
             summary=f"{one_line(offer.own_name, limit=100)} of {server}",
             command=json.dumps(arguments, ensure_ascii=False, indent=2),
@@ -55,7 +55,7 @@ def make_tool(connection: Connection, offer: Offer) -> Tool:
 
 
 async def _call(
-    connection: Connection, offer: Offer, context: ToolContext, arguments: dict[str, Any]
+    connection: ToolServerConnection, offer: Offer, context: ToolContext, arguments: dict[str, Any]
 ) -> ToolResult:
     """A program in the workspace's folder may change files there: what it changed is
     known then, and can be put back."""
@@ -87,6 +87,6 @@ def _with_note(output: str, watch: Watch) -> str:
     return f"{output}\n\n{watch.note}" if watch.note else output
 
 
-def _note(connection: Connection) -> str:
+def _note(connection: ToolServerConnection) -> str:
     host = urlsplit(connection.config.url).hostname
     return f"The arguments go to {host}." if host else ""

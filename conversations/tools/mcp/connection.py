@@ -20,7 +20,7 @@ from .errors import CallRefused, McpError, ServerFailed
 from .offers import Offers, make_offers
 
 if TYPE_CHECKING:
-    from .session import Session
+    from .session import ToolServerSession
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class Timing:
     close: float = 8.0
 
 
-class Connection:
+class ToolServerConnection:
     """``root`` is the folder of the workspace whose server it is, None: it is shared.
     ``version`` counts the lists of tools."""
 
@@ -64,8 +64,8 @@ class Connection:
         self.open_calls = 0
         self.last_used = monotonic()
         self._timing = timing
-        self._session: Session | None = None
-        self._held: Session | None = None  # the last one that there was
+        self._session: ToolServerSession | None = None
+        self._held: ToolServerSession | None = None  # the last one that there was
         self._limit: asyncio.Timeout | None = None
         self._task: asyncio.Task[None] | None = None
         self._woken = asyncio.Event()
@@ -135,7 +135,7 @@ class Connection:
             self.open_calls -= 1
             self.last_used = monotonic()
 
-    async def _require_session(self) -> "Session":
+    async def _require_session(self) -> "ToolServerSession":
         self.use()
         if self._session is None:
             await self.settle(seconds=self._timing.connect)
@@ -143,7 +143,7 @@ class Connection:
             raise ServerFailed(self.reason or "It is not connected.")
         return self._session
 
-    async def _note_loss(self, session: "Session", reason: str) -> str:
+    async def _note_loss(self, session: "ToolServerSession", reason: str) -> str:
         """Have the connection made anew; why it broke, as the task that owns it knows."""
         if self._session is session:
             self._notice_end()
@@ -227,7 +227,7 @@ class Connection:
                 listening.cancel()
                 await asyncio.gather(listening, return_exceptions=True)
 
-    async def _attend(self, session: "Session") -> None:
+    async def _attend(self, session: "ToolServerSession") -> None:
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(None if self.config.is_program else self._timing.look):
@@ -245,7 +245,7 @@ class Connection:
                     await self._take_list(session)
                 self._change(READY)
 
-    async def _take_list(self, session: "Session") -> None:
+    async def _take_list(self, session: "ToolServerSession") -> None:
         try:
             listed = await session.list_tools()
         except CallRefused as error:

@@ -19,13 +19,13 @@ from conversations.domain.tool_calls import READS
 from .config import ServerConfig
 
 PREFIX = "mcp__"
-LONGEST_NAME = 128
+MAX_NAME_CHARS = 128
 """The provider's limit."""
-LONGEST_OWN_NAME = 200
-LONGEST_DESCRIPTION = 2000
-LONGEST_SCHEMA = 20_000
-MOST_TOOLS = 128
-MOST_NOTES = 20
+MAX_OWN_NAME_CHARS = 200
+MAX_DESCRIPTION_CHARS = 2000
+MAX_SCHEMA_CHARS = 20_000
+MAX_TOOLS = 128
+MAX_NOTES = 20
 
 _UNFIT = re.compile(r"[^a-zA-Z0-9_-]")
 _PROPERTY = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
@@ -71,13 +71,13 @@ def make_offers(config: ServerConfig, listed: Sequence[Mapping[str, Any]]) -> Of
         _make_offer(config, names[own], own, sorting.wanted[own])
         for own in sorted(sorting.wanted, key=lambda own: names[own])
     ]
-    if len(offers) > MOST_TOOLS:
-        sorting.notes.append(f"{len(offers) - MOST_TOOLS} more: there are too many tools.")
+    if len(offers) > MAX_TOOLS:
+        sorting.notes.append(f"{len(offers) - MAX_TOOLS} more: there are too many tools.")
     known = {str(tool.get("name")) for tool in listed}
     if missing := sorted((config.tools or frozenset()) - known):
         sorting.notes.append(f"Wanted, but not there: {one_line(', '.join(missing), limit=200)}")
-    notes = sorting.notes[:MOST_NOTES]
-    return Offers(offers=tuple(offers[:MOST_TOOLS]), left_out=tuple(notes))
+    notes = sorting.notes[:MAX_NOTES]
+    return Offers(offers=tuple(offers[:MAX_TOOLS]), left_out=tuple(notes))
 
 
 def _sort_in(sorting: _Sorting, config: ServerConfig, tool: Mapping[str, Any]) -> None:
@@ -86,7 +86,7 @@ def _sort_in(sorting: _Sorting, config: ServerConfig, tool: Mapping[str, Any]) -
         return sorting.leave_out(name, "this is no name.")
     if config.tools is not None and name not in config.tools:
         return None
-    if len(name) > LONGEST_OWN_NAME:
+    if len(name) > MAX_OWN_NAME_CHARS:
         return sorting.leave_out(name, "the name is too long.")
     if name in sorting.wanted:
         return sorting.leave_out(name, "there are two of this name.")
@@ -104,7 +104,7 @@ def find_problem(schema: Any) -> str:
         text = json.dumps(schema, allow_nan=False)
     except (ValueError, RecursionError):
         return "its schema cannot be written as JSON."
-    if len(text) > LONGEST_SCHEMA:
+    if len(text) > MAX_SCHEMA_CHARS:
         return f"its schema is too long ({len(text):,} characters)."
     if any(word in schema for word in _NOT_AT_TOP):
         return "its schema leaves open at the top what the arguments are."
@@ -137,9 +137,9 @@ def _make_names(server: str, own_names: Iterable[str]) -> dict[str, str]:
     names = {}
     for own, name in plain.items():
         is_own = name == f"{PREFIX}{server}__{own}"
-        if len(name) > LONGEST_NAME or (uses[name] > 1 and not is_own):
+        if len(name) > MAX_NAME_CHARS or (uses[name] > 1 and not is_own):
             digest = sha256(f"{server}\0{own}".encode()).hexdigest()[:8]
-            name = f"{name[: LONGEST_NAME - 9]}_{digest}"
+            name = f"{name[: MAX_NAME_CHARS - 9]}_{digest}"
         names[own] = name
     return names
 
@@ -150,8 +150,8 @@ def _make_offer(config: ServerConfig, name: str, own: str, tool: Mapping[str, An
     is_believed = config.trust_hints and hints.get("readOnlyHint") is True
     words = tool.get("description")
     text = storable(words).strip() if isinstance(words, str) else ""
-    if len(text) > LONGEST_DESCRIPTION:
-        text = text[: LONGEST_DESCRIPTION - 1] + "…"
+    if len(text) > MAX_DESCRIPTION_CHARS:
+        text = text[: MAX_DESCRIPTION_CHARS - 1] + "…"
     return Offer(
         name=name,
         own_name=own,

@@ -21,14 +21,14 @@ from typing import Any
 from conversations.domain.errors import Rejected
 from conversations.domain.text import one_line
 from conversations.sandbox import supervise
-from conversations.sandbox.running import Prepared, default_limits, prepare_sandboxed
+from conversations.sandbox.running import PreparedCommand, default_limits, prepare_sandboxed
 
 from .config import ServerConfig
 
-MOST_LINE = 16_000_000
+MAX_LINE_BYTES = 16_000_000
 """Bytes of one message; a larger one ends the connection."""
 
-MOST_NOISE = 2_000_000
+MAX_NOISE_BYTES = 2_000_000
 """Bytes that are no messages before the first one; what comes later is only passed over."""
 
 TAIL = 4000
@@ -110,8 +110,8 @@ class Program:
         searched = 0
         while (end := self._buffer.find(b"\n", searched)) < 0:
             searched = len(self._buffer)
-            if searched > MOST_LINE:
-                raise ProgramError(f"It sent a message of more than {MOST_LINE:,} bytes.")
+            if searched > MAX_LINE_BYTES:
+                raise ProgramError(f"It sent a message of more than {MAX_LINE_BYTES:,} bytes.")
             data = await self._output.read(READ_BYTES)
             if not data:
                 self._has_ended = True
@@ -178,11 +178,11 @@ class Program:
         self._said = json.loads(text) if text else {}
 
 
-def _prepare(config: ServerConfig, folder: Path) -> Prepared:
+def _prepare(config: ServerConfig, folder: Path) -> PreparedCommand:
     if sys.platform != "linux":
         raise ProgramError("Programs as tool servers are run on Linux only.")
     if not config.sandbox:
-        return Prepared(
+        return PreparedCommand(
             words=list(config.command), environment=make_environment(config.environment)
         )
     try:
@@ -197,7 +197,7 @@ def _prepare(config: ServerConfig, folder: Path) -> Prepared:
     return replace(prepared, environment={**prepared.environment, **config.environment})
 
 
-def _options(prepared: Prepared, status: int) -> dict[str, Any]:
+def _options(prepared: PreparedCommand, status: int) -> dict[str, Any]:
     """For the supervisor. Its environment is the command's, since its arguments can be
     seen by every user of the machine."""
     limits = default_limits()
@@ -214,7 +214,7 @@ def _options(prepared: Prepared, status: int) -> dict[str, Any]:
     }
 
 
-def _spawn(prepared: Prepared, folder: Path) -> tuple["subprocess.Popen[bytes]", int]:
+def _spawn(prepared: PreparedCommand, folder: Path) -> tuple["subprocess.Popen[bytes]", int]:
     status, writable = os.pipe()
     options = json.dumps(_options(prepared, writable))
     try:

@@ -13,10 +13,10 @@ from django.conf import settings
 from conversations.archive.attachments import examine
 from conversations.domain.errors import Rejected
 from conversations.domain.text import one_line, storable
-from conversations.tools.kept_files import ExaminedFile, keep_file
+from conversations.tools.kept_files import ExaminedFile, save_file
 from conversations.tools.tool import ToolContext, ToolResult
 
-MOST_FILES = 10
+MAX_FILES = 10
 """Images and PDFs of one result that are kept."""
 
 _SHOWN = ("image/", "application/pdf")
@@ -32,7 +32,7 @@ async def make_result(context: ToolContext, server: str, data: Mapping[str, Any]
     """From a result as the server gave it: text as it is, images and PDFs kept and
     shown, everything else described."""
     output, files = await asyncio.to_thread(_take_apart, server, data)
-    blocks = [await keep_file(context, file) for file in files]
+    blocks = [await save_file(context, file) for file in files]
     output = output or ("Shown below." if blocks else "(The tool gave no output.)")
     return ToolResult(ok=data.get("isError") is not True, output=output, blocks=blocks)
 
@@ -98,7 +98,7 @@ def _take(reading: _Reading, data: Any, name: str) -> None:
         return
     if len(raw) > settings.LOOM.max_attachment_bytes:
         reading.texts.append(f"[An image of {len(raw):,} bytes, too large to be shown.]")
-    elif len(reading.files) >= MOST_FILES:
+    elif len(reading.files) >= MAX_FILES:
         reading.texts.append("[One more image.]")
     else:
         reading.files.append((raw, name))

@@ -17,7 +17,7 @@ from conversations.tools.tool import Tool
 
 from .calling import make_tool
 from .config import McpConfig, ServerConfig
-from .connection import CONNECTING, FAILED, OFF, READY, Connection, Timing
+from .connection import CONNECTING, FAILED, OFF, READY, Timing, ToolServerConnection
 from .offers import PREFIX
 
 logger = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ class ToolServers:
     def __init__(self, config: McpConfig, timing: Timing | None = None) -> None:
         self.config = config
         self._timing = timing or Timing()
-        self._connections: dict[tuple[str, str], Connection] = {}
+        self._connections: dict[tuple[str, str], ToolServerConnection] = {}
         self._tools: dict[tuple[str, str], tuple[int, tuple[Tool, ...]]] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._sweeping: asyncio.Task[None] | None = None
@@ -181,13 +181,15 @@ class ToolServers:
         is_own = server.is_program or self.config.is_own(workspace, server.name)
         return server.name, workspace if is_own else ""
 
-    def _connections_of(self, workspace: str, root: Path) -> list[Connection]:
+    def _connections_of(self, workspace: str, root: Path) -> list[ToolServerConnection]:
         return [
             self._connection(server, workspace, root)
             for server in self.config.servers_of(workspace)
         ]
 
-    def _connection(self, server: ServerConfig, workspace: str, root: Path | None) -> Connection:
+    def _connection(
+        self, server: ServerConfig, workspace: str, root: Path | None
+    ) -> ToolServerConnection:
         key = self._key(server, workspace)
         root = root if server.is_program else None
         connection = self._connections.get(key)
@@ -195,14 +197,14 @@ class ToolServers:
             self._close(connection)
             connection = None
         if connection is None:
-            connection = Connection(server, root=root, timing=self._timing)
+            connection = ToolServerConnection(server, root=root, timing=self._timing)
             self._connections[key] = connection
             self._tools.pop(key, None)
         if self._sweeping is None:
             self._sweeping = asyncio.create_task(self._sweep())
         return connection
 
-    def _tools_by(self, key: tuple[str, str], connection: Connection) -> tuple[Tool, ...]:
+    def _tools_by(self, key: tuple[str, str], connection: ToolServerConnection) -> tuple[Tool, ...]:
         """Made once for each list that the server gave."""
         version, tools = self._tools.get(key, (0, ()))
         if version != connection.version:
@@ -226,7 +228,7 @@ class ToolServers:
                 self._tools.pop(key, None)
                 self._close(connection)
 
-    def _close(self, connection: Connection) -> None:
+    def _close(self, connection: ToolServerConnection) -> None:
         task = asyncio.create_task(connection.close())
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)

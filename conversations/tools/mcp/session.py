@@ -29,13 +29,13 @@ from conversations.domain.text import one_line, storable
 
 from .config import ServerConfig
 from .errors import CallRefused, ServerFailed
-from .program import MOST_LINE, MOST_NOISE, Program, ProgramError
+from .program import MAX_LINE_BYTES, MAX_NOISE_BYTES, Program, ProgramError
 
 CONNECT_TIMEOUT = 30.0
 LEAST_READ_TIMEOUT = 300.0
 """Seconds of silence that a stream of changes may have."""
 
-MOST_PAGES = 50
+MAX_PAGES = 50
 """Pages of a list of tools that are read."""
 
 LISTEN_AGAIN = 2.0
@@ -56,7 +56,7 @@ for _name in ("httpx2", "httpcore2"):
     logging.getLogger(_name).setLevel(logging.WARNING)
 
 
-class Session:
+class ToolServerSession:
     """An open session. Methods raise ServerFailed when the connection is no more."""
 
     def __init__(self, client: Client) -> None:
@@ -68,7 +68,7 @@ class Session:
         """As the server lists them, unchecked."""
         tools: list[dict[str, Any]] = []
         params = None
-        for _ in range(MOST_PAGES):
+        for _ in range(MAX_PAGES):
             with _translated():
                 page = await self._client.session.list_tools(params=params)
             tools += [_plain(tool) for tool in page.tools]
@@ -151,7 +151,7 @@ async def open_session(
     root: Path | None,
     on_change: Callable[[], None],
     on_end: Callable[[], None],
-) -> AsyncIterator[Session]:
+) -> AsyncIterator[ToolServerSession]:
     """Connect. ``root`` is the workspace's folder, if the server may know of it: there a
     program runs. ``on_change``: its list of tools is another one; ``on_end``: a program
     is gone, the body has to end. Raises ServerFailed when it breaks, with the reason,
@@ -171,7 +171,7 @@ async def open_session(
             )
             with _translated():
                 await stack.enter_async_context(client)
-            yield Session(client)
+            yield ToolServerSession(client)
     except (Exception, ExceptionGroup) as error:
         raise ServerFailed(_reason(error, said)) from error
 
@@ -231,7 +231,7 @@ async def _http(config: ServerConfig, said: list[str]) -> AsyncIterator[Any]:
     async with (
         client,
         streamable_http_client(
-            config.url, http_client=client, max_sse_event_size=MOST_LINE
+            config.url, http_client=client, max_sse_event_size=MAX_LINE_BYTES
         ) as streams,
     ):
         yield streams
@@ -260,8 +260,8 @@ class _Bounded(httpx2.AsyncByteStream):
         size = 0
         async for data in self._stream:
             size += len(data)
-            if size > MOST_LINE:
-                raise httpx2.ReadError(f"an answer of more than {MOST_LINE:,} bytes")
+            if size > MAX_LINE_BYTES:
+                raise httpx2.ReadError(f"an answer of more than {MAX_LINE_BYTES:,} bytes")
             yield data
 
     async def aclose(self) -> None:
@@ -323,7 +323,7 @@ async def _pass_on(
                 raise ProgramError("It sent a message that cannot be read.") from None
             if noise is not None:
                 noise += len(line) + 1
-                if noise > MOST_NOISE:
+                if noise > MAX_NOISE_BYTES:
                     raise ProgramError("It writes things that are no messages.") from None
             continue
         noise = None

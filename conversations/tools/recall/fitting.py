@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from .passages import PASSAGE
-from .quotation import Group, Said
+from .quotation import QuotedGroup, QuotedMessage
 
 _SHORT, _SHORTER, _NONE = 1_500, 400, 0
-_STEPS: tuple[tuple[Callable[[Said], bool], int], ...] = (
+_STEPS: tuple[tuple[Callable[[QuotedMessage], bool], int], ...] = (
     (lambda said: said.is_result and not said.is_hit, _SHORT),
     (lambda said: said.is_result and not said.is_hit, _SHORTER),
     (lambda said: said.is_result and said.is_hit, _SHORT),
@@ -22,7 +22,7 @@ _STEPS: tuple[tuple[Callable[[Said], bool], int], ...] = (
 first, then the oldest messages; a hit never below its matching passage."""
 
 
-def fit(groups: Sequence[Group], *, budget: int) -> list[Group]:
+def fit(groups: Sequence[QuotedGroup], *, budget: int) -> list[QuotedGroup]:
     """The groups within so many estimated tokens: messages are shortened step by step,
     oldest first, and if that does not do, those that are no hits are left out."""
     said = {(g, n): said for g, group in enumerate(groups) for n, said in enumerate(group.said)}

@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterator
 
 from conversations.archive.recall import (
-    PastCall,
-    PastTurn,
+    RecalledCall,
+    RecalledTurn,
     read_calls_of,
     read_past_results,
     read_tool_use,
@@ -14,7 +14,7 @@ from conversations.tools.arguments import BadArgument
 
 from .fitting import fit
 from .passages import make_finder
-from .quotation import BUDGET, PREFACE, Group, quote, say_turn, whole_arguments
+from .quotation import BUDGET, PREFACE, QuotedGroup, quote, say_turn, whole_arguments
 from .request import Request, Target, matched_cursor, more_line
 
 SCANNED, STEP = 400, 50
@@ -22,7 +22,7 @@ SCANNED, STEP = 400, 50
 
 _CURSOR = re.compile(r"\d{1,15}")
 
-type Found = tuple[PastTurn, PastCall | None]
+type Found = tuple[RecalledTurn, RecalledCall | None]
 
 
 def past_calls(request: Request) -> str:
@@ -38,7 +38,9 @@ def past_calls(request: Request) -> str:
         return f"No call of {name!r} found{_searched(query, reached)}. {_names(target)} {cursor}"
     find = make_finder(query) if query else None
     groups = [
-        Group(session=target.uuid, title=target.title, said=say_turn(turn, call=call, find=find))
+        QuotedGroup(
+            session=target.uuid, title=target.title, said=say_turn(turn, call=call, find=find)
+        )
         for turn, call in found
     ]
     facts = f"{len(found)} call{'' if len(found) == 1 else 's'} of {name!r}, newest first."
@@ -70,7 +72,7 @@ def _find(
     return found, before
 
 
-def _holds(turn: PastTurn, call: PastCall | None, words: list[str]) -> bool:
+def _holds(turn: RecalledTurn, call: RecalledCall | None, words: list[str]) -> bool:
     text = f"{turn.text}\n{whole_arguments(call) if call else ''}".casefold()
     return all(word in text for word in words)
 

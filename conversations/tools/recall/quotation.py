@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from conversations.archive.recall import PastCall, PastTurn
+from conversations.archive.recall import RecalledCall, RecalledTurn
 from conversations.domain.jsontext import dump_json
 from conversations.domain.text import estimate_tokens, one_line
 from conversations.domain.turns import ASSISTANT, TOOL
@@ -46,7 +46,7 @@ _MARK = re.compile(r"<(?=[\s/]*archive[\s_-]*quotation)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class QuotedMessage:
     """One message to quote. ``at`` is where in ``text`` the matching passage is, None
     if this message is not a hit. ``length`` characters are in the archive; ``limit``
     says how many of ``text`` are shown, None: all. ``offset`` is set where ``text`` is
@@ -69,7 +69,7 @@ class Said:
     def shown(self) -> int:
         return len(self.text) if self.limit is None else min(self.limit, len(self.text))
 
-    def cut(self, limit: int) -> "Said":
+    def cut(self, limit: int) -> "QuotedMessage":
         """The same with so many characters shown at most."""
         return self if self.shown <= limit else replace(self, limit=limit)
 
@@ -98,11 +98,11 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class QuotedGroup:
     """Messages that belong together, in order. ``session`` is None for the session
     that the call was made in; ``title`` is the other one's."""
 
-    said: list[Said]
+    said: list[QuotedMessage]
     session: UUID | None = None
     title: str = ""
 
@@ -112,36 +112,36 @@ type FindPassage = Callable[[str], tuple[int, int]]
 
 
 def say_turn(
-    turn: PastTurn, *, call: PastCall | None = None, find: FindPassage | None = None
-) -> list[Said]:
+    turn: RecalledTurn, *, call: RecalledCall | None = None, find: FindPassage | None = None
+) -> list[QuotedMessage]:
     """The messages of a turn: its text, then a line for each call that it makes.
     ``call`` is the one that a result answers. With ``find`` the turn is a hit, and
     what matches best in it is the passage that stays."""
-    text = Said(
+    text = QuotedMessage(
         turn=turn.number,
         head=_head_of(turn, call, is_hit=find is not None),
         text=turn.text,
         length=turn.length,
         is_result=turn.role == TOOL,
     )
-    made = [Said(turn=turn.number, head=_head_of_call(turn, made)) for made in turn.calls]
+    made = [QuotedMessage(turn=turn.number, head=_head_of_call(turn, made)) for made in turn.calls]
     if find is not None:
         text, made = _with_passage(turn, text, made, find)
     return [text, *made] if text.text or text.is_hit or not made else made
 
 
-def say_whole_turn(turn: PastTurn, *, offset: int = 0, size: int = MAX_PIECE) -> Said:
+def say_whole_turn(turn: RecalledTurn, *, offset: int = 0, size: int = MAX_PIECE) -> QuotedMessage:
     """A piece of all that a turn holds: its text, then its calls with all arguments."""
     calls = [f"tool:{call.name}\n{whole_arguments(call)}" for call in turn.calls]
     text = "\n\n".join(part for part in (turn.text, *calls) if part)
     head = _head_of(turn, None, is_hit=False)
     piece = text[offset : offset + size]
-    return Said(turn=turn.number, head=head, text=piece, length=len(text), offset=offset)
+    return QuotedMessage(turn=turn.number, head=head, text=piece, length=len(text), offset=offset)
 
 
 def _with_passage(
-    turn: PastTurn, text: Said, made: list[Said], find: FindPassage
-) -> tuple[Said, list[Said]]:
+    turn: RecalledTurn, text: QuotedMessage, made: list[QuotedMessage], find: FindPassage
+) -> tuple[QuotedMessage, list[QuotedMessage]]:
     """The text, or one of the calls with all its arguments, becomes the hit."""
     best = (*find(turn.text), -1, "")
     for place, call in enumerate(turn.calls):
@@ -153,11 +153,11 @@ def _with_passage(
     if place < 0:
         return replace(text, at=at), made
     head = _head_of_call(turn, turn.calls[place], is_hit=True)
-    hit = Said(turn=turn.number, head=head, text=arguments, length=len(arguments), at=at)
+    hit = QuotedMessage(turn=turn.number, head=head, text=arguments, length=len(arguments), at=at)
     return text, [*made[:place], hit, *made[place + 1 :]]
 
 
-def _head_of(turn: PastTurn, call: PastCall | None, *, is_hit: bool) -> str:
+def _head_of(turn: RecalledTurn, call: RecalledCall | None, *, is_hit: bool) -> str:
     facts = [moment_text(turn.created_at)]
     if turn.ok is not None:
         facts.append("ok" if turn.ok else "failed")
@@ -174,13 +174,13 @@ def _head_of(turn: PastTurn, call: PastCall | None, *, is_hit: bool) -> str:
     return f"[Turn {turn.number}] {clean(who)}: ({', '.join(facts)}){replaced}"
 
 
-def _head_of_call(turn: PastTurn, call: PastCall, *, is_hit: bool = False) -> str:
+def _head_of_call(turn: RecalledTurn, call: RecalledCall, *, is_hit: bool = False) -> str:
     facts = f": ({moment_text(turn.created_at)}, match)" if is_hit else ""
     replaced = " (replaced)" if turn.is_replaced else ""
     return f"[Turn {turn.number}] {line_of_call(call)}{facts}{replaced}"
 
 
-def line_of_call(call: PastCall) -> str:
+def line_of_call(call: RecalledCall) -> str:
     """``tool:read_file(path="src/auth.py")``, long arguments shortened."""
     shown = ", ".join(
         f"{one_line(str(name), limit=40)}={_argument(value)}"
@@ -189,7 +189,7 @@ def line_of_call(call: PastCall) -> str:
     return clean(f"tool:{one_line(call.name, limit=60)}({one_line(shown, limit=CALL_CHARS)})")
 
 
-def whole_arguments(call: PastCall) -> str:
+def whole_arguments(call: RecalledCall) -> str:
     """All that a call was given, a line or more for each argument."""
     return "\n".join(
         f"{name}: {value if isinstance(value, str) else dump_json(value)}"
@@ -215,7 +215,7 @@ def _indented(text: str) -> Iterator[str]:
     return (f"  {line}".rstrip() for line in clean(text).splitlines())
 
 
-def quote(groups: Iterable[Group]) -> str:
+def quote(groups: Iterable[QuotedGroup]) -> str:
     """The quotation, marks included."""
     lines = [BEGIN]
     current: UUID | None = None

@@ -3,14 +3,14 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from conversations.archive.recall import PastTurn, read_past_turn, read_past_turns
-from conversations.archive.search import Found, Hit, search_session
+from conversations.archive.recall import RecalledTurn, read_past_turn, read_past_turns
+from conversations.archive.search import SearchResults, TurnHit, search_session
 from conversations.domain.text import one_line
 from conversations.tools.arguments import BadArgument
 
 from .fitting import fit
 from .passages import make_finder
-from .quotation import BUDGET, PREFACE, FindPassage, Group, quote, say_turn
+from .quotation import BUDGET, PREFACE, FindPassage, QuotedGroup, quote, say_turn
 from .request import Request, Target, more_line, seal_cursor
 
 NEIGHBOURS = 1
@@ -42,7 +42,7 @@ def search(request: Request) -> str:
     return say_found(found, len(found.hits), groups, cursor=cursor)
 
 
-def say_found(found: Found, shown: int, groups: list[Group], *, cursor: str) -> str:
+def say_found(found: SearchResults, shown: int, groups: list[QuotedGroup], *, cursor: str) -> str:
     """The whole answer: how many matched, what matched nothing, the quotation."""
     many = "At least " if found.total_is_bound else ""
     total = max(found.total, shown)
@@ -51,13 +51,13 @@ def say_found(found: Found, shown: int, groups: list[Group], *, cursor: str) -> 
     return "\n".join(line for line in [*lines, more_line(cursor)] if line)
 
 
-def nothing_found(found: Found) -> str:
+def nothing_found(found: SearchResults) -> str:
     missing = missing_words(found)
     advice = "Try other words that may have been used, fewer filters, or action 'range'."
     return " ".join(part for part in ("Nothing found.", missing, advice) if part)
 
 
-def missing_words(found: Found) -> str:
+def missing_words(found: SearchResults) -> str:
     """The words without a match, as they were written."""
     if not found.missing:
         return ""
@@ -76,14 +76,14 @@ class _Stretch:
     hits: set[int] = field(default_factory=set)
 
 
-def group_hits(target: Target, hits: Iterable[Hit], find: FindPassage) -> list[Group]:
+def group_hits(target: Target, hits: Iterable[TurnHit], find: FindPassage) -> list[QuotedGroup]:
     """Hits with their neighbours; stretches that overlap are one, in turn order, and
     stand where the best of their hits does."""
     stretches = _merge(hits, below=target.before)
     numbers = [number for s in stretches for number in range(s.low, s.high + 1)]
     turns = {turn.number: turn for turn in read_past_turns(target.pk, numbers)}
     return [
-        Group(
+        QuotedGroup(
             session=target.uuid,
             title=target.title,
             said=[
@@ -101,14 +101,14 @@ def group_hits(target: Target, hits: Iterable[Hit], find: FindPassage) -> list[G
     ]
 
 
-def _whole(target: Target, turn: PastTurn) -> PastTurn:
+def _whole(target: Target, turn: RecalledTurn) -> RecalledTurn:
     """The turn with all its text, in which the passage may stand anywhere."""
     if turn.length <= len(turn.text):
         return turn
     return read_past_turn(target.pk, turn.number) or turn
 
 
-def _merge(hits: Iterable[Hit], *, below: int) -> list[_Stretch]:
+def _merge(hits: Iterable[TurnHit], *, below: int) -> list[_Stretch]:
     stretches: list[_Stretch] = []
     for hit in hits:
         new = _Stretch(

@@ -6,11 +6,11 @@ from uuid import UUID
 
 from conversations.archive.audience import quotable_sessions
 from conversations.archive.recall import SiblingItem, list_siblings, read_quotable_facts
-from conversations.archive.search import Hit, search_sessions
+from conversations.archive.search import TurnHit, search_sessions
 from conversations.tools.arguments import BadArgument
 
 from .passages import make_finder
-from .quotation import PREFACE, Group, moment_text, quote
+from .quotation import PREFACE, QuotedGroup, moment_text, quote
 from .request import Request, Target, matched_cursor, more_line, seal_cursor
 from .search import group_hits, nothing_found, say_found
 
@@ -41,7 +41,9 @@ def _list(request: Request) -> str:
         return "There are no more." if match else NO_OTHERS
     shown = items[:limit]
     quotation = quote(
-        Group(session=item.uuid, title=f"{item.title or '(no title)'}\n{_figures(item)}", said=[])
+        QuotedGroup(
+            session=item.uuid, title=f"{item.title or '(no title)'}\n{_figures(item)}", said=[]
+        )
         for item in shown
     )
     cursor = more_line(str(shown[-1].uuid)) if len(items) > limit else ""
@@ -64,14 +66,14 @@ def _search(request: Request) -> str:
     )
     if not found.hits:
         return nothing_found(found)
-    groups: list[Group] = []
+    groups: list[QuotedGroup] = []
     for uuid, hits in groupby(found.hits, key=lambda hit: hit.session):
         groups += _groups_of(request, uuid, list(hits), query)
     cursor = seal_cursor(found.cursor, *about) if found.cursor else ""
     return say_found(found, len(found.hits), groups, cursor=cursor)
 
 
-def _groups_of(request: Request, uuid: UUID, hits: list[Hit], query: str) -> list[Group]:
+def _groups_of(request: Request, uuid: UUID, hits: list[TurnHit], query: str) -> list[QuotedGroup]:
     facts = read_quotable_facts(request.session_pk, request.user_pk, uuid)
     if facts is None:  # purged meanwhile
         return []

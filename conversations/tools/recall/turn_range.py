@@ -3,10 +3,10 @@
 import re
 from dataclasses import dataclass
 
-from conversations.archive.recall import PastTurn, read_past_range, read_past_turn
+from conversations.archive.recall import RecalledTurn, read_past_range, read_past_turn
 from conversations.tools.arguments import BadArgument
 
-from .quotation import BUDGET, PREFACE, Group, Said, quote, say_turn, say_whole_turn
+from .quotation import BUDGET, PREFACE, QuotedGroup, QuotedMessage, quote, say_turn, say_whole_turn
 from .request import Request, Target, matched_cursor, more_line
 
 ROWS = 60
@@ -38,7 +38,7 @@ def turn_range(request: Request) -> str:
         said, rest = _piece(target, asked)
     else:
         said, rest = _page(target, asked)
-    group = Group(session=target.uuid, title=target.title, said=said)
+    group = QuotedGroup(session=target.uuid, title=target.title, said=said)
     cursor = more_line(rest.cursor) if rest else ""
     return "\n".join(line for line in (PREFACE, quote([group]), cursor) if line)
 
@@ -72,13 +72,13 @@ def _read_ends(request: Request) -> tuple[int, int]:
     return start, end
 
 
-def _page(target: Target, asked: _Stretch) -> tuple[list[Said], _Stretch | None]:
+def _page(target: Target, asked: _Stretch) -> tuple[list[QuotedMessage], _Stretch | None]:
     """Turns in order until the budget is spent, and the rest."""
     turns = read_past_range(target.pk, start=asked.start, end=asked.end, limit=ROWS)
     messages = [say_turn(turn) for turn in turns]
     if len(turns) == ROWS or sum(map(_cost, messages)) > BUDGET:
         messages = [[_shortened(said) for said in of_turn] for of_turn in messages]
-    taken: list[Said] = []
+    taken: list[QuotedMessage] = []
     spent = 0
     for turn, of_turn in zip(turns, messages, strict=True):
         spent += _cost(of_turn)
@@ -90,7 +90,7 @@ def _page(target: Target, asked: _Stretch) -> tuple[list[Said], _Stretch | None]
     return taken, _rest(following, asked.end)
 
 
-def _piece(target: Target, asked: _Stretch) -> tuple[list[Said], _Stretch | None]:
+def _piece(target: Target, asked: _Stretch) -> tuple[list[QuotedMessage], _Stretch | None]:
     """As much of one turn's whole text as the budget allows, and the rest."""
     turn = read_past_turn(target.pk, asked.start)
     if turn is None:
@@ -102,7 +102,7 @@ def _piece(target: Target, asked: _Stretch) -> tuple[list[Said], _Stretch | None
     return [said], _rest(asked.start + 1, asked.end)
 
 
-def _fitting(turn: PastTurn, offset: int) -> Said:
+def _fitting(turn: RecalledTurn, offset: int) -> QuotedMessage:
     """The longest piece within the budget; it ends with a line where lines are short."""
     said = say_whole_turn(turn, offset=offset)
     while (cost := said.cost()) > BUDGET and len(said.text) > 1:
@@ -118,9 +118,9 @@ def _rest(start: int, end: int) -> _Stretch | None:
     return _Stretch(start=start, end=end) if start <= end else None
 
 
-def _shortened(said: Said) -> Said:
+def _shortened(said: QuotedMessage) -> QuotedMessage:
     return said.cut(RESULT_CHARS) if said.is_result else said
 
 
-def _cost(messages: list[Said]) -> int:
+def _cost(messages: list[QuotedMessage]) -> int:
     return sum(said.cost() for said in messages)

@@ -20,7 +20,7 @@ the public key could make one with it."""
 LEEWAY = 60
 """Seconds by which the provider's clock may differ from ours."""
 
-LONGEST_SUBJECT = 255
+MAX_SUBJECT_CHARS = 255
 
 
 class NotVerified(Exception):
@@ -78,6 +78,6 @@ def _check_claims(claims: dict[str, Any], *, client_id: str, nonce: str) -> None
         raise NotVerified("azp")
     subject = claims["sub"]
     if not (
-        isinstance(subject, str) and 0 < len(subject) <= LONGEST_SUBJECT and is_storable(subject)
+        isinstance(subject, str) and 0 < len(subject) <= MAX_SUBJECT_CHARS and is_storable(subject)
     ):
         raise NotVerified("sub")

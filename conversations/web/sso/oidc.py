@@ -17,11 +17,11 @@ from conversations.domain.text import storable
 
 from .id_token import NotVerified, verify_id_token
 
-LONGEST_UID = 191
+MAX_UID_CHARS = 191
 """Characters of a subject that allauth's table holds; OpenID Connect allows 255."""
 
 
-class ProviderError(OAuth2Error):  # type: ignore[misc]
+class OidcError(OAuth2Error):  # type: ignore[misc]
     """The provider does not say what it has to. Its text quotes nothing."""
 
 
@@ -49,10 +49,10 @@ class OidcAdapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]
             not isinstance(self._config, dict)
             or self._config.get("issuer") != settings.LOOM.oidc_issuer
         ):
-            raise ProviderError("issuer")
+            raise OidcError("issuer")
         for name in ("authorization_endpoint", "token_endpoint", "jwks_uri"):
             if not isinstance(self._config.get(name), str):
-                raise ProviderError(name)
+                raise OidcError(name)
         return self._config
 
     def get_callback_url(self, request: HttpRequest, app: Any) -> str:
@@ -111,7 +111,7 @@ class OidcProvider(OpenIDConnectProvider):  # type: ignore[misc]
 
     def extract_uid(self, data: dict[str, Any]) -> str:
         subject: str = data["sub"]
-        if len(subject) <= LONGEST_UID:
+        if len(subject) <= MAX_UID_CHARS:
             return subject
         return "sha256:" + hashlib.sha256(subject.encode()).hexdigest()
 

@@ -14,7 +14,7 @@ from django.urls import reverse
 
 from conversations.domain.text import storable
 
-from .oidc import ProviderError, Unverified
+from .oidc import OidcError, Unverified
 from .refusals import (
     CANCELLED,
     NOBODY,
@@ -27,7 +27,7 @@ from .refusals import (
     refuse,
 )
 
-LONGEST_NAME = 150
+MAX_NAME_CHARS = 150
 """Characters of a first or last name in Django's table."""
 
 
@@ -74,7 +74,7 @@ class PeopleAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
     def populate_user(self, request: HttpRequest, sociallogin: SocialLogin, data: Any) -> User:
         """Claims can be anything; a name is a text that the table can hold."""
         texts = {
-            key: storable(value)[:LONGEST_NAME] if key.endswith("name") else value
+            key: storable(value)[:MAX_NAME_CHARS] if key.endswith("name") else value
             for key, value in data.items()
             if isinstance(value, str)
         }
@@ -93,7 +93,7 @@ class PeopleAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
         extra_context: dict[str, Any] | None = None,
     ) -> None:
         refusal = _refusal_of(error, exception, extra_context or {})
-        is_ours = isinstance(exception, ProviderError | Unverified)
+        is_ours = isinstance(exception, OidcError | Unverified)
         detail = str(exception) if is_ours else type(exception).__name__ if exception else ""
         self._turn_away(request, refusal, detail=detail)
 
@@ -108,7 +108,7 @@ def _people_at(email: str) -> list[User]:
 def _refusal_of(error: Any, exception: Exception | None, context: dict[str, Any]) -> Refusal:
     if error == AuthError.CANCELLED:
         return CANCELLED
-    if isinstance(exception, requests.RequestException | ProviderError):
+    if isinstance(exception, requests.RequestException | OidcError):
         return UNREACHABLE
     if exception is not None:
         return NOT_VERIFIED

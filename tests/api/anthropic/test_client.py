@@ -339,7 +339,7 @@ async def test_a_result_of_a_call_that_no_database_can_hold(user: User, odd: str
 async def test_a_client_that_reads_slowly_gets_the_whole_answer_all_the_same(
     client: AsyncAnthropic, provider: WireThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(messages, "MOST_WAITING", 1)
+    monkeypatch.setattr(messages, "MAX_DELTAS_WAITING", 1)
     provider.enqueue(Scenario(text="One two three four five six seven eight nine ten."))
     async with client.messages.stream(**request("Count.")) as stream:
         assert await stream.get_final_text() == "One two three four five six seven eight nine ten."
