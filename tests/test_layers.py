@@ -34,6 +34,7 @@ NO_TABLE = {
     ("conversations/channels/discord/posting.py", "channel.get_partial_message(message).delete"),
     ("conversations/providers/message_assembly.py", "self._message.update"),
     ("conversations/providers/message_assembly.py", "self._usage.update"),
+    ("conversations/sandbox/repositories.py", "digest.update"),
     ("conversations/sandbox/running.py", "prepared.environment.update"),
     ("conversations/retention/cold_storage.py", "storage.save"),
     ("conversations/retention/cold_storage.py", "_storage().delete"),

@@ -6,13 +6,15 @@ ended: harmless configuration stays, all else is put aside under a name that git
 know, or made a comment, and what stood there before is put back. Nothing is lost by it.
 """
 
+import errno
 import logging
 import os
-import stat
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Lock
 
 from conversations.archive.blobs import has_blob, read_blob
 from conversations.domain.errors import LoomError
@@ -29,23 +31,25 @@ from conversations.domain.git_parts import (
     names_own_strategy,
 )
 from conversations.folder.paths import shown
+from conversations.folder.renaming import rename_to_nothing
+from conversations.sandbox.reaching import Reach
 from conversations.sandbox.repositories import (
     LINK,
     Part,
-    Repositories,
     find_repositories,
 )
 
 from .disk import (
     NoFolder,
-    change_mode,
     folder_of,
     put_file,
     put_link,
-    read_content,
 )
 
 logger = logging.getLogger(__name__)
+
+MAX_FAILED_FOLDERS = 100
+"""Workspaces of which it is remembered what could not be disarmed."""
 
 MAX_NAMED = 10
 """Parts that a note names."""
@@ -89,34 +93,74 @@ def disarm(
     root: Path,
     before: Mapping[str, Part],
     *,
+    contents: Mapping[str, bytes] | None = None,
     kept: Mapping[str, FileState] | None = None,
     was_held: Callable[[str], bool] = lambda _: False,
 ) -> Disarmed:
     """Look at everything that git obeys in the folder; ``before`` is what it obeyed earlier,
-    ``kept`` the states of files then, for what is put back. ``was_held``: the part at the path
-    was read-only meanwhile, so that what changed in it is somebody else's.
+    ``contents`` by digest and ``kept`` the states of files then, for what stays and is put
+    back. ``was_held``: the part at the path was read-only meanwhile, so that what changed in it
+    is somebody else's.
 
     A part with the content of one of the same kind that was there before stays: folders
     with a repository may be moved and copied."""
+    real = os.path.realpath(root)
     now = find_repositories(root, known=before)
-    known = {(part.kind, part.state) for part in before.values()}
-    work = _Disarming(root=root, now=now, before=before, kept=kept or {})
-    for path, part in now.parts.items():
-        if before.get(path) == part or not _is_new(part, known) or was_held(path):
-            continue
-        try:
-            work.judge(path, part)
-        except (OSError, LoomError):
-            logger.warning("git_part_not_disarmed", exc_info=True)
-            work.failed.append(path)
-    return Disarmed(paths=sorted(work.disarmed), failed=sorted(work.failed), is_whole=now.is_whole)
+    trusted = without_failed(root, before)
+    known = {(part.kind, part.state) for part in trusted.values()}
+    failed: dict[str, Part] = {}
+    with Reach(real) as reach:
+        work = _Disarming(
+            root=root,
+            reach=reach,
+            folders=frozenset(now.folders),
+            before=trusted,
+            contents=contents or {},
+            kept=kept or {},
+        )
+        for path, part in now.parts.items():
+            if trusted.get(path) == part or not _is_new(part, known):
+                continue
+            if was_held(path) and _failed_before(real).get(path) != part:
+                continue
+            try:
+                work.judge(path, part)
+            except (OSError, LoomError):
+                logger.warning("git_part_not_disarmed", exc_info=True)
+                failed[path] = part
+    _remember_failed(real, failed)
+    return Disarmed(paths=sorted(work.disarmed), failed=sorted(failed), is_whole=now.is_whole)
+
+
+_failed: OrderedDict[str, dict[str, Part]] = OrderedDict()
+_lock = Lock()
+
+
+def _remember_failed(root: str, failed: dict[str, Part]) -> None:
+    with _lock:
+        _failed[root] = failed
+        _failed.move_to_end(root)
+        while len(_failed) > MAX_FAILED_FOLDERS:
+            _failed.popitem(last=False)
+
+
+def _failed_before(root: str) -> dict[str, Part]:
+    with _lock:
+        return _failed.get(root, {})
+
+
+def without_failed(root: Path, parts: Mapping[str, Part]) -> dict[str, Part]:
+    """Without those that came from an earlier command and could not be disarmed then: they are
+    no more trusted for having been there."""
+    failed = _failed_before(os.path.realpath(root))
+    return {path: part for path, part in parts.items() if failed.get(path) != part}
 
 
 def _is_new(part: Part, known: set[tuple[str, str]]) -> bool:
     if part.kind in (LINK, COMMON):
         return True  # where it leads depends on where it stands
     # What git reads only as a file has no effect as a folder.
-    return part.state != "o" and (part.state == "u" or (part.kind, part.state) not in known)
+    return part.state != "o" and (part.kind, part.state) not in known
 
 
 def _listed(paths: Sequence[str]) -> str:
@@ -125,25 +169,19 @@ def _listed(paths: Sequence[str]) -> str:
     return names + more
 
 
+@dataclass(slots=True, kw_only=True)
 class _Disarming:
-    def __init__(
-        self,
-        *,
-        root: Path,
-        now: Repositories,
-        before: Mapping[str, Part],
-        kept: Mapping[str, FileState],
-    ) -> None:
-        self._root = root
-        self._before = before
-        self._kept = kept
-        self._folders = set(now.folders)
-        self.disarmed: list[str] = []
-        self.failed: list[str] = []
+    root: Path
+    reach: Reach
+    folders: frozenset[str]
+    before: Mapping[str, Part]
+    contents: Mapping[str, bytes]
+    kept: Mapping[str, FileState]
+    disarmed: list[str] = field(default_factory=list)
 
     def judge(self, path: str, part: Part) -> None:
         if not self._is_harmless(path, part):
-            self._open_way(path)
+            self.reach.open_way(path)
             if not self._clean(path, part):
                 self._put_aside(path)
                 self._put_back(path)
@@ -153,32 +191,32 @@ class _Disarming:
         """A way to a repository that lies in the folder is: its parts are looked at, too."""
         if part.kind not in (LINK, COMMON):
             if part.kind in STRATEGIES and part.state.startswith("f"):
-                data = read_content(self._root, path, limit=MAX_CONFIG_BYTES)
+                data = self._read(path)
                 return data is not None and names_own_strategy(data)
             return part.kind in (*CONFIGS, *STEPS) and self._cleaned(path, part) is None
-        target = self._target(path, part)
-        if target is None:
-            return False
-        path = os.path.relpath(target, os.path.realpath(self._root))
-        return ("" if path == "." else path) in self._folders
+        return self._target(path, part) in self.folders
 
     def _target(self, path: str, part: Part) -> str | None:
-        """Where a ``.git`` or a ``commondir`` leads."""
-        base = self._root / os.path.dirname(path)
+        """Where a ``.git`` or a ``commondir`` leads inside of the folder."""
+        base = os.path.dirname(path)
         if part.state.startswith("l"):
-            return os.path.realpath(base / part.state[1:])
-        text = read_content(self._root, path, limit=MAX_CONFIG_BYTES) or b""
-        if part.kind == LINK:
-            if not text.startswith(b"gitdir: "):
-                return None
-            text = text.removeprefix(b"gitdir: ")
-        name = os.fsdecode(text.rstrip(b"\r\n"))
-        return os.path.realpath(base / name) if name and "\0" not in name else None
+            return self.reach.resolve(base, part.state[1:])
+        text = self._read(path)
+        if text is not None and part.kind == LINK:
+            text = text.removeprefix(b"gitdir: ") if text.startswith(b"gitdir: ") else None
+        name = os.fsdecode((text or b"").rstrip(b"\r\n"))
+        return self.reach.resolve(base, name) if name and "\0" not in name else None
+
+    def _read(self, path: str) -> bytes | None:
+        try:
+            return self.reach.read(path, limit=MAX_CONFIG_BYTES)
+        except PermissionError:
+            return None
 
     def _cleaned(self, path: str, part: Part) -> bytes | None:
         """The content without what is not harmless; None: all of it is. Empty: it cannot
         be told."""
-        data = read_content(self._root, path, limit=MAX_CONFIG_BYTES)
+        data = self._read(path)
         if data is None or not part.state.startswith("f"):
             return b""
         if part.kind in STEPS:
@@ -187,7 +225,9 @@ class _Disarming:
             clean = clean_config(
                 data,
                 known=self._content_before(path),
-                may_work_in=lambda place: self._lies_inside(path, place),
+                may_work_in=lambda place: bool(
+                    place and self.reach.resolve(os.path.dirname(path), place) is not None
+                ),
             )
         return None if clean == data else clean
 
@@ -196,43 +236,34 @@ class _Disarming:
             return False
         clean = self._cleaned(path, part)
         if clean:
-            put_file(self._root, path, clean, mode=0o644)
+            self._put(path, clean)
         return bool(clean)
 
-    def _lies_inside(self, path: str, place: str) -> bool:
-        base = self._root / os.path.dirname(path)
-        real = os.path.realpath(base / place)
-        return bool(place) and real.startswith(f"{os.path.realpath(self._root)}{os.sep}")
-
     def _content_before(self, path: str) -> bytes:
-        part = self._before.get(path)
+        part = self.before.get(path)
         digest = part.state[1:] if part and part.state.startswith("f") else ""
+        if digest in self.contents:
+            return self.contents[digest]
         return read_blob(digest) if digest and has_blob(digest) else b""
 
-    def _open_way(self, path: str) -> None:
-        """Let the owner into the folders on the way, for good: there is something to see."""
-        parts = path.split("/")[:-1]
-        for end in range(1, len(parts) + 1):
-            folder = self._root.joinpath(*parts[:end])
-            mode = stat.S_IMODE(os.lstat(folder).st_mode)
-            if mode & 0o700 != 0o700:
-                with suppress(OSError, LoomError):
-                    change_mode(self._root, "/".join(parts[:end]), mode | 0o700)
-
     def _put_aside(self, path: str) -> None:
-        with folder_of(self._root, path) as (folder, name):
-            taken = set(os.listdir(folder))
-            endings = (DISARMED, *(f".{number}{DISARMED}" for number in range(2, ATTEMPTS)))
+        with folder_of(self.root, path) as (folder, name):
             stem = name[: 255 - 20]
-            aside = next(f"{stem}{e}" for e in endings if f"{stem}{e}" not in taken)
-            os.rename(name, aside, src_dir_fd=folder, dst_dir_fd=folder)
+            for ending in (DISARMED, *(f".{number}{DISARMED}" for number in range(2, ATTEMPTS))):
+                with suppress(FileExistsError):
+                    rename_to_nothing(folder, name, folder, f"{stem}{ending}")
+                    return
+            raise FileExistsError(errno.EEXIST, path)
 
     def _put_back(self, path: str) -> None:
         """What stood there before, as far as there is a copy of it."""
-        part = self._before.get(path)
+        part = self.before.get(path)
         with suppress(NoFolder):
             if part is not None and part.state.startswith("l"):
-                put_link(self._root, path, os.fsencode(part.state[1:]))
+                put_link(self.root, path, os.fsencode(part.state[1:]))
             elif content := self._content_before(path):
-                state = self._kept.get(path)
-                put_file(self._root, path, content, mode=state.permissions if state else 0o644)
+                self._put(path, content)
+
+    def _put(self, path: str, content: bytes) -> None:
+        state = self.kept.get(path)
+        put_file(self.root, path, content, mode=state.permissions if state else 0o644)

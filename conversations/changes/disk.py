@@ -18,6 +18,7 @@ from pathlib import Path
 from conversations.archive.blobs import BlobBatch, batch
 from conversations.domain.errors import NotFound, Rejected, TooLarge
 from conversations.domain.file_changes import NOTHING, FileState
+from conversations.sandbox import reaching
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -224,9 +225,9 @@ def change_mode(root: Path, path: str, mode: int) -> None:
 
 
 def _change_mode(folder: int, name: str, mode: int) -> None:
-    opened = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
+    opened = reaching.open_place(folder, name)
     try:
-        os.fchmod(opened, stat.S_IMODE(mode))
+        reaching.change_mode(opened, mode)
     finally:
         os.close(opened)
 

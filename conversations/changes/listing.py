@@ -68,11 +68,13 @@ def read_limits() -> ListingLimits:
 class Listing:
     """What is in a folder, by path. ``unlisted`` are folders of which it is not known
     what they hold: there was too much, or they could not be opened. ``git`` is what git
-    obeys in the folder, None: it was not looked for."""
+    obeys in the folder, None: it was not looked for; ``git_contents`` its configurations and
+    steps by digest, whatever the limits."""
 
     entries: Mapping[str, FileState]
     unlisted: frozenset[str] = frozenset()
     git: Mapping[str, Part] | None = None
+    git_contents: Mapping[str, bytes] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -266,6 +268,9 @@ def dump_listing(listing: Listing, *, owner: str) -> bytes:
     value = {"v": 1, "owner": owner, "unlisted": unlisted, "entries": entries}
     if listing.git is not None:
         value["git"] = [[path, part.kind, part.state] for path, part in listing.git.items()]
+        value["git_contents"] = {
+            digest: content.decode("latin-1") for digest, content in listing.git_contents.items()
+        }
     text = json.dumps(value)
     return zlib.compress(text.encode(), level=1)
 
@@ -287,4 +292,8 @@ def load_listing(data: bytes) -> Listing:
         git={path: Part(kind, state) for path, kind, state in value["git"]}
         if "git" in value
         else None,
+        git_contents={
+            digest: content.encode("latin-1")
+            for digest, content in value.get("git_contents", {}).items()
+        },
     )

@@ -33,7 +33,7 @@ from conversations.domain.file_changes import (
 )
 from conversations.folder.paths import shown
 from conversations.models import Session
-from conversations.sandbox.repositories import Part, find_repositories
+from conversations.sandbox.repositories import Repositories, find_repositories
 
 from .disarming import disarm
 from .disk import (
@@ -81,11 +81,11 @@ class _Work:
     confirmed: list[int] = field(default_factory=list)
     dropped: list[int] = field(default_factory=list)
     others: list[FileChangeOutcome] = field(default_factory=list)
-    git: Mapping[str, Part] = field(default_factory=dict)
+    git: Repositories = field(default_factory=Repositories)
 
     def keep(self) -> None:
         """Keep what is there now. What changed since the plan was made is left alone."""
-        self.git = find_repositories(self.root).parts
+        self.git = find_repositories(self.root)
         for chunk in batched(self.plans, KEPT_TOGETHER, strict=False):
             with batch() as kept:
                 self._keep(chunk, kept)
@@ -121,7 +121,7 @@ class _Work:
             if change.after is not None and change.after.is_folder:
                 self._try(change, self._close)
         # What a call had made may come back by taking back an undo.
-        for path in disarm(self.root, self.git).paths:
+        for path in disarm(self.root, self.git.parts, contents=self.git.contents).paths:
             self.failed[path] = "Git would run or obey it, so it was disarmed."
 
     def _try(self, change: Change, step: Callable[[Change], None]) -> None:

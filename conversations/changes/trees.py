@@ -44,7 +44,7 @@ from conversations.sandbox.repositories import (
 )
 from conversations.sandbox.support import UNSANDBOXED, find_mode
 
-from .disarming import Disarmed, disarm
+from .disarming import Disarmed, disarm, without_failed
 from .disk import read_state, remove_drafts
 from .listing import Listing, dump_listing, load_listing, read_limits, take_listing
 from .shielding import carry_through
@@ -107,7 +107,11 @@ def _keep_listing(listing: Listing, author: Author) -> str:
 
 def _look_before(root: Path) -> tuple[Listing, Repositories | None]:
     found = None if find_mode() == UNSANDBOXED else find_repositories(root)
-    return replace(take_listing(root), git=found.parts if found else None), found
+    listing = take_listing(root)
+    if found is not None:
+        git = without_failed(root, found.parts)
+        listing = replace(listing, git=git, git_contents=found.contents)
+    return listing, found
 
 
 def _look_after(
@@ -116,7 +120,13 @@ def _look_after(
     """What is there once nothing of it can harm whoever uses git in the folder."""
     disarmed = Disarmed()
     if before.git is not None:
-        disarmed = disarm(root, before.git, kept=before.entries, was_held=was_held)
+        disarmed = disarm(
+            root,
+            before.git,
+            contents=before.git_contents,
+            kept=before.entries,
+            was_held=was_held,
+        )
     return take_listing(root, earlier=before), disarmed
 
 

@@ -9,19 +9,26 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from threading import Thread
+from tempfile import mkdtemp
+from threading import Event, Thread
 from unittest.mock import patch
 
 import pytest
 from asgiref.sync import async_to_sync
+from django.conf import settings
 
-from conversations.changes.trees import settle_all, watched
+from conversations.changes.disarming import disarm
+from conversations.changes.listing import dump_listing, load_listing
+from conversations.changes.trees import _look_before, settle_all, watched
 from conversations.models import ToolCall
+from conversations.sandbox.reaching import Reach
+from conversations.sandbox.repositories import find_repositories
 from conversations.tools.tool import ToolResult
 from tests.changes.conftest import Calls, crossing
-from tests.tools.commanding import Commands, commands
+from tests.tools.commanding import Commands, commands, set_loom
 
 __all__ = ["commands"]
 
@@ -209,6 +216,12 @@ ATTEMPTS = {
     ),
     "strategy_of_a_pick": (
         "mkdir -p .git/sequencer git-merge-..; cd .git/sequencer; git rev-parse HEAD > head; "
+        "git rev-parse HEAD > abort-safety; "
+        "git commit-tree -m y HEAD: | sed 's/^/pick /' > todo; cat todo >> todo2; "
+        "cat todo2 >> todo; printf '[options]\\n\\tstrategy = ../../evil\\n' > opts"
+    ),
+    "strategy_behind_a_link": (
+        "mkdir seq git-merge-..; ln -s ../seq .git/sequencer; cd seq; git rev-parse HEAD > head; "
         "git rev-parse HEAD > abort-safety; "
         "git commit-tree -m y HEAD: | sed 's/^/pick /' > todo; cat todo >> todo2; "
         "cat todo2 >> todo; printf '[options]\\n\\tstrategy = ../../evil\\n' > opts"
@@ -467,7 +480,7 @@ def test_what_a_person_writes_beside_a_command_stays(
     assert (root / ".git/hooks/post-commit").read_text() == "#!/bin/sh\ntrue\n"
 
 
-BESIDE = {
+BESIDE: dict[str, tuple[Callable[[Path], object], str]] = {
     "linked": (
         lambda root: os.link(root / ".git/hooks/post-commit", root / "l"),
         "cat evil > l",
@@ -502,6 +515,161 @@ def test_a_command_that_waits_for_a_person_to_change_something_gains_nothing(
     assert "disarmed" in output
     use_git_everywhere(root)
     assert not marker.exists()
+
+
+BY_LINK = {
+    "written": (
+        "cp evil scripts/pre-commit; cat evil > scripts/pre-commit; cp evil own/pre-commit;"
+        " printf 'CONFIG' >> own/config"
+    ),
+    "moved": (
+        "mv scripts s; mkdir scripts; cp evil scripts/pre-commit;"
+        " mv own o; mkdir own; cp evil own/pre-commit; printf 'CONFIG' > own/config"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BY_LINK)
+def test_hooks_and_configuration_that_are_links_into_the_tree_stay_as_they_are(
+    commands: Commands, root: Path, marker: Path, name: str
+) -> None:
+    for folder in (root / "scripts", root / "own"):
+        folder.mkdir()
+        (folder / "pre-commit").write_text("#!/bin/sh\n")
+        (folder / "pre-commit").chmod(0o755)
+    (root / ".git/hooks/pre-commit").symlink_to("../../scripts/pre-commit")
+    shutil.rmtree(root / "inner/.git/hooks")
+    (root / "inner/.git/hooks").symlink_to("../../own")
+    (root / "inner/.git/config").rename(root / "own/config")
+    (root / "inner/.git/config").symlink_to("../../own/config")
+    attempt(commands, marker, BY_LINK[name])
+    use_git_everywhere(root)
+    assert not marker.exists()
+    assert (root / ".git/hooks/pre-commit").is_symlink()
+
+
+def test_configuration_that_the_undo_does_not_keep_stays(
+    commands: Commands, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_loom(monkeypatch, snapshot_max_file_bytes=1, snapshot_max_bytes=1)
+    git(root, "config", "alias.st", "!own")
+    assert "disarmed" not in commands.git("remote", "add", "far", "./inner").output
+    assert git(root, "config", "alias.st").stdout == b"!own\n"
+    assert git(root, "config", "remote.far.url").stdout == b"./inner\n"
+    listing, _ = _look_before(root)
+    assert load_listing(dump_listing(listing, owner="x")) == listing
+
+
+def test_steps_of_a_persons_own_rebase_stay(commands: Commands, root: Path) -> None:
+    git(root, "rebase", "-q", "-f", "--root", "-x", "false", "-x", "false", "-x", "own")
+    result = commands.shell(f"{IDENTITY} git rebase --continue")
+    assert "disarmed" not in result.output
+    assert "\nexec own\n" in "\n" + (root / ".git/rebase-merge/git-rebase-todo").read_text()
+
+
+NOBODY = 65534
+
+
+@contextmanager
+def as_somebody() -> Iterator[None]:
+    """A server that is not root, as most are."""
+    os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.fixture
+def theirs() -> Iterator[Path]:
+    """A folder of such a server."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can be somebody else for a while")
+    # It looks for the database, so as to leave it out.
+    Path(str(settings.DATABASES["default"]["NAME"])).parent.chmod(0o711)
+    folder = Path(mkdtemp())
+    (folder / "root").mkdir()
+    for path in (folder, folder / "root"):
+        os.chown(path, NOBODY, NOBODY)
+    yield folder / "root"
+    subprocess.run(["rm", "-rf", folder], check=True)
+
+
+def prepare(root: Path, command: str) -> None:
+    words = ["bash", "-c", fill(root, root.parent / "marker", command)]
+    subprocess.run(words, cwd=root, env=CLEAN, user=NOBODY, check=True, capture_output=True)
+
+
+@pytest.mark.parametrize("mode", ["300", "100", "000"])
+def test_a_repository_that_its_owner_cannot_read_is_disarmed(theirs: Path, mode: str) -> None:
+    prepare(theirs, f"git init -q w; git -C w config core.fsmonitor ROOT/evil; chmod {mode} w/.git")
+    with as_somebody():
+        found = disarm(theirs, {})
+    assert not found.failed
+    subprocess.run(["git", "status"], cwd=theirs / "w", env=CLEAN, user=NOBODY, check=False)
+    assert not (theirs.parent / "marker").exists()
+
+
+def test_what_could_not_be_disarmed_is_not_trusted_later(theirs: Path) -> None:
+    prepare(theirs, "git init -q w; cp evil w/.git/hooks/pre-commit")
+    hook = theirs / "w/.git/hooks/pre-commit"
+    os.chown(hook.parent, 0, 0)
+    with as_somebody():
+        assert disarm(theirs, {}).failed == ["w/.git/hooks/pre-commit"]
+        before = find_repositories(theirs).parts
+    os.chown(hook.parent, NOBODY, NOBODY)
+    with as_somebody():
+        assert disarm(theirs, before, was_held=lambda _: True).paths == ["w/.git/hooks/pre-commit"]
+        again = find_repositories(theirs).parts
+        assert not disarm(theirs, again).paths
+    assert not hook.exists()
+
+
+def test_a_folder_that_is_swapped_with_a_link_while_it_is_looked_at_leads_nowhere(
+    theirs: Path,
+) -> None:
+    """The mode of what was opened for a look comes back to it, and to nothing else."""
+    outside = theirs.parent / "outside"
+    prepare(theirs, f"mkdir -p {outside}/b a/b; chmod 750 {outside}/b; ln -s {outside} link")
+    prepare(theirs, "mkdir m; cd m; mkdir -p {1..30}/{1..30}")
+    (theirs / "a/b").chmod(0o277)
+    is_over = Event()
+
+    def swap() -> None:
+        while (theirs / "a/b").stat().st_mode & 0o777 == 0o277 and not is_over.is_set():
+            pass
+        if not is_over.is_set():
+            (theirs / "a").rename(theirs / "was")
+            (theirs / "link").rename(theirs / "a")
+
+    other = Thread(target=swap)
+    other.start()
+    with as_somebody():
+        find_repositories(theirs)
+    is_over.set()
+    other.join()
+    assert (outside / "b").stat().st_mode & 0o777 == 0o750
+
+
+def test_deep_folders_pipes_and_links_do_not_stop_the_look(theirs: Path) -> None:
+    prepare(theirs, "git init -q z/w; mkfifo z/w/.git/hooks/x z/w/.git/info/attributes")
+    folder = os.open(theirs, os.O_PATH)
+    for _ in range(3000):
+        os.mkdir("d", dir_fd=folder)
+        inner = os.open("d", os.O_PATH, dir_fd=folder)
+        os.close(folder)
+        folder = inner
+    os.close(folder)
+    (theirs / "z/l").symlink_to("w")
+    before = len(os.listdir("/proc/self/fd"))
+    found = find_repositories(theirs)
+    assert found.folders == ["z/w/.git"]
+    assert found.parts["z/w/.git/hooks/x"].state == "o"
+    assert len(os.listdir("/proc/self/fd")) == before
+    with Reach(str(theirs)) as reach:
+        assert reach.resolve("z", f"{theirs}/z/../z/./w/.git/") == "z/w/.git"
+        for name in ("l/.git", "l/../w/.git", "../../root", "/", f"{theirs}x"):
+            assert reach.resolve("z", name) is None
 
 
 FILES = ("x/HEAD", "x/objects/a", "x/refs/a", "x/config")
