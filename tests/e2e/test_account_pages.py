@@ -57,9 +57,9 @@ def used(server: Server) -> None:
 
 
 A_BUDGET = """
-from conversations.archive.audit import Origin
+from conversations.archive.audit import AuditOrigin
 from conversations.archive.budgets import set_budget
-set_budget(Origin(), period="month", unit="usd", limit=10**12, warn_percent=80)
+set_budget(AuditOrigin(), period="month", unit="usd", limit=10**12, warn_percent=80)
 """
 
 
@@ -72,11 +72,11 @@ def crowded(server: Server) -> None:
 LONG_NAMES = """
 from datetime import timedelta
 from django.contrib.auth.models import User
-from conversations.archive.audit import Origin
+from conversations.archive.audit import AuditOrigin
 from conversations.archive.invitations import create_invitation
 from conversations.archive.people import create_group
 from conversations.archive.workspaces import add_group, add_member, get_workspace
-found, origin = get_workspace("example"), Origin(user=User.objects.get(pk=1))
+found, origin = get_workspace("example"), AuditOrigin(user=User.objects.get(pk=1))
 person = User.objects.create_user("constantine-of-" * 5, email="c" * 60 + "@example.org")
 add_member(found, user_pk=person.pk, role="member")
 group = create_group("Gardeners of the northern valley " * 3, origin=origin)
@@ -138,18 +138,18 @@ from datetime import timedelta
 from uuid import UUID
 from django.contrib.auth.models import User
 from django.utils import timezone
-from conversations.archive.audit import Origin
+from conversations.archive.audit import AuditOrigin
 from conversations.archive.holds import hold_session
-from conversations.archive.purge import Order, purge
+from conversations.archive.purge import PurgeRequest, purge
 from conversations.archive.purge_orders import order_purge
 from conversations.archive.sessions import create_session
 from conversations.archive.workspaces import get_workspace
 found, user, now = get_workspace("example"), User.objects.get(pk=1), timezone.now()
-origin, reason = Origin(user=user), "Asked for by the long-named " + "person-" * 20
+origin, reason = AuditOrigin(user=user), "Asked for by the long-named " + "person-" * 20
 ordered = create_session(found, owner=user, uuid=UUID("{ORDERED}"))
 order_purge(ordered, origin=origin, reason=reason, now=now, grace=timedelta(days=30))
 hold_session(ordered, origin=origin, reason=reason)
-print(purge(create_session(found, owner=user), order=Order(reason=reason, by=user),
+print(purge(create_session(found, owner=user), order=PurgeRequest(reason=reason, by=user),
     origin=origin, now=now).uuid)
 """
 
@@ -163,7 +163,7 @@ def read(server: Server, story: str) -> None:
 A_READING = """
 from conversations.archive.audit import Origin, note_of, record
 from conversations.models import Session
-origin = Origin(name="rita", place="/s/", address="::1", agent="Browser", reason="A complaint")
+origin = AuditOrigin(name="rita", place="/s/", address="::1", agent="Browser", reason="A complaint")
 record(origin, note_of(Session.objects.get(uuid="{story}"), "transcript"))
 """
 

@@ -109,6 +109,9 @@ def test_a_project_is_mended_and_everything_undone(
     expect(question(chat)).to_contain_text("NOTES.md")
     question(chat).get_by_role("textbox").fill("No notes, please.")
     question(chat).get_by_role("button", name="Deny").click()
+    # "Always" was for that other command alone.
+    expect(question(chat)).to_contain_text("tell.py")
+    question(chat).get_by_role("button", name="Approve").click()
     expect(chat.page.locator(".live pre")).to_contain_text("tick 5")
     assert not (folder / "docs").exists()
 

@@ -265,7 +265,8 @@ def test_a_question_is_the_same_after_a_reload_and_in_another_tab(
     assert first.rows_html() == html
     second = open_chat().open(first.uuid)
     expect(card(second.page)).to_contain_text("sleep 0.01; true")
-    expect(card(second.page).get_by_role("button", name="Always")).to_have_count(0)
+    always = card(second.page).get_by_role("button", name="Always")
+    expect(always).to_have_text("Always: exactly “sleep 0.01; true”")
     card(second.page).get_by_role("button", name="Approve").click()
     expect(card(first.page)).to_have_count(0)
     first.wait_idle()
