@@ -1,6 +1,6 @@
 """How long a hostile folder and hostile messages hold up another person.
 
-One session's workspace has skills whose front matter is an attack, and its answers quote
+One session's workspace holds forty files each of which is an attack, and its answers quote
 texts that are one on the renderer. Meanwhile somebody else asks for a page that costs
 nothing, again and again: the longest wait is the longest pause of the event loop. The
 same with a harmless folder and harmless texts, in the same run, is what it is held
@@ -19,45 +19,38 @@ from benchmarks.figures import Figure, percentile
 from benchmarks.pages import PageReader, PageSocket
 from benchmarks.processes import running_server, running_wire
 from conversations.archive.workspaces import get_workspace
+from tests.folder.test_hostile_files import make_forty
 
-SKILLS = 20
 CHARS = 30_000
-MOST_TIMES = 5.0
+MAX_TIMES = 5.0
 """The pause with a hostile folder, by that with a harmless one."""
 
-ALIASES = "\n".join(
-    [
-        "a0: &a0 [x, x, x, x, x, x, x, x, x, x]",
-        *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 6)),
-        "disable-model-invocation: *a5",
-    ]
-)
-HOSTILE = [f"---\n{ALIASES}\n---\nx", f"---\n{'[' * 8000}\n---\nx", f"---\n{'{' * 8000}\n---\nx"]
-HARMLESS = ["---\nname: x\ndescription: Prune the roses.\n---\nCut them."]
 HOSTILE_TEXTS = ["*_", "\\", "![", "[", "- a\n", "|a|b|\n|-|-|\n", "***a"]
 HARMLESS_TEXTS = ["The quick brown fox jumps over the **lazy** dog.\n\n"] * len(HOSTILE_TEXTS)
 
 
 def measure(bench: Bench) -> list[Figure]:
-    harmless = _pauses(bench, HARMLESS, HARMLESS_TEXTS)
-    hostile = _pauses(bench, HOSTILE, HOSTILE_TEXTS)
+    files = make_forty()
+    harmless = _pauses(bench, dict.fromkeys(files, b"Prune the roses.\n"), HARMLESS_TEXTS)
+    hostile = _pauses(bench, files, HOSTILE_TEXTS)
     longest, other = max(hostile), max(harmless)
     return [
         Figure(name="longest pause, harmless", value=1000 * other, unit="ms"),
         Figure(name="longest pause, hostile", value=1000 * longest, unit="ms"),
-        Figure(name="hostile by harmless", value=longest / other, at_most=MOST_TIMES),
+        Figure(name="hostile by harmless", value=longest / other, at_most=MAX_TIMES),
         Figure(name="p99, harmless", value=1000 * percentile(harmless, 0.99), unit="ms"),
         Figure(name="p99, hostile", value=1000 * percentile(hostile, 0.99), unit="ms"),
     ]
 
 
-def _pauses(bench: Bench, skills: list[str], texts: list[str]) -> list[float]:
+def _pauses(bench: Bench, files: dict[str, bytes], texts: list[str]) -> list[float]:
     """Seconds that each of the other person's requests took."""
     root = Path(get_workspace(WORKSPACE).root)
-    for number in range(SKILLS):
-        folder = root / "skills" / f"bench{number}"
-        folder.mkdir(parents=True)
-        (folder / "SKILL.md").write_text(skills[number % len(skills)])
+    before = root.with_name(f"{root.name}-before")
+    shutil.copytree(root, before)
+    for path, data in files.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_bytes(data)
     try:
         with running_wire() as wire, running_server(bench.data_dir, settings=wire.settings) as at:
             cookie = at.sign_in()
@@ -73,8 +66,8 @@ def _pauses(bench: Bench, skills: list[str], texts: list[str]) -> list[float]:
                 other.join()
             return waits
     finally:
-        for number in range(SKILLS):
-            shutil.rmtree(root / "skills" / f"bench{number}")
+        shutil.rmtree(root)
+        before.rename(root)
 
 
 def _ask_again(port: int, cookie: str, waits: list[float], is_over: threading.Event) -> None:

@@ -147,9 +147,8 @@ def assert_bounded(steps: Steps, size: int) -> None:
     assert steps.count < MAX_STEPS_FOR_BYTE * size + 50_000, steps.count
 
 
-@pytest.fixture
-def forty(tmp_path: Path) -> Path:
-    """A folder of forty files, each of which is another attack."""
+def make_forty() -> dict[str, bytes]:
+    """Forty files, each of which is another attack, by their paths."""
     files = dict(OTHERS)
     for name, make in FRONT_MATTER.items():
         text = f"---\n{make(SIZE)[:SIZE]}\ndescription: d\n---\nThe body.\n"
@@ -159,7 +158,12 @@ def forty(tmp_path: Path) -> Path:
     for name in list(MARKDOWN)[: 40 - len(files)]:
         files[f"{name}.md"] = repeat(MARKDOWN[name], 100_000).encode()
     assert len(files) == 40
-    for path, data in files.items():
+    return files
+
+
+@pytest.fixture
+def forty(tmp_path: Path) -> Path:
+    for path, data in make_forty().items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_bytes(data)
     return tmp_path
