@@ -172,7 +172,7 @@ class Story:
     async def _check_full(self, page: Any) -> None:
         text = "x" * LARGE
         ask = asyncio.to_thread
-        expect(await ask(self.browser.get, "/readyz"), 503, {"status": "disk full"})
+        assert await self._wait_until_ready_is(503) == {"status": "disk full"}
         expect(await ask(self.browser.get, "/healthz"), 200)
         client_id = uuid4().hex
         answer = await page.send(f"{text} by the socket", client_id=client_id)
@@ -200,7 +200,7 @@ class Story:
         assert "before" in expect(await ask(self.browser.get, path), 200).text
 
     async def _check_again(self, page: Any) -> None:
-        ready = await self._wait_until_ready()
+        ready = await self._wait_until_ready_is(200)
         assert ready == {"status": "ready"}, ready
         await self._wait_until_answered()
         for text in self.refused:
@@ -212,9 +212,10 @@ class Story:
             assert monotonic() < end
             await asyncio.sleep(0.1)
 
-    async def _wait_until_ready(self) -> Any:
+    async def _wait_until_ready_is(self, status: int) -> Any:
+        """What is said of the disk is up to a second old."""
         end = monotonic() + 10
-        while (found := await asyncio.to_thread(self.browser.get, "/readyz")).status != 200:
+        while (found := await asyncio.to_thread(self.browser.get, "/readyz")).status != status:
             assert monotonic() < end, found
             await asyncio.sleep(0.1)
         return found.json()

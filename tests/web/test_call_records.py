@@ -109,7 +109,7 @@ def test_the_record_says_what_happened(
         "Edited beds.py.",
     ):
         assert words in text, words
-    for what in ("Called", "ApprovalRequest", "Decided", "Started"):
+    for what in ("Called", "Asked", "Decided", "Started"):
         assert f"<dt>{what}</dt>" in html
     assert f'href="/s/{session.uuid}/changes/?call={call.uuid}"' in html
     part = owner.get(address(call), headers=HTMX).text
