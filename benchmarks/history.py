@@ -14,8 +14,7 @@ from conversations.domain.events import (
     TurnSeparator,
     UserMessage,
 )
-from conversations.domain.jsontext import dump_json
-from conversations.domain.text import estimate_tokens
+from conversations.domain.text import dump_json, estimate_tokens
 from conversations.domain.turns import NewTurn
 from conversations.models import Session
 

@@ -17,12 +17,12 @@ from django.contrib.auth.models import User
 from django.db import connection, transaction
 
 from conversations.archive.append import turn_digest
-from conversations.archive.search.indexing import index_session, merge_index
-from conversations.archive.statements import INSERT_TURN, turn_values
+from conversations.archive.row_sql import INSERT_TURN, turn_values
 from conversations.domain.digest import first_digest
-from conversations.domain.jsontext import dump_json
+from conversations.domain.text import dump_json
 from conversations.domain.turns import NewTurn
 from conversations.models import Membership, Session, Workspace
+from conversations.search.indexing import index_session, merge_index
 
 from .vocabulary import make_text
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from conversations.tools.tool import Tool, ToolContext, ToolResult
+from conversations.agent.tools.tool import Tool, ToolContext, ToolResult
 from tests.wire.scenario import Scenario, ToolCall, make_words
 
 TOOL = "read_sample"

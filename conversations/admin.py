@@ -7,7 +7,7 @@ opening a record of one is a reading, as it is on the session's own page.
 """
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -27,16 +27,14 @@ from conversations.admin_site import ReadOnlyAdmin
 from conversations.archive.rights import is_administrator, is_reviewer
 from conversations.domain.audit import AUDIT_ACTIONS
 from conversations.domain.events import EVENT_TYPES
-from conversations.domain.imports import STATES as IMPORT_STATES
-from conversations.domain.review import LABELS
 from conversations.domain.runs import RUN_STATES
 from conversations.domain.tool_calls import TOOL_CALL_STATES
-from conversations.domain.usage import SCOPES
-from conversations.domain.webhooks import DELIVERY_STATES
 from conversations.models import Session, Turn
 from conversations.models.archive import ROLES
 from conversations.models.context import COMPACTION_REASONS
-from conversations.web.access import record_admin_reading
+from conversations.models.review import LABELS
+
+from .access import record_admin_reading
 
 if TYPE_CHECKING:
     AnyPaginator = Paginator[Any]
@@ -328,14 +326,6 @@ TABLES: dict[str, Table] = {
         "session run ordinal model stop_reason error_code input_tokens output_tokens duration_ms"
         " created_at"
     ),
-    "conversations.UsageDay": Table(
-        "day workspace session person model calls cost_microusd", says_something=False
-    ),
-    "conversations.UsageTotal": Table(
-        "day scope target tokens cost_microusd", filters=(choice_filter("scope", SCOPES),)
-    ),
-    "conversations.Budget": Table("workspace person period unit limit created_at ended_at"),
-    "conversations.BudgetWarning": Table("budget starts_on at"),
     "conversations.ToolCall": Table(
         "name session state ok turn_number duration_ms created_at",
         filters=(choice_filter("state", TOOL_CALL_STATES),),
@@ -345,16 +335,6 @@ TABLES: dict[str, Table] = {
     "conversations.Revert": Table("uuid session actor created_at"),
     "conversations.Attachment": Table("uuid session kind media_type size turn_number created_at"),
     "conversations.DraftChunk": Table("run ordinal part kind", session="run__session"),
-    "conversations.ChannelPlace": Table(
-        "key workspace address taken updated_at", filters=("workspace",), search="key"
-    ),
-    "conversations.ChannelReply": Table(
-        "session source author_name created_at done_at", says_something=False
-    ),
-    "conversations.ShareLink": Table(
-        "session from_turn to_turn with_tools created_by created_at expires_at revoked_at"
-        " opened_count"
-    ),
     "conversations.SignInLink": Table(
         "user created_at expires_at used_at",
         filters=(("used_at", admin.EmptyFieldListFilter),),
@@ -382,18 +362,6 @@ TABLES: dict[str, Table] = {
     ),
     "conversations.WorkspaceGroup": Table(
         "group workspace role created_at", search="group__name workspace__name workspace__slug"
-    ),
-    # Without the address, of which a part may be a secret.
-    "conversations.Webhook": Table(
-        "host workspace is_active failing_since created_by created_at", first="host", left_out="url"
-    ),
-    "conversations.Import": Table(
-        "uuid name workspace user format state created_at",
-        filters=(choice_filter("state", IMPORT_STATES),),
-    ),
-    "conversations.Delivery": Table(
-        "uuid webhook session event state attempts created_at",
-        filters=(choice_filter("state", DELIVERY_STATES),),
     ),
     "auth.User": Table(
         "username email first_name last_name is_active is_staff is_superuser last_login",
@@ -444,6 +412,14 @@ NOT_SHOWN = {
 }
 """Label of a model → why the admin has no page of it."""
 
-for model in apps.get_models():
-    if model._meta.label in TABLES:
-        admin.site.register(model, TableAdmin, table=TABLES[model._meta.label])
+
+def show_tables(tables: Mapping[str, Table]) -> None:
+    """Register these, by the labels of their models; those of an app that is not installed
+    are passed over. A feature calls it for its own."""
+    TABLES.update(tables)
+    for model in apps.get_models():
+        if model._meta.label in tables:
+            admin.site.register(model, TableAdmin, table=tables[model._meta.label])
+
+
+show_tables(dict(TABLES))

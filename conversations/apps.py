@@ -10,10 +10,10 @@ class ConversationsConfig(AppConfig):
 
     def ready(self) -> None:
         from conversations import checks  # noqa: F401 (registers the system checks)
-        from conversations.archive.role_groups import make_role_groups
+        from conversations.accounts import devices
+        from conversations.archive.rights import make_role_groups
         from conversations.models.guards import install_guards
         from conversations.models.search_schema import install_search
-        from conversations.web import devices
 
         post_migrate.connect(install_guards, sender=self, dispatch_uid="archive-guards")
         post_migrate.connect(install_search, sender=self, dispatch_uid="search-index")

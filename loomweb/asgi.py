@@ -16,8 +16,8 @@ django_application = get_asgi_application()
 from channels.auth import AuthMiddlewareStack  # noqa: E402 (the apps must be loaded)
 from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
 
-from conversations.web.origin import OriginMiddleware  # noqa: E402
-from conversations.web.storage_errors import SocketStorageErrorMiddleware  # noqa: E402
+from conversations.web.addresses import OriginMiddleware  # noqa: E402
+from conversations.web.errors import SocketStorageErrorMiddleware  # noqa: E402
 from conversations.web.urls import websocket_urlpatterns  # noqa: E402
 
 application = ProtocolTypeRouter(

@@ -16,9 +16,9 @@ from environs import Env
 from environs.exceptions import EnvError
 from marshmallow.validate import OneOf, Range, Regexp
 
-from conversations.domain.discord_rules import BadRules, DiscordRules, read_ids, read_people
-from conversations.providers.prices import read_prices
-from conversations.tools.mcp.config import ConfigError, read_config
+from conversations.agent.mcp.config import ConfigError, read_config
+from conversations.features.discord.rules import BadRules, DiscordRules, read_ids, read_people
+from conversations.providers.model_limits import read_prices
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 

@@ -15,8 +15,8 @@ from twisted.internet import defer, reactor
 from twisted.internet.interfaces import IPushProducer
 from zope.interface import implementer
 
+from conversations.access import is_signed_in
 from conversations.runtime.current import current_runtime, stop_current_runtime
-from conversations.web.access import is_signed_in
 
 logger = logging.getLogger(__name__)
 

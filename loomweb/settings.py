@@ -28,6 +28,18 @@ DEBUG = LOOM.debug
 ALLOWED_HOSTS = LOOM.allowed_hosts
 CSRF_TRUSTED_ORIGINS = LOOM.trusted_origins
 
+FEATURES = [
+    "conversations.features.interchange",
+    "conversations.features.retention",
+    "conversations.features.usage",
+    "conversations.features.webhooks",
+    "conversations.features.sharing",
+    "conversations.features.messages_api",
+    "conversations.features.discord",
+    "conversations.features.terminal",
+]
+"""Any of them can be deleted with its folder (see ``conversations.feature``)."""
+
 INSTALLED_APPS = [
     "conversations.admin_site.ReadOnlyAdminConfig",
     "django.contrib.auth",
@@ -37,6 +49,7 @@ INSTALLED_APPS = [
     "django.contrib.staticfiles",
     "axes",
     "conversations",
+    *FEATURES,
 ]
 
 MIDDLEWARE = [
@@ -44,16 +57,16 @@ MIDDLEWARE = [
     "django.middleware.csp.ContentSecurityPolicyMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.middleware.gzip.GZipMiddleware",
-    "conversations.web.storage_errors.StorageErrorMiddleware",
+    "conversations.web.errors.StorageErrorMiddleware",
     "conversations.web.encodings.refuse_odd_encodings",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "conversations.web.devices.DeviceMiddleware",
+    "conversations.accounts.devices.DeviceMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
-    "conversations.web.signed_out.SignedOutMiddleware",
+    "conversations.accounts.signing_in.SignedOutMiddleware",
     "conversations.web.errors.LoomErrorMiddleware",
     "axes.middleware.AxesMiddleware",
     "conversations.api.middleware.ApiMiddleware",
@@ -72,7 +85,7 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
-                "conversations.web.preferences.preferences",
+                "conversations.accounts.own_account.preferences",
             ]
         },
     }
@@ -170,10 +183,10 @@ AXES_COOLOFF_TIME = LOOM.sign_in_lock_minutes / 60
 AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
 AXES_RESET_ON_SUCCESS = True
 AXES_VERBOSE = False
-AXES_LOCKOUT_CALLABLE = "conversations.web.accounts.locked_out"
-AXES_HANDLER = "conversations.web.attempts.AttemptCounter"
+AXES_LOCKOUT_CALLABLE = "conversations.accounts.signing_in.locked_out"
+AXES_HANDLER = "conversations.accounts.attempts.AttemptCounter"
 AXES_CLIENT_IP_CALLABLE = "conversations.web.addresses.counted_address"
-AXES_USERNAME_CALLABLE = "conversations.web.accounts.tried_name"
+AXES_USERNAME_CALLABLE = "conversations.accounts.signing_in.tried_name"
 AXES_ENABLE_ACCESS_FAILURE_LOG = True
 # Fields of forms and addresses that the log of attempts leaves out, beside "password": those
 # of a new account, and the page to go to, which may be an invitation that is still good.
@@ -209,7 +222,7 @@ SECURE_CSP = {
 }
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
-SESSION_ENGINE = "conversations.web.browser_sessions"
+SESSION_ENGINE = "conversations.accounts.devices"
 SESSION_COOKIE_AGE = 60 * 60 * 24 * 60
 SESSION_COOKIE_SAMESITE = "Lax"
 SESSION_COOKIE_NAME = "loom_session"
@@ -251,4 +264,4 @@ if LOOM.uses_allauth:
     MIDDLEWARE.append("allauth.account.middleware.AccountMiddleware")
     globals().update(allauth_settings(LOOM))
     if LOOM.two_factor == "required":
-        AUTHENTICATION_BACKENDS[-1] = "conversations.web.sso.backends.SecondFactorBackend"
+        AUTHENTICATION_BACKENDS[-1] = "conversations.accounts.sso.backends.SecondFactorBackend"

@@ -8,7 +8,7 @@ from typing import Any
 
 from .env import Environment
 
-APP = "conversations.web.sso"
+APP = "conversations.accounts.sso"
 
 
 def allauth_apps(loom: Environment) -> list[str]:

@@ -121,12 +121,12 @@ async def play(data_dir: Path, frames: list[str], digests: list[str]) -> None:
 
     from benchmarks.groups.window import LIMIT, MODEL
     from benchmarks.script import SAMPLE_TOOL, make_script
+    from conversations.agent.tools.registry import TOOLS
     from conversations.archive.sessions import create_session
     from conversations.archive.workspaces import get_workspace
     from conversations.runtime.engine import Runtime
     from conversations.runtime.hub import Subscriber
     from conversations.runtime.options import read_options
-    from conversations.tools.registry import TOOLS
     from tests.wire.server import WireThread
 
     owner = await User.objects.filter(is_superuser=True).aget()

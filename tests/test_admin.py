@@ -24,32 +24,28 @@ from conversations.admin_site import ReadOnlyAdmin
 from conversations.archive.accounts import create_sign_in_link
 from conversations.archive.append import NewEvent, append
 from conversations.archive.audit import AuditOrigin, note_of, readings_of, record
-from conversations.archive.review import mark_reviewed, set_flag, write_note
 from conversations.archive.rewinds import append_rewind
-from conversations.archive.role_groups import ADMINISTRATORS, REVIEWERS, role_group
-from conversations.archive.search.indexing import index_session
+from conversations.archive.rights import ADMINISTRATORS, REVIEWERS, role_group
 from conversations.archive.sessions import create_session, get_session
-from conversations.archive.sharing import NewLink, create_share_link
 from conversations.domain.audit import RECORD, TRANSCRIPT
 from conversations.domain.events import UserMessage
 from conversations.domain.turns import NewTurn
+from conversations.features.discord.models import ChannelPlace, ChannelReply
+from conversations.features.interchange.models import Import
+from conversations.features.sharing.service import NewLink, create_share_link
+from conversations.features.usage.models import Budget, BudgetWarning, UsageDay, UsageTotal
+from conversations.features.webhooks.models import Delivery, Webhook
 from conversations.models import (
     ApiAnswer,
     ApiToken,
     Attachment,
     AuditEntry,
-    Budget,
-    BudgetWarning,
-    ChannelPlace,
-    ChannelReply,
     ChatEvent,
     Compaction,
-    Delivery,
     Device,
     DraftChunk,
     FileChange,
     Hold,
-    Import,
     Invitation,
     JournalGap,
     ModelCall,
@@ -68,12 +64,11 @@ from conversations.models import (
     ToolCall,
     ToolPermission,
     Turn,
-    UsageDay,
-    UsageTotal,
-    Webhook,
     Workspace,
     WorkspaceGroup,
 )
+from conversations.review import mark_reviewed, set_flag, write_note
+from conversations.search.indexing import index_session
 
 pytestmark = pytest.mark.django_db
 

@@ -8,8 +8,8 @@ import pytest
 from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 
+from conversations.agent.mcp.config import McpConfig
 from conversations.archive.workspaces import create_workspace
-from conversations.tools.mcp.config import McpConfig
 from tests.mcp_servers.running import config, plain
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -8,7 +8,7 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 
-from conversations.archive.roles import role_of
+from conversations.archive.rights import role_of
 from conversations.archive.workspaces import get_workspace
 from conversations.models import Workspace
 

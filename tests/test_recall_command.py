@@ -8,10 +8,10 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from conversations.archive.append import append
-from conversations.archive.search.rebuild import check_session
 from conversations.archive.sessions import create_session
 from conversations.domain.turns import NewTurn
 from conversations.models import SearchEntry, SearchProgress, Session
+from conversations.search.rebuild import check_session
 
 pytestmark = pytest.mark.django_db
 

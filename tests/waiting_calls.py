@@ -8,9 +8,9 @@ from conversations.archive.append import NewEvent, prepare_event
 from conversations.archive.messages import accept_message
 from conversations.archive.runs import release_run
 from conversations.archive.tool_calls import ask_for_calls
-from conversations.domain.approvals import ApprovalRequest
 from conversations.domain.events import APPROVAL, APPROVAL_ASKED, Info, ToolCallStarted
-from conversations.domain.jsontext import dump_json
+from conversations.domain.text import dump_json
+from conversations.domain.tool_policy import ApprovalRequest
 from conversations.domain.turns import NewTurn
 from conversations.models import Session, ToolCall
 

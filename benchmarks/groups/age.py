@@ -29,8 +29,8 @@ from conversations.archive.append import NewEvent, append, prepare_event
 from conversations.archive.session_state import read_state_text, rebuild_state_text
 from conversations.archive.sessions import get_session
 from conversations.archive.transcript import read_page
-from conversations.domain.cursors import parse_cursor
 from conversations.domain.events import AssistantText
+from conversations.domain.keyset import parse_cursor
 from conversations.domain.turns import NewTurn
 from conversations.models import Session
 

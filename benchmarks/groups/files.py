@@ -9,9 +9,9 @@ from pathlib import Path
 
 from benchmarks.bench import Bench
 from benchmarks.figures import Figure
-from conversations.folder.search_engines import Expression
-from conversations.folder.searching import FileQuery, Search
-from conversations.tools import edit_file, glob_files
+from conversations.agent.files.search_engines import Expression
+from conversations.agent.files.searching import FileQuery, Search
+from conversations.agent.tools import edit_file, glob_files
 
 FILES, QUICK_FILES = 20_000, 4_000
 IN_FOLDER = 50

@@ -29,8 +29,8 @@ from benchmarks.installation import (
 from benchmarks.pages import Unexpected
 from benchmarks.vocabulary import word
 from conversations.archive.audit import AuditOrigin
-from conversations.archive.review import QueueFilters, set_flag
 from conversations.models import Session
+from conversations.review import QueueFilters, set_flag
 
 SEARCHES, QUICK_SEARCHES = 40, 10
 MOST_MS, MOST_RATIO = 100, 1.5

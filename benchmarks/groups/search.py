@@ -19,19 +19,19 @@ from benchmarks.bench import Bench
 from benchmarks.figures import Figure, median, percentile
 from benchmarks.vocabulary import make_texts, word
 from conversations.archive.append import NewEvent, append, prepare_event
-from conversations.archive.search import search_session, search_sessions
-from conversations.archive.search.indexing import (
+from conversations.domain.events import AssistantText
+from conversations.domain.turns import NewTurn
+from conversations.models import Session
+from conversations.runtime.database import Readers, Writer
+from conversations.runtime.indexer import PAUSE_SECONDS, TURNS_AT_ONCE
+from conversations.search import search_session, search_sessions
+from conversations.search.indexing import (
     index_session,
     merge_index,
     prepare_batch,
     read_progress,
     store_batch,
 )
-from conversations.domain.events import AssistantText
-from conversations.domain.turns import NewTurn
-from conversations.models import Session
-from conversations.runtime.database import Readers, Writer
-from conversations.runtime.indexer import PAUSE_SECONDS, TURNS_AT_ONCE
 
 SESSIONS, TURNS = 20, 50_000
 QUICK_SESSIONS, QUICK_TURNS = 4, 5_000

@@ -21,18 +21,18 @@ from benchmarks.bench import Bench
 from benchmarks.figures import Figure, median
 from benchmarks.history import write_history
 from benchmarks.script import SAMPLE_TOOL, make_script
+from conversations.agent.tools.registry import TOOLS
+from conversations.agent.window.messages import MessageCaps, Piece, join_pieces, make_piece
+from conversations.agent.window.window import Window
 from conversations.archive.sessions import read_window_facts, save_floor
 from conversations.archive.turns import read_turns
-from conversations.context.messages import MessageCaps, Piece, join_pieces, make_piece
-from conversations.context.window import Window
-from conversations.domain.jsontext import load_json
 from conversations.domain.stream import ModelInfo
+from conversations.domain.text import load_json
 from conversations.domain.turns import StoredTurn
 from conversations.models import ModelCall, Session
 from conversations.runtime.engine import Runtime
 from conversations.runtime.options import RuntimeOptions, read_options
 from conversations.runtime.windows import make_window
-from conversations.tools.registry import TOOLS
 from tests.wire.prompt_cache import PromptCache
 from tests.wire.rules.prompt import count_tokens
 from tests.wire.server import WireThread

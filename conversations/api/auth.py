@@ -8,9 +8,9 @@ from ninja.operation import Operation
 from ninja.security.base import AuthBase
 from ninja.utils import check_csrf
 
+from conversations.access import AccessContext
+from conversations.accounts.tokens import missing_scope
 from conversations.domain.errors import NotPermitted
-from conversations.domain.tokens import missing_scope
-from conversations.web.access import AccessContext
 
 from .middleware import ApiCaller
 
@@ -76,7 +76,7 @@ def caller_of(request: HttpRequest) -> ApiCaller:
 
 
 def visit_of(request: HttpRequest) -> AccessContext:
-    """The same as a visit, for ``web.access``. Safe in asynchronous operations."""
+    """The same as a visit, for ``access``. Safe in asynchronous operations."""
     return cast(AccessContext, request.loom_visit)  # type: ignore[attr-defined]
 
 

@@ -9,6 +9,8 @@ from asgiref.sync import sync_to_async
 from django.http import HttpRequest
 from ninja import Field, Query, Router, Schema
 
+from conversations.access import get_session_for
+from conversations.accounts.tokens import APPROVE, READ, WRITE
 from conversations.archive.call_records import (
     ToolRecord,
     list_tool_records,
@@ -17,17 +19,13 @@ from conversations.archive.call_records import (
 )
 from conversations.archive.rights import WRITE as TO_WRITE
 from conversations.archive.tool_calls import MAX_REASON_CHARS, require_decidable
-from conversations.domain.jsontext import load_json
-from conversations.domain.tokens import APPROVE, READ, WRITE
+from conversations.domain.text import load_json
 from conversations.domain.tool_calls import ALWAYS, DENY, ONCE
 from conversations.models import Session
 from conversations.runtime.current import current_runtime
-from conversations.web.access import get_session_for
 
 from .auth import caller_of, needs, visit_of
-from .fields import Text
-from .paging import Paging, make_page, number_of, walk_of
-from .schemas import Page
+from .fields import Page, Paging, Text, make_page, number_of, walk_of
 
 router = Router(tags=["Calls of tools"])
 

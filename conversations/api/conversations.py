@@ -17,27 +17,26 @@ from django.urls import reverse
 from django.utils import timezone
 from ninja import Field, Query, Router, Schema, Status
 
-from conversations.archive.purge_orders import find_order, order_purge
+from conversations.access import get_session_for, get_workspace_for
+from conversations.accounts.tokens import DELETE, READ, WRITE
 from conversations.archive.rights import WRITE as TO_WRITE
-from conversations.archive.roles import roles_of_person
+from conversations.archive.rights import roles_of_person
 from conversations.archive.session_records import SessionRecord, read_session_record
 from conversations.archive.sessions import find_by_key, find_in_workspaces, open_by_key
 from conversations.archive.turns import walk_active_turns
 from conversations.domain.errors import Conflict, NotFound, NotPermitted
-from conversations.domain.keys import BEAD, check_key, path_of
-from conversations.domain.tokens import DELETE, READ, WRITE
+from conversations.domain.session_keys import BEAD, check_key, path_of
 from conversations.domain.turns import MalformedTurn, StoredTurn, read_tool_calls
+from conversations.features.retention.orders import find_order, order_purge
+from conversations.features.retention.service import carry_out_order, grace
+from conversations.features.retention.views import may_purge
 from conversations.models import PurgeOrder, Session
-from conversations.retention.run import carry_out_order, grace
 from conversations.runtime.current import current_runtime
-from conversations.web.access import get_session_for, get_workspace_for
-from conversations.web.exports import in_threads
-from conversations.web.retention import may_purge
+from conversations.web.downloads import in_threads
 
 from .auth import caller_of, needs, visit_of
-from .codec import dump
-from .fields import LongText, Metadata, Moment, ShortText, Title
-from .paging import Paging
+from .fields import LongText, Metadata, Moment, Paging, ShortText, Title
+from .problems import dump
 from .sessions import SessionFilters, SessionStart, begun_as, list_sessions_of
 
 router = Router(tags=["Conversations of work items"])

@@ -8,13 +8,13 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from ninja import Field, File, Query, Router, Schema, Status, UploadedFile
 
+from conversations.access import get_session_for
+from conversations.accounts.tokens import READ, WRITE
 from conversations.archive.attachments import get_attachment, remove_attachment
 from conversations.archive.rights import WRITE as TO_WRITE
 from conversations.domain.errors import Rejected, StorageFull
-from conversations.domain.tokens import READ, WRITE
-from conversations.web.access import get_session_for
+from conversations.features.interchange.export_views import EXPORTERS, export_response
 from conversations.web.attachments import give_attachment
-from conversations.web.exports import EXPORTERS, export_response
 from conversations.web.uploads import lacks_space, save_files
 
 from .auth import caller_of, needs, visit_of

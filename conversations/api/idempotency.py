@@ -17,7 +17,15 @@ from django.http import HttpRequest, HttpResponse
 from ninja.operation import AsyncOperation, Operation
 from ninja.utils import contribute_operation_callback
 
-from conversations.archive.api_answers import (
+from conversations.access import get_session_for, get_workspace_for
+from conversations.archive.rights import WRITE
+from conversations.domain.errors import LoomError
+from conversations.models import Session
+
+from .auth import visit_of
+from .fields import KEY_HEADER
+from .problems import problem, problem_of
+from .stored_responses import (
     Claim,
     KeptAnswer,
     OtherRequest,
@@ -26,14 +34,6 @@ from conversations.archive.api_answers import (
     drop_claim,
     save_answer,
 )
-from conversations.archive.rights import WRITE
-from conversations.domain.errors import LoomError
-from conversations.models import Session
-from conversations.web.access import get_session_for, get_workspace_for
-
-from .auth import visit_of
-from .fields import KEY_HEADER
-from .problems import problem, problem_of
 
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
 

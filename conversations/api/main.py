@@ -10,28 +10,25 @@ from ninja.openapi.schema import OpenAPISchema
 from ninja.operation import Operation
 
 from conversations.domain.errors import LoomError
-from conversations.web.reasons import ReasonNeeded
+from conversations.feature import features
+from conversations.review.reasons import ReasonNeeded
+from conversations.search import api as search
 
 from . import (
     calls,
-    choices,
     conversations,
-    events,
     files,
-    hooks,
-    keys,
     messages,
+    models,
     runs,
-    search,
     sessions,
+    sessions_by_key,
     streams,
     turns,
     workspaces,
 )
-from .anthropic import messages as anthropic
 from .auth import scope_of
-from .codec import JsonParser, JsonRenderer
-from .problems import MEDIA_TYPE, Problem, problem, problem_of
+from .problems import MEDIA_TYPE, JsonParser, JsonRenderer, Problem, problem, problem_of
 
 DESCRIPTION = "Conversations with a model in workspaces, kept completely. For programs."
 
@@ -97,21 +94,21 @@ api = LoomAPI(
 api.add_router("workspaces", workspaces.router)
 for part in (
     calls,
-    choices,
+    models,
     conversations,
-    events,
+    turns,
     files,
-    hooks,
-    keys,
+    sessions_by_key,
     messages,
     runs,
     search,
     sessions,
     streams,
-    turns,
 ):
     api.add_router("", part.router)
-api.add_router("", anthropic.router)
+for feature in features():
+    for router in feature.api_routers():
+        api.add_router("", router)
 
 
 @api.exception_handler(LoomError)

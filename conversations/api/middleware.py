@@ -21,16 +21,32 @@ from limits.errors import StorageError
 from limits.storage import storage_from_string
 from limits.strategies import FixedWindowRateLimiter
 
-from conversations.archive.tokens import find_caller
+from conversations.access import AccessContext
+from conversations.accounts.tokens import SCOPES, find_caller
 from conversations.domain.audit import API
-from conversations.domain.tokens import SCOPES
-from conversations.web.access import AccessContext
+from conversations.review.reasons import MAX_REASON_CHARS, save_reason
 from conversations.web.addresses import client_address
-from conversations.web.reasons import MAX_REASON_CHARS, save_reason
 
-from .anthropic.errors import for_programs
-from .bodies import take_body
-from .problems import ROOT, problem
+from .problems import ROOT, for_programs, problem
+
+# Bodies of requests, which are larger than those of forms: histories and images are in them.
+
+
+FORMS = ("multipart/form-data", "application/x-www-form-urlencoded")
+
+
+def take_body(request: HttpRequest) -> bool:
+    """Read the body, so that Django's limit for forms does not count for it. False: it is
+    larger than the API takes. Forms are read by Django."""
+    if request.content_type in FORMS:
+        return True
+    limit = settings.LOOM.max_api_bytes
+    if int(request.META.get("CONTENT_LENGTH") or 0) > limit:
+        return False
+    body = request.read(limit + 1)
+    request._body = body  # where ``request.body`` keeps it
+    return len(body) <= limit
+
 
 REDIS_SECONDS = 1.0
 """How long a request waits for Redis to count it."""

@@ -1,14 +1,22 @@
 """Errors as problem details (RFC 9457), in one place for the whole API."""
 
+import json
+from datetime import datetime
 from http import HTTPStatus
+from math import isfinite
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from ninja import Schema
+from ninja.parser import Parser
+from ninja.renderers import JSONRenderer
+from ninja.responses import NinjaJSONEncoder
 from pydantic import ConfigDict
 
+from conversations.domain.digest import instant
 from conversations.domain.errors import LoomError, Unavailable
-from conversations.domain.jsontext import dump_json
+from conversations.domain.text import dump_json, require_encodable
+from conversations.feature import features
 
 MEDIA_TYPE = "application/problem+json"
 ROOT = "/api/v1/"
@@ -82,6 +90,18 @@ def problem_of(error: LoomError) -> HttpResponse:
     return response
 
 
+def for_programs(request: HttpRequest, response: HttpResponse) -> HttpResponse:
+    """An error below the API's address, whoever has answered it, in the form that programs
+    read there; any other response as it is."""
+    if not request.path.startswith(ROOT):
+        return response
+    for feature in features():
+        formatted = feature.format_error(request, response)
+        if formatted is not None:
+            return formatted
+    return as_problem(request, response)
+
+
 def as_problem(request: HttpRequest, response: HttpResponse) -> HttpResponse:
     """An error that a part of Django has answered, in the form of all others."""
     is_error = response.status_code >= HTTPStatus.BAD_REQUEST
@@ -95,3 +115,47 @@ def as_problem(request: HttpRequest, response: HttpResponse) -> HttpResponse:
     if "Allow" in response:
         made["Allow"] = response["Allow"]
     return made
+
+
+# How requests are read and answers written: JSON as its standard has it.
+
+
+class JsonParser(Parser):
+    """Of bodies: JSON as its standard has it, of texts that are ones."""
+
+    def parse_body(self, request: HttpRequest) -> Any:
+        value = json.loads(request.body, parse_constant=_refuse, parse_float=_finite)
+        require_encodable(value)
+        if value is None:
+            raise ValueError("there is nothing in it")
+        if not isinstance(value, dict):  # a list would pass where everything may be left out
+            raise ValueError("it is no object")
+        return value
+
+
+def _refuse(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _finite(text: str) -> float:
+    """Raises ValueError for a number that could not be written as JSON again."""
+    number = float(text)
+    if not isfinite(number):
+        raise ValueError(f"{text[:40]} is too large")
+    return number
+
+
+class JsonEncoder(NinjaJSONEncoder):
+    """Moments to the microsecond, as they are kept and exported."""
+
+    def default(self, o: Any) -> Any:
+        return instant(o) if isinstance(o, datetime) else super().default(o)
+
+
+class JsonRenderer(JSONRenderer):
+    encoder_class = JsonEncoder
+
+
+def dump(value: Any) -> str:
+    """For answers that are written piece by piece."""
+    return json.dumps(value, cls=JsonEncoder)

@@ -7,33 +7,22 @@ from asgiref.sync import sync_to_async
 from django.http import HttpRequest
 from ninja import Field, Query, Router, Schema, Status
 
-from conversations.archive.api_answers import OtherRequest
+from conversations.access import get_session_for
+from conversations.accounts.tokens import READ, WRITE
 from conversations.archive.messages import Accepted
 from conversations.archive.rights import WRITE as TO_WRITE
-from conversations.archive.run_story import find_run, list_runs, read_run, read_said
+from conversations.archive.run_transcript import find_run, list_runs, read_run, read_said
 from conversations.domain.errors import Rejected
 from conversations.domain.runs import COMPACT, CONTINUE, MESSAGE, REGENERATE
-from conversations.domain.tokens import READ, WRITE
 from conversations.models import Session
 from conversations.runtime.current import current_runtime
 from conversations.runtime.engine import Runtime
-from conversations.web.access import get_session_for
 from conversations.web.forms import check_message_text
 
 from .auth import caller_of, needs, visit_of
-from .fields import MAX_NUMBER
-from .paging import Paging, make_page, number_of, walk_of
-from .schemas import Page
-from .sending import (
-    Key,
-    RunOut,
-    RunSaidOut,
-    Wait,
-    answer_begun,
-    client_id_of,
-    run_out,
-    said_out,
-)
+from .fields import MAX_NUMBER, Page, Paging, make_page, number_of, walk_of
+from .messages import Key, RunOut, RunSaidOut, Wait, answer_begun, client_id_of, run_out, said_out
+from .stored_responses import OtherRequest
 from .streams import STREAMED, require_room
 
 router = Router(tags=["Messages and runs"])

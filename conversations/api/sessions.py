@@ -13,36 +13,50 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from ninja import Field, Query, Router, Schema, Status
 
-from conversations.archive.bring_messages import import_history, prepare_messages
+from conversations.access import get_session_for, get_workspace_for
+from conversations.accounts.tokens import READ, WRITE
+from conversations.archive.import_history import import_history, prepare_messages
 from conversations.archive.rights import WRITE as TO_WRITE
-from conversations.archive.roles import roles_of_person
-from conversations.archive.session_changes import (
-    SessionChange,
-    change_session,
-    dump_metadata,
-    require_future,
-)
+from conversations.archive.rights import roles_of_person
 from conversations.archive.session_records import (
+    SessionChange,
     SessionFilter,
     SessionListCursor,
     SessionRecord,
+    change_session,
+    dump_metadata,
     list_session_records,
     read_session_record,
+    require_future,
 )
 from conversations.archive.sessions import create_session, parse_list_cursor
 from conversations.domain.errors import Conflict, Rejected
-from conversations.domain.keys import MAX_KEY_CHARS, channel_of, check_key
-from conversations.domain.tokens import READ, WRITE
+from conversations.domain.session_keys import MAX_KEY_CHARS, channel_of, check_key
 from conversations.models import Session, Workspace
-from conversations.runtime.choices import announce_title, compact_at_end, list_models
-from conversations.runtime.current import current_runtime
-from conversations.web.access import get_session_for, get_workspace_for
+from conversations.runtime.current import (
+    announce_title,
+    compact_at_end,
+    current_runtime,
+    list_models,
+)
 
 from .auth import caller_of, needs, visit_of
-from .fields import MAX_NUMBER, Channel, FormatName, LongText, Metadata, Moment, ShortText, Title
+from .fields import (
+    MAX_NUMBER,
+    Channel,
+    FormatName,
+    LongText,
+    Metadata,
+    Moment,
+    Page,
+    PageRequest,
+    Paging,
+    ShortText,
+    Title,
+    make_page,
+    walk_of,
+)
 from .idempotency import belongs_to, makes_once
-from .paging import PageRequest, Paging, make_page, walk_of
-from .schemas import Page
 
 router = Router(tags=["Sessions"])
 

@@ -1,6 +1,6 @@
 """Server-sent events: a run as it is written, and a session row by row.
 
-Each event has an id that says where it stands (see ``domain.run_story``), so a client
+Each event has an id that says where it stands (see ``domain.run_transcript``), so a client
 that comes again with ``Last-Event-ID`` goes on right after it. Comments keep the
 connection open and are no part of what is said.
 """
@@ -8,35 +8,71 @@ connection open and are no part of what is said.
 import logging
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from time import monotonic
 from typing import Annotated, Any
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
 from django.conf import settings
-from django.db import DatabaseError
+from django.contrib.auth.models import User
+from django.db import DatabaseError, connections
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from ninja import Header, Query, Router
 
-from conversations.archive.run_story import RunFacts, find_run
+from conversations.access import AccessContext, SignedOut, get_session_for, recheck_access
+from conversations.accounts.tokens import READ, is_working
+from conversations.archive.access_snapshots import OpenPage, read_standing
+from conversations.archive.rights import READ as MAY_READ
+from conversations.archive.run_transcript import RunFacts, find_run
 from conversations.domain.digest import instant
 from conversations.domain.errors import LoomError, TooMany, Unavailable
-from conversations.domain.jsontext import dump_json
-from conversations.domain.run_story import RUN, SESSION, StoryEvent, StreamCursor, parse_place
-from conversations.domain.tokens import READ
+from conversations.domain.run_transcript import RUN, SESSION, StoryEvent, StreamCursor, parse_place
+from conversations.domain.text import dump_json
 from conversations.models import Session
 from conversations.runtime.current import current_runtime
 from conversations.runtime.database import wait_for_database
 from conversations.runtime.engine import Runtime
 from conversations.runtime.following import END_ID, Reader, RunReader, SessionReader, follow
-from conversations.runtime.open_lines import STREAMS
-from conversations.web.access import get_session_for
+from conversations.runtime.visitors import STREAMS
 
 from .auth import caller_of, needs, visit_of
 from .fields import MAX_NUMBER
-from .staying import free_connection, recheck_of
+from .middleware import ApiCaller
+
+# Requests that last: they hold no connection to the database, and end for those who lose the
+# right to what they read.
+
+
+@sync_to_async
+def free_connection() -> None:
+    """Let go of the database for as long as the request may last: what comes is read by
+    the few threads that do so for all."""
+    for connection in connections.all(initialized_only=True):
+        if not connection.in_atomic_block:
+            connection.close()
+
+
+async def recheck_of(request: HttpRequest, session: Session) -> Callable[[], None]:
+    """What asks again whether the caller may still read the session. It raises
+    SignedOut, NotFound or NotPermitted."""
+    caller = caller_of(request)
+    if caller.token_pk is not None:
+        return partial(_recheck_token, visit_of(request), caller, session)
+    place = OpenPage(request.session.session_key or "", caller.user.pk, session.workspace_id)
+    earlier = await sync_to_async(read_standing)(place)
+    return partial(recheck_access, place, session.workspace, to=MAY_READ, earlier=earlier)
+
+
+def _recheck_token(visit: AccessContext, caller: ApiCaller, session: Session) -> None:
+    user = User.objects.filter(pk=caller.user.pk, is_active=True).first()
+    if user is None or caller.token_pk is None or not is_working(caller.token_pk):
+        raise SignedOut("The token works no more.")
+    get_session_for(replace(visit, user=user), session.uuid)
+
 
 logger = logging.getLogger(__name__)
 

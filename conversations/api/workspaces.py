@@ -3,13 +3,13 @@
 from django.http import HttpRequest
 from ninja import Router, Schema
 
+from conversations.access import Access, get_workspace_for
+from conversations.accounts.tokens import READ
 from conversations.archive.workspaces import list_workspaces
-from conversations.domain.tokens import READ
 from conversations.models import Workspace
-from conversations.web.access import Access, get_workspace_for
 
 from .auth import caller_of, needs, visit_of
-from .schemas import Page
+from .fields import Page
 
 router = Router(tags=["Workspaces"])
 

@@ -9,17 +9,15 @@ from uuid import UUID
 from django.db import transaction
 from django.utils import timezone
 
-from conversations.domain.jsontext import dump_json
-from conversations.domain.text import storable
-from conversations.domain.tool_calls import STARTED
-from conversations.domain.tool_results import CallEnding, make_result_turn
+from conversations.domain.text import dump_json, storable
+from conversations.domain.tool_calls import STARTED, CallEnding, make_result_turn
 from conversations.domain.turns import NewTurn
+from conversations.feature import CallUsage, features
 from conversations.models import DraftChunk, ModelCall, ToolCall
 
 from .append import Appended, ContextSize, Counted, PreparedEvent, append
 from .runs import Claimed
 from .tool_calls import end_call
-from .usage import UsedByCall, add_call
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +65,7 @@ def append_answer(
         for uuid, tool_call in tool_calls:
             _record_tool_call(claimed, uuid, tool_call, number or 0)
         DraftChunk.objects.filter(run=claimed.run_pk).delete()
-        _add_to_usage(claimed, call, at=kept_at)
+        _tell_features(claimed, call, at=kept_at)
     return appended
 
 
@@ -83,7 +81,7 @@ def append_call(
             counted=_counted(call, None),
         )
         kept_at = _insert_call(claimed, call, turn_number=None)
-        _add_to_usage(claimed, call, at=kept_at)
+        _tell_features(claimed, call, at=kept_at)
     return appended
 
 
@@ -91,7 +89,7 @@ def append_failed_call(claimed: Claimed, *, call: CallRecord) -> None:
     """Keep the record of a call that gave no answer."""
     with transaction.atomic():
         kept_at = _insert_call(claimed, call, turn_number=None)
-        _add_to_usage(claimed, call, at=kept_at)
+        _tell_features(claimed, call, at=kept_at)
 
 
 def _insert_call(claimed: Claimed, call: CallRecord, *, turn_number: int | None) -> datetime:
@@ -107,8 +105,10 @@ def _insert_call(claimed: Claimed, call: CallRecord, *, turn_number: int | None)
     return now
 
 
-def _add_to_usage(claimed: Claimed, call: CallRecord, *, at: datetime) -> None:
-    used = UsedByCall(
+def _tell_features(claimed: Claimed, call: CallRecord, *, at: datetime) -> None:
+    usage = CallUsage(
+        session_pk=claimed.session_pk,
+        person_pk=claimed.user_pk,
         model=call.model,
         failed=bool(call.error_code),
         input_tokens=call.input_tokens,
@@ -117,8 +117,10 @@ def _add_to_usage(claimed: Claimed, call: CallRecord, *, at: datetime) -> None:
         output_tokens=call.output_tokens,
         cost_microusd=call.cost_microusd,
         first_token_ms=call.first_token_ms,
+        at=at,
     )
-    add_call(claimed.session_pk, person_pk=claimed.user_pk, used=used, now=at)
+    for feature in features():
+        feature.on_model_call(usage)
 
 
 def _counted(call: CallRecord, size: ContextSize | None) -> Counted:

@@ -23,14 +23,13 @@ from django.utils import timezone
 from conversations.domain.digest import instant, next_digest
 from conversations.domain.errors import NotFound
 from conversations.domain.events import Payload, UserMessage, dump_payload, event_type_of
-from conversations.domain.session_state.marks import StateEdit
+from conversations.domain.session_state.values import StateEdit
 from conversations.domain.text import storable
 from conversations.domain.turns import NewTurn
-from conversations.rendering.rows import RowPosition, render_row
-from conversations.rendering.version import RENDER_VERSION
+from conversations.rendering.rows import RENDER_VERSION, RowPosition, render_row
 
-from .advancing import StateUpdate, advance_state, edit_of, read_facts_of
-from .statements import INSERT_EVENT, INSERT_TURN, moment_value, turn_values, updated_words
+from .row_sql import INSERT_EVENT, INSERT_TURN, moment_value, turn_values, updated_words
+from .state_updates import StateUpdate, advance_state, edit_of, read_facts_of
 from .storage_errors import is_storage_error
 
 logger = logging.getLogger(__name__)

@@ -16,8 +16,7 @@ from django.db.models import QuerySet
 from django.utils import timezone
 
 from conversations.domain.audit import FIRST, READINGS, Chained, entry_digest
-from conversations.domain.jsontext import dump_json
-from conversations.domain.text import one_line, storable
+from conversations.domain.text import dump_json, one_line, storable
 from conversations.models import AuditEntry, AuditHead, Session
 
 HEAD = 1

@@ -6,7 +6,6 @@ from uuid import UUID
 
 from django.db.models import Count, Q
 
-from conversations.domain.approvals import ApprovalRequest, read_asked
 from conversations.domain.errors import NotFound
 from conversations.domain.events import (
     TOOL_CALL_COMPLETED,
@@ -14,9 +13,10 @@ from conversations.domain.events import (
     ToolCallCompleted,
     parse_payload,
 )
-from conversations.domain.jsontext import load_json
 from conversations.domain.runs import ACTIVE_STATES
+from conversations.domain.text import load_json
 from conversations.domain.tool_calls import OPEN_STATES
+from conversations.domain.tool_policy import ApprovalRequest, read_asked
 from conversations.domain.turns import TOOL, read_tool_outcome
 from conversations.models import ChatEvent, Run, Session, ToolCall
 

@@ -1,9 +1,11 @@
 """The journal: what the person saw, event by event, for exact replay."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from django.db import connection, transaction
 from django.db.models import Q
 
 from conversations.domain.errors import Rejected
@@ -14,9 +16,9 @@ from conversations.domain.events import (
     event_type_of,
     parse_payload,
 )
-from conversations.domain.jsontext import load_json
+from conversations.domain.text import load_json, storable
 from conversations.domain.turns import MalformedTurn, synthesise_rows
-from conversations.models import ChatEvent, Session, Turn
+from conversations.models import ChatEvent, DraftChunk, Session, Turn
 
 from .append import NewEvent, Row, append
 from .turns import page_limit, stored_turns
@@ -180,3 +182,37 @@ def read_payload(event_type: str, text: str) -> Payload | Fallback:
         return parse_payload(event_type, text)
     except Malformed as error:
         return Fallback(reason=str(error), raw=text)
+
+
+# The text of answers that are still streaming, kept a few times a second.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    run_pk: int
+    ordinal: int
+    part: int
+    kind: str
+    text: str
+
+
+def append_draft_chunks(chunks: Sequence[Chunk]) -> None:
+    """Keep pieces of any number of answers in one transaction. A piece that is there
+    already stays as it is."""
+    if not chunks:
+        return
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.executemany(
+            "INSERT INTO conversations_draftchunk (run_id, ordinal, part, kind, text)"
+            " VALUES (%s, %s, %s, %s, %s) ON CONFLICT (run_id, ordinal) DO NOTHING",
+            [(c.run_pk, c.ordinal, c.part, c.kind, storable(c.text)) for c in chunks],
+        )
+
+
+def read_draft(run_pk: int, *, after_ordinal: int = -1) -> list[Chunk]:
+    """The kept pieces of a running answer, in order."""
+    rows = DraftChunk.objects.filter(run=run_pk, ordinal__gt=after_ordinal).order_by("ordinal")
+    return [
+        Chunk(run_pk=run_pk, ordinal=ordinal, part=part, kind=kind, text=text)
+        for ordinal, part, kind, text in rows.values_list("ordinal", "part", "kind", "text")
+    ]

@@ -16,15 +16,19 @@ from django.utils import timezone
 from conversations.domain import runs as states
 from conversations.domain.attachments import list_references, shown_attachment
 from conversations.domain.errors import Conflict, Rejected
-from conversations.domain.jsontext import dump_json, load_json
-from conversations.domain.run_choices import NO_CHOICES, RunChoices, read_first_choices
-from conversations.domain.runs import ACTIVE_STATES, QUEUED, RUNNING
-from conversations.domain.text import storable
+from conversations.domain.runs import (
+    ACTIVE_STATES,
+    NO_CHOICES,
+    QUEUED,
+    RUNNING,
+    RunChoices,
+    read_first_choices,
+)
+from conversations.domain.text import dump_json, load_json, storable
 from conversations.models import Rewind, Run, Session, Turn
 
 from .append import Appended, Row
 from .attachments import attachment_block, check_attachments, list_attachments, read_uuids
-from .locks import ARCHIVED, EXPIRED, lock_session
 from .rewinds import (
     Rewound,
     append_rewind,
@@ -33,6 +37,7 @@ from .rewinds import (
     is_rewound,
 )
 from .runs import Claimed, append_user_turn, make_claimed, message_text
+from .sessions import ARCHIVED, EXPIRED, lock_session
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

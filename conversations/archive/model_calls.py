@@ -1,6 +1,6 @@
 """Reading the records of model calls: of a turn, of a run, of a session."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -10,7 +10,7 @@ from django.db.models import QuerySet
 
 from conversations.domain.errors import NotFound
 from conversations.domain.stream import Usage
-from conversations.models import Compaction, ModelCall, SessionSkill
+from conversations.models import Compaction, ModelCall, PromptText, SessionSkill
 
 MAX_OF_RUN = 100
 """Calls of one run that a page lists."""
@@ -183,3 +183,18 @@ def walk_calls(session: UUID | None = None) -> Iterator[tuple[int, UUID]]:
         if len(found) < CHUNK:
             return
         last = found[-1][0]
+
+
+# Texts that model calls were given beside the turns, kept once by their digest.
+
+
+def save_prompt_texts(texts: Mapping[str, str]) -> None:
+    """Keep these texts, by digest; those that are there already stay."""
+    rows = [PromptText(digest=digest, text=text) for digest, text in texts.items()]
+    PromptText.objects.bulk_create(rows, ignore_conflicts=True)
+
+
+def read_prompt_texts(digests: Iterable[str]) -> dict[str, str]:
+    """The texts that are known of these, by digest."""
+    rows = PromptText.objects.filter(digest__in=list(digests)).order_by("pk")
+    return dict(rows.values_list("digest", "text"))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain, islice
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 from django.contrib.auth.models import User
@@ -18,16 +18,15 @@ from django.db import transaction
 from django.db.models import Model, QuerySet
 
 from conversations.domain.audit import PURGED
+from conversations.domain.digest import instant, next_digest
 from conversations.domain.errors import Conflict
-from conversations.domain.jsontext import dump_json, load_json
-from conversations.domain.receipts import Received, receipt_digest
+from conversations.domain.text import dump_json, load_json
+from conversations.feature import Rows, features
 from conversations.models import (
     ApiAnswer,
     Attachment,
-    ChannelReply,
     ChatEvent,
     Compaction,
-    Delivery,
     DraftChunk,
     FileChange,
     Hold,
@@ -48,20 +47,50 @@ from conversations.models import (
     SearchProgress,
     Session,
     SessionSkill,
-    ShareLink,
     StateCheckpoint,
     ToolCall,
     Turn,
-    UsageDay,
     Workspace,
 )
 from conversations.models.search import entry_id
 
 from .audit import AuditOrigin, note_of, record
-from .holds import refuse_held
-from .locks import lock_session
 from .messages import refuse_busy
-from .usage import forget_session
+from .sessions import lock_session
+
+# What remains of a purged session, as its digest covers it.
+
+
+class Received(NamedTuple):
+    """The columns of a receipt that its digest covers, in this order."""
+
+    uuid: str
+    session: str
+    workspace: str
+    owner: str
+    key: str
+    channel: str
+    created_at: datetime
+    last_active_at: datetime
+    purged_at: datetime
+    ordered_by: int | None
+    ordered_by_name: str
+    reason: str
+    by_policy: bool
+    turns: int
+    events: int
+    counts: str
+    turn_digest: str
+    event_digest: str
+    cold_name: str
+    cold_digest: str
+
+
+def receipt_digest(receipt: Received) -> str:
+    """SHA-256 over the columns as compact JSON."""
+    values = (instant(item) if isinstance(item, datetime) else item for item in receipt)
+    return next_digest("loom:receipt", tuple(values))
+
 
 CHUNK = 500
 
@@ -97,16 +126,14 @@ def _previous_digest(manifest: str) -> str:
     return str(value.get("previous_digest") or "") if isinstance(value, dict) else ""
 
 
-ROWS: dict[type[Model], Callable[[int], QuerySet[Any]]] = {
+ROWS: dict[type[Model], Rows] = {
     PromptText: _summaries_given,
     FileChange: _of_session(FileChange),
     Revert: _of_session(Revert),
-    Delivery: _of_session(Delivery),
     ApiAnswer: _of_session(ApiAnswer),
     ToolCall: _of_session(ToolCall),
     ModelCall: _of_session(ModelCall),
     DraftChunk: _draft_chunks,
-    ChannelReply: _of_session(ChannelReply),
     Run: _of_session(Run),
     Attachment: _of_session(Attachment),
     Compaction: _of_session(Compaction),
@@ -121,16 +148,28 @@ ROWS: dict[type[Model], Callable[[int], QuerySet[Any]]] = {
     ReviewNote: _of_session(ReviewNote),
     ReviewFlag: _of_session(ReviewFlag),
     ReviewMark: _of_session(ReviewMark),
-    ShareLink: _of_session(ShareLink),
     Hold: _of_session(Hold),
     PurgeOrder: _of_session(PurgeOrder),
     Session: lambda pk: Session.objects.filter(pk=pk),
 }
-"""Table → its rows of the session with this key, in the order in which they go."""
+"""Table of the core → its rows of the session with this key, in the order in which they go.
+Those of the features go before them."""
 
-FOLDED: dict[type[Model], Callable[[int], int]] = {UsageDay: forget_session}
-"""Table → what takes its rows of the session together with others that name none: the
-sums stay. Returns how many rows named it."""
+
+def removed_tables() -> dict[type[Model], Rows]:
+    """All tables that have rows of a session, in the order in which these go."""
+    tables: dict[type[Model], Rows] = {}
+    for feature in features():
+        tables |= feature.purged_tables().removed
+    return tables | ROWS
+
+
+def folded_tables() -> dict[type[Model], Callable[[int], int]]:
+    """Table → what takes a session's rows together with others that name none."""
+    tables: dict[type[Model], Callable[[int], int]] = {}
+    for feature in features():
+        tables |= feature.purged_tables().folded
+    return tables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,7 +217,9 @@ def plan_purge(session: Session) -> PurgePlan:
     contents = frozenset(contents_of(session.pk))
     return PurgePlan(
         counts=count_rows(session.pk),
-        folded={name_of(model): _of_session(model)(session.pk).count() for model in FOLDED},
+        folded={
+            name_of(model): _of_session(model)(session.pk).count() for model in folded_tables()
+        },
         contents=contents,
         shared=len(named_elsewhere(contents, session_pk=session.pk)),
         forks=Session.objects.filter(parent=session.pk).count(),
@@ -187,7 +228,7 @@ def plan_purge(session: Session) -> PurgePlan:
 
 def count_rows(session_pk: int) -> dict[str, int]:
     """The session's rows by table."""
-    counted = {name_of(model): rows(session_pk).count() for model, rows in ROWS.items()}
+    counted = {name_of(model): rows(session_pk).count() for model, rows in removed_tables().items()}
     return {name: count for name, count in counted.items() if count}
 
 
@@ -200,7 +241,7 @@ def purge(
     cold: ColdCopy | None = None,
 ) -> Receipt:
     """Remove a session and leave a receipt, all or nothing. Its contents are noted for
-    removal (see ``retention.contents``).
+    removal (see ``features.retention.service``).
 
     Raises Conflict while it is on hold, while an answer is being written, where the order
     was called off, and where it has changed since the ``cold`` copy was made; NotFound
@@ -210,13 +251,14 @@ def purge(
         lock_session(session.pk)
         Workspace.objects.select_for_update(no_key=True).get(pk=session.workspace_id)
         session.refresh_from_db()
-        refuse_held(session)
+        for feature in features():
+            feature.check_purge(session)
         refuse_busy(session.pk)
         _refuse_called_off(order)
         _refuse_changed(session, cold)
         _note_contents(contents_of(session.pk), now=now)
         Session.objects.filter(parent=session.pk).update(parent=None)
-        for fold in FOLDED.values():
+        for fold in folded_tables().values():
             fold(session.pk)
         receipt = _make_receipt(session, order=order, now=now, cold=cold)
         receipt.counts = dump_json(_remove_rows(session.pk, reason=order.reason, now=now))
@@ -244,7 +286,7 @@ def _refuse_changed(session: Session, cold: ColdCopy | None) -> None:
 def _remove_rows(session_pk: int, *, reason: str, now: datetime) -> dict[str, int]:
     permit = PurgePermit.objects.create(session_pk=session_pk, reason=reason, created_at=now)
     counts = {}
-    for model, rows in ROWS.items():
+    for model, rows in removed_tables().items():
         found = rows(session_pk)
         counts[name_of(model)] = found._raw_delete(found.db)
     permit.delete()
@@ -260,14 +302,16 @@ _NAMES: dict[type[Model], str] = {
     SessionSkill: "loaded skills",
     Compaction: "summaries",
     StateCheckpoint: "snapshots of the session state",
-    UsageDay: "sums of what was used",
     PurgeOrder: "orders to purge",
 }
 
 
 def name_of(model: type[Model]) -> str:
     """What a table's rows are called in a plan and a receipt."""
-    return _NAMES.get(model) or str(model._meta.verbose_name_plural)
+    names = dict(_NAMES)
+    for feature in features():
+        names |= feature.purged_tables().names
+    return names.get(model) or str(model._meta.verbose_name_plural)
 
 
 def _make_receipt(

@@ -1,19 +1,95 @@
 """The one rule of who may do what in a workspace.
 
-Entry points ask through ``web.access``; what works for a person without a request
+Entry points ask through ``access``; what works for a person without a request
 (a tool, a search) asks here.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from typing import Any
 
-from django.contrib.auth.models import AnonymousUser, User
-from django.db.models import QuerySet
+from django.contrib.auth.models import AnonymousUser, Group, Permission, User
+from django.db import DEFAULT_DB_ALIAS, connection, transaction
+from django.db.models import Q, QuerySet
 
-from conversations.domain.roles import MEMBER, OWNER, VIEWER
-from conversations.models import Session, Workspace
+from conversations.domain.audit import RECALL
+from conversations.domain.people import MEMBER, OWNER, VIEWER, strongest
+from conversations.domain.session_keys import MEMBER_CHANNELS
+from conversations.models import Membership, Session, Workspace, WorkspaceGroup
 
-from .roles import role_of, roles_of_person, workspaces_of
+from .audit import AuditEvent, AuditOrigin, record
+
+# The one rule of who belongs to a workspace, and as what: a person has the strongest of the
+# role given to them and those of their groups there. As SQL, for statements of which that is a
+# part, and as queries.
+
+
+type Pair = tuple[int, int]
+
+
+def roles_sql(workspace: str, person: str = "%s") -> str:
+    """A SELECT of the roles of one person in one workspace, in a column ``role``.
+    Where a parameter stands for the ``person``, it is wanted twice."""
+    return (
+        f"SELECT m.role FROM conversations_membership m"
+        f" WHERE m.workspace_id = {workspace} AND m.user_id = {person}"
+        f" UNION ALL SELECT g.role FROM conversations_workspacegroup g"
+        f" JOIN auth_user_groups p ON p.group_id = g.group_id"
+        f" WHERE g.workspace_id = {workspace} AND p.user_id = {person}"
+    )
+
+
+def may_write_sql(workspace: str, person: str = "%s") -> str:
+    """A condition: one of these roles is more than a reader's."""
+    roles = roles_sql(workspace, person)
+    return f"EXISTS(SELECT 1 FROM ({roles}) r WHERE r.role <> '{VIEWER}')"
+
+
+def role_of(workspace: Workspace, user_pk: int | None) -> str | None:
+    """The person's role in the workspace, None for no member."""
+    if user_pk is None:
+        return None
+    with connection.cursor() as cursor:  # raw, because every request asks
+        cursor.execute(roles_sql(str(workspace.pk)), [user_pk, user_pk])
+        return strongest(role for (role,) in cursor.fetchall())
+
+
+def roles_of_person(user_pk: int | None) -> dict[int, str]:
+    """Workspace → role, for all workspaces of the person."""
+    rows = _union(user_pk, "workspace", "role")
+    return _strongest_by_key((workspace, role) for workspace, role in rows)
+
+
+def workspaces_of(user_pk: int | None) -> QuerySet[Membership, Any]:
+    """The keys of the workspaces that the person belongs to, for ``…__in=``."""
+    return _union(user_pk, "workspace")
+
+
+def roles_of_pairs(people: Collection[int], workspaces: Collection[int]) -> dict[Pair, str]:
+    """(Person, workspace) → role, for these. One statement, however many they are."""
+    own = Membership.objects.filter(user__in=people, workspace__in=workspaces)
+    by_group = WorkspaceGroup.objects.filter(group__user__in=people, workspace__in=workspaces)
+    rows = (
+        own.order_by()
+        .values_list("user", "workspace", "role")
+        .union(by_group.order_by().values_list("group__user", "workspace", "role"), all=True)
+        .order_by()
+    )
+    return _strongest_by_key(((person, workspace), role) for person, workspace, role in rows)
+
+
+def _union(user_pk: int | None, *columns: str) -> QuerySet[Membership, Any]:
+    own = Membership.objects.filter(user=user_pk).order_by().values_list(*columns)
+    by_group = WorkspaceGroup.objects.filter(group__user=user_pk).order_by()
+    return own.union(by_group.values_list(*columns), all=True).order_by()
+
+
+def _strongest_by_key[K](rows: Iterable[tuple[K, str]]) -> dict[K, str]:
+    found: dict[K, str] = {}
+    for key, role in rows:
+        found[key] = strongest((role, found.get(key, role))) or role
+    return found
+
 
 READ, WRITE, MANAGE = "read", "write", "manage"
 """What somebody wants to do: look, take part, change the workspace itself."""
@@ -101,3 +177,63 @@ def is_reviewer(person: Person) -> bool:
 
 def is_administrator(person: Person) -> bool:
     return person.is_active and person.has_perm(ADMINISTER_PERMISSION)
+
+
+# The groups whose people are reviewers and administrators. They are there after every
+# migration; who else has the permission (a superuser, a person of their own) has it too.
+
+
+REVIEWERS, ADMINISTRATORS = "Reviewers", "Administrators"
+
+ROLE_GROUPS = {REVIEWERS: REVIEW_PERMISSION, ADMINISTRATORS: ADMINISTER_PERMISSION}
+"""Name → the permission that its people have."""
+
+
+def role_group(name: str, *, using: str = DEFAULT_DB_ALIAS) -> Group:
+    """The group of this name, with its permission."""
+    group, _ = Group.objects.using(using).get_or_create(name=name)
+    app, _, codename = ROLE_GROUPS[name].partition(".")
+    permissions = Permission.objects.using(using)
+    group.permissions.add(*permissions.filter(content_type__app_label=app, codename=codename))
+    return group
+
+
+def make_role_groups(*, using: str = DEFAULT_DB_ALIAS, **_: Any) -> None:
+    """A post_migrate receiver; the permissions are made by an earlier one."""
+    for name in ROLE_GROUPS:
+        role_group(name, using=using)
+
+
+# Which sessions can be quoted in another one: only those that everybody who can read the one
+# can read too.
+
+
+# A key counts whatever the channel says, since callers of the API choose that; so does the
+# key that a session had, since its program has read the session.
+FOR_MEMBERS = Q(key=None, former_key=None, channel__in=sorted(MEMBER_CHANNELS))
+"""Of sessions whose answers are read by members of the workspace alone."""
+
+
+def quotable_sessions(session_pk: int, user_pk: int | None) -> QuerySet[Session]:
+    """The other sessions that can be quoted in this one while it answers this person.
+    The only way by which a tool or the window reaches another session."""
+    quoting = Session.objects.filter(pk=session_pk).filter(
+        FOR_MEMBERS | Q(workspace__channel_recall=Workspace.ChannelRecall.WORKSPACE)
+    )
+    sessions = sessions_as_member(find_person(user_pk))
+    return sessions.filter(workspace__in=quoting.values("workspace")).exclude(pk=session_pk)
+
+
+def change_channel_recall(
+    workspace: Workspace, *, channel_recall: str, origin: AuditOrigin
+) -> None:
+    """Set what sessions of channels and programs can quote; entered in the audit log where
+    it changes. It holds from the next call on."""
+    with transaction.atomic():
+        known = Workspace.objects.select_for_update(no_key=True).get(pk=workspace.pk)
+        before = known.channel_recall
+        if before == channel_recall:
+            return
+        Workspace.objects.filter(pk=workspace.pk).update(channel_recall=channel_recall)
+        metadata = {"before": before, "after": channel_recall}
+        record(origin, AuditEvent(action=RECALL, workspace=workspace.slug, metadata=metadata))

@@ -18,22 +18,26 @@ from conversations.domain import runs as states
 from conversations.domain.attachments import shown_attachment
 from conversations.domain.errors import Conflict
 from conversations.domain.events import AssistantText, Info, Payload, TurnSeparator, UserMessage
-from conversations.domain.jsontext import dump_json, load_json
-from conversations.domain.run_choices import NO_CHOICES, RunChoices, read_choices
-from conversations.domain.run_story import SEPARATOR, SPOKEN, TEXT, THINKING
-from conversations.domain.runs import ACTIVE_STATES, QUEUED, RUNNING
-from conversations.domain.text import estimate_tokens, is_storable, storable
+from conversations.domain.run_transcript import SEPARATOR, SPOKEN, TEXT, THINKING
+from conversations.domain.runs import (
+    ACTIVE_STATES,
+    NO_CHOICES,
+    QUEUED,
+    RUNNING,
+    RunChoices,
+    read_choices,
+)
+from conversations.domain.text import dump_json, estimate_tokens, is_storable, load_json, storable
 from conversations.domain.tool_calls import INTERRUPTED, OPEN_STATES, STOPPED, WAITING
 from conversations.domain.tool_calls import RUNNING as CALL_RUNNING
 from conversations.domain.turns import NewTurn
+from conversations.feature import features
 from conversations.models import DraftChunk, Run, Session, ToolCall
 
 from .append import Appended, NewEvent, Row, append
 from .attachments import attachment_block, list_attachments, read_uuids, record_sent
-from .deliveries import enqueue_run_ended
-from .drafts import Chunk, append_draft_chunks
-from .journal import StoredEvent, get_chat_events
-from .locks import lock_session
+from .journal import Chunk, StoredEvent, append_draft_chunks, get_chat_events
+from .sessions import lock_session
 from .tool_calls import close_open_calls
 from .turns import MAX_PAGE
 
@@ -230,7 +234,8 @@ def finish_run(
         Run.objects.filter(pk=claimed.run_pk).update(
             state=state, finished_at=timezone.now(), error_code=error_code, note=""
         )
-        enqueue_run_ended(claimed.run_pk, claimed.session_pk)
+        for feature in features():
+            feature.on_run_finished(claimed.run_pk, claimed.session_pk)
     return Appended(turns=partial, rows=rows + appended.rows)
 
 
@@ -304,7 +309,8 @@ def interrupt_run(
             session_uuid=run.session.uuid,
             events=[NewEvent(payload=payload) for payload in _interrupted_rows(run, cause)],
         )
-        enqueue_run_ended(run.pk, run.session_id)
+        for feature in features():
+            feature.on_run_finished(run.pk, run.session_id)
     return rows + appended.rows
 
 

@@ -8,18 +8,32 @@ anything.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
+from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 
-from conversations.domain.errors import NotFound
-from conversations.domain.jsontext import load_json
+from conversations.domain.errors import Conflict, NotFound, Rejected, TooLarge
+from conversations.domain.text import dump_json, load_json
 from conversations.models import Session
 
 from .expiry import is_current, is_over
-from .sessions import filter_by_words, has_expired, list_state, with_run_states
+from .rights import Person, workspaces_of
+from .sessions import (
+    EXPIRED,
+    archive_session,
+    choose_model,
+    filter_by_words,
+    has_expired,
+    list_state,
+    lock_session,
+    parse_list_cursor,
+    pin_session,
+    rename_session,
+    with_run_states,
+)
 
 MAX_WORKSPACES_MERGED = 100
 """Workspaces that are read one by one."""
@@ -189,3 +203,162 @@ def read_metadata(text: str) -> dict[str, Any]:
     except ValueError:
         return {}
     return value if isinstance(value, dict) else {}
+
+
+# Several columns of a session changed at once, or none of them.
+
+
+MAX_METADATA_CHARS = 65_536
+"""Characters of a session's metadata as JSON."""
+
+
+class _Kept:
+    """Stands for a value that stays what it is."""
+
+
+KEPT: Final = _Kept()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionChange:
+    """None: that stays as it is. ``metadata`` is merged: its names are set, those with
+    null are removed. ``expires_at`` None: never."""
+
+    title: str | None = None
+    model: str | None = None
+    archived: bool | None = None
+    pinned: bool | None = None
+    metadata: dict[str, Any] | None = None
+    expires_at: datetime | _Kept | None = KEPT
+
+
+def change_session(session: Session, change: SessionChange) -> None:
+    """Raises Rejected and Conflict as the functions do that change one thing, TooLarge for
+    too much metadata; then nothing has changed."""
+    with transaction.atomic():
+        closed = lock_session(session.pk)
+        if change.title is not None:
+            rename_session(session, title=change.title)
+        if change.model is not None:
+            choose_model(session, model=change.model)
+        if change.metadata is not None:
+            _merge_metadata(session.pk, change.metadata)
+        if not isinstance(change.expires_at, _Kept):
+            _set_expiry(session.pk, change.expires_at, is_expired=closed == EXPIRED)
+        if change.pinned is not None:
+            pin_session(session, pinned=change.pinned)
+        if change.archived is not None:
+            archive_session(session, archived=change.archived)
+
+
+def _merge_metadata(session_pk: int, changes: dict[str, Any]) -> None:
+    text = Session.objects.values_list("metadata", flat=True).get(pk=session_pk)
+    merged = read_metadata(text) | changes
+    merged = {name: value for name, value in merged.items() if value is not None}
+    Session.objects.filter(pk=session_pk).update(metadata=dump_metadata(merged))
+
+
+def dump_metadata(metadata: dict[str, Any]) -> str:
+    """As it is stored. Raises TooLarge."""
+    text = dump_json(metadata)
+    if len(text) > MAX_METADATA_CHARS:
+        raise TooLarge(
+            f"Metadata has at most {MAX_METADATA_CHARS:,} characters as JSON;"
+            f" this has {len(text):,}.",
+            code="metadata_too_large",
+        )
+    return text
+
+
+def require_future(moment: datetime | None) -> None:
+    """Raises Rejected for a moment at which a session cannot expire any more."""
+    if moment is not None and moment <= timezone.now():
+        raise Rejected("expires_at lies in the future, or is null.", code="bad_expiry")
+
+
+def _set_expiry(session_pk: int, moment: datetime | None, *, is_expired: bool) -> None:
+    """An expired session stays so: its key may be another's by now."""
+    if is_expired:
+        raise Conflict("This session has expired already.", code="session_expired")
+    require_future(moment)
+    Session.objects.filter(pk=session_pk).update(expires_at=moment)
+
+
+# A person's sessions in all their workspaces, the last used first: to go to one.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecentSession:
+    uuid: UUID
+    title: str
+    preview: str
+    workspace: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecentPage:
+    """``next_cursor`` is empty on the last page."""
+
+    items: list[RecentSession]
+    next_cursor: str
+
+
+def list_recent_sessions(
+    person: Person, *, query: str = "", before: str = "", limit: int
+) -> RecentPage:
+    """Sessions of the workspaces that the person belongs to, archived ones left out;
+    what somebody may read as staff is not listed. ``query`` filters as in the session
+    list, and by the workspace's name. Paged by the cursor of the last one."""
+    sessions = Session.objects.filter(workspace__in=workspaces_of(person.pk), archived_at=None)
+    sessions = filter_by_words(sessions, query, "title", "preview", "workspace__name")
+    if before:
+        moment, pk = parse_list_cursor(before)
+        sessions = sessions.filter(
+            Q(last_active_at__lt=moment) | Q(last_active_at=moment, pk__lt=pk)
+        )
+    columns = ("uuid", "title", "preview", "workspace__name", "last_active_at", "pk")
+    rows = list(sessions.order_by("-last_active_at", "-pk").values_list(*columns)[: limit + 1])
+    last = rows[limit - 1] if len(rows) > limit else None
+    return RecentPage(
+        items=[
+            RecentSession(uuid=uuid, title=title, preview=preview, workspace=workspace)
+            for uuid, title, preview, workspace, *_ in rows[:limit]
+        ],
+        next_cursor=f"{last[4].isoformat()}~{last[5]}" if last else "",
+    )
+
+
+# The sessions that came from another: branches of it, and those that go on in its place.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fork:
+    """``fork_turn`` is the last turn that both share; None: it goes on in the other's
+    place."""
+
+    uuid: UUID
+    title: str
+    fork_turn: int | None
+    turn_count: int
+    is_archived: bool
+    last_active_at: datetime
+
+
+def list_forks(session: Session, *, limit: int) -> list[Fork]:
+    """The first of them, as they were made. Only those of the same workspace, which
+    whoever reads the session may read too."""
+    forks = Session.objects.filter(parent=session.pk, workspace=session.workspace_id)
+    columns = ("uuid", "title", "fork_turn", "next_turn", "archived_at", "last_active_at")
+    return [
+        Fork(
+            uuid=uuid,
+            title=title,
+            fork_turn=fork_turn,
+            turn_count=next_turn - 1,
+            is_archived=archived_at is not None,
+            last_active_at=last_active_at,
+        )
+        for uuid, title, fork_turn, next_turn, archived_at, last_active_at in forks.order_by(
+            "pk"
+        ).values_list(*columns)[:limit]
+    ]

@@ -7,10 +7,15 @@ from django.db import transaction
 
 from conversations.domain.errors import Rejected, TooLarge, Unavailable
 from conversations.domain.events import Info
-from conversations.domain.session_state.document import write_yaml
-from conversations.domain.session_state.items import BY_MODEL, StateItem, list_items
-from conversations.domain.session_state.marks import (
+from conversations.domain.session_state.document import BY_MODEL, StateItem, list_items, write_yaml
+from conversations.domain.session_state.values import (
     ACTIONS,
+    DECISION,
+    ERROR,
+    FILE,
+    FOCUS,
+    FOCUS_CHARS,
+    ITEM_CHARS,
     MAX_PINS,
     PIN,
     REWORD,
@@ -18,25 +23,22 @@ from conversations.domain.session_state.marks import (
     STRIKE,
     UNPIN,
     UNSTRIKE,
+    SessionState,
     StateEdit,
     dump_edit,
-)
-from conversations.domain.session_state.values import (
-    DECISION,
-    ERROR,
-    FILE,
-    FOCUS,
-    FOCUS_CHARS,
-    ITEM_CHARS,
-    SessionState,
 )
 from conversations.domain.text import one_line, storable
 from conversations.models import Session
 
 from .append import Appended, NewEvent, append
-from .locks import lock_session
-from .state_history import StateMoment, StoredState, read_state_at, read_stored_state
-from .state_rebuild import catch_up_state
+from .sessions import lock_session
+from .state_history import (
+    StateMoment,
+    StoredState,
+    catch_up_state,
+    read_state_at,
+    read_stored_state,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,21 +17,46 @@ from django.utils import timezone
 
 from conversations.domain.digest import first_digest
 from conversations.domain.errors import Conflict, NotFound, Rejected
-from conversations.domain.jsontext import dump_json
-from conversations.domain.keys import channel_of
-from conversations.domain.roles import VIEWER
+from conversations.domain.invisible_chars import without_unseen
+from conversations.domain.people import VIEWER
 from conversations.domain.runs import ACTIVE_STATES, COMPACT, IDLE, INTERRUPTED, QUEUED
-from conversations.domain.text import is_storable, one_line, storable
+from conversations.domain.session_keys import channel_of
+from conversations.domain.text import dump_json, is_storable, one_line, storable
 from conversations.domain.tool_policy import ToolScope
 from conversations.domain.turns import StoredTurn
-from conversations.domain.unseen import without_unseen
 from conversations.models import PurgeOrder, Run, Session, Workspace
 
 from .expiry import expiry_of, is_current, is_over, last_of_key, take_note
-from .locks import lock_session
-from .roles import may_write_sql, roles_of_person
+from .rights import may_write_sql, roles_of_person
 from .turns import read_recent_turns
 from .workspaces import WorkspaceDir
+
+# The lock of a session: its row.
+
+
+OPEN, ARCHIVED, EXPIRED = "", "archived", "expired"
+"""Whether a session can be gone on with, and if not, why."""
+
+
+def lock_session(session_pk: int) -> str:
+    """Take the row's lock first, so that two callers cannot both find the session
+    idle. Returns how it is closed, if it is; raises NotFound.
+
+    (The columns come back as they are: in RETURNING, SQLite 3.40 takes every column of
+    this table for NOT NULL where it is asked about that.)"""
+    now = connection.ops.adapt_datetimefield_value(timezone.now())
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE conversations_session SET rewind_count = rewind_count WHERE id = %s"
+            " RETURNING archived_at, expires_at <= %s",
+            [session_pk, now],
+        )
+        found = cursor.fetchone()
+    if found is None:
+        raise NotFound("There is no such session.")
+    archived_at, is_over = found
+    return ARCHIVED if archived_at is not None else EXPIRED if is_over else OPEN
+
 
 TITLE_LIMIT = 120
 
@@ -181,7 +206,7 @@ def _release(sessions: QuerySet[Session]) -> None:
 
 
 def get_session(uuid: UUID) -> Session:
-    """Raises NotFound. Authorises nobody: entry points use ``web.access``."""
+    """Raises NotFound. Authorises nobody: entry points use ``access``."""
     found = Session.objects.select_related("workspace", "owner").filter(uuid=uuid).first()
     if found is None:
         raise NotFound("There is no such session.")

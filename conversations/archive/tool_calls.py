@@ -15,10 +15,9 @@ from django.db import transaction
 from django.utils import timezone
 
 from conversations.domain import runs as run_states
-from conversations.domain.approvals import ApprovalRequest, read_asked
 from conversations.domain.errors import Conflict, NotFound, Rejected
 from conversations.domain.events import APPROVAL, APPROVAL_DECIDED, Info
-from conversations.domain.jsontext import dump_json, load_json
+from conversations.domain.text import dump_json, load_json
 from conversations.domain.tool_calls import (
     ALWAYS,
     BY_POLICY,
@@ -30,14 +29,16 @@ from conversations.domain.tool_calls import (
     STARTED,
     STOPPED,
     WAITING,
+    CallEnding,
+    make_result_payloads,
+    make_result_turn,
 )
-from conversations.domain.tool_policy import is_kind
-from conversations.domain.tool_results import CallEnding, make_result_payloads, make_result_turn
+from conversations.domain.tool_policy import ApprovalRequest, is_kind, read_asked
+from conversations.feature import features
 from conversations.models import Run, Session, ToolCall
 
 from .append import NewEvent, PreparedEvent, Row, append
-from .deliveries import enqueue_questions
-from .locks import lock_session
+from .sessions import lock_session
 from .tool_permissions import allowed_kinds, grant_permission
 
 MAX_REASON_CHARS = 2_000
@@ -137,7 +138,8 @@ def ask_for_calls(
                 )
             )
         events = [event for _, _, event in questions]
-        enqueue_questions(session_pk, [pk for pk, _, _ in questions])
+        for feature in features():
+            feature.on_approval_asked(session_pk, [pk for pk, _, _ in questions])
         return append(session_pk, session_uuid=session, events=events).rows
 
 

@@ -11,7 +11,7 @@ from conversations.domain.errors import NotFound
 from conversations.domain.tool_policy import ToolScope, is_kind
 from conversations.models import ToolPermission, Workspace
 
-from .roles import may_write_sql
+from .rights import may_write_sql
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

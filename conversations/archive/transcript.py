@@ -13,14 +13,12 @@ from operator import or_
 from django.db import OperationalError, connection, transaction
 from django.db.models import Q
 
-from conversations.domain.cursors import Cursor
 from conversations.domain.events import Fallback
-from conversations.domain.jsontext import dump_json, load_json
-from conversations.domain.text import storable
+from conversations.domain.keyset import Cursor
+from conversations.domain.text import dump_json, load_json, storable
 from conversations.domain.turns import StoredTurn
 from conversations.models import ChatEvent, JournalGap, Session, Turn
-from conversations.rendering.rows import RowPosition, render_rewound, render_row
-from conversations.rendering.version import RENDER_VERSION
+from conversations.rendering.rows import RENDER_VERSION, RowPosition, render_rewound, render_row
 
 from .append import Row
 from .journal import read_payload, synthesise_events

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from conversations.domain.cursors import Cursor
+from conversations.domain.keyset import Cursor
 from conversations.models import ChatEvent, JournalGap, Rewind, Session
 
 from .turns import merge_ranges

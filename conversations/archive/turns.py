@@ -15,8 +15,8 @@ from conversations.domain.turns import USER, NewTurn, StoredTurn
 from conversations.models import Rewind, Session, Turn
 
 from .append import append
-from .statements import read_moment
-from .walking import walk_rows
+from .iteration import walk_rows
+from .row_sql import read_moment
 
 MAX_PAGE = 500
 """Rows or turns that one read returns at most."""

@@ -27,9 +27,9 @@ from conversations.models import (
 
 from .append import event_digest, turn_digest
 from .blobs import read_blob
+from .iteration import walk_rows
 from .skills import digest_of
 from .turns import COLUMNS
-from .walking import walk_rows
 
 CHUNK = 500
 

@@ -13,14 +13,14 @@ from django.utils.text import slugify
 
 from conversations.domain.audit import ROLE
 from conversations.domain.errors import NotFound, Rejected
-from conversations.domain.roles import OWNER
+from conversations.domain.people import OWNER
 from conversations.domain.runs import ACTIVE_STATES
 from conversations.domain.text import is_storable, one_line, storable
 from conversations.models import Membership, Workspace, WorkspaceGroup
 
 from .accounts import read_username
 from .audit import AuditEvent, AuditOrigin, record
-from .roles import roles_of_person, workspaces_of
+from .rights import roles_of_person, workspaces_of
 
 SLUG_LIMIT = 50
 
@@ -197,7 +197,7 @@ def _note_role(workspace: Workspace, origin: AuditOrigin | None, **metadata: str
 
 
 def get_workspace(slug: str) -> Workspace:
-    """Raises NotFound. Authorises nobody: entry points use ``web.access``."""
+    """Raises NotFound. Authorises nobody: entry points use ``access``."""
     found = Workspace.objects.filter(slug=slug).first() if is_storable(slug) else None
     if found is None:
         raise NotFound("There is no such workspace.")

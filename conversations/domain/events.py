@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from .jsontext import dump_json, load_json
+from .text import dump_json, load_json
 
 PAYLOAD_VERSION = 1
 
@@ -27,7 +27,7 @@ APPROVAL = "approval"
 """The kind of a notice about a call that waits for a person. Its codes:"""
 
 APPROVAL_ASKED, APPROVAL_DECIDED = "approval_asked", "approval_decided"
-"""The data of the first is a ``domain.approvals.Asked``; of the second ``{"call",
+"""The data of the first is a ``domain.tool_policy.Asked``; of the second ``{"call",
 "call_id", "decision", "by", "reason"}``."""
 
 REVERTED = "reverted"

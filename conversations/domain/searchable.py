@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from .moments import marks_of
+from .date_tokens import marks_of
 from .turns import (
     ASSISTANT,
     ROLES,

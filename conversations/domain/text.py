@@ -1,6 +1,10 @@
 """Text that every database can hold, and short forms of it."""
 
+import csv
+import io
+import json
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from .errors import NotEncodable
@@ -85,3 +89,51 @@ def cost_text(microusd: int | None) -> str:
         return ""
     dollars = microusd / 1_000_000
     return f"{dollars:.2f}" if dollars >= 0.01 else f"{dollars:.4f}"
+
+
+# JSON as the archive stores it: text that any database keeps byte for byte.
+
+
+def dump_json(value: Any) -> str:
+    """Return compact JSON that can be stored as UTF-8 on every database.
+
+    Dumping, loading and dumping again gives the same text, so digests survive an
+    export. Lone surrogates are kept, as escapes.
+    """
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    if is_storable(text):
+        return text
+    return json.dumps(value, ensure_ascii=True, separators=(",", ":"))
+
+
+def load_json(text: str | None, *, default: Any = None) -> Any:
+    """Parse stored JSON; ``default`` for nothing. Raises ValueError when damaged.
+
+    RecursionError (thousands of nested brackets) counts as damage.
+    """
+    if text is None or text == "":
+        return default
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+
+
+# Cells of a file that somebody opens in a spreadsheet.
+
+
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
+"""With these a spreadsheet begins a formula, and runs it."""
+
+
+def safe_cell(value: Any) -> Any:
+    """The value; a text that would be taken for a formula is marked as text."""
+    is_formula = isinstance(value, str) and value.startswith(FORMULA_STARTS)
+    return f"'{value}" if is_formula else value
+
+
+def csv_line(cells: Iterable[Any]) -> str:
+    """One line of a CSV file, its end included."""
+    line = io.StringIO()
+    csv.writer(line).writerow([safe_cell(cell) for cell in cells])
+    return line.getvalue()

@@ -10,6 +10,14 @@
 before anything is done, so that after a crash nothing is done twice.
 """
 
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from .events import Payload, ToolCallCompleted
+from .text import dump_json, estimate_tokens, storable
+from .turns import NewTurn, indicate
+
 STARTED = "started"
 WAITING = "waiting_approval"
 RUNNING = "running"
@@ -32,3 +40,100 @@ BY_POLICY, ONCE, ALWAYS, DENY = "policy", "once", "always", "deny"
 DECISIONS = (BY_POLICY, ONCE, ALWAYS, DENY)
 """Who let a call run: the workspace's policy, a person for this call, a person for this
 kind of call in this workspace; or a person did not."""
+
+
+# The input of a tool call, from the text that a model wrote.
+
+
+UNPARSED_INPUT = "_unparsed"
+
+
+def parse_tool_input(text: str) -> dict[str, Any]:
+    """The JSON object in ``text``; an empty text is an empty object."""
+    if not text.strip():
+        return {}
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = None
+    return value if isinstance(value, dict) else {UNPARSED_INPUT: text}
+
+
+def read_unparsed_input(block: dict[str, Any]) -> str | None:
+    """The raw text of a tool call's input that could not be parsed, else None."""
+    tool_input = block.get("input")
+    if isinstance(tool_input, dict) and set(tool_input) == {UNPARSED_INPUT}:
+        return str(tool_input[UNPARSED_INPUT])
+    return None
+
+
+# How a call ended, as the turn that the model reads and the rows that people see.
+
+
+ROW_CHARS = 20_000
+"""Characters of an output that its row holds; the turn has all of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallEnding:
+    """What became of a call. ``call`` is the uuid of its record; ``output`` the text for
+    the model, an error's words included; ``decision``, ``decided_by`` and ``reason`` are
+    given where somebody was asked."""
+
+    call: str
+    call_id: str
+    name: str
+    arguments: Any
+    ok: bool
+    output: str
+    blocks: list[dict[str, Any]] = field(default_factory=list)
+    diff: str = ""
+    exit_code: int | None = None
+    state: str = COMPLETED
+    decision: str = ""
+    decided_by: str = ""
+    reason: str = ""
+    duration_ms: int = 0
+
+
+def make_result_turn(ending: CallEnding) -> NewTurn:
+    """The whole output, with the blocks behind it."""
+    output = storable(ending.output)
+    metadata: dict[str, Any] = {"ok": ending.ok}
+    if ending.exit_code is not None:
+        metadata["exit_code"] = ending.exit_code
+    return NewTurn(
+        role="tool",
+        content=output,
+        blocks=dump_json(ending.blocks) if ending.blocks else None,
+        tool_call_id=ending.call_id[:255],
+        tool_name=ending.name[:255],
+        token_count=estimate_tokens(output),
+        metadata=dump_json(metadata),
+    )
+
+
+def make_result_payloads(ending: CallEnding) -> list[Payload]:
+    """The row of the call, then one for each image or file in the result. A failure is
+    an error, unless a program ran and said so by its exit code."""
+    output = storable(ending.output)
+    is_error = not ending.ok and ending.exit_code is None
+    shown = output[:ROW_CHARS]
+    completed = ToolCallCompleted(
+        call_id=ending.call_id,
+        name=ending.name,
+        ok=ending.ok,
+        output="" if is_error else shown,
+        error=shown if is_error else "",
+        arguments=ending.arguments,
+        duration_ms=ending.duration_ms,
+        call=ending.call,
+        state="" if ending.state == COMPLETED else ending.state,
+        output_chars=len(output) if len(output) > ROW_CHARS else None,
+        exit_code=ending.exit_code,
+        diff=storable(ending.diff),
+        decision=ending.decision,
+        decided_by=ending.decided_by,
+        reason=ending.reason,
+    )
+    return [completed, *(indicate(block, call_id=ending.call_id) for block in ending.blocks)]

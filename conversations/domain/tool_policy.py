@@ -1,7 +1,8 @@
 """Which tools are on offer, and whether a call runs, asks or is refused."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from .tool_calls import ASK, AUTO, CHANGES, READ_ONLY, READS
 
@@ -16,7 +17,7 @@ PLAIN_PROGRAMS = frozenset(
     """.split()  # noqa: SIM905 (seventy quoted names are harder to read)
 )
 """Programs that are known to run no other: of all their options, or (``diff``, ``find``,
-``rg``, ``sort``) of those that ``tools.command_kinds`` lists. Left out for what looks
+``rg``, ``sort``) of those that ``agent.tools.command_kinds`` lists. Left out for what looks
 harmless and is not: ``awk``, ``env``, ``file -z``, ``less``, ``man``, ``sed``, ``split``,
 ``tar``, ``time``, ``tree -R``, ``xargs``, ``zip`` run programs; ``printf -v`` and ``test -v``
 of bash expand what stands between quotes."""
@@ -80,3 +81,52 @@ __all__ = [
     "decide",
     "is_kind",
 ]
+
+
+# What a person is shown when a call needs approval.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallPlan:
+    """What a call is going to do, found out without doing it. ``summary`` is one line
+    ("Edit src/app.py"), ``command`` or ``diff`` (unified) what exactly; ``note`` warns of
+    something about it. ``kind`` is what "always" would allow, None: nothing. ``basis``
+    stands for what the plan was made from (a digest of the file's content): a tool that
+    finds something else when it runs refuses."""
+
+    effect: str
+    summary: str = ""
+    command: str = ""
+    diff: str = ""
+    note: str = ""
+    kind_key: str = ""
+    kind_label: str = ""
+    basis: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalRequest:
+    """The plan as it is kept with the call and in the row that asks. ``call`` is the
+    uuid of the call's record."""
+
+    call: str
+    call_id: str
+    name: str
+    summary: str = ""
+    command: str = ""
+    diff: str = ""
+    note: str = ""
+    kind_key: str = ""
+    kind_label: str = ""
+    basis: str = ""
+
+    def as_data(self) -> dict[str, Any]:
+        return {name: value for name, value in asdict(self).items() if value}
+
+
+def read_asked(data: dict[str, Any]) -> ApprovalRequest:
+    """From a row's data or a call's record; what is missing or no text is empty."""
+    names = ApprovalRequest.__dataclass_fields__
+    return ApprovalRequest(
+        **{name: v if isinstance(v := data.get(name), str) else "" for name in names}
+    )

@@ -15,7 +15,7 @@ from .events import (
     ToolCallStarted,
     UserMessage,
 )
-from .jsontext import dump_json, load_json
+from .text import dump_json, load_json
 
 USER = "user"
 ASSISTANT = "assistant"

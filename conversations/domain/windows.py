@@ -30,3 +30,43 @@ class WindowRules:
 def is_added(text: str) -> bool:
     """Whether a window put this text beside what the person wrote."""
     return text.startswith(ADDED)
+
+
+# What a summary of turns consists of, and when one is worth its price.
+
+
+TASK = "You write the summary that stands for the earlier part of a conversation."
+"""The first sentence of what the summarising model is told."""
+
+HEADINGS = (
+    "Goal",
+    "Instructions from the person",
+    "Decisions",
+    "What was done",
+    "Files",
+    "Open points",
+)
+
+MANUAL, THRESHOLD, END = "manual", "threshold", "end"
+
+LEAST_GAIN = 0.2
+"""Share of the window that a summary has to save for it to be made unasked."""
+
+BACK_OFF = 0.25
+"""Share by which the window has to grow before an attempt that did not help (it failed,
+was stopped, saved too little or was undone) is made again unasked."""
+
+SUMMARIZE_AT = 0.85
+"""Share of the high-water mark at which the strategy ``summarize`` has one written, so
+that it is there before the floor would move."""
+
+
+def tokens_at(threshold: int, *, limit: int) -> int:
+    """A threshold in tokens: up to 100 it is percent of the window."""
+    return limit * threshold // 100 if threshold <= 100 else threshold
+
+
+def is_due(tokens: int, *, at: int, tried: int | None) -> bool:
+    """Whether a window of that size is to be summarised. ``tried`` is its size at the
+    last attempt if that did not help."""
+    return tokens >= at and (tried is None or tokens >= tried * (1 + BACK_OFF))

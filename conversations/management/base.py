@@ -1,11 +1,17 @@
 """What the commands of the product have in common."""
 
-from typing import Any
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TextIO
 
 from django.core.management import call_command
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import BaseCommand, CommandError, OutputWrapper
 from django.db import OperationalError, ProgrammingError, connection
 
+from conversations.archive.disk_space import MIB, free_bytes, min_free_bytes
 from conversations.archive.storage_errors import translate_storage_error
 from conversations.domain.errors import StorageFull
 
@@ -40,3 +46,57 @@ class DatabaseCommand(BaseCommand):
                 f"The database cannot be used ({str(error).strip()}). If it is of an older "
                 "version, run manage.py migrate."
             ) from error
+
+
+# Lines of standard input, for commands that take one thing a line.
+
+
+def read_lines() -> Iterator[str]:
+    """As they come, without their ends; what is not UTF-8 in them becomes U+FFFD."""
+    if hasattr(sys.stdin, "buffer"):
+        for line in sys.stdin.buffer:
+            yield line.decode(errors="replace").rstrip("\r\n")
+    else:
+        for text in sys.stdin:
+            yield text.rstrip("\r\n")
+
+
+# Where a command writes a file, or standard output.
+
+
+def _require_space(path: Path) -> None:
+    """A file for another disk is written however full the server's own is. Raises
+    CommandError."""
+    free, wanted = free_bytes(path.absolute().parent), min_free_bytes()
+    if free < wanted:
+        raise CommandError(
+            f"Only {free // MIB} MiB are free where {path} would lie, and "
+            f"{wanted // MIB} MiB are left for messages (LOOM_MIN_FREE_MIB)."
+        )
+
+
+@contextmanager
+def open_output(output: str | None, stdout: Any) -> Iterator[TextIO]:
+    """Text as UTF-8, whatever the locale. A file appears under its name only when it
+    is whole, and is readable by its owner alone."""
+    if output is not None:
+        path = Path(output)
+        _require_space(path)
+        partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+        try:
+            descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with open(descriptor, "w", encoding="utf-8", newline="\n") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
+        return
+    if hasattr(stdout, "buffer"):
+        with open(os.dup(stdout.fileno()), "w", encoding="utf-8", newline="\n") as file:
+            yield file
+        return
+    if isinstance(stdout, OutputWrapper):
+        stdout.ending = ""  # or it would make each piece a line
+    yield stdout

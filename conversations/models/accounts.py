@@ -3,8 +3,7 @@
 from django.conf import settings
 from django.db import models
 
-from conversations.domain.preferences import CLOCKS, ENTERS, KEYS, LANGUAGES, THEMES, TIMES
-from conversations.domain.roles import ROLES
+from conversations.domain.people import CLOCKS, ENTERS, KEYS, LANGUAGES, ROLES, THEMES, TIMES
 
 from .workspaces import Workspace
 

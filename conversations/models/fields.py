@@ -4,7 +4,7 @@ from typing import Any
 
 from django.db import models
 
-from conversations.domain.unseen import without_unseen
+from conversations.domain.invisible_chars import without_unseen
 
 
 class ShownField(models.CharField):  # type: ignore[type-arg]

@@ -9,9 +9,24 @@ import uuid
 from django.conf import settings
 from django.db import models
 
-from conversations.domain.review import LABELS
-
 from .sessions import Session
+
+# What reviewers say of sessions: the words that it takes.
+
+
+SAFETY, QUALITY, POLICY, PRIVACY, OTHER = "safety", "quality", "policy", "privacy", "other"
+
+LABELS = {
+    SAFETY: "Safety",
+    QUALITY: "Quality",
+    POLICY: "Policy",
+    PRIVACY: "Privacy",
+    OTHER: "Other",
+}
+"""What a flag is about → how it is said on a page."""
+
+TEXT_LIMIT = 4000
+"""Characters of a note, and of what is said with a flag."""
 
 
 class ReviewNote(models.Model):
@@ -45,7 +60,7 @@ class ReviewNote(models.Model):
 
 class ReviewFlag(models.Model):
     """Something is to be done about a turn, or (null) about the session, until somebody
-    says that it is resolved. ``label`` is one of ``domain.review``."""
+    says that it is resolved. ``label`` is one of ``models.review``."""
 
     uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
     session = models.ForeignKey(

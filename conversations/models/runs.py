@@ -22,7 +22,7 @@ class Run(models.Model):
     turn yet; ``user_turn`` is set when it becomes one. ``from_seq`` is the run's first
     row, known when it begins (of runs of an earlier version that answered a message again:
     not known). ``choices`` is what a program asked of the answers (JSON, see
-    ``domain.run_choices``).
+    ``domain.runs``).
     """
 
     uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
@@ -139,7 +139,7 @@ class ToolCall(models.Model):
     """One call of a tool by the model, and what became of it.
 
     ``asked`` is what a person was shown when the policy asked (JSON, see
-    ``domain.approvals``), ``decision`` and ``reason`` what was answered. ``tree`` names
+    ``domain.tool_policy``), ``decision`` and ``reason`` what was answered. ``tree`` names
     the blob that lists the folder's files as they were before a command, until what the
     command changed is on record."""
 

@@ -3,7 +3,7 @@
 from django.conf import settings
 from django.db import models
 
-from conversations.domain.roles import MEMBER, OWNER, ROLES, VIEWER
+from conversations.domain.people import MEMBER, OWNER, ROLES, VIEWER
 from conversations.domain.windows import STRATEGIES
 
 from .fields import ShownField
@@ -18,7 +18,7 @@ class Workspace(models.Model):
     ``retention_days`` is purged after the grace period; null: never. ``members_may_purge``
     lets members order that for sessions of their own, ``uses_cold_storage`` keeps a copy
     of what is purged. ``channel_recall`` is what sessions of channels and programs can
-    quote (``archive.audience``)."""
+    quote (``archive.rights``)."""
 
     class ToolPolicy(models.TextChoices):
         READ_ONLY = "read_only", "read only"

@@ -15,8 +15,8 @@ from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from conversations.domain.errors import ProviderError
-from conversations.domain.jsontext import dump_json
 from conversations.domain.stream import ModelInfo, ModelRequest, StreamItem
+from conversations.domain.text import dump_json
 from conversations.providers.anthropic_errors import (
     error_from_event,
     error_from_status,
@@ -24,8 +24,9 @@ from conversations.providers.anthropic_errors import (
     make_error,
 )
 from conversations.providers.message_assembly import MessageAssembly, StreamOutOfOrder
-from conversations.providers.model_list import read_models, read_next_page
 from conversations.providers.sse import DEFAULT_EVENT, SseEvent, SseParser
+
+from .model_limits import read_models, read_next_page
 
 if TYPE_CHECKING:
     import anthropic

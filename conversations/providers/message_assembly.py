@@ -6,7 +6,7 @@ block ``content_block_start``, ``content_block_delta``\\* and
 anywhere. What the stream's version knows and this one does not (events, blocks,
 deltas, keys) is passed over or kept as it came, never an error.
 
-A tool call's input is parsed once, when its block ends (see ``domain.tool_input``). A
+A tool call's input is parsed once, when its block ends (see ``domain.tool_calls``). A
 call without an id of its own (the API gives each one, other servers may not) gets one.
 """
 
@@ -23,7 +23,7 @@ from conversations.domain.stream import (
     StreamItem,
     Usage,
 )
-from conversations.domain.tool_input import parse_tool_input
+from conversations.domain.tool_calls import parse_tool_input
 
 USAGE_FIELDS = {
     "input_tokens": "input_tokens",

@@ -6,8 +6,15 @@ an unknown model is set low, since a window that is too small costs recall, whil
 one that is too large makes every long session fail.
 """
 
+import re
+import tomllib
 from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from pathlib import Path
 from typing import Any, NamedTuple
+
+from conversations.domain.stream import ModelInfo, Usage
 
 
 class ModelLimits(NamedTuple):
@@ -62,3 +69,159 @@ def read_figure(entry: Mapping[str, Any], keys: tuple[str, ...]) -> int | None:
         if isinstance(value, int) and not isinstance(value, bool) and value > 0:
             return value
     return None
+
+
+# The answers of model lists, as different servers give them.
+
+
+def read_models(body: object) -> list[ModelInfo]:
+    """The usable models in a server's list, in its order; [] for other shapes.
+
+    Knows ``{"data": [...]}`` (the Messages API, OpenAI-like servers),
+    ``{"models": [...]}`` and a bare list. Retired models are left out.
+    """
+    entries = find_entries(body)
+    return [read_model(entry) for entry in entries if is_usable(entry)]
+
+
+def find_entries(body: object) -> list[Any]:
+    if isinstance(body, dict):
+        body = body.get("data") or body.get("models")
+    return body if isinstance(body, list) else []
+
+
+def is_usable(entry: object) -> bool:
+    return (
+        isinstance(entry, dict)
+        and isinstance(entry.get("id"), str)
+        and bool(entry["id"])
+        and entry.get("lifecycle") != "retired"
+    )
+
+
+def read_model(entry: dict[str, Any]) -> ModelInfo:
+    model_id = entry["id"]
+    name = entry.get("display_name") or entry.get("name")
+    limits = read_limits(entry, model_id)
+    return ModelInfo(
+        id=model_id,
+        name=name if isinstance(name, str) and name else model_id,
+        max_input_tokens=limits.input_tokens,
+        max_output_tokens=limits.output_tokens,
+    )
+
+
+def read_next_page(body: object) -> str | None:
+    """The id after which the list goes on, if it does."""
+    if isinstance(body, dict) and body.get("has_more") is True:
+        last = body.get("last_id")
+        return last if isinstance(last, str) and last else None
+    return None
+
+
+# Which models take ``temperature``, ``top_p`` and ``top_k``.
+
+
+_TAKING = re.compile(
+    r"claude-(?:instant|2|3)|claude-(?:opus|sonnet|haiku)-4(?:-[0-6])?(?:-\d{8}|-latest)?$"
+)
+
+
+def takes_sampling(model: str) -> bool:
+    """Claude models do up to the generation 4.6; later ones refuse a request that has any
+    (platform.claude.com, "What's new in Claude Opus 4.7"). What is no Claude model is
+    asked."""
+    return not model.startswith("claude-") or _TAKING.match(model) is not None
+
+
+# What a model call costs, by list prices: ours in ``prices.toml``, and those of the
+# installation in a file of the same form, which goes first.
+
+
+PRICES = Path(__file__).with_name("prices.toml")
+
+_SNAPSHOT = re.compile(r"-20\d{6}$")
+"""The date that ends the id of one snapshot of a model."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Price:
+    """US dollars per million tokens, which is millionths of a dollar per token.
+    ``cache_write`` is by how long the cache keeps it."""
+
+    since: date
+    input: float
+    output: float
+    cache_write: dict[str, float]
+    cache_read: float
+
+
+class PriceList:
+    """The prices of models, the newest first for each."""
+
+    def __init__(self, prices: Mapping[str, tuple[Price, ...]]) -> None:
+        self._prices = prices
+
+    def find_cost(
+        self, model: str, usage: Usage, *, lifetime: str = "5m", day: date | None = None
+    ) -> int | None:
+        """Millionths of a US dollar; None where the price or the usage is not known.
+        ``lifetime`` is how long what is written to the cache stays there, ``day`` the
+        one of the call (UTC, today if not given)."""
+        price = self._find(model, day or datetime.now(UTC).date())
+        if price is None or usage.input_tokens is None or usage.output_tokens is None:
+            return None
+        return round(
+            usage.input_tokens * price.input
+            + usage.output_tokens * price.output
+            + (usage.cache_write_tokens or 0) * price.cache_write.get(lifetime, 0)
+            + (usage.cache_read_tokens or 0) * price.cache_read
+        )
+
+    def _find(self, model: str, day: date) -> Price | None:
+        known = self._prices.get(model) or self._prices.get(_SNAPSHOT.sub("", model), ())
+        return next((price for price in known if price.since <= day), None)
+
+
+def read_prices(own: Path | None = None) -> PriceList:
+    """Our prices, and before them those of a file of the installation. Raises ValueError
+    with a sentence that says what is wrong with that."""
+    prices = _read(PRICES)
+    if own is not None:
+        try:
+            prices |= _read(own)
+        except OSError as error:
+            raise ValueError(f"{own} cannot be read: {error.strerror}.") from error
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            reason = f"{error} is missing" if isinstance(error, KeyError) else error
+            raise ValueError(f"{own} is no list of prices: {reason}.") from error
+    return PriceList(prices)
+
+
+def _read(path: Path) -> dict[str, tuple[Price, ...]]:
+    table = tomllib.loads(path.read_text(encoding="utf-8"))
+    return {
+        model: tuple(
+            sorted(
+                (_price(entry, table) for entry in entries),
+                key=lambda price: price.since,
+                reverse=True,
+            )
+        )
+        for model, entries in table["models"].items()
+    }
+
+
+def _price(entry: Mapping[str, Any], table: Mapping[str, Any]) -> Price:
+    since = entry.get("from", date.min)
+    if type(since) is not date:
+        raise TypeError("“from” is a date such as 2026-11-01")
+    reading = float(table.get("cache_read", 0.1))
+    writing = table.get("cache_write", {"5m": 1.25, "1h": 2.0})
+    return Price(
+        since=since,
+        input=float(entry["input"]),
+        output=float(entry["output"]),
+        cache_write={lifetime: entry["input"] * factor for lifetime, factor in writing.items()},
+        cache_read=entry["input"] * reading,
+    )

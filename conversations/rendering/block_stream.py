@@ -12,8 +12,7 @@ The full render at the end knows them, and ``is_exact`` says whether it differs.
 """
 
 from .markdown import TOO_MUCH_WORK, render_markdown, show_as_written
-from .open_block import StreamingBlock
-from .open_text import OpenPlain, OpenText, Pieces
+from .open_block import OpenPlain, OpenText, Pieces, StreamingBlock
 from .source_text import normalise_source
 from .work import MAX_FRAME_CODE_CHARS, MAX_FRAME_STEPS, MAX_OPEN_STEPS, TooMuchWork, Work
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from conversations.domain.text import storable
 
-from .hidden import show_hidden
+from .source_text import show_hidden
 
 _HUNK = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
 _WORD = re.compile(r"\w+|\s+|.", re.DOTALL)

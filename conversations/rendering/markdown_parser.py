@@ -23,8 +23,15 @@ from markdown_it.token import Token
 from markdown_it.utils import EnvType, OptionsDict
 
 from .code_blocks import render_code_block
-from .links import MAX_ADDRESS_CHARS, URL, describe_destination, normalise_url, trim_url, web_host
-from .sanitiser import sanitise
+from .sanitiser import (
+    MAX_ADDRESS_CHARS,
+    URL,
+    describe_destination,
+    normalise_url,
+    sanitise,
+    trim_url,
+    web_host,
+)
 from .source_text import escape_text
 from .work import CHARS_OF_ADDRESS_IN_A_STEP, STEPS_OF_CODE_BLOCK, Work
 

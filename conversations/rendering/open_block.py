@@ -1,12 +1,15 @@
 """Any block but a code fence, while it is still being written."""
 
 import re
+from dataclasses import dataclass, field
+from typing import Protocol
 
+from markdown_it.token import Token
+
+from .code_blocks import CODE_BLOCK_END, find_language, open_code_block
 from .markdown import is_plain_paragraph, render_markdown, render_source, show_as_written
-from .markdown_parser import parse
-from .mending import mend
-from .open_fence import OpenFence
-from .open_text import Pieces, Taken
+from .markdown_parser import parse, parse_inline, render_tokens
+from .mending import mend, mend_inline
 from .outline import (
     CODE,
     FENCE,
@@ -14,12 +17,227 @@ from .outline import (
     LIST,
     TABLE,
     MarkdownBlock,
+    closing_fence,
     is_final,
     may_become_table,
     outline,
 )
-from .shown import ShownParagraph, ShownParts
-from .work import Work
+from .source_text import escape_text
+from .work import TooMuchWork, Work
+
+# What the blocks of a streaming text have in common while they are being written.
+
+
+class Pieces:
+    """A string that is cheap to append to."""
+
+    def __init__(self, text: str = "") -> None:
+        self._pieces = [text]
+        self.size = len(text)
+
+    def append(self, text: str) -> None:
+        self._pieces.append(text)
+        self.size += len(text)
+
+    @property
+    def text(self) -> str:
+        if len(self._pieces) > 1:
+            self._pieces = ["".join(self._pieces)]
+        return self._pieces[0]
+
+
+class OpenText(Protocol):
+    """The end of a streaming text that is not final."""
+
+    @property
+    def source(self) -> str:
+        """Its text."""
+
+    def take(self, text: str, work: Work) -> "Taken":
+        """Take more text and say what has become of it. Raises TooMuchWork, with the text
+        taken."""
+
+    def html(self, work: Work) -> str:
+        """The HTML of what is open, as if the text ended here. Raises TooMuchWork."""
+
+    def close(self, work: Work) -> list[str]:
+        """The text of each block in it, now that the text has ended. Raises TooMuchWork."""
+
+
+class OpenPlain:
+    """A text that takes too much work: no block is looked for in it until its end."""
+
+    def __init__(self, text: str) -> None:
+        self._text = Pieces(text)
+
+    @property
+    def source(self) -> str:
+        return self._text.text
+
+    def take(self, text: str, work: Work) -> "Taken":
+        self._text.append(text)
+        return Taken(self)
+
+    def html(self, work: Work) -> str:
+        raise TooMuchWork
+
+    def close(self, work: Work) -> list[str]:
+        return [self._text.text]
+
+
+@dataclass(slots=True)
+class Taken:
+    """What has become of text: blocks that are ``final``, ``rest`` to be taken by
+    whoever is ``next``. Without a ``next`` nothing is open any more."""
+
+    next: OpenText | None
+    final: list[str] = field(default_factory=list)
+    rest: str = ""
+
+
+# A code fence that is still being written.
+
+
+_OPENING_LINE = re.compile(r"( {0,3})(`{3,}|~{3,})(.*)\n")
+
+
+class OpenFence:
+    """Code whose closing line has not come: nothing else is looked for in it.
+
+    Its HTML grows with it, without colours. ``opening_line`` is one for the parser.
+    """
+
+    def __init__(self, opening_line: str) -> None:
+        fence = _OPENING_LINE.fullmatch(opening_line)
+        assert fence is not None
+        indent, self._marks, info = fence.groups()
+        self._indent = re.compile(rf"^ {{1,{len(indent)}}}", re.MULTILINE) if indent else None
+        self._closing = closing_fence(self._marks)
+        self._source = Pieces(opening_line)
+        self._html = Pieces(open_code_block(find_language(info)))
+        self._line = Pieces()
+
+    @property
+    def source(self) -> str:
+        return self._source.text + self._line.text
+
+    def take(self, text: str, work: Work) -> Taken:
+        self._line.append(text)
+        return self._take_lines() if "\n" in text else Taken(self)
+
+    def _take_lines(self) -> Taken:
+        text = self._line.text
+        lines = text[: text.rindex("\n") + 1]
+        if closing := self._closing.search(lines):
+            end = closing.end() + 1
+            return Taken(None, [self._source.text + text[:end]], text[end:])
+        self._source.append(lines)
+        self._html.append(self._escape(lines))
+        self._line = Pieces(text[len(lines) :])
+        return Taken(self)
+
+    def html(self, work: Work) -> str:
+        line = self._line.text
+        may_close = not line.strip(" ").strip(self._marks[0])
+        return self._html.text + ("" if may_close else self._escape(line)) + CODE_BLOCK_END
+
+    def close(self, work: Work) -> list[str]:
+        return [self.source]
+
+    def _escape(self, code: str) -> str:
+        return escape_text(self._indent.sub("", code) if self._indent else code)
+
+
+# The HTML of a block that is being written, kept for as much of it as will stay.
+
+
+_TABLE_END = "</table></div>\n"
+_ROWS_START, _ROWS_END = "<tbody>\n", "</tbody>\n"
+
+
+class ShownParagraph:
+    """A paragraph of one line: words before the last open mark are not looked at again."""
+
+    def __init__(self) -> None:
+        self._html = Pieces("<p>")
+        self._size = 0
+
+    def html(self, text: str, work: Work) -> str:
+        rest = text[self._size :]
+        mended, settled = mend_inline(rest)
+        if settled:
+            self._html.append(_render_inline(rest[:settled], work))
+            self._size += settled
+            mended = mended[settled:]
+        return f"{self._html.text}{_render_inline(mended, work)}".rstrip() + "</p>\n"
+
+
+class ShownParts:
+    """A list or table: the HTML of the items or rows that have ended is kept."""
+
+    def __init__(self) -> None:
+        self._is_loose = False
+        self._size = 0
+        self._html = Pieces()
+        self._end = ""
+
+    def extend(self, settled: str, *, head: str, is_loose: bool, work: Work) -> None:
+        """Render what is new in ``settled``; all of it if the list has become loose."""
+        if is_loose != self._is_loose:
+            self._is_loose, self._size = is_loose, 0
+        if self._size == len(settled):
+            return
+        new = head + settled[self._size :] if self._size else settled
+        start, parts, end = _split_container(
+            self._render(parse(new, work=work), highlight=True, work=work)
+        )
+        if not self._size:
+            self._html, self._end = Pieces(start), end
+        self._html.append(parts)
+        self._size = len(settled)
+
+    def html(self, tokens: list[Token], work: Work) -> str:
+        """All of it, ending with the part that ``tokens`` begin with, and what they hold
+        behind it."""
+        container, others = _split_tokens(tokens)
+        html = self._render(container, highlight=False, work=work)
+        _, parts, _ = _split_container(html) if html else ("", "", "")
+        behind = render_tokens(others, highlight=False, work=work) if others else ""
+        return self._html.text + parts + self._end + behind
+
+    def _render(self, tokens: list[Token], *, highlight: bool, work: Work) -> str:
+        if self._is_loose:
+            for token in tokens:
+                token.hidden = token.hidden and token.level != 2
+        return render_tokens(tokens, highlight=highlight, work=work)
+
+
+def _render_inline(text: str, work: Work) -> str:
+    if not text:
+        return ""
+    return render_tokens(parse_inline(text, work=work), highlight=False, work=work)
+
+
+def _split_tokens(tokens: list[Token]) -> tuple[list[Token], list[Token]]:
+    """The tokens of the first block, and the others."""
+    for index, token in enumerate(tokens):
+        if token.level == 0 and token.nesting == -1:
+            return tokens[: index + 1], tokens[index + 1 :]
+    return tokens, []
+
+
+def _split_container(html: str) -> tuple[str, str, str]:
+    """The opening, the items or rows, and the closing of a list's or table's HTML."""
+    if not html.endswith(_TABLE_END):
+        start = html.index("\n") + 1
+        end = html.rindex("</")
+    elif _ROWS_START in html:
+        start = html.index(_ROWS_START) + len(_ROWS_START)
+        end = html.rindex(_ROWS_END)
+    else:
+        return html.removesuffix(_TABLE_END) + _ROWS_START, "", _ROWS_END + _TABLE_END
+    return html[:start], html[start:end], html[end:]
+
 
 RENDER_LIMIT = 8_000
 """Characters from which on the part being written is shown as text, not rendered."""

@@ -11,8 +11,7 @@ import re
 from collections.abc import Iterator
 
 from .code_blocks import render_code_block
-from .links import URL, normalise_url, trim_url, web_host
-from .sanitiser import sanitise
+from .sanitiser import URL, normalise_url, sanitise, trim_url, web_host
 from .source_text import escape_text
 from .work import Work
 

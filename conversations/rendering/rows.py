@@ -4,23 +4,23 @@ The whole row is rendered when it is written and kept beside the event, so a pag
 of rows is a join of strings. Nothing in it depends on who looks, or when.
 """
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 from uuid import UUID
 
-from django.template.loader import get_template
+from django.template.loader import get_template, render_to_string
 from django.utils.safestring import mark_safe
 
 from conversations.domain import events
 from conversations.domain.events import Fallback, Payload
-from conversations.domain.text import storable
+from conversations.domain.text import cost_text, storable
 
-from .figures import duration_text, number_text, size_text
-from .hidden import show_hidden
 from .markdown import render_markdown, render_person_text, render_plain
+from .source_text import duration_text, number_text, show_hidden, size_text
 from .tool_rows import asked_row, completed_row, decided_row, started_row
 
 LONG_TEXT = 100_000
@@ -240,3 +240,153 @@ _EXTRAS: dict[str, Callable[[Any, RowPosition], dict[str, Any]]] = {
 
 _APPROVALS = {events.APPROVAL_ASKED: asked_row, events.APPROVAL_DECIDED: decided_row}
 """Notices with a template of their own, by code."""
+
+
+# Which rows of a page a later one of the same call stands for.
+
+
+STAY = {"1": "1", "2": "2", "3": "13", "4": "4"}
+"""The steps of a call that stay, by its last one."""
+
+_STEP = re.compile(
+    r'<article class="(?P<class>[^"]*)"[^>]*'
+    r' data-call="(?P<call>[^"]*)" data-step="(?P<step>[1-4])"'
+)
+
+_BARE = "</b><small>"
+"""A line that does not say what the call was about."""
+
+_RECORD = 'data-action="panel"'
+"""The link to the record of a call that was carried out here, whose results say it all."""
+
+_ASKED = re.compile(
+    r"</b>(?P<argument><code>.*?</code>)<small>.*?</summary>(?P<arguments>.*)</details></article>",
+    re.DOTALL,
+)
+
+
+def mark_settled(rows: Sequence[str]) -> list[str]:
+    """The rows, with a class for those that others stand for."""
+    marked = list(rows)
+    for steps in _calls(rows):
+        stay = STAY[steps[-1][1]["step"]]
+        first, last = steps[0], steps[-1]
+        if (first[1]["step"], last[1]["step"]) == ("1", "4"):
+            marked[last[0]] = _with_arguments(rows[last[0]], rows[first[0]])
+        for place, found in steps:
+            if found["step"] not in stay:
+                end = found.end("class")
+                marked[place] = f"{rows[place][:end]} settled{rows[place][end:]}"
+    return marked
+
+
+def _with_arguments(completed: str, started: str) -> str:
+    """Where the row does not say what was asked, it says what the one before it says."""
+    asked = _ASKED.search(started) if _BARE in completed else None
+    if asked is None or _RECORD in asked["arguments"]:
+        return completed
+    told = completed.replace("</b>", f"</b>{asked['argument']}", 1)
+    return told.replace("</summary>", f"</summary>{asked['arguments']}", 1)
+
+
+def _calls(rows: Sequence[str]) -> list[list[tuple[int, re.Match[str]]]]:
+    """The rows of each call. An id may come again: in another answer, or empty."""
+    calls: list[list[tuple[int, re.Match[str]]]] = []
+    newest: dict[str, list[tuple[int, re.Match[str]]]] = {}
+    for place, html in enumerate(rows):
+        found = _STEP.match(html)
+        if found is None:
+            continue
+        steps = newest.get(found["call"])
+        if steps is None or found["step"] == "1" or steps[-1][1]["step"] == "4":
+            steps = newest[found["call"]] = []
+            calls.append(steps)
+        steps.append((place, found))
+    return calls
+
+
+# The version of the HTML that the renderers of this package produce.
+
+
+RENDER_VERSION: int = 5
+"""Raise this when the HTML for the same input changes.
+
+Rendered rows are stored beside their source with the version that made them;
+a row with another version is rendered again when it is next read.
+"""
+
+
+# The messages that wait, as HTML: for the page and for the socket.
+
+
+type Waiting = tuple[UUID, str, Sequence[dict[str, Any]]]
+
+
+def render_queue(messages: Iterable[Waiting]) -> str:
+    """``messages``: of each the run, the text, and what is shown of its attachments."""
+    items = [
+        {
+            "run": run,
+            "text": storable(text),
+            "names": ", ".join(file["name"] for file in attachments),
+            "files": " ".join(file["uuid"] for file in attachments),
+        }
+        for run, text, attachments in messages
+    ]
+    html = render_to_string("conversations/queue.html", {"items": items}) if items else ""
+    return html.strip()
+
+
+# Where the window starts and how full it is, as HTML: the same in a page and live.
+
+
+LEVELS = ((90, "Full"), (82, "Nearly full"), (72, "Filling up"))
+"""From which percentage of the limit on the meter says so."""
+
+BAR = 40
+"""The meter's width, in pixels."""
+
+
+def render_window_line(session: UUID, *, left_out: int) -> str:
+    """The line between the last turn that was left out and the first that is given;
+    empty when all are given."""
+    if left_out <= 0:
+        return ""
+    count = number_text(left_out)
+    return _render_fields("line", {"session": session, "left_out": left_out, "count": count})
+
+
+def render_meter(session: UUID, *, tokens: int, limit: int, cost_microusd: int) -> str:
+    """How full the window is and what the session has cost; hidden while not known."""
+    percent = min(100, round(100 * tokens / limit)) if limit > 0 else 0
+    fields = {
+        "session": session,
+        "is_known": tokens > 0 and limit > 0,
+        "percent": percent,
+        "filled": max(2, round(BAR * percent / 100)),
+        "bar": BAR,
+        "level": next((word for least, word in LEVELS if percent >= least), ""),
+        "tokens": tokens_text(tokens),
+        "limit": tokens_text(limit),
+        "cost": cost_text(cost_microusd),
+    }
+    return _render_fields("meter", fields)
+
+
+def tokens_text(tokens: int) -> str:
+    """``76k``: as exact as a count of tokens is of use."""
+    if tokens < 1000:
+        return str(tokens)
+    if tokens < 999_500:
+        return f"{round(tokens / 1000)}k"
+    return f"{tokens / 1_000_000:.1f}".removesuffix(".0") + "M"
+
+
+def _render_fields(name: str, fields: dict[str, Any]) -> str:
+    html: str = _window_partial(name).render(fields)
+    return html.strip()
+
+
+@cache
+def _window_partial(name: str) -> Any:
+    return get_template(f"conversations/window.html#{name}")

@@ -2,11 +2,12 @@
 
 Text arrives from models, people and programs, cut at arbitrary places, so it may
 hold anything that a Python string can hold. After ``normalise_source`` a line
-ends with ``\\n`` and nothing else, and the text can be encoded as UTF-8.
+ends with ``\n`` and nothing else, and the text can be encoded as UTF-8.
 """
 
 import re
 
+from conversations.domain.invisible_chars import MAX_WRITTEN_OUT_CHARS, write_out
 from conversations.domain.text import REPLACEMENT, storable
 
 STAND_INS = ("\ufdd0", "\ufdd1")
@@ -33,3 +34,45 @@ def escape_text(text: str) -> str:
     """
     escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return escaped.replace("\xa0", "&nbsp;")
+
+
+# Numbers, times and sizes as a person reads them.
+
+
+def number_text(number: int) -> str:
+    """A number with thin spaces between the thousands."""
+    return f"{number:,}".replace(",", "\u202f")
+
+
+def duration_text(milliseconds: int | None) -> str:
+    if milliseconds is None:
+        return ""
+    if milliseconds < 1000:
+        return f"{milliseconds} ms"
+    seconds = milliseconds / 1000
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    return f"{int(seconds // 60)} min {int(seconds % 60)} s"
+
+
+def size_text(size: int) -> str:
+    """Bytes (or characters) in the unit that suits them."""
+    if size < 1000:
+        return f"{size} B"
+    if size < 1_000_000:
+        return f"{size / 1000:.0f} KB"
+    return f"{size / 1_000_000:.1f} MB"
+
+
+# Text as HTML of which nothing stays unseen (see ``domain.invisible_chars``).
+
+
+def show_hidden(text: str, *, most: int = MAX_WRITTEN_OUT_CHARS) -> str:
+    """The text as HTML, for use between tags; line ends and tabs stay as they are."""
+    if text.isascii() and text.isprintable():
+        return escape_text(text)
+    return write_out(escape_text(text), name=_as_html, most=most)
+
+
+def _as_html(code_point: str) -> str:
+    return f'<span class="ctl">{code_point}</span>'

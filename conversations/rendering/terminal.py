@@ -19,7 +19,7 @@ from operator import itemgetter
 
 from conversations.domain.text import storable
 
-from .hidden import show_hidden
+from .source_text import show_hidden
 
 _SEQUENCE = re.compile(
     r"(?:\x1b\[|\x9b)(?P<sgr>[0-9;:]*)m"

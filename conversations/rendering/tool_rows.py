@@ -12,20 +12,20 @@ from uuid import UUID
 
 from django.utils.safestring import mark_safe
 
-from conversations.domain.approvals import read_asked
 from conversations.domain.events import Info, ToolCallCompleted, ToolCallStarted
 from conversations.domain.searchable import RECALL_TOOL
 from conversations.domain.tool_calls import COMPLETED, DENY, ONCE, STARTED
+from conversations.domain.tool_policy import read_asked
 
 from .diffs import render_diff
-from .figures import duration_text, number_text, size_text
-from .hidden import show_hidden
-from .recall import link_turns
-from .terminal import Shown, render_terminal, style_at
+from .source_text import duration_text, number_text, show_hidden, size_text
+from .terminal import Shown, page_end, render_terminal, style_at
 from .tool_words import (
     arguments_text,
     decision_text,
+    link_turns,
     read_arguments,
+    session_at,
     state_word,
     telling_argument,
     tool_word,
@@ -273,3 +273,43 @@ def _left_out(chars: int, lines: int) -> str:
     if chars > 0:
         return f"{number_text(chars)} more characters"
     return f"{number_text(lines)} more lines" if lines else ""
+
+
+# What a tool gave, a page at a time, whatever its length.
+
+
+PAGE_LINES, PAGE_CHARS, PAGE_SPANS = 200, 20_000, 2000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputPage:
+    """A page that begins with the character ``start``. ``html`` goes into
+    ``<pre><code>``. ``next`` is where the next one begins, None on the last; ``left``
+    how much is behind this one, ``size`` how much there is."""
+
+    html: str
+    start: int
+    next: int | None
+    left: str
+    size: str
+
+
+def render_output_page(text: str, *, name: str, start: int, session: UUID) -> OutputPage:
+    """The page of what the tool ``name`` gave. ``session`` is the call's."""
+    end = page_end(text, start, most_lines=PAGE_LINES, most_chars=PAGE_CHARS)
+    html = render_terminal(
+        text[start:end],
+        most_lines=PAGE_LINES,
+        most_chars=PAGE_CHARS,
+        most_spans=PAGE_SPANS,
+        style=style_at(text, start),
+    ).html
+    if name == RECALL_TOOL:
+        html = link_turns(html, session_at(text, start, session))
+    return OutputPage(
+        html=html,
+        start=start,
+        next=end if end < len(text) else None,
+        left=size_text(max(0, len(text) - end)),
+        size=size_text(len(text)),
+    )

@@ -5,9 +5,8 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from conversations.domain.events import AssistantText, Payload, ToolCallStarted
-from conversations.domain.jsontext import dump_json
 from conversations.domain.stream import Block, MessageCompleted
-from conversations.domain.text import estimate_tokens, storable
+from conversations.domain.text import dump_json, estimate_tokens, storable
 from conversations.domain.turns import NewTurn, text_of_answer
 
 

@@ -15,6 +15,17 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+from conversations.agent.window.budget import make_budget
+from conversations.agent.window.summary import (
+    SYSTEM,
+    CompactionPlan,
+    SummaryTurn,
+    make_summary_request,
+    plan_summary,
+    summary_manifest,
+    take_stage,
+)
+from conversations.agent.window.window import digest_of, request_digest
 from conversations.archive.answers import CallRecord, append_call, append_failed_call
 from conversations.archive.append import Appended, NewEvent, PreparedEvent, prepare_event
 from conversations.archive.compactions import (
@@ -28,34 +39,23 @@ from conversations.archive.messages import queued_messages
 from conversations.archive.runs import Claimed, finish_run
 from conversations.archive.sessions import WindowFacts, read_window_facts
 from conversations.archive.storage_errors import is_storage_error
-from conversations.context.budget import make_budget
-from conversations.context.summary import (
-    SYSTEM,
-    CompactionPlan,
-    SummaryTurn,
-    make_summary_request,
-    plan_summary,
-    summary_manifest,
-    take_stage,
-)
-from conversations.context.window import digest_of, request_digest
 from conversations.domain import runs as states
 from conversations.domain.errors import BudgetReached, ProviderError
 from conversations.domain.events import COMPACTED, Info
 from conversations.domain.stream import MessageCompleted, ModelRequest, Usage
-from conversations.domain.summaries import (
+from conversations.domain.text import estimate_tokens, storable
+from conversations.domain.windows import (
     LEAST_GAIN,
     MANUAL,
+    SUMMARIZE,
     SUMMARIZE_AT,
     THRESHOLD,
     is_due,
     tokens_at,
 )
-from conversations.domain.text import estimate_tokens, storable
-from conversations.domain.windows import SUMMARIZE
-from conversations.rendering.figures import number_text
+from conversations.features.usage.budgets import check_budgets
+from conversations.rendering.source_text import number_text
 
-from .budgets import check_budgets
 from .failures import sentence
 from .frames import rows_frame, state_frame
 from .live import LiveAnswer

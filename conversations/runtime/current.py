@@ -1,8 +1,18 @@
 """This process's runtime, started on first use on the loop that serves."""
 
 import asyncio
+import contextlib
+import logging
+from collections.abc import Sequence
+from uuid import uuid4
 
-from conversations.domain.errors import Unavailable
+from django.conf import settings
+
+from conversations.archive.runs import active_runs
+from conversations.domain.errors import Rejected, Unavailable
+from conversations.domain.stream import ModelInfo
+from conversations.domain.windows import END
+from conversations.models import Session
 
 from .engine import Runtime
 from .options import read_options
@@ -41,3 +51,72 @@ async def stop_current_runtime(*, for_good: bool = False) -> None:
     runtime, _runtime, _starting = _runtime, None, None
     if runtime is not None:
         await runtime.stop()
+
+
+# What pages ask the runtime from a request's thread: models, recovery, the end.
+
+
+logger = logging.getLogger(__name__)
+
+RECOVERY_SECONDS = 10.0
+
+
+def list_models() -> list[ModelInfo]:
+    """The models on offer: the provider's, as soon as they are known."""
+    runtime = started_runtime()
+    if runtime is not None:
+        return runtime.models
+    return list(read_options(supervise=False).models)
+
+
+def find_model(text: str, models: Sequence[ModelInfo]) -> ModelInfo:
+    """The model of this id or name, or the only one whose name has the text in it.
+    Raises Rejected."""
+    wanted = text.casefold()
+    exact = [model for model in models if wanted in (model.id.casefold(), model.name.casefold())]
+    near = [model for model in models if wanted in f"{model.id} {model.name}".casefold()]
+    found = exact or near
+    if len(found) != 1:
+        names = ", ".join(model.id for model in found or models)
+        raise Rejected(f"Choose one of these models: {names}.", code="unknown_model")
+    return found[0]
+
+
+def recover_session(session_pk: int) -> bool:
+    """End the session's run if its process is gone. True when one was looked at."""
+    found = active_runs(stale_seconds=settings.LOOM.stale_seconds, session_pks=[session_pk])
+    runtime = started_runtime()
+    if not found or runtime is None or runtime.loop is None:
+        return False
+    if not any(runtime.is_orphan(run) for run in found):
+        return False
+    recovery = asyncio.run_coroutine_threadsafe(
+        runtime.recover(session_pk=session_pk), runtime.loop
+    )
+    try:
+        recovery.result(RECOVERY_SECONDS)
+    except TimeoutError:  # the page is shown as it is; the supervisor tries again
+        logger.warning("session_not_recovered", extra={"fields": {"session_pk": session_pk}})
+        return False
+    return True
+
+
+def announce_title(session_pk: int, title: str) -> None:
+    """Tell the pages of a session, in any process, what it is called now."""
+    runtime = started_runtime()
+    if runtime is not None and runtime.loop is not None:
+        frame = {"type": "title", "title": title}
+        runtime.loop.call_soon_threadsafe(runtime.publish, session_pk, frame)
+
+
+def compact_at_end(session: Session, *, user_pk: int) -> None:
+    """Have a session summarised that was archived just now. Nobody waits for it."""
+    runtime = started_runtime()
+    if runtime is None or runtime.loop is None:
+        return
+
+    async def compact() -> None:
+        with contextlib.suppress(Rejected):  # nothing was said, or an answer is written
+            await runtime.compact(session, client_id=uuid4().hex, user_pk=user_pk, reason=END)
+
+    runtime.loop.call_soon_threadsafe(lambda: runtime.run_in_background(compact()))

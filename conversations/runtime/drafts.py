@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
-from conversations.archive.drafts import Chunk, append_draft_chunks
+from conversations.archive.journal import Chunk, append_draft_chunks
 from conversations.archive.storage_errors import is_storage_error
 from conversations.domain.errors import Unavailable
 

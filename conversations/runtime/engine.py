@@ -13,16 +13,17 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
+from conversations.agent.mcp.servers import ToolServers
 from conversations.archive import compactions as archive_compactions
 from conversations.archive import messages as archive_messages
 from conversations.archive import runs as archive_runs
 from conversations.archive import tool_calls as archive_calls
 from conversations.archive.append import Row
-from conversations.archive.compactions import CompactionRequest
+from conversations.archive.compactions import CompactionRequest, read_window_mark
 from conversations.archive.disk_space import MONITOR
-from conversations.archive.drafts import Chunk
+from conversations.archive.journal import Chunk
 from conversations.archive.messages import Accepted, Restarted
-from conversations.archive.prompt_texts import save_prompt_texts
+from conversations.archive.model_calls import save_prompt_texts
 from conversations.archive.rewinds import Rewound
 from conversations.archive.runs import ActiveRun, Claimed
 from conversations.archive.session_state import edit_state
@@ -30,37 +31,30 @@ from conversations.archive.sessions import get_session
 from conversations.archive.storage_errors import is_storage_error
 from conversations.archive.transcript import render_rewound_marker
 from conversations.archive.transcript_plan import rewound_ranges
-from conversations.archive.window_marks import read_window_mark
 from conversations.domain import runs as states
 from conversations.domain.errors import Conflict, LoomError, ProviderError
-from conversations.domain.run_choices import NO_CHOICES, RunChoices
+from conversations.domain.runs import NO_CHOICES, RunChoices
 from conversations.domain.stream import ModelInfo, Provider
-from conversations.domain.summaries import MANUAL
 from conversations.domain.tool_calls import ALWAYS
+from conversations.domain.windows import MANUAL
+from conversations.feature import features
 from conversations.models import Session
 from conversations.providers.model_limits import find_limits
 from conversations.providers.registry import make_provider
-from conversations.tools.mcp.servers import ToolServers
 
 from .compaction import CompactionExecution, find_due_compaction
-from .database import Readers, Writer, wait_for_database
+from .database import PatientWriter, Readers, Writer, wait_for_database
 from .drafts import DraftWorker
 from .frames import EVERY_DRAFT, Frame, idle_frame, queue_frame, rows_frame, window_frame
-from .hub import Hub
-from .imports import ImportWorker
+from .hub import Hub, Relay
 from .indexer import Indexer
-from .open_lines import SOCKETS, STREAMS, ConnectionLimiter
 from .options import RuntimeOptions
 from .ownership import Owner
-from .patient_writer import PatientWriter
 from .program_tools import ProgramTools
-from .relay import Relay
-from .retention import RetentionWorker
 from .run import RunExecution
 from .undo import Undo
-from .visitors import AccessRefresher
+from .visitors import SOCKETS, STREAMS, AccessRefresher, ConnectionLimiter
 from .watch import Watcher
-from .webhooks import WebhookSender
 
 logger = logging.getLogger(__name__)
 
@@ -144,10 +138,8 @@ class Runtime:
             loops.append(self.relay.listen)
         if self.options.supervise:
             loops.append(Indexer(self).keep)
-            loops.append(WebhookSender(self).keep)
-            loops.append(ImportWorker(self).keep)
-            if self.options.expire_minutes:
-                loops.append(RetentionWorker(self).keep)
+            for feature in features():
+                loops.extend(feature.workers(self))
         self._tasks = [asyncio.create_task(self._for_ever(loop)) for loop in loops]
         if self.options.supervise:
             await self._claim_waiting()

@@ -5,6 +5,7 @@ nothing that was told is ever taken back, and who comes again goes on where it w
 hub says when to look; where another process writes, it is looked at now and then.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -12,10 +13,9 @@ from itertools import groupby
 from time import monotonic
 from typing import TYPE_CHECKING, Protocol
 
-from conversations.archive.drafts import Chunk
-from conversations.archive.journal import RawEvent, read_raw_events
+from conversations.archive.journal import Chunk, RawEvent, read_raw_events
 from conversations.archive.rewinds import RewindRecord, read_rewinds
-from conversations.archive.run_story import (
+from conversations.archive.run_transcript import (
     PAGE,
     Draft,
     RunFacts,
@@ -26,7 +26,8 @@ from conversations.archive.run_story import (
     read_run,
     read_story_rows,
 )
-from conversations.domain.run_story import (
+from conversations.archive.runs import read_run_state
+from conversations.domain.run_transcript import (
     END,
     REWOUND,
     ROW,
@@ -35,9 +36,11 @@ from conversations.domain.run_story import (
     StoryRow,
     StreamCursor,
 )
+from conversations.domain.runs import FINAL_STATES
 from conversations.domain.text import storable
 
 from .database import wait_for_database
+from .engine import Runtime
 from .hub import Listener
 
 if TYPE_CHECKING:
@@ -61,7 +64,7 @@ class Reader(Protocol):
 
 
 class RunReader:
-    """Reads what a run says, from a place on (see ``domain.run_story``)."""
+    """Reads what a run says, from a place on (see ``domain.run_transcript``)."""
 
     of_drafts = True
 
@@ -213,3 +216,22 @@ def _listening(runtime: "Runtime", listener: Listener) -> Iterator[Listener]:
         yield listener
     finally:
         runtime.hub.unlisten(listener)
+
+
+# Waiting for the end of a run, whichever process carries it out.
+
+
+POLL_SECONDS = 0.15
+
+
+async def wait_for_final_state(runtime: Runtime, *, session_pk: int, run_pk: int) -> str:
+    """The run's last state. Where its process is gone, this one takes over."""
+    wait_for_database(runtime.options.database_wait)
+    while True:
+        await runtime.wait_run_ended(session_pk)
+        state = await runtime.readers.read(read_run_state, run_pk)
+        if state in FINAL_STATES:
+            return state
+        await asyncio.sleep(POLL_SECONDS)
+        await runtime.recover(session_pk=session_pk)
+        runtime.kick(session_pk)

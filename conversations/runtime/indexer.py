@@ -8,7 +8,7 @@ share a database may do the same work twice, never wrongly.
 import asyncio
 from typing import TYPE_CHECKING
 
-from conversations.archive.search.indexing import (
+from conversations.search.indexing import (
     Progress,
     merge_index,
     prepare_batch,

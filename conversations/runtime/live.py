@@ -6,8 +6,11 @@ that are finished now and of the one that is still open, never the whole answer.
 """
 
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import Any
 
+from conversations.domain.text import storable
+from conversations.domain.tool_calls import RUNNING, STARTED
 from conversations.rendering.block_stream import BlockStream
 from conversations.rendering.tool_words import tool_word
 
@@ -86,3 +89,154 @@ class LiveAnswer:
     def clear(self) -> None:
         """The parts so far became rows."""
         self.parts, self._dirty = [], {}
+
+
+# What running calls show before they end: bounded, whatever a tool writes.
+
+
+SHOWN = 20_000
+"""Characters at the end of an output that a page is shown."""
+
+KEPT = 100_000
+"""Characters that are kept for the result of a call which is stopped."""
+
+RATE = 64_000
+"""Characters a second of one call that pages are sent at most."""
+
+
+@dataclass(slots=True)
+class LiveCall:
+    """One call. ``total`` counts the characters that were reported, ``sent`` those that
+    frames have covered."""
+
+    call: str
+    call_id: str
+    state: str = STARTED
+    began: float = field(default_factory=monotonic)
+    pieces: list[str] = field(default_factory=list)
+    held: int = 0
+    total: int = 0
+    sent: int = 0
+    budget: float = RATE
+    counted_at: float = field(default_factory=monotonic)
+
+    def report(self, text: str) -> None:
+        self.pieces.append(text)
+        self.total += len(text)
+        self.held += len(text)
+        if self.held > 2 * KEPT:
+            self._join()
+
+    def _join(self) -> str:
+        """The end of what was reported."""
+        tail = "".join(self.pieces)[-KEPT:]
+        self.pieces, self.held = [tail], len(tail)
+        return tail
+
+    @property
+    def kept(self) -> str:
+        """What was reported, or the end of it and a line that says so."""
+        tail = self._join()
+        left_out = self.total - len(tail)
+        head = f"[{left_out:,} characters before this were not kept]\n" if left_out else ""
+        return head + tail
+
+    def frame(self, run: str, *, at_once: bool) -> dict[str, Any] | None:
+        """What is new since the last frame. None: it has to wait, not to flood pages."""
+        unsent = self.total - self.sent
+        size = min(unsent, SHOWN)
+        if not at_once and not self._affords(size):
+            return None
+        self.budget -= size
+        if unsent > SHOWN:
+            return self.snapshot(run)
+        text = self._end(unsent)
+        frame = self._head(run) | ({"offset": self.sent, "text": text} if text else {})
+        self.sent = self.total
+        return frame
+
+    def snapshot(self, run: str) -> dict[str, Any]:
+        """The end of the output so far; the next frame goes on from there."""
+        text = self._end(SHOWN)
+        self.sent = self.total
+        return self._head(run) | {"reset": True, "offset": self.total - len(text), "text": text}
+
+    def _end(self, characters: int) -> str:
+        """The last characters that were reported; joins no more pieces than it needs."""
+        found: list[str] = []
+        for piece in reversed(self.pieces):
+            if characters <= 0:
+                break
+            found.append(piece[-characters:])
+            characters -= len(piece)
+        return "".join(reversed(found))
+
+    def _affords(self, size: int) -> bool:
+        now = monotonic()
+        self.budget = min(RATE, self.budget + (now - self.counted_at) * RATE)
+        self.counted_at = now
+        return size <= self.budget
+
+    def _head(self, run: str) -> dict[str, Any]:
+        elapsed = monotonic() - self.began if self.state == RUNNING else 0
+        return {
+            "type": "call",
+            "run": run,
+            "call": self.call,
+            "call_id": self.call_id,
+            "state": self.state,
+            "elapsed_ms": int(elapsed * 1000),
+        }
+
+
+class LiveCalls:
+    """The calls of a run's last answer that have not ended yet."""
+
+    def __init__(self, run: str) -> None:
+        self.run = run
+        self._calls: dict[int, LiveCall] = {}
+        self._dirty: dict[int, LiveCall] = {}
+
+    def add(self, pk: int, call: LiveCall) -> None:
+        self._calls[pk] = call
+
+    def change_state(self, pk: int, state: str) -> None:
+        call = self._calls[pk]
+        call.state, call.began = state, monotonic()
+        self._dirty[pk] = call
+
+    def report(self, pk: int, text: str) -> None:
+        call = self._calls.get(pk)
+        if call is not None and text:
+            call.report(storable(text))
+            self._dirty[pk] = call
+
+    def remove(self, pk: int) -> None:
+        self._calls.pop(pk, None)
+        self._dirty.pop(pk, None)
+
+    @property
+    def is_dirty(self) -> bool:
+        return bool(self._dirty)
+
+    def kept(self, pk: int) -> str:
+        call = self._calls.get(pk)
+        return call.kept if call is not None else ""
+
+    def outputs(self) -> dict[int, str]:
+        """What the calls that have not ended have shown, by their keys."""
+        return {pk: call.kept for pk, call in self._calls.items() if call.total}
+
+    def take_frames(self, *, at_once: bool = True) -> list[dict[str, Any]]:
+        """``at_once``: also what would have to wait otherwise."""
+        frames = []
+        for pk, call in list(self._dirty.items()):
+            frame = call.frame(self.run, at_once=at_once)
+            if frame is not None:
+                del self._dirty[pk]
+                frames.append(frame)
+        return frames
+
+    def snapshots(self) -> list[dict[str, Any]]:
+        """Every call so far. Take (and publish) the frames first."""
+        return [call.snapshot(self.run) for call in self._calls.values() if call.state != STARTED]

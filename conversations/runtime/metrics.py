@@ -1,21 +1,11 @@
 """What this process does right now, and how much the archive holds in flight."""
 
-from dataclasses import dataclass
-
-from conversations.archive.deliveries import count_pending
 from conversations.archive.disk_space import data_free_bytes
 from conversations.archive.runs import count_runs_by_state
 from conversations.domain.runs import QUEUED, RUNNING, WAITING_APPROVAL
+from conversations.feature import Metric, features
 
 from .current import started_runtime
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Metric:
-    name: str
-    help: str
-    kind: str
-    value: float
 
 
 def read_metrics() -> list[Metric]:
@@ -62,17 +52,13 @@ def read_metrics() -> list[Metric]:
             servers.get("failed", 0),
         ),
         _gauge(
-            "loom_webhooks_pending",
-            "Messages of webhooks that wait to be delivered.",
-            count_pending(),
-        ),
-        _gauge(
             "loom_disk_free_bytes",
             "Bytes free where the data folder and a SQLite database lie, the least of the two.",
             data_free_bytes(),
         ),
+        *(metric for feature in features() for metric in feature.metrics()),
     ]
 
 
 def _gauge(name: str, help_text: str, value: float) -> Metric:
-    return Metric(name=name, help=help_text, kind="gauge", value=value)
+    return Metric(name=name, help=help_text, value=value)

@@ -5,12 +5,11 @@ from pathlib import Path
 
 from django.conf import settings
 
+from conversations.agent.mcp.config import McpConfig
+from conversations.agent.mcp.connection import Timing
 from conversations.domain.stream import ModelInfo
 from conversations.domain.windows import WindowRules
-from conversations.providers.model_limits import find_limits
-from conversations.providers.prices import PriceList
-from conversations.tools.mcp.config import McpConfig
-from conversations.tools.mcp.connection import Timing
+from conversations.providers.model_limits import PriceList, find_limits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from conversations.agent.tools.registry import NO_MORE, TOOLS
+from conversations.agent.tools.tool import Tool, ToolContext, ToolResult
 from conversations.archive.runs import Claimed
 from conversations.domain.errors import Rejected
-from conversations.tools.registry import NO_MORE, TOOLS
-from conversations.tools.tool import Tool, ToolContext, ToolResult
 
 WAIT_SECONDS = 600.0
 """How long a call waits for its program."""

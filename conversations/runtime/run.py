@@ -12,10 +12,13 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+from conversations.agent.tools.registry import NO_MORE
+from conversations.agent.tools.tool import Tool
+from conversations.agent.window.related_turns import find_hint
+from conversations.agent.window.window import Window
 from conversations.archive.answers import CallRecord, append_answer, append_failed_call
 from conversations.archive.append import Appended, NewEvent, PreparedEvent, Row, prepare_event
-from conversations.archive.budgets import append_budget_warnings
-from conversations.archive.drafts import Chunk
+from conversations.archive.journal import Chunk
 from conversations.archive.model_calls import read_past_calls
 from conversations.archive.runs import Claimed, finish_run, record_run_note, release_run
 from conversations.archive.sessions import (
@@ -28,10 +31,7 @@ from conversations.archive.sessions import (
 from conversations.archive.storage_errors import is_storage_error
 from conversations.archive.turns import read_turn
 from conversations.archive.workspaces import WorkspaceDir
-from conversations.context.hint import find_hint
-from conversations.context.window import Window
 from conversations.domain import runs as states
-from conversations.domain.budgets import BudgetState
 from conversations.domain.errors import BudgetReached, ProviderError, StorageFull
 from conversations.domain.events import Info, Payload, TurnSeparator
 from conversations.domain.stream import (
@@ -46,16 +46,19 @@ from conversations.domain.stream import (
 from conversations.domain.text import cost_text, storable
 from conversations.domain.tool_calls import READ_ONLY
 from conversations.domain.tool_policy import ToolScope
-from conversations.tools.registry import NO_MORE
-from conversations.tools.tool import Tool
+from conversations.features.usage.budgets import (
+    append_budget_warnings,
+    check_budgets,
+    describe_warnings,
+)
+from conversations.features.usage.budgets import describe_stop as describe_out_of_budget
+from conversations.features.usage.figures import BudgetState
 
 from .answers import make_payloads, make_turn, tool_calls_of
-from .budgets import check_budgets, describe_warnings
-from .budgets import describe_stop as describe_out_of_budget
+from .database import PatientWriter
 from .failures import describe_crash, describe_provider_error, describe_refused_files, describe_stop
 from .frames import rows_frame, state_frame
 from .live import LiveAnswer, LiveBlock
-from .patient_writer import PatientWriter
 from .tool_loop import ToolLoop
 from .windows import make_window, size_after
 

@@ -15,6 +15,8 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
 
+from conversations.agent.tools.registry import TOOLS, find_tool
+from conversations.agent.tools.tool import Tool, ToolContext, ToolResult
 from conversations.archive.answers import append_tool_result
 from conversations.archive.append import Appended, NewEvent, PreparedEvent, prepare_event
 from conversations.archive.runs import Claimed, RunLost
@@ -31,7 +33,6 @@ from conversations.archive.tool_calls import (
 )
 from conversations.archive.tool_permissions import Rules, read_rules
 from conversations.domain import runs as run_states
-from conversations.domain.approvals import ApprovalRequest, CallPlan
 from conversations.domain.errors import Conflict, LoomError
 from conversations.domain.events import APPROVAL, APPROVAL_ASKED, Info, Payload
 from conversations.domain.text import one_line, storable
@@ -47,14 +48,20 @@ from conversations.domain.tool_calls import (
     RUNNING,
     STOPPED,
     WAITING,
+    CallEnding,
+    make_result_payloads,
 )
-from conversations.domain.tool_policy import REFUSE, Kind, ToolScope, decide
-from conversations.domain.tool_results import CallEnding, make_result_payloads
-from conversations.tools.registry import TOOLS, find_tool
-from conversations.tools.tool import Tool, ToolContext, ToolResult
+from conversations.domain.tool_policy import (
+    REFUSE,
+    ApprovalRequest,
+    CallPlan,
+    Kind,
+    ToolScope,
+    decide,
+)
 
-from .live_calls import LiveCall, LiveCalls
-from .patient_writer import PatientWriter
+from .database import PatientWriter
+from .live import LiveCall, LiveCalls
 
 if TYPE_CHECKING:
     from .engine import Runtime

@@ -6,9 +6,9 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from conversations.archive.file_changes import Scope
-from conversations.changes.revert import Reverted, revert_files
-from conversations.changes.trees import settle_all
+from conversations.agent.undo.records import Scope
+from conversations.agent.undo.revert import Reverted, revert_files
+from conversations.agent.undo.trees import settle_all
 from conversations.models import Session
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Undo:
         actor_pk: int | None,
         replace: Collection[str],
     ) -> Reverted:
-        """Put files back (see ``changes.revert``) and show it to every page."""
+        """Put files back (see ``agent.undo.revert``) and show it to every page."""
         done = await revert_files(
             session,
             root,

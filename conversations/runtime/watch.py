@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from conversations.archive.drafts import Chunk, read_draft
+from conversations.archive.compactions import read_window_mark
+from conversations.archive.journal import Chunk, read_draft
 from conversations.archive.messages import QueuedMessage, queued_messages_of
 from conversations.archive.runs import ActiveRun, active_runs
 from conversations.archive.transcript import SessionMarks, read_live_rows, read_session_marks
-from conversations.archive.window_marks import read_window_mark
 from conversations.domain.runs import RUNNING
 
 from .frames import Frame, active_frame, idle_frame, queue_frame, rows_frame, window_frame

@@ -5,15 +5,15 @@ from dataclasses import replace
 
 from django.conf import settings
 
+from conversations.agent.tools.registry import NO_MORE, offered_tools
+from conversations.agent.tools.tool import Tool
+from conversations.agent.window.system_prompt import build_system_prompt
+from conversations.agent.window.window import Window, WindowWish, assemble_window
 from conversations.archive.append import ContextSize
 from conversations.archive.sessions import WindowFacts
-from conversations.context.system_prompt import build_system_prompt
-from conversations.context.window import Window, WindowWish, assemble_window
-from conversations.domain.run_choices import NO_CHOICES, RunChoices
+from conversations.domain.runs import NO_CHOICES, RunChoices
 from conversations.domain.stream import Usage
 from conversations.domain.windows import WindowRules
-from conversations.tools.registry import NO_MORE, offered_tools
-from conversations.tools.tool import Tool
 
 from .options import RuntimeOptions
 

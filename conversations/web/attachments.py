@@ -13,6 +13,7 @@ from django.utils.cache import get_conditional_response
 from django.utils.http import content_disposition_header
 from django.views.decorators.http import require_safe
 
+from conversations.access import get_session_for, post_by_person
 from conversations.archive.attachments import (
     attachment_block,
     get_attachment,
@@ -20,13 +21,12 @@ from conversations.archive.attachments import (
     remove_attachment,
 )
 from conversations.archive.blobs import read_blob
-from conversations.archive.contents import decode_text
+from conversations.archive.file_types import decode_text
 from conversations.archive.rights import WRITE
 from conversations.domain.attachments import HIDDEN, TEXT, shown_attachment
 from conversations.domain.errors import LoomError, NotFound, Rejected, StorageFull
 from conversations.models import Attachment
 
-from .access import get_session_for, post_by_person
 from .forms import check_attachment_ids
 from .pages import person
 from .uploads import lacks_space, save_files

@@ -6,11 +6,16 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from asgiref.sync import sync_to_async
+from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import redirect
 from django.urls import reverse
-from django.views.decorators.http import require_safe
+from django.views.decorators.http import require_POST, require_safe
 
+from conversations.access import Access, get_session_for, sign_in_first, visit_of
+from conversations.agent.undo.records import has_changes
 from conversations.archive.call_records import (
     ToolOutput,
     ToolRecord,
@@ -18,14 +23,14 @@ from conversations.archive.call_records import (
     read_tool_record,
     read_turn_output,
 )
-from conversations.archive.file_changes import has_changes
+from conversations.archive.rights import WRITE
+from conversations.archive.tool_calls import require_decidable
 from conversations.domain.errors import Rejected
+from conversations.domain.tool_calls import ALWAYS, DENY, ONCE
 from conversations.models import Session
 from conversations.rendering.diffs import render_diff
-from conversations.rendering.figures import duration_text, number_text
-from conversations.rendering.hidden import show_hidden
-from conversations.rendering.output_pages import render_output_page
-from conversations.rendering.tool_rows import changes_text
+from conversations.rendering.source_text import duration_text, number_text, show_hidden
+from conversations.rendering.tool_rows import changes_text, render_output_page
 from conversations.rendering.tool_words import (
     arguments_text,
     decision_text,
@@ -34,8 +39,9 @@ from conversations.rendering.tool_words import (
     telling_argument,
     tool_word,
 )
+from conversations.runtime.current import current_runtime
 
-from .access import Access, get_session_for
+from .forms import check_reason
 from .panel import render_panel
 
 LONG_DIFF_LINES, LONG_DIFF_CHARS = 5000, 500_000
@@ -168,3 +174,53 @@ def _start(request: HttpRequest) -> int:
     if not text.isascii() or not text.isdigit() or len(text) > 12:
         raise Rejected("from is a number.", code="bad_number")
     return int(text)
+
+
+# Answering a call that waits, and ending one, by plain forms.
+
+
+@require_POST
+async def tool_call_approve(request: HttpRequest, uuid: UUID, call: UUID) -> HttpResponseBase:
+    """Let a call run; with ``always`` all calls of its kind, in this workspace."""
+    always = request.POST.get("always", "") not in ("", "0")
+    return await _carry_out(request, uuid, call, ALWAYS if always else ONCE)
+
+
+@require_POST
+async def tool_call_deny(request: HttpRequest, uuid: UUID, call: UUID) -> HttpResponseBase:
+    """Refuse a call, with a ``reason`` that the model reads."""
+    return await _carry_out(request, uuid, call, DENY)
+
+
+@require_POST
+async def tool_call_cancel(request: HttpRequest, uuid: UUID, call: UUID) -> HttpResponseBase:
+    """End a call that runs or waits; the run goes on."""
+    return await _carry_out(request, uuid, call, None)
+
+
+async def _carry_out(
+    request: HttpRequest, uuid: UUID, call: UUID, decision: str | None
+) -> HttpResponseBase:
+    """Decide about the call, or end it (None), and go back to the session."""
+    user = await request.auser()
+    if not user.is_authenticated:
+        return sign_in_first(uuid=uuid)
+    found, _ = await sync_to_async(get_session_for)(visit_of(request, user), uuid, to=WRITE)
+    try:
+        await sync_to_async(require_decidable)(found, call)
+        reason = _reason(request, call) if decision == DENY else ""
+        runtime = await current_runtime()
+        if decision is None:
+            await runtime.cancel_call(found, call=call, user_pk=user.pk)
+        else:
+            await runtime.decide_call(
+                found, call=call, decision=decision, user_pk=user.pk, reason=reason
+            )
+    except Rejected as error:
+        messages.error(request, error.message)
+    return redirect("session", uuid=uuid)
+
+
+def _reason(request: HttpRequest, call: UUID) -> str:
+    """One form may hold several questions: then the field is named after its call."""
+    return check_reason(request.POST.get("reason") or request.POST.get(f"reason-{call}", ""))

@@ -14,12 +14,11 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.urls import reverse
 
+from conversations.agent.undo.records import has_changes, last_changing_run
 from conversations.archive import sessions as archive_sessions
-from conversations.archive.file_changes import has_changes, last_changing_run
 from conversations.domain.errors import Rejected
 from conversations.models import Session
-from conversations.runtime.choices import find_model, list_models
-from conversations.runtime.current import current_runtime, started_runtime
+from conversations.runtime.current import current_runtime, find_model, list_models, started_runtime
 
 from .commands import FORMATS, Typed
 from .hydration import hydrate

@@ -1,5 +1,6 @@
 """Where the page asks for the commands, has them carried out, and completes names of
-files."""
+files.
+"""
 
 from dataclasses import asdict
 from typing import Any
@@ -13,15 +14,17 @@ from django.templatetags.static import static
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_safe
 
+from conversations.access import HIDDEN, get_session_for, get_workspace_for, sign_in_first, visit_of
+from conversations.accounts.people import read_preferences
+from conversations.agent.files.completing import find_files
 from conversations.archive.rights import READ, WRITE
 from conversations.domain.errors import LoomError, NotFound, Rejected
 from conversations.domain.text import storable
-from conversations.folder.completing import find_files
-from conversations.runtime.choices import list_models
+from conversations.runtime.current import list_models
 
-from .access import HIDDEN, get_session_for, get_workspace_for, sign_in_first, visit_of
 from .carry_out import ON_THE_PAGE, execute
-from .commands import FORMATS, Command, NoCommand, commands_for, read_command
+from .commands import COMMANDS, FORMATS, Command, NoCommand, commands_for, read_command
+from .pages import person, render_page
 
 MAX_NAME_CHARS = 200
 """Characters of a part of a path that count."""
@@ -93,3 +96,48 @@ def _choices(command: Command) -> list[dict[str, str]]:
     if command.argument == "format":
         return [{"value": name, "says": says} for name, says in FORMATS.items()]
     return []
+
+
+# The keys, and the page that lists them with the commands.
+
+
+type Keys = tuple[tuple[tuple[str, ...], str], ...]
+
+KEYS: tuple[tuple[str, Keys], ...] = (
+    (
+        "Writing",
+        (
+            (("Enter",), "Send the message"),
+            (("Shift", "Enter"), "New line"),
+            (("/",), "Commands, where the message begins; the message, from elsewhere"),
+            (("@",), "Files of the workspace"),
+            (("Esc",), "Stop the answer; leave a list, the editor or a menu"),
+        ),
+    ),
+    (
+        "Going places",
+        (
+            (("Ctrl", "K"), "Sessions, commands and pages"),
+            (("Ctrl", "Shift", "O"), "New session"),
+            (("Alt", "↑", "↓"), "Session above, session below"),
+            (("j", "k"), "Next row, previous row"),
+            (("f",), "Find in this session; Enter goes to the next hit"),
+            (("?",), "This list"),
+        ),
+    ),
+)
+"""Groups of keys with what they do."""
+
+ENTER_BREAKS: Keys = ((("Ctrl", "Enter"), "Send the message"), (("Enter",), "New line"))
+"""The first two, for whoever prefers that."""
+
+
+@login_required
+@require_safe
+def help_page(request: HttpRequest) -> HttpResponse:
+    """Commands and keys: a page, and what the chat shows in a dialog."""
+    keys = KEYS
+    if read_preferences(person(request).pk).enter == "break":
+        (writing, usual), *others = KEYS
+        keys = ((writing, ENTER_BREAKS + usual[2:]), *others)
+    return render_page(request, "help.html", "lists", {"commands": COMMANDS, "keys": keys})

@@ -17,10 +17,10 @@ from channels.generic.websocket import AsyncWebsocketConsumer
 from django.conf import settings
 from django.db import DatabaseError
 
+from conversations.access import SignedOut, get_session_for, recheck_access, visit_of_socket
+from conversations.archive.access_snapshots import OpenPage, read_standing
 from conversations.archive.rights import READ, WRITE
-from conversations.archive.standing import OpenPage, read_standing
 from conversations.archive.storage_errors import translate_storage_error
-from conversations.domain.cursors import parse_cursor
 from conversations.domain.errors import (
     DATABASE_UNAVAILABLE,
     LoomError,
@@ -30,20 +30,18 @@ from conversations.domain.errors import (
     TooMany,
     Unavailable,
 )
+from conversations.domain.keyset import parse_cursor
 from conversations.domain.text import is_storable
 from conversations.domain.tool_calls import ALWAYS, DENY, ONCE
 from conversations.models import Session
-from conversations.runtime.catch_up import CatchUp, read_catch_up
 from conversations.runtime.current import current_runtime
 from conversations.runtime.engine import Runtime
-from conversations.runtime.frames import Frame, dump_frame
+from conversations.runtime.frames import CatchUp, Frame, dump_frame, read_catch_up
 from conversations.runtime.hub import Subscriber
-from conversations.runtime.open_lines import SOCKETS
-from conversations.runtime.visitors import WatchedAccess
+from conversations.runtime.visitors import SOCKETS, WatchedAccess
 
-from .access import SignedOut, get_session_for, recheck_access, visit_of_socket
+from .errors import TRY_AGAIN_LATER
 from .forms import check_attachment_ids, check_client_id, check_message_text, check_reason
-from .storage_errors import TRY_AGAIN_LATER
 
 logger = logging.getLogger(__name__)
 

@@ -6,10 +6,13 @@ else may stand there. A browser that is signed in reads it as well.
 """
 
 import hashlib
+import re
 from base64 import b64decode
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from urllib.parse import urlencode
+from xml.etree import ElementTree
 
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
@@ -18,6 +21,8 @@ from django.utils.cache import get_conditional_response, patch_vary_headers
 from django.utils.http import http_date
 from django.views.decorators.http import require_safe
 
+from conversations.access import AccessContext, get_workspace_for
+from conversations.accounts.tokens import FEED, READ, find_caller
 from conversations.archive.session_records import (
     SessionFilter,
     SessionListCursor,
@@ -25,15 +30,89 @@ from conversations.archive.session_records import (
     list_session_records,
 )
 from conversations.archive.sessions import parse_list_cursor
-from conversations.archive.tokens import find_caller
 from conversations.domain.errors import NotPermitted
 from conversations.domain.runs import IDLE
-from conversations.domain.tokens import FEED, READ
 from conversations.models import Workspace
 
-from .access import AccessContext, get_workspace_for
 from .addresses import client_address
-from .atom import MEDIA_TYPE, Feed, FeedEntry, render_feed
+
+# Atom feeds (RFC 4287), in pages (RFC 5005).
+
+
+NAMESPACE = "http://www.w3.org/2005/Atom"
+
+MEDIA_TYPE = "application/atom+xml; charset=utf-8"
+
+_NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""What XML 1.0 cannot say, not even escaped."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedEntry:
+    """``summary`` is plain text; ``states`` become categories."""
+
+    id: str
+    title: str
+    link: str
+    author: str
+    published: datetime
+    updated: datetime
+    summary: str = ""
+    states: Iterable[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feed:
+    """A page of a feed. All pages have the same ``id``; ``links`` are relation → address."""
+
+    id: str
+    title: str
+    updated: datetime
+    links: Mapping[str, str]
+    entries: list[FeedEntry] = field(default_factory=list)
+
+
+def render_feed(feed: Feed) -> bytes:
+    root = ElementTree.Element("feed", xmlns=NAMESPACE)
+    _add(root, "id", feed.id)
+    _add(root, "title", feed.title)
+    _add(root, "updated", feed.updated.isoformat())
+    _add(root, "generator", "Loom Web")
+    for relation, address in feed.links.items():
+        kind = "text/html" if relation == "alternate" else "application/atom+xml"
+        _add(root, "link", rel=relation, href=address, type=kind)
+    for entry in feed.entries:
+        _add_entry(root, entry)
+    document: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
+    return document
+
+
+def _add_entry(root: ElementTree.Element, entry: FeedEntry) -> None:
+    element = _add(root, "entry")
+    _add(element, "id", entry.id)
+    _add(element, "title", entry.title)
+    _add(element, "link", rel="alternate", href=entry.link, type="text/html")
+    _add(_add(element, "author"), "name", entry.author)
+    _add(element, "published", entry.published.isoformat())
+    _add(element, "updated", entry.updated.isoformat())
+    for state in entry.states:
+        _add(element, "category", term=state)
+    if entry.summary:
+        _add(element, "summary", entry.summary)
+
+
+def _add(
+    parent: ElementTree.Element, name: str, text: str = "", **attributes: str
+) -> ElementTree.Element:
+    said = {key: _sayable(value) for key, value in attributes.items()}
+    element = ElementTree.SubElement(parent, name, said)
+    element.text = _sayable(text) or None
+    return element
+
+
+def _sayable(text: str) -> str:
+    return _NO_XML.sub("\ufffd", text)
+
 
 PAGE = 50
 

@@ -14,33 +14,14 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.cache import patch_vary_headers
-from django.views.decorators.http import require_http_methods, require_POST, require_safe
+from django.views.decorators.http import (
+    require_GET,
+    require_http_methods,
+    require_POST,
+    require_safe,
+)
 
-from conversations.archive import sessions as archive_sessions
-from conversations.archive import workspaces as archive_workspaces
-from conversations.archive.attachments import list_attachments
-from conversations.archive.compactions import require_compaction
-from conversations.archive.messages import queued_messages
-from conversations.archive.rewinds import is_rewound
-from conversations.archive.rights import MANAGE, WRITE
-from conversations.archive.runs import active_runs
-from conversations.archive.storage_errors import translate_storage_error
-from conversations.archive.transcript import PageRow
-from conversations.archive.turns import source_of_turn
-from conversations.archive.window_marks import window_mark_of
-from conversations.context.skills import describe_problems
-from conversations.domain.cursors import parse_cursor
-from conversations.domain.errors import Conflict, LoomError, NotFound, NotPermitted, Rejected
-from conversations.domain.runs import IDLE, QUEUED
-from conversations.domain.text import storable
-from conversations.models import Attachment, Session, Workspace
-from conversations.rendering.queue import render_queue
-from conversations.rendering.settled import mark_settled
-from conversations.rendering.window import render_meter, render_window_line
-from conversations.runtime.choices import compact_at_end, list_models, recover_session
-from conversations.runtime.current import current_runtime
-
-from .access import (
+from conversations.access import (
     Access,
     get_session_for,
     get_workspace_for,
@@ -49,6 +30,40 @@ from .access import (
     sign_in_first,
     visit_of,
 )
+from conversations.accounts.members import members_context
+from conversations.agent.window.system_prompt import describe_problems
+from conversations.archive import sessions as archive_sessions
+from conversations.archive import workspaces as archive_workspaces
+from conversations.archive.attachments import list_attachments
+from conversations.archive.compactions import require_compaction, window_mark_of
+from conversations.archive.messages import queued_messages
+from conversations.archive.rewinds import is_rewound
+from conversations.archive.rights import MANAGE, WRITE
+from conversations.archive.runs import active_runs
+from conversations.archive.sessions import open_first_session
+from conversations.archive.storage_errors import translate_storage_error
+from conversations.archive.transcript import PageRow
+from conversations.archive.turns import source_of_turn
+from conversations.domain.errors import Conflict, LoomError, NotFound, NotPermitted, Rejected
+from conversations.domain.keyset import parse_cursor
+from conversations.domain.runs import IDLE, QUEUED
+from conversations.domain.text import storable
+from conversations.features.retention.views import closing_of, policies_form
+from conversations.models import Attachment, Session, Workspace
+from conversations.rendering.rows import (
+    mark_settled,
+    render_meter,
+    render_queue,
+    render_window_line,
+)
+from conversations.review.transcript_pages import show_for_review
+from conversations.runtime.current import (
+    compact_at_end,
+    current_runtime,
+    list_models,
+    recover_session,
+)
+
 from .carry_out import FILE, execute
 from .commands import NoCommand, Typed, read_command
 from .forms import (
@@ -60,12 +75,8 @@ from .forms import (
     check_message_text,
 )
 from .hydration import hydrate
-from .members import members_context
-from .retention import closing_of, policies_form
-from .review_transcript import show_for_review
 from .session_list import read_session_list
-from .tool_rules import tool_rules_context
-from .tool_servers import failed_tool_servers, list_tool_servers
+from .tool_rules import failed_tool_servers, list_tool_servers, tool_rules_context
 from .uploads import FilesRefused, require_files
 
 EXAMPLES = (
@@ -575,3 +586,15 @@ def _back(request: HttpRequest, found: Session) -> HttpResponse:
     if wanted == "workspace":
         return redirect("workspace", slug=found.workspace.slug)
     return redirect("session", uuid=found.uuid)
+
+
+# Where a person begins: in the chat that they used last, or a new one.
+
+
+@login_required
+@require_GET
+def start(request: HttpRequest) -> HttpResponse:
+    """Open the chat: the last session of the person's only workspace, or a new one;
+    the list of workspaces when there are several or none."""
+    session = open_first_session(person(request))
+    return redirect("home") if session is None else redirect("session", uuid=session.uuid)

@@ -11,8 +11,8 @@ from django.templatetags.static import static
 from django.urls import reverse
 from django.views.decorators.http import require_safe
 
-from conversations.archive.recent_sessions import RecentPage, list_recent_sessions
 from conversations.archive.rights import is_administrator
+from conversations.archive.session_records import RecentPage, list_recent_sessions
 from conversations.archive.workspaces import list_workspaces
 from conversations.models import Membership
 

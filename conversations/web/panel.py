@@ -1,6 +1,9 @@
 """The chat's panel, each part a page of its own too: the session state, and which
-sessions came from this one."""
+sessions came from this one.
+"""
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
@@ -10,18 +13,108 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect
 from django.views.decorators.http import require_POST, require_safe
 
-from conversations.archive.forks import list_forks
+from conversations.access import Access, get_session_for, sign_in_first, visit_of
 from conversations.archive.rights import WRITE
-from conversations.archive.session_state import read_state_view
+from conversations.archive.session_records import list_forks
+from conversations.archive.session_state import StateView, read_state_view
 from conversations.domain.errors import LoomError, Rejected
-from conversations.domain.text import storable
+from conversations.domain.session_state.document import BY_MODEL, StateItem
+from conversations.domain.session_state.values import (
+    COMMIT,
+    DECISION,
+    ERROR,
+    FILE,
+    FOCUS,
+    FOCUS_CHARS,
+    ITEM_CHARS,
+    NOTED,
+    PIN,
+    REWORD,
+    SAID,
+    STRIKE,
+    UNPIN,
+    UNSTRIKE,
+)
+from conversations.domain.text import one_line, storable
 from conversations.models import Session
 from conversations.runtime.current import current_runtime
 
-from .access import Access, get_session_for, sign_in_first, visit_of
 from .forms import check_state_action
 from .pages import is_fragment, render_page
-from .state_items import DONE, group_items, show_items
+
+# The session state's items as the panel shows them.
+
+
+GROUPS = {FOCUS: "Focus", DECISION: "Decisions", FILE: "Files", ERROR: "Resolved errors"}
+BUTTONS = {PIN: "Pin", UNPIN: "Unpin", STRIKE: "Strike", UNSTRIKE: "Restore"}
+SOURCES = {SAID: "said", COMMIT: "from a commit", NOTED: "noted by the model"}
+DONE = {PIN: "Pinned", UNPIN: "Unpinned", STRIKE: "Struck", UNSTRIKE: "Restored", REWORD: "Saved"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownItem:
+    """``short`` names the item in a button; ``draft`` is a wording that was refused."""
+
+    id: str
+    kind: str
+    text: str
+    turn: int
+    is_pinned: bool
+    original: str
+    short: str
+    facts: list[str]
+    buttons: list[dict[str, str]]
+    can_reword: bool
+    longest: int
+    draft: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownGroup:
+    kind: str
+    name: str
+    items: list[ShownItem]
+
+
+def group_items(view: StateView, *, drafts: dict[str, str]) -> list[ShownGroup]:
+    """The items in force by kind, pinned ones first, then the newest first."""
+    groups = []
+    for kind, name in GROUPS.items():
+        found = [item for item in view.items if item.kind == kind]
+        found.sort(key=lambda item: (not item.is_pinned, -item.turn))
+        if found:
+            groups.append(ShownGroup(kind=kind, name=name, items=show_items(found, drafts=drafts)))
+    return groups
+
+
+def show_items(items: Iterable[StateItem], *, drafts: dict[str, str]) -> list[ShownItem]:
+    return [
+        ShownItem(
+            id=item.id,
+            kind=item.kind,
+            text=item.text,
+            turn=item.turn,
+            is_pinned=item.is_pinned,
+            original=item.original,
+            short=one_line(item.text, limit=40),
+            facts=_facts(item),
+            buttons=[
+                {"name": name, "label": BUTTONS[name]} for name in item.actions if name in BUTTONS
+            ],
+            can_reword=REWORD in item.actions,
+            longest=FOCUS_CHARS if item.kind == FOCUS else ITEM_CHARS,
+            draft=drafts.get(item.id),
+        )
+        for item in items
+    ]
+
+
+def _facts(item: StateItem) -> list[str]:
+    struck = {"": "", BY_MODEL: "struck by the model"}.get(item.struck_by, "struck by a person")
+    source = "" if item.kind == FOCUS else SOURCES.get(item.source, "")
+    reworded = "reworded" if item.original else ""
+    return [fact for fact in (item.action, source, reworded, struck) if fact]
+
 
 MAX_FORKS_SHOWN = 50
 """How many sessions that came from one are listed with it."""

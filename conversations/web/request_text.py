@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from conversations.domain.jsontext import dump_json
 from conversations.domain.stream import ModelRequest
-from conversations.domain.text import estimate_tokens, one_line, storable
+from conversations.domain.text import dump_json, estimate_tokens, one_line, storable
 
 MESSAGES = 20
 """Messages of one page."""

@@ -1,21 +1,27 @@
 """What a workspace lets tools do: policy, network, what is always allowed."""
 
+from pathlib import Path
 from typing import Any
 
+from asgiref.sync import sync_to_async
+from django.conf import settings
 from django.contrib import messages
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect
+from django.views.decorators.http import require_POST
 
-from conversations.archive.audience import change_channel_recall
-from conversations.archive.rights import MANAGE
+from conversations.access import get_workspace_for, post_by_person, sign_in_first, visit_of
+from conversations.agent.mcp.servers import ServerState, ToolServers
+from conversations.agent.sandbox.support import describe
+from conversations.agent.tools.registry import TOOLS, is_offered
+from conversations.archive.rights import MANAGE, change_channel_recall
 from conversations.archive.tool_permissions import list_permissions, revoke_permission
 from conversations.archive.workspaces import change_tool_rules
+from conversations.domain.errors import NotFound
 from conversations.domain.tool_policy import ToolScope
 from conversations.models import Workspace
-from conversations.sandbox.support import describe
-from conversations.tools.registry import TOOLS, is_offered
+from conversations.runtime.current import current_runtime, started_runtime
 
-from .access import get_workspace_for, post_by_person, visit_of
 from .forms import ToolRulesForm
 
 
@@ -60,4 +66,37 @@ def workspace_permission_revoke(request: HttpRequest, slug: str, pk: int) -> Htt
     found, _ = get_workspace_for(request, slug, to=MANAGE)
     revoke_permission(found, pk=pk, user_pk=request.user.pk)
     messages.success(request, "Taken back: calls of this kind ask again.")
+    return redirect("workspace_settings", slug=slug)
+
+
+# The tool servers of a workspace as people see them.
+
+
+def list_tool_servers(workspace: str) -> list[ServerState]:
+    """The workspace's servers as this process knows them."""
+    runtime = started_runtime()
+    servers = runtime.tool_servers if runtime is not None else ToolServers(settings.LOOM.mcp)
+    return servers.describe(workspace)
+
+
+def failed_tool_servers(workspace: str) -> list[str]:
+    """The names of those that do not answer."""
+    return [state.name for state in list_tool_servers(workspace) if state.is_failed]
+
+
+@require_POST
+async def workspace_tool_server_connect(
+    request: HttpRequest, slug: str, name: str
+) -> HttpResponseBase:
+    """Have one connected again, at once."""
+    user = await request.auser()
+    if not user.is_authenticated:
+        return sign_in_first(slug=slug)
+    found, _ = await sync_to_async(get_workspace_for)(visit_of(request, user), slug, to=MANAGE)
+    if name not in [state.name for state in list_tool_servers(slug)]:
+        raise NotFound("There is no such tool server in this workspace.")
+    runtime = await current_runtime()
+    state = await runtime.tool_servers.connect_again(slug, Path(found.root), name)
+    if state is not None:
+        messages.info(request, f"{name}: {state.state}. {state.reason}".strip())
     return redirect("workspace_settings", slug=slug)

@@ -10,9 +10,8 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.test import AsyncClient, Client
 
+from conversations.accounts.tokens import SCOPES, create_token
 from conversations.api import middleware
-from conversations.archive.tokens import create_token
-from conversations.domain.tokens import SCOPES
 from tests.web.conftest import make_person, runtime_ends  # noqa: F401 (fixtures)
 from tests.wire.server import WireThread
 

@@ -8,8 +8,8 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
+from conversations.accounts.tokens import create_token, list_tokens, revoke_token
 from conversations.api import middleware
-from conversations.archive.tokens import create_token, list_tokens, revoke_token
 from conversations.models import ApiToken, Workspace
 from tests.web.conftest import browser_of
 

@@ -13,12 +13,12 @@ from django.http import StreamingHttpResponse
 from django.test import AsyncClient, Client
 from django.utils import timezone
 
-from conversations.archive.receipts import get_receipt
 from conversations.archive.sessions import create_session, get_session
 from conversations.archive.turns import append_turn, read_turns
 from conversations.archive.verify import verify_session
 from conversations.archive.workspaces import add_member, create_workspace
 from conversations.domain.turns import NewTurn
+from conversations.features.retention.receipts import get_receipt
 from conversations.models import Session, Workspace
 from tests.web.conftest import runtime_ends, say  # noqa: F401 (a fixture)
 

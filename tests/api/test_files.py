@@ -9,8 +9,8 @@ from django.contrib.auth.models import User
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import AsyncClient, Client
 
-from conversations.archive.export_sessions import session_lines
 from conversations.archive.workspaces import add_member
+from conversations.features.interchange.export_sessions import session_lines
 from conversations.models import Attachment, Session
 from tests.archive.files import image_bytes
 from tests.web.conftest import say

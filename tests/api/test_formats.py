@@ -7,9 +7,9 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.test import Client
 
-from conversations.api.paging import make_cursor
-from conversations.archive.export_messages import read_messages
+from conversations.api.fields import make_cursor
 from conversations.archive.sessions import get_session
+from conversations.features.interchange.export_messages import read_messages
 from conversations.models import Session
 from tests.domain.formats import samples
 

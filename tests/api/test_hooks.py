@@ -7,11 +7,12 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from conversations.api.hooks import Event
-from conversations.archive.webhooks import read_secret
 from conversations.archive.workspaces import add_member, create_workspace
-from conversations.domain.webhooks import EVENTS
-from conversations.models import Delivery, Webhook, Workspace
+from conversations.features.webhooks.api import Event
+from conversations.features.webhooks.events import EVENTS
+from conversations.features.webhooks.models import Delivery, Webhook
+from conversations.features.webhooks.service import read_secret
+from conversations.models import Workspace
 
 from .conftest import caller_of
 

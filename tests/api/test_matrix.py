@@ -19,14 +19,15 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import AsyncClient, Client
 from django.utils import timezone
 
+from conversations.accounts.tokens import APPROVE, DELETE, HOOKS, READ, SCOPES, WRITE
 from conversations.api.auth import scope_of
 from conversations.api.main import api
 from conversations.archive.attachments import save_attachment
 from conversations.archive.audit import AuditOrigin, readings_of
-from conversations.archive.webhooks import WebhookWish, create_webhook
 from conversations.domain.audit import API, READINGS
-from conversations.domain.tokens import APPROVE, DELETE, HOOKS, READ, SCOPES, WRITE
-from conversations.models import AuditEntry, Delivery, Run, Session, ToolCall, Workspace
+from conversations.features.webhooks.models import Delivery
+from conversations.features.webhooks.service import WebhookWish, create_webhook
+from conversations.models import AuditEntry, Run, Session, ToolCall, Workspace
 from conversations.runtime.following import END_ID
 from tests.archive.files import image_bytes
 from tests.web.conftest import AS_REVIEWER, ROLES, MakePerson, runtime_ends, say  # noqa: F401

@@ -13,10 +13,10 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.test import AsyncClient
 
-from conversations.archive.import_sessions import ImportCounts, import_file
-from conversations.archive.import_targets import ImportTarget
 from conversations.archive.sessions import archive_session
 from conversations.archive.workspaces import add_member, remove_member
+from conversations.features.interchange.import_sessions import ImportCounts, import_file
+from conversations.features.interchange.import_targets import ImportTarget
 from conversations.models import Run, Session, Turn
 from conversations.runtime.current import current_runtime
 from tests.web.sockets import open_socket

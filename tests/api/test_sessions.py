@@ -16,7 +16,7 @@ from conversations.archive.expiry import take_note
 from conversations.archive.session_records import SessionFilter
 from conversations.archive.sessions import create_session, get_session
 from conversations.archive.workspaces import create_workspace
-from conversations.domain.keys import MEMBER_CHANNELS
+from conversations.domain.session_keys import MEMBER_CHANNELS
 from conversations.models import Rewind, Run, Session, Turn, Workspace
 from tests.web.conftest import runtime_ends, say  # noqa: F401 (a fixture)
 

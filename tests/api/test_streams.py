@@ -9,8 +9,8 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.http import StreamingHttpResponse
 
-from conversations.api import sending, streams
-from conversations.archive.tokens import list_tokens, revoke_token
+from conversations.accounts.tokens import list_tokens, revoke_token
+from conversations.api import messages, streams
 from conversations.archive.workspaces import remove_member
 from conversations.models import Session, Turn
 from conversations.runtime.current import current_runtime
@@ -157,13 +157,13 @@ async def test_a_run_that_was_begun_is_streamed_however_many_others_began_meanwh
     """An answer that nothing was said would have the caller say it once more."""
     monkeypatch.setattr(settings.LOOM, "max_streams", 1)
     lines = (await current_runtime()).lines
-    begin_stream = sending.stream_run
+    begin_stream = messages.stream_run
 
     async def begin_later(*given: Any, **more: Any) -> Any:
         lines.take(streams.STREAMS, user.pk)
         return await begin_stream(*given, **more)
 
-    monkeypatch.setattr(sending, "stream_run", begin_later)
+    monkeypatch.setattr(messages, "stream_run", begin_later)
     text = await read(await open_stream(program, session))
     assert text.endswith('"state":"completed","error_code":""}\n\n')
     lines.give_back(streams.STREAMS, user.pk)

@@ -10,7 +10,7 @@ from django.test.utils import CaptureQueriesContext
 from conversations.archive.append import NewEvent, append
 from conversations.archive.messages import rewind_session
 from conversations.domain.events import Info, ToolCallStarted
-from conversations.domain.jsontext import dump_json
+from conversations.domain.text import dump_json
 from conversations.domain.turns import NewTurn
 from conversations.models import ChatEvent, Session, Turn
 from tests.web.conftest import say

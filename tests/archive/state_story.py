@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from conversations.archive.append import append
-from conversations.domain.jsontext import dump_json
+from conversations.domain.text import dump_json
 from conversations.domain.turns import NewTurn
 from conversations.models import Session
 

@@ -23,16 +23,16 @@ from conversations.archive.attachments import (
     upload_attachment,
 )
 from conversations.archive.blobs import blob_path, has_blob, read_blob
-from conversations.archive.contents import examine
-from conversations.archive.export_markdown import session_markdown
-from conversations.archive.export_sessions import session_lines
-from conversations.archive.import_sessions import ImportCounts, import_file
-from conversations.archive.import_targets import ImportTarget
+from conversations.archive.file_types import examine
 from conversations.archive.messages import accept_message
 from conversations.archive.sessions import get_session
 from conversations.domain.attachments import clean_name, shown_attachment
 from conversations.domain.errors import Conflict, NotFound, Rejected
-from conversations.domain.jsontext import dump_json, load_json
+from conversations.domain.text import dump_json, load_json
+from conversations.features.interchange.export_markdown import session_markdown
+from conversations.features.interchange.export_sessions import session_lines
+from conversations.features.interchange.import_sessions import ImportCounts, import_file
+from conversations.features.interchange.import_targets import ImportTarget
 from conversations.models import (
     Attachment,
     JournalGap,
@@ -130,7 +130,7 @@ def test_pages_that_are_named_again_and_again_are_counted_once() -> None:
 
 def test_a_pdf_that_keeps_its_reader_busy_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     nested = b"%PDF-1.4\ntrailer\n" + b"<<" * 4_000_000 + b"\nstartxref\n9\n%%EOF"
-    monkeypatch.setattr("conversations.archive.contents.READING_SECONDS", 0.3)
+    monkeypatch.setattr("conversations.archive.file_types.READING_SECONDS", 0.3)
     with pytest.raises(Rejected, match="damaged PDF"):
         examine(nested, "nested.pdf")
 

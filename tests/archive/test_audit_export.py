@@ -13,7 +13,7 @@ from django.core.management import CommandError, call_command
 
 from conversations.archive.audit import AuditOrigin, note_of, record
 from conversations.domain.audit import AUDIT_EXPORT, FIRST, NOTE, TRANSCRIPT, Chained, entry_digest
-from conversations.domain.jsontext import dump_json
+from conversations.domain.text import dump_json
 from conversations.models import AuditEntry, Session
 
 pytestmark = pytest.mark.django_db

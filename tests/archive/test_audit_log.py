@@ -8,11 +8,11 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from conversations.archive import audit_log
 from conversations.archive.audit import AuditEvent, AuditOrigin, record
-from conversations.archive.audit_log import LogPage, Wanted, read_log_page, walk_log
 from conversations.domain.audit import EXPORT, NOTE, TRANSCRIPT
 from conversations.models import AuditEntry, Session
+from conversations.review import audit_log
+from conversations.review.audit_log import LogPage, Wanted, read_log_page, walk_log
 
 pytestmark = pytest.mark.django_db
 

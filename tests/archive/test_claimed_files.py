@@ -12,16 +12,16 @@ import pytest
 from django.conf import settings
 from django.contrib.auth.models import User
 
+from conversations.agent.window.attachments import MISSING, withhold
 from conversations.archive.append import append
 from conversations.archive.attachments import attachment_block, save_attachment
 from conversations.archive.blobs import put_blob
-from conversations.archive.export_messages import session_messages
-from conversations.archive.import_sessions import ImportCounts, import_file
-from conversations.archive.import_targets import ImportTarget
 from conversations.archive.sessions import get_session
-from conversations.context.attached import MISSING, withhold
-from conversations.domain.jsontext import dump_json
+from conversations.domain.text import dump_json
 from conversations.domain.turns import NewTurn
+from conversations.features.interchange.export_messages import session_messages
+from conversations.features.interchange.import_sessions import ImportCounts, import_file
+from conversations.features.interchange.import_targets import ImportTarget
 from conversations.models import Attachment, Session, Workspace
 from tests.archive.files import image_bytes
 

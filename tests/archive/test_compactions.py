@@ -22,9 +22,6 @@ from conversations.archive.compactions import (
     request_compaction,
     undo_compaction,
 )
-from conversations.archive.export_sessions import session_lines
-from conversations.archive.import_sessions import ImportCounts, import_file
-from conversations.archive.import_targets import ImportTarget
 from conversations.archive.rewinds import append_rewind
 from conversations.archive.runs import claim_next_run, finish_run
 from conversations.archive.sessions import archive_session, get_session, save_floor
@@ -33,6 +30,9 @@ from conversations.archive.verify import verify_session
 from conversations.domain.errors import Conflict, NotFound, Rejected
 from conversations.domain.events import Info, UserMessage
 from conversations.domain.turns import NewTurn
+from conversations.features.interchange.export_sessions import session_lines
+from conversations.features.interchange.import_sessions import ImportCounts, import_file
+from conversations.features.interchange.import_targets import ImportTarget
 from conversations.models import Compaction, Run, Session, SessionSkill
 from tests.archive.test_export import forget_sessions
 from tests.archive.test_verify import tamper

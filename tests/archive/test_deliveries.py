@@ -12,9 +12,16 @@ from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from conversations.archive import deliveries
 from conversations.archive.audit import AuditOrigin
-from conversations.archive.deliveries import (
+from conversations.archive.messages import accept_message
+from conversations.archive.purge import PurgeRequest, purge
+from conversations.archive.runs import Claimed, finish_run, interrupt_run
+from conversations.archive.workspaces import create_workspace
+from conversations.domain.audit import WEBHOOK
+from conversations.domain.errors import Conflict, NotFound, Rejected
+from conversations.features.retention.service import run_retention
+from conversations.features.webhooks import deliveries
+from conversations.features.webhooks.deliveries import (
     LEASE,
     DeliveryAttempt,
     Outgoing,
@@ -26,10 +33,18 @@ from conversations.archive.deliveries import (
     send_test,
     walk_deliveries,
 )
-from conversations.archive.messages import accept_message
-from conversations.archive.purge import PurgeRequest, purge
-from conversations.archive.runs import Claimed, finish_run, interrupt_run
-from conversations.archive.webhooks import (
+from conversations.features.webhooks.events import (
+    DELIVERED,
+    EVENTS,
+    FAILED,
+    MAX_ATTEMPTS,
+    OVERLAP,
+    PENDING,
+    RUN_COMPLETED,
+    show_secret,
+)
+from conversations.features.webhooks.models import Delivery, Webhook
+from conversations.features.webhooks.service import (
     MAX_SECRETS,
     MAX_WEBHOOKS,
     WebhookWish,
@@ -42,21 +57,7 @@ from conversations.archive.webhooks import (
     rotate_secret,
     signing_keys,
 )
-from conversations.archive.workspaces import create_workspace
-from conversations.domain.audit import WEBHOOK
-from conversations.domain.errors import Conflict, NotFound, Rejected
-from conversations.domain.webhooks import (
-    DELIVERED,
-    EVENTS,
-    FAILED,
-    MAX_ATTEMPTS,
-    OVERLAP,
-    PENDING,
-    RUN_COMPLETED,
-    show_secret,
-)
-from conversations.models import AuditEntry, Delivery, Run, Session, Webhook, Workspace
-from conversations.retention.run import run_retention
+from conversations.models import AuditEntry, Run, Session, Workspace
 from tests.waiting_calls import leave_question
 from tests.web.conftest import say
 

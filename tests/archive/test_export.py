@@ -20,14 +20,9 @@ from django.utils import timezone as moment
 from hypothesis import given
 from hypothesis import strategies as st
 
+from conversations.accounts.own_account import own_session_text
 from conversations.archive.append import NewEvent, append
 from conversations.archive.audit import AuditOrigin
-from conversations.archive.export_markdown import fenced, session_markdown
-from conversations.archive.export_sessions import choose_sessions, session_lines
-from conversations.archive.import_rows import ImportedEvent, ImportedTurn, store_rows
-from conversations.archive.import_sessions import ImportCounts, import_file
-from conversations.archive.import_targets import ImportTarget
-from conversations.archive.own_data import own_session_text
 from conversations.archive.purge import PurgeRequest, purge
 from conversations.archive.rewinds import append_rewind
 from conversations.archive.sessions import create_session, get_session
@@ -36,10 +31,15 @@ from conversations.archive.verify import verify_session
 from conversations.archive.workspaces import create_workspace
 from conversations.domain.errors import NotFound
 from conversations.domain.events import AssistantText, Info, UserMessage
-from conversations.domain.jsontext import dump_json
-from conversations.domain.text import storable
+from conversations.domain.text import dump_json, storable
 from conversations.domain.turns import NewTurn
-from conversations.models import JournalGap, Rewind, Session, UsageDay, Workspace
+from conversations.features.interchange.export_markdown import fenced, session_markdown
+from conversations.features.interchange.export_sessions import choose_sessions, session_lines
+from conversations.features.interchange.import_rows import ImportedEvent, ImportedTurn, store_rows
+from conversations.features.interchange.import_sessions import ImportCounts, import_file
+from conversations.features.interchange.import_targets import ImportTarget
+from conversations.features.usage.models import UsageDay
+from conversations.models import JournalGap, Rewind, Session, Workspace
 from tests.conftest import purge_everything
 from tests.properties import costly
 
@@ -304,8 +304,8 @@ def test_rows_written_during_an_export_are_not_in_it(
 
 
 def test_a_session_is_read_in_pages(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("conversations.archive.walking.FIRST_ROWS", 1)
-    monkeypatch.setattr("conversations.archive.walking.PAGE_CHARS", 500)
+    monkeypatch.setattr("conversations.archive.iteration.FIRST_ROWS", 1)
+    monkeypatch.setattr("conversations.archive.iteration.PAGE_CHARS", 500)
     for number in range(5):
         say(session, str(number))
     with CaptureQueriesContext(connection) as queries:
@@ -418,7 +418,10 @@ def test_a_failed_export_leaves_the_old_file(
         yield "{"
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("conversations.management.commands.export_sessions.session_lines", breaking)
+    monkeypatch.setattr(
+        "conversations.features.interchange.management.commands.export_sessions.session_lines",
+        breaking,
+    )
     with pytest.raises(CommandError, match="No space left"):
         call_command("export_sessions", all=True, output=str(path))
     assert path.read_text() == "old"

@@ -20,24 +20,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conversations.archive.append import NewEvent, append
-from conversations.archive.import_sessions import ImportCounts, import_file
-from conversations.archive.import_targets import ImportTarget
-from conversations.archive.interchange import (
-    EventLine,
-    GapLine,
-    RewindLine,
-    SessionLine,
-    TurnLine,
-)
-from conversations.archive.roles import role_of
+from conversations.archive.rights import role_of
 from conversations.archive.sessions import create_session
 from conversations.archive.transcript import read_page
 from conversations.archive.turns import append_turn
 from conversations.archive.verify import verify_session
 from conversations.domain.events import UserMessage
 from conversations.domain.turns import NewTurn
+from conversations.features.interchange.fields import (
+    EventLine,
+    GapLine,
+    RewindLine,
+    SessionLine,
+    TurnLine,
+)
+from conversations.features.interchange.import_sessions import ImportCounts, import_file
+from conversations.features.interchange.import_targets import ImportTarget
 from conversations.models import ChatEvent, JournalGap, Rewind, Run, Session, Turn, Workspace
-from conversations.rendering.version import RENDER_VERSION
+from conversations.rendering.rows import RENDER_VERSION
 from tests.properties import costly
 
 pytestmark = pytest.mark.django_db
@@ -305,9 +305,9 @@ def test_an_interrupted_import_goes_on_to_the_same_end(
     expected = [transcript(), coverage(), imported().turn_digest, imported().event_digest]
     uuid = str(uuid4())
     lines[0]["uuid"] = uuid
-    monkeypatch.setattr("conversations.archive.import_sessions.BATCH_ROWS", 4)
+    monkeypatch.setattr("conversations.features.interchange.import_sessions.BATCH_ROWS", 4)
 
-    from conversations.archive import import_rows
+    from conversations.features.interchange import import_rows
 
     insert, calls = import_rows._insert, iter(range(100))
 
@@ -372,7 +372,7 @@ def test_a_key_that_is_taken_is_not_given_twice(importing: Importing) -> None:
 def test_rows_appended_meanwhile_are_not_overwritten(
     importing: Importing, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from conversations.archive import import_rows
+    from conversations.features.interchange import import_rows
 
     prepare = import_rows._prepare_turns
     raced = []
@@ -576,7 +576,7 @@ def test_a_value_that_is_too_deep_to_be_written_is_skipped(
     def too_deep(_: Any) -> Any:
         raise RecursionError
 
-    monkeypatch.setattr("conversations.archive.import_sessions.read_turn", too_deep)
+    monkeypatch.setattr("conversations.features.interchange.import_sessions.read_turn", too_deep)
     assert importing(opening(), turn(1)).skipped == 1
     assert importing.reports == ["2: skipped: nested too deeply"]
 
@@ -595,7 +595,7 @@ def test_the_rows_of_a_damaged_session_line_do_not_join_the_session_before(
 def test_a_line_that_is_too_long_is_skipped(
     importing: Importing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("conversations.archive.interchange.MAX_LINE_BYTES", 300)
+    monkeypatch.setattr("conversations.features.interchange.fields.MAX_LINE_BYTES", 300)
     counts = importing(opening(), turn(1, content="x" * 1000), turn(2))
     assert counts.skipped == 1
     assert stored_turn(1).content == "«user 2»"
@@ -902,8 +902,8 @@ def test_a_long_journal_is_walked_in_pages(
     importing: Importing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("PAGE", "EVENT_PAGE"):
-        monkeypatch.setattr(f"conversations.archive.coverage.{name}", 2)
-    monkeypatch.setattr("conversations.archive.coverage.SAVED_AT_ONCE", 2)
+        monkeypatch.setattr(f"conversations.features.interchange.import_gaps.{name}", 2)
+    monkeypatch.setattr("conversations.features.interchange.import_gaps.SAVED_AT_ONCE", 2)
     notices = (event(n, "info") for n in range(5, 9))
     covering = (event(n, turn=2 * n) for n in range(1, 5))
     importing(opening(), *conversation(turns=12), *covering, *notices)
@@ -1006,7 +1006,7 @@ def test_a_rewind_follows_its_renumbered_turns(importing: Importing) -> None:
 def test_a_file_with_more_holes_than_are_remembered_is_found_again(
     importing: Importing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("conversations.archive.numbering.KEPT_RUNS", 3)
+    monkeypatch.setattr("conversations.features.interchange.import_gaps.KEPT_RUNS", 3)
     lines = [opening(), *(turn(n) for n in range(1, 30, 2)), *(event(n) for n in range(9, 30, 2))]
     importing(*lines)
     again = importing(*lines, turn(31))
@@ -1027,7 +1027,9 @@ def test_renumbering_is_remembered_beside_damaged_metadata(importing: Importing)
 def test_an_import_gives_up_on_a_session_that_never_rests(
     importing: Importing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("conversations.archive.import_rows._insert", lambda *_, **__: False)
+    monkeypatch.setattr(
+        "conversations.features.interchange.import_rows._insert", lambda *_, **__: False
+    )
     counts = importing(opening(), turn(1), event(1))
     assert counts.skipped == 2
     assert "Import it again later" in importing.reports[0]
@@ -1165,7 +1167,7 @@ def test_a_database_that_fails_is_said(
         raise OperationalError("disk I/O error")
 
     commands = "conversations.management.commands"
-    monkeypatch.setattr("conversations.imports.running.import_file", failing)
+    monkeypatch.setattr("conversations.features.interchange.running.import_file", failing)
     monkeypatch.setattr(f"{commands}.verify_archive.verify_sessions", failing)
     files = [str(file)] if command == "import_sessions" else []
     with pytest.raises(CommandError, match="disk I/O error"):

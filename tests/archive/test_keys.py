@@ -11,8 +11,8 @@ from django.utils import timezone
 
 from conversations.archive.audit import AuditOrigin
 from conversations.archive.expiry import take_note
-from conversations.archive.purge_orders import call_off_purge, order_purge
 from conversations.archive.sessions import begin_anew, find_by_key, get_or_create_by_key
+from conversations.features.retention.orders import call_off_purge, order_purge
 from conversations.models import Session, Workspace
 
 KEY = "discord:thread:42"

@@ -5,8 +5,8 @@ import json
 import pytest
 from django.contrib.auth.models import Group, User
 
+from conversations.accounts.people import set_provided_groups
 from conversations.archive.audit import AuditOrigin
-from conversations.archive.provided_groups import set_provided_groups
 from conversations.models import AuditEntry
 
 pytestmark = pytest.mark.django_db

@@ -16,7 +16,6 @@ from conversations.archive.append import NewEvent, append
 from conversations.archive.attachments import save_attachment
 from conversations.archive.audit import AuditOrigin, verify_audit
 from conversations.archive.blobs import put_blob
-from conversations.archive.holds import hold_session, hold_workspace, release_hold
 from conversations.archive.messages import accept_message
 from conversations.archive.purge import (
     FOLDED,
@@ -30,23 +29,25 @@ from conversations.archive.purge import (
     purge,
 )
 from conversations.archive.rewinds import append_rewind
-from conversations.archive.search.indexing import index_session
 from conversations.archive.sessions import create_session, get_session
 from conversations.archive.skills import digest_of
-from conversations.archive.usage import UsedByCall, add_call
 from conversations.archive.verify import verify_sessions
 from conversations.domain.audit import HOLD, PURGED, RELEASE
 from conversations.domain.errors import Conflict, NotFound, Rejected
 from conversations.domain.events import UserMessage
-from conversations.domain.jsontext import dump_json, load_json
+from conversations.domain.text import dump_json, load_json
 from conversations.domain.turns import NewTurn
+from conversations.features.discord.models import ChannelReply
+from conversations.features.retention.holds import hold_session, hold_workspace, release_hold
+from conversations.features.sharing.models import ShareLink
+from conversations.features.usage.models import UsageDay
+from conversations.features.usage.recording import UsedByCall, add_call
+from conversations.features.webhooks.models import Delivery, Webhook
 from conversations.models import (
     ApiAnswer,
     AuditEntry,
     AuditHead,
-    ChannelReply,
     Compaction,
-    Delivery,
     DraftChunk,
     FileChange,
     JournalGap,
@@ -63,15 +64,13 @@ from conversations.models import (
     Run,
     Session,
     SessionSkill,
-    ShareLink,
     StateCheckpoint,
     ToolCall,
     Turn,
-    UsageDay,
-    Webhook,
     Workspace,
 )
 from conversations.models.search_schema import INDEX
+from conversations.search.indexing import index_session
 from tests.archive.files import image_bytes
 
 pytestmark = pytest.mark.django_db

@@ -13,7 +13,14 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from conversations.archive.audit import AuditOrigin, readings_of
-from conversations.archive.review import (
+from conversations.archive.sessions import archive_session, create_session
+from conversations.archive.turns import append_turn
+from conversations.archive.workspaces import add_member, create_workspace
+from conversations.domain.errors import Conflict, NotFound, Rejected
+from conversations.domain.turns import NewTurn
+from conversations.models import AuditEntry, Run, Session, ToolCall, Workspace
+from conversations.models.review import TEXT_LIMIT
+from conversations.review import (
     QueueFilters,
     mark_reviewed,
     mark_unreviewed,
@@ -25,13 +32,6 @@ from conversations.archive.review import (
     withdraw_note,
     write_note,
 )
-from conversations.archive.sessions import archive_session, create_session
-from conversations.archive.turns import append_turn
-from conversations.archive.workspaces import add_member, create_workspace
-from conversations.domain.errors import Conflict, NotFound, Rejected
-from conversations.domain.review import TEXT_LIMIT
-from conversations.domain.turns import NewTurn
-from conversations.models import AuditEntry, Run, Session, ToolCall, Workspace
 
 pytestmark = pytest.mark.django_db
 

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from conversations.archive.append import append
 from conversations.archive.rewinds import append_rewind
-from conversations.archive.search import SearchResults, search_session
-from conversations.archive.search.indexing import index_session, read_progress
-from conversations.archive.search.source import SHORT_TAIL
 from conversations.archive.sessions import get_session
-from conversations.domain.jsontext import dump_json
+from conversations.domain.text import dump_json
 from conversations.domain.turns import NewTurn
 from conversations.models import SearchEntry, Session
+from conversations.search import SearchResults, search_session
+from conversations.search.indexing import index_session, read_progress
+from conversations.search.source import SHORT_TAIL
 from tests.properties import costly
 
 pytestmark = pytest.mark.django_db

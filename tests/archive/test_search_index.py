@@ -7,8 +7,11 @@ from django.utils import timezone
 from conversations.archive.append import append
 from conversations.archive.audit import AuditOrigin
 from conversations.archive.purge import PurgeRequest, purge
-from conversations.archive.search import search_session
-from conversations.archive.search.indexing import (
+from conversations.domain import words
+from conversations.domain.turns import NewTurn
+from conversations.models import SearchEntry, SearchProgress, Session
+from conversations.search import search_session
+from conversations.search.indexing import (
     index_session,
     index_waiting,
     merge_index,
@@ -18,15 +21,7 @@ from conversations.archive.search.indexing import (
     sessions_to_index,
     store_batch,
 )
-from conversations.archive.search.rebuild import (
-    check_index,
-    check_session,
-    digest_entries,
-    rebuild_session,
-)
-from conversations.domain import words
-from conversations.domain.turns import NewTurn
-from conversations.models import SearchEntry, SearchProgress, Session
+from conversations.search.rebuild import check_index, check_session, digest_entries, rebuild_session
 
 pytestmark = pytest.mark.django_db
 

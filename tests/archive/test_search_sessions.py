@@ -12,18 +12,12 @@ from django.test.utils import CaptureQueriesContext
 
 from conversations.archive.append import append
 from conversations.archive.messages import accept_message
-from conversations.archive.search import (
-    SearchResults,
-    Within,
-    find_everywhere,
-    latest,
-    search_sessions,
-)
-from conversations.archive.search.indexing import index_waiting
 from conversations.archive.sessions import create_session
 from conversations.archive.workspaces import create_workspace
 from conversations.domain.turns import NewTurn
 from conversations.models import UNINDEXED, Session, Workspace
+from conversations.search import SearchResults, Within, find_everywhere, latest, search_sessions
+from conversations.search.indexing import index_waiting
 
 pytestmark = pytest.mark.django_db
 

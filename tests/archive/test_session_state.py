@@ -7,7 +7,6 @@ import yaml
 from django.contrib.auth.models import User
 from django.db import connection
 
-from conversations.archive.advancing import read_facts_of
 from conversations.archive.rewinds import append_rewind
 from conversations.archive.session_state import (
     edit_state,
@@ -15,6 +14,7 @@ from conversations.archive.session_state import (
     read_state_view,
     rebuild_state_text,
 )
+from conversations.archive.state_updates import read_facts_of
 from conversations.domain.errors import NotFound, Rejected, TooLarge, Unavailable
 from conversations.domain.turns import NewTurn
 from conversations.models import ChatEvent, Session, StateCheckpoint

@@ -17,9 +17,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conversations.archive.append import append
-from conversations.archive.export_sessions import session_lines
-from conversations.archive.import_sessions import ImportCounts, import_file
-from conversations.archive.import_targets import ImportTarget
 from conversations.archive.journal import append_chat_event
 from conversations.archive.rewinds import append_rewind
 from conversations.archive.session_state import (
@@ -30,7 +27,7 @@ from conversations.archive.session_state import (
     rebuild_state_text,
 )
 from conversations.archive.sessions import create_session, get_session
-from conversations.archive.state_rebuild import (
+from conversations.archive.state_history import (
     behind_sessions,
     check_state,
     rebuild_behind_states,
@@ -38,6 +35,9 @@ from conversations.archive.state_rebuild import (
 )
 from conversations.domain.errors import Unavailable
 from conversations.domain.events import Info
+from conversations.features.interchange.export_sessions import session_lines
+from conversations.features.interchange.import_sessions import ImportCounts, import_file
+from conversations.features.interchange.import_targets import ImportTarget
 from conversations.models import Session, StateCheckpoint, Workspace
 from tests.properties import costly
 

@@ -19,9 +19,9 @@ from conversations.archive.journal import (
 from conversations.archive.rewinds import append_rewind
 from conversations.archive.sessions import create_session, get_session
 from conversations.archive.transcript import TranscriptPage, live_seq_of, read_live_rows, read_page
-from conversations.domain.cursors import Cursor, parse_cursor
 from conversations.domain.errors import Rejected
 from conversations.domain.events import Fallback, Info, ToolCallCompleted, UserMessage
+from conversations.domain.keyset import Cursor, parse_cursor
 from conversations.domain.turns import NewTurn
 from conversations.models import ChatEvent, Session, Turn, Workspace
 from tests.properties import costly

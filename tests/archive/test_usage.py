@@ -15,9 +15,8 @@ from conversations.archive.answers import CallRecord, append_answer, append_call
 from conversations.archive.messages import accept_message
 from conversations.archive.runs import Claimed
 from conversations.archive.sessions import create_session
-from conversations.archive.usage import SUMMED, find_differences, forget_session, rebuild_usage
 from conversations.domain.turns import NewTurn
-from conversations.domain.usage import (
+from conversations.features.usage.figures import (
     FIRST_TOKEN_FIELDS,
     FIRST_TOKEN_MS,
     find_quantile,
@@ -25,7 +24,14 @@ from conversations.domain.usage import (
     next_start,
     period_start,
 )
-from conversations.models import ModelCall, Session, UsageDay, UsageTotal, Workspace
+from conversations.features.usage.models import UsageDay, UsageTotal
+from conversations.features.usage.recording import (
+    SUMMED,
+    find_differences,
+    forget_session,
+    rebuild_usage,
+)
+from conversations.models import ModelCall, Session, Workspace
 
 pytestmark = pytest.mark.django_db
 

@@ -8,16 +8,16 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from django.utils import timezone
 
+from conversations.agent.window.rebuild import find_damaged_calls
+from conversations.agent.window.window import MANIFEST_VERSION
 from conversations.archive.append import NewEvent, append
 from conversations.archive.audit import AuditOrigin
 from conversations.archive.purge import PurgeRequest, purge
 from conversations.archive.rewinds import append_rewind
 from conversations.archive.sessions import create_session, get_session
 from conversations.archive.verify import verify_session, verify_sessions
-from conversations.context.rebuild import find_damaged_calls
-from conversations.context.window import MANIFEST_VERSION
 from conversations.domain.events import UserMessage
-from conversations.domain.jsontext import dump_json
+from conversations.domain.text import dump_json
 from conversations.domain.turns import NewTurn
 from conversations.models import JournalGap, ModelCall, Run, Session, Turn, Workspace
 from conversations.models.guards import GUARDED, guard_names, install_guards, missing_guards

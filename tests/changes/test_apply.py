@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from asgiref.sync import async_to_sync
 
+from conversations.agent.undo.apply import FileChanged, Move, Put, Remove, apply_changes
 from conversations.archive.blobs import has_blob, read_blob
-from conversations.changes.apply import FileChanged, Move, Put, Remove, apply_changes
 from conversations.domain.errors import Rejected
 from conversations.models import FileChange
 

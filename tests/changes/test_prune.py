@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 
+from conversations.agent.undo.listing import dump_listing, take_listing
 from conversations.archive.blobs import blob_path, blobs_folder, has_blob, put_blob
-from conversations.changes.listing import dump_listing, take_listing
 from conversations.models import ToolCall
 
 from .conftest import Calls, command

@@ -13,13 +13,12 @@ from asgiref.sync import async_to_sync
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conversations.archive.file_changes import Scope
-from conversations.archive.reverts import recent_reverts
+from conversations.agent.undo.apply import Move, Put, Remove, apply_changes
+from conversations.agent.undo.records import Scope, recent_reverts
+from conversations.agent.undo.revert import Reverted, revert_files
+from conversations.agent.undo.trees import watched
+from conversations.agent.window.messages import MessageCaps, join_pieces, make_piece
 from conversations.archive.turns import read_turns
-from conversations.changes.apply import Move, Put, Remove, apply_changes
-from conversations.changes.revert import Reverted, revert_files
-from conversations.changes.trees import watched
-from conversations.context.messages import MessageCaps, join_pieces, make_piece
 from conversations.domain.errors import Conflict, Rejected
 from conversations.models import ChatEvent, FileChange, Run, Session, ToolCall
 from tests.properties import costly

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from asgiref.sync import async_to_sync
 
+from conversations.agent.undo import listing as listings
+from conversations.agent.undo.disk import read_state
+from conversations.agent.undo.file_changes import Change, FileState
+from conversations.agent.undo.listing import ListingLimits, take_listing
+from conversations.agent.undo.records import record_changes
+from conversations.agent.undo.trees import settle_all, watched
 from conversations.archive.blobs import blob_path, put_blob, read_blob
-from conversations.archive.file_changes import record_changes
-from conversations.changes import listing as listings
-from conversations.changes.disk import read_state
-from conversations.changes.listing import ListingLimits, take_listing
-from conversations.changes.trees import settle_all, watched
-from conversations.domain.file_changes import Change, FileState
 from conversations.models import FileChange, ToolCall
 
 from .conftest import Calls, command, crossing

@@ -14,10 +14,9 @@ from discord.http import Route
 from django.contrib.auth.models import User
 
 from conversations.archive.workspaces import create_workspace
-from conversations.channels.discord.bot import Bot
-from conversations.channels.discord.options import DiscordOptions
-from conversations.channels.discord.service import use_addresses
-from conversations.domain.discord_rules import DiscordRules
+from conversations.features.discord.options import DiscordOptions
+from conversations.features.discord.rules import DiscordRules
+from conversations.features.discord.worker import Bot, use_addresses
 from conversations.models import Session, Workspace
 from conversations.runtime.engine import Runtime
 from tests.channels.discord_server import ANN, GUILD, TOKEN, DiscordServer

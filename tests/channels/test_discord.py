@@ -9,22 +9,14 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
 
-from conversations.archive.channels import ReplyRecord, open_replies
-from conversations.archive.run_story import read_moment
+from conversations.archive.run_transcript import read_moment
 from conversations.archive.sessions import archive_session
-from conversations.channels.discord.replies import Reply
-from conversations.domain.discord_rules import DiscordRules
 from conversations.domain.events import event_type_of
-from conversations.models import (
-    Attachment,
-    ChannelReply,
-    Rewind,
-    Run,
-    Session,
-    ToolCall,
-    Turn,
-    Workspace,
-)
+from conversations.features.discord.models import ChannelReply
+from conversations.features.discord.replies import Reply
+from conversations.features.discord.rules import DiscordRules
+from conversations.features.discord.service import ReplyRecord, open_replies
+from conversations.models import Attachment, Rewind, Run, Session, ToolCall, Turn, Workspace
 from tests.archive.files import image_bytes
 from tests.channels.conftest import RULES, Club
 from tests.channels.discord_server import ANN, BOB, BOT, DM_OF, EVE, GENERAL, OTHER, THREAD

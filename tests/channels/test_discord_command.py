@@ -7,7 +7,7 @@ import pytest
 from django.conf import settings
 from django.core.management import CommandError, call_command
 
-from conversations.domain.discord_rules import DiscordRules
+from conversations.features.discord.rules import DiscordRules
 from conversations.models import Workspace
 from tests.channels.discord_server import ANN
 

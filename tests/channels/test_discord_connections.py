@@ -3,7 +3,8 @@
 import pytest
 from asgiref.sync import sync_to_async
 
-from conversations.models import ChannelPlace, ChannelReply, Run
+from conversations.features.discord.models import ChannelPlace, ChannelReply
+from conversations.models import Run
 from tests.channels.conftest import Club
 from tests.channels.discord_server import ANN, BOB, BOT, DM_OF, GENERAL, INVALID, RECONNECT
 from tests.channels.test_discord import turns_of
@@ -101,7 +102,7 @@ async def test_what_is_written_while_no_process_runs_is_answered_by_the_next(
 async def test_what_is_being_written_at_the_end_is_stopped_and_shown(
     club: Club, wire: WireThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("conversations.channels.discord.replies.UNWATCHED_SECONDS", 0.5)
+    monkeypatch.setattr("conversations.features.discord.replies.UNWATCHED_SECONDS", 0.5)
     wire.enqueue(Scenario(words=3000, rate=100), Scenario(text="Answer to two"))
     await club.open()
     await club.server.say(DM, "one")

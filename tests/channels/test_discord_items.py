@@ -5,9 +5,6 @@ from uuid import uuid4
 
 import pytest
 
-from conversations.channels.discord.items import SHOWN_OF_PLAN, ReplyItem, make_items
-from conversations.channels.discord.posting import _buttons
-from conversations.domain.approvals import ApprovalRequest
 from conversations.domain.events import (
     APPROVAL_ASKED,
     APPROVAL_DECIDED,
@@ -17,7 +14,9 @@ from conversations.domain.events import (
     ToolCallCompleted,
     TurnSeparator,
 )
-from conversations.domain.message_parts import MESSAGE_LIMIT, size_of
+from conversations.domain.tool_policy import ApprovalRequest
+from conversations.features.discord.message_parts import MESSAGE_LIMIT, size_of
+from conversations.features.discord.posting import SHOWN_OF_PLAN, ReplyItem, _buttons, make_items
 
 
 def asked(call: str = "c1", **more: str) -> Info:

@@ -7,10 +7,16 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from conversations.agent.window.related_turns import (
+    MAX_WORDS,
+    PHRASE_HINT,
+    PHRASES,
+    find_hint,
+    find_related_turns,
+    name_turns,
+)
 from conversations.archive.append import append
 from conversations.archive.rewinds import append_rewind
-from conversations.context.hint import PHRASE_HINT, PHRASES, find_hint, name_turns
-from conversations.context.related_turns import MAX_WORDS, find_related_turns
 from conversations.domain.text import estimate_tokens
 from conversations.domain.turns import NewTurn
 from conversations.models import Session

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from django.conf import settings
 
-from conversations.context.skills import HEADING, describe_skills
-from conversations.folder.skills import find_skills, read_skill
+from conversations.agent.files.skills import find_skills, read_skill
+from conversations.agent.window.system_prompt import HEADING, describe_skills
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.conf import settings
 
-from conversations.context.system_prompt import ARCHIVE, DATA, GUIDELINES, build_system_prompt
+from conversations.agent.window.system_prompt import ARCHIVE, DATA, GUIDELINES, build_system_prompt
 
 
 @pytest.fixture

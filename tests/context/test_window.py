@@ -7,10 +7,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conversations.context.budget import make_budget
-from conversations.context.choose import Choice, choose_turns
-from conversations.context.messages import NO_RESULT, MessageCaps, join_pieces, make_piece
-from conversations.domain.jsontext import dump_json
+from conversations.agent.window.budget import Choice, choose_turns, make_budget
+from conversations.agent.window.messages import NO_RESULT, MessageCaps, join_pieces, make_piece
+from conversations.domain.text import dump_json
 from conversations.domain.turns import StoredTurn
 from conversations.domain.windows import WindowRules
 

@@ -262,7 +262,7 @@ def _prepare(folder: Path) -> tuple[UUID, str]:
     from django.contrib.auth.models import User
 
     from benchmarks.bench import Bench
-    from conversations.archive.tokens import create_token
+    from conversations.accounts.tokens import create_token
 
     owner = User.objects.get()
     token = create_token(owner, name="disk", scopes=["read", "write"], lifetime=None)

@@ -74,7 +74,7 @@ class Soak:
         from django.contrib.auth.models import User
         from django.db import connection
 
-        from conversations.archive.tokens import create_token
+        from conversations.accounts.tokens import create_token
 
         token = create_token(
             User.objects.get(is_superuser=True),

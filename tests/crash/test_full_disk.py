@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from conversations.sandbox.support import find_support
+from conversations.agent.sandbox.support import find_support
 from tests.crash.scripts import ROOT
 
 SIZE = 40 * 2**20

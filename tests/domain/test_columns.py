@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conversations.domain.columns import Wrapper, char_width, fit, text_width
+from conversations.features.terminal.screen import Wrapper, char_width, fit, text_width
 
 ORDINARY = st.text(alphabet=" \nabc.,é中文。👩\u200d💻e\u0301`|", max_size=200)
 

@@ -2,13 +2,7 @@
 
 import pytest
 
-from conversations.domain.discord_rules import (
-    BadRules,
-    DiscordRules,
-    Spot,
-    read_ids,
-    read_people,
-)
+from conversations.features.discord.rules import BadRules, DiscordRules, Spot, read_ids, read_people
 
 ANN, BOB = 1, 2
 DM = Spot(channel=10)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conversations.domain.git_parts import (
+from conversations.agent.files.executed_files import (
     clean_config,
     clean_steps,
     completes_git_folder,

@@ -3,7 +3,7 @@
 import pytest
 
 from conversations.domain.errors import Rejected
-from conversations.domain.keys import channel_of, check_key, path_of
+from conversations.domain.session_keys import channel_of, check_key, path_of
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conversations.domain.marking import mark_words, snippet
-from conversations.domain.search_query import parse_query
 from conversations.domain.words import read_tokens
+from conversations.search.query import mark_words, parse_query, snippet
 
 
 def marked(text: str, query: str) -> list[str]:

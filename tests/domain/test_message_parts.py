@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conversations.domain.message_parts import find_parts, size_of, split_message
+from conversations.features.discord.message_parts import find_parts, size_of, split_message
 
 LIMIT = 100
 

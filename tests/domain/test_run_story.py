@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conversations.domain.errors import Rejected
-from conversations.domain.jsontext import dump_json
-from conversations.domain.run_story import (
+from conversations.domain.run_transcript import (
     DELTA,
     ROW,
     AnswerPart,
@@ -20,6 +19,7 @@ from conversations.domain.run_story import (
     parse_place,
     parts_of_turn,
 )
+from conversations.domain.text import dump_json
 
 TEXTS = st.text(st.sampled_from("ab \n\téß日本🧵"), max_size=300)
 

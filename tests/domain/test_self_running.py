@@ -2,7 +2,7 @@
 
 import pytest
 
-from conversations.domain.self_running import names_self_running, runs_itself
+from conversations.agent.files.executed_files import names_self_running, runs_itself
 
 MARKED = (
     ".envrc",

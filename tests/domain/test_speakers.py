@@ -2,7 +2,7 @@
 
 import pytest
 
-from conversations.domain.speakers import find_speaker, is_name
+from conversations.search.people import find_speaker, is_name
 
 
 @pytest.mark.parametrize("word", ["Ann", "Zoë", "Ольга"])

@@ -7,9 +7,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conversations.domain.session_state.document import MAX_TOKENS, write_yaml
-from conversations.domain.session_state.items import list_items
-from conversations.domain.session_state.marks import StateEdit, apply_edit
+from conversations.domain.session_state.document import MAX_TOKENS, list_items, write_yaml
 from conversations.domain.session_state.values import (
     COMMIT,
     SAID,
@@ -18,6 +16,8 @@ from conversations.domain.session_state.values import (
     Resolved,
     SessionState,
     StateDecision,
+    StateEdit,
+    apply_edit,
 )
 from conversations.domain.text import estimate_tokens
 

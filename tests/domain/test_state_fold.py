@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conversations.domain.jsontext import dump_json
+from conversations.domain.session_state.document import list_items
 from conversations.domain.session_state.fold import fold_turn
-from conversations.domain.session_state.items import list_items
-from conversations.domain.session_state.stored import dump_state, parse_state
-from conversations.domain.session_state.values import SessionState
+from conversations.domain.session_state.values import SessionState, dump_state, parse_state
+from conversations.domain.text import dump_json
 from conversations.domain.turns import NewTurn
 from tests.archive.state_story import answer, calls, message, result, used
 

@@ -4,24 +4,22 @@ from typing import Any
 
 import pytest
 
+from conversations.domain.session_state.document import StateItem, list_items
 from conversations.domain.session_state.facts import TurnFacts
 from conversations.domain.session_state.fold import fold_facts
-from conversations.domain.session_state.items import StateItem, list_items
-from conversations.domain.session_state.marks import (
+from conversations.domain.session_state.values import (
     MAX_MARKS,
     MAX_PINS,
-    StateEdit,
-    apply_edit,
-    drop_marks,
-    dump_edit,
-    read_edit,
-)
-from conversations.domain.session_state.values import (
     SAID,
     File,
     Focus,
     SessionState,
     StateDecision,
+    StateEdit,
+    apply_edit,
+    drop_marks,
+    dump_edit,
+    read_edit,
 )
 
 

@@ -3,7 +3,7 @@
 import base64
 from datetime import UTC, datetime, timedelta
 
-from conversations.domain.webhooks import (
+from conversations.features.webhooks.events import (
     JITTER,
     MAX_ATTEMPTS,
     RETRY_SECONDS,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
-from conversations.sandbox.supervise import children
+from conversations.agent.sandbox.supervise import children
 from tests.crash.fill_disk import Ballast
 
 from .conftest import NARROW, Chat, Server, sign_in, take_picture

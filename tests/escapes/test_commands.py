@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from conversations.sandbox import run_command
-from conversations.sandbox.support import find_support
-from conversations.tools.tool import ToolResult
+from conversations.agent.sandbox import run_command
+from conversations.agent.sandbox.support import find_support
+from conversations.agent.tools.tool import ToolResult
 from tests.sandbox.processes import LONG, find_processes
 from tests.tools.commanding import Commands, commands, set_loom
 

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from django.conf import settings
 
-from conversations.domain.approvals import CallPlan
-from conversations.folder.paths import shown
-from conversations.tools.tool import ToolResult
+from conversations.agent.files.paths import shown
+from conversations.agent.tools.tool import ToolResult
+from conversations.domain.tool_policy import CallPlan
 from tests.changes.conftest import picture
 from tests.tools.using import Use, root, use
 
@@ -297,7 +297,7 @@ def test_no_expression_holds_up_the_server(
     use: Use, root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, pattern: str
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path / "no programs"))
-    monkeypatch.setattr("conversations.tools.search_files.SECONDS", 0.5)
+    monkeypatch.setattr("conversations.agent.tools.search_files.SECONDS", 0.5)
     (root / "a.txt").write_text("a" * 60 + "!\n")
     result = use("search_files", pattern=pattern)
     assert result.ok

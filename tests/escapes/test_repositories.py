@@ -20,13 +20,13 @@ import pytest
 from asgiref.sync import async_to_sync
 from django.conf import settings
 
-from conversations.changes.disarming import disarm
-from conversations.changes.listing import dump_listing, load_listing
-from conversations.changes.trees import _look_before, settle_all, watched
+from conversations.agent.sandbox.reaching import Reach
+from conversations.agent.sandbox.repositories import find_repositories
+from conversations.agent.tools.tool import ToolResult
+from conversations.agent.undo.disarming import disarm
+from conversations.agent.undo.listing import dump_listing, load_listing
+from conversations.agent.undo.trees import _look_before, settle_all, watched
 from conversations.models import ToolCall
-from conversations.sandbox.reaching import Reach
-from conversations.sandbox.repositories import find_repositories
-from conversations.tools.tool import ToolResult
 from tests.changes.conftest import Calls, crossing
 from tests.tools.commanding import Commands, commands, set_loom
 
@@ -386,7 +386,7 @@ def test_a_filter_that_runs_while_the_configuration_is_writable_gains_nothing(
 def test_beyond_the_limit_known_repositories_are_looked_at_and_the_rest_is_told(
     commands: Commands, root: Path, marker: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("conversations.sandbox.repositories.NAMES_PER_FILE", 0.003)
+    monkeypatch.setattr("conversations.agent.sandbox.repositories.NAMES_PER_FILE", 0.003)
     command = f"cd inner; touch $(seq 200); {ATTEMPTS['strategy_of_a_pick']}"
     result = attempt(commands, marker, command)
     assert "is not known" in result.output
@@ -423,7 +423,7 @@ def test_what_a_command_left_when_the_server_died_is_disarmed_by_the_next_one(
                 subprocess.run(["bash", "-c", text], cwd=root, check=True)  # noqa: ASYNC221
             raise _Died
 
-    with pytest.raises(_Died), patch("conversations.changes.trees._conclude", _nothing):
+    with pytest.raises(_Died), patch("conversations.agent.undo.trees._conclude", _nothing):
         async_to_sync(die)()
     ToolCall.objects.filter(pk=call.pk).update(state="interrupted")
     assert async_to_sync(settle_all)(read=crossing, write=crossing) == 1

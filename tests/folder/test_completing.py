@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from conversations.agent.files import completing
+from conversations.agent.files.completing import find_files
 from conversations.domain.errors import Rejected
-from conversations.folder import completing
-from conversations.folder.completing import find_files
 
 
 @pytest.fixture(autouse=True)

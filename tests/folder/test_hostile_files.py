@@ -12,13 +12,19 @@ from time import monotonic
 
 import pytest
 
-from conversations.context.skills import describe_problems, describe_skills
-from conversations.context.system_prompt import build_system_prompt
-from conversations.folder.completing import find_files
-from conversations.folder.paths import shown
-from conversations.folder.skills import find_skills
-from conversations.folder.text_files import TextFile
-from conversations.folder.walking import FolderWalk
+from conversations.agent.files.completing import find_files
+from conversations.agent.files.paths import shown
+from conversations.agent.files.skills import find_skills
+from conversations.agent.files.text_files import TextFile
+from conversations.agent.files.walking import FolderWalk
+from conversations.agent.mcp.config import ConfigError, read_config
+from conversations.agent.tools.file_edits import MAX_COMPARISONS, describe_nearest, unified_diff
+from conversations.agent.tools.file_texts import describe_walk
+from conversations.agent.window.system_prompt import (
+    build_system_prompt,
+    describe_problems,
+    describe_skills,
+)
 from conversations.rendering.block_stream import BlockStream
 from conversations.rendering.markdown import (
     TOO_MUCH_WORK,
@@ -27,10 +33,6 @@ from conversations.rendering.markdown import (
     show_as_written,
 )
 from conversations.rendering.work import MAX_CODE_CHARS, Work
-from conversations.tools.files.diffs import MAX_COMPARISONS, unified_diff
-from conversations.tools.files.edits import describe_nearest
-from conversations.tools.files.walks import describe_walk
-from conversations.tools.mcp.config import ConfigError, read_config
 
 SIZE = 8_000
 MAX_STEPS_FOR_BYTE = 200

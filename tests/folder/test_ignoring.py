@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from conversations.agent.files.ignoring import decide, read_pattern, read_rules
+from conversations.agent.files.walking import FolderWalk
 from conversations.domain.errors import Rejected
-from conversations.folder.ignoring import decide, read_rules
-from conversations.folder.patterns import read_pattern
-from conversations.folder.walking import FolderWalk
 
 NAMES = ("a", "b", "ab", "a.b", ".a", "a b", "A")
 

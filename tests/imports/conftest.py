@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from conversations.archive.import_sessions import ImportCounts
-from conversations.archive.import_targets import ImportTarget
 from conversations.archive.transcript import read_page
 from conversations.domain.events import Payload, parse_payload
-from conversations.imports.running import Running
+from conversations.features.interchange.import_sessions import ImportCounts
+from conversations.features.interchange.import_targets import ImportTarget
+from conversations.features.interchange.running import Running
 from conversations.models import ChatEvent, Session, Turn, Workspace
 
 

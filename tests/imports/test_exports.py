@@ -13,12 +13,12 @@ from django.contrib.auth.models import User
 from hypothesis import given
 from hypothesis import strategies as st
 
+from conversations.agent.window.messages import MessageCaps, make_piece
 from conversations.archive.transcript import read_page
 from conversations.archive.turns import append_turn, stored_turns
 from conversations.archive.verify import verify_session
-from conversations.context.messages import MessageCaps, make_piece
 from conversations.domain.turns import NewTurn
-from conversations.imports import openwebui, trees
+from conversations.features.interchange import openwebui, trees
 from conversations.models import Attachment, Session, Turn
 from tests.archive.files import image_bytes
 

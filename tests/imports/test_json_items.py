@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conversations.imports.json_items import DamagedJson, read_items
+from conversations.features.interchange.opening import DamagedJson, read_items
 from tests.properties import costly
 
 VALUES = st.recursive(

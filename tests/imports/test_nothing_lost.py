@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from conversations.archive.blobs import read_blob
-from conversations.domain.jsontext import dump_json
+from conversations.domain.text import dump_json
 from conversations.models import Attachment, Compaction, Session, Turn
 from tests.archive.files import image_bytes
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conversations.imports.lines import Archive, Reached, stable_uuid
-from conversations.imports.trees import Path, TooBranched, Tree
+from conversations.features.interchange.making import Archive, Reached, stable_uuid
+from conversations.features.interchange.trees import Path, TooBranched, Tree
 from tests.properties import costly
 
 MAIN = UUID(int=1)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from conversations.tools.mcp.config import McpConfig, parse_config
+from conversations.agent.mcp.config import McpConfig, parse_config
 
 HERE = Path(__file__).parent
 

@@ -32,7 +32,7 @@ from conversations.domain.stream import (
     StreamItem,
     Usage,
 )
-from conversations.domain.tool_input import read_unparsed_input
+from conversations.domain.tool_calls import read_unparsed_input
 from conversations.providers.anthropic_errors import (
     MAX_DETAIL,
     MAX_RETRY_AFTER,

@@ -17,8 +17,7 @@ from conversations.domain.stream import (
     StreamItem,
 )
 from conversations.providers.demo import DemoProvider
-from conversations.providers.demo_script import CONNECT, find_keyword, quote
-from conversations.providers.demo_tools import CONTENT, NOTES
+from conversations.providers.demo_script import CONNECT, CONTENT, NOTES, find_keyword, quote
 
 TOOLS = [
     {

@@ -11,7 +11,7 @@ from conversations.domain.stream import (
     MessageCompleted,
     StreamItem,
 )
-from conversations.domain.tool_input import parse_tool_input
+from conversations.domain.tool_calls import parse_tool_input
 from conversations.providers.message_assembly import (
     MessageAssembly,
     StreamOutOfOrder,

@@ -7,7 +7,7 @@ import pytest
 
 from conversations.domain.stream import Usage
 from conversations.domain.text import cost_text
-from conversations.providers.prices import read_prices
+from conversations.providers.model_limits import read_prices
 
 find_cost = read_prices().find_cost
 

@@ -1,6 +1,6 @@
 import pytest
 
-from conversations.providers.sampling import takes_sampling
+from conversations.providers.model_limits import takes_sampling
 
 
 @pytest.mark.parametrize(

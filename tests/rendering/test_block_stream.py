@@ -8,7 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from conversations.rendering import open_block, outline, shown
+from conversations.rendering import open_block, outline
+from conversations.rendering import open_block as shown
 from conversations.rendering.block_stream import BlockStream
 from conversations.rendering.markdown import render_markdown
 from conversations.rendering.mending import mend

@@ -19,8 +19,8 @@ from conversations.rendering.markdown import (
     render_source,
 )
 from conversations.rendering.markdown_parser import parse, render_tokens
+from conversations.rendering.rows import RENDER_VERSION
 from conversations.rendering.source_text import normalise_source
-from conversations.rendering.version import RENDER_VERSION
 from conversations.rendering.work import MAX_CODE_CHARS, Work
 
 from .texts import ANSWER, HOSTILE, any_text, markdown_like

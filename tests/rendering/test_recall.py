@@ -6,12 +6,12 @@ from uuid import UUID
 
 import pytest
 
+from conversations.agent.recall.quotation import QuotedGroup, QuotedMessage, quote
 from conversations.domain.events import ToolCallCompleted, ToolCallStarted
 from conversations.domain.searchable import RECALL_TOOL
-from conversations.rendering.output_pages import render_output_page
-from conversations.rendering.recall import recall_line
 from conversations.rendering.rows import RowPosition, render_row
-from conversations.tools.recall.quotation import QuotedGroup, QuotedMessage, quote
+from conversations.rendering.tool_rows import render_output_page
+from conversations.rendering.tool_words import recall_line
 
 HERE = UUID("11111111-2222-4333-8444-555555555555")
 THERE = UUID("99999999-2222-4333-8444-555555555555")

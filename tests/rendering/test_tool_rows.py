@@ -21,10 +21,9 @@ from conversations.domain.events import (
 )
 from conversations.domain.turns import StoredTurn, synthesise_rows
 from conversations.rendering.diffs import render_diff
-from conversations.rendering.output_pages import render_output_page
-from conversations.rendering.rows import RowPosition, render_row
-from conversations.rendering.settled import mark_settled
+from conversations.rendering.rows import RowPosition, mark_settled, render_row
 from conversations.rendering.terminal import render_terminal
+from conversations.rendering.tool_rows import render_output_page
 
 from .texts import any_text
 

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from conversations.rendering.window import render_meter, render_window_line, tokens_text
+from conversations.rendering.rows import render_meter, render_window_line, tokens_text
 
 SESSION = UUID("11111111-2222-4333-8444-555555555555")
 

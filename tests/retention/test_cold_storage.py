@@ -16,16 +16,16 @@ from django.utils import timezone
 from conversations.archive.attachments import save_attachment
 from conversations.archive.audit import AuditOrigin
 from conversations.archive.blobs import read_blob, remove_untouched
-from conversations.archive.export_sessions import session_lines
-from conversations.archive.holds import hold_session
 from conversations.archive.purge import PurgeRequest
 from conversations.archive.sessions import get_session
 from conversations.archive.verify import verify_session
 from conversations.domain.errors import Conflict, NotFound, Rejected, Unavailable
+from conversations.features.interchange.export_sessions import session_lines
+from conversations.features.retention.cold_storage import keep_copy, open_copy
+from conversations.features.retention.holds import hold_session
+from conversations.features.retention.restore import restore_session
+from conversations.features.retention.service import execute
 from conversations.models import Attachment, Receipt, Session
-from conversations.retention.cold_storage import keep_copy, open_copy
-from conversations.retention.restore import restore_session
-from conversations.retention.run import execute
 from loomweb.cold_storage import read_cold_storage
 from loomweb.env import SettingsError
 from tests.archive.files import image_bytes

@@ -10,11 +10,11 @@ from typing import Never
 import pytest
 from django.utils import timezone
 
+from conversations.agent.undo import listing as listings
+from conversations.agent.undo.listing import take_listing
 from conversations.archive.blobs import blobs_folder, has_blob, put_blob, remove_untouched
-from conversations.changes import listing as listings
-from conversations.changes.listing import take_listing
+from conversations.features.retention.service import remove_contents
 from conversations.models import PurgedContent
-from conversations.retention.contents import remove_contents
 
 from .conftest import age_contents
 

@@ -17,16 +17,18 @@ from django.utils import timezone
 
 from conversations.archive.audit import AuditOrigin
 from conversations.archive.blobs import has_blob
-from conversations.archive.holds import hold_session, release_hold
 from conversations.archive.messages import accept_message
 from conversations.archive.purge import PurgeRequest, contents_of, plan_purge, purge
-from conversations.archive.purge_orders import call_off_purge, change_policies, order_purge
-from conversations.archive.receipts import check_copy, verify_receipts
 from conversations.archive.sessions import archive_session, create_session, get_session
 from conversations.archive.verify import verify_sessions
 from conversations.domain import audit
 from conversations.domain.errors import Conflict, NotFound, Rejected
-from conversations.domain.jsontext import load_json
+from conversations.domain.text import load_json
+from conversations.features.retention.holds import hold_session, release_hold
+from conversations.features.retention.orders import call_off_purge, change_policies, order_purge
+from conversations.features.retention.receipts import check_copy, verify_receipts
+from conversations.features.retention.restore import restore_session
+from conversations.features.retention.service import Report, run_retention
 from conversations.models import (
     AuditEntry,
     PurgedContent,
@@ -37,8 +39,6 @@ from conversations.models import (
     Workspace,
 )
 from conversations.models.guards import install_guards
-from conversations.retention.restore import restore_session
-from conversations.retention.run import Report, run_retention
 from tests.archive.test_purge import count_all, stock
 from tests.web.conftest import say
 

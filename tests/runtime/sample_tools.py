@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from hashlib import sha256
 from typing import Any
 
-from conversations.domain.approvals import CallPlan
+from conversations.agent.tools.registry import TOOLS
+from conversations.agent.tools.tool import Tool, ToolContext, ToolResult
 from conversations.domain.errors import Rejected
 from conversations.domain.tool_calls import CHANGES, READS
-from conversations.tools.registry import TOOLS
-from conversations.tools.tool import Tool, ToolContext, ToolResult
+from conversations.domain.tool_policy import CallPlan
 
 WITNESS = "done.txt"
 SCHEMA = {"type": "object", "properties": {}}

@@ -364,8 +364,8 @@ def _decide(session: Session, call: ToolCall) -> None:
 async def test_a_page_that_comes_late_finds_the_run_waiting(
     runtime: Runtime, wire: WireThread, garden: Session, folder: Path
 ) -> None:
-    from conversations.domain.cursors import parse_cursor
-    from conversations.runtime.catch_up import read_catch_up
+    from conversations.domain.keyset import parse_cursor
+    from conversations.runtime.frames import read_catch_up
 
     wire.enqueue(*answers(("add", {"line": "one"})))
     await send(runtime, garden)

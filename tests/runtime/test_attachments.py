@@ -9,22 +9,22 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.core.management import call_command
 
+from conversations.agent.recall.quotation import say_turn
+from conversations.agent.recall.reading import read_past_turns
+from conversations.agent.window.rebuild import rebuild_request
+from conversations.agent.window.summary import SummaryCaps, make_part
 from conversations.archive.append import append
 from conversations.archive.attachments import attachment_block, save_attachment, upload_attachment
 from conversations.archive.blobs import blob_path, put_blob, read_blob
-from conversations.archive.recall import read_past_turns
-from conversations.archive.search.find import search_session
 from conversations.archive.turns import read_turns
 from conversations.archive.verify import verify_session
-from conversations.context.rebuild import rebuild_request
-from conversations.context.summary import SummaryCaps, make_part
 from conversations.domain.errors import Rejected
-from conversations.domain.jsontext import dump_json, load_json
 from conversations.domain.stream import ModelInfo
+from conversations.domain.text import dump_json, load_json
 from conversations.domain.turns import NewTurn
 from conversations.models import Attachment, ChatEvent, ModelCall, Run, Session, Turn
 from conversations.runtime.engine import Runtime
-from conversations.tools.recall.quotation import say_turn
+from conversations.search.find import search_session
 from tests.archive import files
 from tests.wire.scenario import Scenario
 from tests.wire.server import WireThread
@@ -299,13 +299,13 @@ async def test_of_too_much_for_one_request_the_oldest_is_left_out(
     runtime = await start_runtime()
     one = await attach(garden, files.image_bytes("PNG", (50, 50)), "old.png")
     two = await attach(garden, files.image_bytes("JPEG", (60, 60)), "new.jpg")
-    monkeypatch.setattr("conversations.context.attached.MAX_BYTES", 1_000)
+    monkeypatch.setattr("conversations.agent.window.attachments.MAX_BYTES", 1_000)
     assert len(read_blob(two.sent)) * 4 // 3 < 1_000
     await send(runtime, garden, "look", one, two)
     assert refused(wire) == []
     assert "would be too large" in sent(wire)[1]["text"]
     assert sent(wire)[3]["type"] == "image"
-    monkeypatch.setattr("conversations.context.attached.MAX_BYTES", 10_000)
+    monkeypatch.setattr("conversations.agent.window.attachments.MAX_BYTES", 10_000)
     call = await ModelCall.objects.aget()
     assert (await sync_to_async(rebuild_request)(call.pk)).matches
 

@@ -10,9 +10,10 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from conversations.archive.audit import AuditOrigin
-from conversations.archive.budgets import end_budget, read_budgets, set_budget
 from conversations.domain.events import Info, parse_payload
-from conversations.models import BudgetWarning, ChatEvent, ModelCall, Session, Turn, UsageTotal
+from conversations.features.usage.budgets import end_budget, read_budgets, set_budget
+from conversations.features.usage.models import BudgetWarning, UsageTotal
+from conversations.models import ChatEvent, ModelCall, Session, Turn
 from conversations.runtime.engine import Runtime
 from tests.wire.scenario import Scenario, ToolCall
 from tests.wire.server import WireThread

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from asgiref.sync import sync_to_async
 
+from conversations.agent.window.rebuild import rebuild_request
+from conversations.agent.window.summary import SYSTEM
 from conversations.archive.compactions import (
     CompactionRequest,
     read_active_compaction,
@@ -19,12 +21,9 @@ from conversations.archive.sessions import archive_session, list_sessions
 from conversations.archive.skills import append_loaded_skill
 from conversations.archive.transcript import read_page
 from conversations.archive.verify import verify_session
-from conversations.context.rebuild import rebuild_request
-from conversations.context.summary import SYSTEM
 from conversations.domain.errors import Conflict, Rejected
 from conversations.domain.stream import ModelInfo
-from conversations.domain.summaries import HEADINGS
-from conversations.domain.windows import WindowRules
+from conversations.domain.windows import HEADINGS, WindowRules
 from conversations.models import ChatEvent, Compaction, ModelCall, Run, Session, Turn
 from conversations.runtime.engine import Runtime
 from tests.wire.scenario import Scenario, ToolCall

@@ -10,7 +10,7 @@ from django.db import IntegrityError, connection
 from conversations.archive.turns import append_turn, read_turns
 from conversations.domain.turns import NewTurn
 from conversations.models import Session
-from conversations.runtime.choices import recover_session
+from conversations.runtime.current import recover_session
 from conversations.runtime.database import Readers, Writer
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -9,11 +9,18 @@ import pytest
 from asgiref.sync import sync_to_async
 
 from conversations.archive.journal import append_chat_event
-from conversations.archive.run_story import find_run, read_run
+from conversations.archive.run_transcript import find_run, read_run
 from conversations.archive.sessions import create_session
 from conversations.domain.errors import NotFound
 from conversations.domain.events import Info
-from conversations.domain.run_story import DELTA, END, ROW, StoryEvent, StreamCursor, parse_place
+from conversations.domain.run_transcript import (
+    DELTA,
+    END,
+    ROW,
+    StoryEvent,
+    StreamCursor,
+    parse_place,
+)
 from conversations.models import DraftChunk, Run, Session
 from conversations.runtime import hub
 from conversations.runtime.engine import Runtime

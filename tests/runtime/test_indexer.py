@@ -3,12 +3,12 @@
 import pytest
 
 from conversations.archive.append import append
-from conversations.archive.search.indexing import sessions_to_index
-from conversations.archive.search.rebuild import check_session
 from conversations.domain.turns import NewTurn
 from conversations.models import Session
 from conversations.runtime.engine import Runtime
 from conversations.runtime.indexer import TURNS_AT_ONCE, Indexer
+from conversations.search.indexing import sessions_to_index
+from conversations.search.rebuild import check_session
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.django_db(transaction=True)]
 

@@ -12,8 +12,7 @@ from asgiref.sync import sync_to_async
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from conversations.archive.drafts import Chunk, append_draft_chunks
-from conversations.archive.journal import get_chat_events
+from conversations.archive.journal import Chunk, append_draft_chunks, get_chat_events
 from conversations.archive.messages import accept_message
 from conversations.archive.runs import interrupt_run
 from conversations.archive.turns import read_turns
@@ -172,7 +171,7 @@ async def test_the_draft_is_on_disk_within_a_quarter_of_a_second(
     garden: Session,
     open_page: Callable[[Runtime], Page],
 ) -> None:
-    from conversations.archive.drafts import read_draft
+    from conversations.archive.journal import read_draft
 
     wire.enqueue(Scenario(words=400, hang_after=50))
     runtime = await start_runtime(draft_interval=0.1, provider_timeout=30.0)

@@ -8,9 +8,9 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
+from conversations.features.retention import worker
+from conversations.features.retention.worker import RetentionWorker
 from conversations.models import Session
-from conversations.runtime import retention
-from conversations.runtime.retention import RetentionWorker
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -25,7 +25,7 @@ async def test_it_does_what_is_due_and_one_at_a_time(
     session: Session, user: User, tmp_path: Path
 ) -> None:
     await Session.objects.aupdate(expires_at=timezone.now())
-    with retention.only_one(tmp_path / "run" / retention.LOCK) as is_ours:
+    with worker.only_one(tmp_path / "run" / worker.LOCK) as is_ours:
         assert is_ours
         assert not await keeper(tmp_path).run_once()
     assert await keeper(tmp_path).run_once()
@@ -39,7 +39,7 @@ async def test_a_run_that_fails_is_logged_and_tried_again(
         raise ZeroDivisionError
 
     with monkeypatch.context() as broken:
-        broken.setattr(retention, "run_retention", fail)
+        broken.setattr(worker, "run_retention", fail)
         assert not await keeper(tmp_path).run_once()
     assert "retention_not_run" in caplog.text
     assert await keeper(tmp_path).run_once()

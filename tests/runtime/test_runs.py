@@ -400,7 +400,7 @@ async def test_a_too_long_window_is_cut_and_tried_again(
 async def test_the_manifest_names_the_turns_that_were_given(
     runtime: Runtime, garden: Session
 ) -> None:
-    from conversations.domain.jsontext import load_json
+    from conversations.domain.text import load_json
 
     await ask(runtime, garden, "one")
     await ask(runtime, garden, "two")
@@ -441,7 +441,7 @@ async def test_a_run_goes_on_without_any_page(
 async def test_a_page_that_comes_late_gets_the_draft_so_far(
     runtime: Runtime, wire: WireThread, garden: Session, open_page: Callable[[Runtime], Page]
 ) -> None:
-    from conversations.runtime.catch_up import read_catch_up
+    from conversations.runtime.frames import read_catch_up
 
     wire.enqueue(Scenario(words=200, rate=200))
     early = open_page(runtime)
@@ -474,8 +474,8 @@ async def test_editing_a_turn_without_events_reloads_the_page(
 async def test_a_page_that_missed_a_rewind_is_told_to_reload(
     runtime: Runtime, garden: Session
 ) -> None:
-    from conversations.domain.cursors import Cursor
-    from conversations.runtime.catch_up import read_catch_up
+    from conversations.domain.keyset import Cursor
+    from conversations.runtime.frames import read_catch_up
 
     await ask(runtime, garden, "first")
     await runtime.edit(garden, client_id="edit-0001", turn=1, text="other", user_pk=None)

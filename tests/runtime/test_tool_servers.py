@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from asgiref.sync import sync_to_async
 
-from conversations.context.rebuild import rebuild_request
+from conversations.agent.mcp.connection import Timing
+from conversations.agent.window.rebuild import rebuild_request
 from conversations.models import FileChange, ModelCall, Session, ToolPermission, Workspace
 from conversations.runtime.engine import Runtime
-from conversations.tools.mcp.connection import Timing
 from tests.mcp_servers.running import config, is_running, plain, sdk, until
 from tests.runtime.conftest import ask
 from tests.runtime.tool_stories import (

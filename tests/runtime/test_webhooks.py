@@ -10,25 +10,26 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.utils import timezone
 
+from conversations.agent.tools.web_client import is_public
 from conversations.archive.audit import AuditOrigin
-from conversations.archive.deliveries import Outgoing, claim_due, send_test
-from conversations.archive.webhooks import (
+from conversations.domain.errors import Rejected
+from conversations.features.webhooks.deliveries import Outgoing, claim_due, send_test
+from conversations.features.webhooks.events import DELIVERED, EVENTS, PENDING
+from conversations.features.webhooks.models import Delivery, Webhook
+from conversations.features.webhooks.service import (
     WebhookWish,
     create_webhook,
     read_secret,
     rotate_secret,
 )
-from conversations.domain.errors import Rejected
-from conversations.domain.webhooks import DELIVERED, EVENTS, PENDING
-from conversations.models import Delivery, Session, Webhook
-from conversations.runtime.engine import Runtime
-from conversations.runtime.webhooks import (
+from conversations.features.webhooks.worker import (
     MOST_OF_ONE,
     allowed_addresses,
     attempt_delivery,
     check_webhook_url,
 )
-from conversations.tools.web_addresses import is_public
+from conversations.models import Session
+from conversations.runtime.engine import Runtime
 from tests.receiver import Receiver, open_receiver
 from tests.wire.server import WireThread
 

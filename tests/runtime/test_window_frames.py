@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from asgiref.sync import sync_to_async
 
-from conversations.archive.window_marks import read_window_mark
+from conversations.archive.compactions import read_window_mark
 from conversations.models import Session
-from conversations.runtime.catch_up import read_catch_up
 from conversations.runtime.engine import Runtime
+from conversations.runtime.frames import read_catch_up
 from tests.wire.scenario import Scenario, ToolCall
 from tests.wire.server import WireThread
 

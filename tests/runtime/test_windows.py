@@ -9,12 +9,12 @@ from asgiref.sync import sync_to_async
 from django.core.management import call_command
 
 from benchmarks.script import SAMPLE_TOOL, make_script
-from conversations.context.rebuild import RebuiltRequest, rebuild_request
-from conversations.domain.jsontext import load_json
+from conversations.agent.tools.registry import TOOLS
+from conversations.agent.window.rebuild import RebuiltRequest, rebuild_request
 from conversations.domain.stream import ModelInfo
+from conversations.domain.text import load_json
 from conversations.models import ModelCall, Session, Workspace
 from conversations.runtime.engine import Runtime
-from conversations.tools.registry import TOOLS
 from tests.wire.rules.prompt import blocks_of, count_tokens
 from tests.wire.scenario import Scenario
 from tests.wire.server import WireThread

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from conversations.sandbox import Finished, run_command
-from conversations.sandbox.running import CommandLimits, default_limits
-from conversations.sandbox.support import find_support
+from conversations.agent.sandbox import Finished, run_command
+from conversations.agent.sandbox.running import CommandLimits, default_limits
+from conversations.agent.sandbox.support import find_support
 
 
 @pytest.fixture(autouse=True)

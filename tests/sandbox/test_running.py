@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import uvloop
 
+from conversations.agent.sandbox import run_command
+from conversations.agent.sandbox.running import CommandOutput
+from conversations.agent.sandbox.supervise import children, descendants
 from conversations.domain.errors import Rejected
-from conversations.sandbox import run_command
-from conversations.sandbox.output import CommandOutput
-from conversations.sandbox.supervise import children, descendants
 from loomweb.env import BASE_DIR
 
 from .processes import LONG, find_processes

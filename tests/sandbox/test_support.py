@@ -8,11 +8,11 @@ from types import SimpleNamespace
 import pytest
 from django.conf import settings
 
-from conversations import sandbox
+from conversations.agent import sandbox
+from conversations.agent.sandbox import run_command, support
+from conversations.agent.sandbox.running import default_limits
 from conversations.domain.errors import Rejected
 from conversations.management.commands.serve import Command
-from conversations.sandbox import run_command, support
-from conversations.sandbox.running import default_limits
 
 from .processes import LONG, find_processes
 

@@ -12,10 +12,10 @@ from django.test import Client
 from django.urls import reverse
 from django.utils.csp import CSP
 
+from conversations.accounts.sso.urls import urlpatterns
 from conversations.admin import NOT_SHOWN, TABLES
 from conversations.admin_site import ReadOnlyAdmin
 from conversations.models import AuditEntry
-from conversations.web.sso.urls import urlpatterns
 from tests.web.conftest import browser_of
 from tests.web.test_matrix import walk
 

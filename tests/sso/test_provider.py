@@ -15,8 +15,7 @@ from django.test import Client
 from django.urls import reverse
 
 from conversations.archive.audit import AuditEvent, AuditOrigin, record
-from conversations.archive.rights import is_reviewer
-from conversations.archive.role_groups import REVIEWERS
+from conversations.archive.rights import REVIEWERS, is_reviewer
 from conversations.domain.text import is_storable
 from conversations.models import AuditEntry, AuditHead
 

@@ -24,7 +24,7 @@ from .provider import Provider
 
 pytestmark = pytest.mark.django_db
 
-STRICT = "conversations.web.sso.backends.SecondFactorBackend"
+STRICT = "conversations.accounts.sso.backends.SecondFactorBackend"
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from conversations.domain.errors import Conflict, LoomError, NotPermitted, Rejected, Unavailable
-from conversations.terminal import calling
-from conversations.terminal.calling import END, LOST, Api, is_readable_on_the_way
+from conversations.features.terminal import calling
+from conversations.features.terminal.calling import END, LOST, Api, is_readable_on_the_way
 
 type Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

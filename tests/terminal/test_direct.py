@@ -9,9 +9,9 @@ import pytest
 from django.conf import settings
 
 from conversations.domain.events import APPROVAL_ASKED, Info
+from conversations.features.terminal.connection import Delta, Happening, RunEnded, Seen
+from conversations.features.terminal.direct import DirectConnection
 from conversations.models import Session, ToolCall
-from conversations.terminal.connection import Delta, Happening, RunEnded, Seen
-from conversations.terminal.direct import DirectConnection
 from tests.runtime.sample_tools import witness
 from tests.runtime.tool_stories import answers
 from tests.wire.scenario import Scenario

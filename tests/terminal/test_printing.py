@@ -13,9 +13,9 @@ from conversations.domain.events import (
     TurnSeparator,
     UserMessage,
 )
-from conversations.terminal.connection import UNKNOWN, Delta, Doing
-from conversations.terminal.printing import Printer
-from conversations.terminal.screen import Screen, has_colours
+from conversations.features.terminal.connection import UNKNOWN, Delta, Doing
+from conversations.features.terminal.printing import Printer
+from conversations.features.terminal.screen import Screen, has_colours
 
 
 class Shown:

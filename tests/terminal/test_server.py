@@ -11,8 +11,7 @@ from django.contrib.auth.models import User
 from django.core.management import CommandError
 
 from benchmarks.processes import Server, clean_environment
-from conversations.archive.tokens import create_token
-from conversations.domain.tokens import SCOPES
+from conversations.accounts.tokens import SCOPES, create_token
 from conversations.models import Workspace
 from tests.runtime.tool_stories import answers
 from tests.serving import serve_copy

@@ -14,7 +14,7 @@ from django.db import connection
 from conversations.archive.sessions import rename_session
 from conversations.archive.tool_calls import decide_call
 from conversations.archive.turns import read_turns
-from conversations.domain.columns import text_width
+from conversations.features.terminal.screen import text_width
 from conversations.models import Session, ToolCall, Workspace
 from conversations.runtime.engine import Runtime
 from conversations.runtime.options import read_options

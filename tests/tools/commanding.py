@@ -9,12 +9,11 @@ import pytest
 from asgiref.sync import async_to_sync
 from django.conf import settings
 
-from conversations.domain.approvals import CallPlan
-from conversations.domain.tool_policy import ToolScope
+from conversations.agent.sandbox.support import find_support
+from conversations.agent.tools.registry import TOOLS, find_tool
+from conversations.agent.tools.tool import ToolContext, ToolResult
+from conversations.domain.tool_policy import CallPlan, ToolScope
 from conversations.models import Session
-from conversations.sandbox.support import find_support
-from conversations.tools.registry import TOOLS, find_tool
-from conversations.tools.tool import ToolContext, ToolResult
 from tests.changes.conftest import Calls, crossing
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from conversations.agent.tools.command_kinds import MAX_LINE_CHARS, kind_of
 from conversations.domain.tool_policy import PLAIN_PROGRAMS, is_kind
-from conversations.tools.command_kinds import MAX_LINE_CHARS, kind_of
 
 
 @pytest.mark.parametrize(

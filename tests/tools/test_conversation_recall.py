@@ -13,18 +13,17 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from conversations.agent.recall.quotation import BEGIN, END, OUTPUT_TOKENS
+from conversations.agent.recall.tool import ACTIONS, TOOL
+from conversations.agent.tools.tool import ToolContext, ToolResult
 from conversations.archive.append import append
 from conversations.archive.rewinds import append_rewind
 from conversations.archive.sessions import create_session
 from conversations.archive.workspaces import add_member, create_workspace, remove_member
-from conversations.domain.jsontext import dump_json
-from conversations.domain.text import estimate_tokens
+from conversations.domain.text import dump_json, estimate_tokens
 from conversations.domain.tool_policy import ToolScope
 from conversations.domain.turns import NewTurn
 from conversations.models import Session
-from conversations.tools.conversation_recall import ACTIONS, TOOL
-from conversations.tools.recall.quotation import BEGIN, END, OUTPUT_TOKENS
-from conversations.tools.tool import ToolContext, ToolResult
 
 pytestmark = pytest.mark.django_db
 
@@ -615,7 +614,7 @@ def plan_of(statement: str) -> list[str]:
 def test_the_uses_of_a_tool_are_not_counted_to_the_end(
     session: Session, look: Look, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("conversations.archive.recall.COUNTED", 3)
+    monkeypatch.setattr("conversations.agent.recall.reading.COUNTED", 3)
     for _ in range(5):
         call_tool(session, "bash", {"command": "ls"}, "a")
     assert "bash (3 or more)" in look(action="summary").output

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from conversations.tools.arguments import Arguments, schema_of
-from conversations.tools.registry import TOOLS
-from conversations.tools.tool import Tool, ToolResult
+from conversations.agent.tools.arguments import Arguments, schema_of
+from conversations.agent.tools.registry import TOOLS
+from conversations.agent.tools.tool import Tool, ToolResult
 
 WRONG: dict[str, tuple[Any, ...]] = {
     "string": (3, 1.5, True, [], ["a"], {}),

@@ -5,7 +5,7 @@ import re
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conversations.tools.files.diffs import DIFF_CHARS, unified_diff
+from conversations.agent.tools.file_edits import DIFF_CHARS, unified_diff
 
 texts = st.lists(st.sampled_from(["a", "b", "", "c\r", "\u2028", "-", "+x"]), max_size=30).flatmap(
     lambda lines: st.sampled_from(["\n".join(lines), "".join(f"{line}\n" for line in lines)])

@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 
-from conversations.domain.approvals import CallPlan
-from conversations.domain.tool_policy import ToolScope
-from conversations.tools import fetch_url, fetching
-from conversations.tools.fetch_url import FetchUrl, fetch_page
-from conversations.tools.page_text import html_to_text
-from conversations.tools.registry import find_tool
-from conversations.tools.tool import ToolContext, ToolResult, declare_tool
-from conversations.tools.web_addresses import Allows, is_public
+from conversations.agent.tools import fetch_url, web_client
+from conversations.agent.tools.fetch_url import FetchUrl, fetch_page
+from conversations.agent.tools.page_text import html_to_text
+from conversations.agent.tools.registry import find_tool
+from conversations.agent.tools.tool import ToolContext, ToolResult, declare_tool
+from conversations.agent.tools.web_client import Allows, is_public
+from conversations.domain.tool_policy import CallPlan, ToolScope
 
 PAGE = """<!doctype html><html><head><title>Roses</title><style>p {}</style>
 <script>alert("x")</script></head><body><nav><a href="/">Home</a></nav><h1>About
@@ -31,7 +30,7 @@ ANSWERS: dict[str, tuple[int, dict[str, str], bytes]] = {
     "/picture": (200, {"Content-Type": "image/png"}, b"\x89PNG"),
     "/missing": (404, {"Content-Type": "text/plain"}, b"Not here"),
     "/long": (200, {"Content-Type": "text/plain"}, b"0123456789" * 4500),
-    "/huge": (200, {"Content-Type": "text/plain"}, b"x" * (fetching.MAX_BYTES + 10)),
+    "/huge": (200, {"Content-Type": "text/plain"}, b"x" * (web_client.MAX_BYTES + 10)),
     "/moved": (302, {"Location": "/page"}, b""),
     "/away": (302, {"Location": "http://localhost:1/secret"}, b""),
     "/file": (302, {"Location": "file:///etc/passwd"}, b""),
@@ -120,7 +119,7 @@ async def test_a_long_page_is_read_in_parts(site: str) -> None:
             break
         offset = int(part.rpartition("offset=")[2].rstrip("."))
     assert text == "0123456789" * 4500
-    last = await get(f"{site}/huge", offset=fetching.MAX_BYTES - 5)
+    last = await get(f"{site}/huge", offset=web_client.MAX_BYTES - 5)
     assert "\nxxxxx\n</fetched_page>\nThe page is longer" in last.output
 
 

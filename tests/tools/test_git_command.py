@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from conversations.domain.approvals import CallPlan
-from conversations.sandbox import support
+from conversations.agent.sandbox import support
+from conversations.domain.tool_policy import CallPlan
 
 from .commanding import Commands, commands, root, set_loom
 

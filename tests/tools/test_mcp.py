@@ -13,13 +13,12 @@ from typing import Any
 
 import pytest
 
+from conversations.agent.mcp.config import CallRefused, McpConfig, ServerFailed
+from conversations.agent.mcp.connection import Timing, ToolServerConnection
+from conversations.agent.mcp.servers import ServerState, ToolServers
+from conversations.agent.sandbox.support import find_support
+from conversations.agent.tools.registry import TOOLS, find_tool, offered_tools
 from conversations.domain.tool_policy import ToolScope
-from conversations.sandbox.support import find_support
-from conversations.tools.mcp.config import McpConfig
-from conversations.tools.mcp.connection import Timing, ToolServerConnection
-from conversations.tools.mcp.errors import CallRefused, ServerFailed
-from conversations.tools.mcp.servers import ServerState, ToolServers
-from conversations.tools.registry import TOOLS, find_tool, offered_tools
 from loomweb.settings import BASE_DIR
 from tests.mcp_servers.running import HERE, HttpServer, config, is_running, plain, sdk, until
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from conversations.tools.mcp.config import ConfigError, McpConfig, parse_config, read_config
+from conversations.agent.mcp.config import ConfigError, McpConfig, parse_config, read_config
 
 ENVIRONMENT = {"TOKEN": "s3cret"}
 

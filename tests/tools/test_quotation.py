@@ -6,12 +6,19 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conversations.archive.recall import RecalledCall, RecalledTurn
+from conversations.agent.recall.passages import make_finder
+from conversations.agent.recall.quotation import (
+    BEGIN,
+    BUDGET,
+    END,
+    QuotedGroup,
+    fit,
+    quote,
+    say_turn,
+)
+from conversations.agent.recall.reading import RecalledCall, RecalledTurn
+from conversations.agent.recall.request import MAX_LIMIT
 from conversations.domain.text import estimate_tokens
-from conversations.tools.recall.fitting import fit
-from conversations.tools.recall.passages import make_finder
-from conversations.tools.recall.quotation import BEGIN, BUDGET, END, QuotedGroup, quote, say_turn
-from conversations.tools.recall.request import MAX_LIMIT
 from tests.properties import costly
 
 OTHER = UUID("99999999-2222-4333-8444-555555555555")

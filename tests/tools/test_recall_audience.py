@@ -13,30 +13,29 @@ import pytest
 from django.contrib.auth.models import Group, User
 from django.utils import timezone
 
+from conversations.agent.recall.tool import TOOL
+from conversations.agent.window.related_turns import find_hint, name_turns
+from conversations.agent.window.window import WindowWish, assemble_window
 from conversations.archive.audit import AuditOrigin
 from conversations.archive.expiry import take_note
 from conversations.archive.purge import PurgeRequest, purge
-from conversations.archive.rights import readable_sessions
-from conversations.archive.role_groups import role_group
+from conversations.archive.rights import readable_sessions, role_group
 from conversations.archive.sessions import (
     archive_session,
     begin_anew,
     create_session,
     get_or_create_by_key,
 )
-from conversations.archive.sharing import NewLink, create_share_link, read_shared_page
 from conversations.archive.workspaces import (
     add_group,
     add_member,
     create_workspace,
     remove_member,
 )
-from conversations.context.hint import find_hint, name_turns
-from conversations.context.window import WindowWish, assemble_window
-from conversations.domain.jsontext import dump_json
+from conversations.domain.text import dump_json
 from conversations.domain.windows import WindowRules
+from conversations.features.sharing.service import NewLink, create_share_link, read_shared_page
 from conversations.models import Session, Workspace
-from conversations.tools.conversation_recall import TOOL
 from loomweb.env import BASE_DIR
 
 from .test_conversation_recall import Look, call_tool, cursor_in, look_for, say
@@ -387,7 +386,7 @@ def test_no_tool_and_no_window_reaches_a_session_by_another_way() -> None:
         or (node.module.startswith("conversations.archive") and name.name in giving_sessions())
     }
     assert found == {
-        "conversations/tools/recall/siblings.py: conversations.archive.audience.quotable_sessions"
+        "conversations/agent/recall/search.py: conversations.archive.rights.quotable_sessions"
     }
 
 

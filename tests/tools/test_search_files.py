@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from conversations.tools import search_files
+from conversations.agent.tools import search_files
 from tests.tools.using import Use, root, use
 
 __all__ = ["root", "use"]

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from conversations.domain.approvals import CallPlan
-from conversations.domain.session_state.commands import exit_code
-from conversations.sandbox import support
+from conversations.agent.sandbox import support
+from conversations.domain.session_state.statements import exit_code
+from conversations.domain.tool_policy import CallPlan
 
 from .commanding import Commands, commands, root, set_loom
 

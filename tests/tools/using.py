@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 from asgiref.sync import async_to_sync
 
-from conversations.domain.approvals import CallPlan
-from conversations.domain.tool_policy import ToolScope
+from conversations.agent.tools.registry import TOOLS
+from conversations.agent.tools.tool import ToolContext, ToolResult
+from conversations.domain.tool_policy import CallPlan, ToolScope
 from conversations.models import Session
-from conversations.tools.registry import TOOLS
-from conversations.tools.tool import ToolContext, ToolResult
 from tests.changes.conftest import Calls, crossing
 
 

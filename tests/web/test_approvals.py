@@ -17,7 +17,7 @@ from conversations.archive.tool_permissions import (
     read_rules,
 )
 from conversations.archive.workspaces import add_member
-from conversations.domain.jsontext import load_json
+from conversations.domain.text import load_json
 from conversations.models import AuditEntry, Run, Session, ToolCall, Workspace
 from conversations.runtime.current import current_runtime
 from tests.runtime.sample_tools import sample_tools, witness

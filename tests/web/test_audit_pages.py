@@ -20,7 +20,7 @@ from conversations.archive.sessions import create_session
 from conversations.archive.workspaces import add_member
 from conversations.domain.audit import AUDIT_EXPORT, NOTE, TRANSCRIPT
 from conversations.models import AuditEntry, Session, Turn, Workspace
-from conversations.web.audit import PAGE
+from conversations.review.audit_pages import PAGE
 
 from .conftest import AS_REVIEWER, MakePerson, browser_of, say
 

@@ -12,9 +12,10 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from conversations.archive.audit import AuditOrigin
-from conversations.archive.budgets import end_budget, set_budget
 from conversations.archive.workspaces import add_member, create_workspace
-from conversations.models import AuditEntry, Budget, UsageTotal, Workspace
+from conversations.features.usage.budgets import end_budget, set_budget
+from conversations.features.usage.models import Budget, UsageTotal
+from conversations.models import AuditEntry, Workspace
 
 from .conftest import browser_of
 

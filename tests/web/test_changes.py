@@ -13,7 +13,7 @@ from django.test import AsyncClient, Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from conversations.changes.apply import Move, Put, Remove, apply_changes
+from conversations.agent.undo.apply import Move, Put, Remove, apply_changes
 from conversations.models import Run, Session, ToolCall, Workspace
 from tests.changes.conftest import Calls, crossing
 

@@ -15,15 +15,15 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
+from conversations.agent.files import completing
 from conversations.archive.sessions import create_session
 from conversations.archive.workspaces import add_member, create_workspace
-from conversations.folder import completing
+from conversations.features.interchange.export_views import EXPORTERS
 from conversations.models import FileChange, Revert, Run, Session, Workspace
 from conversations.runtime.current import current_runtime
 from conversations.web.carry_out import _ACTIONS, ON_THE_PAGE
+from conversations.web.command_views import KEYS
 from conversations.web.commands import COMMANDS, FORMATS, NoCommand, read_command
-from conversations.web.exports import EXPORTERS
-from conversations.web.keys import KEYS
 from loomweb.env import BASE_DIR
 
 from .conftest import MakePerson, browser_of, say

@@ -13,8 +13,8 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from conversations.accounts.tokens import create_token
 from conversations.archive.sessions import archive_session, create_session
-from conversations.archive.tokens import create_token
 from conversations.domain.text import storable
 from conversations.models import AuditEntry, Session, Workspace
 from conversations.web.feed import PAGE

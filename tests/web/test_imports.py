@@ -14,16 +14,17 @@ from django.contrib.auth.models import User
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
-from conversations.archive.import_sessions import ImportCounts, import_file
-from conversations.archive.import_targets import ImportTarget
-from conversations.archive.imports import MAX_OPEN, begin_next_import
 from conversations.archive.sessions import create_session
 from conversations.archive.turns import append_turn
 from conversations.domain.turns import NewTurn
-from conversations.imports import opening
-from conversations.models import Import, Membership, Session, Turn, Workspace
-from conversations.runtime.imports import MAX_ATTEMPTS, ImportWorker, import_path
-from conversations.runtime.retention import only_one
+from conversations.features.interchange import opening
+from conversations.features.interchange.import_sessions import ImportCounts, import_file
+from conversations.features.interchange.import_targets import ImportTarget
+from conversations.features.interchange.models import Import
+from conversations.features.interchange.service import MAX_OPEN, begin_next_import
+from conversations.features.interchange.worker import MAX_ATTEMPTS, ImportWorker, import_path
+from conversations.features.retention.worker import only_one
+from conversations.models import Membership, Session, Turn, Workspace
 
 pytestmark = pytest.mark.django_db
 

@@ -13,16 +13,15 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from conversations.archive.audit import AuditOrigin
-from conversations.archive.devices import list_devices
-from conversations.archive.invitations import (
+from conversations.accounts.devices import list_devices
+from conversations.accounts.invitations import (
     MAX_OPEN_INVITATIONS,
     accept_invitation,
     create_invitation,
     list_invitations,
 )
-from conversations.archive.role_groups import ADMINISTRATORS, role_group
-from conversations.archive.roles import role_of
+from conversations.archive.audit import AuditOrigin
+from conversations.archive.rights import ADMINISTRATORS, role_group, role_of
 from conversations.archive.workspaces import add_member, remove_member
 from conversations.domain.audit import ROLE
 from conversations.domain.errors import Rejected

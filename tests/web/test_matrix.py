@@ -25,22 +25,22 @@ from django.utils import timezone
 
 from conversations.archive.attachments import save_attachment
 from conversations.archive.audit import readings_of
-from conversations.archive.sharing import share_token
 from conversations.archive.workspaces import add_member
 from conversations.domain.audit import LIVE, RECORD
+from conversations.features.discord.models import ChannelReply
+from conversations.features.interchange.models import Import
+from conversations.features.sharing.models import ShareLink
+from conversations.features.sharing.service import share_token
+from conversations.features.usage.models import UsageDay
+from conversations.features.webhooks.models import Webhook
 from conversations.models import (
     ApiAnswer,
     AuditEntry,
-    ChannelReply,
-    Import,
     ModelCall,
     Run,
     Session,
-    ShareLink,
     ToolCall,
     Turn,
-    UsageDay,
-    Webhook,
     Workspace,
 )
 from conversations.web.consumers import _REQUESTS

@@ -11,11 +11,11 @@ from django.urls import reverse
 from django.utils import timezone
 
 from conversations.archive.audit import AuditOrigin
-from conversations.archive.budgets import set_budget
-from conversations.archive.holds import hold_session
 from conversations.archive.purge import PurgeRequest, purge
-from conversations.archive.purge_orders import order_purge
 from conversations.archive.sessions import create_session
+from conversations.features.retention.holds import hold_session
+from conversations.features.retention.orders import order_purge
+from conversations.features.usage.budgets import set_budget
 from conversations.models import Session, Workspace
 
 from .conftest import MakePerson, browser_of, say

@@ -17,14 +17,13 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
+from conversations.accounts.devices import list_devices, name_of_agent, see_device
+from conversations.accounts.people import Chosen, read_preferences, write_preferences
 from conversations.archive.accounts import create_sign_in_link
 from conversations.archive.attachments import save_attachment
-from conversations.archive.devices import list_devices, see_device
-from conversations.archive.export_sessions import session_lines
-from conversations.archive.preferences import Chosen, read_preferences, write_preferences
 from conversations.archive.sessions import create_session
 from conversations.archive.workspaces import add_member, remove_member
-from conversations.domain.agents import name_of_agent
+from conversations.features.interchange.export_sessions import session_lines
 from conversations.models import AuditEntry, Device, Session, Workspace
 from tests.archive.files import image_bytes
 

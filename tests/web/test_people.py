@@ -10,18 +10,23 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from conversations.archive import people as archive_people
+from conversations.accounts import people as archive_people
+from conversations.accounts import people_pages
+from conversations.accounts.devices import list_devices
+from conversations.accounts.tokens import create_token, find_caller
 from conversations.archive.audit import AuditOrigin
-from conversations.archive.devices import list_devices
-from conversations.archive.rights import is_administrator, is_reviewer
-from conversations.archive.role_groups import ADMINISTRATORS, REVIEWERS, role_group
-from conversations.archive.roles import role_of
-from conversations.archive.tokens import create_token, find_caller
+from conversations.archive.rights import (
+    ADMINISTRATORS,
+    REVIEWERS,
+    is_administrator,
+    is_reviewer,
+    role_group,
+    role_of,
+)
 from conversations.archive.workspaces import add_group
 from conversations.domain.audit import READINGS, ROLE
 from conversations.domain.errors import NotPermitted, Rejected
 from conversations.models import AuditEntry, Session, Workspace
-from conversations.web import people as people_pages
 from tests.test_admin import changed_tables, rows_of_all_tables
 
 from .conftest import browser_of

@@ -13,12 +13,12 @@ from django.urls import reverse
 from django.utils import timezone
 
 from conversations.archive.audit import AuditOrigin
-from conversations.archive.holds import hold_session, hold_workspace
 from conversations.archive.purge import PurgeRequest, purge
 from conversations.archive.sessions import create_session, get_session
 from conversations.domain import audit
+from conversations.features.retention.holds import hold_session, hold_workspace
+from conversations.features.retention.views import PAGE
 from conversations.models import AuditEntry, Hold, PurgeOrder, Receipt, Session, Workspace
-from conversations.web.holds import PAGE
 from loomweb.cold_storage import read_cold_storage
 
 from .conftest import MakePerson, browser_of, say

@@ -15,14 +15,14 @@ from django.utils import timezone
 
 from conversations.archive.append import NewEvent, append
 from conversations.archive.audit import AuditOrigin, readings_of
-from conversations.archive.review import mark_reviewed, read_remarks, set_flag, write_note
 from conversations.archive.rewinds import append_rewind
 from conversations.archive.sessions import create_session
 from conversations.archive.workspaces import add_member
 from conversations.domain.events import ToolCallCompleted, ToolCallStarted
-from conversations.domain.review import TEXT_LIMIT
 from conversations.domain.turns import NewTurn
 from conversations.models import AuditEntry, Session, Workspace
+from conversations.models.review import TEXT_LIMIT
+from conversations.review import mark_reviewed, read_remarks, set_flag, write_note
 
 from .conftest import MakePerson, browser_of, permissions_of, say
 

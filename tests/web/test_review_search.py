@@ -12,12 +12,12 @@ from django.test.utils import CaptureQueriesContext
 
 from conversations.archive.append import append
 from conversations.archive.audit import AuditOrigin, readings_of
-from conversations.archive.review import mark_reviewed, set_flag
-from conversations.archive.search.indexing import index_waiting
 from conversations.archive.sessions import archive_session, create_session
 from conversations.archive.workspaces import add_member
 from conversations.domain.turns import NewTurn
 from conversations.models import Session, Workspace
+from conversations.review import mark_reviewed, set_flag
+from conversations.search.indexing import index_waiting
 
 from .conftest import MakePerson, browser_of
 

@@ -9,20 +9,21 @@ from django.core.management import call_command
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from conversations.archive.audience import quotable_sessions
+from conversations.archive.access_snapshots import OpenPage, read_standing, read_standings
 from conversations.archive.audit import AuditOrigin
-from conversations.archive.recent_sessions import list_recent_sessions
 from conversations.archive.rights import (
     READ,
+    ROLE_GROUPS,
     find_person,
+    quotable_sessions,
     readable_sessions,
     readable_workspaces,
     rights_in,
+    role_of,
+    roles_of_person,
 )
-from conversations.archive.role_groups import ROLE_GROUPS
-from conversations.archive.roles import role_of, roles_of_person
+from conversations.archive.session_records import list_recent_sessions
 from conversations.archive.sessions import create_session, open_first_session, read_window_facts
-from conversations.archive.standing import OpenPage, read_standing, read_standings
 from conversations.archive.tool_permissions import read_rules
 from conversations.archive.workspaces import (
     add_group,
@@ -32,7 +33,7 @@ from conversations.archive.workspaces import (
     list_workspaces,
     remove_group,
 )
-from conversations.domain.roles import ROLES as WORKSPACE_ROLES
+from conversations.domain.people import ROLES as WORKSPACE_ROLES
 from conversations.models import Session, Workspace
 
 from .conftest import ROLES, MakePerson, browser_of

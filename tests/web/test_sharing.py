@@ -13,7 +13,6 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from conversations.archive import sharing
 from conversations.archive.append import NewEvent, append
 from conversations.archive.attachments import save_attachment
 from conversations.archive.audit import AuditOrigin
@@ -21,7 +20,9 @@ from conversations.archive.rewinds import append_rewind
 from conversations.archive.sessions import get_session
 from conversations.domain.events import AssistantText, ToolCallCompleted, ToolCallStarted
 from conversations.domain.turns import NewTurn
-from conversations.models import AuditEntry, Session, ShareLink
+from conversations.features.sharing import service
+from conversations.features.sharing.models import ShareLink
+from conversations.models import AuditEntry, Session
 from tests.archive.files import image_bytes
 
 from .conftest import browser_of, say
@@ -78,12 +79,12 @@ def talk(request: pytest.FixtureRequest, session: Session) -> Session:
 
 
 def share(session: Session, user: User, **what: Any) -> ShareLink:
-    new = sharing.NewLink(**{"from_turn": 1, "to_turn": session.turn_count, "days": 1} | what)
-    return sharing.create_share_link(session, new, origin=AuditOrigin(user=user))
+    new = service.NewLink(**{"from_turn": 1, "to_turn": session.turn_count, "days": 1} | what)
+    return service.create_share_link(session, new, origin=AuditOrigin(user=user))
 
 
 def address(link: ShareLink) -> str:
-    return reverse("shared", args=[sharing.share_token(link)])
+    return reverse("shared", args=[service.share_token(link)])
 
 
 def visit(link: ShareLink, **query: str) -> str:
@@ -153,7 +154,7 @@ def test_what_is_said_or_replaced_later(talk: Session, user: User) -> None:
 
 
 def test_it_is_read_in_pages(session: Session, user: User, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("conversations.web.sharing.SHARED_PAGE", 3)
+    monkeypatch.setattr("conversations.features.sharing.views.SHARED_PAGE", 3)
     say(session, *(f"message {number}." for number in range(8)))
     link = share(session, user)
     seen, query = [], dict[str, str]()
@@ -193,7 +194,7 @@ def ended(link: ShareLink) -> str:
 
 
 def revoked(link: ShareLink) -> str:
-    sharing.revoke_share_link(link.session, link.uuid, origin=AuditOrigin(user=link.created_by))
+    service.revoke_share_link(link.session, link.uuid, origin=AuditOrigin(user=link.created_by))
     return address(link)
 
 
@@ -202,7 +203,7 @@ def forged(link: ShareLink) -> str:
 
 
 def signed_by_another_key(link: ShareLink) -> str:
-    token = signing.Signer(key="other", salt=sharing.SALT).sign(link.uuid.hex)
+    token = signing.Signer(key="other", salt=service.SALT).sign(link.uuid.hex)
     return reverse("shared", args=[token])
 
 
@@ -289,7 +290,7 @@ def test_a_wrong_range_is_refused_with_its_reason(
 def test_a_session_has_a_limited_number_of_links(
     talk: Session, user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sharing, "MAX_SHARE_LINKS", 2)
+    monkeypatch.setattr(service, "MAX_SHARE_LINKS", 2)
     share(talk, user)
     share(talk, user)
     data = {"from_turn": 1, "to_turn": 3, "days": 7}

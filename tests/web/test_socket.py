@@ -12,8 +12,8 @@ from django.contrib.auth.models import Permission, User
 from django.contrib.sessions.models import Session as BrowserSession
 from django.db import connection
 
+from conversations.accounts.devices import sign_out_devices
 from conversations.archive.audit import readings_of
-from conversations.archive.devices import sign_out_devices
 from conversations.archive.messages import accept_message
 from conversations.archive.sessions import create_session
 from conversations.archive.turns import read_turns

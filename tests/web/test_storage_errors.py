@@ -13,8 +13,9 @@ from django.urls import reverse
 from psycopg.errors import AdminShutdown
 
 from conversations.archive.audit import AuditOrigin
-from conversations.archive.sharing import NewLink, create_share_link, share_token
-from conversations.models import Session, ShareLink
+from conversations.features.sharing.models import ShareLink
+from conversations.features.sharing.service import NewLink, create_share_link, share_token
+from conversations.models import Session
 
 from .conftest import MakePerson, browser_of, say
 

@@ -10,7 +10,7 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 from django.utils import timezone
 
-from conversations.archive.tokens import create_token, list_tokens
+from conversations.accounts.tokens import create_token, list_tokens
 from conversations.models import ApiToken
 
 from .conftest import browser_of

@@ -7,10 +7,10 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import AsyncClient
 
+from conversations.agent.mcp.config import parse_config
 from conversations.archive.sessions import create_session
 from conversations.archive.workspaces import create_workspace
 from conversations.runtime.current import current_runtime
-from conversations.tools.mcp.config import parse_config
 from tests.mcp_servers.running import plain, until
 
 pytestmark = [

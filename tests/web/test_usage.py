@@ -15,7 +15,8 @@ from django.test.utils import CaptureQueriesContext
 
 from conversations.archive.sessions import create_session
 from conversations.archive.workspaces import add_member
-from conversations.models import Session, UsageDay, Workspace
+from conversations.features.usage.models import UsageDay
+from conversations.models import Session, Workspace
 
 from .conftest import browser_of
 

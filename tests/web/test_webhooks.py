@@ -7,8 +7,9 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from conversations.archive.webhooks import MAX_WEBHOOKS, read_events, read_secret
-from conversations.models import Delivery, Webhook, Workspace
+from conversations.features.webhooks.models import Delivery, Webhook
+from conversations.features.webhooks.service import MAX_WEBHOOKS, read_events, read_secret
+from conversations.models import Workspace
 
 pytestmark = pytest.mark.django_db
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django import forms
 
-from conversations.web.widgets import (
+from conversations.web.form_fields import (
     QuickDateInput,
     QuickSearchInput,
     QuickSelect,

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from conversations.domain.jsontext import dump_json
+from conversations.domain.text import dump_json
 from conversations.domain.turns import (
     ASSISTANT,
     SYSTEM,
@@ -33,6 +33,8 @@ from .contents import (
     calls_of,
     check_list,
     check_message,
+    find_kept,
+    keep,
     keep_difference,
     leave_closed,
     make_turn,
@@ -40,9 +42,9 @@ from .contents import (
     name_results,
     number_of,
     refuse,
+    restore_message,
     text_block,
 )
-from .kept import find_kept, keep, restore_message
 
 NAME = "anthropic"
 

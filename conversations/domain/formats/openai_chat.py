@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from conversations.domain.attachments import TEXT_TYPE
-from conversations.domain.tool_input import read_unparsed_input
+from conversations.domain.tool_calls import read_unparsed_input
 from conversations.domain.turns import (
     ASSISTANT,
     SYSTEM,
@@ -45,9 +45,9 @@ from .contents import (
     name_results,
     number_of,
     refuse,
+    restore_message,
     text_block,
 )
-from .kept import restore_message
 
 NAME = "openai"
 

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from conversations.domain.jsontext import dump_json, load_json
-from conversations.domain.text import one_line, storable
+from conversations.domain.text import dump_json, load_json, one_line, storable
 from conversations.domain.turns import (
     ASSISTANT,
     FILES_BACK,
@@ -25,8 +24,14 @@ from conversations.domain.turns import (
     read_tool_calls,
 )
 
-from .commands import command_key, commit_message, error_line, exit_code, short_command
-from .statements import find_decisions
+from .statements import (
+    command_key,
+    commit_message,
+    error_line,
+    exit_code,
+    find_decisions,
+    short_command,
+)
 from .values import FOCUS_CHARS, ITEM_CHARS, PATH_CHARS, Call
 
 WRITE, EDIT, DELETE, MOVE, READ = "created", "edited", "deleted", "moved", "read"

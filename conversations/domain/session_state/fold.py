@@ -5,7 +5,6 @@ from collections.abc import Callable
 from conversations.domain.text import one_line
 from conversations.domain.turns import ASSISTANT, SYSTEM, TOOL, USER, AnyTurn
 
-from .commands import covers
 from .facts import (
     DELETE,
     EDIT,
@@ -20,6 +19,7 @@ from .facts import (
     TurnFacts,
     read_facts,
 )
+from .statements import covers
 from .values import (
     COMMIT,
     ITEM_CHARS,

@@ -1,6 +1,13 @@
 """The state as values. Tuples throughout: they are their own JSON."""
 
-from typing import NamedTuple
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from json import JSONEncoder
+from threading import Lock
+from typing import Any, NamedTuple
+
+from conversations.domain.text import load_json, one_line, storable
 
 RULES_VERSION = 1
 """Raised whenever the same turns would give another state."""
@@ -98,3 +105,211 @@ class SessionState(NamedTuple):
     failures: tuple[Failure, ...] = ()
     marks: tuple[ItemMark, ...] = ()
     edit_seq: int = 0
+
+
+# The state as JSON text. The same state always gives the same text.
+
+
+PREFIX = f'{{"v":{RULES_VERSION},'
+"""What the text of every state begins with that these rules made."""
+
+EMPTY = "{}"
+
+_ENCODER = JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+"""Every text in a state is storable already."""
+
+
+def dump_state(state: SessionState) -> str:
+    parts = (f'"{name}":{_dump(getattr(state, name))}' for name in SessionState._fields)
+    text = f"{PREFIX}{','.join(parts)}}}"
+    _RECENT.add(text, state)
+    return text
+
+
+@lru_cache(maxsize=1_000)
+def _dump(part: Any) -> str:
+    """One field. Most are what they were in the state before."""
+    return _ENCODER.encode(part)
+
+
+def load_state(text: str) -> SessionState | None:
+    """Read what :func:`dump_state` wrote, None for what these rules did not write or
+    what was damaged: the archive gives it again."""
+    if text == EMPTY:
+        return SessionState()
+    state = _RECENT.find(text)
+    if state is None and text.startswith(PREFIX):
+        try:
+            state = parse_state(text)
+        except (ValueError, KeyError, TypeError):
+            return None
+        _RECENT.add(text, state)
+    return state
+
+
+class _Recent:
+    """The newest states by their text: what one append writes the next one starts
+    from, and the window reads in between."""
+
+    MOST = 200
+
+    def __init__(self) -> None:
+        self._states: dict[str, SessionState] = {}
+        self._lock = Lock()
+
+    def add(self, text: str, state: SessionState) -> None:
+        with self._lock:
+            self._states[text] = state
+            if len(self._states) > self.MOST:
+                del self._states[next(iter(self._states))]
+
+    def find(self, text: str) -> SessionState | None:
+        return self._states.get(text)
+
+
+_RECENT = _Recent()
+
+
+def parse_state(text: str) -> SessionState:
+    """Raises ValueError, KeyError or TypeError for anything else."""
+    value = load_json(text)
+    return SessionState(
+        tokens=value["tokens"],
+        model=value["model"],
+        focus=Focus(*value["focus"]) if value["focus"] else None,
+        files=_tuples(File, value["files"]),
+        decisions=_tuples(StateDecision, value["decisions"]),
+        errors=_tuples(Resolved, value["errors"]),
+        struck=_tuples(StateDecision, value["struck"]),
+        calls=tuple(_call(row) for row in value["calls"]),
+        failures=tuple(_failure(row) for row in value["failures"]),
+        marks=_tuples(ItemMark, value["marks"]),
+        edit_seq=value["edit_seq"],
+    )
+
+
+def _tuples[T](kind: type[T], rows: Iterable[list[Any]]) -> tuple[T, ...]:
+    return tuple(kind(*row) for row in rows)
+
+
+def _call(row: list[Any]) -> Call:
+    call = Call(*row)
+    return call._replace(paths=tuple(call.paths))
+
+
+def _failure(row: list[Any]) -> Failure:
+    failure = Failure(*row)
+    return failure._replace(fixes=tuple(failure.fixes))
+
+
+# A person's edits of single items: pin, strike, reword, and back.
+
+
+STATE_EDIT = "state_edit"
+EDIT_VERSION = 1
+
+PIN, UNPIN, REWORD, STRIKE, UNSTRIKE = "pin", "unpin", "edit", "strike", "unstrike"
+ACTIONS = (PIN, UNPIN, REWORD, STRIKE, UNSTRIKE)
+
+MAX_MARKS, MAX_PINS = 60, 20
+"""Marks that are remembered, more than there are items; pinned items among them."""
+
+_CHANGES: dict[str, dict[str, bool]] = {
+    PIN: {"is_pinned": True, "is_struck": False},
+    UNPIN: {"is_pinned": False},
+    STRIKE: {"is_pinned": False, "is_struck": True},
+    UNSTRIKE: {"is_struck": False},
+    REWORD: {},
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateEdit:
+    """``item`` is unmarked, as the register has it. ``text``: the new wording."""
+
+    action: str
+    item: ItemMark
+    text: str = ""
+
+
+def dump_edit(edit: StateEdit, *, by: str) -> dict[str, Any]:
+    """The data of the event. ``by`` is a user name, for people to read."""
+    item = edit.item
+    data: dict[str, Any] = {
+        "v": EDIT_VERSION,
+        "action": edit.action,
+        "item": {
+            "id": item.id,
+            "kind": item.kind,
+            "text": item.text,
+            "turn": item.turn,
+            "action": item.action,
+            "source": item.source,
+        },
+        "text": edit.text,
+        "by": by,
+    }
+    return {name: value for name, value in data.items() if value != ""}
+
+
+def read_edit(data: dict[str, Any] | None) -> StateEdit | None:
+    """The edit that an event's data holds, None if they hold none."""
+    data = data or {}
+    item = data.get("item")
+    if data.get("action") not in ACTIONS or not isinstance(item, dict):
+        return None
+    turn = item.get("turn")
+    if item.get("kind") not in KINDS or type(turn) is not int or not 0 <= turn < 2**53:
+        return None
+    return StateEdit(
+        action=str(data["action"]),
+        item=ItemMark(
+            id=_text(item, "id", 64),
+            kind=str(item["kind"]),
+            text=_text(item, "text", max(ITEM_CHARS, PATH_CHARS)),
+            turn=turn,
+            action=_text(item, "action", 20),
+            source=_text(item, "source", 20),
+            is_pinned=False,
+            is_struck=False,
+            rewording="",
+        ),
+        text=_text(data, "text", ITEM_CHARS),
+    )
+
+
+def _text(values: dict[str, Any], name: str, limit: int) -> str:
+    value = values.get(name)
+    return one_line(storable(value), limit=limit) if isinstance(value, str) else ""
+
+
+def apply_edit(state: SessionState, edit: StateEdit, *, seq: int) -> SessionState:
+    """The state after the edit that is the event ``seq``. The newest marks stay, pins
+    before others."""
+    known = next((mark for mark in state.marks if mark.id == edit.item.id), None)
+    mark = (known or edit.item)._replace(**_CHANGES[edit.action])  # type: ignore[arg-type]
+    if edit.action == REWORD:
+        mark = mark._replace(rewording=edit.text if edit.text != mark.text else "")
+    if edit.action == STRIKE:
+        mark = mark._replace(turn=edit.item.turn)
+    marks = [other for other in state.marks if other.id != mark.id]
+    if mark.is_pinned or mark.is_struck or mark.rewording:
+        marks.append(mark)
+    return state._replace(marks=_limited(marks), edit_seq=seq)
+
+
+def _limited(marks: list[ItemMark]) -> tuple[ItemMark, ...]:
+    pins = [mark.id for mark in marks if mark.is_pinned][-MAX_PINS:]
+    kept = [mark for mark in marks if mark.id in pins or not mark.is_pinned]
+    while len(kept) > MAX_MARKS:
+        kept.remove(next(mark for mark in kept if not mark.is_pinned))
+    return tuple(kept)
+
+
+def drop_marks(state: SessionState, ranges: Iterable[tuple[int, int]]) -> SessionState:
+    """Without the marks on items of these turns, which left the active path."""
+    gone = list(ranges)
+    marks = tuple(
+        mark for mark in state.marks if not any(low <= mark.turn <= high for low, high in gone)
+    )
+    return state if marks == state.marks else state._replace(marks=marks)

@@ -8,9 +8,9 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
+from conversations.agent.mcp.connection import Timing
+from conversations.agent.mcp.servers import ServerState, ToolServers
 from conversations.archive.workspaces import list_places
-from conversations.tools.mcp.connection import Timing
-from conversations.tools.mcp.servers import ServerState, ToolServers
 
 SECONDS = 30.0
 

@@ -7,10 +7,9 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import CommandError
 
-from conversations.archive.tokens import create_token
+from conversations.accounts.tokens import READ, SCOPES, WRITE, create_token
 from conversations.archive.workspaces import find_user
 from conversations.domain.errors import LoomError
-from conversations.domain.tokens import READ, SCOPES, WRITE
 from conversations.management.base import DatabaseCommand
 
 

@@ -10,12 +10,10 @@ from uuid import UUID
 from django.core.management.base import CommandError
 
 from conversations.archive.audit import AuditOrigin
-from conversations.archive.audit_export import WRITERS, export_log
-from conversations.archive.audit_log import ACTIONS, Wanted
 from conversations.archive.workspaces import find_user
 from conversations.domain.errors import LoomError
-from conversations.management.base import DatabaseCommand
-from conversations.management.output import open_output
+from conversations.management.base import DatabaseCommand, open_output
+from conversations.review.audit_log import ACTIONS, WRITERS, Wanted, export_log
 
 
 def day(text: str) -> datetime:

@@ -3,7 +3,7 @@
 from argparse import ArgumentParser
 from typing import Any
 
-from conversations.changes.prune import SAFE_DAYS, prune_blobs
+from conversations.agent.undo.listing import SAFE_DAYS, prune_blobs
 from conversations.management.base import DatabaseCommand
 
 

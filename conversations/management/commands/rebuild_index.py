@@ -6,16 +6,16 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from conversations.archive.search.rebuild import (
+from conversations.archive.sessions import find_session
+from conversations.domain.errors import LoomError
+from conversations.management.base import DatabaseCommand
+from conversations.search.rebuild import (
     check_index,
     check_session,
     mend_index,
     rebuild_session,
     sessions_in_order,
 )
-from conversations.archive.sessions import find_session
-from conversations.domain.errors import LoomError
-from conversations.management.base import DatabaseCommand
 
 PROGRESS_TURNS = 1000
 

@@ -9,7 +9,7 @@ from uuid import UUID
 from django.core.management.base import CommandError
 
 from conversations.archive.sessions import get_session
-from conversations.archive.state_rebuild import all_sessions, check_state, rebuild_state
+from conversations.archive.state_history import all_sessions, check_state, rebuild_state
 from conversations.domain.errors import LoomError
 from conversations.management.base import DatabaseCommand
 

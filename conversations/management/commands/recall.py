@@ -9,15 +9,14 @@ from typing import Any
 from django.core.management.base import CommandError
 from django.db import DatabaseError, OperationalError
 
-from conversations.archive.search import SearchResults, TurnHit, as_answer, search_session, snippet
-from conversations.archive.search.answers import SNIPPET
-from conversations.archive.search.indexing import index_session
 from conversations.archive.sessions import find_session
 from conversations.domain.errors import LoomError
-from conversations.domain.jsontext import dump_json
-from conversations.management.base import DatabaseCommand
-from conversations.management.lines import read_lines
+from conversations.domain.text import dump_json
+from conversations.management.base import DatabaseCommand, read_lines
 from conversations.models import Session
+from conversations.search import SearchResults, TurnHit, as_answer, search_session, snippet
+from conversations.search.indexing import index_session
+from conversations.search.results import SNIPPET
 
 
 class Command(DatabaseCommand):

@@ -7,8 +7,8 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.management.base import CommandError
 
+from conversations.accounts.people import remove_second_factors
 from conversations.archive.audit import AuditOrigin
-from conversations.archive.second_factors import remove_second_factors
 from conversations.management.base import DatabaseCommand
 
 

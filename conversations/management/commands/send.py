@@ -22,7 +22,6 @@ from conversations.archive.runs import read_run_events
 from conversations.archive.sessions import create_session, get_or_create_by_key, get_session
 from conversations.archive.tool_calls import read_open_calls
 from conversations.archive.workspaces import get_workspace, owner_of
-from conversations.domain.approvals import ApprovalRequest
 from conversations.domain.errors import Conflict, LoomError
 from conversations.domain.events import (
     APPROVAL_ASKED,
@@ -32,15 +31,14 @@ from conversations.domain.events import (
     ToolCallCompleted,
     dump_payload,
 )
-from conversations.domain.jsontext import dump_json, load_json
 from conversations.domain.runs import COMPLETED
-from conversations.domain.text import require_encodable
+from conversations.domain.text import dump_json, load_json, require_encodable
 from conversations.domain.tool_calls import DENY, ONCE
-from conversations.management.base import DatabaseCommand
-from conversations.management.lines import read_lines
+from conversations.domain.tool_policy import ApprovalRequest
+from conversations.management.base import DatabaseCommand, read_lines
 from conversations.models import Session
-from conversations.runtime.ending import POLL_SECONDS, wait_for_end
 from conversations.runtime.engine import Runtime
+from conversations.runtime.following import POLL_SECONDS, wait_for_final_state
 from conversations.runtime.options import read_options
 
 NOBODY_THERE = "Nobody is there to be asked; do without it."
@@ -98,7 +96,9 @@ class Command(DatabaseCommand):
                 attending = asyncio.create_task(
                     self._attend(runtime, session, accepted.run_pk, options)
                 )
-                state = await wait_for_end(runtime, session_pk=session.pk, run_pk=accepted.run_pk)
+                state = await wait_for_final_state(
+                    runtime, session_pk=session.pk, run_pk=accepted.run_pk
+                )
                 attending.cancel()
                 all_completed &= state == COMPLETED
                 events = await runtime.readers.read(read_run_events, accepted.run_pk)

@@ -11,11 +11,11 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError, connection
 
+from conversations.agent.sandbox import SANDBOXED, describe, find_mode
 from conversations.archive.accounts import create_sign_in_link
-from conversations.archive.state_rebuild import rebuild_behind_states
+from conversations.archive.state_history import rebuild_behind_states
 from conversations.management.base import describe_storage_error
 from conversations.models.guards import missing_guards
-from conversations.sandbox import SANDBOXED, describe, find_mode
 
 from ._first_run import collect_static_files, make_first_user, make_first_workspace
 

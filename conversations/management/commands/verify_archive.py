@@ -8,12 +8,12 @@ from uuid import UUID
 from django.core.management.base import CommandError
 from django.db import DatabaseError, connection
 
+from conversations.agent.window.rebuild import find_damaged_calls
 from conversations.archive.audit import verify_audit
-from conversations.archive.receipts import verify_receipts
 from conversations.archive.sessions import get_session
 from conversations.archive.verify import check_database_file, verify_sessions
-from conversations.context.rebuild import find_damaged_calls
 from conversations.domain.errors import LoomError
+from conversations.feature import features
 from conversations.management.base import DatabaseCommand
 from conversations.models.guards import missing_guards
 
@@ -44,7 +44,7 @@ class Command(DatabaseCommand):
                 get_session(session)
             problems += self._check_sessions(session)
             problems += self._check_audit() if session is None else 0
-            problems += self._check_receipts() if session is None else 0
+            problems += self._check_features() if session is None else 0
             problems += self._check_windows(session) if windows else 0
         except LoomError as error:
             raise CommandError(error.message, returncode=2) from error
@@ -90,13 +90,15 @@ class Command(DatabaseCommand):
             self.stdout.write(problem or f"{entries} audit entries: all whole")
         return int(bool(problem))
 
-    def _check_receipts(self) -> int:
-        count, problems = verify_receipts()
-        for problem in problems:
-            self.stdout.write(problem)
-        if count and not problems:
-            self.stdout.write(f"{count} receipts of purged sessions: all as written")
-        return len(problems)
+    def _check_features(self) -> int:
+        damaged = 0
+        for feature in features():
+            problems, summary = feature.verify()
+            for line in problems or [summary]:
+                if line:
+                    self.stdout.write(line)
+            damaged += len(problems)
+        return damaged
 
     def _check_windows(self, session: UUID | None) -> int:
         damaged = 0

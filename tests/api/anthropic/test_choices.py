@@ -9,12 +9,12 @@ from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.contrib.auth.models import User
 
+from conversations.agent.window.rebuild import rebuild_request
 from conversations.archive.runs import Claimed, claim_next_run
-from conversations.context.rebuild import rebuild_request
 from conversations.models import ModelCall, Run, Session, Turn
 from conversations.runtime.current import current_runtime
-from conversations.runtime.open_lines import STREAMS
 from conversations.runtime.program_tools import ProgramTools
+from conversations.runtime.visitors import STREAMS
 from tests.api.conftest import token_of
 from tests.wire.scenario import Scenario, ToolCall
 from tests.wire.server import WireThread

@@ -12,8 +12,8 @@ from anthropic import AsyncAnthropic
 from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
 
-from conversations.api.anthropic import messages
 from conversations.archive.workspaces import create_workspace
+from conversations.features.messages_api import api
 from conversations.models import Attachment, Membership, Run, Session, Turn
 from conversations.runtime.current import current_runtime
 from tests.api.conftest import Program, token_of
@@ -33,12 +33,12 @@ WEATHER = {
 
 
 def request(*messages: Any, **more: Any) -> dict[str, Any]:
-    said = [{"role": "user", "content": m} if isinstance(m, str) else m for m in messages]
+    said = [{"role": "user", "content": m} if isinstance(m, str) else m for m in api]
     return {"model": MODEL, "max_tokens": 100, "messages": said} | more
 
 
 async def say(client: AsyncAnthropic, *messages: Any, **more: Any) -> Any:
-    return await client.messages.create(**request(*messages, **more))
+    return await client.messages.create(**request(*api, **more))
 
 
 async def turns() -> list[tuple[str, str]]:
@@ -339,7 +339,7 @@ async def test_a_result_of_a_call_that_no_database_can_hold(user: User, odd: str
 async def test_a_client_that_reads_slowly_gets_the_whole_answer_all_the_same(
     client: AsyncAnthropic, provider: WireThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(messages, "MAX_DELTAS_WAITING", 1)
+    monkeypatch.setattr(api, "MAX_DELTAS_WAITING", 1)
     provider.enqueue(Scenario(text="One two three four five six seven eight nine ten."))
     async with client.messages.stream(**request("Count.")) as stream:
         assert await stream.get_final_text() == "One two three four five six seven eight nine ten."

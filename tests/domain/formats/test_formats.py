@@ -10,11 +10,9 @@ from hypothesis import strategies as st
 
 from conversations.domain.errors import Rejected
 from conversations.domain.formats import ANTHROPIC, FORMATS, OPENAI, leave_closed
-from conversations.domain.formats.contents import make_turn
-from conversations.domain.formats.kept import difference, restore
+from conversations.domain.formats.contents import difference, make_turn, restore
 from conversations.domain.formats.messages_api import split_system, system_messages
-from conversations.domain.jsontext import dump_json
-from conversations.domain.text import is_storable
+from conversations.domain.text import dump_json, is_storable
 from conversations.domain.turns import AnyTurn, NewTurn, read_metadata, read_tool_calls
 from tests.properties import costly
 

@@ -1,0 +1,382 @@
+"""Who may do what. Every object that a request names is obtained here.
+
+A person who may not know of an object gets the same answer as if it did not
+exist; one who may read it but not change it is told so. What somebody reads without
+being a member is entered in the audit log before it is shown: once for each session
+and request. Where a reason is required and was not stated, nothing is shown or entered.
+"""
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field, replace
+from functools import wraps
+from importlib import import_module
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.contrib.auth import get_user
+from django.contrib.auth.models import User
+from django.contrib.auth.views import redirect_to_login
+from django.contrib.sessions.backends.base import SessionBase
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+from django.views.decorators.http import require_POST
+
+from conversations.archive import audit
+from conversations.archive.access_snapshots import AccessSnapshot, OpenPage, read_standing
+from conversations.archive.rights import (
+    ALLOWED,
+    MANAGE,
+    READ,
+    WRITE,
+    Person,
+    is_administrator,
+    is_reviewer,
+    read_as_reviewer,
+    rights_in,
+    roles_of_person,
+)
+from conversations.archive.sessions import get_session
+from conversations.archive.workspaces import get_workspace
+from conversations.domain.audit import (
+    ATTACHMENT,
+    EXPORT,
+    HIT,
+    LIVE,
+    OLDER,
+    PART,
+    RECORD,
+    TRANSCRIPT,
+)
+from conversations.domain.errors import NotFound, NotPermitted
+from conversations.models import Session, Workspace
+from conversations.review.reasons import find_reason, require_reasons
+from conversations.web.addresses import address_of, client_address
+
+HIDDEN = "There is no such page, or it is not yours."
+"""The same words for what is not there and for what is somebody else's."""
+
+
+READING = {
+    "session": TRANSCRIPT,
+    "turn": TRANSCRIPT,
+    "review_session": TRANSCRIPT,
+    "review_turn": TRANSCRIPT,
+    "session_find": HIT,
+    "search": HIT,
+    "review_search": HIT,
+    "session_export": EXPORT,
+    "attachment": ATTACHMENT,
+    "attachment_thumb": ATTACHMENT,
+}
+"""Name of a URL → the kind of reading; every other is that of a part."""
+
+NO_READING = frozenset(
+    {
+        "session_commands",
+        "session_readers",
+        "review_remark",
+        "review_note_withdraw",
+        "review_flag_resolve",
+        "review_mark",
+    }
+)
+"""Names of URLs that belong to a session and show nothing of what was said in it."""
+
+
+class SignedOut(NotPermitted):
+    """The person signed out meanwhile, or may not sign in any more."""
+
+    code = "signed_out"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessContext:
+    """Who asks, from where, and for what: an empty ``action`` shows nothing of what was
+    said. ``browser`` holds the reasons that were stated, ``noted`` are the sessions that
+    the audit log has an entry of for this visit."""
+
+    user: Person
+    action: str
+    place: str
+    address: str
+    agent: str
+    browser: SessionBase | None = None
+    noted: set[int] = field(default_factory=set)
+
+    @property
+    def origin(self) -> audit.AuditOrigin:
+        return audit.AuditOrigin(
+            user=self.user if isinstance(self.user, User) else None,
+            place=self.place,
+            address=self.address,
+            agent=self.agent,
+        )
+
+
+def visit_of(request: HttpRequest, user: Person | None = None) -> AccessContext:
+    """The visit that a request is: the same one, however often it is asked for. An
+    asynchronous view gives the ``user`` that it has waited for."""
+    found = getattr(request, "loom_visit", None)
+    if not isinstance(found, AccessContext):
+        found = AccessContext(
+            user=user or request.user,
+            action=_action_of(request),
+            place=request.get_full_path(),
+            address=client_address(request) or "",
+            agent=request.headers.get("User-Agent", ""),
+            browser=getattr(request, "session", None),
+        )
+        request.loom_visit = found  # type: ignore[attr-defined]
+    return found
+
+
+def _action_of(request: HttpRequest) -> str:
+    match = request.resolver_match
+    name = (match.url_name if match else "") or ""
+    if match and match.namespace == "admin":
+        return RECORD
+    if name in NO_READING:
+        return ""
+    action = READING.get(name, PART)
+    pages = action == TRANSCRIPT and ("before" in request.GET or "after" in request.GET)
+    return OLDER if pages else action
+
+
+def visit_of_socket(scope: dict[str, Any]) -> AccessContext:
+    """The visit that a socket is."""
+    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+    client = scope.get("client") or ("",)
+    return AccessContext(
+        user=scope["user"],
+        action=LIVE,
+        place=scope["path"],
+        address=address_of(client[0], headers.get("x-forwarded-for", "")) or "",
+        agent=headers.get("user-agent", ""),
+        browser=scope.get("session"),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What a person may do. ``role`` is None for a reviewer without membership."""
+
+    role: str | None
+    can_write: bool
+    can_manage: bool
+
+
+def post_by_person(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
+    """For the target of a form: a POST by somebody who is signed in."""
+
+    @require_POST
+    @wraps(view)
+    def checked(request: HttpRequest, **where: Any) -> HttpResponse:
+        return view(request, **where) if request.user.is_authenticated else sign_in_first(**where)
+
+    return checked
+
+
+def sign_in_first(**where: Any) -> HttpResponseRedirect:
+    """To the sign-in page, and from there to the page that has the form: the form's
+    own target answers no GET."""
+    if "uuid" in where:
+        return redirect_to_login(reverse("session", args=[where["uuid"]]))
+    if "slug" in where:
+        return redirect_to_login(reverse("workspace", args=[where["slug"]]))
+    return redirect_to_login(reverse("home"))
+
+
+def get_session_for(
+    visit: AccessContext | HttpRequest, uuid: UUID, *, to: str = READ
+) -> tuple[Session, Access]:
+    """The session, if this person may do that with it. Raises NotFound, NotPermitted."""
+    visit = _visit(visit)
+    try:
+        session = get_session(uuid)
+    except NotFound as error:
+        raise NotFound(HIDDEN) from error
+    access = _granted(visit.user, session.workspace, to)
+    if access.role is None:
+        _note(visit, [session])
+    return session, access
+
+
+def get_workspace_for(
+    visit: AccessContext | HttpRequest, slug: str, *, to: str = READ
+) -> tuple[Workspace, Access]:
+    """The workspace, if this person may do that with it. Raises NotFound, NotPermitted.
+    A list of sessions shows nothing of what was said in them."""
+    try:
+        workspace = get_workspace(slug)
+    except NotFound as error:
+        raise NotFound(HIDDEN) from error
+    return workspace, _granted(_visit(visit).user, workspace, to)
+
+
+def get_session_for_review(visit: AccessContext | HttpRequest, uuid: UUID) -> Session:
+    """The session, for a page of reviewers: there reading is entered whatever one's role
+    in the workspace, unless the session is one's own. Raises NotFound."""
+    visit = _visit(visit)
+    require_reviewer(visit)
+    try:
+        session = get_session(uuid)
+    except NotFound as error:
+        raise NotFound(HIDDEN) from error
+    record_hits(visit, [session])
+    return session
+
+
+def origin_of_act(visit: AccessContext | HttpRequest, session: Session) -> audit.AuditOrigin:
+    """Who decides something about a session, with the reason that applies to it."""
+    visit = _visit(visit)
+    return replace(visit.origin, reason=find_reason(visit.browser, session.uuid))
+
+
+def require_reviewer(visit: AccessContext | HttpRequest) -> None:
+    """To everybody else the page is not there. Raises NotFound."""
+    if not is_reviewer(_visit(visit).user):
+        raise NotFound(HIDDEN)
+
+
+def sees_readers(session: Session, access: Access, user: User) -> bool:
+    """Whether to show who has read the session: to its owner, and to those of the
+    workspace."""
+    return access.can_manage or (access.role is not None and session.owner_id == user.pk)
+
+
+def require_administrator(visit: AccessContext | HttpRequest) -> None:
+    """To everybody else the page is not there. Raises NotFound."""
+    if not is_administrator(_visit(visit).user):
+        raise NotFound(HIDDEN)
+
+
+def require_keeper(visit: AccessContext | HttpRequest) -> None:
+    """For those who may put sessions on hold: administrators and reviewers. To everybody
+    else the page is not there. Raises NotFound."""
+    user = _visit(visit).user
+    if not is_administrator(user) and not is_reviewer(user):
+        raise NotFound(HIDDEN)
+
+
+def find_for_hold(name: str) -> Session | Workspace:
+    """The session of this uuid, or the workspace of this slug, to whoever may put it on
+    hold; nothing of it is shown. Raises NotFound."""
+    try:
+        uuid = UUID(name)
+    except ValueError:
+        return get_workspace(name)
+    return get_session(uuid)
+
+
+def record_reading(visit: AccessContext | HttpRequest, sessions: Iterable[Session]) -> None:
+    """Parts of these sessions are shown to a person who may read them: entered, as
+    whole transcripts are."""
+    visit = _visit(visit)
+    _note(visit, read_as_reviewer(visit.user, sessions))
+
+
+def record_hits(visit: AccessContext | HttpRequest, sessions: Iterable[Session]) -> None:
+    """Parts of these sessions are shown on a page of reviewers: entered for each that is
+    not one's own, in a workspace that one is in."""
+    visit = _visit(visit)
+    shown = list(sessions)
+    own = [session for session in shown if session.owner_id == visit.user.pk]
+    if own:
+        left = {session.pk for session in read_as_reviewer(visit.user, own)}
+        own = [session for session in own if session.pk not in left]
+    _note(visit, [session for session in shown if session not in own])
+
+
+def require_reason_to_search(
+    visit: AccessContext | HttpRequest, workspaces: Collection[int] | None = None
+) -> None:
+    """Before a reviewer looks for words in these workspaces (keys; None: all). That there
+    are hits, and in how many sessions, tells what was said: where a reason is required,
+    it is asked for first. Raises ReasonNeeded."""
+    visit = _visit(visit)
+    own = roles_of_person(visit.user.pk) if workspaces else {}
+    if workspaces is None or not own.keys() >= set(workspaces):
+        require_reasons(visit.browser, [None])
+
+
+def record_admin_reading(request: HttpRequest, session: Session) -> None:
+    """A record of the session is shown in the admin, whose own permissions decide who
+    sees it: entered, unless the person is a member."""
+    visit = visit_of(request)
+    if rights_in(session.workspace, visit.user).role is None:
+        _note(visit, [session])
+
+
+def _visit(visit: AccessContext | HttpRequest) -> AccessContext:
+    return visit if isinstance(visit, AccessContext) else visit_of(visit)
+
+
+def _note(visit: AccessContext, sessions: Iterable[Session]) -> None:
+    if not visit.action:
+        return
+    new = [session for session in sessions if session.pk not in visit.noted]
+    require_reasons(visit.browser, [session.uuid for session in new])
+    audit.record(visit.origin, *(_reading(visit, session) for session in new))
+    for session in new:
+        visit.noted.add(session.pk)
+
+
+def _reading(visit: AccessContext, session: Session) -> audit.AuditEvent:
+    noted = audit.note_of(session, visit.action)
+    return replace(noted, reason=find_reason(visit.browser, session.uuid))
+
+
+def recheck_access(
+    place: OpenPage, workspace: Workspace, *, to: str, earlier: AccessSnapshot | None
+) -> None:
+    """For a socket that has a session of the workspace open since some time: its
+    person may have signed out or lost the right. Raises SignedOut, NotFound,
+    NotPermitted. That a reviewer reads was noted when the socket opened; who was a member
+    then has to come again.
+
+    While a member's ``earlier`` standing is the same but for the role, one query
+    answers; otherwise everything is asked again.
+    """
+    now = read_standing(place)
+    if now is not None and now.role is not None and _is_unchanged(now, earlier):
+        _require(ALLOWED[now.role], to)
+        return
+    signed_in = _signed_in_by(place.session_key)
+    if not signed_in.is_authenticated:
+        raise SignedOut("You are signed out. Sign in again.")
+    access = _granted(signed_in, workspace, to)
+    if access.role is None and earlier is not None and earlier.role is not None:
+        raise NotFound(HIDDEN)
+
+
+def _is_unchanged(now: AccessSnapshot, earlier: AccessSnapshot | None) -> bool:
+    return earlier is not None and now.is_active and replace(now, role=earlier.role) == earlier
+
+
+def is_signed_in(session_key: str) -> bool:
+    """Whether somebody is, in the browser that has this session."""
+    return _signed_in_by(session_key).is_authenticated
+
+
+def _signed_in_by(session_key: str | None) -> Person:
+    request = HttpRequest()
+    request.session = import_module(settings.SESSION_ENGINE).SessionStore(session_key)
+    return get_user(request)
+
+
+def _granted(user: Person, workspace: Workspace, to: str) -> Access:
+    rights = rights_in(workspace, user)
+    _require(rights.allowed, to)
+    return Access(
+        role=rights.role,
+        can_write=WRITE in rights.allowed,
+        can_manage=MANAGE in rights.allowed,
+    )
+
+
+def _require(allowed: frozenset[str], to: str) -> None:
+    if not allowed:
+        raise NotFound(HIDDEN)
+    if to not in allowed:
+        raise NotPermitted("You may read this, and not change it.")

@@ -1,0 +1,223 @@
+"""The browsers in which people are signed in. Whoever signs one out takes its session
+away, and with it the cookie's use: the pages that are open there close within seconds.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.contrib.auth.signals import user_logged_in, user_logged_out
+from django.contrib.sessions.backends import db
+from django.contrib.sessions.models import Session as BrowserSession
+from django.db import DatabaseError, IntegrityError, transaction
+from django.db.models import Exists, OuterRef, QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+
+from conversations.archive.storage_errors import is_storage_error
+from conversations.domain.text import one_line, storable
+from conversations.models import Device, SignInLink
+from conversations.web.addresses import client_address
+
+# What a browser is, from what it says of itself: enough for its person to know it.
+
+
+BROWSERS = {
+    "Edg": "Edge",
+    "OPR/": "Opera",
+    "SamsungBrowser/": "Samsung Internet",
+    "Vivaldi/": "Vivaldi",
+    "Firefox/": "Firefox",
+    "FxiOS/": "Firefox",
+    "CriOS/": "Chrome",
+    "Chrome/": "Chrome",
+    "Safari/": "Safari",
+    "curl/": "curl",
+}
+"""What it says → its name. The first that fits: most say that they are others too."""
+
+SYSTEMS = {
+    "Android": "Android",
+    "iPhone": "iPhone",
+    "iPad": "iPad",
+    "Windows": "Windows",
+    "Mac OS X": "macOS",
+    "CrOS": "ChromeOS",
+    "Linux": "Linux",
+}
+
+
+def name_of_agent(agent: str) -> str:
+    """For instance “Firefox on Linux”."""
+    browser = _first(BROWSERS, agent) or "A browser"
+    system = _first(SYSTEMS, agent)
+    return f"{browser} on {system}" if system else browser
+
+
+def _first(names: dict[str, str], agent: str) -> str:
+    return next((name for mark, name in names.items() if mark in agent), "")
+
+
+MAX_DEVICES_LISTED = 100
+"""Devices of a person that are listed."""
+
+KEPT = timedelta(days=90)
+"""How long it is known that a device was signed in once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceItem:
+    pk: int
+    name: str
+    agent: str
+    address: str
+    created_at: datetime
+    last_seen_at: datetime
+    is_current: bool
+
+
+def see_device(user_pk: int, *, session_key: str, agent: str, address: str) -> None:
+    """The person was seen in the browser that has this session."""
+    now = timezone.now()
+    facts = {
+        "agent": one_line(storable(agent), limit=400),
+        "address": address[:45],
+        "last_seen_at": now,
+    }
+    if Device.objects.filter(session_key=session_key).update(**facts):
+        return
+    Device.objects.filter(user=user_pk, last_seen_at__lt=now - KEPT).delete()
+    try:
+        with transaction.atomic():
+            Device.objects.create(user_id=user_pk, session_key=session_key, created_at=now, **facts)
+    except IntegrityError:  # another request of the same browser was first
+        return
+
+
+def list_devices(user_pk: int, *, current: str = "") -> list[DeviceItem]:
+    """Where the person is signed in, the last used first. ``current`` is the session of
+    the browser that asks."""
+    found = _live(Device.objects.filter(user=user_pk)).order_by("-last_seen_at", "-pk")
+    return [
+        DeviceItem(
+            pk=device.pk,
+            name=name_of_agent(device.agent),
+            agent=device.agent,
+            address=device.address,
+            created_at=device.created_at,
+            last_seen_at=device.last_seen_at,
+            is_current=device.session_key == current,
+        )
+        for device in found[:MAX_DEVICES_LISTED]
+    ]
+
+
+def _live(devices: QuerySet[Device]) -> QuerySet[Device]:
+    sessions = BrowserSession.objects.filter(expire_date__gt=timezone.now())
+    return devices.filter(Exists(sessions.filter(session_key=OuterRef("session_key"))))
+
+
+def sign_out_device(user_pk: int, *, device_pk: int) -> bool:
+    """False where the person has no such device."""
+    return bool(_sign_out(Device.objects.filter(user=user_pk, pk=device_pk)))
+
+
+def sign_out_devices(user_pk: int, *, but: str = "") -> int:
+    """All of a person's, but the browser that has this session; links that would sign
+    in are of no use any more. Returns how many there were."""
+    with transaction.atomic():
+        links = SignInLink.objects.filter(user=user_pk, used_at=None)
+        links.update(expires_at=timezone.now())
+        return _sign_out(Device.objects.filter(user=user_pk).exclude(session_key=but or None))
+
+
+def _sign_out(devices: QuerySet[Device]) -> int:
+    with transaction.atomic():
+        found = dict(devices.exclude(session_key=None).values_list("pk", "session_key"))
+        BrowserSession.objects.filter(session_key__in=found.values()).delete()
+        ended = Device.objects.filter(pk__in=found)
+        return ended.update(session_key=None, ended_at=timezone.now())
+
+
+def end_device(session_key: str) -> None:
+    """The person signed out there, which takes the session away by itself."""
+    devices = Device.objects.filter(session_key=session_key)
+    devices.update(session_key=None, ended_at=timezone.now())
+
+
+def move_device(old: str, new: str) -> None:
+    """The same browser has another session now."""
+    Device.objects.filter(session_key=old).update(session_key=new)
+
+
+# Keeping track of the browsers in which somebody is signed in.
+
+
+EVERY_SECONDS = 300.0
+"""How exact it is when a device was seen last."""
+
+MAX_DEVICES_KNOWN = 10_000
+
+_seen: dict[str, float] = {}
+"""Session of a browser → when this process has written that it was seen."""
+
+
+class DeviceMiddleware:
+    """Writes down where a person is seen, every few minutes."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self._get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        response = self._get_response(request)
+        if request.session.accessed and isinstance(request.user, User):
+            try:
+                _see(request, request.user)
+            except DatabaseError as error:
+                # What was asked for is done; it must not be answered as a failure.
+                if not is_storage_error(error):
+                    raise
+                _seen.pop(request.session.session_key or "", None)
+        return response
+
+
+def _see(request: HttpRequest, user: User) -> None:
+    key = request.session.session_key or ""
+    if not key or time.monotonic() - _seen.get(key, -EVERY_SECONDS) < EVERY_SECONDS:
+        return
+    if len(_seen) >= MAX_DEVICES_KNOWN:
+        _seen.clear()
+    _seen[key] = time.monotonic()
+    see_device(
+        user.pk,
+        session_key=key,
+        agent=request.headers.get("User-Agent", ""),
+        address=client_address(request) or "",
+    )
+
+
+def record_sign_in(request: HttpRequest, user: User, **_: Any) -> None:
+    _see(request, user)
+
+
+def record_sign_out(request: HttpRequest, **_: Any) -> None:
+    if key := request.session.session_key:
+        _seen.pop(key, None)
+        end_device(key)
+
+
+def connect() -> None:
+    """Hear of all who sign in and out, by whichever way."""
+    user_logged_in.connect(record_sign_in, dispatch_uid="device-signed-in")
+    user_logged_out.connect(record_sign_out, dispatch_uid="device-signed-out")
+
+
+# Django's sessions of browsers, for keys that can be one only.
+
+
+class SessionStore(db.SessionStore):
+    def _validate_session_key(self, key: str | None) -> bool:
+        return key is not None and len(key) >= 8 and key.isascii() and key.isalnum()

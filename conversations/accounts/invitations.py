@@ -1,0 +1,160 @@
+"""Invitations: links by which one person joins a workspace, or the installation."""
+
+import secrets
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from conversations.archive.accounts import digest_of
+from conversations.archive.audit import AuditEvent, AuditOrigin, record
+from conversations.archive.rights import MANAGE, is_administrator, rights_in, role_of
+from conversations.archive.workspaces import add_member
+from conversations.domain.audit import ROLE
+from conversations.domain.errors import Rejected
+from conversations.domain.people import strongest
+from conversations.domain.text import one_line, storable
+from conversations.models import Invitation, Membership, Workspace
+
+MAX_OPEN_INVITATIONS = 100
+"""Invitations to a workspace, or to the installation, that can be open at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InvitationItem:
+    pk: int
+    label: str
+    role: str
+    created_by: str
+    created_at: datetime
+    expires_at: datetime
+
+
+def create_invitation(
+    *,
+    workspace: Workspace | None,
+    role: str,
+    label: str,
+    lifetime: timedelta,
+    origin: AuditOrigin,
+) -> str:
+    """A token that lets one person join. Only its digest is kept."""
+    assert origin.user is not None
+    if open_invitations(workspace).count() >= MAX_OPEN_INVITATIONS:
+        raise Rejected("Too many invitations are open. Revoke some.", code="too_many_invitations")
+    token, now = secrets.token_urlsafe(32), timezone.now()
+    with transaction.atomic():
+        made = Invitation.objects.create(
+            digest=digest_of(token),
+            label=one_line(storable(label), limit=120),
+            workspace=workspace,
+            role=role,
+            created_by=origin.user,
+            created_at=now,
+            expires_at=now + lifetime,
+        )
+        _note(origin, made, invited=made.label or "somebody")
+    return token
+
+
+def open_invitations(workspace: Workspace | None) -> QuerySet[Invitation]:
+    """Those to the workspace, or to the installation alone, that still work."""
+    return _open().filter(workspace=workspace)
+
+
+def list_invitations(workspace: Workspace | None) -> list[InvitationItem]:
+    """The same for a page, the latest first."""
+    found = open_invitations(workspace).select_related("created_by").order_by("-pk")
+    return [
+        InvitationItem(
+            pk=one.pk,
+            label=one.label,
+            role=one.role,
+            created_by=one.created_by.get_username(),
+            created_at=one.created_at,
+            expires_at=one.expires_at,
+        )
+        for one in found
+    ]
+
+
+def revoke_invitation(workspace: Workspace | None, *, pk: int, origin: AuditOrigin) -> bool:
+    """False where there is no such open one."""
+    with transaction.atomic():
+        found = open_invitations(workspace).filter(pk=pk)
+        made = found.first()
+        if made is None or not found.update(revoked_at=timezone.now()):
+            return False
+        _note(origin, made, revoked=made.label or "somebody")
+    return True
+
+
+def find_invitation(token: str) -> Invitation | None:
+    """The invitation, if it still works."""
+    found = _open().select_related("workspace", "created_by").filter(digest=digest_of(token))
+    made = found.first()
+    return made if made and _may_still_invite(made) else None
+
+
+def _open() -> QuerySet[Invitation]:
+    return Invitation.objects.filter(used_at=None, revoked_at=None, expires_at__gt=timezone.now())
+
+
+def _may_still_invite(made: Invitation) -> bool:
+    """Whoever made it could make it now."""
+    if made.workspace is None:
+        return is_administrator(made.created_by)
+    return (
+        made.created_by.is_active and MANAGE in rights_in(made.workspace, made.created_by).allowed
+    )
+
+
+def accept_invitation(token: str, *, user: User, origin: AuditOrigin) -> Workspace | None:
+    """The person joins; the workspace, if it is one. Who is there already keeps the
+    stronger role. Raises Rejected when the link does not work (any more): of two
+    people at once, one joins."""
+    with transaction.atomic():
+        made = find_invitation(token)
+        used = {"used_at": timezone.now(), "used_by": user}
+        if made is None or not _open().filter(pk=made.pk).update(**used):
+            raise Rejected("This invitation does not work any more.", code="invitation_over")
+        if made.workspace is not None:
+            _join(made.workspace, user, made.role)
+        _note(origin, made, joined=user.get_username())
+    return made.workspace
+
+
+def _join(workspace: Workspace, user: User, role: str) -> None:
+    own = Membership.objects.filter(workspace=workspace, user=user).first()
+    wanted = strongest((role, own.role)) if own else role
+    add_member(workspace, user_pk=user.pk, role=wanted or role)
+
+
+def is_of_no_use(invitation: Invitation, user: User) -> bool:
+    """The person is there already, and would be no more than now."""
+    workspace = invitation.workspace
+    if workspace is None:
+        return True
+    now = role_of(workspace, user.pk)
+    return now is not None and strongest((now, invitation.role)) == now
+
+
+def create_account(
+    token: str, *, username: str, password: str, origin: AuditOrigin
+) -> tuple[User, Workspace | None]:
+    """A new account for a stranger who was invited. One transaction with the joining:
+    without an invitation there is no account. Raises Rejected when the link does not
+    work, IntegrityError when the name is taken."""
+    with transaction.atomic():
+        user = User.objects.create_user(username, password=password)
+        joined = accept_invitation(token, user=user, origin=replace(origin, user=user))
+    return user, joined
+
+
+def _note(origin: AuditOrigin, made: Invitation, **metadata: str) -> None:
+    slug = made.workspace.slug if made.workspace else ""
+    about = metadata | ({"role": made.role} if made.role else {})
+    record(origin, AuditEvent(action=ROLE, workspace=slug, metadata=about))

@@ -1,0 +1,104 @@
+"""Joining by an invitation: somebody who is signed in joins, a stranger makes an account
+and joins. Nothing happens by opening the link."""
+
+from functools import wraps
+from typing import Any
+
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth.models import User
+from django.db import IntegrityError
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils.http import urlencode
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods
+
+from conversations.access import visit_of
+from conversations.archive.audit import AuditOrigin
+from conversations.models import Invitation, Workspace
+
+from .forms import AccountForm
+from .invitations import accept_invitation, create_account, find_invitation, is_of_no_use
+from .signing_in import leave_token_out_of_log, sign_in_person
+
+
+def unlisted(view: Any) -> Any:
+    """No robot keeps the page, and the log does not get its address, which may still be
+    good. (Nor do other sites: that holds for all pages. Without any referrer at all a
+    browser would post the form from nowhere, and it would be refused.)"""
+
+    @wraps(view)
+    def answer(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        response: HttpResponse = view(request, *args, **kwargs)
+        response["X-Robots-Tag"] = "noindex, nofollow"
+        response._has_been_logged = True  # type: ignore[attr-defined]  # for django.request
+        return response
+
+    return answer
+
+
+@unlisted
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+def join(request: HttpRequest, token: str) -> HttpResponse:
+    # A wrong one is not counted: nobody guesses it, and others share the address.
+    leave_token_out_of_log(request)
+    invitation = find_invitation(token)
+    if invitation is None:
+        return render(request, "account/join_over.html", status=410)
+    if isinstance(request.user, User):
+        return _join(request, token, invitation, request.user)
+    return _join_as_stranger(request, token, invitation)
+
+
+def _join(request: HttpRequest, token: str, invitation: Invitation, user: User) -> HttpResponse:
+    if is_of_no_use(invitation, user):
+        return _page(request, invitation, is_there=True)
+    if request.method == "POST":
+        origin = visit_of(request).origin
+        return _welcome(request, accept_invitation(token, user=user, origin=origin))
+    return _page(request, invitation)
+
+
+def _join_as_stranger(request: HttpRequest, token: str, invitation: Invitation) -> HttpResponse:
+    sign_in = f"{reverse('sign_in')}?{urlencode({'next': request.path})}"
+    if not settings.LOOM.invite_strangers:
+        return _page(request, invitation, sign_in=sign_in)
+    form = AccountForm(request.POST if request.method == "POST" else None)
+    if form.is_valid():
+        visit = visit_of(request)
+        origin = AuditOrigin(place=reverse("sign_in"), address=visit.address, agent=visit.agent)
+        try:
+            user, workspace = create_account(
+                token,
+                username=form.cleaned_data["username"],
+                password=form.cleaned_data["password1"],
+                origin=origin,
+            )
+        except IntegrityError:  # somebody else took the name just now
+            form.add_error("username", "A user with that username already exists.")
+        else:
+            to = reverse("workspace", args=[workspace.slug]) if workspace else reverse("home")
+            return sign_in_person(request, user, to=to)
+    return _page(request, invitation, sign_in=sign_in, form=form)
+
+
+def _welcome(request: HttpRequest, workspace: Workspace | None) -> HttpResponse:
+    if workspace is None:
+        return redirect("home")
+    messages.success(request, f"You are in {workspace.name} now.")
+    return redirect("workspace", slug=workspace.slug)
+
+
+def _page(request: HttpRequest, invitation: Invitation, **more: Any) -> HttpResponse:
+    form = more.get("form")
+    context = {
+        "workspace": invitation.workspace,
+        "role": invitation.role,
+        "by": invitation.created_by.get_full_name() or invitation.created_by.get_username(),
+        "expires_at": invitation.expires_at,
+    }
+    status = 400 if form and form.errors else 200
+    return render(request, "account/join.html", context | more, status=status)

@@ -1,0 +1,120 @@
+"""Who is in a workspace beside its members: groups, and whom an invitation lets in."""
+
+from datetime import timedelta
+from typing import Any
+
+from django.conf import settings
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import redirect, render
+from django.urls import reverse
+
+from conversations.access import get_workspace_for, post_by_person, visit_of
+from conversations.archive import workspaces as archive_workspaces
+from conversations.archive.rights import MANAGE
+from conversations.domain.errors import LoomError, NotFound, Rejected
+from conversations.models import Workspace
+
+from .forms import GroupRoleForm, InvitationForm, WorkspaceInvitationForm
+from .invitations import create_invitation, list_invitations, revoke_invitation
+from .people import find_group
+
+
+def members_context(found: Workspace) -> dict[str, Any]:
+    """What the settings page shows of people. ``group_form`` is None where there is no
+    group to add."""
+    groups = archive_workspaces.groups_to_add(found)
+    return {
+        "people": [
+            {"username": username, "role": role}
+            for username, role in archive_workspaces.members_of(found)
+        ],
+        "groups": archive_workspaces.groups_of(found),
+        "group_form": GroupRoleForm(groups=groups, auto_id="group_%s") if groups else None,
+        "invitations": list_invitations(found),
+        "invitation_form": WorkspaceInvitationForm(auto_id="invite_%s"),
+    }
+
+
+@post_by_person
+def workspace_group_add(request: HttpRequest, slug: str) -> HttpResponse:
+    found, _ = get_workspace_for(request, slug, to=MANAGE)
+    form = GroupRoleForm(request.POST, groups=archive_workspaces.groups_to_add(found))
+    if form.is_valid():
+        archive_workspaces.add_group(
+            found,
+            group=find_group(int(form.cleaned_data["group"])),
+            role=form.cleaned_data["role"],
+            origin=visit_of(request).origin,
+        )
+    else:
+        messages.error(request, "Choose a group and a role.")
+    return _to_members(request, slug)
+
+
+@post_by_person
+def workspace_group_remove(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
+    found, _ = get_workspace_for(request, slug, to=MANAGE)
+    archive_workspaces.remove_group(found, group=find_group(pk), origin=visit_of(request).origin)
+    return _to_members(request, slug)
+
+
+@post_by_person
+def workspace_invite(request: HttpRequest, slug: str) -> HttpResponse:
+    found, _ = get_workspace_for(request, slug, to=MANAGE)
+    form = WorkspaceInvitationForm(request.POST)
+    if not form.is_valid():
+        messages.error(request, "Choose a role, and a shorter name.")
+        return _to_members(request, slug)
+    back = reverse("workspace_settings", args=[slug])
+    return invite(request, form, workspace=found, back=back, back_to=f"Settings of {found.name}")
+
+
+def invite(
+    request: HttpRequest,
+    form: InvitationForm,
+    *,
+    workspace: Workspace | None,
+    back: str,
+    back_to: str,
+) -> HttpResponse:
+    """The page that shows a new link, this once."""
+    days = settings.LOOM.invitation_days
+    try:
+        token = create_invitation(
+            workspace=workspace,
+            role=form.cleaned_data.get("role", ""),
+            label=form.cleaned_data["label"],
+            lifetime=timedelta(days=days),
+            origin=visit_of(request).origin,
+        )
+    except Rejected as error:
+        messages.error(request, error.message)
+        return redirect(back)
+    context = {
+        "link": request.build_absolute_uri(reverse("join", args=[token])),
+        "label": form.cleaned_data["label"],
+        "back": back,
+        "back_to": back_to,
+        "days": days,
+    }
+    response = render(request, "account/invited.html", context)
+    response["Cache-Control"] = "no-store"
+    return response
+
+
+@post_by_person
+def workspace_invitation_revoke(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
+    found, _ = get_workspace_for(request, slug, to=MANAGE)
+    if not revoke_invitation(found, pk=pk, origin=visit_of(request).origin):
+        raise NotFound("This invitation is not open any more.")
+    return _to_members(request, slug)
+
+
+def _to_members(request: HttpRequest, slug: str) -> HttpResponseRedirect:
+    """Back to the settings, unless they are not this person's any more."""
+    try:
+        get_workspace_for(request, slug, to=MANAGE)
+    except LoomError:
+        return redirect("home")
+    return redirect(reverse("workspace_settings", args=[slug]) + "#members-title")

@@ -1,0 +1,348 @@
+"""A person's own account: how pages are for them, and where they are signed in."""
+
+import zipfile
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import asdict
+from datetime import timedelta
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django import forms
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.contrib.auth.models import User
+from django.core.validators import MaxValueValidator
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.functional import SimpleLazyObject
+from django.utils.html import format_html_join
+from django.utils.http import content_disposition_header
+from django.utils.safestring import SafeString
+from django.views.decorators.http import require_http_methods, require_safe
+
+from conversations.access import post_by_person, sign_in_first
+from conversations.archive.iteration import walk_rows
+from conversations.archive.rights import is_administrator, is_reviewer, workspaces_of
+from conversations.archive.workspaces import list_workspaces
+from conversations.domain.digest import instant
+from conversations.domain.errors import NotFound, Rejected
+from conversations.domain.text import dump_json
+from conversations.features.interchange.export_sessions import session_lines
+from conversations.models import Device, Membership, Session, WorkspaceGroup
+from conversations.web.pages import person
+
+from .devices import list_devices, sign_out_device, sign_out_devices
+from .forms import PreferencesForm
+from .people import DEFAULTS, Chosen, read_preferences, write_preferences
+from .tokens import READ, SCOPES, WRITE, create_token, list_tokens, revoke_token
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def account(request: HttpRequest) -> HttpResponse:
+    """Preferences, devices, what belongs to the person."""
+    user = person(request)
+    chosen = asdict(read_preferences(user.pk))
+    form = PreferencesForm(request.POST if request.method == "POST" else None, initial=chosen)
+    if form.is_valid():
+        write_preferences(user.pk, Chosen(**form.cleaned_data))
+        messages.success(request, "Saved.")
+        return redirect("account")
+    context: dict[str, Any] = {
+        "form": form,
+        "name": user.get_full_name(),
+        "devices": list_devices(user.pk, current=request.session.session_key or ""),
+        "workspaces": list_workspaces(user.pk),
+        "is_reviewer": is_reviewer(user),
+        "is_administrator": is_administrator(user),
+        "days": settings.SESSION_COOKIE_AGE // 86_400,
+    }
+    return render(request, "account/account.html", context, status=400 if form.errors else 200)
+
+
+@post_by_person
+def account_choose(request: HttpRequest) -> HttpResponse:
+    """Some of the preferences, by themselves: what a button on a page changes."""
+    user = person(request)
+    known = asdict(read_preferences(user.pk))
+    given = {name: value for name, value in request.POST.items() if name in known}
+    form = PreferencesForm(known | given)
+    if not form.is_valid():
+        return HttpResponse("This cannot be chosen.", "text/plain", status=400)
+    write_preferences(user.pk, Chosen(**form.cleaned_data))
+    return HttpResponse(status=204)
+
+
+@post_by_person
+def device_sign_out(request: HttpRequest, pk: int) -> HttpResponse:
+    if not sign_out_device(person(request).pk, device_pk=pk):
+        raise NotFound("This device is not signed in any more.")
+    return _back_to_devices(request)
+
+
+@post_by_person
+def devices_sign_out(request: HttpRequest) -> HttpResponse:
+    """Everywhere; with ``others``, everywhere else."""
+    others = bool(request.POST.get("others"))
+    key = request.session.session_key or ""
+    count = sign_out_devices(person(request).pk, but=key if others else "")
+    if others:
+        messages.success(request, _told(count))
+    return _back_to_devices(request)
+
+
+def _told(count: int) -> str:
+    if not count:
+        return "You were signed in nowhere else."
+    return f"Signed out: {count} device{'' if count == 1 else 's'}. Pages open there close now."
+
+
+def _back_to_devices(request: HttpRequest) -> HttpResponse:
+    """Where the own device was signed out, that leads to the sign-in page."""
+    return redirect(reverse("account") + "#devices")
+
+
+# What the installation has of a person, for that person: the account, and the sessions that are
+# theirs.
+
+
+def account_data(user: User) -> dict[str, Any]:
+    """The account as plain JSON. Nothing in it signs anybody in."""
+    return {
+        "username": user.get_username(),
+        "first_name": user.first_name,
+        "last_name": user.last_name,
+        "email": user.email,
+        "joined_at": instant(user.date_joined),
+        "last_sign_in": instant(user.last_login) if user.last_login else None,
+        "is_reviewer": is_reviewer(user),
+        "is_administrator": is_administrator(user),
+        "preferences": asdict(read_preferences(user.pk)),
+        "workspaces": list(_memberships(user)),
+        "groups": list(user.groups.order_by("name").values_list("name", flat=True)),
+        "devices": list(_devices(user)),
+    }
+
+
+def _memberships(user: User) -> Iterator[dict[str, Any]]:
+    own = Membership.objects.filter(user=user).order_by("workspace__slug")
+    for slug, role in own.values_list("workspace__slug", "role"):
+        yield {"workspace": slug, "role": role}
+    groups = WorkspaceGroup.objects.filter(group__user=user).order_by("workspace__slug", "pk")
+    for slug, group, role in groups.values_list("workspace__slug", "group__name", "role"):
+        yield {"workspace": slug, "group": group, "role": role}
+
+
+def _devices(user: User) -> Iterator[dict[str, Any]]:
+    for device in Device.objects.filter(user=user).order_by("pk"):
+        yield {
+            "agent": device.agent,
+            "address": device.address,
+            "created_at": instant(device.created_at),
+            "last_seen_at": instant(device.last_seen_at),
+            "ended_at": instant(device.ended_at) if device.ended_at else None,
+        }
+
+
+def own_sessions(user: User) -> QuerySet[Session]:
+    """The person's sessions in workspaces that they are in: what somebody has left is
+    not theirs to read any more."""
+    return Session.objects.filter(owner=user, workspace__in=workspaces_of(user.pk))
+
+
+def account_text(user: User) -> Iterator[bytes]:
+    yield (dump_json(account_data(user)) + "\n").encode("utf-8", "backslashreplace")
+
+
+def own_session_text(user: User) -> Iterator[bytes]:
+    """One interchange file of all of them, the oldest first. Memory does not grow with
+    their number or length."""
+    for row in walk_rows(own_sessions(user), "pk", key="pk"):
+        of_key = Session.objects.select_related("workspace", "owner", "parent")
+        for found in of_key.filter(pk=row["pk"]):  # none, where it was purged meanwhile
+            for line in session_lines(found):
+                yield (line + "\n").encode("utf-8", "backslashreplace")
+
+
+# What the installation has of a person, as a file: a ZIP that is written as fast as the browser
+# reads it.
+
+
+PIECE_BYTES = 64_000
+
+FILES: dict[str, Callable[[User], Iterator[bytes]]] = {
+    "account.json": account_text,
+    "sessions.jsonl": own_session_text,
+}
+"""Name in the ZIP → what writes it. The sessions are an interchange file."""
+
+
+@require_safe
+async def account_export(request: HttpRequest) -> HttpResponseBase:
+    user = await request.auser()
+    if not isinstance(user, User):
+        return sign_in_first()
+    pieces = iter(()) if request.method == "HEAD" else zip_pieces(user)
+    response = StreamingHttpResponse(_in_threads(pieces), content_type="application/zip")
+    response["Content-Disposition"] = content_disposition_header(
+        as_attachment=True, filename=f"loom-account-{timezone.localdate():%Y-%m-%d}.zip"
+    )
+    response["Cache-Control"] = "private, no-store"
+    return response
+
+
+class _Sink:
+    """Where the ZIP is written to; what cannot be sought is written in one go."""
+
+    def __init__(self) -> None:
+        self._written: list[bytes] = []
+
+    def write(self, data: bytes) -> int:
+        self._written.append(bytes(data))
+        return len(data)
+
+    def flush(self) -> None:
+        return
+
+    def take(self) -> bytes:
+        written, self._written = b"".join(self._written), []
+        return written
+
+
+def zip_pieces(user: User) -> Iterator[bytes]:
+    """The ZIP; at most one piece of it is in memory."""
+    sink, size = _Sink(), 0
+    with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED) as whole:  # type: ignore[call-overload]
+        for name, write in FILES.items():
+            with whole.open(name, "w", force_zip64=True) as file:
+                for data in write(user):
+                    file.write(data)
+                    size += len(data)
+                    if size >= PIECE_BYTES:
+                        size = 0
+                        yield sink.take()
+    yield sink.take()
+
+
+async def _in_threads(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
+    """The event loop does not wait for the database."""
+    while (piece := await sync_to_async(_take)(pieces)) is not None:
+        yield piece
+
+
+def _take(pieces: Iterator[bytes]) -> bytes | None:
+    return next(pieces, None)
+
+
+# What a person has chosen, as pages carry it: before anything is drawn, and without a script
+# that would ask for it.
+
+
+ATTRIBUTES = {
+    "keys": "keys",
+    "enter": "enter",
+    "language": "dates",
+    "clock": "clock",
+    "times": "times",
+}
+"""Preference → the attribute of the page that has it, where it is not the usual one."""
+
+
+def preferences(request: HttpRequest) -> dict[str, Any]:
+    """A context processor. ``chosen`` is empty for somebody who is not signed in.
+    Nothing is asked before a template does: parts of pages do not need it."""
+    return {"chosen": SimpleLazyObject(lambda: _chosen(request))}
+
+
+def _chosen(request: HttpRequest) -> dict[str, Any]:
+    user = getattr(request, "user", None)
+    if not isinstance(user, User):
+        return {}
+    chosen = read_preferences(user.pk)
+    return {
+        "theme": chosen.theme,
+        "enter": chosen.enter,
+        "attributes": _attributes(chosen),
+        "can_import": settings.LOOM.max_import_bytes > 0,
+    }
+
+
+def _attributes(chosen: Chosen) -> SafeString:
+    given = [("theme", chosen.theme)]
+    for name, attribute in ATTRIBUTES.items():
+        value = getattr(chosen, name)
+        if value != getattr(DEFAULTS, name):
+            given.append((attribute, value))
+    return format_html_join("", ' data-{}="{}"', given)
+
+
+# A person's tokens: by which programs act as them.
+
+
+MAX_TOKEN_DAYS = 3650
+"""Days of a token where the installation sets no end."""
+
+
+class TokenForm(forms.Form):
+    name = forms.CharField(
+        max_length=120, strip=True, label="For what", help_text="To know it by: shown to you alone."
+    )
+    scopes = forms.MultipleChoiceField(
+        choices=list(SCOPES.items()),
+        widget=forms.CheckboxSelectMultiple,
+        label="It may",
+        initial=[READ, WRITE],
+        error_messages={"required": "Choose at least one."},
+    )
+    days = forms.IntegerField(min_value=1, label="Days that it works")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        most = settings.LOOM.token_days
+        days = self.fields["days"]
+        assert isinstance(days, forms.IntegerField)
+        days.initial = most or None
+        days.required = bool(most)
+        days.help_text = f"At most {most}." if most else "Empty: without an end."
+        days.validators.append(MaxValueValidator(most or MAX_TOKEN_DAYS))
+        days.widget.attrs["max"] = most or MAX_TOKEN_DAYS
+
+    @property
+    def lifetime(self) -> timedelta | None:
+        days = self.cleaned_data["days"]
+        return timedelta(days=days) if days else None
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def tokens(request: HttpRequest) -> HttpResponse:
+    """Those that work; a new one is shown once, in the answer that makes it."""
+    form = TokenForm(request.POST if request.method == "POST" else None)
+    if form.is_valid():
+        try:
+            token = create_token(
+                person(request),
+                name=form.cleaned_data["name"],
+                scopes=form.cleaned_data["scopes"],
+                lifetime=form.lifetime,
+            )
+        except Rejected as error:
+            form.add_error(None, error.message)
+        else:
+            context = {"token": token, "name": form.cleaned_data["name"]}
+            response = render(request, "account/token.html", context)
+            response["Cache-Control"] = "no-store"
+            return response
+    context = {"tokens": list_tokens(person(request).pk), "form": form}
+    return render(request, "account/tokens.html", context, status=400 if form.errors else 200)
+
+
+@post_by_person
+def token_revoke(request: HttpRequest, pk: int) -> HttpResponse:
+    revoke_token(person(request).pk, token_pk=pk)
+    messages.success(request, "Revoked. The token works no more.")
+    return redirect("tokens")

@@ -1,0 +1,250 @@
+"""The people of the installation, for administrators: roles, accounts, groups,
+invitations. None of it opens a transcript."""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.contrib.auth.models import Group
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_safe
+
+from conversations.access import post_by_person, require_administrator, visit_of
+from conversations.archive.accounts import LINK_LIFETIME
+from conversations.archive.audit import AuditOrigin
+from conversations.archive.rights import ROLE_GROUPS
+from conversations.archive.workspaces import find_user
+from conversations.domain.errors import LoomError, NotFound, Rejected
+from conversations.domain.text import storable
+from conversations.web.pages import MAX_FILTER_CHARS, person
+
+from . import people as archive_people
+from .devices import list_devices
+from .forms import InvitationForm
+from .invitations import list_invitations, revoke_invitation
+from .members import invite
+from .tokens import list_tokens
+
+PER_PAGE = 50
+
+type View = Callable[..., HttpResponse]
+
+
+def for_administrators(view: View) -> View:
+    """To everybody else the page does not exist."""
+
+    @wraps(view)
+    def checked(request: HttpRequest, **where: Any) -> HttpResponse:
+        require_administrator(request)
+        return view(request, **where)
+
+    return checked
+
+
+def _page(view: View) -> View:
+    return require_safe(login_required(for_administrators(view)))
+
+
+def _form(view: View) -> View:
+    return post_by_person(for_administrators(view))
+
+
+def _origin(request: HttpRequest) -> AuditOrigin:
+    return visit_of(request).origin
+
+
+@_page
+def people(request: HttpRequest) -> HttpResponse:
+    """Everybody, found by ``q``; with ``closed=1`` those whose account is closed."""
+    query = request.GET.get("q", "").strip()[:MAX_FILTER_CHARS]
+    closed = request.GET.get("closed") == "1"
+    page = archive_people.list_people(
+        query=query, closed=closed, after=request.GET.get("after", ""), limit=PER_PAGE
+    )
+    context = {
+        "page": page,
+        "query": query,
+        "closed": closed,
+        "invitations": list_invitations(None),
+        "invitation_form": InvitationForm(auto_id="invite_%s"),
+    }
+    return render(request, "people/people.html", context)
+
+
+@_page
+def person_page(request: HttpRequest, pk: int) -> HttpResponse:
+    found = archive_people.read_person(pk)
+    me = person(request)
+    context = {
+        "person": found.item,
+        "groups": found.groups,
+        "workspaces": found.workspaces,
+        "devices": list_devices(pk),
+        "tokens": len(list_tokens(pk)),
+        "roles": [
+            {
+                "name": name,
+                "is_member": name in found.role_groups,
+                "has_anyway": name in found.item.roles and name not in found.role_groups,
+            }
+            for name in ROLE_GROUPS
+        ],
+        "is_self": found.user == me,
+        "wrong_attempts": found.wrong_attempts,
+        "is_superuser": me.is_superuser,
+        "can_change": found.user != me and (me.is_superuser or not found.user.is_superuser),
+    }
+    return render(request, "people/person.html", context)
+
+
+@_form
+def person_roles(request: HttpRequest, pk: int) -> HttpResponse:
+    archive_people.set_roles(pk, names=request.POST.getlist("roles"), origin=_origin(request))
+    messages.success(request, "Saved.")
+    return redirect("person", pk=pk)
+
+
+@_form
+def person_close(request: HttpRequest, pk: int) -> HttpResponse:
+    try:
+        archive_people.close_account(pk, origin=_origin(request))
+    except Rejected as error:
+        messages.error(request, error.message)
+    return redirect("person", pk=pk)
+
+
+@_form
+def person_open(request: HttpRequest, pk: int) -> HttpResponse:
+    archive_people.open_account(pk, origin=_origin(request))
+    return redirect("person", pk=pk)
+
+
+@_form
+def person_sign_out(request: HttpRequest, pk: int) -> HttpResponse:
+    archive_people.sign_out_person(pk, origin=_origin(request))
+    messages.success(request, "Signed out everywhere, and tokens revoked. Open pages close now.")
+    return redirect("person", pk=pk)
+
+
+@_form
+def person_rank(request: HttpRequest, pk: int) -> HttpResponse:
+    """``rank``: ``superuser``, ``staff``, both or neither."""
+    chosen = request.POST.getlist("rank")
+    try:
+        archive_people.set_rank(
+            pk,
+            is_superuser="superuser" in chosen,
+            is_staff="staff" in chosen,
+            origin=_origin(request),
+        )
+        messages.success(request, "Saved.")
+    except Rejected as error:
+        messages.error(request, error.message)
+    return redirect("person", pk=pk)
+
+
+@_form
+def person_unlock(request: HttpRequest, pk: int) -> HttpResponse:
+    archive_people.unlock_sign_in(pk, origin=_origin(request))
+    messages.success(request, "They can try to sign in again.")
+    return redirect("person", pk=pk)
+
+
+@_form
+def person_reset_password(request: HttpRequest, pk: int) -> HttpResponse:
+    """The page that shows the sign-in link, this once."""
+    try:
+        token = archive_people.reset_password(pk, origin=_origin(request))
+    except Rejected as error:
+        messages.error(request, error.message)
+        return redirect("person", pk=pk)
+    link = request.build_absolute_uri(reverse("sign_in_link", args=[token]))
+    context = {"link": link, "pk": pk, "hours": LINK_LIFETIME.total_seconds() / 3600}
+    response = render(request, "people/password_reset.html", context)
+    response["Cache-Control"] = "no-store"
+    return response
+
+
+@_form
+def people_invite(request: HttpRequest) -> HttpResponse:
+    form = InvitationForm(request.POST)
+    if not form.is_valid():
+        messages.error(request, "Choose a shorter name.")
+        return redirect("people")
+    return invite(request, form, workspace=None, back=reverse("people"), back_to="People")
+
+
+@_form
+def people_invitation_revoke(request: HttpRequest, pk: int) -> HttpResponse:
+    if not revoke_invitation(None, pk=pk, origin=_origin(request)):
+        raise NotFound("This invitation is not open any more.")
+    return redirect(reverse("people") + "#invitations")
+
+
+@_page
+def groups(request: HttpRequest) -> HttpResponse:
+    return _groups_page(request)
+
+
+def _groups_page(request: HttpRequest, *, name: str = "", error: str = "") -> HttpResponse:
+    """The groups, and the ``name`` that was typed with what is wrong with it."""
+    context = {"groups": archive_people.list_groups(), "name": name, "error": error}
+    return render(request, "people/groups.html", context, status=400 if error else 200)
+
+
+@_form
+def group_create(request: HttpRequest) -> HttpResponse:
+    name = storable(request.POST.get("name", ""))
+    try:
+        made = archive_people.create_group(name, origin=_origin(request))
+    except LoomError as error:
+        return _groups_page(request, name=name, error=error.message)
+    return redirect("group", pk=made.pk)
+
+
+@_page
+def group(request: HttpRequest, pk: int) -> HttpResponse:
+    return _group_page(request, archive_people.find_group(pk))
+
+
+def _group_page(
+    request: HttpRequest, found: Group, *, username: str = "", error: str = ""
+) -> HttpResponse:
+    """One group, and the ``username`` that was typed with what is wrong with it."""
+    context = {
+        "username": username,
+        "error": error,
+        "group": {"pk": found.pk, "name": found.name},
+        "people": archive_people.people_in(found),
+        "workspaces": archive_people.workspaces_with(found),
+    }
+    return render(request, "people/group.html", context, status=400 if error else 200)
+
+
+@_form
+def group_add(request: HttpRequest, pk: int) -> HttpResponse:
+    found = archive_people.find_group(pk)
+    username = storable(request.POST.get("username", "").strip())
+    try:
+        user = find_user(username)
+        archive_people.add_to_group(found, user=user, origin=_origin(request))
+    except LoomError as error:
+        return _group_page(request, found, username=username, error=error.message)
+    return redirect("group", pk=pk)
+
+
+@_form
+def group_take_out(request: HttpRequest, pk: int, user_pk: int) -> HttpResponse:
+    found = archive_people.find_group(pk)
+    archive_people.remove_from_group(found, user_pk=user_pk, origin=_origin(request))
+    return redirect("group", pk=pk)
+
+
+@_form
+def group_remove(request: HttpRequest, pk: int) -> HttpResponse:
+    archive_people.remove_group(archive_people.find_group(pk), origin=_origin(request))
+    return redirect("groups")

@@ -1,0 +1,198 @@
+"""The one way in: whoever has shown who they are is signed in here.
+
+Where a second factor is asked for, it comes between. A sign-in past this function is
+safe as well: where two factors are required, the sessions that it makes count for
+nothing (see ``sso.backends``).
+"""
+
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlsplit
+
+from axes.handlers.proxy import AxesProxyHandler
+from axes.models import AccessAttempt
+from django.conf import settings
+from django.contrib.auth import login
+from django.contrib.auth.decorators import login_required
+from django.contrib.auth.forms import PasswordChangeForm, SetPasswordForm
+from django.contrib.auth.models import User
+from django.contrib.auth.password_validation import password_validators_help_texts
+from django.contrib.auth.views import LoginView, PasswordChangeView
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render, resolve_url
+from django.urls import reverse, reverse_lazy
+from django.utils.http import urlencode
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_safe
+
+from conversations.archive.accounts import use_sign_in_link
+from conversations.domain.text import storable
+
+from .devices import move_device, sign_out_devices
+
+BACKEND = "django.contrib.auth.backends.ModelBackend"
+
+
+def sign_in_person(request: HttpRequest, user: User, *, to: str) -> HttpResponse:
+    """Sign this person in, or ask for the second factor first; then on to ``to``, which
+    is an address of our own."""
+    if settings.LOOM.two_factor == "off":
+        login(request, user, backend=BACKEND)
+        return redirect(to)
+    from conversations.accounts.sso.two_factor import continue_sign_in
+
+    return continue_sign_in(request, user, to=to)
+
+
+# Signing in and out, by password or by the link that the terminal printed.
+
+
+PREVIEWERS = (
+    "bingbot",
+    "bingpreview",
+    "discordbot",
+    "embedly",
+    "facebookexternalhit",
+    "googlebot",
+    "iframely",
+    "linkedinbot",
+    "mattermost",
+    "redditbot",
+    "skypeuripreview",
+    "slackbot",
+    "telegrambot",
+    "twitterbot",
+    "whatsapp",
+)
+"""What programs call themselves that fetch a link to show what is behind it."""
+
+
+LOGGED_NAME = AccessAttempt._meta.get_field("username").max_length
+"""Characters of a name that the log of attempts holds; PostgreSQL refuses more."""
+
+
+class SignIn(LoginView):
+    template_name = "registration/sign_in.html"
+    redirect_authenticated_user = True
+
+    def get_redirect_url(self, request: HttpRequest | None = None) -> str:
+        """Where to go afterwards: one of our own pages, and not this one again."""
+        wanted = super().get_redirect_url(request)
+        return "" if wanted == self.request.path else wanted
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        return super().get_context_data(**kwargs) | {"provider_name": settings.LOOM.oidc_name}
+
+    def form_valid(self, form: Any) -> HttpResponse:
+        return sign_in_person(self.request, form.get_user(), to=self.get_success_url())
+
+
+def locked_out(request: HttpRequest, *_: Any) -> HttpResponse:
+    """The page for too many attempts (429), with the form still there."""
+    view = SignIn()
+    view.setup(request)
+    form = view.form_class(request, initial={"username": request.POST.get("username", "")})
+    minutes = settings.LOOM.sign_in_lock_minutes
+    where = " from your network address" if hasattr(request, "is_address_locked") else ""
+    context = view.get_context_data(form=form) | {
+        "message": f"Too many attempts{where}. Try again in {minutes} minutes."
+    }
+    return render(request, view.template_name, context, status=429)
+
+
+def tried_name(request: HttpRequest, credentials: dict[str, Any] | None = None) -> str:
+    """The name that somebody tries, as the log of attempts can hold it."""
+    given = (credentials or request.POST).get("username") or ""
+    return storable(str(given))[:LOGGED_NAME]
+
+
+class PasswordChange(PasswordChangeView):
+    """A person who came by a link and has no password yet sets the first one."""
+
+    template_name = "registration/password_change.html"
+    success_url = reverse_lazy("password_change_done")
+
+    def get_form_class(self) -> Any:
+        assert isinstance(self.request.user, User)
+        return PasswordChangeForm if self.request.user.has_usable_password() else SetPasswordForm
+
+    def get_form(self, form_class: Any = None) -> Any:
+        form = super().get_form(form_class)
+        # Django's is a list, which HTML does not allow where a field's help stands.
+        form.fields["new_password1"].help_text = " ".join(password_validators_help_texts())
+        return form
+
+    def form_valid(self, form: Any) -> HttpResponse:
+        """Django gives this browser another session, and those of others are of no use
+        any more."""
+        before = self.request.session.session_key or ""
+        response = super().form_valid(form)
+        now = self.request.session.session_key or ""
+        move_device(before, now)
+        sign_out_devices(form.user.pk, but=now)
+        return response
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        return super().get_context_data(**kwargs) | {"done": False}
+
+
+@login_required
+def password_change_done(request: HttpRequest) -> HttpResponse:
+    return render(request, "registration/password_change.html", {"done": True, "form": None})
+
+
+@never_cache
+@require_safe
+def sign_in_link(request: HttpRequest, token: str) -> HttpResponse:
+    """Sign in by a link from the terminal; it works once. It opens the chat."""
+    if _is_only_looking(request):
+        return HttpResponse("Open this link in a browser to sign in.", "text/plain")
+    user = use_sign_in_link(token)
+    if user is None:
+        if request.user.is_authenticated:
+            return redirect("home")
+        return render(request, "registration/link_invalid.html", status=410)
+    leave_token_out_of_log(request)
+    return sign_in_person(request, user, to=reverse("start"))
+
+
+def _is_only_looking(request: HttpRequest) -> bool:
+    """True for HEAD and a prefetch, and for the robots that preview links in chats:
+    they send a GET like anybody else, and would use the link up. They get no error,
+    since errors are logged with the address, which is still good for signing in."""
+    purposes = (request.headers.get(name, "") for name in ("Sec-Purpose", "Purpose", "X-Moz"))
+    agent = request.headers.get("User-Agent", "").lower()
+    return (
+        request.method == "HEAD"
+        or any("prefetch" in purpose for purpose in purposes)
+        or any(name in agent for name in PREVIEWERS)
+    )
+
+
+def leave_token_out_of_log(request: HttpRequest) -> None:
+    """The log of sign-ins notes the page's address."""
+    AxesProxyHandler.update_request(request)
+    request.axes_path_info = reverse("sign_in")  # type: ignore[attr-defined]
+
+
+# A part of a page asked for by somebody who has been signed out meanwhile.
+
+
+class SignedOutMiddleware:
+    """Sends the whole page to the sign-in; a chat stays as it is, with what is
+    written in it: its socket says that the person is signed out."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self._get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        response = self._get_response(request)
+        sign_in = resolve_url("sign_in")
+        is_part = request.method == "GET" and request.headers.get("HX-Request") == "true"
+        if not is_part or urlsplit(response.get("Location", "")).path != sign_in:
+            return response
+        answer = HttpResponse(status=204)
+        page = urlsplit(request.headers.get("HX-Current-URL", "")).path or "/"
+        if not page.startswith("/s/"):
+            answer["HX-Redirect"] = f"{sign_in}?{urlencode({'next': page})}"
+        return answer

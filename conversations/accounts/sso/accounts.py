@@ -1,0 +1,202 @@
+"""How allauth signs people in here: our limits, our pages, our words."""
+
+from typing import Any
+
+import requests
+from allauth.account.adapter import DefaultAccountAdapter
+from allauth.core.exceptions import ImmediateHttpResponse
+from allauth.socialaccount.adapter import DefaultSocialAccountAdapter
+from allauth.socialaccount.models import SocialApp, SocialLogin
+from allauth.socialaccount.providers.base import AuthError, AuthProcess
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth import login
+from django.contrib.auth.models import User
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
+
+from conversations.access import visit_of
+from conversations.accounts.people import set_provided_groups
+from conversations.domain.text import storable
+from conversations.web.addresses import client_address
+
+from .oidc import OidcError, Unverified
+from .refusals import (
+    CANCELLED,
+    INACTIVE,
+    NOBODY,
+    NOT_VERIFIED,
+    PROVIDER,
+    STATE,
+    TAKEN,
+    UNREACHABLE,
+    Refusal,
+    refuse,
+)
+
+# The groups that the provider decides about.
+
+
+def follow_groups(request: HttpRequest, user: User, account: dict[str, Any]) -> None:
+    """At each sign-in a person is in those of the groups in ``LOOM_OIDC_GROUPS`` that
+    the claim names, and in no others of them. Groups that are not listed there stay as
+    they are."""
+    offered = settings.LOOM.oidc_groups
+    if offered:
+        named = {offered[name] for name in account.get("groups", ()) if name in offered}
+        set_provided_groups(
+            user, named=named, offered=set(offered.values()), origin=visit_of(request, user).origin
+        )
+
+
+WORDS = {
+    "mfa/messages/totp_activated.txt": "Two factors are on.",
+    "mfa/messages/totp_deactivated.txt": "Two factors are off.",
+    "mfa/messages/recovery_codes_generated.txt": "These are new recovery codes.",
+    "socialaccount/messages/account_connected.txt": "Connected.",
+    "socialaccount/messages/account_connected_updated.txt": "It is connected already.",
+    "socialaccount/messages/account_connected_other.txt": (
+        "That account is connected to somebody else here."
+    ),
+    "socialaccount/messages/account_disconnected.txt": "Disconnected.",
+}
+"""What is said on the next page; of all else that allauth would say, nothing."""
+
+TOO_MANY = f"Too many attempts. Try again in {settings.LOOM.sign_in_lock_minutes} minutes."
+
+
+class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
+    error_messages = DefaultAccountAdapter.error_messages | {
+        "incorrect_password": "This is not your password.",
+        "rate_limited": TOO_MANY,
+        "too_many_login_attempts": TOO_MANY,
+    }
+
+    def get_login_stages(self) -> list[str]:
+        if settings.LOOM.two_factor == "off":
+            return []
+        return [
+            "conversations.accounts.sso.two_factor.SecondFactorStage",
+            "conversations.accounts.sso.two_factor.SetUpStage",
+        ]
+
+    def login(self, request: HttpRequest, user: User) -> None:
+        """The last step. The backend says that all steps were taken."""
+        login(request, user, backend=settings.AUTHENTICATION_BACKENDS[-1])
+
+    def post_login(self, request: HttpRequest, user: User, **more: Any) -> HttpResponse:
+        sociallogin = (more.get("signal_kwargs") or {}).get("sociallogin")
+        if sociallogin is not None:
+            follow_groups(request, user, sociallogin.account.extra_data)
+        response: HttpResponse = super().post_login(request, user, **more)
+        return response
+
+    def respond_user_inactive(self, request: HttpRequest, user: User) -> HttpResponse:
+        return refuse(request, INACTIVE)
+
+    def get_client_ip(self, request: HttpRequest) -> str:
+        return client_address(request) or "unknown"
+
+    def add_message(
+        self,
+        request: HttpRequest,
+        level: int,
+        message_template: str | None = None,
+        message_context: dict[str, Any] | None = None,
+        extra_tags: str = "",
+        message: str | None = None,
+    ) -> None:
+        text = message or WORDS.get(message_template or "")
+        if text:
+            messages.add_message(request, level, text)
+
+
+# Who it is that the provider vouches for, and whether they may come in.
+
+
+MAX_NAME_CHARS = 150
+"""Characters of a first or last name in Django's table."""
+
+
+class PeopleAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
+    def list_apps(
+        self, request: HttpRequest | None, provider: Any = None, client_id: Any = None
+    ) -> list[SocialApp]:
+        """The one provider, by the settings alone; the table of apps is not read."""
+        loom = settings.LOOM
+        app = SocialApp(
+            provider="oidc",
+            provider_id=loom.oidc_issuer,
+            name=loom.oidc_name,
+            client_id=loom.oidc_client_id,
+            secret=loom.oidc_client_secret,
+            settings={
+                "server_url": loom.oidc_issuer.rstrip("/") + "/.well-known/openid-configuration"
+            },
+        )
+        return [app] if provider in (None, "oidc", loom.oidc_issuer) else []
+
+    def get_requests_session(self) -> requests.Session:
+        """A few seconds at most, and no redirection: a secret goes where it is meant to."""
+        session: requests.Session = super().get_requests_session()
+        session.max_redirects = 0
+        return session
+
+    def pre_social_login(self, request: HttpRequest, sociallogin: SocialLogin) -> None:
+        """Somebody who is not connected yet: is it somebody here, or somebody new?"""
+        sociallogin.token, sociallogin.email_addresses = None, []  # kept nowhere
+        if sociallogin.is_existing or sociallogin.state.get("process") == AuthProcess.CONNECT:
+            return
+        namesakes = _people_at(sociallogin.user.email)
+        if settings.LOOM.oidc_link_by_email and len(namesakes) == 1:
+            sociallogin.connect(request, namesakes[0])
+        elif namesakes:
+            self._turn_away(request, TAKEN)
+        elif not settings.LOOM.oidc_create_people:
+            self._turn_away(request, NOBODY)
+
+    def is_open_for_signup(self, request: HttpRequest, sociallogin: SocialLogin) -> bool:
+        return bool(settings.LOOM.oidc_create_people)
+
+    def populate_user(self, request: HttpRequest, sociallogin: SocialLogin, data: Any) -> User:
+        """Claims can be anything; a name is a text that the table can hold."""
+        texts = {
+            key: storable(value)[:MAX_NAME_CHARS] if key.endswith("name") else value
+            for key, value in data.items()
+            if isinstance(value, str)
+        }
+        user: User = super().populate_user(request, sociallogin, texts)
+        return user
+
+    def get_connect_redirect_url(self, request: HttpRequest, socialaccount: Any) -> str:
+        return reverse("sign_in_ways")
+
+    def on_authentication_error(
+        self,
+        request: HttpRequest,
+        provider: Any,
+        error: Any = None,
+        exception: Exception | None = None,
+        extra_context: dict[str, Any] | None = None,
+    ) -> None:
+        refusal = _refusal_of(error, exception, extra_context or {})
+        is_ours = isinstance(exception, OidcError | Unverified)
+        detail = str(exception) if is_ours else type(exception).__name__ if exception else ""
+        self._turn_away(request, refusal, detail=detail)
+
+    def _turn_away(self, request: HttpRequest, refusal: Refusal, *, detail: str = "") -> None:
+        raise ImmediateHttpResponse(refuse(request, refusal, detail=detail))
+
+
+def _people_at(email: str) -> list[User]:
+    return list(User.objects.filter(email__iexact=email).order_by("pk")[:2]) if email else []
+
+
+def _refusal_of(error: Any, exception: Exception | None, context: dict[str, Any]) -> Refusal:
+    if error == AuthError.CANCELLED:
+        return CANCELLED
+    if isinstance(exception, requests.RequestException | OidcError):
+        return UNREACHABLE
+    if exception is not None:
+        return NOT_VERIFIED
+    return PROVIDER if "state" in context else STATE

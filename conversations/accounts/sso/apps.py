@@ -1,0 +1,13 @@
+"""The extra as a Django app: without tables of its own."""
+
+from django.apps import AppConfig
+
+
+class SignInConfig(AppConfig):
+    name = "conversations.accounts.sso"
+    label = "sso"
+
+    def ready(self) -> None:
+        from . import watching
+
+        watching.begin()

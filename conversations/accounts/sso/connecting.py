@@ -1,0 +1,175 @@
+"""Going to the provider and coming back: to sign in, or to connect an account there."""
+
+from typing import Any
+
+import requests
+from allauth.account.decorators import reauthentication_required
+from allauth.account.forms import ReauthenticateForm
+from allauth.account.views import ReauthenticateView
+from allauth.socialaccount.adapter import get_adapter
+from allauth.socialaccount.helpers import render_authentication_error
+from allauth.socialaccount.internal.flows.connect import disconnect, validate_disconnect
+from allauth.socialaccount.models import SocialAccount
+from allauth.socialaccount.providers.base import AuthProcess
+from allauth.socialaccount.providers.oauth2.client import OAuth2Error
+from allauth.socialaccount.providers.oauth2.views import OAuth2CallbackView
+from django import forms
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.contrib.auth.models import User
+from django.core import signing
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils.crypto import get_random_string
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_POST, require_safe
+
+from conversations.access import visit_of
+from conversations.accounts.people import note_provided_account
+from conversations.accounts.signing_in import SignIn
+
+from .oidc import OidcAdapter, nonce_of
+from .refusals import LATE, refuse
+
+SALT = "loom.oidc.connect"
+LINK_SECONDS = 60 * 60
+
+
+@never_cache
+@require_safe
+def oidc_sign_in(request: HttpRequest) -> HttpResponse:
+    """A link, not a form: a page's policy for forms also holds for where the answer to
+    one leads, and a provider may lead on to anywhere."""
+    page = SignIn()
+    page.setup(request)
+    wanted = page.get_success_url()
+    if request.user.is_authenticated:
+        return redirect(wanted)
+    return _go_to_provider(request, AuthProcess.LOGIN, wanted)
+
+
+@login_required
+@require_safe
+@reauthentication_required(app="allauth.socialaccount")  # type: ignore[untyped-decorator]
+def oidc_connect(request: HttpRequest, token: str) -> HttpResponse:
+    """A link as well; the token in it says that it is from the person's own page. Else
+    any page could connect somebody to an account that is not theirs."""
+    try:
+        is_own = signing.loads(token, salt=SALT, max_age=LINK_SECONDS) == request.user.pk
+    except signing.BadSignature:
+        is_own = False
+    return _go_to_provider(request, AuthProcess.CONNECT) if is_own else refuse(request, LATE)
+
+
+@never_cache
+@require_safe
+def oidc_callback(request: HttpRequest) -> HttpResponse:
+    adapter = OidcAdapter(request)
+    try:
+        response: HttpResponse = OAuth2CallbackView.adapter_view(adapter)(request)
+    except (OAuth2Error, requests.RequestException) as error:  # before the code is used
+        return _failed(request, error)
+    return response
+
+
+@login_required
+@require_POST
+@reauthentication_required(app="allauth.socialaccount")  # type: ignore[untyped-decorator]
+def oidc_disconnect(request: HttpRequest) -> HttpResponse:
+    assert isinstance(request.user, User)
+    account = _account_of(request.user)
+    if account is not None:
+        try:
+            validate_disconnect(request, account)
+        except ValidationError:
+            messages.error(request, "Set a password first, or you could not sign in any more.")
+        else:
+            with transaction.atomic():
+                disconnect(request, account)
+                origin = visit_of(request).origin
+                note_provided_account(request.user, change="disconnected", origin=origin)
+    return redirect("sign_in_ways")
+
+
+def read_connection(user: User) -> dict[str, Any]:
+    account = _account_of(user)
+    return {
+        "name": settings.LOOM.oidc_name,
+        "account": account.extra_data.get("name", account.uid) if account else "",
+        "connect": signing.dumps(user.pk, salt=SALT),
+    }
+
+
+def _account_of(user: User) -> Any:
+    accounts = SocialAccount.objects.filter(user=user, provider=settings.LOOM.oidc_issuer)
+    return accounts.order_by("pk").first()
+
+
+def _go_to_provider(request: HttpRequest, process: str, wanted: str | None = None) -> HttpResponse:
+    state = get_random_string(32)
+    provider = get_adapter().get_provider(request, settings.LOOM.oidc_issuer)
+    try:
+        response: HttpResponse = provider.redirect(
+            request,
+            process,
+            next_url=wanted,
+            state_id=state,
+            auth_params={"nonce": nonce_of(state)},
+        )
+    except (OAuth2Error, requests.RequestException) as error:
+        return _failed(request, error)
+    return response
+
+
+def _failed(request: HttpRequest, error: Exception) -> HttpResponse:
+    provider = get_adapter().get_provider(request, settings.LOOM.oidc_issuer)
+    response: HttpResponse = render_authentication_error(request, provider, exception=error)
+    return response
+
+
+# By which ways a person can sign in, and the question for the password again.
+
+
+class PasswordAgainForm(ReauthenticateForm):  # type: ignore[misc]
+    password = forms.CharField(
+        strip=False, widget=forms.PasswordInput(attrs={"autocomplete": "current-password"})
+    )
+
+
+class PasswordAgain(ReauthenticateView):  # type: ignore[misc]
+    """Before a way to sign in is changed: a browser that was left open is not enough."""
+
+    template_name = "sso/ask_again.html"
+    form_class = PasswordAgainForm
+
+
+@login_required
+@require_safe
+def sign_in_ways(request: HttpRequest) -> HttpResponse:
+    assert isinstance(request.user, User)
+    context: dict[str, Any] = {"has_password": request.user.has_usable_password()}
+    if settings.LOOM.two_factor != "off":
+        context |= {"two_factor": _read_second_factor(request.user)}
+    if settings.LOOM.oidc_issuer:
+        context |= {"provider": read_connection(request.user)}
+    return render(request, "sso/ways.html", context)
+
+
+def _read_second_factor(user: User) -> dict[str, Any]:
+    from allauth.mfa.models import Authenticator
+
+    found = {one.type: one for one in Authenticator.objects.filter(user=user)}
+    codes = found.get("recovery_codes")
+    return {
+        "since": found["totp"].created_at if "totp" in found else None,
+        "codes": len(codes.wrap().get_unused_codes()) if codes else 0,
+        "is_required": settings.LOOM.two_factor == "required",
+    }
+
+
+def too_late(request: HttpRequest, **_: Any) -> HttpResponse:
+    """An address that allauth names and that leads nowhere here."""
+    return refuse(request, LATE)

@@ -1,0 +1,227 @@
+"""The talk with the provider: discovery, the authorisation code with PKCE, the tokens."""
+
+import hashlib
+from hmac import compare_digest
+from typing import Any
+
+import jwt
+from allauth.socialaccount.adapter import get_adapter
+from allauth.socialaccount.models import SocialLogin, SocialToken
+from allauth.socialaccount.providers.oauth2.client import OAuth2Error
+from allauth.socialaccount.providers.openid_connect.provider import OpenIDConnectProvider
+from allauth.socialaccount.providers.openid_connect.views import OpenIDConnectOAuth2Adapter
+from django.conf import settings
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils.crypto import salted_hmac
+
+from conversations.domain.text import is_storable, storable
+
+# Is this ID token what the provider said about this sign-in? (OpenID Connect Core, 3.1.3.7)
+
+
+ALGORITHMS = frozenset(
+    {"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"}
+)
+"""Signatures by a private key. Never ``none``, and none by a shared secret: whoever has
+the public key could make one with it."""
+
+LEEWAY = 60
+"""Seconds by which the provider's clock may differ from ours."""
+
+MAX_SUBJECT_CHARS = 255
+
+
+class NotVerified(Exception):
+    """Its text says what was wrong, and quotes nothing of the token."""
+
+
+def verify_id_token(
+    token: str, *, keys: Any, issuer: str, client_id: str, nonce: str
+) -> dict[str, Any]:
+    """The claims. ``keys`` is the provider's JSON Web Key Set as it came. Raises
+    :class:`NotVerified`."""
+    try:
+        header = jwt.get_unverified_header(token)
+        claims: dict[str, Any] = jwt.decode(
+            token,
+            key=_find_key(keys, header),
+            algorithms=[header["alg"]],
+            audience=client_id,
+            issuer=issuer,
+            leeway=LEEWAY,
+            options={"require": ["iss", "sub", "aud", "exp", "iat", "nonce"]},
+        )
+    except jwt.PyJWTError as error:
+        raise NotVerified(type(error).__name__) from error
+    _check_claims(claims, client_id=client_id, nonce=nonce)
+    return claims
+
+
+def _find_key(keys: Any, header: dict[str, Any]) -> jwt.PyJWK:
+    """The key that the header names; of a set of one, that one."""
+    if header.get("alg") not in ALGORITHMS:
+        raise NotVerified("algorithm")
+    given = keys.get("keys") if isinstance(keys, dict) else None
+    fitting = [key for key in given or () if _may_sign(key, header)]
+    if len(fitting) != 1:
+        raise NotVerified("key")
+    return jwt.PyJWK(fitting[0], algorithm=header["alg"])
+
+
+def _may_sign(key: Any, header: dict[str, Any]) -> bool:
+    return (
+        isinstance(key, dict)
+        and key.get("kty") in ("RSA", "EC", "OKP")
+        and key.get("use", "sig") == "sig"
+        and key.get("alg", header["alg"]) == header["alg"]
+        and ("kid" not in header or key.get("kid") == header["kid"])
+    )
+
+
+def _check_claims(claims: dict[str, Any], *, client_id: str, nonce: str) -> None:
+    if not compare_digest(str(claims["nonce"]).encode(), nonce.encode()):
+        raise NotVerified("nonce")
+    has_several = isinstance(claims["aud"], list) and len(claims["aud"]) > 1
+    if claims.get("azp", None if has_several else client_id) != client_id:
+        raise NotVerified("azp")
+    subject = claims["sub"]
+    if not (
+        isinstance(subject, str) and 0 < len(subject) <= MAX_SUBJECT_CHARS and is_storable(subject)
+    ):
+        raise NotVerified("sub")
+
+
+MAX_UID_CHARS = 191
+"""Characters of a subject that allauth's table holds; OpenID Connect allows 255."""
+
+
+class OidcError(OAuth2Error):  # type: ignore[misc]
+    """The provider does not say what it has to. Its text quotes nothing."""
+
+
+class Unverified(OAuth2Error):  # type: ignore[misc]
+    """It says something that is not so, or not about this sign-in. Quotes nothing."""
+
+
+def nonce_of(state: str) -> str:
+    """What ties an ID token to the one sign-in that asked for it: the state is random,
+    belongs to this browser, and is good once."""
+    return salted_hmac("loom.oidc.nonce", state, algorithm="sha256").hexdigest()
+
+
+class OidcAdapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]
+    def __init__(self, request: HttpRequest, provider_id: str | None = None) -> None:
+        super().__init__(request, provider_id or settings.LOOM.oidc_issuer)
+        self._config: Any = None
+
+    @property
+    def openid_config(self) -> dict[str, Any]:
+        """Read once per sign-in. An answer in another issuer's name is refused."""
+        if self._config is None:
+            self._config = self._read(self.get_provider().server_url)
+        if (
+            not isinstance(self._config, dict)
+            or self._config.get("issuer") != settings.LOOM.oidc_issuer
+        ):
+            raise OidcError("issuer")
+        for name in ("authorization_endpoint", "token_endpoint", "jwks_uri"):
+            if not isinstance(self._config.get(name), str):
+                raise OidcError(name)
+        return self._config
+
+    def get_callback_url(self, request: HttpRequest, app: Any) -> str:
+        return request.build_absolute_uri(reverse("oidc_callback"))
+
+    def parse_token(self, data: dict[str, Any]) -> SocialToken:
+        return SocialToken(token=str(data["access_token"]))
+
+    def complete_login(
+        self, request: HttpRequest, app: Any, token: SocialToken, **kwargs: Any
+    ) -> SocialLogin:
+        """Who it is, by the ID token; userinfo adds what that leaves out."""
+        try:
+            claims = verify_id_token(
+                str(kwargs["response"].get("id_token")),
+                keys=self._read(self.openid_config["jwks_uri"]),
+                issuer=settings.LOOM.oidc_issuer,
+                client_id=app.client_id,
+                nonce=nonce_of(request.GET["state"]),
+            )
+        except NotVerified as error:
+            raise Unverified(str(error)) from error
+        more = self._read_userinfo(token.token, subject=claims["sub"])
+        more.pop("amr", None)  # how somebody signed in there, the signed token says
+        return self.get_provider().sociallogin_from_response(request, more | claims)
+
+    def _read_userinfo(self, access_token: str, *, subject: str) -> dict[str, Any]:
+        address = self.openid_config.get("userinfo_endpoint")
+        if not address:
+            return {}
+        found = self._read(address, headers={"Authorization": f"Bearer {access_token}"})
+        if not isinstance(found, dict) or found.get("sub") != subject:
+            raise Unverified("userinfo")  # it may be about somebody else (Core, 5.3.2)
+        return found
+
+    def _read(self, address: str, **more: Any) -> Any:
+        with get_adapter().get_requests_session() as session:
+            response = session.get(address, **more)
+            response.raise_for_status()
+            return response.json()
+
+
+class OidcProvider(OpenIDConnectProvider):  # type: ignore[misc]
+    """The one provider of this installation. Whose account is whose is kept under the
+    issuer's address: an account at another provider is another account."""
+
+    id = "oidc"
+    oauth2_adapter_class = OidcAdapter
+    pkce_enabled_default = True
+
+    def get_callback_url(self) -> str:
+        return reverse("oidc_callback")
+
+    def get_scope(self) -> list[str]:
+        return list(settings.LOOM.oidc_scopes)
+
+    def extract_uid(self, data: dict[str, Any]) -> str:
+        subject: str = data["sub"]
+        if len(subject) <= MAX_UID_CHARS:
+            return subject
+        return "sha256:" + hashlib.sha256(subject.encode()).hexdigest()
+
+    def extract_common_fields(self, data: dict[str, Any]) -> dict[str, Any]:
+        names = {
+            "username": "preferred_username",
+            "name": "name",
+            "first_name": "given_name",
+            "last_name": "family_name",
+        }
+        fields = {ours: data.get(theirs) for ours, theirs in names.items()}
+        return fields | {"email": verified_email(data)}
+
+    def extract_email_addresses(self, data: dict[str, Any]) -> list[Any]:
+        return []
+
+    def extract_extra_data(self, data: dict[str, Any]) -> dict[str, Any]:
+        """What is kept of an account: what it is called there, and what the groups and
+        the second factor rest on. No token."""
+        called = (data.get(name) for name in ("preferred_username", "email", "name", "sub"))
+        groups = data.get(settings.LOOM.oidc_groups_claim)
+        return {
+            "name": next(storable(str(name))[:200] for name in called if name),
+            "groups": [name for name in _texts(groups) if name in settings.LOOM.oidc_groups],
+            "amr": _texts(data.get("amr")),
+        }
+
+
+def verified_email(data: dict[str, Any]) -> str:
+    """An address that the provider did not verify is anybody's claim."""
+    email = data.get("email")
+    is_verified = data.get("email_verified") in (True, "true")
+    return email if is_verified and isinstance(email, str) else ""
+
+
+def _texts(value: Any) -> list[str]:
+    values = value if isinstance(value, list) else [value]
+    return [storable(text) for text in values if isinstance(text, str)][:1000]

@@ -1,0 +1,212 @@
+"""The pages of a person's second factor: to ask for it, set it up, end it."""
+
+from base64 import b64encode, urlsafe_b64encode
+from functools import cache
+from hashlib import sha256
+from typing import Any
+
+from allauth.account.internal.decorators import login_stage_required
+from allauth.account.internal.flows.login import record_authentication
+from allauth.account.stages import LoginStage
+from allauth.account.utils import perform_login
+from allauth.mfa.adapter import DefaultMFAAdapter, get_adapter
+from allauth.mfa.base.internal.flows import post_authentication
+from allauth.mfa.base.views import AuthenticateView, ReauthenticateView
+from allauth.mfa.models import Authenticator
+from allauth.mfa.recovery_codes.internal.auth import RecoveryCodes
+from allauth.mfa.recovery_codes.views import (
+    DownloadRecoveryCodesView,
+    GenerateRecoveryCodesView,
+    ViewRecoveryCodesView,
+)
+from allauth.mfa.signals import authenticator_added
+from allauth.mfa.stages import AuthenticateStage
+from allauth.mfa.totp.forms import ActivateTOTPForm
+from allauth.mfa.totp.internal.auth import TOTP, clear_totp_secret
+from allauth.mfa.totp.views import ActivateTOTPView, DeactivateTOTPView
+from allauth.mfa.utils import is_mfa_enabled
+from cryptography.fernet import Fernet
+from django.conf import settings
+from django.contrib.auth import logout
+from django.contrib.auth.decorators import login_required
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils.decorators import method_decorator
+from django.utils.http import url_has_allowed_host_and_scheme, urlencode
+from django.views.decorators.cache import never_cache
+
+# The secret of an authenticator app, to be scanned or typed.
+
+
+def totp_picture(user: User, secret: str) -> dict[str, str]:
+    """``secret`` in groups of four, as people type it, and ``picture``, a QR code as an
+    address that needs no request."""
+    adapter = get_adapter()
+    svg = adapter.build_totp_svg(adapter.build_totp_url(user, secret))
+    groups = (secret[start : start + 4] for start in range(0, len(secret), 4))
+    return {
+        "secret": " ".join(groups),
+        "picture": "data:image/svg+xml;base64," + b64encode(svg.encode()).decode(),
+    }
+
+
+class AskForCode(AuthenticateView):  # type: ignore[misc]
+    template_name = "sso/ask.html"
+
+
+class AskAgain(ReauthenticateView):  # type: ignore[misc]
+    template_name = "sso/ask_again.html"
+
+
+@method_decorator([never_cache, login_required], name="dispatch")
+class SetUp(ActivateTOTPView):  # type: ignore[misc]
+    template_name = "sso/set_up.html"
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        context: dict[str, Any] = super().get_context_data(**kwargs)
+        return context | totp_picture(self.request.user, context["form"].secret)
+
+    def form_valid(self, form: Any) -> HttpResponse:
+        """The code that turned it on also shows who it is: the recovery codes come next."""
+        response: HttpResponse = super().form_valid(form)
+        record_authentication(
+            self.request, self.request.user, "mfa", type="totp", reauthenticated=True
+        )
+        return response
+
+
+@method_decorator([never_cache, login_required], name="dispatch")
+class TurnOff(DeactivateTOTPView):  # type: ignore[misc]
+    """Where two factors are required, this leads to a new sign-in, which sets up the
+    next one."""
+
+    template_name = "sso/turn_off.html"
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        is_required = settings.LOOM.two_factor == "required"
+        context: dict[str, Any] = super().get_context_data(**kwargs)
+        return context | {"is_required": is_required}
+
+    def form_valid(self, form: Any) -> HttpResponse:
+        response: HttpResponse = super().form_valid(form)
+        if settings.LOOM.two_factor != "required":
+            return response
+        logout(self.request)
+        return redirect("sign_in")
+
+
+@method_decorator(never_cache, name="dispatch")
+class RecoveryCodesPage(ViewRecoveryCodesView):  # type: ignore[misc]
+    template_name = "sso/recovery_codes.html"
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        """``next`` is where the person was going when the codes were made."""
+        wanted = self.request.GET.get("next", "")
+        is_ours = url_has_allowed_host_and_scheme(wanted, allowed_hosts=None)
+        next_page = wanted if is_ours else reverse("sign_in_ways")
+        context: dict[str, Any] = super().get_context_data(**kwargs)
+        return context | {"next": next_page, "goes_on": is_ours}
+
+
+@method_decorator([never_cache, login_required], name="dispatch")
+class NewRecoveryCodes(GenerateRecoveryCodesView):  # type: ignore[misc]
+    template_name = "sso/new_recovery_codes.html"
+
+
+class RecoveryCodesFile(DownloadRecoveryCodesView):  # type: ignore[misc]
+    template_name = "sso/recovery_codes.txt"
+
+
+# The steps of a sign-in after the first factor.
+
+
+VOUCHED = "mfa"
+"""What a provider names in the claim ``amr`` when it asked for several factors (RFC 8176)."""
+
+
+def continue_sign_in(request: HttpRequest, user: User, *, to: str) -> HttpResponse:
+    """After the first factor: on to the second, or, where none is asked for, in."""
+    response: HttpResponse = perform_login(request, user, redirect_url=to)
+    return response
+
+
+def _is_vouched_for(login: Any) -> bool:
+    """The provider has asked for more than one factor just now."""
+    sociallogin = (login.signal_kwargs or {}).get("sociallogin")
+    return sociallogin is not None and VOUCHED in sociallogin.account.extra_data.get("amr", ())
+
+
+class SecondFactorStage(AuthenticateStage):  # type: ignore[misc]
+    """Asks those who have set a second factor up, unless the provider has asked."""
+
+    def handle(self) -> tuple[HttpResponse | None, bool]:
+        if _is_vouched_for(self.login):
+            record_authentication(self.request, self.login.user, "mfa", type="provider")
+            return None, True
+        response, goes_on = super().handle()
+        return response, goes_on
+
+
+class SetUpStage(LoginStage):  # type: ignore[misc]
+    """Where two factors are required, nobody gets in who has not set one up."""
+
+    key = "two_factor_set_up"
+    urlname = "two_factor_set_up"
+
+    def handle(self) -> tuple[HttpResponse | None, bool]:
+        is_asked = settings.LOOM.two_factor == "required" and not _is_vouched_for(self.login)
+        if is_asked and not is_mfa_enabled(self.login.user, [Authenticator.Type.TOTP]):
+            return redirect(self.urlname), True
+        return None, True
+
+
+@login_stage_required(stage=SetUpStage.key, redirect_urlname="account_login")  # type: ignore[untyped-decorator]
+def two_factor_set_up(request: HttpRequest) -> HttpResponse:
+    """The second factor is set up before the person is signed in; the recovery codes
+    are the first page after that."""
+    stage = request._login_stage  # type: ignore[attr-defined]
+    user = stage.login.user
+    form = ActivateTOTPForm(request.POST if request.method == "POST" else None, user=user)
+    if not form.is_valid():
+        context = {"form": form, "is_required": True} | totp_picture(user, form.secret)
+        return render(request, "sso/set_up.html", context)
+    _turn_on(request, user, form.secret)
+    wanted = urlencode({"next": stage.login.redirect_url or reverse("home")})
+    stage.login.redirect_url = f"{reverse('mfa_view_recovery_codes')}?{wanted}"
+    response: HttpResponse = stage.exit()
+    return response
+
+
+def _turn_on(request: HttpRequest, user: User, secret: str) -> None:
+    """As allauth does for somebody who is signed in; recorded as shown just now."""
+    with transaction.atomic():
+        added = [TOTP.activate(user, secret).instance, RecoveryCodes.activate(user).instance]
+    clear_totp_secret(request)
+    post_authentication(request, added[0], reauthenticated=True)
+    for authenticator in added:
+        authenticator_added.send(
+            sender=Authenticator, request=request, user=user, authenticator=authenticator
+        )
+
+
+# Second factors in the database: unreadable without the server's secret key.
+
+
+class TwoFactorAdapter(DefaultMFAAdapter):  # type: ignore[misc]
+    def encrypt(self, text: str) -> str:
+        return _cipher(settings.SECRET_KEY).encrypt(text.encode()).decode()
+
+    def decrypt(self, encrypted_text: str) -> str:
+        """Raises InvalidToken when the secret key is another one."""
+        return _cipher(settings.SECRET_KEY).decrypt(encrypted_text.encode()).decode()
+
+    def get_totp_label(self, user: User) -> str:
+        return user.get_username()
+
+
+@cache
+def _cipher(secret_key: str) -> Fernet:
+    return Fernet(urlsafe_b64encode(sha256(b"loom.two_factor:" + secret_key.encode()).digest()))

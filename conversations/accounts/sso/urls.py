@@ -1,0 +1,59 @@
+"""The addresses of the extra, as far as it is switched on.
+
+Names that begin with ``account_``, ``mfa_`` and ``socialaccount_`` are those by which
+allauth finds its pages.
+"""
+
+from django.conf import settings
+from django.urls import URLPattern, path
+from django.views.generic import RedirectView
+
+from . import connecting as ways
+
+to_ways = RedirectView.as_view(pattern_name="sign_in_ways")
+
+urlpatterns: list[URLPattern] = [
+    path("account/sign-in/", ways.sign_in_ways, name="sign_in_ways"),
+    path("account/confirm/", ways.PasswordAgain.as_view(), name="account_reauthenticate"),
+    path("account/log-in/", RedirectView.as_view(pattern_name="sign_in"), name="account_login"),
+]
+
+if settings.LOOM.oidc_issuer:
+    from . import connecting
+
+    urlpatterns += [
+        path("sign-in/oidc/", connecting.oidc_sign_in, name="oidc_sign_in"),
+        path("sign-in/oidc/callback/", connecting.oidc_callback, name="oidc_callback"),
+        path("account/sign-in/connect/<str:token>/", connecting.oidc_connect, name="oidc_connect"),
+        path("account/sign-in/disconnect/", connecting.oidc_disconnect, name="oidc_disconnect"),
+        path("account/sign-in/accounts/", to_ways, name="socialaccount_connections"),
+        path("sign-in/oidc/new/", ways.too_late, name="socialaccount_signup"),
+    ]
+
+if settings.LOOM.two_factor != "off":
+    from . import two_factor
+    from . import two_factor as second_factor
+
+    urlpatterns += [
+        path("sign-in/code/", two_factor.AskForCode.as_view(), name="mfa_authenticate"),
+        path("sign-in/set-up/", second_factor.two_factor_set_up, name="two_factor_set_up"),
+        path("account/confirm/code/", two_factor.AskAgain.as_view(), name="mfa_reauthenticate"),
+        path("account/two-factor/", to_ways, name="mfa_index"),
+        path("account/two-factor/set-up/", two_factor.SetUp.as_view(), name="mfa_activate_totp"),
+        path("account/two-factor/off/", two_factor.TurnOff.as_view(), name="mfa_deactivate_totp"),
+        path(
+            "account/recovery-codes/",
+            two_factor.RecoveryCodesPage.as_view(),
+            name="mfa_view_recovery_codes",
+        ),
+        path(
+            "account/recovery-codes/new/",
+            two_factor.NewRecoveryCodes.as_view(),
+            name="mfa_generate_recovery_codes",
+        ),
+        path(
+            "account/recovery-codes/recovery-codes.txt",
+            two_factor.RecoveryCodesFile.as_view(),
+            name="mfa_download_recovery_codes",
+        ),
+    ]

@@ -1,0 +1,79 @@
+"""Says in the log how people change the ways in which they sign in, and enters in the audit
+log which accounts of the provider open an account here."""
+
+import logging
+from functools import wraps
+from typing import Any
+
+from django.apps import apps
+from django.db import transaction
+from django.dispatch import Signal
+from django.http import HttpRequest
+
+from conversations.access import visit_of
+from conversations.accounts.people import note_provided_account
+
+logger = logging.getLogger("conversations.accounts.sso")
+
+
+def begin() -> None:
+    for signal, change in _signals():
+        signal.connect(_Note(change), weak=False, dispatch_uid=f"sso-{change}")
+    if apps.is_installed("allauth.socialaccount"):
+        _enter_accounts()
+
+
+def _enter_accounts() -> None:
+    """An account that is made or connected is entered in the transaction that does it."""
+    from allauth.socialaccount.models import SocialLogin
+
+    save = SocialLogin.save
+
+    # Every way to a new account or connection ends in this method, and allauth makes the
+    # object itself where somebody types the password again in between: a class of our own
+    # would miss that.
+    @wraps(save)
+    def save_and_enter(login: Any, request: HttpRequest, connect: bool = False) -> None:
+        change = "connected" if connect else "account made"
+        with transaction.atomic():
+            save(login, request, connect=connect)
+            origin = visit_of(request, login.user).origin
+            note_provided_account(login.user, change=change, origin=origin)
+
+    SocialLogin.save = save_and_enter
+
+
+def _signals() -> list[tuple[Signal, str]]:
+    found: list[tuple[Signal, str]] = []
+    if apps.is_installed("allauth.mfa"):
+        from allauth.mfa import signals as second_factors
+
+        found += [
+            (second_factors.authenticator_added, "second_factor_added"),
+            (second_factors.authenticator_removed, "second_factor_removed"),
+            (second_factors.authenticator_reset, "second_factor_renewed"),
+        ]
+    if apps.is_installed("allauth.socialaccount"):
+        from allauth.socialaccount import signals as accounts
+
+        found += [
+            (accounts.social_account_added, "provider_connected"),
+            (accounts.social_account_removed, "provider_disconnected"),
+        ]
+    return found
+
+
+class _Note:
+    """A receiver. What it is called with names the person in one of three ways."""
+
+    def __init__(self, change: str) -> None:
+        self._change = change
+
+    def __call__(self, **told: Any) -> None:
+        authenticator = told.get("authenticator")
+        account = told.get("socialaccount") or told.get("sociallogin")
+        user = told.get("user") or account.user  # type: ignore[union-attr]
+        fields = {"user": user.get_username(), "change": self._change}
+        if authenticator is not None:
+            fields["kind"] = authenticator.type
+        logger.info("sign_in_way_changed", extra={"fields": fields})

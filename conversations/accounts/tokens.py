@@ -1,0 +1,147 @@
+"""What personal tokens may do: one string by which a program acts as its person."""
+
+import secrets
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.contrib.auth.models import User
+from django.db.models import Q, QuerySet
+from django.utils import timezone
+
+from conversations.archive.accounts import digest_of
+from conversations.domain.errors import NotFound, Rejected
+from conversations.domain.text import one_line, storable
+from conversations.models import ApiToken
+
+PREFIX = "loom_"
+"""How every token begins, so that people and scanners know one when they see it."""
+
+READ, WRITE, APPROVE, DELETE, HOOKS, FEED = "read", "write", "approve", "delete", "hooks", "feed"
+
+SCOPES = {
+    READ: "read workspaces, sessions and transcripts",
+    WRITE: "begin sessions, send messages, change sessions",
+    APPROVE: "allow and deny calls of tools",
+    DELETE: "order purges",
+    HOOKS: "set up webhooks",
+    FEED: "read feeds, also by an address that has the token in it",
+}
+"""Scope → what it is for. A token never gives more than its person may do."""
+
+
+def missing_scope(scope: str, has: frozenset[str]) -> str:
+    """Why that does not suffice; empty where it does."""
+    return "" if scope in has else f"The token has no scope “{scope}”."
+
+
+# Personal tokens: made, looked up, revoked.
+
+
+MAX_TOKENS_PER_USER = 100
+"""Tokens that a person may have at once."""
+
+SEEN_EVERY = timedelta(minutes=1)
+"""How exact it is when a token was used last: a busy program costs a write a minute."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenItem:
+    pk: int
+    name: str
+    hint: str
+    scopes: tuple[str, ...]
+    created_at: datetime
+    expires_at: datetime | None
+    last_used_at: datetime | None
+    last_address: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """Whom a token speaks for, and what it is for."""
+
+    user: User
+    token_pk: int
+    scopes: frozenset[str]
+
+
+def create_token(
+    user: User, *, name: str, scopes: Collection[str], lifetime: timedelta | None
+) -> str:
+    """The new token, which nobody can show again. Raises Rejected."""
+    chosen = one_line(storable(name), limit=120)
+    if not chosen:
+        raise Rejected("A token needs a name, by which you know it again.", code="name_empty")
+    wanted = [scope for scope in SCOPES if scope in scopes]
+    if not wanted or len(wanted) != len(set(scopes)):
+        raise Rejected(f"A token needs one or more of: {', '.join(SCOPES)}.", code="scopes")
+    if _live(user.pk).count() >= MAX_TOKENS_PER_USER:
+        raise Rejected(
+            f"You have {MAX_TOKENS_PER_USER} tokens. Revoke some.", code="too_many_tokens"
+        )
+    token, now = PREFIX + secrets.token_urlsafe(32), timezone.now()
+    ApiToken.objects.create(
+        digest=digest_of(token),
+        hint=token[: len(PREFIX) + 4],
+        user=user,
+        name=chosen,
+        scopes=" ".join(wanted),
+        created_at=now,
+        expires_at=now + lifetime if lifetime else None,
+    )
+    return token
+
+
+def list_tokens(user_pk: int) -> list[TokenItem]:
+    """Those that work, the latest first."""
+    return [
+        TokenItem(
+            pk=one.pk,
+            name=one.name,
+            hint=one.hint,
+            scopes=tuple(one.scopes.split()),
+            created_at=one.created_at,
+            expires_at=one.expires_at,
+            last_used_at=one.last_used_at,
+            last_address=one.last_address,
+        )
+        for one in _live(user_pk).order_by("-pk")[:MAX_TOKENS_PER_USER]
+    ]
+
+
+def revoke_token(user_pk: int, *, token_pk: int) -> None:
+    """It signs nobody in any more. Raises NotFound."""
+    if not _live(user_pk).filter(pk=token_pk).update(revoked_at=timezone.now()):
+        raise NotFound("There is no such token.")
+
+
+def revoke_tokens(user_pk: int) -> int:
+    """All of a person. Returns how many there were."""
+    return _live(user_pk).update(revoked_at=timezone.now())
+
+
+def find_caller(token: str, *, address: str) -> Caller | None:
+    """Whom the token speaks for now; None for one that works no more."""
+    if not token.startswith(PREFIX):
+        return None
+    found = _working().select_related("user").filter(digest=digest_of(token)).first()
+    if found is None or not found.user.is_active:
+        return None
+    now = timezone.now()
+    if found.last_used_at is None or now - found.last_used_at >= SEEN_EVERY:
+        ApiToken.objects.filter(pk=found.pk).update(last_used_at=now, last_address=address[:45])
+    return Caller(user=found.user, token_pk=found.pk, scopes=frozenset(found.scopes.split()))
+
+
+def is_working(token_pk: int) -> bool:
+    return _working().filter(pk=token_pk).exists()
+
+
+def _working() -> QuerySet[ApiToken]:
+    in_time = Q(expires_at=None) | Q(expires_at__gt=timezone.now())
+    return ApiToken.objects.filter(in_time, revoked_at=None)
+
+
+def _live(user_pk: int) -> QuerySet[ApiToken]:
+    return _working().filter(user=user_pk)

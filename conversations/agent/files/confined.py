@@ -1,0 +1,321 @@
+"""Opening, replacing, moving and removing files below a folder, and nowhere else.
+
+A path is resolved first (:mod:`paths`). Then the place is reached name by name, from
+the folder's own descriptor and without following links: whatever is put in the way
+meanwhile makes the operation fail instead of leading it elsewhere. Content is never
+written into an existing file: a new one takes its place, so that another name of it (a
+hard link from anywhere) keeps what it had.
+
+All of it works on the thread that calls, and raises Rejected with a sentence.
+"""
+
+import hashlib
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+
+from conversations.domain.errors import Rejected
+
+from .executed_files import completes_git_folder, is_git_name
+from .opening import (
+    FILE,
+    FOLDER,
+    LINK,
+    OTHER,
+    FileStatus,
+    Missing,
+    found_at,
+    guarded,
+    open_folder,
+    open_parent,
+    open_regular,
+    rename_to_nothing,
+    stat_regular,
+)
+from .paths import OutsideFolder, ResolvedPath, find_place, is_within, private_places, shown
+
+NO_FILE = ""
+"""As an expected digest: there must be nothing."""
+
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_PIECE = 1 << 20
+
+_last_step = Lock()
+"""Held from the last look at a file until it is replaced: of two calls that were made for
+the same content only one succeeds."""
+
+_GIT = "belongs to git's own data, which only git changes: use git_command"
+
+
+class Differs(Rejected):
+    """The content is not the one that was expected."""
+
+    code = "file_changed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileContent:
+    """The beginning of a file; ``found.size`` is that of the whole file."""
+
+    found: FileStatus
+    data: bytes
+
+    @property
+    def is_cut(self) -> bool:
+        return self.found.size > len(self.data)
+
+
+def content_digest(data: bytes) -> str:
+    """As ``expect`` has it, and as blobs are named."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def stat_file(root: Path, path: str, *, follow_last: bool = True) -> FileStatus | None:
+    """What lies at the path, None if there is nothing."""
+    place = find_place(root, path, follow_last=follow_last)
+    with guarded(path), suppress(FileNotFoundError, NotADirectoryError):
+        if not place.parts:
+            return found_at(place, os.stat(place.root))
+        with open_parent(place) as folder:
+            return found_at(place, os.lstat(place.parts[-1], dir_fd=folder))
+    return None
+
+
+@contextmanager
+def open_file(root: Path, path: str) -> Iterator[tuple[int, FileStatus]]:
+    """A descriptor to read the regular file with, open inside the block."""
+    place = find_place(root, path)
+    with guarded(path), open_parent(place) as folder:
+        file = open_regular(folder, place, path)
+        try:
+            yield file, found_at(place, os.fstat(file))
+        finally:
+            os.close(file)
+
+
+def read_bytes(root: Path, path: str, *, limit: int) -> FileContent:
+    """The first ``limit`` bytes of a file."""
+    with open_file(root, path) as (file, found):
+        return FileContent(found=found, data=_read_up_to(file, limit))
+
+
+def list_folder(root: Path, path: str = ".") -> list[FileStatus]:
+    """What lies in a folder, by name. Links are shown as links, whatever is private to
+    the server is left out."""
+    place = find_place(root, path)
+    with guarded(path), open_folder(place) as folder:
+        return list(_list(place, folder, sorted(os.listdir(folder), key=os.fsencode)))
+
+
+def replace_file(
+    root: Path,
+    path: str,
+    data: bytes,
+    *,
+    mode: int | None = None,
+    expect: str | None = None,
+    may_enter_git: bool = False,
+) -> None:
+    """Put the whole content in the file's place, durably, with the folders that are
+    missing. ``expect`` is the digest that the file has to have now, ``NO_FILE``: there
+    must be none, None: whatever there is. ``mode``: None keeps the file's permissions."""
+    place = find_place(root, path)
+    _check_change(place, path, may_enter_git=may_enter_git)
+    with guarded(path), open_parent(place, create=expect in (None, NO_FILE)) as folder:
+        _check_same_git(place, path, may_enter_git=may_enter_git)
+        there = stat_regular(folder, place, path)
+        stamp = _check_content(folder, place, path, expect)
+        draft = _write_draft(folder, data, there=there, mode=mode)
+        try:
+            if there is None:
+                rename_to_nothing(folder, draft, folder, place.parts[-1])
+            else:
+                with _last_step:
+                    _check_stamp(folder, place, path, stamp)
+                    os.replace(draft, place.parts[-1], src_dir_fd=folder, dst_dir_fd=folder)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(draft, dir_fd=folder)
+            raise
+        os.fsync(folder)
+
+
+def remove(
+    root: Path, path: str, *, expect: str | None = None, may_enter_git: bool = False
+) -> None:
+    """Remove a file, a link (not what it leads to) or a folder that is empty."""
+    place = find_place(root, path, follow_last=False)
+    _check_change(place, path, may_enter_git=may_enter_git)
+    with guarded(path), open_parent(place) as folder:
+        _check_same_git(place, path, may_enter_git=may_enter_git)
+        name = place.parts[-1]
+        if stat.S_ISDIR(os.lstat(name, dir_fd=folder).st_mode):
+            os.rmdir(name, dir_fd=folder)
+        else:
+            stamp = _check_content(folder, place, path, expect)
+            with _last_step:
+                _check_stamp(folder, place, path, stamp)
+                os.unlink(name, dir_fd=folder)
+        os.fsync(folder)
+
+
+def rename(root: Path, source: str, target: str, *, may_enter_git: bool = False) -> None:
+    """Move a file, a link or a folder to where nothing is, with the folders that are
+    missing there."""
+    start = find_place(root, source, follow_last=False)
+    end = find_place(root, target, follow_last=False)
+    for place, path in ((start, source), (end, target)):
+        _check_change(place, path, may_enter_git=may_enter_git)
+    if is_within(end.real, start.real):
+        raise Rejected(f"{shown(source)} cannot be moved into itself.")
+    with guarded(source), open_parent(start) as there:
+        _check_same_git(start, source, may_enter_git=may_enter_git)
+        os.lstat(start.parts[-1], dir_fd=there)
+        with guarded(target), open_parent(end, create=True) as here:
+            _check_same_git(end, target, may_enter_git=may_enter_git)
+            rename_to_nothing(there, start.parts[-1], here, end.parts[-1])
+            os.fsync(here)
+            os.fsync(there)
+
+
+def _list(place: ResolvedPath, folder: int, names: list[str]) -> Iterator[FileStatus]:
+    private = private_places()
+    for name in names:
+        below = ResolvedPath(place.root, (*place.parts, name))
+        with suppress(FileNotFoundError):
+            if below.real not in private:
+                yield found_at(below, os.lstat(name, dir_fd=folder))
+
+
+def _read_up_to(file: int, limit: int) -> bytes:
+    pieces, left = [], limit
+    while left > 0 and (piece := os.read(file, min(left, _PIECE))):
+        pieces.append(piece)
+        left -= len(piece)
+    return b"".join(pieces)
+
+
+def _check_change(place: ResolvedPath, path: str, *, may_enter_git: bool) -> None:
+    if not place.parts:
+        raise Rejected("This is the workspace's folder itself.")
+    if any(is_within(own, place.real) for own in private_places()):
+        raise OutsideFolder(f"{shown(path)} holds data of this server and is not to be touched.")
+    if not may_enter_git and any(map(is_git_name, place.parts)):
+        raise Rejected(f"{shown(path)} {_GIT}.")
+    for depth, name in enumerate(place.parts):
+        with suppress(OSError):
+            names = os.listdir(os.path.join(place.root, *place.parts[:depth]))
+            if not may_enter_git and completes_git_folder(names, name):
+                raise Rejected(f"{shown(path)} {_GIT}.")
+
+
+def _check_same_git(place: ResolvedPath, path: str, *, may_enter_git: bool) -> None:
+    """Names are not all that counts: where case does not matter, or by another mount,
+    a folder may be ``.git`` under another name."""
+    if may_enter_git:
+        return
+    inside = place.root
+    for name in place.parts:
+        with suppress(OSError):
+            if os.path.samestat(os.lstat(f"{inside}/{name}"), os.lstat(f"{inside}/.git")):
+                raise Rejected(f"{shown(path)} {_GIT}.")
+        inside = f"{inside}/{name}"
+
+
+def _check_content(
+    folder: int, place: ResolvedPath, path: str, expect: str | None
+) -> os.stat_result | None:
+    """The state of the file whose content is the expected one."""
+    if expect is None:
+        return None
+    try:
+        file = open_regular(folder, place, path)
+    except FileNotFoundError as error:
+        if expect == NO_FILE:
+            return None
+        raise Differs(f"{shown(path)} is gone meanwhile.") from error
+    try:
+        if expect == NO_FILE:
+            raise Differs(f"{shown(path)} exists meanwhile.")
+        if _file_digest(file) != expect:
+            raise Differs(f"{shown(path)} was changed meanwhile.")
+        return os.fstat(file)
+    finally:
+        os.close(file)
+
+
+def _file_digest(file: int) -> str:
+    with open(file, "rb", closefd=False) as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _check_stamp(
+    folder: int, place: ResolvedPath, path: str, before: os.stat_result | None
+) -> None:
+    """Right before the file is replaced: it is the one that was read."""
+    if before is None:
+        return
+    now = os.lstat(place.parts[-1], dir_fd=folder)
+    if _stamp(now) != _stamp(before):
+        raise Differs(f"{shown(path)} was changed meanwhile.")
+
+
+def _stamp(found: os.stat_result) -> tuple[int, ...]:
+    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size
+
+
+def _write_draft(
+    folder: int, data: bytes, *, there: os.stat_result | None, mode: int | None
+) -> str:
+    """A file beside the one it is to replace, on disk; returns its name."""
+    if mode is None and there is not None:
+        mode = there.st_mode
+    name = f".loom-{secrets.token_hex(8)}.tmp"
+    file = os.open(name, _CREATE, 0o666 if mode is None else 0o600, dir_fd=folder)
+    try:
+        with os.fdopen(file, "wb") as draft:
+            draft.write(data)
+            draft.flush()
+            _set_owner_and_mode(draft.fileno(), there, mode)
+            os.fsync(draft.fileno())
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(name, dir_fd=folder)
+        raise
+    return name
+
+
+def _set_owner_and_mode(file: int, there: os.stat_result | None, mode: int | None) -> None:
+    if there is not None and (there.st_uid, there.st_gid) != (os.getuid(), os.getgid()):
+        with suppress(OSError):
+            os.fchown(file, there.st_uid, there.st_gid)
+    if mode is not None:
+        # New content never gets the powers (setuid, setgid) of the old.
+        os.fchmod(file, mode & 0o777)
+
+
+__all__ = [
+    "FILE",
+    "FOLDER",
+    "LINK",
+    "NO_FILE",
+    "OTHER",
+    "Differs",
+    "FileContent",
+    "FileStatus",
+    "Missing",
+    "OutsideFolder",
+    "content_digest",
+    "list_folder",
+    "open_file",
+    "read_bytes",
+    "remove",
+    "rename",
+    "replace_file",
+    "stat_file",
+]

@@ -1,0 +1,296 @@
+"""Which servers there are: a JSON file, read once at the start.
+
+::
+
+    {"servers": {"files": {"command": "npx", "args": ["…"], "env": {"TOKEN": "${MY_TOKEN}"}},
+                 "tickets": {"url": "https://…/mcp", "headers": {…}, "effect": "reads"}},
+     "workspaces": {"garden": {"servers": {…}, "off": ["tickets"]}}}
+"""
+
+import json
+import re
+import stat
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from conversations.domain.tool_calls import CHANGES, EFFECTS
+
+CALL_SECONDS = 60.0
+
+_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,30}[A-Za-z0-9])?")
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_STDIO = {"command", "args", "env", "folder", "sandbox", "network"}
+_HTTP = {"url", "headers"}
+_COMMON = {"timeout_seconds", "effect", "trust_hints", "tools"}
+
+
+class ConfigError(Exception):
+    """The file cannot be used; the text is a sentence that says where and why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerConfig:
+    """One server: a ``command`` with its arguments to run, or a ``url`` to speak to.
+    ``folder`` is where a command runs, None: in the workspace's; ``sandbox``: it sees that
+    folder and nothing else of the machine, and the network only with ``network``.
+    ``effect`` is what its tools do, unless it is believed when it says that one only reads
+    (``trust_hints``).
+    ``tools`` are the names of those that are wanted, None: all."""
+
+    name: str
+    command: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    folder: Path | None = None
+    sandbox: bool = False
+    network: bool = False
+    url: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    timeout_seconds: float = CALL_SECONDS
+    effect: str = CHANGES
+    trust_hints: bool = False
+    tools: frozenset[str] | None = None
+
+    @property
+    def is_program(self) -> bool:
+        return bool(self.command)
+
+    @property
+    def transport(self) -> str:
+        return "stdio" if self.is_program else "HTTP"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkspaceServers:
+    servers: Mapping[str, ServerConfig] = field(default_factory=dict)
+    off: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class McpConfig:
+    """``warning`` is a sentence about the file, if something is amiss that harms nobody
+    yet."""
+
+    servers: Mapping[str, ServerConfig] = field(default_factory=dict)
+    workspaces: Mapping[str, WorkspaceServers] = field(default_factory=dict)
+    warning: str = ""
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.servers and not any(own.servers for own in self.workspaces.values())
+
+    def servers_of(self, workspace: str) -> list[ServerConfig]:
+        """Those of a workspace by name, which are not off: its own before the
+        installation's of the same name."""
+        off = self._own(workspace).off
+        return [server for server in self._known_in(workspace) if server.name not in off]
+
+    def off_in(self, workspace: str) -> list[ServerConfig]:
+        off = self._own(workspace).off
+        return [server for server in self._known_in(workspace) if server.name in off]
+
+    def is_own(self, workspace: str, name: str) -> bool:
+        return name in self._own(workspace).servers
+
+    def _own(self, workspace: str) -> WorkspaceServers:
+        return self.workspaces.get(workspace, WorkspaceServers())
+
+    def _known_in(self, workspace: str) -> list[ServerConfig]:
+        servers = {**self.servers, **self._own(workspace).servers}
+        return [servers[name] for name in sorted(servers)]
+
+
+def read_config(path: Path, *, environment: Mapping[str, str]) -> McpConfig:
+    """The servers of a file; none if there is no file. Raises ConfigError."""
+    try:
+        mode = path.stat().st_mode
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return McpConfig()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read ({error}).") from error
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{path} is no JSON ({error}).") from error
+    try:
+        config = parse_config(data, environment=environment)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
+    return _with_warning(config, path, mode)
+
+
+def parse_config(data: Any, *, environment: Mapping[str, str]) -> McpConfig:
+    """Raises ConfigError."""
+    data = _table(data, "the file", {"servers", "workspaces"})
+    workspaces = _table(data.get("workspaces", {}), "workspaces")
+    return McpConfig(
+        servers=_servers(data.get("servers", {}), "servers", environment),
+        workspaces={
+            slug: _workspace(own, f"workspaces.{slug}", environment)
+            for slug, own in workspaces.items()
+        },
+    )
+
+
+def _with_warning(config: McpConfig, path: Path, mode: int) -> McpConfig:
+    """Secrets belong into a file that nobody else can read."""
+    servers = [*config.servers.values()]
+    servers += [one for own in config.workspaces.values() for one in own.servers.values()]
+    holds_secrets = any(server.environment or server.headers for server in servers)
+    if not holds_secrets or not mode & (stat.S_IRGRP | stat.S_IROTH):
+        return config
+    warning = f"{path} can be read by others on this machine: chmod 600 it."
+    return McpConfig(servers=config.servers, workspaces=config.workspaces, warning=warning)
+
+
+def _workspace(data: Any, where: str, environment: Mapping[str, str]) -> WorkspaceServers:
+    own = _table(data, where, {"servers", "off"})
+    return WorkspaceServers(
+        servers=_servers(own.get("servers", {}), f"{where}.servers", environment),
+        off=frozenset(_texts(own.get("off", []), f"{where}.off")),
+    )
+
+
+def _servers(data: Any, where: str, environment: Mapping[str, str]) -> dict[str, ServerConfig]:
+    found = {}
+    for name, entry in _table(data, where).items():
+        if not _NAME.fullmatch(name) or "__" in name:
+            raise ConfigError(
+                f"{where}: {name!r} is no name for a server. Use letters, digits, single _ and"
+                " -, at most 32, with a letter or digit at both ends."
+            )
+        found[name] = _server(name, entry, f"{where}.{name}", environment)
+    return found
+
+
+def _server(name: str, data: Any, where: str, environment: Mapping[str, str]) -> ServerConfig:
+    entry = _table(data, where)
+    if ("command" in entry) == ("url" in entry):
+        raise ConfigError(f"{where} needs a command or a url, one of them.")
+    is_program = "command" in entry
+    _table(entry, where, _COMMON | (_STDIO if is_program else _HTTP))
+    effect = entry.get("effect", CHANGES)
+    if effect not in EFFECTS:
+        raise ConfigError(f"{where}.effect is one of {', '.join(EFFECTS)}.")
+    tools = entry.get("tools")
+    common: dict[str, Any] = {
+        "name": name,
+        "timeout_seconds": _seconds(entry.get("timeout_seconds", CALL_SECONDS), where),
+        "effect": effect,
+        "trust_hints": _flag(entry.get("trust_hints", False), f"{where}.trust_hints"),
+        "tools": None if tools is None else frozenset(_texts(tools, f"{where}.tools")),
+    }
+    specific = _program if is_program else _address
+    return ServerConfig(**common, **specific(entry, where, environment))
+
+
+def _program(
+    entry: Mapping[str, Any], where: str, environment: Mapping[str, str]
+) -> dict[str, Any]:
+    command = _text(entry["command"], f"{where}.command")
+    args = _texts(entry.get("args", []), f"{where}.args")
+    folder = None
+    if "folder" in entry:
+        folder = Path(_text(entry["folder"], f"{where}.folder")).expanduser()
+        if not folder.is_dir() or not folder.is_absolute():
+            raise ConfigError(f"{where}.folder: {folder} is no folder with an absolute path.")
+    words = (command, *(_filled(arg, f"{where}.args", environment) for arg in args))
+    variables = _filled_table(entry.get("env", {}), f"{where}.env", environment)
+    sandbox = _flag(entry.get("sandbox", False), f"{where}.sandbox")
+    network = _flag(entry.get("network", False), f"{where}.network")
+    if "network" in entry and not sandbox:
+        raise ConfigError(f"{where}.network is about a sandbox: add sandbox, or leave it out.")
+    return {
+        "command": words,
+        "environment": variables,
+        "folder": folder,
+        "sandbox": sandbox,
+        "network": network,
+    }
+
+
+def _address(
+    entry: Mapping[str, Any], where: str, environment: Mapping[str, str]
+) -> dict[str, Any]:
+    url = _text(entry["url"], f"{where}.url")
+    try:
+        parts = urlsplit(url)
+        is_usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_usable = False
+    if not is_usable:
+        raise ConfigError(f"{where}.url: {url!r} is no http or https address.")
+    headers = _filled_table(entry.get("headers", {}), f"{where}.headers", environment)
+    for name, value in headers.items():
+        if not (name.isascii() and name.isprintable() and value.isascii() and value.isprintable()):
+            raise ConfigError(f"{where}.headers: {name!r} cannot be sent as a header.")
+    return {"url": url, "headers": headers}
+
+
+def _filled_table(data: Any, where: str, environment: Mapping[str, str]) -> dict[str, str]:
+    table = _table(data, where)
+    filled = {}
+    for name, value in table.items():
+        if not name or "=" in name or "\0" in name:
+            raise ConfigError(f"{where}: {name!r} is no name.")
+        filled[name] = _filled(_text(value, f"{where}.{name}"), f"{where}.{name}", environment)
+    return filled
+
+
+def _filled(text: str, where: str, environment: Mapping[str, str]) -> str:
+    """``${NAME}`` is the variable of the server's environment."""
+    for name in _VARIABLE.findall(text):
+        if name not in environment:
+            raise ConfigError(f"{where}: the environment has no {name}.")
+    return _VARIABLE.sub(lambda match: environment[match[1]], text)
+
+
+def _table(data: Any, where: str, known: Collection[str] = ()) -> dict[str, Any]:
+    if not isinstance(data, dict):
+        raise ConfigError(f"{where} has to be an object.")
+    if known and (unknown := sorted(data.keys() - set(known))):
+        allowed = ", ".join(sorted(known))
+        raise ConfigError(f"{where}: {unknown[0]!r} is not known here. Known: {allowed}.")
+    return data
+
+
+def _text(value: Any, where: str) -> str:
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise ConfigError(f"{where} has to be a text that is not empty.")
+    return value
+
+
+def _texts(value: Any, where: str) -> list[str]:
+    if not isinstance(value, list):
+        raise ConfigError(f"{where} has to be a list of texts.")
+    return [_text(item, where) for item in value]
+
+
+def _flag(value: Any, where: str) -> bool:
+    if not isinstance(value, bool):
+        raise ConfigError(f"{where} is true or false.")
+    return value
+
+
+def _seconds(value: Any, where: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 1 <= value <= 3600:
+        raise ConfigError(f"{where}.timeout_seconds is a number from 1 to 3600.")
+    return float(value)
+
+
+# What goes wrong with a server.
+
+
+class McpError(Exception):
+    """The text is a sentence for people and for the model."""
+
+
+class ServerFailed(McpError):
+    """The connection cannot be made, or is no more."""
+
+
+class CallRefused(McpError):
+    """The server answers this request with an error; the connection holds."""

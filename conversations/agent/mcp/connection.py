@@ -1,0 +1,283 @@
+"""One connection, opened again when it breaks, as long as it is wanted.
+
+A task of its own enters and leaves the session; calls come from the tasks of their runs
+and end by themselves when the connection does.
+"""
+
+import asyncio
+import contextlib
+import importlib
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from .config import CallRefused, McpError, ServerConfig, ServerFailed
+from .offers import Offers, make_offers
+
+if TYPE_CHECKING:
+    from .session import ToolServerSession
+
+logger = logging.getLogger(__name__)
+
+CONNECTING, READY, FAILED, OFF = "connecting", "ready", "failed", "off"
+
+RELIST_PAUSE = 0.2
+"""Seconds between a server's word that its list is another one and the look at it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """Seconds. ``wait``: what a model call waits for a server that has just begun to
+    connect; ``first_wait`` and ``longest_wait`` between two tries; ``steady``: a
+    connection that held so long begins with the first again; ``idle``: how long a
+    program is kept that nobody uses; ``look``: how often a server with an address is asked
+    for its list, which is how its absence is noticed."""
+
+    wait: float = 2.0
+    connect: float = 30.0
+    first_wait: float = 1.0
+    longest_wait: float = 60.0
+    steady: float = 60.0
+    idle: float = 900.0
+    look: float = 60.0
+    close: float = 8.0
+
+
+class ToolServerConnection:
+    """``root`` is the folder of the workspace whose server it is, None: it is shared.
+    ``version`` counts the lists of tools."""
+
+    def __init__(self, config: ServerConfig, *, root: Path | None, timing: Timing) -> None:
+        self.config = config
+        self.root = root
+        self.state = OFF
+        self.reason = ""
+        self.title = ""
+        self.since = datetime.now(UTC)
+        self.offers = Offers()
+        self.version = 0
+        self.open_calls = 0
+        self.last_used = monotonic()
+        self._timing = timing
+        self._session: ToolServerSession | None = None
+        self._held: ToolServerSession | None = None  # the last one that there was
+        self._limit: asyncio.Timeout | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._woken = asyncio.Event()
+        self._changed = asyncio.Event()
+        self._patience = 0.0
+        self._is_closing = self._is_lost = self._is_asked_again = self._has_new_list = False
+        self._is_recovering = False
+
+    def use(self) -> None:
+        """Somebody needs it: see that it is there."""
+        self.last_used = monotonic()
+        if self._task is None or self._task.done():
+            self._is_closing = False
+            self._change(CONNECTING)
+            self._task = asyncio.create_task(self._keep())
+
+    def connect_again(self) -> None:
+        """At once, and anew if it is connected."""
+        self.use()
+        self._is_asked_again = True
+        if self.state != CONNECTING:
+            self._change(CONNECTING)
+        self._interrupt()
+
+    async def close(self) -> None:
+        """End it; a program is gone then."""
+        self._is_closing = True
+        self._interrupt()
+        if self._task is None:
+            return
+        _, stuck = await asyncio.wait({self._task}, timeout=self._timing.close)
+        for task in stuck:
+            task.cancel()
+            await asyncio.wait({task}, timeout=self._timing.close)
+
+    @property
+    def is_hopeful(self) -> bool:
+        """It is on the way, as far as anybody knows."""
+        return self.state == CONNECTING or (self.state == FAILED and self._is_recovering)
+
+    async def settle(self, *, seconds: float | None = None) -> None:
+        """Wait until it is ready or not expected to be soon, for so many seconds; at
+        most until the time is over that a beginning connection is waited for."""
+        limit = self._patience - monotonic() if seconds is None else seconds
+        if limit <= 0:
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(limit):
+                while self.is_hopeful:
+                    await self._changed.wait()
+
+    async def call(
+        self, name: str, arguments: dict[str, Any], *, report: Callable[[str], None]
+    ) -> dict[str, Any]:
+        """The result of one call. Raises McpError; cancelled, it tells the server."""
+        session = await self._require_session()
+        self.open_calls += 1
+        try:
+            async with asyncio.timeout(self.config.timeout_seconds):
+                return await session.call_tool(name, arguments, report=report)
+        except TimeoutError:
+            seconds = f"{self.config.timeout_seconds:g}"
+            raise CallRefused(f"No answer within {seconds} s; the call was cancelled.") from None
+        except ServerFailed as error:
+            raise ServerFailed(await self._note_loss(session, str(error))) from error
+        finally:
+            self.open_calls -= 1
+            self.last_used = monotonic()
+
+    async def _require_session(self) -> "ToolServerSession":
+        self.use()
+        if self._session is None:
+            await self.settle(seconds=self._timing.connect)
+        if self._session is None:
+            raise ServerFailed(self.reason or "It is not connected.")
+        return self._session
+
+    async def _note_loss(self, session: "ToolServerSession", reason: str) -> str:
+        """Have the connection made anew; why it broke, as the task that owns it knows."""
+        if self._session is session:
+            self._notice_end()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._timing.close):
+                while self._held is session and self.state == READY:
+                    await self._changed.wait()
+        return self.reason or reason
+
+    def _interrupt(self) -> None:
+        """Whatever the owning task does: somebody wants something else."""
+        self._woken.set()
+        if self._limit is not None and self._session is None:
+            self._limit.reschedule(asyncio.get_running_loop().time())
+
+    # The task that owns the session
+
+    async def _keep(self) -> None:
+        wait = self._timing.first_wait
+        while not self._is_closing:
+            self._is_lost = self._has_new_list = self._is_asked_again = False
+            began = monotonic()
+            reason = await self._connect()
+            if self._is_closing:
+                break
+            if self._is_asked_again:
+                wait = self._timing.first_wait
+                continue
+            if monotonic() - began > self._timing.steady:
+                wait = self._timing.first_wait
+            self._is_recovering = self.state == READY and wait == self._timing.first_wait
+            self._fail(reason)
+            await self._pause(wait)
+            wait = min(2 * wait, self._timing.longest_wait)
+        self._change(OFF)
+
+    async def _pause(self, seconds: float) -> None:
+        """Until it is time to try again, or somebody asks for that."""
+        self._woken.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while not self._is_closing and not self._is_asked_again:
+                    await self._woken.wait()
+                    self._woken.clear()
+
+    async def _connect(self) -> str:
+        """Connect, and attend to the session until it ends; why it did."""
+        try:
+            async with asyncio.timeout(self._timing.connect) as self._limit:
+                await self._hold(self._limit)
+        except TimeoutError:
+            return f"It did not answer within {self._timing.connect:g} s."
+        except McpError as error:
+            return str(error)
+        except Exception as error:
+            logger.exception("mcp_connection_failed")
+            return f"The connection failed ({type(error).__name__})."
+        finally:
+            self._session = self._limit = None
+        return "The connection was closed."
+
+    async def _hold(self, limit: asyncio.Timeout) -> None:
+        sdk = await asyncio.to_thread(importlib.import_module, "conversations.agent.mcp.session")
+        opened = sdk.open_session(
+            self.config, root=self.root, on_change=self._notice_list, on_end=self._notice_end
+        )
+        async with opened as session:
+            await self._take_list(session)
+            limit.reschedule(None)
+            if self._is_closing:
+                return
+            self._session = self._held = session
+            self.title = session.title
+            self._change(READY)
+            logger.info("mcp_connected", extra={"fields": self._fields()})
+            listening = asyncio.create_task(session.listen(self._notice_list))
+            try:
+                await self._attend(session)
+            finally:
+                self._session = None
+                listening.cancel()
+                await asyncio.gather(listening, return_exceptions=True)
+
+    async def _attend(self, session: "ToolServerSession") -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(None if self.config.is_program else self._timing.look):
+                    await self._woken.wait()
+            self._has_new_list |= not self._woken.is_set()
+            self._woken.clear()
+            if self._is_closing or self._is_asked_again:
+                return
+            if self._is_lost:
+                raise ServerFailed("The connection was closed.")
+            if self._has_new_list:
+                await asyncio.sleep(RELIST_PAUSE)
+                self._has_new_list = False
+                async with asyncio.timeout(self._timing.connect):
+                    await self._take_list(session)
+                self._change(READY)
+
+    async def _take_list(self, session: "ToolServerSession") -> None:
+        try:
+            listed = await session.list_tools()
+        except CallRefused as error:
+            raise ServerFailed(f"It gives no list of its tools: {error}") from error
+        offers = await asyncio.to_thread(make_offers, self.config, listed)
+        if offers != self.offers or not self.version:
+            self.offers = offers
+            self.version += 1
+
+    def _notice_list(self) -> None:
+        self._has_new_list = True
+        self._woken.set()
+
+    def _notice_end(self) -> None:
+        self._is_lost = True
+        self._woken.set()
+
+    def _fail(self, reason: str) -> None:
+        self._change(FAILED, reason)
+        logger.warning("mcp_failed", extra={"fields": self._fields() | {"reason": reason}})
+
+    def _fields(self) -> dict[str, Any]:
+        return {
+            "server": self.config.name,
+            "transport": self.config.transport,
+            "tools": len(self.offers.offers),
+        }
+
+    def _change(self, state: str, reason: str = "") -> None:
+        if state != self.state:
+            self.since = datetime.now(UTC)
+        if state == CONNECTING or (state == FAILED and self.state == READY):
+            self._patience = monotonic() + self._timing.wait
+        self.state, self.reason = state, reason
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()

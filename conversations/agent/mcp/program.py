@@ -1,0 +1,239 @@
+"""A server of this machine: a program that is spoken to by lines.
+
+It hangs on the supervisor of the sandbox's commands, which ends it and everything that
+it started when it is told to, and when this process is gone, however that ends. Whoever
+configures a server trusts it with the machine as far as
+the server's own user may go, or has it confined in a sandbox as the commands of the model
+are. Its environment is made from nothing.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from conversations.agent.sandbox import supervise
+from conversations.agent.sandbox.running import PreparedCommand, default_limits, prepare_sandboxed
+from conversations.domain.errors import Rejected
+from conversations.domain.text import one_line
+
+from .config import ServerConfig
+
+MAX_LINE_BYTES = 16_000_000
+"""Bytes of one message; a larger one ends the connection."""
+
+MAX_NOISE_BYTES = 2_000_000
+"""Bytes that are no messages before the first one; what comes later is only passed over."""
+
+TAIL = 4000
+READ_BYTES = 256 * 1024
+LEAVE_SECONDS = 1.0
+"""Time to end by itself when there is nothing more to read for it."""
+END_SECONDS = supervise.GRACE + 3
+FOR_EVER = 1e9
+
+_ENDINGS = {
+    "memory": "It was ended: it took too much memory.",
+    "processes": "It was ended: it had too many processes.",
+}
+
+_PASSED_ON = ("PATH", "HOME", "LANG", "LOGNAME", "USER", "SHELL", "TMPDIR", "TZ")
+
+
+class ProgramError(Exception):
+    """It cannot be started, or says something that is no message."""
+
+
+def make_environment(own: Mapping[str, str]) -> dict[str, str]:
+    """The way to programs and to a home, and what is configured; no secret of the
+    server's."""
+    common = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    return {"LANG": "C.UTF-8", **common, **own}
+
+
+class Program:
+    """A running server. ``tail`` is the end of what it wrote to its error output."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", status: int) -> None:
+        self.tail = ""
+        self._process = process
+        self._status = status
+        self._said: dict[str, Any] | None = None
+        self._buffer = bytearray()
+        self._has_ended = False
+
+    @classmethod
+    async def start(cls, config: ServerConfig, *, folder: Path) -> "Program":
+        """Raises ProgramError."""
+        prepared = await asyncio.to_thread(_prepare, config, folder)
+        process, status = _spawn(prepared, folder)
+        program = cls(process, status)
+        try:
+            await program._attach()
+        except BaseException:
+            program._bury()
+            raise
+        return program
+
+    async def _attach(self) -> None:
+        loop = asyncio.get_running_loop()
+        process = self._process
+        self._output = asyncio.StreamReader(limit=READ_BYTES)
+        self._out, _ = await loop.connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(self._output), process.stdout
+        )
+        errors = asyncio.StreamReader(limit=TAIL)
+        self._err, _ = await loop.connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(errors), process.stderr
+        )
+        transport, protocol = await loop.connect_write_pipe(
+            lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader()), process.stdin
+        )
+        self._input = asyncio.StreamWriter(transport, protocol, None, loop)
+        self._listening = asyncio.create_task(self._keep_tail(errors))
+
+    async def _keep_tail(self, errors: asyncio.StreamReader) -> None:
+        """Read what it complains about, without haste: a flood costs little."""
+        while data := await errors.read(READ_BYTES):
+            text = self.tail + data.decode("utf-8", "replace")
+            self.tail = text[-TAIL:]
+            await asyncio.sleep(0.005)
+
+    async def read_line(self) -> bytes | None:
+        """The next line; None at the end. Raises ProgramError for one that is too long."""
+        searched = 0
+        while (end := self._buffer.find(b"\n", searched)) < 0:
+            searched = len(self._buffer)
+            if searched > MAX_LINE_BYTES:
+                raise ProgramError(f"It sent a message of more than {MAX_LINE_BYTES:,} bytes.")
+            data = await self._output.read(READ_BYTES)
+            if not data:
+                self._has_ended = True
+                await asyncio.wait({self._listening}, timeout=LEAVE_SECONDS)
+                self._bury()
+                return None
+            self._buffer += data
+        line = bytes(self._buffer[:end])
+        del self._buffer[: end + 1]
+        return line
+
+    async def write_line(self, line: bytes) -> None:
+        """Raises OSError when it is gone."""
+        if self._input.is_closing():
+            raise BrokenPipeError
+        self._input.write(line + b"\n")
+        await self._input.drain()
+
+    def describe_end(self) -> str:
+        """Why it is gone, as far as it is known, with its last words."""
+        ending = _ENDINGS.get((self._said or {}).get("reason", ""), "")
+        if not ending:
+            code = (self._said or {}).get("exit") or 0
+            ending = f"It ended with code {code}." if code >= 0 else f"Signal {-code} ended it."
+        return f"{ending} It said: {self.last_words}" if self.last_words else ending
+
+    @property
+    def last_words(self) -> str:
+        lines = [line for line in self.tail.splitlines() if line.strip()]
+        return one_line(lines[-1], limit=300) if lines else ""
+
+    async def stop(self) -> None:
+        """End it and everything that it started: politely, then by force."""
+        self._input.close()
+        if not await self._drained(LEAVE_SECONDS):
+            self._process.terminate()
+            if not await self._drained(END_SECONDS):
+                self._process.kill()
+                await self._drained(supervise.GRACE)
+        self._listening.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.wait({self._listening})
+        self._out.close()
+        self._err.close()
+        self._bury()
+
+    async def _drained(self, seconds: float) -> bool:
+        """Whether it is gone, which is when nobody holds its output any more."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while not self._has_ended:
+                    self._has_ended = not await self._output.read(READ_BYTES)
+        return self._has_ended
+
+    def _bury(self) -> None:
+        """The supervisor has closed its output and is as good as gone."""
+        if self._said is not None:
+            return
+        if not self._has_ended:
+            self._process.kill()
+        self._process.wait()
+        with os.fdopen(self._status, "rb") as pipe:
+            text = pipe.read(1000)
+        self._said = json.loads(text) if text else {}
+
+
+def _prepare(config: ServerConfig, folder: Path) -> PreparedCommand:
+    if sys.platform != "linux":
+        raise ProgramError("Programs as tool servers are run on Linux only.")
+    if not config.sandbox:
+        return PreparedCommand(
+            words=list(config.command), environment=make_environment(config.environment)
+        )
+    try:
+        prepared = prepare_sandboxed(
+            config.command,
+            root=folder.resolve(),
+            limits=default_limits(),
+            allows_network=config.network,
+        )
+    except Rejected as error:
+        raise ProgramError(error.message) from error
+    return replace(prepared, environment={**prepared.environment, **config.environment})
+
+
+def _options(prepared: PreparedCommand, status: int) -> dict[str, Any]:
+    """For the supervisor. Its environment is the command's, since its arguments can be
+    seen by every user of the machine."""
+    limits = default_limits()
+    return {
+        "parent": os.getpid(),
+        "status": status,
+        "seconds": FOR_EVER,
+        "processes": limits.processes,
+        "bytes": limits.memory_bytes,
+        "skipped": prepared.skipped,
+        "group": "",
+        "environment": None,
+        "limits": {"RLIMIT_CORE": 0},
+    }
+
+
+def _spawn(prepared: PreparedCommand, folder: Path) -> tuple["subprocess.Popen[bytes]", int]:
+    status, writable = os.pipe()
+    options = json.dumps(_options(prepared, writable))
+    try:
+        process = subprocess.Popen(  # noqa: S603 (running configured programs is what this is for)
+            [sys.executable, "-I", "-S", supervise.__file__, options, *prepared.words],
+            cwd=folder,
+            env=prepared.environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            pass_fds=[writable, *prepared.descriptors],
+            start_new_session=True,
+            bufsize=0,
+        )
+    except (OSError, ValueError) as error:
+        os.close(status)
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise ProgramError(f"It cannot be started: {reason}.") from error
+    finally:
+        for descriptor in (writable, *prepared.descriptors):
+            os.close(descriptor)
+    return process, status

@@ -1,0 +1,349 @@
+"""A session with one server, by the SDK. Nothing else here imports it, and this module is
+imported when there is a server to connect to: it takes most of a second.
+
+The SDK's contexts are entered and left by one task, the connection's. Requests may be
+sent by any task; a cancelled one tells the server so.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx2
+import mcp_types as types
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.client.client import Client
+from mcp.client.session import ClientRequestContext, IncomingMessage
+from mcp.client.streamable_http import streamable_http_client
+from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
+from mcp.shared.exceptions import MCPError
+from mcp.shared.message import SessionMessage
+from pydantic import TypeAdapter, ValidationError
+
+from conversations.agent.undo.disk import carry_through
+from conversations.domain.text import one_line, storable
+
+from .config import CallRefused, ServerConfig, ServerFailed
+from .program import MAX_LINE_BYTES, MAX_NOISE_BYTES, Program, ProgramError
+
+CONNECT_TIMEOUT = 30.0
+LEAST_READ_TIMEOUT = 300.0
+"""Seconds of silence that a stream of changes may have."""
+
+MAX_PAGES = 50
+"""Pages of a list of tools that are read."""
+
+LISTEN_AGAIN = 2.0
+WRITE_SECONDS = 20.0
+
+type Streams = tuple[
+    MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]
+]
+
+_ANSWER: TypeAdapter[types.CallToolResult | types.InputRequiredResult] = TypeAdapter(
+    types.CallToolResult | types.InputRequiredResult
+)
+_LOST = ("Session terminated", "Connection closed")
+
+for _name in ("mcp", "client"):
+    logging.getLogger(_name).setLevel(logging.CRITICAL)  # what matters is a server's state
+for _name in ("httpx2", "httpcore2"):
+    logging.getLogger(_name).setLevel(logging.WARNING)
+
+
+class ToolServerSession:
+    """An open session. Methods raise ServerFailed when the connection is no more."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        info = client.server_info
+        self.title = one_line(storable(f"{info.name} {info.version}"), limit=80) if info else ""
+
+    async def list_tools(self) -> list[dict[str, Any]]:
+        """As the server lists them, unchecked."""
+        tools: list[dict[str, Any]] = []
+        params = None
+        for _ in range(MAX_PAGES):
+            with _translated():
+                page = await self._client.session.list_tools(params=params)
+            tools += [_plain(tool) for tool in page.tools]
+            if not page.next_cursor:
+                break
+            params = types.PaginatedRequestParams(cursor=page.next_cursor)
+        return tools
+
+    async def call_tool(
+        self, name: str, arguments: dict[str, Any], *, report: Callable[[str], None]
+    ) -> dict[str, Any]:
+        """The result as the server gives it, unchecked; its own schema of results is
+        not applied, since that would run its patterns here. Raises CallRefused."""
+
+        async def show(progress: float, total: float | None, message: str | None) -> None:
+            of = f"/{total:g}" if total is not None else ""
+            report(f"{progress:g}{of}{' ' + message if message else ''}\n")
+
+        request = types.CallToolRequest(
+            params=types.CallToolRequestParams(name=name, arguments=arguments)
+        )
+        with _translated():
+            result = await self._client.session.send_request(
+                request, _ANSWER, progress_callback=show
+            )
+        if isinstance(result, types.InputRequiredResult):
+            raise CallRefused("The server wants to ask somebody first, which it cannot do here.")
+        return _plain(result)
+
+    async def listen(self, on_change: Callable[[], None]) -> None:
+        """Notice when the server's list changes, for servers that have to be asked for
+        that; the others say so by themselves."""
+        tools = self._client.server_capabilities.tools
+        if tools is None or not tools.list_changed:
+            return
+        while True:
+            try:
+                async with self._client.listen(tools_list_changed=True) as events:
+                    async for _ in events:
+                        on_change()
+            except (ListenNotSupportedError, MCPError):
+                return
+            except (SubscriptionLost, TimeoutError):
+                pass
+            await asyncio.sleep(LISTEN_AGAIN)
+            on_change()
+
+
+class _translated:
+    """Turns the SDK's errors into ours."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
+        if isinstance(error, MCPError):
+            message = one_line(storable(error.error.message), limit=500)
+            if error.error.code == types.CONNECTION_CLOSED or message in _LOST:
+                raise ServerFailed("The connection was closed.") from error
+            raise CallRefused(message or "The server refused, without a reason.") from error
+        if isinstance(error, ValidationError):
+            raise CallRefused(f"What the server answered breaks the protocol: {_where(error)}.")
+
+
+def _where(error: ValidationError) -> str:
+    first = error.errors(include_url=False, include_input=False)[0]
+    path = ".".join(str(part) for part in first["loc"])
+    return one_line(storable(f"{path}: {first['msg']}"), limit=200)
+
+
+def _plain(model: Any) -> dict[str, Any]:
+    data: dict[str, Any] = model.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return data
+
+
+@asynccontextmanager
+async def open_session(
+    config: ServerConfig,
+    *,
+    root: Path | None,
+    on_change: Callable[[], None],
+    on_end: Callable[[], None],
+) -> AsyncIterator[ToolServerSession]:
+    """Connect. ``root`` is the workspace's folder, if the server may know of it: there a
+    program runs. ``on_change``: its list of tools is another one; ``on_end``: a program
+    is gone, the body has to end. Raises ServerFailed when it breaks, with the reason,
+    also where the body raises it."""
+    said: list[str] = []  # why it broke, from where that is known best
+    try:
+        async with AsyncExitStack() as stack:
+            transport = (
+                _program(config, root, said, on_end) if config.is_program else _http(config, said)
+            )
+            client = Client(
+                transport,
+                cache=None,
+                client_info=types.Implementation(name="loom-web", version="0.1.0"),
+                message_handler=_notice(on_change),
+                list_roots_callback=_roots(root) if root is not None else None,
+            )
+            with _translated():
+                await stack.enter_async_context(client)
+            yield ToolServerSession(client)
+    except (Exception, ExceptionGroup) as error:
+        raise ServerFailed(_reason(error, said)) from error
+
+
+def _reason(error: BaseException, said: list[str]) -> str:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    is_plain = isinstance(error, httpx2.TransportError | ProgramError)
+    return said[0] if said and not is_plain else describe(error)
+
+
+def describe(error: BaseException) -> str:
+    """One sentence for people."""
+    if isinstance(error, ServerFailed | CallRefused | ProgramError):
+        return str(error)
+    if isinstance(error, TimeoutError | httpx2.TimeoutException):
+        return "It did not answer in time."
+    if isinstance(error, httpx2.TransportError | OSError):
+        return f"It cannot be reached ({one_line(str(error), limit=200) or type(error).__name__})."
+    return f"The connection failed ({type(error).__name__})."
+
+
+def _notice(on_change: Callable[[], None]) -> Any:
+    async def notice(message: IncomingMessage) -> None:
+        if isinstance(message, types.ToolListChangedNotification):
+            on_change()
+
+    return notice
+
+
+def _roots(root: Path) -> Any:
+    async def list_roots(_: ClientRequestContext) -> types.ListRootsResult:
+        return types.ListRootsResult.model_validate({"roots": [{"uri": root.as_uri()}]})
+
+    return list_roots
+
+
+@asynccontextmanager
+async def _http(config: ServerConfig, said: list[str]) -> AsyncIterator[Any]:
+    async def look(response: httpx2.Response) -> None:
+        if response.status_code in (401, 403):
+            said[:] = [f"It refuses us (HTTP {response.status_code})."]
+        elif response.status_code >= 500:
+            said[:] = [f"It answers with an error (HTTP {response.status_code})."]
+        else:
+            said.clear()
+
+    timeout = httpx2.Timeout(
+        CONNECT_TIMEOUT, read=max(LEAST_READ_TIMEOUT, config.timeout_seconds + CONNECT_TIMEOUT)
+    )
+    client = httpx2.AsyncClient(
+        headers={**config.headers, "Accept-Encoding": "identity"},
+        timeout=timeout,
+        transport=_BoundedTransport(),
+        event_hooks={"response": [look]},
+    )
+    async with (
+        client,
+        streamable_http_client(
+            config.url, http_client=client, max_sse_event_size=MAX_LINE_BYTES
+        ) as streams,
+    ):
+        yield streams
+
+
+class _BoundedTransport(httpx2.AsyncHTTPTransport):
+    """An answer has a size that one can live with; events are bounded by the SDK."""
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        response = await super().handle_async_request(request)
+        if response.headers.get("content-encoding", "identity") != "identity":
+            await response.aclose()
+            raise httpx2.DecodingError("a compressed answer that was not asked for")
+        kind = response.headers.get("content-type", "").lower()
+        if not kind.startswith("text/event-stream"):
+            assert isinstance(response.stream, httpx2.AsyncByteStream)
+            response.stream = _Bounded(response.stream)
+        return response
+
+
+class _Bounded(httpx2.AsyncByteStream):
+    def __init__(self, stream: httpx2.AsyncByteStream) -> None:
+        self._stream = stream
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size = 0
+        async for data in self._stream:
+            size += len(data)
+            if size > MAX_LINE_BYTES:
+                raise httpx2.ReadError(f"an answer of more than {MAX_LINE_BYTES:,} bytes")
+            yield data
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+@asynccontextmanager
+async def _program(
+    config: ServerConfig, root: Path | None, said: list[str], on_end: Callable[[], None]
+) -> AsyncIterator[Streams]:
+    folder = config.folder or root or Path("/")
+    program = await Program.start(config, folder=folder)
+    to_us, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    outgoing, to_it = anyio.create_memory_object_stream[SessionMessage](0)
+    try:
+        async with anyio.create_task_group() as group:
+            group.start_soon(_read, program, to_us, said, on_end)
+            group.start_soon(_write, program, to_it, said, on_end)
+            try:
+                yield incoming, outgoing
+            finally:
+                group.cancel_scope.cancel()
+    finally:
+        for stream in (to_us, incoming, outgoing, to_it):
+            stream.close()
+        with anyio.CancelScope(shield=True):
+            await carry_through(program.stop())
+
+
+async def _read(
+    program: Program,
+    to_us: MemoryObjectSendStream[SessionMessage | Exception],
+    said: list[str],
+    on_end: Callable[[], None],
+) -> None:
+    async with to_us:
+        try:
+            await _pass_on(program, to_us)
+            said.append(program.describe_end())
+        except ProgramError as error:
+            said.append(str(error))
+        except anyio.BrokenResourceError:
+            return  # nobody listens any more
+        finally:
+            on_end()
+
+
+async def _pass_on(
+    program: Program, to_us: MemoryObjectSendStream[SessionMessage | Exception]
+) -> None:
+    """Lines that are no messages are passed over; a server that says nothing else is
+    given up. Raises ProgramError."""
+    noise: int | None = 0
+    while (line := await program.read_line()) is not None:
+        try:
+            message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+        except ValueError:
+            if line.lstrip().startswith(b"{") and b'"jsonrpc"' in line:
+                raise ProgramError("It sent a message that cannot be read.") from None
+            if noise is not None:
+                noise += len(line) + 1
+                if noise > MAX_NOISE_BYTES:
+                    raise ProgramError("It writes things that are no messages.") from None
+            continue
+        noise = None
+        await to_us.send(SessionMessage(message))
+
+
+async def _write(
+    program: Program,
+    to_it: MemoryObjectReceiveStream[SessionMessage],
+    said: list[str],
+    on_end: Callable[[], None],
+) -> None:
+    async with to_it:
+        async for item in to_it:
+            text = item.message.model_dump_json(by_alias=True, exclude_unset=True)
+            try:
+                async with asyncio.timeout(WRITE_SECONDS):
+                    await program.write_line(text.encode("utf-8", "replace"))
+            except TimeoutError:
+                said.append("It does not read what it is sent.")
+                return on_end()
+            except OSError:
+                return None  # it is gone; the reader says so
+    return None

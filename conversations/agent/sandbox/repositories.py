@@ -1,0 +1,330 @@
+"""Finding the repositories below a folder, and what git obeys in each.
+
+The whole folder is looked at, ``.git`` itself included, since a repository may lie anywhere
+and a ``.git`` file may lead to any of them. No link is followed. The cost is that of
+reading the names once, up to a limit.
+"""
+
+import hashlib
+import os
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+
+from django.conf import settings
+
+from conversations.agent.files.executed_files import (
+    CONFIGS,
+    HOOKS,
+    MAX_CONFIG_BYTES,
+    PARTS,
+    STEPS,
+    STRATEGIES,
+    is_git_folder,
+    is_git_name,
+    is_hook,
+    paths_named_by,
+)
+
+from .bubblewrap import Protection
+from .reaching import Reach, open_file
+from .support import hidden_places
+
+LINK = ".git"
+"""The kind of a ``.git`` that is a file or a link and leads to a repository."""
+
+MAX_PROTECTED = 500
+"""Repositories whose parts a sandbox holds read-only; of more, what changed is found
+afterwards. Each takes some mounts and some words of bwrap's command line."""
+
+MAX_INCLUDED = 50
+"""Further configurations that are read because another one includes them."""
+
+NAMES_PER_FILE = 20
+"""Names that are read for each file that a listing may have (LOOM_SNAPSHOT_MAX_FILES): to
+read a name costs less than a tenth, and what is not read is not disarmed."""
+
+MAX_HELD = 100
+"""Parts of which a descriptor is held while a command runs."""
+
+MAX_KEPT_BYTES = 32 * 2**20
+"""Of the contents of configurations and steps that are kept to compare with."""
+
+MAX_PART_BYTES = 64 * 2**20
+"""Of a file whose content is compared; a larger one is told from another by its times."""
+
+PATH_MAX = 4096
+"""Linux takes no longer path."""
+
+_FOLDERS = (HOOKS, "remotes", "branches")
+"""Parts of which each entry counts."""
+
+_PIECE = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Something that git obeys. ``kind`` is its path in a repository; ``state`` says what it
+    is and has: ``f`` and the SHA-256 of a file's content, ``l`` and where a link leads, ``u`` and
+    the number and times of a file that cannot be read (but perhaps be run) or is too large, or
+    ``o``: a folder or something else."""
+
+    kind: str
+    state: str
+
+
+@dataclass(slots=True)
+class Repositories:
+    """``folders`` are those that git takes for a repository's own data, the outer ones
+    first; ``parts`` what git obeys, by path; ``named`` the places in the folder that a
+    configuration or a link leads to; ``contents`` the configurations and steps, by digest. All
+    paths are relative; the empty one is the folder itself.
+    ``is_whole`` False: there are too many names, and those that are deepest were not read."""
+
+    folders: list[str] = field(default_factory=list)
+    parts: dict[str, Part] = field(default_factory=dict)
+    named: list[str] = field(default_factory=list)
+    contents: dict[str, bytes] = field(default_factory=dict)
+    is_whole: bool = True
+
+
+def find_repositories(root: Path, *, known: Mapping[str, Part] | None = None) -> Repositories:
+    """What is there now. ``known`` parts are looked at beyond the limit, too."""
+    found = Repositories()
+    with Reach(os.path.realpath(root)) as reach:
+        work = _Looking(reach, found)
+        work.walk()
+        if not found.is_whole:
+            work.add_known(known or {})
+        for folder in found.folders:
+            work.add_parts(folder)
+        work.add_linked()
+        work.add_named()
+    return found
+
+
+def make_protection(
+    root: Path, found: Repositories, *, may_write_config: bool = False
+) -> Protection:
+    """What a command in the folder must not change. ``may_write_config``: but for the
+    configuration itself."""
+    pinned = [root / folder for folder in found.folders[:MAX_PROTECTED] if folder]
+    read_only = [
+        root / path
+        for path, part in found.parts.items()
+        if part.kind == LINK and not part.state.startswith("l")
+    ][:MAX_PROTECTED]
+    for folder in found.folders[:MAX_PROTECTED]:
+        for name in PARTS:
+            path = _join(folder, name)
+            is_writable = may_write_config and name in CONFIGS
+            if not is_writable and _is_plain(root, path):
+                read_only.append(root / path)
+    for path in found.named[:MAX_PROTECTED]:
+        holds_more = any(f == path or f.startswith(f"{path}/") for f in found.folders)
+        if path and not holds_more and _is_plain(root, path):
+            read_only.append(root / path)
+    return Protection(pinned=tuple(pinned), read_only=tuple(dict.fromkeys(read_only)))
+
+
+@contextmanager
+def hold_parts(
+    root: Path, found: Repositories, protection: Protection
+) -> Iterator[Callable[[str], bool]]:
+    """Gives a function that says, once a command has ended, whether a part was read-only for
+    it all the time: then what changed in it was changed by somebody else.
+
+    A mount is gone as soon as somebody outside renames another file to its place, or removes
+    it, and the command can write from then on. So what is at the path must be the same file
+    or folder still; a descriptor keeps its number from being used again. What has a second
+    name could be written by that."""
+    real = os.path.realpath(root)
+    held: dict[str, int] = {}
+    with ExitStack() as stack:
+        with Reach(real) as reach:
+            linked = {path for path in found.parts if _has_other_name(reach, path)}
+            for place in protection.read_only[:MAX_HELD]:
+                path = str(place.relative_to(root))
+                with suppress(OSError), reach.entry(path) as opened:
+                    held[path] = os.dup(opened)
+                    stack.callback(os.close, held[path])
+
+        def was_held(path: str) -> bool:
+            place = path if path in held else os.path.dirname(path)
+            if place not in held or path in linked:
+                return False
+            with suppress(OSError), Reach(real) as reach, reach.entry(place) as now:
+                is_same = os.path.samestat(os.fstat(held[place]), os.fstat(now))
+                return is_same and not _has_other_name(reach, path)
+            return False
+
+        yield was_held
+
+
+def _has_other_name(reach: Reach, path: str) -> bool:
+    try:
+        with reach.entry(path) as opened:
+            status = os.fstat(opened)
+    except OSError:
+        return True
+    return not stat.S_ISDIR(status.st_mode) and status.st_nlink != 1
+
+
+@dataclass(slots=True)
+class _Looking:
+    reach: Reach
+    found: Repositories
+    left: int = MAX_KEPT_BYTES
+
+    def walk(self) -> None:
+        """Read every folder, the outer ones first."""
+        hidden = {str(path) for path in hidden_places()}
+        folders = [""]
+        left = int(NAMES_PER_FILE * settings.LOOM.snapshot_max_files)
+        for folder in folders:
+            try:
+                entries = self.reach.entries(folder, limit=left + 1)
+            except OSError:
+                continue  # it is gone meanwhile, or somebody else's
+            # A folder costs as much as a name, each time that it must be opened again.
+            if len(entries) + self.reach.steps > left:
+                self.found.is_whole = False
+                continue
+            left -= len(entries)
+            for name, is_folder in entries:
+                path = _join(folder, name)
+                if is_git_name(name) and not is_folder:
+                    self.add(path, LINK)
+                # What is deeper is too deep for git as well.
+                if is_folder and len(path) < PATH_MAX and f"{self.reach.root}/{path}" not in hidden:
+                    folders.append(path)
+            if is_git_folder(name for name, _ in entries):
+                self.found.folders.append(folder)
+
+    def add_known(self, known: Mapping[str, Part]) -> None:
+        for path, part in known.items():
+            if part.kind == LINK:
+                self.add(path, LINK)
+            folder = path.removesuffix(part.kind).removesuffix("/")
+            if path.endswith(part.kind) and folder not in self.found.folders:
+                with suppress(OSError):
+                    if is_git_folder(name for name, _ in self.reach.entries(folder)):
+                        self.found.folders.append(folder)
+
+    def add_parts(self, folder: str) -> None:
+        for name in (*PARTS, *STEPS, *STRATEGIES):
+            path = _join(folder, name)
+            upper = os.path.dirname(name)
+            if upper and self.reach.is_link(_join(folder, upper)):
+                self.add(_join(folder, upper), upper)
+            elif name in _FOLDERS:
+                self.add_folder(path, name)
+            else:
+                self.add(path, name)
+
+    def add_folder(self, path: str, kind: str) -> None:
+        try:
+            names = self.reach.entries(path)
+        except OSError:
+            self.add(path, kind)  # if it is there: no folder
+            return
+        for name, _ in names:
+            if is_hook(name):
+                self.add(_join(path, name), f"{kind}/{name}")
+
+    def add(self, path: str, kind: str) -> None:
+        with suppress(OSError), self.reach.entry(path) as opened:
+            state, content = _look(opened)
+            self.found.parts[path] = Part(kind, state)
+            if content is None or kind not in (*CONFIGS, *STEPS):
+                return
+            if state[1:] not in self.found.contents and len(content) <= self.left:
+                self.left -= len(content)
+                self.found.contents[state[1:]] = content
+
+    def add_linked(self) -> None:
+        """Programs and configuration in the folder that the parts lead to that are links."""
+        waiting = list(self.found.parts)
+        for path in waiting:
+            kind, state = self.found.parts[path].kind, self.found.parts[path].state
+            place = None
+            if kind.partition("/")[0] in (*CONFIGS, *_FOLDERS) and state.startswith("l"):
+                place = _inside(self.reach.root, os.path.dirname(path), state[1:])
+            if place is None or place in self.found.parts or place in self.found.named:
+                continue
+            known = set(self.found.parts)
+            self.found.named.append(place)
+            (self.add_folder if kind in _FOLDERS else self.add)(place, kind)
+            waiting += self.found.parts.keys() - known
+
+    def add_named(self) -> None:
+        """What the configurations lead to inside of the folder; what those include as well."""
+        found = self.found
+        waiting = [(path, path) for path, part in found.parts.items() if part.kind in CONFIGS]
+        work_folders = [os.path.dirname(path) for path, p in found.parts.items() if p.kind == LINK]
+        most = len(waiting) + MAX_INCLUDED
+        for path, owner in waiting:
+            hooks, included = paths_named_by(self._read(path))
+            git_folder = os.path.dirname(owner)
+            bases = {os.path.dirname(git_folder), git_folder, *work_folders[:MAX_INCLUDED]}
+            for name, base in product(hooks, sorted(bases)):
+                place = _inside(self.reach.root, base, name)
+                if place is not None and place not in found.named:
+                    found.named.append(place)
+                    self.add_folder(place, HOOKS)
+            for name in included:
+                place = _inside(self.reach.root, os.path.dirname(path), name)
+                if place is None or place in found.named or len(waiting) >= most:
+                    continue
+                found.named.append(place)
+                self.add(place, CONFIGS[0])
+                waiting.append((place, owner))
+
+    def _read(self, path: str) -> bytes:
+        with suppress(OSError):
+            return self.reach.read(path, limit=MAX_CONFIG_BYTES) or b""
+        return b""
+
+
+def _look(opened: int) -> tuple[str, bytes | None]:
+    """The state of what is open by O_PATH, and the content if it is a small file."""
+    status = os.fstat(opened)
+    if stat.S_ISLNK(status.st_mode):
+        return f"l{os.readlink('', dir_fd=opened)}", None
+    if not stat.S_ISREG(status.st_mode):
+        return "o", None
+    try:
+        with open_file(opened) as file:
+            content = file.read(MAX_CONFIG_BYTES + 1)
+            digest = hashlib.sha256(content)
+            while (piece := file.read(_PIECE)) and file.tell() <= MAX_PART_BYTES:
+                digest.update(piece)
+    except PermissionError:
+        piece = b"unread"
+    if piece:
+        return f"u{status.st_ino} {status.st_size} {status.st_ctime_ns}", None
+    return f"f{digest.hexdigest()}", content if len(content) <= MAX_CONFIG_BYTES else None
+
+
+def _inside(root: str, base: str, name: str) -> str | None:
+    """The path below the root that a name leads to, links followed. Whatever is done there
+    is done without."""
+    try:
+        real = os.path.realpath(os.path.join(root, base, name))
+    except ValueError:
+        return None
+    if not real.startswith(f"{root}/"):
+        return None
+    return os.path.relpath(real, root)
+
+
+def _is_plain(root: Path, path: str) -> bool:
+    """Whether it is there, and no link on the way to it."""
+    return os.path.lexists(root / path) and os.path.realpath(root / path) == str(root / path)
+
+
+def _join(folder: str, name: str) -> str:
+    return f"{folder}/{name}" if folder else name

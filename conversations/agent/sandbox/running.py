@@ -1,0 +1,562 @@
+"""Running one command for a tool, from the event loop's side.
+
+The command hangs on a supervisor (``supervise``), which alone decides when it is over.
+Its output pipe is closed when the supervisor and everything below it is gone, so reading
+to the end of the pipe is waiting for the end: no signal handler, no thread, the same on
+every event loop.
+"""
+
+import asyncio
+import codecs
+import contextlib
+import itertools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+
+from conversations.domain.errors import Rejected
+from conversations.domain.text import storable
+
+from . import supervise
+from .bubblewrap import HOME, Inside, Protection, interpreter_paths, wrap
+from .repositories import find_repositories, make_protection
+from .support import (
+    SANDBOXED,
+    UNSANDBOXED,
+    describe,
+    find_mode,
+    find_prlimit,
+    find_support,
+    hidden_places,
+    open_filter,
+)
+
+# The environment of a command: made from nothing, so that no secret is in it.
+
+
+_SYSTEM_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
+_COMMON = {
+    "LANG": "C.UTF-8",
+    "TERM": "dumb",
+    "SHELL": "/bin/sh",
+    "PAGER": "cat",
+    "GIT_PAGER": "cat",
+    "GIT_TERMINAL_PROMPT": "0",
+    "DEBIAN_FRONTEND": "noninteractive",
+    "PIP_NO_INPUT": "1",
+}
+"""Nobody is there to answer a question or to turn a page."""
+
+
+def sandboxed_environment(readable: Iterable[Path]) -> dict[str, str]:
+    """For a command in a sandbox that holds these paths beside the system's."""
+    folders = [str(path / "bin") for path in readable if (path / "bin").is_dir()]
+    path = ":".join(dict.fromkeys([*folders, *_SYSTEM_PATH]))
+    return {**_COMMON, "PATH": path, "HOME": HOME, "TMPDIR": "/tmp"}  # noqa: S108 (its own)
+
+
+def plain_environment() -> dict[str, str]:
+    """For a command without a sandbox: the server's way to programs, and no more."""
+    temporary = tempfile.gettempdir()
+    path = os.environ.get("PATH") or ":".join(_SYSTEM_PATH)
+    return {**_COMMON, "PATH": path, "HOME": temporary, "TMPDIR": temporary}
+
+
+# A control group that lets a command have only so many processes, where one can be made.
+
+
+MOUNT = "/sys/fs/cgroup"
+_numbers = itertools.count(1)
+
+
+def make_group(most: int) -> str:
+    """The folder of a new group with room for so many processes and threads; empty if
+    this process may not make one. Whoever writes to its ``cgroup.procs`` joins it."""
+    name = f"loom-{os.getpid()}-{next(_numbers)}"
+    for parent in _parents():
+        group = f"{parent}/{name}"
+        with contextlib.suppress(OSError):
+            os.mkdir(group)
+            try:
+                _write(f"{group}/pids.max", str(most))
+            except OSError:
+                remove_group(group)
+            else:
+                return group
+    return ""
+
+
+def remove_group(group: str) -> None:
+    """Once nobody is in it any more; done already is as well."""
+    with contextlib.suppress(OSError):
+        os.rmdir(group)
+
+
+def _parents() -> Iterator[str]:
+    """Where a group could be made: beside this process's own, version 1 or 2."""
+    try:
+        with open("/proc/self/cgroup") as file:
+            lines = [line.rstrip("\n").split(":", 2) for line in file]
+    except OSError:
+        return
+    for _, controllers, path in lines:
+        if "pids" in controllers.split(","):
+            yield f"{MOUNT}/pids{path.rstrip('/')}"
+    for number, controllers, path in lines:
+        if number == "0" and not controllers:
+            yield from _with_limits(path)
+
+
+def _with_limits(path: str) -> Iterator[str]:
+    """Groups of version 2, from this process's own upwards, whose children can be given
+    a limit."""
+    while True:
+        folder = f"{MOUNT}{path.rstrip('/')}"
+        with contextlib.suppress(OSError), open(f"{folder}/cgroup.subtree_control") as file:
+            if "pids" in file.read().split():
+                yield folder
+        if path in ("", "/"):
+            return
+        path = os.path.dirname(path)
+
+
+def _write(path: str, text: str) -> None:
+    with open(path, "w") as file:
+        file.write(text)
+
+
+# What a command writes: kept in part, shown while it comes.
+
+
+REPORT_SECONDS = 0.05
+
+
+class CommandOutput:
+    """Keeps the first and the last half of ``limit`` bytes. ``report`` is handed what is
+    new, at most every 50 ms, and no more than ``limit`` bytes in all."""
+
+    def __init__(self, limit: int, report: Callable[[str], None] | None) -> None:
+        self.count = 0
+        self._half = max(limit // 2, 1)
+        self._head = bytearray()
+        self._tail: deque[bytes] = deque()
+        self._tail_size = 0
+        self._report = report
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._unsaid: list[str] = []
+        self._said_at = 0.0
+        self._limit = limit
+
+    @property
+    def left_out(self) -> int:
+        return self.count - len(self._head) - self._tail_size
+
+    def add(self, data: bytes, *, now: float) -> None:
+        if self._report is not None and self.count < self._limit:
+            self._unsaid.append(self._decoder.decode(data))
+            self.say(now=now)
+        self.count += len(data)
+        room = self._half - len(self._head)
+        if room > 0:
+            self._head += data[:room]
+            data = data[room:]
+        if data:
+            self._keep_end(data)
+
+    def _keep_end(self, data: bytes) -> None:
+        self._tail.append(data[-self._half :])
+        self._tail_size += len(self._tail[-1])
+        while self._tail_size - len(self._tail[0]) >= self._half:
+            self._tail_size -= len(self._tail.popleft())
+        if (over := self._tail_size - self._half) > 0:
+            self._tail[0] = self._tail[0][over:]
+            self._tail_size -= over
+
+    def say(self, *, now: float, at_once: bool = False) -> None:
+        """Report what is new, unless that was done just now."""
+        if self._report is None or not self._unsaid:
+            return
+        if at_once or now - self._said_at >= REPORT_SECONDS:
+            text = storable("".join(self._unsaid))
+            self._unsaid.clear()
+            self._said_at = now
+            if text:
+                self._report(text)
+
+    def text(self) -> str:
+        """What was kept, with a line where something is left out."""
+        head, tail = bytes(self._head), b"".join(self._tail)
+        if not self.left_out:
+            return storable((head + tail).decode(errors="replace"))
+        # A character may be cut in two at either side.
+        start, end = (
+            head.decode(errors="ignore"),
+            tail.lstrip(_CONTINUATION).decode(errors="replace"),
+        )
+        return storable(f"{start}\n[… {self.left_out:,} bytes left out …]\n{end}")
+
+
+_CONTINUATION = bytes(range(0x80, 0xC0))
+
+
+READ_BYTES = 256 * 1024
+FLOOD_PAUSE = 0.005
+"""Seconds between two reads of what is not kept any more: a flood costs little."""
+LATEST = supervise.GRACE + 8
+"""Seconds that a supervisor may take beyond its time before it is killed itself."""
+THREADS = 4
+"""Processes and threads are the same to the kernel: at so many times the processes that a
+command may have, the kernel itself refuses more."""
+NO_TRACKING = {
+    "GIT_CONFIG_COUNT": "1",
+    "GIT_CONFIG_KEY_0": "branch.autoSetupMerge",
+    "GIT_CONFIG_VALUE_0": "false",
+}
+BWRAP_LEVELS = 2
+"""Processes of bwrap's own above the command."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandLimits:
+    """What one command may take. ``seconds`` of time; ``output_bytes`` are kept of its
+    output, which is read on beyond them; the others are of all its processes together,
+    but for ``file_bytes``, the size of one file. ``written_bytes`` is what all its files
+    may take on the disk together; it ends too when less than ``min_free_bytes`` is free."""
+
+    seconds: float
+    output_bytes: int
+    processes: int
+    memory_bytes: int
+    file_bytes: int
+    written_bytes: int
+    min_free_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """How a command ended. ``exit_code`` is that of a shell (128 + n: by signal n), None:
+    it was ended. ``reason`` is then ``time``, ``processes``, ``memory``, ``written`` (its
+    files took too much), ``disk`` (the disk is nearly full) or ``stopped``. ``left_out``
+    counts bytes of the output that were not kept."""
+
+    exit_code: int | None
+    output: str
+    seconds: float
+    reason: str = ""
+    left_out: int = 0
+
+    @property
+    def timed_out(self) -> bool:
+        return self.reason == "time"
+
+
+@dataclass(slots=True)
+class _Running:
+    process: "subprocess.Popen[bytes]"
+    status: int
+    output: CommandOutput
+    group: str
+    has_ended: bool = False
+    since: float = field(default_factory=time.monotonic)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedCommand:
+    """``words`` to execute with ``environment`` and the open ``descriptors``, of which
+    the first ``skipped`` levels of processes are not the command's own."""
+
+    words: list[str]
+    environment: dict[str, str]
+    skipped: int = 0
+    descriptors: tuple[int, ...] = ()
+
+
+def default_limits(*, seconds: float | None = None) -> CommandLimits:
+    """Those of the settings; more time only up to what they allow."""
+    loom = settings.LOOM
+    wanted = loom.command_seconds if seconds is None else seconds
+    return CommandLimits(
+        seconds=min(wanted, loom.command_max_seconds),
+        output_bytes=loom.max_output_bytes,
+        processes=loom.command_max_processes,
+        memory_bytes=loom.command_max_memory_mb * 2**20,
+        file_bytes=loom.command_max_file_mb * 2**20,
+        written_bytes=loom.command_max_written_mb * 2**20,
+        min_free_bytes=loom.min_free_mib * 2**20,
+    )
+
+
+async def run_command(
+    command: Sequence[str],
+    *,
+    root: Path,
+    folder: Path | None = None,
+    limits: CommandLimits | None = None,
+    allows_network: bool = False,
+    may_write: bool = True,
+    may_write_config: bool = False,
+    protection: Protection | None = None,
+    environment: dict[str, str] | None = None,
+    readable: Sequence[Path] = (),
+    report: Callable[[str], None] | None = None,
+    stdin: bytes = b"",
+) -> Finished:
+    """Run a command (words, no shell) in a workspace's folder, and wait until nothing of
+    it is left, also when this is cancelled.
+
+    ``may_write`` False: a sandbox holds the folder read-only. ``may_write_config``: of what
+    git obeys, which else is read-only, the configuration may change. ``protection``: what that
+    is, where it is known already. ``environment`` is added
+    to a clean one, ``readable`` to what the settings let a sandbox read. ``report`` is
+    handed new output, a few times a second at most. Raises Rejected where commands cannot
+    be run."""
+    limits = limits or default_limits()
+    folder = folder or root
+    _check_root(root)
+    if protection is None:
+        protection = Protection()
+        if may_write and find_mode() == SANDBOXED:
+            found = await asyncio.to_thread(find_repositories, root)
+            protection = make_protection(root, found, may_write_config=may_write_config)
+    if protection.pinned and not may_write_config:
+        # "git checkout BRANCH" of a remote's branch would fail where it cannot note down
+        # whose branch it is.
+        environment = NO_TRACKING | (environment or {})
+    prepared = _prepare(
+        command,
+        Inside(
+            root=root,
+            folder=folder,
+            readable=[*interpreter_paths(), *settings.LOOM.sandbox_paths, *readable],
+            hidden=hidden_places(),
+            allows_network=allows_network,
+            may_write=may_write,
+            protection=protection,
+        ),
+        limits,
+    )
+    prepared = replace(prepared, environment=prepared.environment | (environment or {}))
+    running = _start(
+        prepared,
+        folder=folder,
+        options=_options(limits, prepared, writes_to=root if may_write else None),
+        output=CommandOutput(limits.output_bytes, report),
+        stdin=stdin,
+    )
+    attending = asyncio.create_task(_attend(running, limits))
+    try:
+        return await asyncio.shield(attending)
+    except asyncio.CancelledError:
+        running.process.terminate()
+        await _outlast(attending, running)
+        raise
+
+
+def prepare_sandboxed(
+    command: Sequence[str], *, root: Path, limits: CommandLimits, allows_network: bool = False
+) -> PreparedCommand:
+    """For a program that stays, which somebody else starts. Raises Rejected where there
+    is no sandbox; the descriptors are the caller's to close."""
+    if find_mode() != SANDBOXED:
+        raise Rejected(f"{describe()} Without a sandbox it is not run.", code="no_sandbox")
+    _check_root(root)
+    inside = Inside(
+        root=root,
+        folder=root,
+        readable=[*interpreter_paths(), *settings.LOOM.sandbox_paths],
+        hidden=hidden_places(),
+        allows_network=allows_network,
+        protection=make_protection(root, find_repositories(root)),
+    )
+    return _prepare(command, inside, limits)
+
+
+def _check_root(root: Path) -> None:
+    if root == Path(root.anchor) or root.resolve() != root or not root.is_dir():
+        raise Rejected(f"Commands cannot be run in {root}: it is no folder of its own.")
+
+
+def _prepare(command: Sequence[str], inside: Inside, limits: CommandLimits) -> PreparedCommand:
+    mode = find_mode()
+    if mode == UNSANDBOXED:
+        return PreparedCommand(words=list(command), environment=plain_environment())
+    if mode != SANDBOXED:
+        raise Rejected(f"{describe()} See LOOM_UNSANDBOXED_SHELL.", code="no_sandbox")
+    support = find_support()
+    if prlimit := find_prlimit():
+        most = limits.processes * THREADS
+        command = [prlimit, f"--nproc={most}:{most}", "--", *command]
+    abilities = support.abilities
+    seccomp = open_filter() if abilities.filters else None
+    return PreparedCommand(
+        words=wrap(command, inside, bwrap=support.bwrap, abilities=abilities, seccomp=seccomp),
+        environment=sandboxed_environment(inside.readable),
+        skipped=BWRAP_LEVELS,
+        descriptors=() if seccomp is None else (seccomp,),
+    )
+
+
+def _options(
+    limits: CommandLimits, prepared: PreparedCommand, *, writes_to: Path | None
+) -> dict[str, Any]:
+    """For the supervisor. The limit of memory is each process's own and, counted now and
+    then, that of all; a process that has no room left is told so."""
+    disk = {"bytes": limits.written_bytes, "min_free": limits.min_free_bytes}
+    return {
+        "disk": None if writes_to is None else disk | {"folder": str(writes_to)},
+        "parent": os.getpid(),
+        "seconds": limits.seconds,
+        "processes": limits.processes,
+        "bytes": limits.memory_bytes,
+        "skipped": prepared.skipped,
+        "group": make_group(limits.processes * THREADS),
+        "environment": prepared.environment,
+        "limits": {
+            "RLIMIT_CORE": 0,
+            "RLIMIT_DATA": limits.memory_bytes,
+            "RLIMIT_FSIZE": limits.file_bytes,
+        },
+    }
+
+
+def _start(
+    prepared: PreparedCommand,
+    *,
+    folder: Path,
+    options: dict[str, Any],
+    output: CommandOutput,
+    stdin: bytes,
+) -> _Running:
+    status, writable = os.pipe()
+    given = _as_file(stdin)
+    supervisor = [sys.executable, "-I", "-S", supervise.__file__]
+    try:
+        process = subprocess.Popen(  # noqa: S603 (running commands is what this is for)
+            [*supervisor, json.dumps(options | {"status": writable}), *prepared.words],
+            cwd=folder,
+            env={},
+            stdin=given,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            pass_fds=[writable, *prepared.descriptors],
+            start_new_session=True,
+            bufsize=0,
+        )
+    except (OSError, ValueError) as error:
+        os.close(status)
+        remove_group(options["group"])
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise Rejected(f"The command cannot be started: {reason}.") from error
+    finally:
+        for descriptor in (writable, *prepared.descriptors):
+            os.close(descriptor)
+        if given != subprocess.DEVNULL:
+            os.close(given)
+    return _Running(process=process, status=status, output=output, group=options["group"])
+
+
+def _as_file(data: bytes) -> int:
+    """Something to read from that never makes a writer wait."""
+    if not data:
+        return subprocess.DEVNULL
+    file = os.memfd_create("stdin")
+    with os.fdopen(os.dup(file), "wb") as writer:
+        writer.write(data)
+    os.lseek(file, 0, os.SEEK_SET)
+    return file
+
+
+async def _attend(running: _Running, limits: CommandLimits) -> Finished:
+    reader = asyncio.StreamReader(limit=READ_BYTES)
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), running.process.stdout
+    )
+    try:
+        await _read_in_time(reader, running, limits.seconds + LATEST)
+    finally:
+        transport.close()
+        status = _bury(running)
+    return _finished(running, status)
+
+
+async def _read_in_time(reader: asyncio.StreamReader, running: _Running, seconds: float) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await _read(reader, running)
+    if running.has_ended:
+        return
+    running.process.kill()  # with it goes the sandbox
+    with suppress(TimeoutError):
+        async with asyncio.timeout(supervise.GRACE):
+            await _read(reader, running)
+
+
+async def _read(reader: asyncio.StreamReader, running: _Running) -> None:
+    """To the end of the pipe, which is the end of the supervisor."""
+    output = running.output
+    while data := await _next(reader, output):
+        output.add(data, now=time.monotonic())
+        if output.left_out:
+            await asyncio.sleep(FLOOD_PAUSE)
+    running.has_ended = True
+    output.say(now=time.monotonic(), at_once=True)
+
+
+async def _next(reader: asyncio.StreamReader, output: CommandOutput) -> bytes:
+    """More output. If none comes, what has not been reported yet is, after a moment."""
+    reading = asyncio.ensure_future(reader.read(READ_BYTES))
+    try:
+        done, _ = await asyncio.wait({reading}, timeout=REPORT_SECONDS)
+        if not done:
+            output.say(now=time.monotonic(), at_once=True)
+        return await reading
+    finally:
+        reading.cancel()
+
+
+def _bury(running: _Running) -> dict[str, Any]:
+    """Wait for the supervisor, which has closed its output and is as good as gone, and
+    read what it says. One that has not (this loop is being torn down) is killed."""
+    if not running.has_ended:
+        running.process.kill()
+    running.process.wait()
+    remove_group(running.group)
+    with os.fdopen(running.status, "rb") as pipe:
+        text = pipe.read(1000)
+    return json.loads(text) if text else {"exit": None, "reason": "lost"}
+
+
+async def _outlast(attending: "asyncio.Task[Finished]", running: _Running) -> None:
+    """Wait for the end of what was told to end, however often this is cancelled; from
+    the second time on without patience."""
+    while not attending.done():
+        try:
+            await asyncio.wait({attending})
+        except asyncio.CancelledError:
+            running.process.kill()
+    if not attending.cancelled():
+        attending.exception()
+
+
+def _finished(running: _Running, status: dict[str, Any]) -> Finished:
+    code, reason = status["exit"], status["reason"]
+    if code is not None and code < 0:
+        code = 128 - code
+    return Finished(
+        exit_code=None if reason else code,
+        output=running.output.text(),
+        seconds=time.monotonic() - running.since,
+        reason=reason,
+        left_out=running.output.left_out,
+    )

@@ -1,0 +1,248 @@
+"""Whether this server can run commands, and how: tried once, not guessed.
+
+That ``bwrap`` is installed says little: containers and hardened kernels forbid the
+namespaces that it needs. So a command is run in a sandbox when the question first comes.
+"""
+
+import errno
+import os
+import platform
+import re
+import shutil
+import socket
+import struct
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import product
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from django.conf import settings
+
+from .bubblewrap import Abilities, Inside, Protection, interpreter_paths, wrap
+
+# What a command cannot ask of the kernel: a seccomp filter, as bwrap takes it.
+
+
+_ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
+_LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
+_NUMBER, _ARCH, _FIRST_ARGUMENT = 0, 4, 16
+"""Where these lie in the kernel's ``struct seccomp_data``."""
+_X32 = 0x40000000
+"""From here on, numbers are those of another way to call the same kernel."""
+
+_FAMILIES = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, getattr(socket, "AF_NETLINK", 16))
+
+_ARCHES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+_SOCKET = {"x86_64": 41, "aarch64": 198}
+_REFUSED = {
+    "x86_64": {
+        "kexec_load": 246,
+        "add_key": 248,
+        "request_key": 249,
+        "keyctl": 250,
+        "perf_event_open": 298,
+        "open_by_handle_at": 304,
+        "kexec_file_load": 320,
+        "bpf": 321,
+        "userfaultfd": 323,
+        "io_uring_setup": 425,
+        "io_uring_enter": 426,
+        "io_uring_register": 427,
+    },
+    "aarch64": {
+        "kexec_load": 104,
+        "add_key": 217,
+        "request_key": 218,
+        "keyctl": 219,
+        "perf_event_open": 241,
+        "open_by_handle_at": 265,
+        "bpf": 280,
+        "userfaultfd": 282,
+        "kexec_file_load": 294,
+        "io_uring_setup": 425,
+        "io_uring_enter": 426,
+        "io_uring_register": 427,
+    },
+}
+
+
+@cache
+def make_filter() -> bytes:
+    """The program for this machine; empty where its numbers are not known here."""
+    machine = platform.machine()
+    if machine not in _ARCHES:
+        return b""
+    no_call = _step(_RETURN, _ERRNO | errno.ENOSYS)
+    families = [
+        *(_when(_EQUAL, family, _step(_RETURN, _ALLOW)) for family in _FAMILIES),
+        _step(_RETURN, _ERRNO | errno.EAFNOSUPPORT),
+    ]
+    steps = [
+        _step(_LOAD, _ARCH),
+        _unless(_ARCHES[machine], no_call),
+        _step(_LOAD, _NUMBER),
+        _when(_AT_LEAST, _X32, no_call),
+        *(_when(_EQUAL, number, no_call) for number in _REFUSED[machine].values()),
+        _when(_EQUAL, _SOCKET[machine], _step(_LOAD, _FIRST_ARGUMENT) + b"".join(families)),
+        _step(_RETURN, _ALLOW),
+    ]
+    return b"".join(steps)
+
+
+def open_filter() -> int | None:
+    """A descriptor from which the program can be read once, to be closed by whoever
+    asked; None where there is none."""
+    program = make_filter()
+    if not program:
+        return None
+    descriptor = os.memfd_create("seccomp")
+    os.write(descriptor, program)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
+
+
+def _step(code: int, value: int, *, then: int = 0, otherwise: int = 0) -> bytes:
+    """One ``struct sock_filter``."""
+    return struct.pack("=HBBI", code, then, otherwise, value)
+
+
+def _when(code: int, value: int, block: bytes) -> bytes:
+    """Go through the block if what is loaded compares so, else behind it."""
+    return _step(code, value, otherwise=len(block) // 8) + block
+
+
+def _unless(value: int, block: bytes) -> bytes:
+    return _step(_EQUAL, value, then=len(block) // 8) + block
+
+
+SANDBOXED, UNSANDBOXED, NO_COMMANDS = "sandboxed", "unsandboxed", "off"
+PROBE_SECONDS = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Support:
+    """``bwrap`` is empty where there can be no sandbox; ``reason`` then says why.
+    ``abilities`` are those that work here."""
+
+    bwrap: str = ""
+    abilities: Abilities = field(default_factory=Abilities)
+    reason: str = ""
+
+
+@cache
+def find_support() -> Support:
+    """What this machine can do. Runs ``bwrap`` the first time, some milliseconds."""
+    if sys.platform != "linux":
+        return Support(reason="sandboxes need Linux")
+    bwrap = shutil.which("bwrap")
+    if bwrap is None:
+        return Support(reason="bubblewrap is not installed on this server")
+    complaint = ""
+    for sizes, no_nesting, filters, protects in product((True, False), repeat=4):
+        abilities = Abilities(
+            no_nesting=no_nesting, sizes=sizes, filters=filters, protects=protects
+        )
+        complaint = _try_sandbox(bwrap, abilities)
+        if not complaint:
+            return Support(bwrap=bwrap, abilities=abilities)
+    return Support(reason=f"bubblewrap does not work on this server ({complaint})")
+
+
+def _try_sandbox(bwrap: str, abilities: Abilities) -> str:
+    """Run something in a sandbox; what is wrong, or nothing."""
+    descriptor = open_filter() if abilities.filters else None
+    if abilities.filters and descriptor is None:
+        return "no filter"
+    with TemporaryDirectory(prefix="loom-probe-") as name:
+        folder = Path(name).resolve()
+        kept = folder / "kept"
+        kept.touch()
+        inside = Inside(
+            root=folder,
+            folder=folder,
+            readable=interpreter_paths(),
+            hidden=hidden_places(),
+            protection=Protection(read_only=[kept]),
+        )
+        probe = ["/bin/sh", "-c", "echo x > kept; echo made > here && test -d /proc/1"]
+        try:
+            done = subprocess.run(  # noqa: S603 (our own words)
+                wrap(probe, inside, bwrap=bwrap, abilities=abilities, seccomp=descriptor),
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=PROBE_SECONDS,
+                env={},
+                check=False,
+                stdin=subprocess.DEVNULL,
+                pass_fds=() if descriptor is None else (descriptor,),
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return type(error).__name__
+        finally:
+            if descriptor is not None:
+                os.close(descriptor)
+        if abilities.protects and kept.read_text():
+            return "no protection"
+        if done.returncode == 0 and (folder / "here").exists():
+            return ""
+        return (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1][:200]
+
+
+def hidden_places() -> list[Path]:
+    """What no command may see: the data folder, and the database where it is a file."""
+    database = str(settings.DATABASES["default"].get("NAME") or "")
+    files = [Path(database + suffix) for suffix in ("", "-wal", "-shm", "-journal")]
+    data_dir = settings.LOOM.data_dir.resolve()
+    real = [path.resolve() for path in files if path.is_absolute() and path.exists()]
+    return [data_dir, *(path for path in real if not path.is_relative_to(data_dir))]
+
+
+@cache
+def find_prlimit() -> str:
+    """The program that sets the kernel's own limit of processes inside a sandbox, where
+    that holds: not for root, and counted for each sandbox since Linux 5.14."""
+    if os.geteuid() == 0 or _kernel() < (5, 14):
+        return ""
+    return shutil.which("prlimit", path="/usr/bin:/bin") or ""
+
+
+def _kernel() -> tuple[int, ...]:
+    numbers = re.match(r"(\d+)\.(\d+)", os.uname().release)
+    return tuple(map(int, numbers.groups())) if numbers else (0,)
+
+
+def find_mode() -> str:
+    """``sandboxed``, ``unsandboxed`` (an administrator wants that) or ``off``."""
+    if find_support().bwrap:
+        return SANDBOXED
+    return UNSANDBOXED if settings.LOOM.unsandboxed_shell else NO_COMMANDS
+
+
+def can_run() -> bool:
+    return find_mode() != NO_COMMANDS
+
+
+def has_network(*, workspace_allows: bool) -> bool:
+    """Whether commands of such a workspace reach other machines. Without a sandbox
+    nothing keeps them from it."""
+    if find_mode() == UNSANDBOXED:
+        return True
+    return workspace_allows and settings.LOOM.shell_network
+
+
+def describe() -> str:
+    """One sentence for people: whether commands can be run here, and how."""
+    mode = find_mode()
+    if mode == SANDBOXED:
+        network = "as the workspace says" if settings.LOOM.shell_network else "none"
+        return f"Shell: in a sandbox (bubblewrap); network: {network}."
+    if mode == UNSANDBOXED:
+        return (
+            "Shell: without a sandbox, with all rights of the server "
+            f"(LOOM_UNSANDBOXED_SHELL is set; {find_support().reason})."
+        )
+    return f"Shell: off; {find_support().reason}."

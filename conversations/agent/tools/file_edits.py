@@ -1,0 +1,381 @@
+"""Finding the place of a text that is to be replaced: as it stands, or nearly so.
+
+Models copy text imperfectly: with other newlines, with typographic quotes made plain,
+without the space at the end of lines, with other indentation, with the numbers that lines
+were shown with. Each of these is looked for in that order, and taken only if it leads to
+exactly one place.
+"""
+
+import difflib
+import re
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import takewhile
+
+from conversations.agent.files.paths import shown
+from conversations.agent.files.text_files import CRLF, LF, TextFile
+from conversations.domain.text import storable
+
+from .file_texts import cut
+
+# What is going to change, as a unified diff, however large or odd the files are.
+
+
+NOWHERE = "/dev/null"
+CONTEXT = 3
+DIFF_CHARS = 100_000
+LINE_CHARS = 5000
+
+MAX_COMPARISONS = 4_000_000
+"""Lines of one side by those of the other: beyond it comparing would hold up everyone,
+and the part that differs is shown as replaced whole."""
+
+MAX_COMPARISONS = 1_000_000
+"""Of a line with another, for lines that both sides have many times."""
+
+
+class TooManyComparisons(Exception):
+    """The sides have too many lines in common, too often."""
+
+
+class BoundedMatcher(difflib.SequenceMatcher[str]):
+    """Counts what it compares. It looks for the longest run that both sides have, again
+    and again in what is left and right of it, and each time through all equal pairs."""
+
+    def __init__(self, old: list[str], new: list[str]) -> None:
+        super().__init__(None, old, new)
+        self.left = MAX_COMPARISONS
+        self._sizes = len(old), len(new)
+        known = Counter(old)
+        self._pairs = sum(known[line] * count for line, count in Counter(new).items())
+
+    def find_longest_match(
+        self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None
+    ) -> difflib.Match:
+        old = (self._sizes[0] if ahi is None else ahi) - alo
+        new = (self._sizes[1] if bhi is None else bhi) - blo
+        self.left -= old + min(self._pairs, old * new)
+        if self.left < 0:
+            raise TooManyComparisons
+        return super().find_longest_match(alo, ahi, blo, bhi)
+
+
+def unified_diff(path: str, before: str | None, after: str | None) -> str:
+    """None: there was, or is, no such file. Empty if nothing differs."""
+    old, new = _lines(before), _lines(after)
+    body = list(_hunks(old, new))
+    if not body:
+        return ""
+    name = shown(path)
+    head = [
+        f"--- {NOWHERE if before is None else f'a/{name}'}",
+        f"+++ {NOWHERE if after is None else f'b/{name}'}",
+    ]
+    return _capped([*head, *body])
+
+
+def _lines(text: str | None) -> list[str]:
+    """By newlines only, which stay with their lines."""
+    parts = storable(text or "").split("\n")
+    lines = [f"{part}\n" for part in parts[:-1]]
+    return [*lines, parts[-1]] if parts[-1] else lines
+
+
+def _hunks(old: list[str], new: list[str]) -> Iterator[str]:
+    """Lines of hunks without their newlines."""
+    start = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(old, new, strict=False)))
+    rest_old, rest_new = old[start:], new[start:]
+    both = zip(reversed(rest_old), reversed(rest_new), strict=False)
+    end = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], both))
+    rest_old, rest_new = rest_old[: len(rest_old) - end], rest_new[: len(rest_new) - end]
+    for group in _groups(_operations(rest_old, rest_new, start)):
+        yield from _write_hunk(group, old, new)
+
+
+type _Operation = tuple[int, int, int, int]
+"""Lines a..b of the old text become c..d of the new one."""
+
+
+def _operations(old: list[str], new: list[str], start: int) -> list[_Operation]:
+    if not old and not new:
+        return []
+    if len(old) * len(new) > MAX_COMPARISONS:
+        return [(start, start + len(old), start, start + len(new))]
+    try:
+        codes = BoundedMatcher(old, new).get_opcodes()
+    except TooManyComparisons:
+        return [(start, start + len(old), start, start + len(new))]
+    return [
+        (start + a, start + b, start + c, start + d) for tag, a, b, c, d in codes if tag != "equal"
+    ]
+
+
+def _groups(operations: list[_Operation]) -> Iterator[list[_Operation]]:
+    """Operations whose surroundings touch are shown together."""
+    group: list[_Operation] = []
+    for operation in operations:
+        if group and operation[0] - group[-1][1] > 2 * CONTEXT:
+            yield group
+            group = []
+        group.append(operation)
+    if group:
+        yield group
+
+
+def _write_hunk(group: list[_Operation], old: list[str], new: list[str]) -> Iterator[str]:
+    before = min(CONTEXT, group[0][0])
+    after = min(CONTEXT, len(old) - group[-1][1])
+    a, b = group[0][0] - before, group[-1][1] + after
+    c, d = group[0][2] - before, group[-1][3] + after
+    yield f"@@ -{_range(a, b)} +{_range(c, d)} @@"
+    at = a
+    for start, end, new_start, new_end in group:
+        yield from _marked(" ", old[at:start])
+        yield from _marked("-", old[start:end])
+        yield from _marked("+", new[new_start:new_end])
+        at = end
+    yield from _marked(" ", old[at:b])
+
+
+def _range(start: int, end: int) -> str:
+    """As ``diff`` counts: from 1, and an empty range names the line before it."""
+    length = end - start
+    if length == 1:
+        return str(start + 1)
+    return f"{start + 1 if length else start},{length}"
+
+
+def _marked(mark: str, lines: list[str]) -> Iterator[str]:
+    for line in lines:
+        text = line.removesuffix("\n")
+        yield mark + (text if len(text) <= LINE_CHARS else f"{text[:LINE_CHARS]}…")
+        if not line.endswith("\n"):
+            yield "\\ No newline at end of file"
+
+
+def _capped(lines: list[str]) -> str:
+    size = 0
+    for count, line in enumerate(lines):
+        size += len(line) + 1
+        if size > DIFF_CHARS:
+            rest = len(lines) - count
+            return "\n".join([*lines[:count], f"\\ {rest:,} more lines of this diff"]) + "\n"
+    return "\n".join(lines) + "\n"
+
+
+NEAREST, NEAR_LINES = 2, 12
+"""Places that a failed search shows, and lines of each."""
+
+MAX_SCANNED_PLACES = 3000
+"""Lines that are compared letter by letter."""
+
+_TYPOGRAPHIC = str.maketrans(
+    "‘’‚‛“”„‟′″‐‑‒–—−\u00a0\u2002\u2003\u2009\u202f", "''''\"\"\"\"'\"------     "
+)
+_SPACE = re.compile(r"\s+")
+_NUMBER = re.compile(r" *\d+\t")
+
+
+@dataclass(frozen=True, slots=True)
+class TextEdit:
+    """Characters of the file's text, and what to put there."""
+
+    start: int
+    end: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EditMatch:
+    """``drift`` says how the file differs from what was looked for, empty: not at all
+    (or by newlines only)."""
+
+    spans: list[TextEdit]
+    drift: str = ""
+
+
+def find_match(file: TextFile, old: str, new: str) -> EditMatch:
+    """All places of ``old``, each with the text that replaces it."""
+    new = new.replace(CRLF, LF).replace(LF, file.newline)
+    text = file.text
+    if starts := list(_find_all(text, old)):
+        return EditMatch(spans=[TextEdit(at, at + len(old), new) for at in starts])
+    plain, wanted = text.replace(CRLF, LF), old.replace(CRLF, LF)
+    to_file = _offsets(text)
+    if starts := list(_find_all(plain, wanted)):
+        return EditMatch(
+            spans=[TextEdit(to_file(at), to_file(at + len(wanted)), new) for at in starts]
+        )
+    starts = list(_find_all(plain.translate(_TYPOGRAPHIC), wanted.translate(_TYPOGRAPHIC)))
+    if starts:
+        spans = [TextEdit(to_file(at), to_file(at + len(wanted)), new) for at in starts]
+        return EditMatch(spans=spans, drift="typographic quotes, dashes or spaces")
+    for drift, plain_line in _DRIFTS:
+        if spans := list(_find_lines(file, wanted, new, plain_line)):
+            return EditMatch(spans=spans, drift=drift)
+    if _has_numbers(old):
+        bare = find_match(file, _without_numbers(old), _without_numbers(new))
+        return EditMatch(spans=bare.spans, drift=bare.drift or "the line numbers")
+    return EditMatch(spans=[])
+
+
+def replace_spans(text: str, spans: list[TextEdit]) -> str:
+    pieces, at = [], 0
+    for span in spans:
+        pieces += [text[at : span.start], span.text]
+        at = span.end
+    return "".join([*pieces, text[at:]])
+
+
+def line_of(text: str, offset: int) -> int:
+    """The number, from 1, of the line that the character is in."""
+    return text.count(LF, 0, offset) + 1
+
+
+def describe_nearest(file: TextFile, old: str) -> str:
+    """What in the file is most like the text, line by line; empty if nothing is."""
+    wanted = old.replace(CRLF, LF).strip(LF).split(LF)[:NEAR_LINES]
+    lines = file.lines
+    return "\n".join(
+        _describe(lines[start : start + len(wanted)], wanted, start)
+        for start in _nearest(lines, wanted)
+    )
+
+
+def _has_numbers(text: str) -> bool:
+    """Whether each line begins as ``read_file`` shows it."""
+    return all(_NUMBER.match(line) for line in text.strip(LF).split(LF))
+
+
+def _without_numbers(text: str) -> str:
+    return LF.join(_NUMBER.sub("", line) for line in text.split(LF))
+
+
+def _find_all(text: str, wanted: str) -> Iterator[int]:
+    at = text.find(wanted)
+    while at >= 0:
+        yield at
+        at = text.find(wanted, at + len(wanted))
+
+
+def _offsets(text: str) -> Callable[[int], int]:
+    """From places in the text with plain newlines to places in the text."""
+    ends = [found.start() - count for count, found in enumerate(re.finditer(CRLF, text))]
+    return lambda at: at + bisect_left(ends, at)
+
+
+def _line_end(line: str) -> str:
+    return line.rstrip()
+
+
+def _line_words(line: str) -> str:
+    return _SPACE.sub(" ", line.translate(_TYPOGRAPHIC)).strip()
+
+
+_DRIFTS: tuple[tuple[str, Callable[[str], str]], ...] = (
+    ("space at the end of lines", _line_end),
+    ("indentation or spacing", _line_words),
+)
+
+
+def _find_lines(
+    file: TextFile, old: str, new: str, plain: Callable[[str], str]
+) -> Iterator[TextEdit]:
+    """Whole lines that are the same once they are made plain."""
+    old, new = _without_ends(old, new.replace(CRLF, LF))
+    wanted = old.split(LF)
+    keys = [plain(line) for line in wanted]
+    if not any(keys):
+        return
+    lines = file.text.split(LF)
+    plain_lines = [plain(line) for line in lines]
+    starts = [0]
+    for line in lines:
+        starts.append(starts[-1] + len(line) + 1)
+    at = 0
+    while at + len(keys) <= len(lines):
+        if plain_lines[at] == keys[0] and plain_lines[at : at + len(keys)] == keys:
+            found = lines[at : at + len(keys)]
+            end = starts[at + len(keys)] - 1
+            end -= found[-1].endswith("\r")
+            yield TextEdit(starts[at], end, _reindent(new, wanted, found, file.newline))
+            at += len(keys)
+        else:
+            at += 1
+
+
+def _without_ends(old: str, new: str) -> tuple[str, str]:
+    """Without the blank lines that both have at an end; the old one without any."""
+    while old.startswith(LF) and new.startswith(LF):
+        old, new = old[1:], new[1:]
+    while old.endswith(LF) and new.endswith(LF):
+        old, new = old[:-1], new[:-1]
+    return old.strip(LF), new
+
+
+def _reindent(new: str, wanted: list[str], found: list[str], newline: str) -> str:
+    """The new lines with the indentation that the file has where the old ones had theirs."""
+    known: dict[str, str] = {}
+    for asked, there in zip(wanted, found, strict=True):
+        if asked.strip():
+            known.setdefault(_indent(asked), _indent(there))
+    return newline.join(_indented(line, known) for line in new.split(LF))
+
+
+def _indented(line: str, known: dict[str, str]) -> str:
+    own = _indent(line)
+    if not line.strip() or own in known:
+        return known.get(own, own) + line[len(own) :]
+    outer = max((indent for indent in known if own.startswith(indent)), key=len, default=None)
+    if outer is None:
+        return line
+    deeper = own[len(outer) :]
+    if "\t" in known[outer] and set(deeper) <= {" "}:
+        deeper = "\t" * max(1, round(len(deeper) / 4))
+    return known[outer] + deeper + line[len(own) :]
+
+
+def _indent(line: str) -> str:
+    return line[: len(line) - len(line.lstrip(" \t"))]
+
+
+def _nearest(lines: list[str], wanted: list[str]) -> list[int]:
+    """Where the windows begin that share the most lines; else that hold the line most
+    like the longest one."""
+    keys = [_line_words(line) for line in wanted]
+    known = {key: place for place, key in reversed(list(enumerate(keys))) if len(key) > 2}
+    scores: dict[int, int] = {}
+    for number, line in enumerate(lines):
+        place = known.get(_line_words(line))
+        if place is not None:
+            start = max(0, number - place)
+            scores[start] = scores.get(start, 0) + 1
+    best = sorted(scores, key=lambda start: (-scores[start], start))[:NEAREST]
+    return sorted(best) or _most_alike(lines[:MAX_SCANNED_PLACES], keys)
+
+
+def _most_alike(lines: list[str], keys: list[str]) -> list[int]:
+    longest = max(range(len(keys)), key=lambda place: len(keys[place]))
+    plain = [_line_words(line)[:200] for line in lines]
+    found = difflib.get_close_matches(keys[longest][:200], plain, n=1, cutoff=0.6)
+    return [max(0, plain.index(text) - longest) for text in found]
+
+
+def _describe(found: list[str], wanted: list[str], start: int) -> str:
+    head = f"Lines {start + 1}–{start + len(found)} are like it (- your text, + the file):"
+    asked, there = ([cut(line.rstrip(), 300) for line in side] for side in (wanted, found))
+    return "\n".join([head, *_compare(asked, there)])
+
+
+def _compare(asked: list[str], there: list[str]) -> Iterator[str]:
+    """Whole lines, since to compare each with each sign by sign takes a power of their
+    length."""
+    matcher = difflib.SequenceMatcher(None, asked, there, autojunk=False)
+    for tag, a, b, c, d in matcher.get_opcodes():
+        if tag == "equal":
+            yield from (f"  {line}" for line in asked[a:b])
+        else:
+            yield from (f"- {line}" for line in asked[a:b])
+            yield from (f"+ {line}" for line in there[c:d])

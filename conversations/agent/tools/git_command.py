@@ -1,0 +1,219 @@
+"""``git_command``: git in the workspace's folder, without a shell.
+
+A repository names programs of its own (hooks, filters, pagers, editors, credential
+helpers) that git runs. So it always runs in the sandbox, with those turned off that can
+be, and where it only looks, with the workspace read-only. Where there is no sandbox,
+every call may do anything and is treated so.
+"""
+
+import asyncio
+import shlex
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from conversations.agent import sandbox
+from conversations.archive.accounts import read_name
+from conversations.domain.text import one_line
+from conversations.domain.tool_calls import CHANGES, READS
+from conversations.domain.tool_policy import CallPlan, ToolScope
+
+from . import git_words
+from .arguments import Arguments, BadArgument, Must
+from .commands import (
+    Command,
+    Folder,
+    Seconds,
+    check_text,
+    execute,
+    note_of,
+    read_folder,
+    read_seconds,
+)
+from .git_words import GitCall
+from .tool import ToolContext, ToolResult, declare_tool
+
+NAME = "git_command"
+NOBODY = "Loom"
+ADDRESS = "user@loom.invalid"
+
+_CONFIG = (
+    "core.hooksPath=/dev/null",
+    "core.fsmonitor=false",
+    "core.pager=cat",
+    "core.editor=true",
+    "sequence.editor=true",
+    "core.sshCommand=ssh -oBatchMode=yes",
+    "commit.gpgSign=false",
+    "tag.gpgSign=false",
+    "push.gpgSign=false",
+    "log.showSignature=false",
+    "gpg.program=false",
+    "gpg.openpgp.program=false",
+    "gpg.ssh.program=false",
+    "gpg.x509.program=false",
+    "log.diffMerges=separate",
+    "diff.submodule=short",
+    "status.submoduleSummary=false",
+    "submodule.recurse=false",
+    "push.recurseSubmodules=no",
+    "protocol.ext.allow=never",
+    "credential.helper=",
+    "safe.directory=*",
+    "safe.bareRepository=explicit",
+    "advice.detachedHead=false",
+)
+
+_PROTOCOLS = "file:git:http:https:ssh"
+"""What a call that needs the network may use; others also fetch no missing object. It goes
+before the configuration, and a protocol that git has no code for is a program."""
+
+DESCRIPTION = """\
+Run git in the workspace's folder, without a shell: 'arguments' is what follows 'git', as \
+one text with quotes where needed, or as a list. Status, log, diff, show, blame and others \
+that only look need no approval. Hooks do not run, no editor opens (give messages with \
+-m), and there is no network unless the workspace allows it. Options are written in full, \
+values that begin with '-' in the same word (--message=-x). Options before the subcommand, \
+aliases, and options that name a program are not taken."""
+
+
+class GitCommand(Arguments):
+    arguments: Annotated[
+        str | list[str],
+        Must("be a text or a list of texts: what follows 'git'."),
+        Field(description='What follows \'git\': "log --oneline -20", or ["commit", "-m", …].'),
+    ]
+    folder: Folder = ""
+    timeout_seconds: Seconds = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Request:
+    """A call as it was understood. ``changes``: it may change something, which all can
+    where there is no sandbox."""
+
+    git: GitCall
+    folder: Path
+    seconds: int
+    changes: bool
+    allows_network: bool
+
+
+def is_offered(scope: ToolScope) -> bool:
+    """Also where nothing may be changed, as long as a sandbox sees to that."""
+    if sandbox.find_mode() == sandbox.UNSANDBOXED:
+        return scope.offers_changes
+    return sandbox.can_run()
+
+
+async def plan(context: ToolContext, asked: GitCommand) -> CallPlan | ToolResult:
+    request = await _read(context, asked)
+    subcommand = request.git.subcommand
+    command = shlex.join(["git", subcommand, *request.git.words])
+    if not request.changes:
+        return CallPlan(effect=READS, summary=one_line(command, limit=100), command=command)
+    return CallPlan(
+        effect=CHANGES,
+        summary=f"Run {one_line(command, limit=100)}",
+        command=command,
+        note=note_of(allows_network=request.allows_network, text=command),
+        kind_key=f"git:{subcommand}" if request.git.is_kind else "",
+        kind_label=f"“git {subcommand}” with any arguments" if request.git.is_kind else "",
+    )
+
+
+async def run(context: ToolContext, asked: GitCommand) -> ToolResult:
+    request = await _read(context, asked)
+    if request.changes and not context.scope.offers_changes:
+        return ToolResult(ok=False, output=f"git {request.git.subcommand} is not allowed here.")
+    name = await context.read(read_name, context.user_pk) if context.user_pk else ""
+    with _identity_file(name or NOBODY) as identity:
+        return await execute(context, _command(context, request, identity))
+
+
+def _command(context: ToolContext, request: _Request, identity: Path) -> Command:
+    options = [word for setting in _CONFIG for word in ("-c", setting)]
+    return Command(
+        words=["git", "--no-pager", *options, *request.git.runs],
+        folder=request.folder,
+        seconds=request.seconds,
+        allows_network=request.allows_network,
+        may_write=request.changes,
+        may_write_config=request.git.writes_config,
+        readable=[identity],
+        environment={
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_CONFIG_GLOBAL": str(identity),
+            "GIT_CEILING_DIRECTORIES": str(context.root.parent),
+            "GIT_OPTIONAL_LOCKS": "1" if request.changes else "0",
+            "GIT_ASKPASS": "true",
+            "GIT_ALLOW_PROTOCOL": _PROTOCOLS if request.git.needs_network else "",
+            "GIT_PROXY_COMMAND": "",
+        },
+    )
+
+
+@contextmanager
+def _identity_file(name: str) -> Iterator[Path]:
+    """A configuration with who commits; the repository's own goes before it."""
+    plain = one_line("".join(sign for sign in name if sign.isprintable()), limit=200)
+    quoted = plain.replace("\\", "\\\\").replace('"', '\\"')
+    with tempfile.NamedTemporaryFile("w", prefix="loom-git-", encoding="utf-8") as file:
+        file.write(f'[user]\n\tname = "{quoted}"\n\temail = "{ADDRESS}"\n')
+        file.flush()
+        yield Path(file.name).resolve()
+
+
+async def _read(context: ToolContext, asked: GitCommand) -> _Request:
+    try:
+        git = git_words.read_call(_read_words(asked.arguments))
+    except git_words.NotAllowed as error:
+        raise BadArgument(str(error)) from error
+    can_reach = sandbox.has_network(workspace_allows=context.scope.allows_network)
+    if git.needs_network and not can_reach:
+        raise BadArgument(
+            f"git {git.subcommand} needs the network, which commands do not have in this workspace."
+        )
+    unsandboxed = sandbox.find_mode() == sandbox.UNSANDBOXED
+    return _Request(
+        git=git,
+        folder=await asyncio.to_thread(read_folder, asked.folder, context.root),
+        seconds=read_seconds(asked.timeout_seconds),
+        changes=unsandboxed or git.changes,
+        allows_network=git.needs_network and can_reach,
+    )
+
+
+def _read_words(given: str | list[str]) -> list[str]:
+    """The words after ``git``. Raises BadArgument."""
+    try:
+        words = shlex.split(given) if isinstance(given, str) else given
+    except ValueError as error:
+        raise BadArgument(f"'arguments' cannot be read: {error}.") from error
+    check_text(" ".join(words), "arguments")
+    words = words[1:] if words[:1] == ["git"] else words
+    words = words[1:] if words[:1] == ["--no-pager"] else words
+    if not words:
+        raise BadArgument("'arguments' is missing: what follows 'git'.")
+    if words[0].startswith("-"):
+        raise BadArgument(
+            f"Options before the subcommand ({words[0][:100]}) are not taken."
+            " Use 'folder' for another folder."
+        )
+    return words
+
+
+TOOL = declare_tool(
+    name=NAME,
+    description=DESCRIPTION,
+    arguments=GitCommand,
+    run=run,
+    effect=CHANGES,
+    plan=plan,
+    is_offered=is_offered,
+)

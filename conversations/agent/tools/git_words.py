@@ -1,0 +1,198 @@
+"""What a git command line means: whether it only looks, changes, or needs the network.
+
+What is offered and which options each may have stands in ``git_options``. Everything else
+is refused: git would look for an alias or a program of that name, and an option may name
+one. What a command can reach besides is the sandbox's matter, which holds the workspace
+read-only for those that look.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from conversations.agent.files.executed_files import is_settable, takes_address
+
+from .git_options import CHANGES, CONFIG_READS, CONFIG_WRITES, FORMS, SUBCOMMANDS, VERBS, Form
+from .option_words import NotAllowed, ReadWords, read_list, read_words
+
+_PLAIN_DIFFS = ("--no-ext-diff", "--no-textconv")
+"""A repository can name programs that make its diffs."""
+_SHOWS_DIFFS = {"annotate", "blame", "diff", "diff-tree", "log", "reflog", "show", "whatchanged"}
+_SHOWS_STASHES = {"list", "show"}
+
+_NAMES_HELPER = re.compile(r"[A-Za-z0-9][A-Za-z0-9+.-]*::")
+"""``ext::…``: git runs ``git-remote-ext``, as its ``transport_get`` reads it."""
+_SCHEME = re.compile(r"([A-Za-z0-9][A-Za-z0-9+.-]*)://")
+_SCHEMES = ("file", "git", "http", "https", "ssh")
+_REMOTE_NAME = re.compile(r"[\w][\w-]*(?:[./][\w-]+)*|\.")
+_KEY = re.compile(r"([A-Za-z0-9-]+)\.(?:(.*)\.)?([A-Za-z][A-Za-z0-9-]*)", re.DOTALL)
+
+_ASKS = ("-l", "--list", "--points-at", "--contains", "--no-contains", "--merged", "--no-merged")
+_LISTS = (
+    *_ASKS,
+    *("-n", "--sort", "--format", "--column", "--no-column", "--color", "--no-color"),
+    *("-i", "--ignore-case", "--omit-empty"),
+)
+_LISTS_BRANCHES = (
+    *("-a", "--all", "-r", "--remotes", "-v", "--verbose", "--show-current"),
+    *("--abbrev", "--no-abbrev"),
+)
+_CONFIG_ASKS = ("--get", "--get-all", "--get-regexp", "-l", "--list")
+_MAKES_BRANCH = ("-b", "-B", "-c", "-C", "--create", "--force-create", "-t", "--track")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GitCall:
+    """A command line as it was understood. ``words`` follow the subcommand as they were
+    given, ``runs`` is what git is started with. ``writes_config``: it has to write
+    ``.git/config`` or to make a repository, and what it writes there is harmless.
+    ``is_kind``: "always" may stand for all such calls of the subcommand."""
+
+    subcommand: str
+    words: Sequence[str]
+    runs: Sequence[str]
+    changes: bool
+    needs_network: bool = False
+    writes_config: bool = False
+    is_kind: bool = True
+
+
+def read_call(words: Sequence[str]) -> GitCall:
+    """What follows ``git``. Raises NotAllowed with a sentence for the model."""
+    subcommand, rest = words[0], list(words[1:])
+    if subcommand not in SUBCOMMANDS:
+        known = ", ".join(sorted(SUBCOMMANDS))
+        raise NotAllowed(f"'git {subcommand[:100]}' is not offered. There are: {known}.")
+    if subcommand == "config":
+        return _read_config(rest)
+    verb, form = _find_form(subcommand, rest)
+    found = read_words(rest[1:] if verb else rest, read_list(form.options))
+    if found.plain and not form.takes_words:
+        raise NotAllowed(f"'git {subcommand} {found.plain[0][:100]}' is not offered.")
+    if form.has_url:
+        _check_addresses(subcommand, found)
+    return GitCall(
+        subcommand=subcommand,
+        words=rest,
+        runs=_add_options(subcommand, verb, rest),
+        changes=_changes(subcommand, form, found),
+        needs_network=form.needs_network,
+        writes_config=form.writes_config or _writes_config(subcommand, form, found),
+        # What is left of a rebase stands in a file that commands can write, programs included.
+        is_kind=not (subcommand == "rebase" and found.has("--continue", "--skip")),
+    )
+
+
+def _find_form(subcommand: str, words: Sequence[str]) -> tuple[str, Form]:
+    """The verb ("list" of ``stash list``), empty for none, and what it may have."""
+    first = words[0] if words else ""
+    if subcommand in VERBS and (form := FORMS.get(f"{subcommand} {first}")) is not None:
+        return first, form
+    form = FORMS.get(subcommand)
+    if form is None:
+        verbs = ", ".join(sorted(name for name in FORMS if name.startswith(f"{subcommand} ")))
+        raise NotAllowed(f"'git {subcommand} {first[:100]}' is not offered. There are: {verbs}.")
+    return "", form
+
+
+def _add_options(subcommand: str, verb: str, words: Sequence[str]) -> list[str]:
+    """With what keeps a command that looks from running a repository's programs."""
+    rest = list(words[1:] if verb else words)
+    if subcommand == "stash" and verb in _SHOWS_STASHES:
+        # With any option `stash show` gives a patch instead of its usual list.
+        summary = ["--stat"] if verb == "show" and not any(w[:1] == "-" for w in rest) else []
+        return [subcommand, verb, *_PLAIN_DIFFS, *summary, *rest]
+    if subcommand == "reflog" and verb in ("", "show"):
+        return [subcommand, "show", *_PLAIN_DIFFS, *rest]
+    plain = _PLAIN_DIFFS if subcommand in _SHOWS_DIFFS and not verb else ()
+    return [subcommand, *([verb] if verb else []), *plain, *rest]
+
+
+def _changes(subcommand: str, form: Form, found: ReadWords) -> bool:
+    if form.effect:
+        return form.effect == CHANGES
+    lists = _LISTS + (_LISTS_BRANCHES if subcommand == "branch" else ())
+    # Names are plainly looked for, and not made, only behind an option that asks.
+    is_list = all(name in lists for name, _ in found.options)
+    return not (is_list and (found.has(*_ASKS) or not found.plain))
+
+
+def _writes_config(subcommand: str, form: Form, found: ReadWords) -> bool:
+    """A new branch is told which one it follows; so it is when a branch is guessed from
+    the name of one of a remote."""
+    if subcommand == "branch":
+        return _changes(subcommand, form, found)
+    if subcommand in ("checkout", "switch"):
+        is_name = len(found.plain) == 1 and not found.has_dashes
+        return found.has(*_MAKES_BRANCH) or is_name
+    return subcommand in ("fetch", "pull", "push") and found.has("-u", "--set-upstream")
+
+
+def _check_addresses(subcommand: str, found: ReadWords) -> None:
+    values = [value for name, value in found.options if name == "--repo" and value]
+    for word in [*found.plain, *values]:
+        scheme = _SCHEME.match(word)
+        if _NAMES_HELPER.match(word) or (scheme and scheme[1].lower() not in _SCHEMES):
+            raise NotAllowed(
+                f"The address {word[:100]} is not taken: {', '.join(_SCHEMES)} and paths are."
+            )
+    if subcommand == "remote" and any(_leads_outside(word) for word in found.plain[1:]):
+        raise NotAllowed("A remote cannot be a path outside of the workspace.")
+
+
+def _leads_outside(word: str) -> bool:
+    is_file = word.lower().startswith("file:")
+    return is_file or word.startswith(("/", "~")) or ".." in word.split("/")
+
+
+# Configuration
+
+
+def _read_config(words: Sequence[str]) -> GitCall:
+    """``config`` by its old options or its newer verbs."""
+    verb = words[0] if words and words[0] in ("get", "list", "set", "unset") else ""
+    rest = words[1:] if verb else words
+    changes = verb in ("set", "unset") or (not verb and not _asks_config(rest))
+    allowed = read_list(CONFIG_WRITES if changes else CONFIG_READS)
+    found = read_words(rest, allowed)
+    if negated := [name for name, _ in found.options if name not in allowed]:
+        # It could turn a command that asks into one that sets.
+        raise NotAllowed(f"The option {negated[0][:100]} is not taken here.")
+    if changes:
+        if not found.plain:
+            raise NotAllowed("The name of the setting is missing.")
+        takes_away = verb == "unset" or found.has("--unset", "--unset-all")
+        key, *values = found.plain
+        _check_setting(key, "" if takes_away else " ".join(values[:1]))
+    return GitCall(
+        subcommand="config",
+        words=words,
+        runs=["config", *words],
+        changes=changes,
+        writes_config=changes,
+    )
+
+
+def _asks_config(words: Sequence[str]) -> bool:
+    names = [word for word in words if not word.startswith("-")]
+    sets = ("--add", "--unset", "--unset-all", "--replace-all")
+    return any(word in _CONFIG_ASKS for word in words) or (
+        len(names) == 1 and not any(word in sets for word in words)
+    )
+
+
+def _check_setting(key: str, value: str) -> None:
+    """That setting it lets nothing run. git ignores the case of all but the middle."""
+    parts = _KEY.fullmatch(key)
+    section, middle, name = parts.groups() if parts else ("", None, "")
+    is_known = middle != "" and is_settable(section, name, has_name=middle is not None)
+    if not is_known:
+        raise NotAllowed(
+            f"The setting {key[:100]} cannot be changed here: only those can that let git run"
+            " no program, such as user.name, pull.rebase or branch.<name>.merge."
+        )
+    if takes_address(name) and value and not _REMOTE_NAME.fullmatch(value):
+        raise NotAllowed(f"{key[:100]} takes the name of a remote, which 'remote add' makes.")
+
+
+__all__ = ["GitCall", "NotAllowed", "read_call"]

@@ -1,0 +1,112 @@
+"""``load_skill``: the instructions of one of the workspace's skills.
+
+What was loaded is kept with the session, so that the window can go on showing it when
+the turn of the call is far below its floor.
+"""
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+from django.conf import settings
+from pydantic import Field
+
+from conversations.agent.files.skills import Skill, find_skills, read_skill
+from conversations.archive.skills import append_loaded_skill
+
+from .arguments import Arguments, ExactText, Must
+from .tool import ToolContext, ToolResult, declare_tool
+
+NAME = "load_skill"
+LISTED = 200
+"""Names that an answer to an unknown one holds."""
+
+
+NAMED = "be the name of a skill, as the system prompt lists them."
+
+
+class LoadSkill(Arguments):
+    name: Annotated[ExactText, Must(NAMED), Field(description="The skill's name.")]
+
+
+async def run(context: ToolContext, asked: LoadSkill) -> ToolResult:
+    skills, name = await _find(context.root), asked.name.strip()
+    if not name:
+        return _refused(skills, f"'name' must {NAMED}")
+    skill = _named(skills, name)
+    if skill is None:
+        return _refused(skills, f"There is no skill named {name[:100]!r} here.")
+    content = await asyncio.to_thread(_read, context.root, skill)
+    if content is None:
+        return ToolResult(ok=False, output=f"{skill.path} cannot be read as text.")
+    loaded = await context.write(
+        append_loaded_skill,
+        context.session_pk,
+        name=skill.name,
+        path=skill.path,
+        content=content,
+        turn=context.call_turn,
+    )
+    if loaded is None:
+        return ToolResult(
+            ok=True,
+            output=f"The skill {skill.name} is loaded already, and has not changed since.",
+        )
+    return ToolResult(ok=True, output=f"{_heading(skill)}\n\n{content}")
+
+
+def _heading(skill: Skill) -> str:
+    folder = skill.path.rpartition("/")[0]
+    return (
+        f"The skill {skill.name}, from {skill.path}. Paths in it are relative to {folder}/."
+        " It stays with this conversation."
+    )
+
+
+async def _find(root: Path) -> list[Skill]:
+    return await asyncio.to_thread(find_skills, root)
+
+
+def _named(skills: list[Skill], name: str) -> Skill | None:
+    """By name; or by that of its folder, which people mistake for it."""
+    wanted = name.lower()
+    by_folder = {skill.path.split("/")[-2].lower(): skill for skill in reversed(skills)}
+    by_name = {skill.name.lower(): skill for skill in skills}
+    return (by_folder | by_name).get(wanted)
+
+
+def _read(root: Path, skill: Skill) -> str | None:
+    file = read_skill(root, skill, limit=settings.LOOM.max_skill_bytes)
+    if file is None:
+        return None
+    if not file.is_cut:
+        return file.text
+    return (
+        f"{file.text}\n[{skill.path} is cut here: the first {settings.LOOM.max_skill_bytes}"
+        f" of {file.size} bytes are shown.]"
+    )
+
+
+def _refused(skills: list[Skill], reason: str) -> ToolResult:
+    names = [skill.name for skill in skills]
+    if not names:
+        return ToolResult(
+            ok=False,
+            output=f"{reason} The workspace has no skills: no .claude/skills/*/SKILL.md"
+            " and no skills/*/SKILL.md.",
+        )
+    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
+    return ToolResult(ok=False, output=f"{reason} There are: {', '.join(names[:LISTED])}{more}.")
+
+
+TOOL = declare_tool(
+    name=NAME,
+    description=(
+        "Load one of the workspace's skills, which the system prompt lists: instructions for a"
+        " particular kind of work. Load the skill that matches the task before you begin. What"
+        " is loaded stays with the conversation; loading it again is only useful if its file"
+        " has changed."
+    ),
+    arguments=LoadSkill,
+    run=run,
+)

@@ -1,0 +1,68 @@
+"""The tools of this product, by name, and which of them are on offer where."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from conversations.agent.recall import tool as conversation_recall
+from conversations.domain.tool_calls import CHANGES
+from conversations.domain.tool_policy import ToolScope
+
+from . import (
+    delete_file,
+    edit_file,
+    fetch_url,
+    git_command,
+    glob_files,
+    list_files,
+    load_skill,
+    move_file,
+    read_file,
+    search_files,
+    session_state,
+    shell_execute,
+    write_file,
+)
+from .tool import Tool
+
+TOOLS: dict[str, Tool] = {
+    tool.name: tool
+    for tool in (
+        conversation_recall.TOOL,
+        delete_file.TOOL,
+        edit_file.TOOL,
+        fetch_url.TOOL,
+        git_command.TOOL,
+        glob_files.TOOL,
+        list_files.TOOL,
+        load_skill.TOOL,
+        move_file.TOOL,
+        read_file.TOOL,
+        search_files.TOOL,
+        session_state.TOOL,
+        shell_execute.TOOL,
+        write_file.TOOL,
+    )
+}
+
+NO_MORE: Mapping[str, Tool] = MappingProxyType({})
+
+
+def is_offered(tool: Tool, scope: ToolScope) -> bool:
+    """Whether the model is told of the tool. A tool that also reads (its effect depends
+    on the call) says so itself."""
+    if tool.is_offered is not None:
+        return tool.is_offered(scope)
+    return tool.effect != CHANGES or scope.offers_changes
+
+
+def offered_tools(scope: ToolScope, more: Mapping[str, Tool] = NO_MORE) -> str:
+    """The tools as the provider is told of them, in a stable order: a list in JSON.
+    ``more`` are those of other programs (see ``agent.mcp``), which come last."""
+    tools = (*TOOLS.values(), *more.values())
+    return f"[{','.join(tool.as_json for tool in tools if is_offered(tool, scope))}]"
+
+
+def find_tool(name: str, scope: ToolScope, more: Mapping[str, Tool] = NO_MORE) -> Tool | None:
+    """The tool, if it is on offer."""
+    tool = TOOLS.get(name) or more.get(name)
+    return tool if tool is not None and is_offered(tool, scope) else None

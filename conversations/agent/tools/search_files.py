@@ -1,0 +1,197 @@
+"""``search_files``: lines in files of the workspace that match an expression."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Annotated
+
+from django.conf import settings
+from pydantic import Field
+
+from conversations.agent.files.confined import stat_file
+from conversations.agent.files.ignoring import read_pattern
+from conversations.agent.files.paths import shown
+from conversations.agent.files.search_engines import Expression
+from conversations.agent.files.searching import FileQuery, Lines, Search
+from conversations.domain.errors import Rejected
+
+from .arguments import (
+    Arguments,
+    BadArgument,
+    ExactText,
+    Flag,
+    Must,
+    PathText,
+    Whole,
+    WholeOrZero,
+    named,
+)
+from .file_texts import count_text, cut, describe_passed_over, make_cursor, read_cursor, size_text
+from .tool import ToolContext, ToolResult, declare_tool
+
+MAX_MATCHES, DEFAULT_MATCHES = 500, 100
+MAX_CONTEXT = 10
+MAX_CHARS = 60_000
+LINE_CHARS = 400
+SECONDS = 20.0
+PATTERN_CHARS = 2000
+
+
+PATTERN = f"be a text of 1 to {PATTERN_CHARS} characters."
+
+
+class SearchFiles(Arguments):
+    pattern: Annotated[
+        ExactText,
+        Must(PATTERN),
+        named("pattern", "query", description="Regular expression, or the text."),
+    ]
+    path: Annotated[
+        PathText, Field(description="A folder or a file. Default: the workspace's folder.")
+    ] = "."
+    glob: Annotated[
+        ExactText,
+        Field(description="Only files whose path below 'path' matches: '*.py', 'src/**'."),
+    ] = ""
+    literal: Annotated[Flag, Field(description="The pattern is plain text.")] = False
+    ignore_case: Annotated[Flag, Field(description="Default false.")] = False
+    context: Annotated[
+        WholeOrZero,
+        Field(description=f"Lines before and after each, at most {MAX_CONTEXT}. Default 0."),
+    ] = 0
+    limit: Annotated[
+        Whole, Field(description=f"Lines, at most {MAX_MATCHES}. Default {DEFAULT_MATCHES}.")
+    ] = DEFAULT_MATCHES
+    include_ignored: Annotated[
+        Flag, Field(description="Also what git ignores, and heavy folders. Default false.")
+    ] = False
+    cursor: Annotated[
+        ExactText, Field(description="Goes on where an earlier result ended, as it said.")
+    ] = ""
+
+
+async def run(context: ToolContext, asked: SearchFiles) -> ToolResult:
+    """Carry out a call; see :class:`Tool`. Cancelled, it ends the search."""
+    search = Search(context.root, _read_query(asked))
+    limit, around = min(asked.limit, MAX_MATCHES), min(asked.context, MAX_CONTEXT)
+    return ToolResult(ok=True, output=await _in_thread(search, limit=limit, around=around))
+
+
+async def _in_thread(search: Search, *, limit: int, around: int) -> str:
+    work = asyncio.ensure_future(asyncio.to_thread(_find, search, limit=limit, around=around))
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        search.stop()
+        await asyncio.gather(work, return_exceptions=True)
+        raise
+
+
+def _read_query(asked: SearchFiles) -> FileQuery:
+    pattern = asked.pattern
+    if not pattern or len(pattern) > PATTERN_CHARS:
+        raise BadArgument(f"'pattern' must {PATTERN}")
+    if "\n" in pattern or "\0" in pattern:
+        raise BadArgument("'pattern' is for one line at a time; it cannot hold a line break.")
+    return FileQuery(
+        expression=Expression(
+            text=pattern,
+            is_literal=asked.literal,
+            ignores_case=asked.ignore_case,
+        ),
+        path=asked.path,
+        glob=read_pattern(asked.glob) if asked.glob else None,
+        with_ignored=asked.include_ignored,
+        after=_read_cursor(asked.cursor),
+        limit=settings.LOOM.max_read_bytes,
+        seconds=SECONDS,
+    )
+
+
+def _read_cursor(text: str) -> tuple[str, int] | None:
+    path, colon, number = text.rpartition(":")
+    if not text:
+        return None
+    if not (colon and path and number.isascii() and number.isdigit()):
+        raise BadArgument("'cursor' is not one that an earlier result gave.")
+    return read_cursor(path), int(number[:12])
+
+
+def _find(search: Search, *, limit: int, around: int) -> str:
+    page = _Page(limit=limit, around=around)
+    if stat_file(search.root, search.query.path) is None:
+        raise Rejected(f"There is no {shown(search.query.path)}.")
+    found = search.run()
+    try:
+        page.has_more = not all(page.add(lines) for lines in found)
+    finally:
+        found.close()
+    return "\n".join([*page.blocks, *_notes(search, page)])
+
+
+class _Page:
+    """What is shown, file by file, until there is no more room."""
+
+    def __init__(self, *, limit: int, around: int) -> None:
+        self.blocks: list[str] = []
+        self.cursor = ""
+        self.count = 0
+        self.has_more = False
+        self._left, self._room, self._around = limit, MAX_CHARS, around
+
+    def add(self, found: Lines) -> bool:
+        """False once something had to be left out."""
+        chosen = found.numbers[: self._left]
+        block = "\n".join([shown(found.path), *_show(found, chosen, self._around)])
+        while len(block) > self._room and len(chosen) > 1:
+            chosen = chosen[: len(chosen) // 2]
+            block = "\n".join([shown(found.path), *_show(found, chosen, self._around)])
+        if not chosen or (len(block) > self._room and self.blocks):
+            return False
+        self.blocks.append(block)
+        self.count += len(chosen)
+        self.cursor = f"{make_cursor(found.path)}:{chosen[-1]}"
+        self._left -= len(chosen)
+        self._room -= len(block)
+        return len(chosen) == len(found.numbers)
+
+
+def _show(found: Lines, numbers: list[int], around: int) -> Iterator[str]:
+    """The lines, with those around them; a gap is marked where there is context."""
+    chosen, last = set(numbers), 0
+    for number in numbers:
+        start = max(last + 1, number - around)
+        if around and last and start > last + 1:
+            yield "  --"
+        end = min(len(found.lines), number + around)
+        for at in range(start, end + 1):
+            mark = ":" if at in chosen else "-"
+            yield f"{at:>6}{mark} {cut(found.lines[at - 1], LINE_CHARS)}"
+        last = max(last, end)
+
+
+def _notes(search: Search, page: _Page) -> Iterator[str]:
+    if not page.count:
+        what = "more line" if search.query.after else "line"
+        yield f"No {what} matches in {count_text(search.looked_into, 'file')}."
+    if page.has_more:
+        yield f'More: call again with the same arguments and cursor="{page.cursor}".'
+    elif search.was_late:
+        yield f"[Stopped after {SECONDS:.0f} s, so this is not all. Choose a folder or a glob.]"
+    if search.too_large:
+        limit = size_text(search.query.limit)
+        yield f"[{count_text(search.too_large, 'file')} of more than {limit} not looked into.]"
+    if over := describe_passed_over(search.passed_over):
+        yield over
+
+
+TOOL = declare_tool(
+    name="search_files",
+    description=(
+        "Find lines in the workspace's files that match a regular expression (or, with"
+        " 'literal', hold a text), with their numbers, grouped by file in order of path. Each"
+        " line is matched by itself. Binary files, what git ignores and folders such as"
+        " node_modules are left out, and links are not followed."
+    ),
+    arguments=SearchFiles,
+    run=run,
+)

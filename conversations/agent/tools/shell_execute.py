@@ -1,0 +1,91 @@
+"""``shell_execute``: a shell command in the workspace's folder."""
+
+import asyncio
+import shutil
+from typing import Annotated
+
+from pydantic import Field
+
+from conversations.agent import sandbox
+from conversations.domain.text import one_line
+from conversations.domain.tool_calls import CHANGES
+from conversations.domain.tool_policy import CallPlan, ToolScope
+
+from .arguments import Arguments, Text
+from .command_kinds import kind_of
+from .commands import (
+    Command,
+    Folder,
+    Seconds,
+    check_text,
+    execute,
+    note_of,
+    read_folder,
+    read_seconds,
+)
+from .tool import ToolContext, ToolResult, declare_tool
+
+NAME = "shell_execute"
+
+DESCRIPTION = """\
+Run a shell command in the workspace's folder and get its output, standard output and \
+standard error together. Each call is a new shell: folders and variables of an earlier one \
+are gone, and nothing goes on in the background. Nobody can answer a question, so use \
+options that need no answer. The workspace is writable, the rest of the system is \
+read-only or absent, and there is no network unless the workspace allows it. To read, \
+search and edit files use the tools for that."""
+
+
+class ShellExecute(Arguments):
+    command: Annotated[Text, Field(description="The command, as for 'bash -c'.")]
+    folder: Folder = ""
+    timeout_seconds: Seconds = 0
+
+
+def is_offered(scope: ToolScope) -> bool:
+    return scope.offers_changes and sandbox.can_run()
+
+
+async def plan(context: ToolContext, asked: ShellExecute) -> CallPlan | ToolResult:
+    text, command = asked.command, await _read(context, asked)
+    is_elsewhere = command.folder != context.root
+    folder = str(command.folder.relative_to(context.root, walk_up=True)) if is_elsewhere else ""
+    kind = kind_of(text, folder=folder)
+    where = f" in {one_line(asked.folder, limit=200)}" if folder else ""
+    return CallPlan(
+        effect=CHANGES,
+        summary=one_line(f"Run {one_line(text, limit=100)}{where}", limit=300),
+        command=text,
+        note=note_of(allows_network=command.allows_network, text=text),
+        kind_key=kind.key if kind else "",
+        kind_label=kind.label if kind else "",
+    )
+
+
+async def run(context: ToolContext, asked: ShellExecute) -> ToolResult:
+    return await execute(context, await _read(context, asked))
+
+
+async def _read(context: ToolContext, asked: ShellExecute) -> Command:
+    check_text(asked.command, "command")
+    return Command(
+        words=[_shell(), "-c", asked.command],
+        folder=await asyncio.to_thread(read_folder, asked.folder, context.root),
+        seconds=read_seconds(asked.timeout_seconds),
+        allows_network=sandbox.has_network(workspace_allows=context.scope.allows_network),
+    )
+
+
+def _shell() -> str:
+    return shutil.which("bash", path="/usr/bin:/bin:/usr/local/bin") or "/bin/sh"
+
+
+TOOL = declare_tool(
+    name=NAME,
+    description=DESCRIPTION,
+    arguments=ShellExecute,
+    run=run,
+    effect=CHANGES,
+    plan=plan,
+    is_offered=is_offered,
+)

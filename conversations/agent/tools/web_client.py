@@ -1,0 +1,192 @@
+"""A client for the web that cannot be turned against this network.
+
+Every connection goes through one gate: the address that the socket is about to connect to
+is looked at, whatever name, number or redirect led there. So a name cannot lead to one
+address when it is checked and to another when it is used.
+"""
+
+import asyncio
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from ipaddress import IPv6Address, ip_address
+from typing import Any
+
+import aiohttp
+from yarl import URL
+
+from conversations.domain.errors import Rejected
+
+# Which addresses of the web may be asked for, and which may be connected to.
+
+
+MAX_URL_CHARS = 2000
+SCHEMES = ("http", "https")
+
+type Allows = Callable[[str], bool]
+"""Whether an IP address may be connected to."""
+
+
+def is_public(address: str) -> bool:
+    """Whether an IP address belongs to the Internet, and not to this machine, its
+    network, a cloud's metadata service or something that stands for one of them."""
+    found = ip_address(address.partition("%")[0])
+    if isinstance(found, IPv6Address) and found.ipv4_mapped:
+        found = found.ipv4_mapped
+    is_special = found.is_multicast or found.is_reserved or found.is_unspecified
+    is_local = isinstance(found, IPv6Address) and found.is_site_local
+    return found.is_global and not is_special and not is_local
+
+
+def is_private_host(host: str) -> bool:
+    """Whether a URL's host is known, without asking anybody, not to belong to the Internet:
+    an address in any form that the system takes for one (``127.1``, ``0x7f000001``,
+    ``2130706433``), or a name of this machine."""
+    name = host.strip("[]").partition("%")[0].rstrip(".").lower()
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        found = socket.getaddrinfo(name, None, flags=socket.AI_NUMERICHOST)
+    except (OSError, UnicodeError):  # a name
+        return False
+    return not all(is_public(str(address[0])) for *_, address in found)
+
+
+def read_url(text: str) -> URL:
+    """Raises Rejected with a sentence."""
+    if len(text) > MAX_URL_CHARS:
+        raise Rejected(f"The URL has more than {MAX_URL_CHARS} characters.")
+    try:
+        url = URL(text)
+        is_usable = url.scheme in SCHEMES and bool(url.raw_host) and url.port is not None
+    except (ValueError, IndexError) as error:  # the latter of brackets in odd places
+        raise Rejected(f"This is no URL: {error}.") from error
+    if not is_usable:
+        raise Rejected("A URL begins with http:// or https:// and names a host.")
+    if url.user is not None or url.password is not None:
+        raise Rejected("A URL with a user or a password is not fetched.")
+    return url.with_fragment(None)
+
+
+class PrivateAddress(OSError):
+    """What a host's name leads to is no public address."""
+
+
+def open_client(allows: Allows, *, headers: Mapping[str, str]) -> aiohttp.ClientSession:
+    """A client without cookies, proxies or memory. ``allows`` says which addresses may be
+    connected to. To be used as a context."""
+    connector = aiohttp.TCPConnector(
+        resolver=aiohttp.ThreadedResolver(),
+        use_dns_cache=False,
+        socket_factory=partial(_open_socket, allows),
+    )
+    return aiohttp.ClientSession(
+        connector=connector,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        headers=headers,
+        trust_env=False,
+    )
+
+
+def _open_socket(
+    allows: Allows, found: tuple[Any, Any, int, str, tuple[Any, ...]]
+) -> socket.socket:
+    family, kind, protocol, _, address = found
+    if not allows(address[0]):
+        raise PrivateAddress("private address")
+    return socket.socket(family, kind, protocol)
+
+
+def explain(error: Exception, url: URL) -> str:
+    """Why a request failed, as a sentence that names the host and nothing else of the URL."""
+    causes: list[BaseException] = [error]
+    while (cause := causes[-1].__cause__ or getattr(causes[-1], "os_error", None)) is not None:
+        causes.append(cause)
+        if len(causes) > 10:
+            break
+    if any(isinstance(cause, PrivateAddress) for cause in causes):
+        return f"{url.host} is not on the Internet: private addresses are refused."
+    if isinstance(error, aiohttp.InvalidURL):
+        return f"{url.host} is no host that can be asked."
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return f"There is no host {url.host}, or its name could not be resolved."
+    if isinstance(error, aiohttp.ClientSSLError):
+        return f"{url.host} has no valid certificate."
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return f"{url.host} cannot be reached."
+    return f"{url.host} did not answer as a web server does ({type(error).__name__})."
+
+
+# One GET of a public web page, that cannot be turned against this network.
+
+
+MAX_BYTES = 5 * 2**20
+MAX_REDIRECTS = 5
+SECONDS = 30.0
+HEADERS = {
+    "User-Agent": "Loom-Web (fetch_url)",
+    "Accept": "text/html, text/*;q=0.9, application/json;q=0.9, */*;q=0.5",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetched:
+    """What a server answered. ``moved_to``: it sends the reader to another host, which
+    was not asked. ``is_cut``: there was more than is taken."""
+
+    url: str
+    status: int
+    media_type: str
+    charset: str
+    body: bytes
+    is_cut: bool = False
+    moved_to: str = ""
+
+
+async def fetch(url: URL, *, allows: Allows = is_public) -> Fetched:
+    """Get the page, following redirects on the same host. ``allows`` says which
+    addresses may be connected to. Raises Rejected with a sentence."""
+    try:
+        async with asyncio.timeout(SECONDS), open_client(allows, headers=HEADERS) as client:
+            return await _follow(client, url)
+    except TimeoutError as error:
+        raise Rejected(f"{url.host} did not answer within {SECONDS:g} seconds.") from error
+    except (aiohttp.ClientError, OSError, ValueError) as error:
+        raise Rejected(explain(error, url)) from error
+
+
+async def _follow(client: aiohttp.ClientSession, url: URL) -> Fetched:
+    for _ in range(MAX_REDIRECTS + 1):
+        async with client.get(url, allow_redirects=False) as response:
+            location = response.headers.get("Location")
+            if response.status not in (301, 302, 303, 307, 308) or not location:
+                return await _read(response, url)
+        target = read_url(str(url.join(URL(location))))
+        if target.raw_host != url.raw_host:
+            return Fetched(
+                url=str(url),
+                status=response.status,
+                media_type="",
+                charset="",
+                body=b"",
+                moved_to=str(target),
+            )
+        url = target
+    raise Rejected(f"{url.host} redirects more than {MAX_REDIRECTS} times.")
+
+
+async def _read(response: aiohttp.ClientResponse, url: URL) -> Fetched:
+    body = bytearray()
+    async for chunk in response.content.iter_chunked(64 * 1024):
+        body += chunk
+        if len(body) > MAX_BYTES:
+            break
+    return Fetched(
+        url=str(url),
+        status=response.status,
+        media_type=response.content_type,
+        charset=response.charset or "",
+        body=bytes(body[:MAX_BYTES]),
+        is_cut=len(body) > MAX_BYTES,
+    )

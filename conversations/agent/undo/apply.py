@@ -1,0 +1,249 @@
+"""Putting, moving and removing files, each recorded before it is touched.
+
+The order is: keep a copy of what is there (a blob), record the change (durable), touch
+the file, record that it is done. After a crash at any point the record says which file
+may have been touched, and its former content is there.
+"""
+
+import asyncio
+import stat
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from django.conf import settings
+
+from conversations.agent.files import confined
+from conversations.agent.files.paths import find_place, reason, shown
+from conversations.archive.blobs import put_blob
+from conversations.domain.errors import Rejected, TooLarge
+
+from .disk import carry_through, list_below, read_state
+from .file_changes import NOTHING, Author, Change, Crossing, FileState, digest_of, same_state
+from .records import FileChangeOutcome, complete_changes, record_changes
+
+__all__ = ["Author", "FileAction", "FileChanged", "Move", "Put", "Remove", "apply_changes"]
+
+MAX_MOVED_FILES = 5000
+"""Files that may lie in a folder that is moved: each is recorded."""
+
+ATTEMPTS = 3
+
+
+class FileChanged(Rejected):
+    """The file is not what the change was made for; somebody else wrote to it."""
+
+    code = "file_changed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Put:
+    """Write a file, whole. ``expect`` is the digest of the content that it has to have
+    now, empty: there must be none, None: whatever it is. ``mode``: permission bits,
+    None: those it has, or the usual ones."""
+
+    path: str
+    data: bytes
+    expect: str | None = None
+    mode: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remove:
+    """Remove a file, a link (not what it leads to), or a folder that is empty."""
+
+    path: str
+    expect: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """Rename a file or a folder. There must be nothing at ``target``."""
+
+    source: str
+    target: str
+
+
+type FileAction = Put | Remove | Move
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Step:
+    """An action that is ready: what it will change, and how."""
+
+    changes: list[Change]
+    touch: Callable[[], None]
+
+
+async def apply_changes(
+    root: Path, actions: Sequence[FileAction], *, author: Author, write: Crossing
+) -> None:
+    """Carry out the actions in order, inside the workspace's folder. Folders that are
+    missing on the way to a file are made.
+
+    Raises FileChanged, or Rejected with a sentence (outside the folder, not a file, too
+    large, no space); what was done before stays done and recorded."""
+    for action in actions:
+        await carry_through(_carry_out(root, action, author, write))
+
+
+async def _carry_out(root: Path, action: FileAction, author: Author, write: Crossing) -> None:
+    for attempt in range(ATTEMPTS):
+        step = await asyncio.to_thread(_prepare, root, action)
+        if not step.changes:
+            return
+        pks = await write(record_changes, author=author, changes=step.changes)
+        has_touched = False
+        try:
+            await asyncio.to_thread(step.touch)
+            has_touched = True
+        except confined.Differs as error:
+            if _is_particular(action) or attempt == ATTEMPTS - 1:
+                raise FileChanged(error.message) from error
+        else:
+            return
+        finally:
+            now = await asyncio.to_thread(_look, root, step.changes)
+            done, dropped = _judge(pks, step.changes, now, has_touched=has_touched)
+            await write(complete_changes, done=done, dropped=dropped)
+
+
+def _is_particular(action: FileAction) -> bool:
+    """Whether it is meant for one content of the file, and not for whatever it is."""
+    return not isinstance(action, Move) and action.expect is not None
+
+
+def _look(root: Path, changes: Sequence[Change]) -> list[FileState | None]:
+    return [read_state(root, change.path, limit=None, keep=False) for change in changes]
+
+
+def _judge(
+    pks: Sequence[int],
+    changes: Sequence[Change],
+    now: Sequence[FileState | None],
+    *,
+    has_touched: bool,
+) -> tuple[list[FileChangeOutcome], list[int]]:
+    """Which of the changes have happened, with the permissions that files got, and which
+    have not. What somebody else wrote right afterwards is not theirs."""
+    done, dropped = [], []
+    for pk, change, state in zip(pks, changes, now, strict=True):
+        is_as_meant = digest_of(state) == digest_of(change.after)
+        if has_touched or (is_as_meant and not same_state(change.before, state)):
+            done.append(FileChangeOutcome(pk=pk, after=state if is_as_meant else change.after))
+        else:
+            dropped.append(pk)
+    return done, dropped
+
+
+def _prepare(root: Path, action: FileAction) -> _Step:
+    try:
+        if isinstance(action, Put):
+            return _prepare_put(root, action)
+        if isinstance(action, Remove):
+            return _prepare_remove(root, action)
+        return _prepare_move(root, action)
+    except OSError as error:
+        path = action.source if isinstance(action, Move) else action.path
+        raise Rejected(f"{shown(path)}: {reason(error)}.") from error
+
+
+def _prepare_put(root: Path, action: Put) -> _Step:
+    path = _path_of(root, action.path)
+    before = _kept(root, path)
+    if before is not None and not before.is_file:
+        raise Rejected(f"{shown(path)} is {_kind(before)}, not a file.")
+    _check_expected(path, before, action.expect)
+    digest = put_blob(action.data)
+    mode = action.mode if action.mode is not None else before.permissions if before else 0o644
+    after = FileState(mode=stat.S_IFREG | mode, digest=digest, size=len(action.data))
+    if same_state(before, after):
+        return _Step(changes=[], touch=_do_nothing)
+    return _Step(
+        changes=[*_missing_folders(root, path), Change(path=path, before=before, after=after)],
+        touch=lambda: confined.replace_file(
+            root, path, action.data, mode=action.mode, expect=before.digest if before else ""
+        ),
+    )
+
+
+def _prepare_remove(root: Path, action: Remove) -> _Step:
+    path = _path_of(root, action.path, follow_last=False)
+    before = _kept(root, path)
+    if before is None:
+        if action.expect:
+            raise FileChanged(f"{shown(path)} is gone meanwhile.")
+        raise Rejected(f"There is no {shown(path)}.")
+    if not before.has_copy:
+        raise Rejected(f"{shown(path)} is {_kind(before)}, not a file.")
+    _check_expected(path, before, action.expect)
+    expect = before.digest if before.is_file else None
+    return _Step(
+        changes=[Change(path=path, before=before, after=None)],
+        touch=lambda: confined.remove(root, path, expect=expect),
+    )
+
+
+def _prepare_move(root: Path, action: Move) -> _Step:
+    source = _path_of(root, action.source, follow_last=False)
+    target = _path_of(root, action.target, follow_last=False)
+    if read_state(root, target, limit=0, keep=False) is not None:
+        raise Rejected(f"There is something at {shown(target)} already.")
+    changes = _missing_folders(root, target)
+    total = 0
+    for path in list_below(root, source, limit=MAX_MOVED_FILES):
+        before = _kept(root, path)
+        if before is None:
+            raise Rejected(f"There is no {shown(path)}.")
+        total += before.size
+        if total > settings.LOOM.snapshot_max_bytes or not before.has_copy:
+            raise TooLarge(f"{shown(source)} is too large to be moved so that it can be undone.")
+        moved = target + path.removeprefix(source)
+        changes += [
+            Change(path=path, before=before, after=None),
+            Change(path=moved, before=None, after=before),
+        ]
+    return _Step(changes=changes, touch=lambda: confined.rename(root, source, target))
+
+
+def _path_of(root: Path, path: str, *, follow_last: bool = True) -> str:
+    return find_place(root, path, follow_last=follow_last).path
+
+
+def _kept(root: Path, path: str) -> FileState | None:
+    """What is there, with a copy of its content."""
+    if path == ".":
+        raise Rejected("This is the workspace's folder itself.")
+    state = read_state(root, path, limit=settings.LOOM.snapshot_max_bytes, keep=True)
+    if state is not None and state.is_file and not state.is_read:
+        raise TooLarge(f"{shown(path)} is too large to be kept, so this could not be undone.")
+    return state
+
+
+def _check_expected(path: str, before: FileState | None, expect: str | None) -> None:
+    if expect is None or digest_of(before) == expect:
+        return
+    what = "exists meanwhile" if not expect else "was changed meanwhile"
+    raise FileChanged(f"{shown(path)} {what if before else 'is gone meanwhile'}.")
+
+
+def _missing_folders(root: Path, path: str) -> list[Change]:
+    """The folders that have to be made for the path."""
+    parts = path.split("/")[:-1]
+    folders = ["/".join(parts[: end + 1]) for end in range(len(parts))]
+    made = FileState(mode=stat.S_IFDIR | 0o755, digest=NOTHING, size=0)
+    return [
+        Change(path=folder, before=None, after=made)
+        for folder in folders
+        if read_state(root, folder, limit=0, keep=False) is None
+    ]
+
+
+def _kind(state: FileState) -> str:
+    if state.is_folder:
+        return "a folder"
+    return "a link" if state.is_link else "no file that can be kept"
+
+
+def _do_nothing() -> None:
+    pass

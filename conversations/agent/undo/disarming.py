@@ -1,0 +1,260 @@
+"""Disarming what git would run or obey and what came into being while a command ran.
+
+What was there before is read-only for commands. What was not (a new repository, a link in
+the place of one, a part that git had not had) is looked at as soon as the command has
+ended: harmless configuration stays, all else is put aside under a name that git does not
+know, or made a comment, and what stood there before is put back. Nothing is lost by it.
+"""
+
+import errno
+import logging
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock
+
+from conversations.agent.files.executed_files import (
+    COMMON,
+    CONFIGS,
+    DISARMED,
+    MAX_CONFIG_BYTES,
+    STEPS,
+    STRATEGIES,
+    clean_config,
+    clean_steps,
+    names_own_strategy,
+)
+from conversations.agent.files.opening import rename_to_nothing
+from conversations.agent.files.paths import shown
+from conversations.agent.sandbox.reaching import Reach
+from conversations.agent.sandbox.repositories import LINK, Part, find_repositories
+from conversations.archive.blobs import has_blob, read_blob
+from conversations.domain.errors import LoomError
+
+from .disk import NoFolder, folder_of, put_file, put_link
+from .file_changes import FileState
+
+logger = logging.getLogger(__name__)
+
+MAX_FAILED_FOLDERS = 100
+"""Workspaces of which it is remembered what could not be disarmed."""
+
+MAX_NAMED = 10
+"""Parts that a note names."""
+
+ATTEMPTS = 1000
+"""Names that are tried for a part that is put aside."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disarmed:
+    """The parts that were disarmed, by path, and those that could not be. ``is_whole``
+    False: part of the folder was not looked at, there is too much."""
+
+    paths: Sequence[str] = ()
+    failed: Sequence[str] = ()
+    is_whole: bool = True
+
+    @property
+    def note(self) -> str:
+        """For the model and the people; empty where there was nothing to do."""
+        told = []
+        if self.paths:
+            told.append(
+                f"Git would run or obey {_listed(self.paths)} outside of the sandbox, so that was"
+                f" disarmed: put aside with the ending {DISARMED}, or made a comment."
+            )
+        if self.failed:
+            told.append(
+                f"Do not use git in this folder before somebody has looked at"
+                f" {_listed(self.failed)}: git would run or obey it, and it could not be disarmed."
+            )
+        if not self.is_whole:
+            told.append(
+                "The folder holds too many files to be looked through: whether git would run"
+                " something new in its deepest folders is not known."
+            )
+        return " ".join(told)
+
+
+def disarm(
+    root: Path,
+    before: Mapping[str, Part],
+    *,
+    contents: Mapping[str, bytes] | None = None,
+    kept: Mapping[str, FileState] | None = None,
+    was_held: Callable[[str], bool] = lambda _: False,
+) -> Disarmed:
+    """Look at everything that git obeys in the folder; ``before`` is what it obeyed earlier,
+    ``contents`` by digest and ``kept`` the states of files then, for what stays and is put
+    back. ``was_held``: the part at the path was read-only meanwhile, so that what changed in it
+    is somebody else's.
+
+    A part with the content of one of the same kind that was there before stays: folders
+    with a repository may be moved and copied."""
+    real = os.path.realpath(root)
+    now = find_repositories(root, known=before)
+    trusted = without_failed(root, before)
+    known = {(part.kind, part.state) for part in trusted.values()}
+    failed: dict[str, Part] = {}
+    with Reach(real) as reach:
+        work = _Disarming(
+            root=root,
+            reach=reach,
+            folders=frozenset(now.folders),
+            before=trusted,
+            contents=contents or {},
+            kept=kept or {},
+        )
+        for path, part in now.parts.items():
+            if trusted.get(path) == part or not _is_new(part, known):
+                continue
+            if was_held(path) and _failed_before(real).get(path) != part:
+                continue
+            try:
+                work.judge(path, part)
+            except (OSError, LoomError):
+                logger.warning("git_part_not_disarmed", exc_info=True)
+                failed[path] = part
+    _remember_failed(real, failed)
+    return Disarmed(paths=sorted(work.disarmed), failed=sorted(failed), is_whole=now.is_whole)
+
+
+_failed: OrderedDict[str, dict[str, Part]] = OrderedDict()
+_lock = Lock()
+
+
+def _remember_failed(root: str, failed: dict[str, Part]) -> None:
+    with _lock:
+        _failed[root] = failed
+        _failed.move_to_end(root)
+        while len(_failed) > MAX_FAILED_FOLDERS:
+            _failed.popitem(last=False)
+
+
+def _failed_before(root: str) -> dict[str, Part]:
+    with _lock:
+        return _failed.get(root, {})
+
+
+def without_failed(root: Path, parts: Mapping[str, Part]) -> dict[str, Part]:
+    """Without those that came from an earlier command and could not be disarmed then: they are
+    no more trusted for having been there."""
+    failed = _failed_before(os.path.realpath(root))
+    return {path: part for path, part in parts.items() if failed.get(path) != part}
+
+
+def _is_new(part: Part, known: set[tuple[str, str]]) -> bool:
+    if part.kind in (LINK, COMMON):
+        return True  # where it leads depends on where it stands
+    # What git reads only as a file has no effect as a folder.
+    return part.state != "o" and (part.kind, part.state) not in known
+
+
+def _listed(paths: Sequence[str]) -> str:
+    names = ", ".join(shown(path) for path in paths[:MAX_NAMED])
+    more = f" and {len(paths) - MAX_NAMED:,} more" if len(paths) > MAX_NAMED else ""
+    return names + more
+
+
+@dataclass(slots=True, kw_only=True)
+class _Disarming:
+    root: Path
+    reach: Reach
+    folders: frozenset[str]
+    before: Mapping[str, Part]
+    contents: Mapping[str, bytes]
+    kept: Mapping[str, FileState]
+    disarmed: list[str] = field(default_factory=list)
+
+    def judge(self, path: str, part: Part) -> None:
+        if not self._is_harmless(path, part):
+            self.reach.open_way(path)
+            if not self._clean(path, part):
+                self._put_aside(path)
+                self._put_back(path)
+            self.disarmed.append(path)
+
+    def _is_harmless(self, path: str, part: Part) -> bool:
+        """A way to a repository that lies in the folder is: its parts are looked at, too."""
+        if part.kind not in (LINK, COMMON):
+            if part.kind in STRATEGIES and part.state.startswith("f"):
+                data = self._read(path)
+                return data is not None and names_own_strategy(data)
+            return part.kind in (*CONFIGS, *STEPS) and self._cleaned(path, part) is None
+        return self._target(path, part) in self.folders
+
+    def _target(self, path: str, part: Part) -> str | None:
+        """Where a ``.git`` or a ``commondir`` leads inside of the folder."""
+        base = os.path.dirname(path)
+        if part.state.startswith("l"):
+            return self.reach.resolve(base, part.state[1:])
+        text = self._read(path)
+        if text is not None and part.kind == LINK:
+            text = text.removeprefix(b"gitdir: ") if text.startswith(b"gitdir: ") else None
+        name = os.fsdecode((text or b"").rstrip(b"\r\n"))
+        return self.reach.resolve(base, name) if name and "\0" not in name else None
+
+    def _read(self, path: str) -> bytes | None:
+        try:
+            return self.reach.read(path, limit=MAX_CONFIG_BYTES)
+        except PermissionError:
+            return None
+
+    def _cleaned(self, path: str, part: Part) -> bytes | None:
+        """The content without what is not harmless; None: all of it is. Empty: it cannot
+        be told."""
+        data = self._read(path)
+        if data is None or not part.state.startswith("f"):
+            return b""
+        if part.kind in STEPS:
+            clean = clean_steps(data, known=self._content_before(path))
+        else:
+            clean = clean_config(
+                data,
+                known=self._content_before(path),
+                may_work_in=lambda place: bool(
+                    place and self.reach.resolve(os.path.dirname(path), place) is not None
+                ),
+            )
+        return None if clean == data else clean
+
+    def _clean(self, path: str, part: Part) -> bool:
+        if part.kind not in (*CONFIGS, *STEPS):
+            return False
+        clean = self._cleaned(path, part)
+        if clean:
+            self._put(path, clean)
+        return bool(clean)
+
+    def _content_before(self, path: str) -> bytes:
+        part = self.before.get(path)
+        digest = part.state[1:] if part and part.state.startswith("f") else ""
+        if digest in self.contents:
+            return self.contents[digest]
+        return read_blob(digest) if digest and has_blob(digest) else b""
+
+    def _put_aside(self, path: str) -> None:
+        with folder_of(self.root, path) as (folder, name):
+            stem = name[: 255 - 20]
+            for ending in (DISARMED, *(f".{number}{DISARMED}" for number in range(2, ATTEMPTS))):
+                with suppress(FileExistsError):
+                    rename_to_nothing(folder, name, folder, f"{stem}{ending}")
+                    return
+            raise FileExistsError(errno.EEXIST, path)
+
+    def _put_back(self, path: str) -> None:
+        """What stood there before, as far as there is a copy of it."""
+        part = self.before.get(path)
+        with suppress(NoFolder):
+            if part is not None and part.state.startswith("l"):
+                put_link(self.root, path, os.fsencode(part.state[1:]))
+            elif content := self._content_before(path):
+                self._put(path, content)
+
+    def _put(self, path: str, content: bytes) -> None:
+        state = self.kept.get(path)
+        put_file(self.root, path, content, mode=state.permissions if state else 0o644)

@@ -1,0 +1,282 @@
+"""Reading and touching one entry of a workspace's folder, step by step from its root.
+
+No link is followed on the way: each folder is opened below the one before, so nothing
+that is swapped meanwhile leads outside. An entry is what its name stands for: of a
+link the link itself.
+"""
+
+import asyncio
+import errno
+import hashlib
+import os
+import re
+import secrets
+import stat
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from conversations.agent.sandbox import reaching
+from conversations.archive.blobs import BlobBatch, batch
+from conversations.domain.errors import NotFound, Rejected, TooLarge
+
+from .file_changes import NOTHING, FileState
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+ROOT = "."
+"""The path of the workspace's folder itself, of which only the permissions can change."""
+
+
+class NoFolder(NotFound, Rejected):
+    """A folder on the way to an entry is not there, or is none (any more)."""
+
+
+@contextmanager
+def folder_of(root: Path, path: str) -> Iterator[tuple[int, str]]:
+    """The open folder that holds the entry, and the entry's name in it; ROOT is the
+    workspace's own. Raises NoFolder, and Rejected for a path that leads out."""
+    parts = path.split("/")
+    is_odd = any(part in ("", ".", "..") for part in parts) and path != ROOT
+    if is_odd or "\0" in path:
+        raise Rejected("This path does not lie in the workspace's folder.", code="outside")
+    *folders, name = parts
+    folder = _open_root(root)
+    try:
+        for part in folders:
+            inner = _open_folder(folder, part)
+            os.close(folder)
+            folder = inner
+        yield folder, name
+    finally:
+        os.close(folder)
+
+
+def _open_root(root: Path) -> int:
+    try:
+        return os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise NoFolder("The workspace's folder is not there.") from error
+
+
+def _open_folder(folder: int, name: str) -> int:
+    try:
+        return os.open(name, _FOLDER, dir_fd=folder)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+            raise NoFolder(f"There is no folder {name!r} on the way.") from error
+        raise
+
+
+@contextmanager
+def open_folder(root: Path, path: str) -> Iterator[int]:
+    """A folder, open; the empty path is the workspace's own."""
+    if not path:
+        opened = _open_root(root)
+    else:
+        with folder_of(root, path) as (folder, name):
+            opened = _open_folder(folder, name)
+    try:
+        yield opened
+    finally:
+        os.close(opened)
+
+
+def read_state(root: Path, path: str, *, limit: int | None, keep: bool) -> FileState | None:
+    """What is there now; None: nothing. ``keep``: its content becomes a blob. What has
+    more than ``limit`` bytes is not read."""
+    try:
+        with folder_of(root, path) as (folder, name):
+            if not keep:
+                return read_entry(folder, name, limit=limit, kept=None)[0]
+            with batch() as kept:
+                return read_entry(folder, name, limit=limit, kept=kept)[0]
+    except NoFolder:
+        return None
+
+
+def keep_state(root: Path, path: str, kept: BlobBatch) -> FileState | None:
+    """What is there now, of any size; its content goes to the batch."""
+    with suppress(NoFolder), folder_of(root, path) as (folder, name):
+        return read_entry(folder, name, limit=None, kept=kept)[0]
+    return None
+
+
+def read_entry(
+    folder: int, name: str, *, limit: int | None, kept: BlobBatch | None
+) -> tuple[FileState | None, os.stat_result | None]:
+    """The state of an entry, and its status when it was read. Its content goes to the
+    batch, if there is one."""
+    try:
+        found = os.lstat(name, dir_fd=folder)
+        if stat.S_ISDIR(found.st_mode):
+            return FileState(mode=found.st_mode, digest=NOTHING, size=0), found
+        if stat.S_ISLNK(found.st_mode):
+            return _link_state(folder, name, found, kept), found
+        if stat.S_ISREG(found.st_mode) and (limit is None or found.st_size <= limit):
+            with suppress(PermissionError):
+                return _file_state(folder, name, kept)
+    except FileNotFoundError:
+        return None, None
+    return unread_state(found), found
+
+
+def read_content(root: Path, path: str, *, limit: int) -> bytes | None:
+    """The content of a file, or the text of a link, if it has at most ``limit`` bytes."""
+    with suppress(NoFolder, OSError), folder_of(root, path) as (folder, name):
+        if stat.S_ISLNK(os.lstat(name, dir_fd=folder).st_mode):
+            return os.fsencode(os.readlink(name, dir_fd=folder))
+        file = os.open(name, _FILE, dir_fd=folder)
+        with os.fdopen(file, "rb") as opened:
+            data = opened.read(limit + 1) if stat.S_ISREG(os.fstat(file).st_mode) else None
+        return data if data is not None and len(data) <= limit else None
+    return None
+
+
+def unread_state(found: os.stat_result) -> FileState:
+    """The state of what is not read: told from another by size and times."""
+    told = (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_rdev)
+    if not stat.S_ISREG(found.st_mode):
+        told = (found.st_ino, found.st_rdev, 0, 0, 0)
+    digest = hashlib.sha256(repr(told).encode()).hexdigest()
+    size = found.st_size if stat.S_ISREG(found.st_mode) else 0
+    return FileState(mode=found.st_mode, digest=digest, size=size, has_copy=False, is_read=False)
+
+
+def _link_state(folder: int, name: str, found: os.stat_result, kept: BlobBatch | None) -> FileState:
+    text = os.fsencode(os.readlink(name, dir_fd=folder))
+    digest = kept.put(text) if kept else hashlib.sha256(text).hexdigest()
+    return FileState(mode=found.st_mode, digest=digest, size=len(text))
+
+
+def _file_state(folder: int, name: str, kept: BlobBatch | None) -> tuple[FileState, os.stat_result]:
+    file = os.open(name, _FILE, dir_fd=folder)
+    with os.fdopen(file, "rb") as opened:
+        found = os.fstat(file)
+        if not stat.S_ISREG(found.st_mode):
+            return unread_state(found), found
+        if kept:
+            digest, size = kept.copy(opened)
+        else:
+            digest, size = hashlib.file_digest(opened, "sha256").hexdigest(), opened.tell()
+        return FileState(mode=found.st_mode, digest=digest, size=size), found
+
+
+_DRAFT = re.compile(r"\.loom-[0-9a-f]{16}\.tmp")
+
+
+def _draft_name() -> str:
+    """The same as that of ``agent.files.confined``."""
+    return f".loom-{secrets.token_hex(8)}.tmp"
+
+
+def remove_drafts(root: Path, path: str, data: bytes) -> None:
+    """Remove what a process left beside the file that died while it wrote ``data``: a
+    draft that holds it, or the beginning of it."""
+    with suppress(NoFolder), folder_of(root, path) as (folder, _):
+        for name in filter(_DRAFT.fullmatch, os.listdir(folder)):
+            with suppress(OSError):
+                file = os.open(name, _FILE, dir_fd=folder)
+                with os.fdopen(file, "rb") as opened:
+                    if not data.startswith(opened.read(len(data) + 1)):
+                        continue
+                os.unlink(name, dir_fd=folder)
+
+
+def put_file(root: Path, path: str, data: bytes, *, mode: int | None) -> None:
+    """Write a file in the place of whatever file or link is there, whole or not at all."""
+    with folder_of(root, path) as (folder, name):
+        draft = _draft_name()
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        file = os.open(draft, flags, 0o666, dir_fd=folder)
+        try:
+            with os.fdopen(file, "wb") as opened:
+                opened.write(data)
+                opened.flush()
+                if mode is not None:
+                    os.fchmod(file, stat.S_IMODE(mode))
+                os.fsync(file)
+            os.rename(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
+        except BaseException:
+            with suppress(FileNotFoundError):
+                os.unlink(draft, dir_fd=folder)
+            raise
+
+
+def put_link(root: Path, path: str, text: bytes) -> None:
+    """Make a link in the place of whatever file or link is there."""
+    with folder_of(root, path) as (folder, name):
+        draft = _draft_name()
+        os.symlink(os.fsdecode(text), draft, dir_fd=folder)
+        os.rename(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
+
+
+def make_folder(root: Path, path: str, *, mode: int | None = None) -> None:
+    with folder_of(root, path) as (folder, name):
+        os.mkdir(name, 0o777, dir_fd=folder)
+        if mode is not None:
+            _change_mode(folder, name, mode)
+
+
+def change_mode(root: Path, path: str, mode: int) -> None:
+    """Set the permission bits of a file or folder; a link has none."""
+    with folder_of(root, path) as (folder, name):
+        _change_mode(folder, name, mode)
+
+
+def _change_mode(folder: int, name: str, mode: int) -> None:
+    opened = reaching.open_place(folder, name)
+    try:
+        reaching.change_mode(opened, mode)
+    finally:
+        os.close(opened)
+
+
+def remove_entry(root: Path, path: str) -> None:
+    """Remove a file, a link, or a folder that is empty."""
+    with folder_of(root, path) as (folder, name):
+        if stat.S_ISDIR(os.lstat(name, dir_fd=folder).st_mode):
+            os.rmdir(name, dir_fd=folder)
+        else:
+            os.unlink(name, dir_fd=folder)
+
+
+def list_below(root: Path, path: str, *, limit: int) -> list[str]:
+    """The paths of all that lies in a folder, itself first. Raises TooLarge."""
+    found = [path]
+    at = 0
+    while at < len(found):
+        entry, at = found[at], at + 1
+        with folder_of(root, entry) as (folder, name):
+            if not stat.S_ISDIR(os.lstat(name, dir_fd=folder).st_mode):
+                continue
+            opened = _open_folder(folder, name)
+            try:
+                found += [f"{entry}/{inner}" for inner in sorted(os.listdir(opened))]
+            finally:
+                os.close(opened)
+        if len(found) > limit:
+            raise TooLarge(f"There are more than {limit:,} files in this folder.")
+    return found
+
+
+# Work that is carried through even when its caller is cancelled.
+
+
+async def carry_through[T](work: Coroutine[Any, Any, T]) -> T:
+    """Wait until the work has ended, whatever happens; a cancellation is passed on then."""
+    task = asyncio.create_task(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        while not task.done():
+            try:
+                await asyncio.wait({task})
+            except asyncio.CancelledError:
+                continue
+        if not task.cancelled():
+            task.exception()  # it counts less than the cancellation
+        raise

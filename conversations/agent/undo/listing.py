@@ -1,0 +1,366 @@
+"""What a folder holds at one moment, with copies of the contents that are not kept yet.
+
+Everything counts, caches and ``.git`` too. Links are listed as links. A file that has
+the same stamp as when it was read last is not read again, unless it was written to so
+shortly before that reading that a later write could have left the same stamp.
+"""
+
+import json
+import os
+import stat
+import time
+import zlib
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from django.conf import settings
+
+from conversations.agent.files.paths import private_places
+from conversations.agent.sandbox.repositories import Part
+from conversations.archive.blobs import BlobBatch, batch, blobs_folder, read_blob, touch_blob
+from conversations.domain.errors import NotFound, Rejected
+
+from .disk import ROOT, NoFolder, folder_of, open_folder, read_entry, unread_state
+from .file_changes import NOTHING, FileState, real_path, stored_path
+from .records import open_trees, used_digests
+
+FRESH_NS = 2_000_000_000
+"""A file whose times are younger than this when it is read may change again without
+getting another stamp: clocks of file systems tick in up to two seconds (FAT)."""
+
+TOUCHED_NS = 1800 * 10**9
+"""How long a blob is taken to be there without a look: what removes blobs spares those
+that were touched in twice that time (``features.retention.service``), or longer (``prune``)."""
+
+KNOWN_FOLDERS = 8
+"""Workspaces whose files' digests are remembered."""
+
+PATH_CHARS = 4000
+"""Longer paths cannot be recorded."""
+
+BATCH = 2000
+
+type Stamp = tuple[int, int, int, int, int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListingLimits:
+    """How much is copied: bytes of one file, bytes of all, and how many are listed."""
+
+    file_bytes: int
+    bytes: int
+    files: int
+
+
+def read_limits() -> ListingLimits:
+    return ListingLimits(
+        file_bytes=settings.LOOM.snapshot_max_file_bytes,
+        bytes=settings.LOOM.snapshot_max_bytes,
+        files=settings.LOOM.snapshot_max_files,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """What is in a folder, by path. ``unlisted`` are folders of which it is not known
+    what they hold: there was too much, or they could not be opened. ``git`` is what git
+    obeys in the folder, None: it was not looked for; ``git_contents`` its configurations and
+    steps by digest, whatever the limits."""
+
+    entries: Mapping[str, FileState]
+    unlisted: frozenset[str] = frozenset()
+    git: Mapping[str, Part] | None = None
+    git_contents: Mapping[str, bytes] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Known:
+    stamp: Stamp
+    state: FileState
+    read_at: int
+    touched_at: int
+
+
+_known: OrderedDict[str, dict[str, _Known]] = OrderedDict()
+_lock = Lock()
+
+
+@contextmanager
+def _remembered(root: Path) -> Iterator[dict[str, _Known]]:
+    """What is known of a folder's files; replaced as a whole, so that two listings at
+    once do no harm."""
+    key = str(root)
+    with _lock:
+        known = dict(_known.get(key, {}))
+    yield known
+    with _lock:
+        _known[key] = known
+        _known.move_to_end(key)
+        while len(_known) > KNOWN_FOLDERS:
+            _known.popitem(last=False)
+
+
+def take_listing(
+    root: Path, *, limits: ListingLimits | None = None, earlier: Listing | None = None
+) -> Listing:
+    """List the folder and keep what is in it. ``earlier``: a listing that this one will
+    be compared with; what was read then is read again, what was not is not.
+
+    Raises Rejected where there is no space for the copies."""
+    limits = limits or read_limits()
+    with _remembered(root) as known:
+        work = _Work(root=root, limits=limits, known=known)
+        try:
+            work.walk()
+            work.choose(earlier.entries if earlier else {})
+            work.read()
+        except NoFolder as error:
+            raise Rejected(error.message, code="not_kept") from error
+        except OSError as error:
+            raise Rejected(
+                f"The workspace's files could not be kept: {error.strerror}.", code="not_kept"
+            ) from error
+        for path in known.keys() - work.entries.keys():
+            del known[path]
+    return Listing(entries=work.entries, unlisted=frozenset(work.unlisted))
+
+
+@dataclass(slots=True, kw_only=True)
+class _Work:
+    """One listing in the making: first all names and stamps, then what has to be read."""
+
+    root: Path
+    limits: ListingLimits
+    known: dict[str, _Known]
+    entries: dict[str, FileState] = field(default_factory=dict)
+    unlisted: set[str] = field(default_factory=set)
+    files: dict[str, os.stat_result] = field(default_factory=dict)
+    links: list[str] = field(default_factory=list)
+
+    def walk(self) -> None:
+        """Folder by folder, the outer ones first, so that a limit spares what is deep."""
+        own = _identities(private_places())
+        self.entries[ROOT] = FileState(mode=os.stat(self.root).st_mode, digest=NOTHING, size=0)
+        folders = [""]
+        for folder in folders:
+            try:
+                found = _scan(self.root, folder)
+            except (NoFolder, PermissionError):
+                if not folder:
+                    raise
+                self.unlisted.add(folder)
+                continue
+            if len(self.entries) + len(self.files) + len(found) > self.limits.files + 1:
+                self.unlisted.add(folder)
+                continue
+            for name, status in found:
+                path = f"{folder}/{name}" if folder else name
+                if (status.st_dev, status.st_ino) in own or len(path) > PATH_CHARS:
+                    continue
+                if stat.S_ISDIR(status.st_mode):
+                    folders.append(path)
+                self._add(path, status)
+
+    def _add(self, path: str, status: os.stat_result) -> None:
+        if stat.S_ISREG(status.st_mode):
+            self.files[path] = status
+            return
+        if stat.S_ISLNK(status.st_mode):
+            self.links.append(path)
+        is_folder = stat.S_ISDIR(status.st_mode)
+        self.entries[path] = (
+            FileState(mode=status.st_mode, digest=NOTHING, size=0)
+            if is_folder
+            else unread_state(status)
+        )
+
+    def choose(self, earlier: Mapping[str, FileState]) -> None:
+        """Which files are read: small ones first, as far as the limits go."""
+        total = 0
+        for path in sorted(self.files, key=lambda path: (self.files[path].st_size, path)):
+            status, before = self.files[path], earlier.get(path)
+            size = status.st_size
+            fits = size <= self.limits.file_bytes and total + size <= self.limits.bytes
+            if before is not None and before.is_file:
+                fits = before.is_read and size <= self.limits.file_bytes
+            if fits:
+                total += size
+                self._use_known(path, status)
+            else:
+                self.entries[path] = unread_state(status)
+
+    def _use_known(self, path: str, status: os.stat_result) -> None:
+        known, now = self.known.get(path), time.time_ns()
+        if known is None or known.stamp != stamp_of(status) or _is_fresh(known):
+            return
+        if now - known.touched_at > TOUCHED_NS:
+            if not touch_blob(known.state.digest):
+                return
+            known.touched_at = now
+        self.entries[path] = known.state
+
+    def read(self) -> None:
+        """Read what is not known, by folder."""
+        waiting = sorted({*self.links, *(self.files.keys() - self.entries.keys())})
+        for start in range(0, len(waiting), BATCH):
+            with batch() as kept:
+                for path in waiting[start : start + BATCH]:
+                    self._read_one(path, kept)
+
+    def _read_one(self, path: str, kept: BlobBatch) -> None:
+        now = time.time_ns()
+        state = status = None
+        with suppress(NoFolder), folder_of(self.root, path) as (folder, name):
+            state, status = read_entry(folder, name, limit=self.limits.file_bytes, kept=kept)
+        if state is None or status is None:
+            self.entries.pop(path, None)  # it is gone meanwhile
+            return
+        self.entries[path] = state
+        if state.is_file and state.is_read:
+            self.known[path] = _Known(stamp_of(status), state, read_at=now, touched_at=now)
+
+
+def _scan(root: Path, folder: str) -> list[tuple[str, os.stat_result]]:
+    with open_folder(root, folder) as opened, os.scandir(opened) as entries:
+        found = []
+        for entry in entries:
+            with suppress(FileNotFoundError):
+                found.append((entry.name, entry.stat(follow_symlinks=False)))
+    return sorted(found)
+
+
+def _identities(places: tuple[str, ...]) -> set[tuple[int, int]]:
+    found = set()
+    for place in places:
+        with suppress(OSError):
+            status = os.stat(place)
+            found.add((status.st_dev, status.st_ino))
+    return found
+
+
+def stamp_of(status: os.stat_result) -> Stamp:
+    return (
+        status.st_dev,
+        status.st_ino,
+        status.st_size,
+        status.st_mtime_ns,
+        status.st_ctime_ns,
+        status.st_mode,
+    )
+
+
+def _is_fresh(known: _Known) -> bool:
+    _, _, _, mtime, ctime, _ = known.stamp
+    return max(mtime, ctime) > known.read_at - FRESH_NS
+
+
+def dump_listing(listing: Listing, *, owner: str) -> bytes:
+    """The listing as the content of a blob that no other ``owner`` has."""
+    entries = [
+        [stored_path(path), s.mode, s.digest, s.size, int(s.has_copy) + 2 * int(s.is_read)]
+        for path, s in listing.entries.items()
+    ]
+    unlisted = [stored_path(path) for path in sorted(listing.unlisted)]
+    value = {"v": 1, "owner": owner, "unlisted": unlisted, "entries": entries}
+    if listing.git is not None:
+        value["git"] = [[path, part.kind, part.state] for path, part in listing.git.items()]
+        value["git_contents"] = {
+            digest: content.decode("latin-1") for digest, content in listing.git_contents.items()
+        }
+    text = json.dumps(value)
+    return zlib.compress(text.encode(), level=1)
+
+
+def load_listing(data: bytes) -> Listing:
+    value: dict[str, Any] = json.loads(zlib.decompress(data))
+    return Listing(
+        entries={
+            real_path(path): FileState(
+                mode=mode,
+                digest=digest,
+                size=size,
+                has_copy=bool(flags & 1),
+                is_read=bool(flags & 2),
+            )
+            for path, mode, digest, size, flags in value["entries"]
+        },
+        unlisted=frozenset(real_path(path) for path in value["unlisted"]),
+        git={path: Part(kind, state) for path, kind, state in value["git"]}
+        if "git" in value
+        else None,
+        git_contents={
+            digest: content.encode("latin-1")
+            for digest, content in value.get("git_contents", {}).items()
+        },
+    )
+
+
+# Removing contents that nothing refers to any more.
+
+
+SAFE_DAYS = 2
+"""Blobs that were touched since stay in any case (see ``listing.TOUCHED_NS``)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pruned:
+    """Contents and their bytes: those that went, or would go, and those that stay."""
+
+    removed: int
+    removed_bytes: int
+    kept: int
+    kept_bytes: int
+
+
+def prune_blobs(*, days: int, dry_run: bool) -> Pruned:
+    """Remove what nothing refers to and nobody touched for so many days."""
+    newest = time.time() - max(days, SAFE_DAYS) * 24 * 3600
+    # Listed first: what comes into use while the references are read is not old.
+    files = list(_files())
+    used = used_digests() | listed_digests()
+    removed = removed_bytes = kept = kept_bytes = 0
+    for path, digest, size, touched in files:
+        if digest in used or touched > newest:
+            kept, kept_bytes = kept + 1, kept_bytes + size
+            continue
+        removed, removed_bytes = removed + 1, removed_bytes + size
+        if not dry_run:
+            path.unlink(missing_ok=True)
+    return Pruned(removed=removed, removed_bytes=removed_bytes, kept=kept, kept_bytes=kept_bytes)
+
+
+def _files() -> Iterator[tuple[Path, bytes, int, float]]:
+    """Every file of the store with the digest it is named after; drafts that a dead
+    process left have none."""
+    for folder, _, names in os.walk(blobs_folder()):
+        for name in names:
+            path = Path(folder, name)
+            try:
+                found = path.stat()
+            except FileNotFoundError:
+                continue
+            yield path, _digest_of(path), found.st_size, found.st_mtime
+
+
+def _digest_of(path: Path) -> bytes:
+    try:
+        return bytes.fromhex(path.parent.name + path.name)
+    except ValueError:
+        return b""
+
+
+def listed_digests() -> set[bytes]:
+    """What commands that run, or are not settled yet, may have to put back."""
+    found = set()
+    for tree in open_trees():
+        try:
+            listing = load_listing(read_blob(tree))
+        except NotFound:
+            continue
+        found |= {bytes.fromhex(state.digest) for state in listing.entries.values()}
+    return found

@@ -1,0 +1,423 @@
+"""Which contents are referred to, by whatever table."""
+
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import chain
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from django.db import transaction
+from django.db.models import Count, Q, QuerySet
+from django.utils import timezone
+
+from conversations.archive.append import Appended, NewEvent, append
+from conversations.archive.messages import refuse_archived, refuse_busy
+from conversations.archive.sessions import lock_session
+from conversations.domain.errors import Conflict, NotFound
+from conversations.domain.events import REVERTED, Info
+from conversations.domain.session_state.facts import MAX_PUT_BACK
+from conversations.domain.text import dump_json, estimate_tokens, storable
+from conversations.domain.tool_calls import OPEN_STATES
+from conversations.domain.turns import FILES_BACK, MODEL_NOTE, SYSTEM, NewTurn
+from conversations.models import Attachment, FileChange, Revert, Run, Session, ToolCall
+
+from .file_changes import (
+    Author,
+    Change,
+    FileState,
+    StoredChange,
+    count_entries,
+    real_path,
+    stored_path,
+)
+
+# The records of changed files: written before a file is touched, and read to undo.
+
+
+GIT_DISARMED = "git_disarmed"
+"""The code of the notice."""
+
+ROWS = 400
+"""Rows that one statement, and better one transaction, writes: others want to write too."""
+
+
+def record_changes(
+    *, author: Author, changes: Sequence[Change], is_done: bool = False
+) -> list[int]:
+    """Put the changes on record; returns their keys. With ``is_done`` they have happened
+    already, else they are about to."""
+    now = timezone.now()
+    rows = [
+        FileChange(
+            session_id=author.session_pk,
+            run_id=author.run_pk,
+            call_id=author.call_pk,
+            revert_id=author.revert_pk,
+            path=stored_path(change.path),
+            has_copy=change.before is None or change.before.has_copy,
+            created_at=now,
+            done_at=now if is_done else None,
+            **_columns("before", change.before),
+            **_columns("after", change.after),
+        )
+        for change in changes
+    ]
+    with transaction.atomic():
+        created = FileChange.objects.bulk_create(rows, batch_size=ROWS)
+    return [row.pk for row in created]
+
+
+def record_found(*, author: Author, changes: Sequence[Change]) -> None:
+    """Put on record what a call has changed, unless another process that settles the
+    same call was first."""
+    with transaction.atomic():
+        lock_session(author.session_pk)
+        paths = [stored_path(change.path) for change in changes]
+        rows = FileChange.objects.filter(call=author.call_pk, revert=None, path__in=paths)
+        known = {real_path(path) for path in rows.values_list("path", flat=True)}
+        missing = [change for change in changes if change.path not in known]
+        record_changes(author=author, changes=missing, is_done=True)
+
+
+def _columns(name: str, state: FileState | None) -> dict[str, str | int | None]:
+    return {
+        name: state.digest if state else "",
+        f"{name}_mode": state.mode if state else None,
+        f"{name}_size": state.size if state else None,
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileChangeOutcome:
+    """What became of a recorded change: what is there now."""
+
+    pk: int
+    after: FileState | None
+
+
+def complete_changes(
+    *,
+    done: Iterable[FileChangeOutcome] = (),
+    confirmed: Sequence[int] = (),
+    dropped: Sequence[int] = (),
+) -> None:
+    """Say that these have happened, ``confirmed`` as they were recorded, and that
+    ``dropped`` have not."""
+    now = timezone.now()
+    with transaction.atomic():
+        if confirmed:
+            FileChange.objects.filter(pk__in=confirmed).update(done_at=now)
+        for outcome in done:
+            FileChange.objects.filter(pk=outcome.pk).update(
+                done_at=now, **_columns("after", outcome.after)
+            )
+        if dropped:
+            FileChange.objects.filter(pk__in=dropped, done_at=None).delete()
+
+
+def record_tree(call_pk: int, *, digest: str) -> None:
+    """Say which blob lists the folder as it is right before a command of the call. Raises
+    Conflict where one is noted already."""
+    if not ToolCall.objects.filter(pk=call_pk, tree="").update(tree=digest):
+        raise Conflict("This call has changed files already.", code="call_has_tree")
+
+
+def release_tree(call_pk: int) -> str:
+    """Say that what changed since the call's listing is on record; returns the digest of
+    the listing, which nothing refers to any more."""
+    with transaction.atomic():
+        tree = ToolCall.objects.values_list("tree", flat=True).get(pk=call_pk)
+        ToolCall.objects.filter(pk=call_pk).update(tree="")
+    return tree
+
+
+def append_disarmed(session_pk: int, *, text: str) -> None:
+    """Show in the transcript what was disarmed after a call that ended with its process."""
+    session = Session.objects.only("uuid").get(pk=session_pk)
+    notice = NewEvent(payload=Info(text=text, code=GIT_DISARMED))
+    append(session_pk, session_uuid=session.uuid, events=[notice])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unsettled:
+    """A call that ended with its process: what it changed is not known yet. ``tree`` is
+    empty where it ran no command, ``changes`` were about to happen."""
+
+    author: Author
+    root: Path
+    tree: str
+    changes: list[tuple[int, Change]]
+
+
+def unsettled_calls() -> list[int]:
+    """Calls that are over, but whose changes are not settled."""
+    over = ToolCall.objects.exclude(state__in=OPEN_STATES)
+    begun = FileChange.objects.filter(done_at=None, call__isnull=False, revert=None).values("call")
+    found = {*over.exclude(tree="").values_list("pk", flat=True)}
+    return sorted(found | {*over.filter(pk__in=begun).values_list("pk", flat=True)})
+
+
+def read_unsettled(call_pk: int) -> Unsettled:
+    call = ToolCall.objects.select_related("session__workspace").get(pk=call_pk)
+    rows = FileChange.objects.filter(call=call_pk, revert=None, done_at=None).order_by("pk")
+    return Unsettled(
+        author=Author(session_pk=call.session_id, run_pk=call.run_id, call_pk=call.pk),
+        root=Path(call.session.workspace.root),
+        tree=call.tree,
+        changes=[(row.pk, change_of(row)) for row in rows],
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """Which changes of a session: of one call, one run, one revert, or, with none of
+    them, of all calls."""
+
+    run: UUID | None = None
+    call: UUID | None = None
+    revert: UUID | None = None
+
+
+def read_changes(session_pk: int, scope: Scope) -> list[StoredChange]:
+    """The changes in the order in which they were made. Those of reverts only where one
+    is asked for. Raises NotFound for what the session does not have."""
+    rows = (
+        _rows_of(session_pk, scope)
+        .order_by("pk")
+        .values(
+            "pk",
+            "path",
+            "before",
+            "before_mode",
+            "before_size",
+            "after",
+            "after_mode",
+            "after_size",
+            "has_copy",
+            "created_at",
+            "done_at",
+            "run__uuid",
+            "call__uuid",
+            "call__name",
+            "call__turn_number",
+            "call__started_at",
+            "revert__uuid",
+            "reverted_by__uuid",
+        )
+    )
+    return [_stored_change(row) for row in rows.iterator()]
+
+
+def _stored_change(row: Any) -> StoredChange:
+    return StoredChange(
+        pk=row["pk"],
+        path=real_path(row["path"]),
+        before=_state(
+            row["before"], row["before_mode"], row["before_size"], has_copy=row["has_copy"]
+        ),
+        after=_state(row["after"], row["after_mode"], row["after_size"]),
+        started_at=row["call__started_at"] or row["created_at"],
+        is_done=row["done_at"] is not None,
+        run=row["run__uuid"],
+        call=row["call__uuid"],
+        call_name=row["call__name"] or "",
+        turn=row["call__turn_number"],
+        revert=row["revert__uuid"],
+        reverted_by=row["reverted_by__uuid"],
+    )
+
+
+def _rows_of(session_pk: int, scope: Scope) -> QuerySet[FileChange]:
+    rows = FileChange.objects.filter(session=session_pk)
+    if scope.revert is not None:
+        return rows.filter(revert=_require(Revert, session_pk, scope.revert))
+    if scope.call is not None:
+        return rows.filter(call=_require(ToolCall, session_pk, scope.call), revert=None)
+    if scope.run is not None:
+        return rows.filter(run=_require(Run, session_pk, scope.run), revert=None)
+    return rows.filter(revert=None)
+
+
+def _require(table: type[Revert | ToolCall | Run], session_pk: int, uuid: UUID) -> int:
+    found = table.objects.filter(session=session_pk, uuid=uuid)
+    pk: int | None = found.values_list("pk", flat=True).first()
+    if pk is None:
+        raise NotFound("This session has no such call, run or revert.")
+    return pk
+
+
+def paths_of_others(session_pk: int, *, paths: Iterable[str], since: datetime) -> dict[str, UUID]:
+    """Which of these files calls of other sessions in the workspace have changed since
+    then, each with the last such session. What they put back does not count."""
+    workspace = Session.objects.values_list("workspace_id", flat=True).get(pk=session_pk)
+    rows = FileChange.objects.filter(
+        session__workspace=workspace, done_at__gte=since, revert=None, reverted_by=None
+    ).exclude(session=session_pk)
+    wanted = {stored_path(path) for path in paths}
+    found = rows.order_by("pk").values_list("path", "session__uuid")
+    return {real_path(path): uuid for path, uuid in found.iterator() if path in wanted}
+
+
+def has_changes(session_pk: int, *, call: UUID | None = None) -> bool:
+    """Whether a call changed files, or any of the session did."""
+    rows = FileChange.objects.filter(session=session_pk, revert=None)
+    return (rows if call is None else rows.filter(call__uuid=call)).exists()
+
+
+def last_changing_run(session_pk: int) -> UUID | None:
+    """The last run with a change that was not put back."""
+    rows = FileChange.objects.filter(session=session_pk, revert=None, reverted_by=None)
+    return rows.exclude(run=None).order_by("-pk").values_list("run__uuid", flat=True).first()
+
+
+def change_of(row: FileChange) -> Change:
+    return Change(path=real_path(row.path), before=state_before(row), after=state_after(row))
+
+
+def state_before(row: FileChange) -> FileState | None:
+    return _state(row.before, row.before_mode, row.before_size, has_copy=row.has_copy)
+
+
+def state_after(row: FileChange) -> FileState | None:
+    return _state(row.after, row.after_mode, row.after_size)
+
+
+def _state(
+    digest: str, mode: int | None, size: int | None, *, has_copy: bool = True
+) -> FileState | None:
+    if mode is None:
+        return None
+    return FileState(mode=mode, digest=digest, size=size or 0, has_copy=has_copy)
+
+
+# Putting files back, on record: what is about to happen, and what has.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begun:
+    """A revert that is on record, and the author of what it changes."""
+
+    pk: int
+    uuid: UUID
+    author: Author
+
+
+def begin_revert(session: Session, *, scope: Scope, actor_pk: int | None) -> Begun:
+    """Put on record that files are about to be put back. Raises Conflict while an answer
+    is being written, and for an archived session."""
+    with transaction.atomic():
+        refuse_archived(lock_session(session.pk))
+        refuse_busy(session.pk)
+        run = session.runs.filter(uuid=scope.run).first() if scope.run else None
+        call = session.tool_calls.filter(uuid=scope.call).first() if scope.call else None
+        revert = Revert.objects.create(
+            session=session, run=run, call=call, actor_id=actor_pk, created_at=timezone.now()
+        )
+        author = Author(
+            session_pk=session.pk,
+            run_pk=run.pk if run else None,
+            call_pk=call.pk if call else None,
+            revert_pk=revert.pk,
+        )
+    return Begun(pk=revert.pk, uuid=revert.uuid, author=author)
+
+
+def finish_revert(
+    session: Session, begun: Begun, *, back: Sequence[str], text: str, told: str, left: int
+) -> Appended:
+    """Say what was put back: ``back`` are the files that are as they were, and ``left``
+    is the number of those that are not. ``text`` is the row's, ``told`` what the model
+    reads with the next message."""
+    data = {"revert": str(begun.uuid), "files": len(back), "left": left}
+    note = {MODEL_NOTE: True, "user_facing": True, FILES_BACK: _names(back)} | data
+    turn = NewTurn(
+        role=SYSTEM,
+        content=storable(told),
+        token_count=estimate_tokens(told),
+        metadata=dump_json(note),
+    )
+    event = NewEvent(payload=Info(text=storable(text), code=REVERTED, data=data), new=0)
+    return append(session.pk, session_uuid=session.uuid, turns=[turn], events=[event])
+
+
+def _names(paths: Sequence[str]) -> list[str]:
+    return [stored_path(path) for path in paths[:MAX_PUT_BACK]]
+
+
+def mark_undone(begun: Begun, *, changes: Sequence[StoredChange]) -> None:
+    """Changes of calls are undone by this revert; those of an earlier revert too, and
+    then what that one had undone stands again."""
+    earlier = {change.revert for change in changes if change.revert is not None}
+    paths = [stored_path(change.path) for change in changes]
+    with transaction.atomic():
+        rows = FileChange.objects.filter(pk__in=[change.pk for change in changes])
+        rows.update(reverted_by=begun.pk)
+        if earlier:
+            undone = FileChange.objects.filter(reverted_by__uuid__in=earlier, path__in=paths)
+            undone.filter(revert=None).update(reverted_by=None)
+
+
+_FOLDER_MODES = (stat.S_IFDIR, stat.S_IFDIR | 0o7777)
+_IS_FOLDER = Q(file_changes__after_mode__range=_FOLDER_MODES) | Q(
+    file_changes__after_mode=None, file_changes__before_mode__range=_FOLDER_MODES
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastRevert:
+    """A revert whose files are as it left them, as far as records go."""
+
+    uuid: UUID
+    at: datetime
+    by: str
+    files: int
+    folders: int
+
+    @property
+    def what(self) -> str:
+        return count_entries(files=self.files, folders=self.folders)
+
+
+def recent_reverts(session_pk: int, *, limit: int = 5) -> list[PastRevert]:
+    """The last reverts that can be taken back, the newest first."""
+    standing = Q(file_changes__done_at__isnull=False, file_changes__reverted_by=None)
+    found = (
+        Revert.objects.filter(session=session_pk)
+        .annotate(
+            entries=Count("file_changes", filter=standing),
+            folders=Count("file_changes", filter=standing & _IS_FOLDER),
+        )
+        .filter(entries__gt=0)
+        .order_by("-pk")
+        .values_list("uuid", "created_at", "actor__username", "entries", "folders")
+    )
+    return [
+        PastRevert(uuid=uuid, at=at, by=by or "", files=entries - folders, folders=folders)
+        for uuid, at, by, entries, folders in found[:limit]
+    ]
+
+
+def used_digests() -> set[bytes]:
+    """Those of all blobs that a change, an attachment or a call names."""
+    return {bytes.fromhex(digest) for digest in chain(_of_changes(), _of_attachments())} | {
+        bytes.fromhex(digest) for digest in open_trees()
+    }
+
+
+def open_trees() -> list[str]:
+    """The listings of calls whose changes are not on record yet."""
+    found = ToolCall.objects.exclude(tree="").order_by("pk")
+    return list(found.values_list("tree", flat=True))
+
+
+def _of_changes() -> Iterator[str]:
+    rows = FileChange.objects.order_by("pk").values_list("before", "after")
+    return (digest for row in rows.iterator() for digest in row if digest)
+
+
+def _of_attachments() -> Iterator[str]:
+    rows = Attachment.objects.order_by("pk").values_list("digest", "thumbnail", "sent")
+    return (digest for row in rows.iterator() for digest in row if digest)

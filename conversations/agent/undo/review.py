@@ -1,0 +1,187 @@
+"""What a session has changed, file by file, and how each file stands now."""
+
+import hashlib
+import stat
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID
+
+from conversations.archive.blobs import read_blob
+from conversations.domain.errors import NotFound
+
+from .disk import read_content
+from .file_changes import FileState, StoredChange, same_state
+from .records import Scope, paths_of_others, read_changes
+from .revert import BACK, CONFLICT, FilePlan, group_by_path, judge_file
+
+PAGE = 30
+"""Files of a page."""
+
+SHOWN_BYTES = 300_000
+"""Up to which a file's text is compared."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileReview:
+    """One file: ``before`` the first and ``after`` the last change. ``plan`` says what
+    putting it back would do; None: it was put back. ``moved_from`` and ``moved_to`` are
+    the other name, where the content only moved."""
+
+    path: str
+    changes: Sequence[StoredChange]
+    plan: FilePlan | None
+    moved_from: str = ""
+    moved_to: str = ""
+
+    @property
+    def before(self) -> FileState | None:
+        return self.changes[0].before
+
+    @property
+    def after(self) -> FileState | None:
+        return self.changes[-1].after
+
+    @property
+    def is_conflict(self) -> bool:
+        return self.plan is not None and self.plan.state == CONFLICT
+
+    @property
+    def is_back(self) -> bool:
+        return self.plan is None or self.plan.state == BACK
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallChanges:
+    """A call that changed files, and how many of them still stand."""
+
+    call: UUID
+    name: str
+    turn: int
+    run: UUID | None
+    files: int
+    standing: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Review:
+    """A page of the files that were changed. ``total`` counts them all, ``passing`` those
+    that came and went, ``standing`` those that were not put back. ``following`` is the
+    path after which the next page begins, empty: there is none."""
+
+    files: Sequence[FileReview]
+    total: int
+    passing: int
+    standing: int
+    following: str
+    calls: Sequence[CallChanges]
+
+
+def review_changes(session_pk: int, root: Path, *, scope: Scope, after: str = "") -> Review:
+    """The files that the changes in the scope concern, by path, from the one after
+    ``after`` on. Reads the database, and of the folder the page's files."""
+    changes = read_changes(session_pk, scope)
+    standing = group_by_path(change for change in changes if change.reverted_by is None)
+    grouped = group_by_path(changes) | standing
+    shown = _shown_paths(grouped)
+    page = [path for path in shown if path > after][: PAGE + 1]
+    files = page[:PAGE]
+    others = _others(session_pk, [c for path in files for c in standing.get(path, ())])
+    moves = _moves(grouped)
+    back = {target: source for source, target in moves.items()}
+    return Review(
+        files=[
+            FileReview(
+                path=path,
+                changes=grouped[path],
+                plan=judge_file(root, path, grouped[path], others=others)
+                if path in standing
+                else None,
+                moved_from=back.get(path, ""),
+                moved_to=moves.get(path, ""),
+            )
+            for path in files
+        ],
+        total=len(shown),
+        passing=sum(same_state(c[0].before, c[-1].after) for c in grouped.values()),
+        standing=len(standing),
+        following=files[-1] if len(page) > PAGE else "",
+        calls=_calls(changes),
+    )
+
+
+def _others(session_pk: int, changes: Sequence[StoredChange]) -> dict[str, UUID]:
+    if not changes:
+        return {}
+    since = min(change.started_at for change in changes)
+    return paths_of_others(session_pk, paths={c.path for c in changes}, since=since)
+
+
+def _shown_paths(grouped: dict[str, list[StoredChange]]) -> list[str]:
+    """Sorted; without files that came and went, and without folders in which something
+    else is shown."""
+    differing = [
+        path for path, of in sorted(grouped.items()) if not same_state(of[0].before, of[-1].after)
+    ]
+    folders = {folder for path in differing for folder in _folders_of(path)}
+    return [path for path in differing if path not in folders]
+
+
+def _folders_of(path: str) -> Iterable[str]:
+    parts = path.split("/")
+    return ("/".join(parts[:end]) for end in range(1, len(parts)))
+
+
+def _moves(grouped: dict[str, list[StoredChange]]) -> dict[str, str]:
+    """Files that went away, and what came with the same content: where there is exactly
+    one of each."""
+    gone: dict[str, list[str]] = {}
+    come: dict[str, list[str]] = {}
+    for path, of in grouped.items():
+        before, after = of[0].before, of[-1].after
+        if before and not after and before.is_file and before.size:
+            gone.setdefault(before.digest, []).append(path)
+        if after and not before and after.is_file and after.size:
+            come.setdefault(after.digest, []).append(path)
+    return {
+        paths[0]: come[digest][0]
+        for digest, paths in gone.items()
+        if len(paths) == 1 and len(come.get(digest, ())) == 1
+    }
+
+
+def _calls(changes: Iterable[StoredChange]) -> list[CallChanges]:
+    """The newest first."""
+    of: dict[UUID, list[StoredChange]] = {}
+    for change in changes:
+        if change.call is not None:
+            of.setdefault(change.call, []).append(change)
+    return [
+        CallChanges(
+            call=call,
+            name=found[0].call_name,
+            turn=found[0].turn or 0,
+            run=found[0].run,
+            files=len(found),
+            standing=sum(change.reverted_by is None for change in found),
+        )
+        for call, found in reversed(of.items())
+    ]
+
+
+def content_of(root: Path, path: str, state: FileState | None) -> bytes | None:
+    """The content of a file in that state: kept, or what is there if it is that. None:
+    it is not to be had, or too large to be shown."""
+    if state is None or state.size > SHOWN_BYTES or not (state.is_file or state.is_link):
+        return None
+    try:
+        return read_blob(state.digest)
+    except NotFound:
+        data = read_content(root, path, limit=SHOWN_BYTES)
+    is_same = data is not None and hashlib.sha256(data).hexdigest() == state.digest
+    return data if is_same else None
+
+
+def permissions_text(state: FileState) -> str:
+    """As ``ls`` shows them."""
+    return stat.filemode(state.mode)

@@ -1,0 +1,237 @@
+"""What a command changes in a folder: known by comparing what was there before and after.
+
+Before the command everything is listed, and what is not kept yet is copied; the listing
+itself is a blob that the call's record names. Afterwards everything is listed again. If
+the process ends in between, the record still names the listing, and the comparison is
+made up for.
+
+Who wrote a file cannot be seen: what others change in the folder while the command runs
+counts as changed by it.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from itertools import batched
+from pathlib import Path
+
+from conversations.agent.sandbox.bubblewrap import Protection
+from conversations.agent.sandbox.repositories import (
+    Repositories,
+    find_repositories,
+    hold_parts,
+    make_protection,
+)
+from conversations.agent.sandbox.support import UNSANDBOXED, find_mode
+from conversations.archive.blobs import has_blob, put_blob, read_blob, remove_blob
+from conversations.archive.disk_space import require_space
+from conversations.domain.errors import LoomError, NotFound, Rejected
+
+from .disarming import Disarmed, disarm, without_failed
+from .disk import carry_through, read_state, remove_drafts
+from .file_changes import Author, Change, Crossing, digest_of, same_state
+from .listing import Listing, dump_listing, load_listing, read_limits, take_listing
+from .records import (
+    ROWS,
+    FileChangeOutcome,
+    Unsettled,
+    append_disarmed,
+    complete_changes,
+    read_unsettled,
+    record_changes,
+    record_found,
+    record_tree,
+    release_tree,
+    unsettled_calls,
+)
+
+__all__ = ["Author", "Watch", "compare", "settle_all", "settle_interrupted", "watched"]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, kw_only=True)
+class Watch:
+    """``changes`` is filled when the block has ended. ``note`` is a sentence for the
+    result where not everything that may have changed is known or can be put back."""
+
+    changes: list[Change] = field(default_factory=list)
+    note: str = ""
+    root: Path = Path()
+    repositories: Repositories | None = None
+    was_held: Callable[[str], bool] = lambda _: False
+    held: ExitStack = field(default_factory=ExitStack)
+
+    def protect(self, *, may_write_config: bool) -> Protection:
+        """What a sandbox is to hold read-only while the block runs. What was changed there all
+        the same was changed by somebody else."""
+        if self.repositories is None:
+            return Protection()
+        protection = make_protection(
+            self.root, self.repositories, may_write_config=may_write_config
+        )
+        holding = hold_parts(self.root, self.repositories, protection)
+        self.was_held = self.held.enter_context(holding)
+        return protection
+
+
+@asynccontextmanager
+async def watched(root: Path, *, author: Author, write: Crossing) -> AsyncIterator[Watch]:
+    """Record what changes in the folder inside the block, however it ends. Raises
+    Rejected or StorageFull, before anything has happened, when the files cannot be kept."""
+    await asyncio.to_thread(require_space, "Commands that may write", root)
+    before, repositories = await asyncio.to_thread(_look_before, root)
+    tree = await asyncio.to_thread(_keep_listing, before, author)
+    if author.call_pk is not None:
+        await write(record_tree, author.call_pk, digest=tree)
+    watch = Watch(root=root, repositories=repositories)
+    with watch.held:
+        try:
+            yield watch
+        finally:
+            await carry_through(_conclude(root, before, author, write, watch))
+
+
+def _keep_listing(listing: Listing, author: Author) -> str:
+    try:
+        return put_blob(dump_listing(listing, owner=repr(author)))
+    except OSError as error:
+        raise Rejected(
+            f"The workspace's files could not be kept: {error.strerror}.", code="not_kept"
+        ) from error
+
+
+def _look_before(root: Path) -> tuple[Listing, Repositories | None]:
+    found = None if find_mode() == UNSANDBOXED else find_repositories(root)
+    listing = take_listing(root)
+    if found is not None:
+        git = without_failed(root, found.parts)
+        listing = replace(listing, git=git, git_contents=found.contents)
+    return listing, found
+
+
+def _look_after(
+    root: Path, before: Listing, was_held: Callable[[str], bool] = lambda _: False
+) -> tuple[Listing, Disarmed]:
+    """What is there once nothing of it can harm whoever uses git in the folder."""
+    disarmed = Disarmed()
+    if before.git is not None:
+        disarmed = disarm(
+            root,
+            before.git,
+            contents=before.git_contents,
+            kept=before.entries,
+            was_held=was_held,
+        )
+    return take_listing(root, earlier=before), disarmed
+
+
+async def _conclude(
+    root: Path, before: Listing, author: Author, write: Crossing, watch: Watch
+) -> None:
+    try:
+        after, disarmed = await asyncio.to_thread(_look_after, root, before, watch.was_held)
+    except Rejected as error:  # what the command has said counts more
+        watch.note = f"{error.message} What was changed is found out when the server starts next."
+        return
+    watch.changes = list(compare(before, after))
+    watch.note = " ".join(filter(None, (disarmed.note, _note(after, watch.changes))))
+    await _record(author, watch.changes, write)
+
+
+async def _record(author: Author, changes: Sequence[Change], write: Crossing) -> None:
+    for chunk in batched(changes, ROWS, strict=False):
+        await write(record_changes, author=author, changes=chunk, is_done=True)
+    if author.call_pk is not None:
+        await _forget_tree(author.call_pk, write)
+
+
+async def _forget_tree(call_pk: int, write: Crossing) -> None:
+    tree = await write(release_tree, call_pk)
+    if tree:
+        await asyncio.to_thread(remove_blob, tree)
+
+
+def compare(before: Listing, after: Listing) -> Iterator[Change]:
+    """What differs, by path; nothing is said of folders that either does not list."""
+    unlisted = before.unlisted | after.unlisted
+    for path in sorted(before.entries.keys() | after.entries.keys()):
+        was, now = before.entries.get(path), after.entries.get(path)
+        if not same_state(was, now) and not _is_below(path, unlisted):
+            yield Change(path=path, before=was, after=now)
+
+
+def _is_below(path: str, folders: frozenset[str]) -> bool:
+    if not folders:
+        return False
+    parts = path.split("/")
+    return any("/".join(parts[:end]) in folders for end in range(len(parts)))
+
+
+def _note(after: Listing, changes: Sequence[Change]) -> str:
+    lost = [c.path for c in changes if c.before is not None and not c.before.has_copy]
+    told = []
+    if lost:
+        told.append(f"{len(lost)} changed files were too large to be kept: no undo for them.")
+    if after.unlisted:
+        told.append(
+            f"The folder has more than {read_limits().files:,} files or some that cannot be"
+            " read; what was changed in part of it is not known."
+        )
+    return " ".join(told)
+
+
+async def settle_all(*, read: Crossing, write: Crossing) -> int:
+    """Find out what calls have changed that ended with their process; returns how many
+    there were. A folder that cannot be read now is tried again the next time."""
+    found = await read(unsettled_calls)
+    for call_pk in found:
+        try:
+            await settle_interrupted(call_pk, read=read, write=write)
+        except (LoomError, OSError):
+            logger.warning("changes_not_settled", extra={"fields": {"call_pk": call_pk}})
+    return len(found)
+
+
+async def settle_interrupted(call_pk: int, *, read: Crossing, write: Crossing) -> None:
+    """Put on record what a call that is over has changed, as far as it is not: what it
+    was about to change, by a look at the files; what a command changed, by comparing the
+    folder as it is now with the listing before the command."""
+    found = await read(read_unsettled, call_pk)
+    done, dropped = await asyncio.to_thread(_judge_begun, found)
+    if done or dropped:
+        await write(complete_changes, done=done, dropped=dropped)
+    if found.tree:
+        changes, note = await asyncio.to_thread(_changes_since, found)
+        if note:
+            logger.warning("git_disarmed", extra={"fields": {"note": note}})
+            await write(append_disarmed, found.author.session_pk, text=note)
+        for chunk in batched(changes, ROWS, strict=False):
+            await write(record_found, author=found.author, changes=chunk)
+        await _forget_tree(call_pk, write)
+
+
+def _judge_begun(found: Unsettled) -> tuple[list[FileChangeOutcome], list[int]]:
+    """A file that is as before was not touched. Drafts of what was to be written go."""
+    done, dropped = [], []
+    for pk, change in found.changes:
+        if change.after is not None and change.after.is_file and has_blob(change.after.digest):
+            remove_drafts(found.root, change.path, read_blob(change.after.digest))
+        now = read_state(found.root, change.path, limit=None, keep=False)
+        if same_state(now, change.before):
+            dropped.append(pk)
+        else:
+            is_as_meant = digest_of(now) == digest_of(change.after)
+            done.append(FileChangeOutcome(pk=pk, after=now if is_as_meant else change.after))
+    return done, dropped
+
+
+def _changes_since(found: Unsettled) -> tuple[list[Change], str]:
+    try:
+        before = load_listing(read_blob(found.tree))
+    except NotFound:
+        return [], ""
+    after, disarmed = _look_after(found.root, before)
+    return list(compare(before, after)), disarmed.note

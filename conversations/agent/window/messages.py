@@ -1,0 +1,283 @@
+"""Turns as messages of the Messages API, with what it would refuse repaired.
+
+Repairs are made here, in the window, and never in the archive: a tool call whose
+result is missing gets an error result, a result without its call is left out, an id
+that an earlier call had is told apart,
+blank texts are dropped, refused answers too (the provider asks for that), what is
+too long is shortened, and the conversation begins and ends with the person.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import chain, count
+from typing import Any
+
+from conversations.domain.attachments import is_reference
+from conversations.domain.formats.contents import name_block, text_block
+from conversations.domain.turns import (
+    ASSISTANT,
+    MODEL_NOTE,
+    SYSTEM,
+    TOOL,
+    USER,
+    MalformedTurn,
+    StoredTurn,
+    read_blocks,
+    read_metadata,
+    read_tool_calls,
+)
+
+from .attachments import fit_attachments, name_images
+from .shorten import cost_of_block, cost_of_blocks, shorten_blocks
+
+type Block = dict[str, Any]
+type Message = dict[str, Any]
+type Waiting = dict[str, list[str]]
+"""Calls without a result yet: their ids as the archive and as the model has them."""
+
+NO_RESULT = "This call was interrupted; it has no result."
+CONTINUE_TEXT = "Go on exactly where your last answer was cut off."
+
+_ID = re.compile(r"[^a-zA-Z0-9_-]")
+_THINKING = ("thinking", "redacted_thinking")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageCaps:
+    """Estimated tokens above which one message, or one tool result, is shortened, and
+    above which what is attached to either is left out."""
+
+    message: int
+    result: int
+    attached: int = 10_000_000
+
+    def of(self, role: str) -> int:
+        return self.result if role == TOOL else self.message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """A turn as it stands in the window. ``cost`` is in estimated tokens, and
+    ``full_cost`` what it would be if it were not shortened."""
+
+    number: int
+    role: str
+    blocks: list[Block]
+    cost: int
+    full_cost: int
+
+    @property
+    def is_shortened(self) -> bool:
+        return self.cost < self.full_cost
+
+
+def make_piece(turn: StoredTurn, *, model: str, caps: MessageCaps) -> Piece:
+    """The turn's content blocks for this model, shortened to the caps."""
+    blocks = _blocks_of(turn, model=model)
+    full_cost = cost_of_blocks(blocks)
+    fitting = fit_attachments(blocks, cap=caps.attached, cost=cost_of_block)
+    short = shorten_blocks(fitting, cap=caps.of(turn.role), turn=turn.number)
+    return Piece(
+        number=turn.number,
+        role=turn.role,
+        blocks=short,
+        cost=full_cost if short is blocks else cost_of_blocks(short),
+        full_cost=full_cost,
+    )
+
+
+KNOWN_PIECES, KNOWN_COST = 4000, 2000
+"""Pieces that are remembered, and the estimated tokens that one of them has at most."""
+
+_known: dict[tuple[str, str, MessageCaps], Piece] = {}
+
+
+def recall_piece(turn: StoredTurn, *, model: str, caps: MessageCaps) -> Piece:
+    """The same as :func:`make_piece`, remembered: a turn never changes, and the next
+    call needs nearly all of them again. Nobody changes a piece's blocks."""
+    key = (turn.digest, model, caps)
+    piece = _known.get(key)
+    if piece is None:
+        piece = make_piece(turn, model=model, caps=caps)
+        if turn.digest and piece.cost <= KNOWN_COST:
+            if len(_known) >= KNOWN_PIECES:
+                _known.clear()
+            _known[key] = piece
+    return piece
+
+
+def join_pieces(pieces: Iterable[Piece]) -> list[Message]:
+    """Messages of these pieces, oldest first; the first is a person's. Empty when
+    no piece says anything."""
+    messages: list[Message] = []
+    given: set[str] = set()
+    waiting: Waiting = {}
+    for piece in pieces:
+        if piece.role == TOOL:
+            _add_result(messages, waiting, piece)
+            continue
+        _answer_dangling(messages, waiting)
+        if piece.role in (USER, SYSTEM):
+            _add(messages, "user", piece.blocks)
+        elif piece.role == ASSISTANT:
+            blocks, waiting = _open_calls(piece.blocks, given)
+            _add(messages, "assistant", blocks)
+    _answer_dangling(messages, waiting)
+    while messages and (messages[0]["role"] != "user" or _is_results(messages[0])):
+        messages.pop(0)
+    return messages
+
+
+def _open_calls(blocks: list[Block], given: set[str]) -> tuple[list[Block], Waiting]:
+    """The blocks with no id of a call that was ``given`` before: some programs number
+    calls anew in each answer, and the provider wants each id once."""
+    opened: list[Block] = []
+    waiting: Waiting = {}
+    for block in blocks:
+        if block.get("type") == "tool_use":
+            own = _own_id(block["id"], given)
+            given.add(own)
+            waiting.setdefault(block["id"], []).append(own)
+            block = block if own == block["id"] else block | {"id": own}
+        opened.append(block)
+    return opened, waiting
+
+
+def _own_id(call_id: str, given: set[str]) -> str:
+    found = (f"{call_id[:110]}_again_{number}" for number in count(2))
+    return call_id if call_id not in given else next(one for one in found if one not in given)
+
+
+def _is_results(message: Message) -> bool:
+    return any(block.get("type") == "tool_result" for block in message["content"])
+
+
+def _add(messages: list[Message], role: str, blocks: list[Block]) -> None:
+    if not blocks:
+        return
+    if messages and messages[-1]["role"] == role:
+        messages[-1]["content"].extend(blocks)
+    else:
+        messages.append({"role": role, "content": list(blocks)})
+
+
+def _blocks_of(turn: StoredTurn, *, model: str) -> list[Block]:
+    if turn.role == USER:
+        return _user_blocks(turn)
+    if turn.role == ASSISTANT:
+        return [] if turn.stop_reason == "refusal" else _assistant_blocks(turn, model=model)
+    if turn.role == SYSTEM and read_metadata(turn).get(MODEL_NOTE) is True:
+        return _text(f"[{turn.content}]")
+    if turn.role == TOOL:
+        return [_result_block(turn)]
+    return []
+
+
+def _text(text: str) -> list[Block]:
+    return [{"type": "text", "text": text}] if text.strip() else []
+
+
+def _user_blocks(turn: StoredTurn) -> list[Block]:
+    try:
+        blocks = read_blocks(turn)
+    except MalformedTurn:
+        blocks = None
+    if blocks is None:
+        return _text(turn.content)
+    kept = [_givable(block) for block in blocks if not _is_blank(block)]
+    return name_images(kept) or _text(turn.content)
+
+
+GIVEN = ("text", "image", "document", "search_result")
+"""Blocks of a person's message that the model is given."""
+
+
+def _givable(block: Block) -> Block:
+    """The block, or a text for what other programs said in theirs: content that would
+    have to be loaded from somewhere, and what the provider would refuse."""
+    kind, source = block.get("type"), block.get("source")
+    has_content = kind not in ("image", "document") or isinstance(source, dict)
+    if kind not in GIVEN or not has_content:
+        return name_block(block)
+    if isinstance(source, dict) and source.get("type") == "url":
+        return text_block(f"[{kind}: {source.get('url')}, which is not loaded]")
+    return name_block(block) if isinstance(source, dict) and source.get("type") == "file" else block
+
+
+def _is_blank(block: Block) -> bool:
+    return block.get("type") == "text" and not str(block.get("text", "")).strip()
+
+
+def _assistant_blocks(turn: StoredTurn, *, model: str) -> list[Block]:
+    try:
+        blocks = read_blocks(turn)
+        calls = read_tool_calls(turn)
+    except MalformedTurn:
+        return _text(turn.content)
+    if blocks is None:
+        return _text(turn.content) + [_sendable_call(call) for call in calls]
+    # Thinking is signed for the model that thought it; another one refuses it.
+    same_model = read_metadata(turn).get("model", model) == model
+    kept = [
+        _sendable_call(block) if block.get("type") == "tool_use" else block
+        for block in blocks
+        if not _is_blank(block) and (same_model or block.get("type") not in _THINKING)
+    ]
+    return [] if all(b.get("type") in _THINKING for b in kept) else kept
+
+
+def _sendable_call(block: Block) -> Block:
+    arguments = block.get("input")
+    return block | {
+        "id": _sendable_id(str(block.get("id", ""))),
+        "name": _ID.sub("_", str(block.get("name") or "tool"))[:128],
+        "input": arguments if isinstance(arguments, dict) else {},
+    }
+
+
+def _sendable_id(call_id: str) -> str:
+    return _ID.sub("_", call_id)[:128] or "unnamed"
+
+
+def _result_block(turn: StoredTurn) -> Block:
+    result: Block = {"type": "tool_result", "tool_use_id": _sendable_id(turn.tool_call_id or "")}
+    if turn.content.strip():
+        result["content"] = turn.content
+    if read_metadata(turn).get("ok") is False:
+        result["is_error"] = True
+        result.setdefault("content", "The tool failed without a message.")
+    elif attached := _attached_to(turn):
+        result["content"] = [*_text(turn.content), *attached]
+    return result
+
+
+def _attached_to(turn: StoredTurn) -> list[Block]:
+    """Images and documents that a tool gave. What failed has text only."""
+    try:
+        return name_images(block for block in read_blocks(turn) or [] if is_reference(block))
+    except MalformedTurn:
+        return []
+
+
+def _add_result(messages: list[Message], waiting: Waiting, piece: Piece) -> None:
+    [result] = piece.blocks
+    if open_ids := waiting.get(result["tool_use_id"]):
+        _add(messages, "user", [result | {"tool_use_id": open_ids.pop(0)}])
+
+
+def _answer_dangling(messages: list[Message], waiting: Waiting) -> None:
+    for call_id in chain.from_iterable(waiting.values()):
+        _add(
+            messages,
+            "user",
+            [
+                {
+                    "type": "tool_result",
+                    "tool_use_id": call_id,
+                    "is_error": True,
+                    "content": NO_RESULT,
+                }
+            ],
+        )
+    waiting.clear()

@@ -1,0 +1,327 @@
+"""Counts a PDF's pages: a program of its own, since some files keep their reader busy
+for minutes, or fill the memory.
+
+It reads the file from its input and writes the number of pages, counted up to a bound;
+``encrypted`` for a protected file; nothing for what cannot be read. It knows nothing of
+the product, so that it starts fast.
+"""
+
+import codecs
+import logging
+import resource
+import subprocess
+import sys
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from django.conf import settings
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from conversations.domain.attachments import (
+    ACCEPTED,
+    DOCUMENT,
+    IMAGE,
+    PDF_TYPE,
+    TEXT,
+    TEXT_TYPE,
+)
+from conversations.domain.errors import Rejected, TooLarge
+from conversations.domain.text import estimate_tokens
+
+# What a file is, by its content: never by its name or by what the sender says.
+
+
+logger = logging.getLogger(__name__)
+
+FORMATS = {
+    "PNG": "image/png",
+    "JPEG": "image/jpeg",
+    "MPO": "image/jpeg",
+    "GIF": "image/gif",
+    "WEBP": "image/webp",
+}
+
+MAX_PIXELS = 50_000_000
+
+LONG_EDGE = 1568
+"""Pixels to which the provider scales an image down (its pages on vision); what is sent
+is no larger. It refuses what has more than 8,000 on an edge."""
+
+MAX_SENT_BYTES = 3_700_000
+"""The provider takes 5 MB of an image as base64, which is a third longer."""
+
+THUMBNAIL_EDGE = 320
+
+PIXELS_PER_TOKEN = 750
+
+TOKENS_PER_PAGE = 2_500
+"""A page costs 1,500 to 3,000 tokens: its text and a picture of it."""
+
+MAX_PAGES = 100
+"""Pages of all PDFs of one request, for the provider."""
+
+READING_SECONDS = 20
+"""How long a PDF may take by the clock; ``pdf_pages`` has its own limits."""
+
+_decoding = Lock()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileType:
+    """What a file is. ``sent`` is what the model gets in its place, None: the file
+    itself; ``sent_type`` says what that is. ``thumbnail`` is a WebP, empty: none.
+    ``tokens`` is what it costs in the window, estimated."""
+
+    kind: str
+    media_type: str
+    tokens: int
+    width: int | None = None
+    height: int | None = None
+    pages: int | None = None
+    sent: bytes | None = None
+    sent_type: str = ""
+    thumbnail: bytes = b""
+
+
+def examine(data: bytes, name: str) -> FileType:
+    """Say what the content is. Raises Rejected (TooLarge for what is) with a sentence
+    for a person. Takes up to some seconds of CPU: not on the writer's thread."""
+    if not data:
+        raise Rejected(f"{name} is empty.", code="attachment_empty")
+    check_size(len(data), name)
+    if data.startswith(b"%PDF-"):
+        return _examine_pdf(data, name)
+    if _looks_like_image(data):
+        return _examine_image(data, name)
+    return _examine_text(data, name)
+
+
+def check_size(size: int, name: str) -> None:
+    """Raises TooLarge for more bytes than can be attached."""
+    limit = settings.LOOM.max_attachment_bytes
+    if size > limit:
+        raise TooLarge(
+            f"{name} has {_megabytes(size)}; at most {_megabytes(limit)} can be attached.",
+            code="attachment_too_large",
+        )
+
+
+def decode_text(data: bytes) -> str | None:
+    """The text of a content; None for what is no text."""
+    encoding = "utf-8-sig"
+    for mark, name in _MARKS:
+        if data.startswith(mark):
+            encoding = name
+            break
+    try:
+        text = data.decode(encoding)
+    except UnicodeDecodeError:
+        return None
+    return None if "\x00" in text else text
+
+
+_MARKS = (
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1_000_000:.1f} MB" if size >= 100_000 else f"{size:,} bytes"
+
+
+def _looks_like_image(data: bytes) -> bool:
+    starts = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a")
+    return data.startswith(starts) or (data[:4] == b"RIFF" and data[8:12] == b"WEBP")
+
+
+def _examine_text(data: bytes, name: str) -> FileType:
+    text = decode_text(data)
+    if text is None:
+        raise Rejected(f"{name} is none of what can be sent. {ACCEPTED}", code="attachment_type")
+    if not text.strip():
+        raise Rejected(f"{name} has no text in it.", code="attachment_empty")
+    limit = settings.LOOM.max_message_chars
+    if len(text) > limit:
+        raise TooLarge(
+            f"{name} has {len(text):,} characters; at most {limit:,} can be attached. "
+            "Put it into the workspace's folder, where the model can read it in parts.",
+            code="attachment_too_large",
+        )
+    return FileType(kind=TEXT, media_type=TEXT_TYPE, tokens=estimate_tokens(text))
+
+
+def _examine_pdf(data: bytes, name: str) -> FileType:
+    answer = _ask_for_pages(data)
+    if answer == "encrypted":
+        raise Rejected(
+            f"{name} is protected; the model cannot read it. Save it without protection.",
+            code="attachment_encrypted",
+        )
+    pages = int(answer) if answer.isdigit() else 0
+    if not pages:
+        raise _damaged(name, "PDF")
+    if pages > MAX_PAGES:
+        raise TooLarge(
+            f"{name} has more than {MAX_PAGES} pages, which is all that can be sent. "
+            "Send the part that matters.",
+            code="attachment_too_large",
+        )
+    return FileType(kind=DOCUMENT, media_type=PDF_TYPE, pages=pages, tokens=pages * TOKENS_PER_PAGE)
+
+
+def _ask_for_pages(data: bytes) -> str:
+    """What ``pdf_pages`` says of a file; empty where it fails or takes too long."""
+    program = Path(__file__).with_name("pdf_pages.py")
+    try:
+        done = subprocess.run(  # noqa: S603 (our own program)
+            [sys.executable, "-I", str(program), str(MAX_PAGES)],
+            input=data,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=READING_SECONDS,
+            env={},
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        logger.info("attachment_unreadable", extra={"fields": {"error": type(error).__name__}})
+        return ""
+    if done.returncode:
+        fields = {"error": f"exit code {done.returncode}"}
+        logger.info("attachment_unreadable", extra={"fields": fields})
+    return done.stdout.decode("ascii", "replace").strip()
+
+
+def _damaged(name: str, what: str) -> Rejected:
+    return Rejected(f"{name} is a damaged {what}; it cannot be read.", code="attachment_damaged")
+
+
+def _examine_image(data: bytes, name: str) -> FileType:
+    with _decoding:
+        try:
+            return _read_image(data, name)
+        except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+            raise _too_many_pixels(name) from error
+        except Rejected:
+            raise
+        except (UnidentifiedImageError, OSError, ValueError, SyntaxError, EOFError) as error:
+            raise _damaged(name, "image") from error
+        except Exception as error:  # plug-ins stumble over damaged files in many ways
+            logger.info("attachment_unreadable", extra={"fields": {"error": type(error).__name__}})
+            raise _damaged(name, "image") from error
+
+
+def _too_many_pixels(name: str) -> TooLarge:
+    return TooLarge(
+        f"{name} has too many pixels; at most {MAX_PIXELS // 1_000_000} million can be sent.",
+        code="attachment_too_large",
+    )
+
+
+def _read_image(data: bytes, name: str) -> FileType:
+    with Image.open(BytesIO(data), formats=("PNG", "JPEG", "GIF", "WEBP")) as image:
+        width, height = image.size
+        if width * height > MAX_PIXELS:
+            raise _too_many_pixels(name)
+        media_type = FORMATS[image.format or ""]
+        is_plain = _is_plain(image)
+        turned = image.getexif().get(0x0112, 1)
+        image.draft("RGB", (LONG_EDGE, LONG_EDGE))  # a JPEG is decoded no larger than needed
+        whole = _flat(image)
+    if turned in (5, 6, 7, 8):
+        width, height = height, width
+    whole.thumbnail((LONG_EDGE, LONG_EDGE))
+    is_as_sent = (
+        is_plain
+        and turned in (0, 1)
+        and max(width, height) <= LONG_EDGE
+        and len(data) <= MAX_SENT_BYTES
+    )
+    sent, sent_type = (None, media_type) if is_as_sent else _encode(whole, media_type)
+    tokens = max(1, whole.width * whole.height // PIXELS_PER_TOKEN)
+    whole.thumbnail((THUMBNAIL_EDGE, THUMBNAIL_EDGE))
+    return FileType(
+        kind=IMAGE,
+        media_type=media_type,
+        tokens=tokens,
+        width=width,
+        height=height,
+        sent=sent,
+        sent_type=sent_type,
+        thumbnail=_save(whole, "WEBP", quality=80),
+    )
+
+
+def _is_plain(image: Image.Image) -> bool:
+    """Of a kind that every reader takes: one picture, in usual colours."""
+    return (
+        image.mode != "CMYK" and image.format != "MPO" and not getattr(image, "is_animated", False)
+    )
+
+
+def _flat(image: Image.Image) -> Image.Image:
+    """The first picture, upright, in RGB or RGBA, with nothing but its pixels."""
+    upright = ImageOps.exif_transpose(image)
+    has_alpha = "A" in upright.getbands() or "transparency" in upright.info
+    flat = upright.convert("RGBA" if has_alpha else "RGB")
+    flat.info = {}
+    return flat
+
+
+def _encode(image: Image.Image, media_type: str) -> tuple[bytes, str]:
+    """A copy for the model: drawings without loss while they are small enough."""
+    if media_type != "image/jpeg":
+        data = _save(image, "PNG", optimize=True)
+        if len(data) <= MAX_SENT_BYTES:
+            return data, "image/png"
+    return _save(image, "WEBP", quality=85), "image/webp"
+
+
+def _save(image: Image.Image, kind: str, **options: Any) -> bytes:
+    file = BytesIO()
+    image.save(file, kind, **options)
+    return file.getvalue()
+
+
+CPU_SECONDS, MEMORY_BYTES = 5, 1_500_000_000
+
+MAX_NODES = 5_000
+
+
+def main() -> None:
+    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    from pypdf import PdfReader
+
+    reader = PdfReader(BytesIO(sys.stdin.buffer.read()))
+    print("encrypted" if reader.is_encrypted else count_pages(reader, most=int(sys.argv[1])))
+
+
+def count_pages(reader: Any, *, most: int) -> int:
+    """A tree that names a page twice could stand for any number of them: what was seen
+    is not entered again."""
+    from pypdf.generic import IndirectObject
+
+    root: Any = reader.trailer["/Root"]
+    waiting, pages = [root["/Pages"]], 0
+    seen: set[int] = set()
+    while waiting and pages <= most and len(seen) < MAX_NODES:
+        for kid in waiting.pop().get("/Kids", ()):
+            if not isinstance(kid, IndirectObject) or kid.idnum in seen:
+                continue
+            seen.add(kid.idnum)
+            child: Any = kid.get_object()
+            if "/Kids" in child:
+                waiting.append(child)
+            else:
+                pages += 1
+    return pages
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+"""The session state moves on with every append, in its transaction.
+
+What a turn says is read before the lock; under it the stored state is parsed, the
+turns are added and the text goes back with the session's counters. Every fiftieth
+turn and every edit leaves a checkpoint.
+
+A session whose state is behind (written before there was one, or by other rules) is
+left alone here, and read by folding, until it is rebuilt.
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from conversations.domain.events import Info, Payload
+from conversations.domain.session_state.facts import TurnFacts, read_facts
+from conversations.domain.session_state.fold import fold_facts
+from conversations.domain.session_state.values import (
+    STATE_EDIT,
+    SessionState,
+    StateEdit,
+    apply_edit,
+    dump_state,
+    load_state,
+    read_edit,
+)
+from conversations.domain.turns import AnyTurn
+
+logger = logging.getLogger(__name__)
+
+CHECKPOINT_TURNS = 50
+
+LEFT_BEHIND = -1
+"""The turn of a state that is not kept up to date until it is rebuilt."""
+
+INSERT_CHECKPOINT = (
+    "INSERT INTO conversations_statecheckpoint (session_id, turn, seq, rewinds, state)"
+    " VALUES (%s, %s, %s, %s, %s)"
+)
+
+
+@dataclass(slots=True, kw_only=True)
+class StateUpdate:
+    """A locked session's stored state. ``turn`` is its last turn before the append."""
+
+    session_pk: int
+    turn: int
+    rewinds: int
+    state: str
+    state_turn: int
+
+    def load(self) -> SessionState | None:
+        """None for a state that is behind."""
+        return load_state(self.state) if self.state_turn == self.turn else None
+
+
+def read_facts_of(turn: AnyTurn) -> TurnFacts:
+    """What the turn says to the register. A rule that stumbles over a text must not
+    lose the turn: it says nothing then, now and whenever the state is rebuilt."""
+    try:
+        return read_facts(turn)
+    except Exception:
+        logger.exception("state_facts_failed", extra={"fields": {"role": turn.role}})
+        return TurnFacts(role=turn.role, tokens=turn.token_count)
+
+
+def edit_of(payload: Payload) -> StateEdit | None:
+    """The edit of the state that an event is, if it is one."""
+    if isinstance(payload, Info) and payload.code == STATE_EDIT:
+        return read_edit(payload.data)
+    return None
+
+
+def advance_state(
+    cursor: Any,
+    advance: StateUpdate,
+    *,
+    facts: Sequence[tuple[int, TurnFacts]],
+    edits: Sequence[tuple[int, StateEdit]] = (),
+) -> None:
+    """Add turns, then edits, by their numbers; ``advance`` holds the text to store."""
+    state = advance.load() if facts or edits else None
+    if state is None:
+        return
+    for number, said in facts:
+        state = fold_facts(state, number, said)
+        advance.turn = number
+        if number % CHECKPOINT_TURNS == 0:
+            _insert_checkpoint(cursor, advance, state)
+    for seq, edit in edits:
+        state = apply_edit(state, edit, seq=seq)
+        _insert_checkpoint(cursor, advance, state)
+    advance.state, advance.state_turn = dump_state(state), advance.turn
+
+
+def _insert_checkpoint(cursor: Any, advance: StateUpdate, state: SessionState) -> None:
+    values = (advance.turn, state.edit_seq, advance.rewinds, dump_state(state))
+    cursor.execute(INSERT_CHECKPOINT, [advance.session_pk, *values])

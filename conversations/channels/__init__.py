@@ -1,1 +1,0 @@
-"""Other services where people talk to the model: entry points, as ``web`` is for browsers."""

@@ -1,0 +1,59 @@
+"""The roles in a workspace, from the weakest to the strongest."""
+
+from collections.abc import Iterable
+
+# What a person can choose of how pages look and behave: value → words.
+
+
+THEMES = {"auto": "As the system does", "light": "Light", "dark": "Dark"}
+
+KEYS = {
+    "all": "All of them",
+    "no_letters": "All but single letters",
+    "none": "None but Enter and Esc",
+}
+
+ENTERS = {
+    "send": "Sends the message",
+    "break": "Makes a new line",
+}
+
+LANGUAGES = {
+    "": "As the browser does",
+    "en-GB": "English (United Kingdom)",
+    "en-US": "English (United States)",
+    "en-CA": "English (Canada)",
+    "cs": "Čeština",
+    "da": "Dansk",
+    "de": "Deutsch",
+    "es": "Español",
+    "fr": "Français",
+    "it": "Italiano",
+    "nl": "Nederlands",
+    "nb": "Norsk",
+    "pl": "Polski",
+    "pt": "Português",
+    "pt-BR": "Português (Brasil)",
+    "fi": "Suomi",
+    "sv": "Svenska",
+    "tr": "Türkçe",
+    "uk": "Українська",
+    "ja": "日本語",
+    "ko": "한국어",
+    "zh-CN": "中文",
+}
+"""Languages of dates, as browsers name them."""
+
+CLOCKS = {"h23": "24 hours", "h12": "12 hours"}
+
+TIMES = {"relative": "How long ago", "exact": "Date and time"}
+"""How lists say when something was."""
+
+
+VIEWER, MEMBER, OWNER = "viewer", "member", "owner"
+ROLES = (VIEWER, MEMBER, OWNER)
+
+
+def strongest(roles: Iterable[str]) -> str | None:
+    """What somebody is who was given these roles; None for none."""
+    return max(roles, key=ROLES.index, default=None)

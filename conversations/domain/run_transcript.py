@@ -1,0 +1,145 @@
+"""What a run says, as a sequence of events that is the same however it is read.
+
+A run says rows, and before the rows of an answer the pieces of its text. Where a piece
+ends depends on the text alone and not on when its parts came, so that whoever reads from
+a place on gets what somebody got who had read all the time: while the answer is written,
+afterwards, and in another process.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .errors import Rejected
+from .text import load_json, storable
+
+TEXT, THINKING = "text", "thinking"
+SPOKEN = (TEXT, THINKING)
+"""The kinds of parts that are told piece by piece. (A call of a tool is told as a row,
+when its arguments are complete.)"""
+
+RUN, DELTA, ROW, END = "run", "delta", "row", "end"
+SESSION, REWOUND = "session", "rewound"
+"""The kinds of events: of a run; what a session has beside rows."""
+
+_PLACE = re.compile(r"([0-9]{1,18})(?:\.([0-9]{1,9})\.([0-9]{1,9}))?")
+
+_PIECE = re.compile(r"\s*(?=\S)(?:[^\n]{0,11}\n|[^\n]{12,39}?\s|[^\n]{40})")
+"""White space, then up to the first end of a line, to the white space after the twelfth
+character, or forty characters. None of it depends on what comes after."""
+
+SEPARATOR = "\n\n"
+"""Between the parts of one kind in the content of an answer that was cut off."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamCursor:
+    """After the row ``row`` of the session (0: before any), and ``offset`` characters of
+    the part ``part`` of the answer that follows it."""
+
+    row: int = 0
+    part: int = 0
+    offset: int = 0
+
+    def __str__(self) -> str:
+        if self.part or self.offset:
+            return f"{self.row}.{self.part}.{self.offset}"
+        return str(self.row)
+
+
+def parse_place(text: str) -> StreamCursor:
+    """The place of an event's id. Raises Rejected for what is none."""
+    found = _PLACE.fullmatch(text)
+    if found is None:
+        raise Rejected("This is not the id of an event of this stream.", code="bad_event_id")
+    return StreamCursor(*(int(number or 0) for number in found.groups()))
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerPart:
+    """A text or a thinking of an answer, or its beginning."""
+
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoryRow:
+    """A row of a run. ``answer`` are the parts of the answer whose first row it is."""
+
+    seq: int
+    data: dict[str, Any]
+    answer: tuple[AnswerPart, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StoryEvent:
+    id: str
+    kind: str
+    data: dict[str, Any]
+
+
+class RunTranscriptReader:
+    """Tells a run from a place on. ``place`` is where the telling has got to."""
+
+    def __init__(self, place: StreamCursor) -> None:
+        self.place = place
+
+    def tell_rows(self, rows: Iterable[StoryRow]) -> Iterator[StoryEvent]:
+        for row in rows:
+            yield from self.tell_answer(row.answer, is_whole=True)
+            self.place = StreamCursor(row.seq)
+            yield StoryEvent(str(self.place), ROW, row.data)
+
+    def tell_answer(self, parts: Sequence[AnswerPart], *, is_whole: bool) -> Iterator[StoryEvent]:
+        """The pieces of an answer that is not a row yet. ``is_whole``: nothing of it is
+        still to come. What may be the beginning of a piece waits for the rest of it."""
+        for number, part in enumerate(parts[self.place.part :], self.place.part):
+            offset = self.place.offset if number == self.place.part else 0
+            has_ended = is_whole or number < len(parts) - 1
+            for piece in cut_pieces(part.text, offset, is_whole=has_ended):
+                data = {"kind": part.kind, "part": number, "offset": offset, "text": piece}
+                offset += len(piece)
+                self.place = StreamCursor(self.place.row, number, offset)
+                yield StoryEvent(str(self.place), DELTA, data)
+
+
+def cut_pieces(text: str, offset: int, *, is_whole: bool) -> Iterator[str]:
+    """The pieces from a place on. A text of white space alone has none."""
+    begins = offset == 0
+    while found := _PIECE.match(text, offset):
+        offset = found.end()
+        yield found.group()
+    rest = text[offset:]
+    if is_whole and rest and (rest.strip() or not begins or offset):
+        yield rest
+
+
+def parts_of_turn(turn: Any) -> tuple[AnswerPart, ...]:
+    """What an assistant's turn (with ``content``, ``blocks``, ``complete`` and
+    ``metadata``) said, part by part, as it came."""
+    if turn.complete:
+        blocks = _read(turn.blocks, list)
+        texts = [(block.get("type"), block) for block in blocks if isinstance(block, dict)]
+        parts = [(kind, str(block.get(kind, ""))) for kind, block in texts if kind in SPOKEN]
+    else:
+        parts = list(_parts_of_cut(turn.content, _read(turn.metadata, dict)))
+    return tuple(AnswerPart(kind, storable(text)) for kind, text in parts if text)
+
+
+def _parts_of_cut(content: str, metadata: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    whole = {TEXT: content, THINKING: str(metadata.get("thinking", ""))}
+    taken = dict.fromkeys(SPOKEN, 0)
+    for kind, length in metadata.get("parts") or [(k, len(whole[k])) for k in (THINKING, TEXT)]:
+        start = taken[kind]
+        taken[kind] = start + length + len(SEPARATOR)
+        yield kind, whole[kind][start : start + length]
+
+
+def _read[T](text: str | None, expected: type[T]) -> T:
+    try:
+        value = load_json(text, default=None)
+    except ValueError:
+        value = None
+    return value if isinstance(value, expected) else expected()

@@ -1,0 +1,140 @@
+"""What a feature may add to the core, and how the core finds it.
+
+A feature is a Django app below ``conversations.features`` with one line in
+``settings.FEATURES``. The core calls the methods below on each of them, in that order, and
+imports none: a feature can be deleted together with its line. Its models say
+``app_label = "conversations"``, so its tables have the same names wherever the code lies.
+"""
+
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from django.apps import AppConfig, apps
+from django.utils.module_loading import module_has_submodule
+
+if TYPE_CHECKING:
+    from django.db.models import Model, QuerySet
+    from django.http import HttpRequest, HttpResponse
+    from ninja import Router
+
+    from conversations.models import Session
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """One line of ``/metrics``. ``kind`` is what Prometheus calls its type."""
+
+    name: str
+    help: str
+    value: float
+    kind: str = "gauge"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallUsage:
+    """What one call of the model used. Counts are None where the provider did not say."""
+
+    session_pk: int
+    person_pk: int | None
+    model: str
+    failed: bool
+    input_tokens: int | None
+    cache_read_tokens: int | None
+    cache_write_tokens: int | None
+    output_tokens: int | None
+    cost_microusd: int | None
+    first_token_ms: int | None
+    at: datetime
+
+    @property
+    def is_unpriced(self) -> bool:
+        return self.cost_microusd is None and bool(self.input_tokens or self.output_tokens)
+
+    @property
+    def tokens(self) -> int:
+        cached = (self.cache_read_tokens or 0) + (self.cache_write_tokens or 0)
+        return (self.input_tokens or 0) + cached + (self.output_tokens or 0)
+
+
+type Rows = Callable[[int], "QuerySet[Any]"]
+"""The rows of a table that belong to the session with this key."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PurgedTables:
+    """``removed``: table to its rows of a session, in the order in which they go. ``folded``:
+    table to what takes a session's rows together with others that name none, and returns
+    how many it took. ``names``: what rows are called in a plan and a receipt, where that
+    is not the table's own name."""
+
+    removed: dict[type["Model"], Rows] = field(default_factory=dict)
+    folded: dict[type["Model"], Callable[[int], int]] = field(default_factory=dict)
+    names: dict[type["Model"], str] = field(default_factory=dict)
+
+
+class Feature(AppConfig):
+    """Override what the feature adds. An ``apps.py`` imports this module and not the class:
+    Django takes each AppConfig that it finds there. The hooks that begin with ``on_`` are
+    called inside the transaction that writes what they tell of: what they raise undoes it.
+    """
+
+    def _import(self, name: str) -> Any:
+        """The feature's own module of this name; None where it has none."""
+        assert self.module is not None
+        if not module_has_submodule(self.module, name):
+            return None
+        return import_module(f"{self.name}.{name}")
+
+    def url_patterns(self) -> list[Any]:
+        """Of its pages: ``urlpatterns`` in its module ``urls``."""
+        urls = self._import("urls")
+        return [] if urls is None else list(urls.urlpatterns)
+
+    def api_routers(self) -> Iterable["Router"]:
+        """Of its API operations: ``router`` in its module ``api``."""
+        api = self._import("api")
+        return () if api is None else (api.router,)
+
+    def workers(self, runtime: Any) -> Iterable[Callable[[], Coroutine[Any, Any, None]]]:
+        """Loops for the process that supervises; one that fails is started again."""
+        return ()
+
+    def metrics(self) -> Iterable[Metric]:
+        return ()
+
+    def purged_tables(self) -> PurgedTables:
+        """Of the feature's own tables, those that have rows of a session."""
+        return PurgedTables()
+
+    def check_purge(self, session: "Session") -> None:
+        """Raise Conflict to keep a session from being purged."""
+
+    def verify(self) -> tuple[Sequence[str], str]:
+        """For ``verify_archive``: a sentence for each thing that is not as it should be,
+        and what to say where there is none."""
+        return (), ""
+
+    def format_error(
+        self, request: "HttpRequest", response: "HttpResponse"
+    ) -> "HttpResponse | None":
+        """An error below the API's address in the feature's own form; None: not its own."""
+        return None
+
+    def on_model_call(self, usage: CallUsage) -> None:
+        """A call of the model has ended, with an answer or without."""
+
+    def on_run_finished(self, run_pk: int, session_pk: int) -> None:
+        """A run has ended, in whatever state."""
+
+    def on_approval_asked(self, session_pk: int, call_pks: Sequence[int]) -> None:
+        """Calls of tools wait for a person."""
+
+
+@cache
+def features() -> tuple[Feature, ...]:
+    """Those of this installation, in the order of ``settings.FEATURES``."""
+    return tuple(config for config in apps.get_app_configs() if isinstance(config, Feature))

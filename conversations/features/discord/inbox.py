@@ -1,0 +1,372 @@
+"""Places, each with its messages in order.
+
+A place that may have missed something is behind: before anything else is taken there, the
+messages that follow the last one taken are read. After a connection was lost Discord sends
+what was missed by itself, if it still knows the connection; if not, and whenever a process
+starts, all places are behind.
+"""
+
+import asyncio
+import logging
+import re
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+
+import discord
+from django.contrib.auth.models import User
+
+from conversations.access import AccessContext, get_session_for, get_workspace_for
+from conversations.archive.attachments import check_size, examine, save_attachment
+from conversations.archive.rights import WRITE
+from conversations.archive.sessions import get_or_create_by_key
+from conversations.archive.workspaces import find_user, owner_of
+from conversations.domain.errors import LoomError
+from conversations.domain.text import one_line
+from conversations.models import Session, Workspace
+from conversations.runtime.engine import Runtime
+
+from .options import DiscordOptions
+from .posting import keep_trying
+from .rules import CHANNEL, Spot
+from .service import PlaceMark, list_places, mark_place
+
+logger = logging.getLogger(__name__)
+
+RECENT = 200
+"""Messages of a place that are remembered as taken, beside the mark."""
+
+type Take = Callable[["PlaceInbox", discord.Message], Awaitable[None]]
+
+
+class PlaceInbox:
+    """The messages of one place. ``taken`` is the newest one that was dealt with,
+    ``passed_by`` counts those that did not concern the bot."""
+
+    def __init__(
+        self,
+        channel: discord.PartialMessageable,
+        *,
+        spot: Spot,
+        key: str,
+        taken: int,
+        is_behind: bool,
+        take: Take,
+    ) -> None:
+        self.channel = channel
+        self.spot = spot
+        self.key = key
+        self.taken = taken
+        self.is_behind = is_behind
+        self.passed_by = 0
+        self._take = take
+        self._recent: deque[int] = deque(maxlen=RECENT)
+        self._waiting: asyncio.Queue[discord.Message | None] = asyncio.Queue()
+        self._task: asyncio.Task[None] | None = None
+        self._closed = False
+
+    def put(self, message: discord.Message) -> None:
+        self._waiting.put_nowait(message)
+        self._begin()
+
+    def catch_up(self) -> None:
+        """Something may have been missed."""
+        self.is_behind = True
+        self._waiting.put_nowait(None)
+        self._begin()
+
+    @property
+    def is_idle(self) -> bool:
+        return self._task is None or self._task.done()
+
+    async def close(self) -> None:
+        """Leave what waits to the next start, once the message in hand is dealt with."""
+        while not self._waiting.empty():
+            self._waiting.get_nowait()
+        self._closed = True
+        if self._task is not None:
+            await asyncio.wait({self._task}, timeout=5)
+            self._task.cancel()
+
+    def _begin(self) -> None:
+        if not self._closed and self.is_idle:
+            self._task = asyncio.create_task(self._work())
+
+    async def _work(self) -> None:
+        while not self._waiting.empty() and not self._closed:
+            message = self._waiting.get_nowait()
+            if self.is_behind:
+                await self._until_it_works(self._read_missed)
+            if message is not None:
+                await self._deal_with(message)
+
+    async def _read_missed(self) -> None:
+        """Take the messages after the last one that was taken, oldest first."""
+        try:
+            history = self.channel.history(
+                limit=None, after=discord.Object(self.taken), oldest_first=True
+            )
+            async for message in history:
+                await self._deal_with(message)
+        except (discord.Forbidden, discord.NotFound) as error:
+            logger.info("discord_place_closed: %s", error)
+        self.is_behind = False
+
+    async def _deal_with(self, message: discord.Message) -> None:
+        if message.id in self._recent:
+            return
+
+        async def take() -> None:
+            await self._take(self, message)
+
+        if await self._until_it_works(take):
+            self._recent.append(message.id)
+            self.taken = max(self.taken, message.id)
+
+    async def _until_it_works(self, work: Callable[[], Awaitable[None]]) -> bool:
+        """A message is never skipped for what may pass. A fault of ours costs one message,
+        no more. False: the process ends before it has worked."""
+
+        async def carry_out() -> bool:
+            await work()
+            return True
+
+        try:
+            return await keep_trying(carry_out, is_over=lambda: self._closed) is not None
+        except Exception:
+            logger.exception("discord_message_failed", extra={"fields": {"key": self.key}})
+            return True
+
+
+# One message of Discord on its way into a session: its text, its files, its session.
+
+
+NAME_CHARS = 60
+
+TAKEN_TYPES = (discord.MessageType.default, discord.MessageType.reply)
+"""What people write; the others are notices of the service."""
+
+
+def is_from_a_person(message: discord.Message) -> bool:
+    return not message.author.bot and message.webhook_id is None and message.type in TAKEN_TYPES
+
+
+def is_addressed(message: discord.Message, bot: discord.abc.User) -> bool:
+    """The bot is mentioned, or one of its messages is replied to."""
+    if any(person.id == bot.id for person in message.mentions):
+        return True
+    replied_to = message.reference.resolved if message.reference else None
+    return isinstance(replied_to, discord.Message) and replied_to.author.id == bot.id
+
+
+def text_of(message: discord.Message, bot: discord.abc.User) -> str:
+    """What was said, mentions as names, without the mention of the bot that opens it."""
+    opening = re.compile(rf"\s*<@!?{bot.id}>[\s,:]*")
+    said = opening.sub("", message.content, count=1) if opening.match(message.content) else None
+    if said is None:
+        return message.clean_content.strip()
+    names = {str(person.id): person.display_name for person in message.mentions}
+    return re.sub(r"<@!?(\d+)>", lambda m: f"@{names.get(m[1], m[1])}", said).strip()
+
+
+def name_of(author: discord.abc.User) -> str:
+    """What somebody is called, so that it can stand before a colon."""
+    plain = re.sub(r"[:\n\r]", " ", author.display_name)
+    return one_line(plain, limit=NAME_CHARS) or str(author.id)
+
+
+def with_speaker(text: str, author: discord.abc.User, spot: Spot) -> str:
+    """Where several people speak, the text begins with who does, as the archive's search
+    and the model expect it."""
+    return text if spot.guild is None else f"{name_of(author)}: {text}".rstrip()
+
+
+def account_for(name: str, workspace: Workspace) -> User:
+    """The account of this name; empty: the workspace's owner. Raises Rejected."""
+    return find_user(name) if name else owner_of(workspace)
+
+
+def visit_by(account: User, key: str) -> AccessContext:
+    return AccessContext(user=account, action="", place=key, address="", agent=CHANNEL)
+
+
+def open_place_session(account: User, owner: User, *, slug: str, key: str) -> Session:
+    """The session of a place, begun on first use and owned by ``owner`` then, if the
+    account may write in the workspace. Raises NotFound, NotPermitted."""
+    workspace, _ = get_workspace_for(visit_by(account, key), slug, to=WRITE)
+    session = get_or_create_by_key(workspace, key=key, owner=owner, channel=CHANNEL)
+    found, _ = get_session_for(visit_by(account, key), session.uuid, to=WRITE)
+    return found
+
+
+async def attach_files(
+    runtime: Runtime, session: Session, files: Sequence[discord.Attachment], *, user_pk: int
+) -> tuple[list[str], list[str]]:
+    """Keep the files of a message: the uuids of those that can go with it, and what is
+    wrong with the others."""
+    kept: list[str] = []
+    refused: list[str] = []
+    for file in files:
+        try:
+            kept.append(await _attach(runtime, session, file, user_pk=user_pk))
+        except LoomError as error:
+            refused.append(error.message)
+        except discord.NotFound:
+            refused.append(f"{file.filename} is not there any more.")
+    return kept, refused
+
+
+async def _attach(
+    runtime: Runtime, session: Session, file: discord.Attachment, *, user_pk: int
+) -> str:
+    check_size(file.size, file.filename)
+    data = await file.read()
+    content = await runtime.readers.read(examine, data, file.filename)
+    attachment = await runtime.writer.write(
+        save_attachment,
+        session.pk,
+        data=data,
+        name=file.filename,
+        user_pk=user_pk,
+        content=content,
+    )
+    return str(attachment.uuid)
+
+
+# The places that the bot knows, and how far each was read.
+
+
+class Places:
+    def __init__(
+        self, client: discord.Client, runtime: Runtime, options: DiscordOptions, *, take: Take
+    ) -> None:
+        self._client = client
+        self._runtime = runtime
+        self._workspace = options.workspace
+        self._rules = options.rules
+        self._take = take
+        self._inboxes: dict[int, PlaceInbox] = {}
+        self._marks: dict[str, int] = {}
+        self._newest = 0
+        self._finding = asyncio.Lock()
+
+    async def load(self) -> None:
+        """Those of earlier processes. All are behind."""
+        for mark in await self._runtime.readers.read(list_places, self._workspace):
+            self._marks[mark.key] = mark.taken
+            self._add(mark.spot, mark.key, taken=mark.taken, is_behind=True)
+
+    def catch_up(self) -> None:
+        """Something may have been missed, anywhere."""
+        self._newest = max(self._marks.values(), default=0)
+        for inbox in self._inboxes.values():
+            inbox.catch_up()
+
+    @property
+    def are_busy(self) -> bool:
+        return not all(inbox.is_idle for inbox in self._inboxes.values())
+
+    async def put(self, spot: Spot, message: discord.Message) -> None:
+        """Somebody has written something there. A place that is new is remembered at once:
+        if the process dies now, the next one reads on from here."""
+        known = self._inboxes.get(spot.channel)
+        if known is not None:
+            known.put(message)
+            return
+        earlier = message.id - 1
+        inbox = self._add(spot, spot.key(author=message.author.id), taken=earlier, is_behind=False)
+        inbox.put(message)
+        await self.mark(inbox, earlier)
+
+    async def find_spot(self, channel: object, guild: discord.Guild | None) -> Spot:
+        """Where a channel is. Who asks first is answered first, so that messages keep
+        their order."""
+        assert isinstance(channel, discord.abc.Snowflake)
+        async with self._finding:
+            known = self._inboxes.get(channel.id)
+            if known is not None:
+                return known.spot
+            if guild is None:
+                return Spot(channel=channel.id)
+            if isinstance(channel, discord.abc.GuildChannel | discord.Thread):
+                return spot_in(channel)
+            return spot_in(await self._client.fetch_channel(channel.id))
+
+    async def know_guild(self, guild: discord.Guild) -> None:
+        """Remember how far the open channels and threads have got, so that whatever is
+        written there from now on is found after a time away."""
+        channels: list[discord.TextChannel | discord.VoiceChannel | discord.Thread] = [
+            *guild.text_channels,
+            *guild.voice_channels,
+            *guild.threads,
+        ]
+        for channel in channels:
+            spot = spot_in(channel)
+            if spot.channel not in self._inboxes and self._rules.is_open(spot):
+                last = channel.last_message_id or channel.id
+                await self._know(spot, spot.key(author=0), last=last)
+
+    async def know_people(self) -> None:
+        """The same for direct messages with the people who are let in."""
+        known = {inbox.key for inbox in self._inboxes.values()}
+        for person in self._rules.people:
+            key = Spot(channel=0).key(author=person)
+            if key in known:
+                continue
+            try:
+                channel = await self._client.create_dm(discord.Object(person))
+                last = [message.id async for message in channel.history(limit=1)]
+            except discord.HTTPException as error:
+                logger.info("discord_person_not_reached: %s", error)
+                continue
+            await self._know(Spot(channel=channel.id), key, last=max([channel.id, *last]))
+
+    async def _know(self, spot: Spot, key: str, *, last: int) -> None:
+        """A place that was not known. If it is younger than what is known of others, all
+        that was said there came while nobody listened."""
+        is_younger = 0 < self._newest < spot.channel
+        taken = spot.channel if is_younger else last
+        inbox = self._add(spot, key, taken=taken, is_behind=is_younger)
+        await self.mark(inbox, taken)
+        if is_younger:
+            inbox.catch_up()
+
+    def _add(self, spot: Spot, key: str, *, taken: int, is_behind: bool) -> PlaceInbox:
+        inbox = self._inboxes[spot.channel] = PlaceInbox(
+            self._client.get_partial_messageable(spot.channel, guild_id=spot.guild),
+            spot=spot,
+            key=key,
+            taken=taken,
+            is_behind=is_behind,
+            take=self._take,
+        )
+        return inbox
+
+    def marked(self, inbox: PlaceInbox, message: int) -> PlaceMark:
+        """The mark up to this message, which the caller keeps."""
+        self._marks[inbox.key] = message
+        return PlaceMark(key=inbox.key, spot=inbox.spot, taken=message)
+
+    async def mark(self, inbox: PlaceInbox, message: int) -> None:
+        """Keep that the place was read up to this message."""
+        mark = self.marked(inbox, message)
+        await self._runtime.writer.write(mark_place, self._workspace.pk, mark)
+
+    async def close(self) -> None:
+        """Deal with nothing more, and keep how far that went."""
+        for inbox in list(self._inboxes.values()):
+            await inbox.close()
+        for inbox in self._unmarked(self._inboxes.values()):
+            await self.mark(inbox, inbox.taken)
+
+    def _unmarked(self, inboxes: Iterable[PlaceInbox]) -> Iterator[PlaceInbox]:
+        return (inbox for inbox in inboxes if inbox.taken > self._marks.get(inbox.key, inbox.taken))
+
+
+def spot_in(channel: object) -> Spot:
+    """Where a channel or thread of a server is."""
+    if isinstance(channel, discord.Thread):
+        return Spot(channel=channel.id, guild=channel.guild.id, parent=channel.parent_id)
+    if isinstance(channel, discord.abc.GuildChannel):
+        return Spot(channel=channel.id, guild=channel.guild.id)
+    assert isinstance(channel, discord.abc.Snowflake)
+    return Spot(channel=channel.id)

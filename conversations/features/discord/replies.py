@@ -1,0 +1,326 @@
+"""A run shown as messages: posted once, edited as the answer grows, no more often than
+Discord takes it, and brought to their end whatever happens meanwhile.
+
+Which messages show a run is kept, so a process that starts goes on with what another has
+left. Between posting a message and keeping its id a process can die too: the message's
+nonce makes Discord return it then, and later it is recognised among the last ones of the
+channel.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from time import monotonic
+
+import discord
+
+from conversations.archive.journal import get_chat_events
+from conversations.archive.run_transcript import RunProgress, read_moment
+from conversations.archive.sessions import get_session
+from conversations.domain.errors import NotFound
+from conversations.domain.events import Fallback, Payload, TurnSeparator, UserMessage
+from conversations.domain.runs import RUNNING
+from conversations.runtime.engine import Runtime
+from conversations.runtime.hub import Listener
+from conversations.runtime.live import TEXT
+
+from .options import DiscordOptions
+from .posting import Channel, ReplyItem, edit, keep_trying, make_items, post, remove
+from .service import ReplyRecord, list_posted, save_posted
+
+logger = logging.getLogger(__name__)
+
+POLL_SECONDS = 1.0
+TYPING_SECONDS = 8.0
+"""Discord shows for ten that somebody is typing."""
+
+UNWATCHED_SECONDS = 5.0
+"""After so long without news of a run, its process may be gone."""
+
+ROWS = 200
+
+LOOKED_BACK = 20
+"""Messages among which one is looked for that was posted shortly before the end."""
+
+
+class Reply:
+    """One run, one list of messages. ``payloads`` are its rows as far as they were read."""
+
+    def __init__(
+        self,
+        client: discord.Client,
+        runtime: Runtime,
+        options: DiscordOptions,
+        record: ReplyRecord,
+        *,
+        is_left_over: bool,
+    ) -> None:
+        self.record = record
+        self._client = client
+        self._runtime = runtime
+        self._options = options
+        self._channel: Channel = client.get_partial_messageable(record.address)
+        self._posted = list(record.posted)
+        # What each of them is known to say; None: that is not known.
+        self._shown: list[ReplyItem | None] = [None] * len(record.posted)
+        self._is_left_over = is_left_over
+        self.payloads: list[Payload | Fallback] = []
+        self._after: int | None = None
+        self._has_all_rows = False
+        self._typed_at = self._shown_at = float("-inf")
+        self._looked: tuple[object, ...] = ()
+        self._news_at = monotonic()
+
+    async def has_ended(self) -> bool:
+        """The run is over, and perhaps not shown to its end."""
+        moment = await self._look()
+        return moment is None or moment.run.is_over
+
+    async def follow(self) -> None:
+        """Show the run until it has ended and all of it is shown."""
+        listener = Listener(self.record.session_pk)
+        self._runtime.hub.listen(listener)
+        try:
+            while True:
+                listener.take()  # before it is looked: what comes meanwhile is looked at again
+                if await keep_trying(self._step):
+                    return
+                await self._wait(listener)
+        finally:
+            self._runtime.hub.unlisten(listener)
+
+    async def _look(self) -> RunProgress | None:
+        """None: the session was purged."""
+        try:
+            return await self._runtime.readers.read(read_moment, self.record.run_pk)
+        except NotFound:
+            return None
+
+    async def _step(self) -> bool:
+        """True when there is nothing more to show."""
+        moment = await self._look()
+        if moment is None:
+            return True
+        self._note_news(moment)
+        done = moment.run.is_over
+        await self.read_rows(moment)
+        items = make_items(
+            self.payloads,
+            () if done else _texts_of_draft(moment),
+            done=done,
+            most=self._options.max_messages,
+        )
+        if self._is_left_over:
+            await self._find_unkept(items)
+        if moment.run.state == RUNNING:
+            await self._show_typing()
+        await self._show(items)
+        if done:
+            await self._finish(len(items))
+        return done
+
+    def _note_news(self, moment: RunProgress) -> None:
+        seen = (moment.run.state, moment.run.note, moment.last_seq, len(moment.chunks))
+        if seen != self._looked:
+            self._looked, self._news_at = seen, monotonic()
+
+    async def read_rows(self, moment: RunProgress) -> None:
+        """Add the run's rows that are new, as far as the moment knows them: what it has of
+        the draft follows them."""
+        if self._after is None:
+            if moment.run.from_seq is None:
+                return  # its message waits
+            self._after = moment.run.from_seq - 1
+        session = await self._runtime.readers.read(get_session, self.record.session)
+        while self._after < moment.last_seq and not self._has_all_rows:
+            events = await self._runtime.readers.read(
+                get_chat_events, session, after_seq=self._after, limit=ROWS
+            )
+            for event in events:
+                if event.seq > moment.last_seq or self._has_all_rows:
+                    return
+                self._after = event.seq
+                self._has_all_rows = _ends(event.payload, self.record)
+                if not isinstance(event.payload, UserMessage):
+                    self.payloads.append(event.payload)
+            if not events:
+                return
+
+    async def _show(self, items: Sequence[ReplyItem]) -> None:
+        for index, item in enumerate(items):
+            if index == len(self._posted):
+                await self._post(index, item)
+            elif self._shown[index] != item:
+                await self._edit(index, item)
+
+    async def _post(self, index: int, item: ReplyItem) -> None:
+        try:
+            message = await post(
+                self._channel,
+                item,
+                nonce=f"{self.record.run.hex[:20]}-{index}",
+                source=0 if index else self.record.source,
+                session=self.record.session,
+            )
+        except discord.HTTPException as error:
+            self._give_up_on(index, item, error)
+            return
+        self._shown_at = monotonic()
+        is_earlier_one = message.content.strip() != item.text.strip()
+        self._posted.append(message.id)
+        self._shown.append(None if is_earlier_one else item)
+        await self._keep(done=False)
+        if is_earlier_one:
+            await self._edit(index, item)
+
+    async def _edit(self, index: int, item: ReplyItem) -> None:
+        if self._posted[index]:
+            try:
+                await edit(self._channel, self._posted[index], item, session=self.record.session)
+            except discord.HTTPException as error:
+                self._give_up_on(index, item, error)
+                return
+            self._shown_at = monotonic()
+        self._shown[index] = item
+
+    def _give_up_on(self, index: int, item: ReplyItem, error: discord.HTTPException) -> None:
+        """A message that Discord refuses: somebody has removed it, or the bot may not
+        write there any more. The archive has the answer."""
+        if isinstance(error, discord.DiscordServerError):
+            raise error
+        fields = {"run": str(self.record.run), "status": error.status, "reason": error.text[:200]}
+        logger.warning("discord_message_refused", extra={"fields": fields})
+        if index == len(self._posted):
+            self._posted.append(0)
+            self._shown.append(item)
+        self._shown[index] = item
+
+    async def _finish(self, count: int) -> None:
+        """The draft may have been longer than what became of it."""
+        for message in self._posted[count:]:
+            try:
+                await remove(self._channel, message)
+            except discord.HTTPException as error:
+                logger.info("discord_message_not_removed: %s", error)
+        del self._posted[count:]
+        await self._keep(done=True)
+
+    async def _keep(self, *, done: bool) -> None:
+        await self._runtime.writer.write(
+            save_posted, self.record.pk, posted=self._posted, done=done
+        )
+
+    async def _find_unkept(self, items: Sequence[ReplyItem]) -> None:
+        """Messages of this run whose ids were not kept, since a process died. They follow
+        what is known, and say how the missing ones begin."""
+        self._is_left_over = False
+        known = max([*self._posted, self.record.source])
+        history = self._channel.history(
+            limit=LOOKED_BACK, after=discord.Object(known), oldest_first=True
+        )
+        try:
+            own = [m async for m in history if m.author == self._client.user]
+        except discord.HTTPException as error:
+            if isinstance(error, discord.DiscordServerError):
+                raise
+            return
+        taken = await self._runtime.readers.read(
+            list_posted, self.record.address, but=self.record.pk
+        )
+        for message in own:
+            index = len(self._posted)
+            if message.id not in taken and index < len(items) and _begins(message, items[index]):
+                self._posted.append(message.id)
+                self._shown.append(None)
+
+    async def _show_typing(self) -> None:
+        if monotonic() - self._typed_at < TYPING_SECONDS:
+            return
+        self._typed_at = monotonic()
+        try:
+            await self._channel.typing()
+        except discord.HTTPException as error:
+            logger.info("discord_typing_refused: %s", error)
+
+    async def _wait(self, listener: Listener) -> None:
+        """For news, but not so little that Discord gets more edits than it takes."""
+        await listener.wait(POLL_SECONDS)
+        if monotonic() - self._news_at > UNWATCHED_SECONDS:
+            await self._see_to_the_run()
+        rest = self._shown_at + self._options.edit_seconds - monotonic()
+        if rest > 0:
+            await asyncio.sleep(rest)
+
+    async def _see_to_the_run(self) -> None:
+        self._news_at = monotonic()
+        await self._runtime.recover(session_pk=self.record.session_pk)
+        self._runtime.kick(self.record.session_pk)
+
+
+class Replies:
+    """Those that this process brings to their end."""
+
+    def __init__(self, client: discord.Client, runtime: Runtime, options: DiscordOptions) -> None:
+        self._client = client
+        self._runtime = runtime
+        self._options = options
+        self._open: dict[int, tuple[Reply, asyncio.Task[None]]] = {}
+
+    def follow(self, record: ReplyRecord, *, is_left_over: bool) -> None:
+        """Show a run in its place. ``is_left_over``: another process may have begun to."""
+        if record.is_done or record.pk in self._open:
+            return
+        reply = Reply(self._client, self._runtime, self._options, record, is_left_over=is_left_over)
+        task = asyncio.create_task(self._follow(reply))
+        self._open[record.pk] = (reply, task)
+
+    async def _follow(self, reply: Reply) -> None:
+        try:
+            await reply.follow()
+        except Exception:
+            fields = {"run": str(reply.record.run)}
+            logger.exception("discord_reply_failed", extra={"fields": fields})
+        finally:
+            del self._open[reply.record.pk]
+
+    @property
+    def are_open(self) -> bool:
+        return bool(self._open)
+
+    def is_open_in(self, session_pk: int) -> bool:
+        return any(reply.record.session_pk == session_pk for reply, _ in self._open.values())
+
+    async def end(self, *, seconds: float) -> None:
+        """Show the runs that are over to their end, for so long, and leave the others to
+        the next process."""
+        followed = list(self._open.values())
+        ending = [task for reply, task in followed if await reply.has_ended()]
+        if ending:
+            await asyncio.wait(ending, timeout=seconds)
+        tasks = [task for _, task in self._open.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _texts_of_draft(moment: RunProgress) -> list[str]:
+    texts: dict[int, str] = {}
+    for _, part, kind, text in moment.chunks:
+        if kind == TEXT:
+            texts[part] = texts.get(part, "") + text
+    return [text for _, text in sorted(texts.items())]
+
+
+def _ends(payload: Payload | Fallback, record: ReplyRecord) -> bool:
+    return isinstance(payload, TurnSeparator) and payload.run == str(record.run)
+
+
+SAME = 60
+"""Characters that tell two messages apart."""
+
+
+def _begins(message: discord.Message, item: ReplyItem) -> bool:
+    """The message can be an earlier state of the item: both begin alike, but for the end
+    of a block of code, which is where the earlier one ended."""
+    said = message.content.strip().rstrip("`~").rstrip()[:SAME]
+    return item.text.strip().startswith(said) if said else False

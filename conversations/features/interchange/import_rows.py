@@ -1,0 +1,354 @@
+"""Storing imported turns and events in bulk, compared with what is there already.
+
+Rows are compared by their links in the hash chains: a row that gives the same
+link from the same predecessor is the same in every covered field. Comparing,
+hashing and rendering happen before any lock. The session's counters are then
+moved from the values that were read, in the transaction that inserts the rows;
+if somebody else has appended meanwhile, nothing is written and all is done anew. The
+session state moves on with them; where a person's edits of it are among the rows, it
+is left behind, to be rebuilt when all rows are there.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.db import connection, transaction
+
+from conversations.archive.append import event_digest, turn_digest
+from conversations.archive.row_sql import (
+    INSERT_EVENT,
+    INSERT_TURN,
+    moment_value,
+    turn_values,
+    updated_words,
+)
+from conversations.archive.state_updates import (
+    LEFT_BEHIND,
+    StateUpdate,
+    advance_state,
+    read_facts_of,
+)
+from conversations.domain.digest import first_digest
+from conversations.domain.errors import Conflict
+from conversations.domain.events import INFO, Malformed, parse_payload
+from conversations.domain.session_state.facts import TurnFacts
+from conversations.domain.session_state.values import STATE_EDIT
+from conversations.domain.text import storable
+from conversations.domain.turns import NewTurn
+from conversations.models import ChatEvent, Session, Turn
+from conversations.rendering.rows import RENDER_VERSION, RowPosition, render_row
+
+ATTEMPTS = 20
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ImportedRowSource:
+    """Where a line comes from: which one it is, and ``place``, what a person would look
+    for in a file that has no lines."""
+
+    number: int
+    place: str = ""
+
+    def __str__(self) -> str:
+        return self.place or str(self.number)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportedTurn:
+    """A turn with its number; ``line`` is where the file has it."""
+
+    line: ImportedRowSource
+    number: int
+    turn: NewTurn
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportedEvent:
+    """An event with its seq; ``payload`` is the text to store."""
+
+    line: ImportedRowSource
+    seq: int
+    event_type: str
+    payload: str
+    turn: int | None
+    created_at: datetime
+
+
+@dataclass(slots=True, kw_only=True)
+class Stored:
+    """What became of a batch. ``conflicts`` are lines whose row differs from the
+    one that the archive has under the same number."""
+
+    turns_added: int = 0
+    turns_unchanged: int = 0
+    events_added: int = 0
+    events_unchanged: int = 0
+    conflicts: list[tuple[ImportedRowSource, str]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Counters:
+    next_turn: int
+    next_seq: int
+    turn_digest: str
+    event_digest: str
+    journal_turn: int
+
+
+@dataclass(slots=True, kw_only=True)
+class _Batch:
+    """New rows, ready to insert, and where the session stands after them."""
+
+    session: Session
+    after: _Counters
+    turns: list[tuple[Any, ...]] = field(default_factory=list)
+    events: list[tuple[Any, ...]] = field(default_factory=list)
+    facts: list[tuple[int, TurnFacts]] = field(default_factory=list)
+    has_edits: bool = False
+    title: str = ""
+    preview: str = ""
+    latest: datetime | None = None
+
+
+def store_rows(
+    session: Session,
+    *,
+    turns: Sequence[ImportedTurn],
+    events: Sequence[ImportedEvent],
+    moves_activity: bool,
+) -> Stored:
+    """Append what lies beyond the session's end, compare the rest. One transaction;
+    none if nothing is new. ``moves_activity``: the session was last active when its
+    newest row was written. Raises Conflict when others keep appending meanwhile."""
+    for _ in range(ATTEMPTS):
+        before = _read_counters(session.pk)
+        stored = Stored()
+        batch = _Batch(session=session, after=before)
+        new_turns = _compare_turns(session, before, turns, stored)
+        new_events = _compare_events(session, before, events, stored)
+        _prepare_turns(batch, new_turns)
+        _prepare_events(batch, new_events)
+        stored.turns_added, stored.events_added = len(batch.turns), len(batch.events)
+        if not batch.turns and not batch.events:
+            return stored
+        if _insert(batch, before, moves_activity=moves_activity):
+            return stored
+    raise Conflict("The session is being written to. Import it again later.")
+
+
+def _read_counters(session_pk: int) -> _Counters:
+    return _Counters(
+        **Session.objects.values(
+            "next_turn", "next_seq", "turn_digest", "event_digest", "journal_turn"
+        ).get(pk=session_pk)
+    )
+
+
+def _turn_link(previous: str, item: ImportedTurn) -> str:
+    return turn_digest(previous, item.turn, number=item.number, created_at=item.created_at)
+
+
+def _event_link(previous: str, item: ImportedEvent) -> str:
+    return event_digest(
+        previous,
+        seq=item.seq,
+        event_type=item.event_type,
+        payload=item.payload,
+        turn=item.turn,
+        created_at=item.created_at,
+    )
+
+
+def _compare_turns(
+    session: Session, counters: _Counters, turns: Sequence[ImportedTurn], stored: Stored
+) -> list[tuple[ImportedTurn, str]]:
+    """The new turns with their links."""
+    numbers = [item.number for item in turns if item.number < counters.next_turn]
+    links = dict(
+        Turn.objects.filter(session=session.pk, number__in=_with_previous(numbers))
+        .order_by("number")
+        .values_list("number", "digest")
+    )
+    links |= {0: _first(session, "turns"), counters.next_turn - 1: counters.turn_digest}
+    new: list[tuple[ImportedTurn, str]] = []
+    for item in turns:
+        link = _turn_link(links.get(item.number - 1, ""), item)
+        found = links.get(item.number)
+        if item.number == counters.next_turn + len(new):
+            links[item.number] = link
+            new.append((item, link))
+        elif found == link:
+            stored.turns_unchanged += 1
+        else:
+            what = "is archived with other content" if found else "is missing in the archive"
+            stored.conflicts.append((item.line, f"turn {item.number} {what}"))
+    return new
+
+
+def _compare_events(
+    session: Session, counters: _Counters, events: Sequence[ImportedEvent], stored: Stored
+) -> list[tuple[ImportedEvent, str]]:
+    """The new events with their links."""
+    numbers = [item.seq for item in events if item.seq < counters.next_seq]
+    links = dict(
+        ChatEvent.objects.filter(session=session.pk, seq__in=_with_previous(numbers))
+        .order_by("seq")
+        .values_list("seq", "digest")
+    )
+    links |= {0: _first(session, "events"), counters.next_seq - 1: counters.event_digest}
+    new: list[tuple[ImportedEvent, str]] = []
+    for item in events:
+        link = _event_link(links.get(item.seq - 1, ""), item)
+        found = links.get(item.seq)
+        if item.seq == counters.next_seq + len(new):
+            links[item.seq] = link
+            new.append((item, link))
+        elif found == link:
+            stored.events_unchanged += 1
+        else:
+            what = "is archived with other content" if found else "is missing in the archive"
+            stored.conflicts.append((item.line, f"event {item.seq} {what}"))
+    return new
+
+
+def _with_previous(numbers: Sequence[int]) -> set[int]:
+    return {*numbers, *(number - 1 for number in numbers)}
+
+
+def _first(session: Session, chain: str) -> str:
+    return first_digest(session.uuid, chain=chain)
+
+
+def _prepare_turns(batch: _Batch, new: Sequence[tuple[ImportedTurn, str]]) -> None:
+    for item, link in new:
+        turn = item.turn
+        batch.turns.append(
+            turn_values(
+                batch.session.pk, turn, number=item.number, created_at=item.created_at, digest=link
+            )
+        )
+        batch.facts.append((item.number, read_facts_of(turn)))
+        batch.title, batch.preview = updated_words(turn, title=batch.title, preview=batch.preview)
+        _remember_moment(batch, item.created_at)
+    if new:
+        last, link = new[-1]
+        batch.after = replace(batch.after, next_turn=last.number + 1, turn_digest=link)
+
+
+def _remember_moment(batch: _Batch, moment: datetime) -> None:
+    batch.latest = max(batch.latest or moment, moment)
+
+
+def _prepare_events(batch: _Batch, new: Sequence[tuple[ImportedEvent, str]]) -> None:
+    covered = batch.after.journal_turn
+    for item, link in new:
+        html = _render_event(batch.session.uuid, item)
+        batch.events.append(
+            (
+                batch.session.pk,
+                item.seq,
+                item.event_type,
+                item.payload,
+                item.turn,
+                moment_value(item.created_at),
+                link,
+                html,
+                RENDER_VERSION if html else 0,
+            )
+        )
+        if item.turn is not None and item.turn < batch.after.next_turn:
+            covered = max(covered, item.turn)
+        batch.has_edits = batch.has_edits or _is_edit(item)
+        _remember_moment(batch, item.created_at)
+    if new:
+        last, link = new[-1]
+        batch.after = replace(
+            batch.after, next_seq=last.seq + 1, event_digest=link, journal_turn=covered
+        )
+
+
+def _is_edit(item: ImportedEvent) -> bool:
+    return item.event_type == INFO and STATE_EDIT in item.payload
+
+
+def _render_event(session: UUID, item: ImportedEvent) -> str:
+    """The row; empty for a payload that cannot be read, which is shown as it is
+    when somebody opens the page."""
+    try:
+        payload = parse_payload(item.event_type, item.payload)
+    except Malformed:
+        return ""
+    place = RowPosition(
+        session=session,
+        seq=str(item.seq),
+        turn="" if item.turn is None else str(item.turn),
+        created_at=item.created_at,
+    )
+    return storable(render_row(payload, place=place))
+
+
+_MOVE_SESSION = (
+    "UPDATE conversations_session SET next_turn = %s, next_seq = %s, turn_digest = %s,"
+    " event_digest = %s, journal_turn = %s,"
+    " title = CASE WHEN title = '' THEN %s ELSE title END,"
+    " preview = CASE WHEN %s = '' THEN preview ELSE %s END,"
+    " last_active_at = CASE WHEN %s AND last_active_at < %s THEN %s ELSE last_active_at END"
+    " WHERE id = %s AND next_turn = %s AND next_seq = %s"
+)
+
+
+def _insert(batch: _Batch, before: _Counters, *, moves_activity: bool) -> bool:
+    """False, and nothing written, when the session has moved on meanwhile."""
+    after, latest = batch.after, moment_value(batch.latest) if batch.latest else None
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(
+            _MOVE_SESSION,
+            [
+                after.next_turn,
+                after.next_seq,
+                after.turn_digest,
+                after.event_digest,
+                after.journal_turn,
+                batch.title,
+                batch.preview,
+                batch.preview,
+                moves_activity,
+                latest,
+                latest,
+                batch.session.pk,
+                before.next_turn,
+                before.next_seq,
+            ],
+        )
+        if cursor.rowcount != 1:
+            return False
+        if batch.turns:
+            cursor.executemany(INSERT_TURN, batch.turns)
+        if batch.events:
+            cursor.executemany(INSERT_EVENT, batch.events)
+        _advance(cursor, batch, before)
+    return True
+
+
+def _advance(cursor: Any, batch: _Batch, before: _Counters) -> None:
+    session_pk = batch.session.pk
+    columns = ("state", "state_turn", "rewind_count")
+    state, state_turn, rewinds = Session.objects.values_list(*columns).get(pk=session_pk)
+    advance = StateUpdate(
+        session_pk=session_pk,
+        turn=before.next_turn - 1,
+        rewinds=rewinds,
+        state=state,
+        state_turn=state_turn,
+    )
+    advance_state(cursor, advance, facts=batch.facts)
+    if batch.has_edits:
+        advance.state_turn = LEFT_BEHIND
+    cursor.execute(
+        "UPDATE conversations_session SET state = %s, state_turn = %s WHERE id = %s",
+        [advance.state, advance.state_turn, session_pk],
+    )

@@ -1,0 +1,493 @@
+"""Importing an interchange file: streamed, in batches, as often as one likes.
+
+The file is read line by line into values (``interchange``), every row gets its
+number (``numbering``), batches are compared with the archive and appended
+(``import_rows``), and at a session's end its journal coverage and the rows of the
+turns outside it are made (``import_markers``, ``coverage``). Nothing that the
+archive has is changed: a line that says otherwise is reported and skipped.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Any, BinaryIO
+from uuid import UUID
+
+from django.db import transaction
+
+from conversations.archive.state_history import catch_up_state
+from conversations.domain.errors import Conflict
+from conversations.domain.runs import ACTIVE_STATES
+from conversations.domain.text import dump_json, one_line
+from conversations.models import Session
+
+from .attachments import store_attachment
+from .fields import (
+    CompactionLine,
+    EventLine,
+    GapLine,
+    RewindLine,
+    SessionLine,
+    SkillLine,
+    Unusable,
+    add_metadata,
+    parse_object,
+    read_attachment,
+    read_compaction,
+    read_event,
+    read_gap,
+    read_lines,
+    read_rewind,
+    read_session,
+    read_skill,
+    read_turn,
+)
+from .import_gaps import Numbering, render_uncovered_turns
+from .import_markers import (
+    compute_coverage,
+    is_exact_copy,
+    remember_runs,
+    remembered_runs,
+    restore_coverage,
+    store_compaction,
+    store_rewind,
+    store_skill,
+)
+from .import_rows import ImportedEvent, ImportedRowSource, ImportedTurn, store_rows
+from .import_targets import ImportTarget, SessionFinder
+
+BATCH_ROWS = 500
+BATCH_CHARS = 4_000_000
+
+RENUMBERED_TURNS, RENUMBERED_EVENTS = "renumbered_turns", "renumbered_events"
+"""Keys of a session's metadata."""
+
+_SESSION_TYPE = re.compile(rb'"type"\s*:\s*"session"')
+
+type Report = Callable[[ImportedRowSource, str], None]
+"""Takes where a line comes from and what is to be said about it."""
+
+
+@dataclass(slots=True)
+class ImportCounts:
+    """What became of the lines. ``skipped``: nothing of the line was kept.
+    ``conflicts``: the archive has other content in its place. ``repaired``: kept,
+    but not as it is. ``warnings`` concern a session as a whole, ``damaged`` are
+    sessions that are not what their export announced."""
+
+    lines: int = 0
+    sessions_added: int = 0
+    sessions_extended: int = 0
+    sessions_unchanged: int = 0
+    turns_added: int = 0
+    turns_unchanged: int = 0
+    events_added: int = 0
+    events_unchanged: int = 0
+    rewinds_added: int = 0
+    skills_added: int = 0
+    compactions_added: int = 0
+    attachments_added: int = 0
+    skipped: int = 0
+    conflicts: int = 0
+    repaired: int = 0
+    warnings: int = 0
+    damaged: int = 0
+
+    @property
+    def is_clean(self) -> bool:
+        return not (self.skipped or self.conflicts or self.damaged)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Open:
+    """The session whose lines are being read, and those not stored yet."""
+
+    session: Session
+    line: ImportedRowSource
+    header: SessionLine
+    is_new: bool
+    turns: Numbering
+    events: Numbering
+    is_busy: bool
+    has_grown: bool = False
+    pending_turns: list[ImportedTurn] = field(default_factory=list)
+    pending_events: list[ImportedEvent] = field(default_factory=list)
+    pending_chars: int = 0
+    rewinds: list[tuple[ImportedRowSource, RewindLine]] = field(default_factory=list)
+    gaps: list[tuple[ImportedRowSource, GapLine]] = field(default_factory=list)
+    skills: list[tuple[ImportedRowSource, SkillLine]] = field(default_factory=list)
+    compactions: list[tuple[ImportedRowSource, CompactionLine]] = field(default_factory=list)
+    warned: set[str] = field(default_factory=set)
+
+
+def import_file(
+    stream: BinaryIO,
+    *,
+    target: ImportTarget,
+    counts: ImportCounts,
+    report: Report,
+    progress: Callable[[], None] = lambda: None,
+) -> None:
+    """Import every session of one file, in constant memory. ``counts`` is added to,
+    ``progress`` is called after every line."""
+    importer = SessionImporter(target=target, counts=counts, report=report)
+    for number, raw, following in _with_following(read_lines(stream)):
+        importer.read(ImportedRowSource(number), raw, following)
+        progress()
+    importer.close()
+
+
+def _with_following(
+    lines: Iterator[tuple[int, bytes | None]],
+) -> Iterator[tuple[int, bytes | None, bytes]]:
+    """Each line with the one after it."""
+    previous: tuple[int, bytes | None] | None = None
+    for line in lines:
+        if previous is not None:
+            yield *previous, line[1] or b""
+        previous = line
+    if previous is not None:
+        yield *previous, b""
+
+
+class SessionImporter:
+    """Takes the lines of one file in order: ``read`` as they stand in an interchange
+    file, or ``take`` and ``skip`` as a reader of another format gives them. ``close``
+    when there are no more."""
+
+    def __init__(self, *, target: ImportTarget, counts: ImportCounts, report: Report) -> None:
+        self._finder = SessionFinder(target)
+        self._counts = counts
+        self._report = report
+        self._open: _Open | None = None
+        self._is_adrift = False
+        self._parents: list[tuple[int, UUID]] = []
+        self._takers: dict[str, Callable[[_Open, ImportedRowSource, dict[str, Any]], None]] = {
+            "turn": self._take_turn,
+            "event": self._take_event,
+            "rewind": self._take_rewind,
+            "gap": self._take_gap,
+            "skill": self._take_skill,
+            "compaction": self._take_compaction,
+            "attachment": self._take_attachment,
+        }
+
+    def read(self, line: ImportedRowSource, raw: bytes | None, following: bytes) -> None:
+        """A line with the one after it; None for one that is too long."""
+        try:
+            value = parse_object(raw)
+        except Unusable as error:
+            self.skip(line, str(error))
+            self._lose_the_way(raw or b"")
+            return
+        self.take(line, value, raw=raw or b"", following=following)
+
+    def take(
+        self,
+        line: ImportedRowSource,
+        value: dict[str, Any],
+        *,
+        raw: bytes = b"",
+        following: bytes = b"",
+    ) -> None:
+        """A line's object. A session that names neither uuid nor key is known again by
+        ``raw`` and ``following``."""
+        self._counts.lines += 1
+        try:
+            if value.get("type") == "session":
+                self._take_session(line, value, raw, following)
+            else:
+                self._take_row(line, value)
+        except Unusable as error:
+            self._note_skip(line, str(error))
+        except RecursionError:
+            self._note_skip(line, "nested too deeply")
+
+    def skip(self, line: ImportedRowSource, reason: str) -> None:
+        """Something that could not be read."""
+        self._counts.lines += 1
+        self._note_skip(line, reason)
+
+    def note(self, line: ImportedRowSource, text: str) -> None:
+        """Something that the person should know, of which nothing is lost."""
+        self._warn(line, text)
+
+    def reached(self, uuid: UUID) -> tuple[str, bool] | None:
+        """How far an earlier import of a tree got, between two sessions: the one before is
+        stored first, since it may be the same (``SessionFinder.reached``)."""
+        self._finish()
+        return self._finder.reached(uuid)
+
+    def told(self, uuid: UUID) -> Iterator[tuple[str | None, ...]]:
+        """What the turns of a session say, in order (``import_targets.words_of_line``)."""
+        return self._finder.told(uuid)
+
+    def resolve(self, uuid: UUID) -> UUID:
+        """The uuid in the archive of the session that a file calls so."""
+        return self._finder.resolve(uuid)
+
+    def close(self) -> None:
+        """Finish the last session, and connect forks with their parents."""
+        self._finish()
+        for session_pk, parent in self._parents:
+            uuid = self._finder.resolve(parent)
+            found = Session.objects.filter(uuid=uuid).exclude(pk=session_pk).first()
+            if found is not None and self._finder.target.may_add_to(found):
+                Session.objects.filter(pk=session_pk, parent=None).update(parent=found)
+
+    def _note_skip(self, line: ImportedRowSource, reason: str) -> None:
+        self._counts.skipped += 1
+        self._report(line, f"skipped: {reason}")
+
+    def _note_repairs(self, line: ImportedRowSource, odd: tuple[str, ...]) -> None:
+        if odd:
+            self._counts.repaired += 1
+            self._report(line, f"kept, but not as it is: {', '.join(odd)}")
+
+    def _warn(self, line: ImportedRowSource, text: str) -> None:
+        self._counts.warnings += 1
+        self._report(line, text)
+
+    def _lose_the_way(self, raw: bytes) -> None:
+        """A line that cannot be read may have begun another session, whose rows must
+        not end up in this one."""
+        self._is_adrift = True
+        if _SESSION_TYPE.search(raw, 0, 500):
+            self._finish()
+
+    def _take_session(
+        self, line: ImportedRowSource, value: dict[str, Any], raw: bytes, following: bytes
+    ) -> None:
+        self._finish()
+        header = read_session(value)
+        self._note_repairs(line, header.odd)
+        session, is_new = self._finder.open(
+            header, raw=raw, following=following, note=lambda text: self._warn(line, text)
+        )
+        if header.uuid not in (None, session.uuid):  # its digests begin with another uuid
+            header = replace(header, turns=None, events=None, turn_digest="", event_digest="")
+        if header.parent is not None and session.parent_id is None:
+            self._parents.append((session.pk, header.parent))
+        self._open = _Open(
+            session=session,
+            line=line,
+            header=header,
+            is_new=is_new,
+            turns=Numbering(
+                end=session.turn_count, known=remembered_runs(session, RENUMBERED_TURNS)
+            ),
+            events=Numbering(
+                end=session.last_seq, known=remembered_runs(session, RENUMBERED_EVENTS)
+            ),
+            is_busy=not is_new and session.runs.filter(state__in=ACTIVE_STATES).exists(),
+        )
+
+    def _take_row(self, line: ImportedRowSource, value: dict[str, Any]) -> None:
+        kind = value.get("type")
+        taker = self._takers.get(kind) if isinstance(kind, str) else None
+        if taker is None:
+            raise Unusable(f"unknown type {_shown(kind)}")
+        if self._is_adrift and self._open is not None and _begins_anew(self._open, value):
+            self._finish()
+        if self._open is None:
+            raise Unusable("it belongs to no session")
+        if self._open.is_busy:
+            raise Unusable("an answer is being written in its session; import it again later")
+        taker(self._open, line, value)
+
+    def _take_turn(self, opened: _Open, line: ImportedRowSource, value: dict[str, Any]) -> None:
+        found = read_turn(value)
+        self._note_repairs(line, found.odd)
+        number = self._place(opened, opened.turns, "turn", found.number, line)
+        turn = found.turn
+        if "number" in value and found.number != number:
+            extra = {"original_number": found.number}
+            turn = replace(turn, metadata=add_metadata(turn.metadata, extra))
+        opened.pending_turns.append(
+            ImportedTurn(
+                line=line,
+                number=number,
+                turn=turn,
+                created_at=turn.created_at or opened.session.created_at,
+            )
+        )
+        texts = (turn.content, turn.blocks, turn.tool_calls, turn.metadata)
+        self._count_pending(opened, sum(len(text or "") for text in texts))
+
+    def _take_event(self, opened: _Open, line: ImportedRowSource, value: dict[str, Any]) -> None:
+        found = read_event(value)
+        turn = _turn_of(opened, found)
+        left_out = ("turn",) if turn is None and found.turn is not None else ()
+        self._note_repairs(line, found.odd + left_out)
+        opened.pending_events.append(
+            ImportedEvent(
+                line=line,
+                seq=self._place(opened, opened.events, "event", found.seq, line),
+                event_type=found.event_type,
+                payload=found.payload,
+                turn=turn,
+                created_at=found.created_at or opened.session.created_at,
+            )
+        )
+        self._count_pending(opened, 3 * len(found.payload))
+
+    def _take_rewind(self, opened: _Open, line: ImportedRowSource, value: dict[str, Any]) -> None:
+        opened.rewinds.append((line, read_rewind(value)))
+
+    def _take_gap(self, opened: _Open, line: ImportedRowSource, value: dict[str, Any]) -> None:
+        opened.gaps.append((line, read_gap(value)))
+
+    def _take_skill(self, opened: _Open, line: ImportedRowSource, value: dict[str, Any]) -> None:
+        opened.skills.append((line, read_skill(value)))
+
+    def _take_compaction(
+        self, opened: _Open, line: ImportedRowSource, value: dict[str, Any]
+    ) -> None:
+        opened.compactions.append((line, read_compaction(value)))
+
+    def _take_attachment(
+        self, opened: _Open, line: ImportedRowSource, value: dict[str, Any]
+    ) -> None:
+        """At once, since its content is large. Its turn stands before it."""
+        found = read_attachment(value)
+        turn = opened.turns.refer(found.turn)
+        if turn is None or not 1 <= turn <= opened.turns.end:
+            raise Unusable("its turn is not there")
+        is_trusted = not self._finder.target.is_confined
+        is_new = store_attachment(opened.session, found, turn=turn, is_trusted=is_trusted)
+        self._counts.attachments_added += is_new
+
+    def _place(
+        self, opened: _Open, numbering: Numbering, kind: str, original: Any, line: ImportedRowSource
+    ) -> int:
+        """The row's number; said once where that is not the file's."""
+        number = numbering.place(original)
+        if numbering.is_renumbered and kind not in opened.warned:
+            opened.warned.add(kind)
+            self._warn(
+                line,
+                f"its {kind}s are not numbered without gaps: from here on they get the next"
+                f" numbers, in the order of the file ({_shown(original)} becomes {number})",
+            )
+        return number
+
+    def _count_pending(self, opened: _Open, chars: int) -> None:
+        opened.pending_chars += chars
+        rows = len(opened.pending_turns) + len(opened.pending_events)
+        if rows >= BATCH_ROWS or opened.pending_chars >= BATCH_CHARS:
+            self._store(opened)
+
+    def _store(self, opened: _Open) -> None:
+        turns, events = opened.pending_turns, opened.pending_events
+        opened.pending_turns, opened.pending_events, opened.pending_chars = [], [], 0
+        if not turns and not events:
+            return
+        is_as_exported = opened.is_new and opened.header.last_active_at is not None
+        try:
+            with transaction.atomic() if _is_renumbered(opened) else nullcontext():
+                stored = store_rows(
+                    opened.session, turns=turns, events=events, moves_activity=not is_as_exported
+                )
+                remember_runs(opened.session, RENUMBERED_TURNS, opened.turns)
+                remember_runs(opened.session, RENUMBERED_EVENTS, opened.events)
+        except Conflict as error:
+            for line in sorted([*(t.line for t in turns), *(e.line for e in events)]):
+                self._note_skip(line, error.message)
+            return
+        for line, reason in sorted(stored.conflicts):
+            self._counts.conflicts += 1
+            self._report(line, f"conflict: {reason}")
+        self._counts.turns_added += stored.turns_added
+        self._counts.turns_unchanged += stored.turns_unchanged
+        self._counts.events_added += stored.events_added
+        self._counts.events_unchanged += stored.events_unchanged
+        opened.has_grown |= bool(stored.turns_added or stored.events_added)
+
+    def _finish(self) -> None:
+        """Store what is left of the open session, and settle it as a whole."""
+        opened, self._open, self._is_adrift = self._open, None, False
+        if opened is None:
+            return
+        self._store(opened)
+        session = opened.session
+        session.refresh_from_db()
+        if not opened.is_busy:
+            self._store_rewinds(opened)
+            self._store_skills(opened)
+            self._store_compactions(opened)
+            self._settle_coverage(opened)
+            render_uncovered_turns(session)
+            catch_up_state(session.pk)
+        if opened.is_new:
+            self._counts.sessions_added += 1
+        elif opened.has_grown:
+            self._counts.sessions_extended += 1
+        else:
+            self._counts.sessions_unchanged += 1
+
+    def _store_rewinds(self, opened: _Open) -> None:
+        for line, rewind in opened.rewinds:
+            try:
+                is_new = store_rewind(
+                    opened.session, rewind, turns=opened.turns, events=opened.events
+                )
+            except Unusable as error:
+                self._note_skip(line, str(error))
+                continue
+            self._counts.rewinds_added += is_new
+            opened.has_grown |= is_new
+
+    def _store_skills(self, opened: _Open) -> None:
+        for line, skill in opened.skills:
+            try:
+                is_new = store_skill(opened.session, skill, turns=opened.turns)
+            except Unusable as error:
+                self._note_skip(line, str(error))
+                continue
+            self._counts.skills_added += is_new
+
+    def _store_compactions(self, opened: _Open) -> None:
+        for line, compaction in opened.compactions:
+            try:
+                is_new = store_compaction(opened.session, compaction, turns=opened.turns)
+            except Unusable as error:
+                self._note_skip(line, str(error))
+                continue
+            self._counts.compactions_added += is_new
+
+    def _settle_coverage(self, opened: _Open) -> None:
+        session, header = opened.session, opened.header
+        is_exact = is_exact_copy(session, header)
+        if is_exact is False:
+            self._counts.damaged += 1
+            self._report(
+                opened.line,
+                "its rows are not those that were exported: some are missing or changed",
+            )
+        if is_exact and header.journal_turn is not None:
+            for place in restore_coverage(session, header, [gap for _, gap in opened.gaps]):
+                self._note_skip(opened.gaps[place][0], "this gap does not fit into the session")
+        elif opened.has_grown or not session.runs.exists():
+            compute_coverage(session, has_grown=opened.has_grown)
+
+
+def _begins_anew(opened: _Open, value: dict[str, Any]) -> bool:
+    """Whether a row is the first of its chain although that has begun already."""
+    chains = {"turn": ("number", opened.turns), "event": ("seq", opened.events)}
+    name, numbering = chains.get(value["type"], ("", None))
+    return numbering is not None and numbering.has_begun and value.get(name) in (0, 1)
+
+
+def _is_renumbered(opened: _Open) -> bool:
+    return opened.turns.is_renumbered or opened.events.is_renumbered
+
+
+def _turn_of(opened: _Open, event: EventLine) -> int | None:
+    """The event's turn, by the number that it has in the archive."""
+    found = None if event.turn is None else opened.turns.refer(event.turn)
+    return found or None
+
+
+def _shown(value: Any) -> str:
+    return one_line(dump_json(value), limit=60)

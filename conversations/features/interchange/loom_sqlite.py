@@ -1,0 +1,286 @@
+"""Databases of earlier Loom versions: ``cowork_sessions``, ``conversation_turns`` and
+``cowork_chat_events``.
+
+Nothing is assumed of them but the name of a table and its column ``session_id``: a column
+that is not there is empty, one that is not known goes into the metadata, a table that is
+not there has no rows, sessions without a row of their own are known by their turns. Rows
+are fetched by id, so that one on a damaged page costs only itself.
+"""
+
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from conversations.domain.text import load_json
+
+from .making import ImportLine, Item, Object, Skipped, own_uuid, stable_uuid, without
+from .opening import SQLITE_DAMAGE, NoDatabase, open_unchanged
+
+SESSIONS, TURNS, EVENTS = "cowork_sessions", "conversation_turns", "cowork_chat_events"
+TABLES = (SESSIONS, TURNS, EVENTS)
+BATCH = 200
+
+HEAD_BYTES = 64 * 1024
+
+
+def is_loom_database(path: Path) -> bool:
+    """Whether it has a table of Loom's; one that cannot be read is taken for one that
+    does if its beginning names it."""
+    try:
+        with open_unchanged(path) as connection:
+            return bool(_tables(connection))
+    except (NoDatabase, *SQLITE_DAMAGE):
+        with path.open("rb") as file:
+            head = file.read(HEAD_BYTES)
+        return any(name.encode() in head for name in TABLES)
+
+
+def _tables(connection: sqlite3.Connection) -> dict[str, list[str]]:
+    """Loom's tables that are there, with their columns. Only tables and columns that are
+    stored: a view could be any query, and a column that is computed makes gigabytes of a
+    few bytes."""
+    query = "SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0"
+    try:
+        rows = connection.execute(query).fetchall()
+    except SQLITE_DAMAGE:  # this setting lets SQLite pass over what is wrong in the schema
+        connection.execute("PRAGMA writable_schema = ON")
+        rows = connection.execute(query).fetchall()
+    names = [row["name"] for row in rows if row["name"] in TABLES]
+    return {
+        name: [row["name"] for row in connection.execute(f"PRAGMA table_info({name})")]
+        for name in names
+    }
+
+
+def read_loom_database(path: Path, name: str) -> Iterator[Item]:
+    """Its sessions in the order of their ids, each with its turns, then its events."""
+    try:
+        with open_unchanged(path) as connection:
+            database = _Database(connection, _tables(connection), name)
+            yield from database.read()
+    except (NoDatabase, *SQLITE_DAMAGE) as error:
+        yield Skipped(name, f"the database cannot be read: {error}")
+
+
+@dataclass(slots=True)
+class _Database:
+    connection: sqlite3.Connection
+    tables: dict[str, list[str]]
+    name: str
+    seen: Counter[str] = field(default_factory=Counter)
+
+    def read(self) -> Iterator[Item]:
+        described, damage = self._described()
+        yield from damage
+        found = dict.fromkeys(described)
+        uuids: set[str] = set()
+        for table in (TURNS, EVENTS):
+            try:
+                for session in self._session_ids(table):
+                    found.setdefault(session)
+            except SQLITE_DAMAGE as error:
+                yield Skipped(self._place(table), f"not all sessions could be listed: {error}")
+        for session in found:
+            place = self._place(SESSIONS, _text(session))
+            line = _session(_text(session), described.get(session))
+            if line["uuid"] in uuids:  # ids that are spelled differently
+                line["uuid"] = str(stable_uuid("loom", _text(session)))
+            uuids.add(line["uuid"])
+            yield ImportLine(place, line)
+            yield from self._rows(TURNS, session, "turn_number", _turn)
+            yield from self._rows(EVENTS, session, "seq", _event)
+        for table in (TURNS, EVENTS):
+            yield from self._missed(table)
+
+    def _missed(self, table: str) -> Iterator[Item]:
+        """Rows that belong to no session, or that a damaged index hides."""
+        if table not in self.tables:
+            return
+        with suppress(*SQLITE_DAMAGE):
+            query = f"SELECT COUNT(*) AS n FROM {table} NOT INDEXED"  # noqa: S608
+            missed = self.connection.execute(query).fetchone()["n"] - self.seen[table]
+            if missed > 0:
+                yield Skipped(self._place(table), f"{missed} of its rows belong to no session")
+
+    def _place(self, table: str, row: Any = None) -> str:
+        return f"{self.name}: {table}" + ("" if row is None else f" {row}")
+
+    def _described(self) -> tuple[dict[Any, Object], list[Item]]:
+        """The rows of the sessions, by id."""
+        found: dict[Any, Object] = {}
+        damage: list[Item] = []
+        if "id" not in self.tables.get(SESSIONS, ()):
+            return found, damage
+        for _, row in self._fetch(SESSIONS, self._row_ids(SESSIONS)):
+            if isinstance(row, Skipped):
+                damage.append(row)
+            elif row["id"] is not None:
+                found[row["id"]] = row
+        return found, damage
+
+    def _session_ids(self, table: str) -> Iterator[Any]:
+        if "session_id" not in self.tables.get(table, ()):
+            return
+        rows = self.connection.execute(
+            f"SELECT DISTINCT session_id FROM {table} WHERE session_id IS NOT NULL"  # noqa: S608
+        )
+        for row in rows:
+            yield row["session_id"]
+
+    def _rows(self, table: str, session: Any, number: str, read: Any) -> Iterator[Item]:
+        columns = self.tables.get(table, ())
+        if "session_id" not in columns:
+            return
+        order = f"ORDER BY {number}, rowid" if number in columns else "ORDER BY rowid"
+        # Bytes that are no UTF-8 cannot be a parameter as text.
+        is_text = isinstance(session, str)
+        value = session.encode("utf-8", "surrogateescape") if is_text else session
+        where = f"WHERE session_id = {'CAST(? AS TEXT)' if is_text else '?'} {order}"
+        last: int = 0
+        for rowid, row in self._fetch(table, self._row_ids(table, where, (value,), session)):
+            self.seen[table] += 1
+            if isinstance(row, Skipped):
+                yield row
+                continue
+            given = row.get(number)
+            seen = given if isinstance(given, int) and given > last else None
+            last = last + 1 if seen is None else seen
+            yield ImportLine(self._place(table, rowid), read(row, seen))
+
+    def _row_ids(
+        self, table: str, where: str = "", values: tuple[Any, ...] = (), session: Any = None
+    ) -> tuple[list[int], Skipped | None]:
+        """In order; where the index is damaged, as far as the table can be read."""
+        found: list[int] = []
+        problem: Exception | None = None
+        for source in (table, f"{table} NOT INDEXED"):
+            query = f"SELECT rowid AS n FROM {source} {where}"  # noqa: S608 - names of ours
+            try:
+                return [row["n"] for row in self.connection.execute(query, values)], None
+            except SQLITE_DAMAGE as error:
+                problem = error
+        with suppress(*SQLITE_DAMAGE):
+            query = f"SELECT rowid AS n, {self._columns(table)} FROM {table} NOT INDEXED"  # noqa: S608
+            rows = self.connection.execute(query)
+            found.extend(r["n"] for r in rows if session in (None, r["session_id"]))
+        return found, Skipped(self._place(table), f"not all rows could be listed: {problem}")
+
+    def _fetch(
+        self, table: str, listed: tuple[list[int], Skipped | None]
+    ) -> Iterator[tuple[int, Object | Skipped]]:
+        ids, damage = listed
+        for start in range(0, len(ids), BATCH):
+            some = ids[start : start + BATCH]
+            try:
+                rows = self._read(table, some)
+            except SQLITE_DAMAGE:
+                yield from ((rowid, self._read_one(table, rowid)) for rowid in some)
+                continue
+            yield from ((rowid, rows[rowid]) for rowid in some if rowid in rows)
+        if damage is not None:
+            yield 0, damage
+
+    def _columns(self, table: str) -> str:
+        names = (name.replace('"', '""') for name in self.tables[table])
+        return ", ".join(f'"{name}"' for name in names)
+
+    def _read(self, table: str, ids: list[int]) -> dict[int, Object]:
+        marks = ",".join("?" * len(ids))
+        columns = self._columns(table)
+        query = f"SELECT rowid AS loom_rowid, {columns} FROM {table} WHERE rowid IN ({marks})"  # noqa: S608
+        rows = [dict(row) for row in self.connection.execute(query, ids)]
+        return {row.pop("loom_rowid"): row for row in rows}
+
+    def _read_one(self, table: str, rowid: int) -> Object | Skipped:
+        try:
+            return self._read(table, [rowid])[rowid]
+        except (*SQLITE_DAMAGE, KeyError) as error:
+            return Skipped(self._place(table, rowid), f"the row cannot be read: {error}")
+
+
+def _text(value: Any) -> str:
+    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else str(value)
+
+
+def _plain(row: Object) -> Object:
+    """Without what is empty, and with bytes as text, as JSON needs it."""
+    return without({name: _text(v) if isinstance(v, bytes) else v for name, v in row.items()})
+
+
+def _session(session: str, row: Object | None) -> Object:
+    row = _plain(row or {})
+    folder = str(row.get("workspace_path") or "")
+    state = _object(row.pop("session_state", None))
+    title = state.get("title") if isinstance(state, dict) else None
+    uuid = own_uuid("", session)
+    if str(uuid).replace("-", "") != session.replace("-", "").lower():
+        uuid = stable_uuid("loom", folder, str(row.get("started_at", "")), session)
+    line: Object = {
+        "type": "session",
+        "uuid": str(uuid),
+        "workspace": Path(folder).name,
+        "channel": "loom",
+        "title": title if isinstance(title, str) else None,
+        "model": row.pop("model_name", None),
+        "system_prompt": row.pop("system_prompt", None),
+        "created_at": row.pop("started_at", None),
+        "last_active_at": row.pop("last_active_at", None),
+        "state": state,
+        "metadata": _object(row.pop("metadata", None)),
+        "source": {"format": "loom-sqlite", "id": session},
+    }
+    row.pop("id", None)
+    return {name: value for name, value in line.items() if value is not None} | {
+        name: value for name, value in row.items() if name not in line
+    }
+
+
+def _object(value: Any) -> Any:
+    """The value of a JSON text, or the text."""
+    try:
+        return load_json(value)
+    except (ValueError, TypeError):
+        return value
+
+
+_OURS = (
+    "role", "content", "tool_calls", "tool_call_id", "tool_name", "token_count", "metadata",
+    "created_at",
+)  # fmt: skip
+
+
+def _turn(row: Object, number: int | None) -> Object:
+    row = _plain(row)
+    line: Object = {"type": "turn"} | {name: row.pop(name) for name in _OURS if name in row}
+    given = row.pop("turn_number", None)
+    if number is not None:
+        line["number"] = number
+    elif given is not None:
+        line["turn_number"] = given
+    for name in ("id", "session_id"):
+        row.pop(name, None)
+    if line.get("role") == "tool" and (shown := _shown_blocks(line.get("content"))):
+        line["blocks"] = shown
+    return line | {name: value for name, value in row.items() if name not in line}
+
+
+def _shown_blocks(content: Any) -> list[Object]:
+    """What a tool's recorded result holds beside text, for the rows that indicate it."""
+    result = _object(content) if isinstance(content, str) and content.startswith("{") else None
+    blocks = result.get("content_blocks") if isinstance(result, dict) else None
+    if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
+        return []
+    return [{"title": Path(str(b.get("source_path") or "")).name} | b for b in blocks]
+
+
+def _event(row: Object, seq: int | None) -> Object:
+    """Only what belongs to an event: whatever else there is would change its payload."""
+    row = _plain(row)
+    line = {"type": "event", "payload": row.get("payload", ""), "seq": seq}
+    for name in ("event_type", "created_at"):
+        line[name] = row.get(name)
+    return {name: value for name, value in line.items() if value is not None}

@@ -1,0 +1,92 @@
+"""Exports sessions: as an interchange file, as Markdown, as messages for programs."""
+
+import os
+import sys
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any, TextIO
+from uuid import UUID
+
+from django.core.management.base import CommandError
+
+from conversations.archive.workspaces import get_workspace
+from conversations.domain.errors import LoomError, NotFound
+from conversations.features.interchange.export_markdown import session_markdown
+from conversations.features.interchange.export_messages import WRITERS
+from conversations.features.interchange.export_sessions import choose_sessions, session_lines
+from conversations.management.base import DatabaseCommand, open_output
+from conversations.models import Session
+
+PROGRESS_LINES = 2000
+
+
+class Command(DatabaseCommand):
+    help = "Export sessions with every turn and event, for reading, or as messages."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        which = parser.add_mutually_exclusive_group(required=True)
+        which.add_argument("--session", type=UUID, metavar="UUID")
+        which.add_argument("--workspace", metavar="SLUG")
+        which.add_argument("--all", action="store_true", help="Every session there is.")
+        parser.add_argument("--format", choices=["jsonl", "markdown", *WRITERS], default="jsonl")
+        parser.add_argument("--output", metavar="FILE", help="Instead of standard output.")
+
+    def handle(
+        self,
+        *,
+        session: UUID | None,
+        workspace: str | None,
+        format: str,
+        output: str | None,
+        **_: Any,
+    ) -> None:
+        try:
+            if workspace is not None:
+                get_workspace(workspace)
+            sessions = choose_sessions(session=session, workspace=workspace)
+        except LoomError as error:
+            raise CommandError(error.message, returncode=2) from error
+        pieces = _write_as(format, sessions)
+        try:
+            with open_output(output, self.stdout) as stream:
+                self._write(pieces, stream)
+        except BrokenPipeError:
+            # Whoever read has had enough; the interpreter must not flush again.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        except OSError as error:
+            where = output or "standard output"
+            raise CommandError(f"{where}: {error.strerror or error}", returncode=2) from error
+
+    def _write(self, pieces: Iterator[str], stream: TextIO) -> None:
+        is_watched = sys.stderr.isatty() and not stream.isatty()
+        count = 0
+        for count, piece in enumerate(pieces, start=1):
+            stream.write(piece)
+            if is_watched and count % PROGRESS_LINES == 0:
+                sys.stderr.write(f"\r{count} lines ")
+                sys.stderr.flush()
+        if is_watched and count >= PROGRESS_LINES:
+            sys.stderr.write("\r\033[K")
+
+
+def _write_as(format: str, sessions: Iterator[Session]) -> Iterator[str]:
+    if format == "markdown":
+        return _markdown(sessions)
+    if write := WRITERS.get(format):
+        return (piece for session in sessions for piece in write(session))
+    return _lines(sessions)
+
+
+def _lines(sessions: Iterator[Session]) -> Iterator[str]:
+    for session in sessions:
+        with suppress(NotFound):  # purged meanwhile
+            for line in session_lines(session):
+                yield line + "\n"
+
+
+def _markdown(sessions: Iterator[Session]) -> Iterator[str]:
+    for place, session in enumerate(sessions):
+        if place:
+            yield "\n---\n\n"
+        yield from session_markdown(session)

@@ -1,0 +1,356 @@
+"""The files of what was given: one file, a folder, or a ZIP archive.
+
+An archive is read where it lies: nothing is unpacked but a database, which needs a file,
+and that into a folder which goes again. What would make an archive grow without bounds is
+refused before it is read: too many files, too much in all, or much more than its size.
+"""
+
+import codecs
+import io
+import json
+import lzma
+import shutil
+import sqlite3
+import stat
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from shutil import copyfileobj
+from tempfile import TemporaryDirectory
+from typing import Any, BinaryIO, cast
+
+from .making import Item, Skipped
+
+MAX_FILES = 50_000
+MAX_RATIO = 200
+"""Of what a file grows to over its size in the archive; text shrinks to a fifth, a tenth."""
+
+SMALL = 10 * 1024 * 1024
+"""What is smaller may have any ratio."""
+
+MAX_DIRECTORY_BYTES = 16 * 1024 * 1024
+"""Of an archive's list of its files, which is read as a whole and takes many times its size
+of memory."""
+
+
+DAMAGE = (OSError, EOFError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, NotImplementedError)
+"""What reading a file of a damaged archive raises, or of one packed in a way of its own."""
+
+
+class NotReadable(ValueError):
+    """What was given cannot be read at all; the text says why, for a person."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveLimits:
+    """``total``: bytes of all files together, 0: any number."""
+
+    files: int = MAX_FILES
+    total: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """A file by its name in what was given. ``path`` where it lies on the disk."""
+
+    name: str
+    size: int
+    path: Path | None = None
+    archive: zipfile.ZipFile | None = None
+    info: zipfile.ZipInfo | None = None
+
+    @contextmanager
+    def open(self) -> Iterator[BinaryIO]:
+        """Its bytes. Raises what :data:`DAMAGE` names."""
+        if self.archive is not None and self.info is not None:
+            with self.archive.open(self.info) as file:
+                yield cast("BinaryIO", file)
+            return
+        assert self.path is not None
+        with self.path.open("rb") as file:
+            yield file
+
+    @contextmanager
+    def on_disk(self) -> Iterator[Path]:
+        """A path to its bytes, for what cannot read a stream."""
+        if self.path is not None:
+            yield self.path
+            return
+        with TemporaryDirectory(prefix="loom-import-") as folder, self.open() as file:
+            path = Path(folder) / "file"
+            with path.open("wb") as copy:
+                copyfileobj(file, copy, 1024 * 1024)
+            yield path
+
+
+@dataclass(slots=True)
+class ImportSource:
+    """All files of one import, what of them was refused, and the names of those that
+    belong to a conversation."""
+
+    name: str
+    files: list[SourceFile] = field(default_factory=list)
+    refused: list[Item] = field(default_factory=list)
+    used: set[str] = field(default_factory=set)
+
+
+@contextmanager
+def open_source(path: Path, *, name: str, limits: ArchiveLimits) -> Iterator[ImportSource]:
+    """The files of a file, a folder or a ZIP archive. Raises NotReadable and OSError."""
+    if path.is_dir():
+        yield _open_folder(path, name, limits)
+        return
+    if not zipfile.is_zipfile(path) or _is_database(path):
+        yield ImportSource(name, [SourceFile(name, path.stat().st_size, path=path)])
+        return
+    try:
+        with _ArchiveFile(path) as file, zipfile.ZipFile(file) as archive:
+            file.most = None
+            yield _list_archive(archive, name, limits)
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
+        raise NotReadable(f"The archive is damaged or protected: {error}.") from error
+
+
+class _ArchiveFile(io.FileIO):
+    """``most``: bytes that may be read at once, until the archive is open."""
+
+    most: int | None = MAX_DIRECTORY_BYTES
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if self.most is not None and size is not None and size > self.most:
+            raise NotReadable("The archive's list of its files is too long.")
+        return super().read(-1 if size is None else size) or b""
+
+
+def _is_database(path: Path) -> bool:
+    """Any file that ends like an archive is taken for one; this may be its first bytes."""
+    with path.open("rb") as file:
+        return file.read(6) == b"SQLite"
+
+
+def _open_folder(path: Path, name: str, limits: ArchiveLimits) -> ImportSource:
+    source = ImportSource(name)
+    for folder, folders, files in path.walk():
+        folders.sort()
+        for file in sorted(files):
+            found = folder / file
+            if not stat.S_ISREG(found.lstat().st_mode):
+                continue
+            shown = found.relative_to(path).as_posix()
+            source.files.append(SourceFile(shown, found.stat().st_size, path=found))
+            if len(source.files) > limits.files:
+                raise NotReadable(f"The folder has more than {limits.files:,} files.")
+    return source
+
+
+def _list_archive(archive: zipfile.ZipFile, name: str, limits: ArchiveLimits) -> ImportSource:
+    infos = [info for info in archive.infolist() if not info.is_dir()]
+    if len(infos) > limits.files:
+        raise NotReadable(f"The archive has more than {limits.files:,} files.")
+    total = sum(info.file_size for info in infos)
+    if limits.total and total > limits.total:
+        raise NotReadable(
+            f"The archive would grow to {total:,} bytes; at most {limits.total:,} are read."
+        )
+    source = ImportSource(name)
+    for info in infos:
+        reason = _reason_against(info)
+        if reason:
+            source.refused.append(Skipped(info.filename, reason))
+        else:
+            source.files.append(
+                SourceFile(info.filename, info.file_size, archive=archive, info=info)
+            )
+    return source
+
+
+def _reason_against(info: zipfile.ZipInfo) -> str:
+    path = PurePosixPath(info.filename.replace("\\", "/"))
+    if path.is_absolute() or ".." in path.parts or ":" in path.parts[0]:
+        return "its name leads outside the archive"
+    if stat.S_ISLNK(info.external_attr >> 16):
+        return "it is a link"
+    if info.flag_bits & 1:
+        return "it is protected by a password"
+    if info.file_size > SMALL and info.file_size > MAX_RATIO * max(1, info.compress_size):
+        return f"it would grow to more than {MAX_RATIO} times its size"
+    return ""
+
+
+# A JSON file that is larger than memory: the items of its array, one after another.
+
+
+CHUNK = 1024 * 1024
+MAX_ITEM_CHARS = 256 * 1024 * 1024
+"""A single conversation of this size is no conversation."""
+
+_SPACE = " \t\r\n"
+_decoder = json.JSONDecoder()
+
+
+class DamagedJson(ValueError):
+    """From here on the file cannot be read; the text says why."""
+
+
+def read_items(stream: BinaryIO, *, chunk: int = CHUNK) -> Iterator[Any]:
+    """The items of the array that the file is, or the one object. Bytes that are no UTF-8
+    become lone surrogates. Raises DamagedJson where it cannot go on."""
+    text = _Text(stream, chunk)
+    if text.next_sign() != "[":
+        if text.next_sign():
+            yield text.read_value()
+        return
+    text.take()
+    while (sign := text.next_sign()) != "]":
+        if not sign:
+            raise DamagedJson("the file ends before its list does")
+        if sign == ",":
+            text.take()
+            continue
+        yield text.read_value()
+
+
+class _Text:
+    """What is read of the file and not used up yet."""
+
+    def __init__(self, stream: BinaryIO, chunk: int) -> None:
+        self._stream = stream
+        self._chunk = chunk
+        self._decoder = codecs.getincrementaldecoder("utf-8-sig")("surrogateescape")
+        self._text = ""
+        self._at = 0
+        self._has_ended = False
+        self._grow(chunk)
+
+    def _grow(self, size: int) -> None:
+        data = self._stream.read(size)
+        self._has_ended = not data
+        text = self._decoder.decode(data, final=self._has_ended)
+        self._text = self._text[self._at :] + text
+        self._at = 0
+
+    def take(self) -> None:
+        self._at += 1
+
+    def next_sign(self) -> str:
+        """The next character that is no space, empty at the end."""
+        while True:
+            while self._at < len(self._text):
+                if self._text[self._at] not in _SPACE:
+                    return self._text[self._at]
+                self._at += 1
+            if self._has_ended:
+                return ""
+            self._grow(self._chunk)
+
+    def read_value(self) -> Any:
+        while True:
+            try:
+                value, self._at = _decoder.raw_decode(self._text, self._at)
+            except RecursionError as error:
+                raise DamagedJson("it is nested too deeply") from error
+            except ValueError as error:
+                left = len(self._text) - self._at
+                if self._has_ended or left > MAX_ITEM_CHARS:
+                    raise DamagedJson(f"not JSON ({error})") from error
+                self._grow(max(self._chunk, left))
+                continue
+            return value
+
+
+# SQLite files of others: opened for reading, whatever became of them.
+
+
+MAGIC = b"SQLite format 3\x00"
+
+SQLITE_DAMAGE = (sqlite3.Error, UnicodeDecodeError, OverflowError)
+"""What reading a damaged file raises; the second where a message quotes it."""
+
+_WAL_VERSION = 2
+
+
+class NoDatabase(ValueError):
+    """The file cannot be opened as a database; the text says why."""
+
+
+@contextmanager
+def open_unchanged(path: Path) -> Iterator[sqlite3.Connection]:
+    """The database for reading. With what a crash left beside it (a log or a journal) it is
+    read as a copy, since SQLite would have to put that in order first; and so is one whose
+    end is missing. While somebody has it open, it is read as it stands. Raises
+    NoDatabase."""
+    log, shared, journal = (path.with_name(path.name + end) for end in ("-wal", "-shm", "-journal"))
+    is_cut = _pages_missing(path) and not _has_content(log)
+    if is_cut or _has_content(journal) or (_has_content(log) and not shared.exists()):
+        with TemporaryDirectory(prefix="loom-import-") as folder:
+            copy = Path(folder) / "copy.db"
+            for source, end in ((path, ""), (log, "-wal"), (journal, "-journal")):
+                if source.exists():
+                    shutil.copyfile(source, copy.with_name(copy.name + end))
+            if is_cut:
+                _claim_what_is_there(copy)
+            with closing(_connect(copy, "mode=rw")) as connection:
+                yield connection
+        return
+    alone = _is_in_wal_mode(path) and not _has_content(log)
+    with closing(_connect(path, "immutable=1" if alone else "mode=ro")) as connection:
+        yield connection
+
+
+def _has_content(path: Path) -> bool:
+    return path.exists() and path.stat().st_size > 0
+
+
+def _pages_missing(path: Path) -> bool:
+    """Whether the header tells of more pages than there are, which SQLite refuses."""
+    size, told = _sizes(path)
+    return told > size
+
+
+def _sizes(path: Path) -> tuple[int, int]:
+    """The bytes that the file has and those of which its header tells."""
+    with path.open("rb") as file:
+        header = file.read(100).ljust(100, b"\0")
+    return path.stat().st_size, _page_size(header) * int.from_bytes(header[28:32])
+
+
+def _page_size(header: bytes) -> int:
+    size = int.from_bytes(header[16:18])
+    return 65536 if size == 1 else size
+
+
+def _claim_what_is_there(path: Path) -> None:
+    """Let the header of a copy tell of the pages that it has (the file format, 1.3.8), so
+    that those can be read."""
+    with path.open("r+b") as file:
+        header = file.read(100).ljust(100, b"\0")
+        pages = path.stat().st_size // max(512, _page_size(header))
+        file.seek(28)
+        file.write(max(1, pages).to_bytes(4))
+        file.seek(92)
+        file.write(header[24:28])
+
+
+def _is_in_wal_mode(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(20)[18:20] == bytes([_WAL_VERSION, _WAL_VERSION])
+
+
+def _connect(path: Path, mode: str) -> sqlite3.Connection:
+    try:
+        connection = sqlite3.connect(f"{path.resolve().as_uri()}?{mode}", uri=True)
+    except SQLITE_DAMAGE as error:
+        raise NoDatabase(str(error)) from error
+    connection.row_factory = sqlite3.Row
+    connection.text_factory = _decode
+    connection.execute("PRAGMA cell_size_check = ON")
+    connection.execute("PRAGMA trusted_schema = OFF")
+    return connection
+
+
+def _decode(data: bytes) -> str:
+    """What is no UTF-8 becomes lone surrogates, which the archive keeps exactly."""
+    return data.decode("utf-8", "surrogateescape")

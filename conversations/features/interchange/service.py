@@ -1,0 +1,126 @@
+"""Imports that were started on the page: kept, begun, followed, ended.
+
+One process at a time carries them out (``features.interchange.worker``), in the order in which they
+came. One that is ``running`` although nobody carries it out was left by a process that
+ended; since importing again changes nothing, it is simply begun again.
+"""
+
+from dataclasses import asdict
+from datetime import datetime
+from uuid import UUID
+
+from django.contrib.auth.models import User
+from django.db.models import F
+from django.utils import timezone
+
+from conversations.domain.errors import Conflict, NotFound
+from conversations.domain.text import dump_json, storable
+from conversations.models import Workspace
+
+from .import_sessions import ImportCounts
+from .models import DONE, FAILED, OPEN_STATES, RUNNING, STOPPED, WAITING, Import
+
+MAX_OPEN = 10
+"""Of one person at a time."""
+
+KEPT = 100
+"""Of one person, the newest."""
+
+SHOWN = 50
+
+HIDDEN = "There is no such import, or it is not yours."
+
+
+def add_import(
+    workspace: Workspace, user: User, *, uuid: UUID, name: str, size: int, format: str
+) -> Import:
+    """Raises Conflict where too many of this person wait already. Forgets their oldest."""
+    if Import.objects.filter(user=user, state__in=OPEN_STATES).count() >= MAX_OPEN:
+        raise Conflict(
+            f"{MAX_OPEN} of your imports are not done yet. Wait for them.", code="too_many_imports"
+        )
+    made = Import.objects.create(
+        uuid=uuid,
+        workspace=workspace,
+        user=user,
+        name=storable(name)[:255],
+        size=size,
+        format=format,
+        created_at=timezone.now(),
+    )
+    over = Import.objects.filter(user=user).exclude(state__in=OPEN_STATES).order_by("-id")
+    kept = over.values_list("pk", flat=True)[KEPT : KEPT + 1].first()
+    if kept is not None:
+        over.filter(pk__lte=kept).delete()
+    return made
+
+
+def get_import(user: User, uuid: UUID) -> Import:
+    """Raises NotFound for one of somebody else."""
+    found = Import.objects.select_related("workspace").filter(user=user, uuid=uuid).first()
+    if found is None:
+        raise NotFound(HIDDEN)
+    return found
+
+
+def list_imports(user: User) -> list[Import]:
+    """The newest first."""
+    return list(
+        Import.objects.select_related("workspace").filter(user=user).order_by("-id")[:SHOWN]
+    )
+
+
+def stop_import(found: Import) -> None:
+    """What was imported stays."""
+    _end(found.pk, STOPPED)
+
+
+def has_open_imports() -> bool:
+    return Import.objects.filter(state__in=OPEN_STATES).exists()
+
+
+def open_import_uuids() -> set[UUID]:
+    """Whose files are needed still."""
+    return set(Import.objects.filter(state__in=OPEN_STATES).values_list("uuid", flat=True))
+
+
+def begin_next_import() -> Import | None:
+    """The one that is next. Only for whoever carries out imports alone."""
+    found = (
+        Import.objects.select_related("workspace", "user")
+        .filter(state__in=OPEN_STATES)
+        .order_by("id")
+        .first()
+    )
+    if found is None:
+        return None
+    Import.objects.filter(pk=found.pk, state__in=OPEN_STATES).update(
+        state=RUNNING, attempts=F("attempts") + 1, started_at=found.started_at or timezone.now()
+    )
+    found.refresh_from_db(fields=("state", "attempts"))
+    return found
+
+
+def tell_import(
+    pk: int, *, counts: ImportCounts, report: list[tuple[str, str]], left: int, format: str
+) -> bool:
+    """Keep how far it got. False when it is to end."""
+    return bool(
+        Import.objects.filter(pk=pk, state=RUNNING).update(
+            counts=dump_json(asdict(counts)),
+            report=dump_json(report),
+            report_left=left,
+            format=format,
+        )
+    )
+
+
+def end_import(pk: int, *, error: str = "") -> None:
+    """It is done, or has failed for this reason."""
+    _end(pk, FAILED if error else DONE, error=storable(error)[:500])
+
+
+def _end(pk: int, state: str, *, error: str = "", at: datetime | None = None) -> None:
+    Import.objects.filter(pk=pk, state__in=(WAITING, RUNNING)).update(
+        state=state, error=error, finished_at=at or timezone.now()
+    )

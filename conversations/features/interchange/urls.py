@@ -1,0 +1,12 @@
+"""The addresses of import, export."""
+
+from django.urls import path
+
+from . import export_views, views
+
+urlpatterns = [
+    path("import/", views.imports, name="imports"),
+    path("import/<uuid:import_uuid>/", views.import_one, name="import_one"),
+    path("import/<uuid:import_uuid>/stop/", views.import_stop, name="import_stop"),
+    path("s/<uuid:uuid>/export/", export_views.session_export, name="session_export"),
+]

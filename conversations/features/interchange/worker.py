@@ -1,0 +1,199 @@
+"""Carrying out the imports that were started on the page.
+
+An import is no piece of an answer's work: it has a thread and a connection of its own. Of
+the processes on one data folder one imports at a time, by a lock that the kernel lets go of
+when the process ends; what it was at is begun again by the next one.
+"""
+
+import asyncio
+import logging
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from django.conf import settings
+from django.db import connection
+
+from conversations.archive.disk_space import require_space
+from conversations.archive.rights import WRITE, rights_in
+from conversations.archive.storage_errors import translate_storage_error
+from conversations.domain.errors import StorageFull, Unavailable
+from conversations.features.retention.worker import only_one
+
+from . import service as archive
+from .import_sessions import ImportCounts
+from .import_targets import ImportTarget
+from .models import Import
+from .opening import ArchiveLimits, NotReadable
+from .running import Running
+
+if TYPE_CHECKING:
+    from conversations.runtime.engine import Runtime
+
+logger = logging.getLogger(__name__)
+
+LOCK = "imports"
+FOLDER = "imports"
+
+INTERVAL = 1.0
+"""Seconds between two looks at what waits, and between two notes of how far it got."""
+
+MAX_ATTEMPTS = 3
+MAX_REPORT = 500
+
+GROWTH = 10
+"""How much all files of an archive may be together, over what an upload may be."""
+
+LEFT_SECONDS = 24 * 3600.0
+"""From then on a file that belongs to no import is one that an upload left behind."""
+
+
+def import_path(data_dir: Path, uuid: UUID) -> Path:
+    """Where an import's file lies."""
+    return data_dir / FOLDER / str(uuid)
+
+
+class ImportStopped(Exception):
+    """Somebody has stopped it, or the server ends."""
+
+
+class ImportWorker:
+    def __init__(self, runtime: "Runtime") -> None:
+        self._runtime = runtime
+        self._data_dir = runtime.options.data_dir
+        self._stopping = threading.Event()
+
+    async def keep(self) -> None:
+        """Import for ever what waits; to be run as a task."""
+        self._stopping.clear()  # it is begun again after a failure
+        try:
+            while True:
+                if await self._runtime.readers.read(archive.has_open_imports):
+                    await asyncio.to_thread(self.run_waiting)
+                await asyncio.sleep(INTERVAL)
+        finally:
+            self._stopping.set()
+
+    def run_waiting(self) -> bool:
+        """Carry out what waits. False: another process is at it."""
+        with only_one(self._data_dir / "run" / LOCK) as is_ours:
+            if not is_ours:
+                return False
+            try:
+                while not self._stopping.is_set():
+                    found = archive.begin_next_import()
+                    if found is None:
+                        break
+                    self._run(found)
+                self._clear()
+            finally:
+                connection.close()
+        return True
+
+    def _run(self, found: Import) -> None:
+        path = import_path(self._data_dir, found.uuid)
+        watch = _Watch(found, self._stopping)
+        try:
+            error = self._import(found, path, watch)
+        except ImportStopped:
+            if self._stopping.is_set():
+                return  # it is begun again by the next server
+            error = ""
+        except Exception as exception:
+            failure = translate_storage_error(exception)
+            if isinstance(failure, Unavailable):
+                raise  # it stays open, and is begun again
+            if isinstance(failure, StorageFull):
+                error = f"{failure.message} What was imported stays. Import it again later."
+            else:
+                logger.exception("import_failed")
+                error = "The server could not go on with it. What was imported stays."
+        watch.tell()
+        archive.end_import(found.pk, error=error)
+        path.unlink(missing_ok=True)
+
+    def _import(self, found: Import, path: Path, watch: "_Watch") -> str:
+        """What went wrong, empty: nothing."""
+        if found.attempts > MAX_ATTEMPTS:
+            return f"The server ended {MAX_ATTEMPTS} times while it was at it."
+        if not found.user.is_active or WRITE not in rights_in(found.workspace, found.user).allowed:
+            return "You may not write in the workspace any more."
+        watch.running = Running(
+            target=ImportTarget(
+                default_owner=found.user,
+                owner=found.user,
+                workspace=found.workspace,
+                root=Path(found.workspace.root),
+                is_confined=True,
+            ),
+            counts=watch.counts,
+            report=watch.report,
+            progress=watch.progress,
+            format=found.format,
+        )
+        require_space("Imports")
+        limits = ArchiveLimits(total=GROWTH * settings.LOOM.max_import_bytes)
+        try:
+            watch.running.run(path, name=found.name, limits=limits)
+        except NotReadable as error:
+            return str(error)
+        except FileNotFoundError:
+            return "The uploaded file is gone. Upload it again."
+        return watch.failure()
+
+    def _clear(self) -> None:
+        """Remove files that uploads left behind."""
+        needed = {str(uuid) for uuid in archive.open_import_uuids()}
+        folder = self._data_dir / FOLDER
+        for path in folder.iterdir() if folder.is_dir() else ():
+            is_old = time.time() - path.stat().st_mtime > LEFT_SECONDS
+            if path.name not in needed and is_old:
+                path.unlink(missing_ok=True)
+
+
+class _Watch:
+    """Follows an import, and keeps how far it got."""
+
+    def __init__(self, found: Import, stopping: threading.Event) -> None:
+        self.counts = ImportCounts()
+        self.running: Running | None = None
+        self._found = found
+        self._stopping = stopping
+        self._report: list[tuple[str, str]] = []
+        self._left = 0
+        self._next = time.monotonic()
+
+    def report(self, line: Any, text: str) -> None:
+        place = str(line)[:500]
+        if len(self._report) < MAX_REPORT:
+            self._report.append((f"line {place}" if place.isdigit() else place, text[:500]))
+        else:
+            self._left += 1
+
+    def failure(self) -> str:
+        """What is to be said of a file that had no session in it at all."""
+        counts = self.counts
+        came = counts.sessions_added or counts.sessions_extended or counts.sessions_unchanged
+        return "" if came or not counts.skipped else "Nothing of it could be read."
+
+    def progress(self) -> None:
+        """Raises Ended, and StorageFull when room gets short."""
+        if self._stopping.is_set():
+            raise ImportStopped
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + INTERVAL
+            require_space("Imports")
+            if not self.tell():
+                raise ImportStopped
+
+    def tell(self) -> bool:
+        """False when it is to end."""
+        return archive.tell_import(
+            self._found.pk,
+            counts=self.counts,
+            report=self._report,
+            left=self._left,
+            format=self.running.format if self.running else self._found.format,
+        )

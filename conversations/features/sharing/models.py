@@ -1,0 +1,45 @@
+"""Links by which anybody may read a part of a session."""
+
+import uuid
+
+from django.conf import settings
+from django.db import models
+
+from conversations.models.sessions import Session
+
+
+class ShareLink(models.Model):
+    """A read-only link to the turns ``from_turn`` to ``to_turn``, good until
+    ``expires_at`` or until it is revoked. ``with_tools``: thinking, tool calls and
+    what they gave are shown too. ``opened_count`` counts how often it was opened, not
+    by whom. The address carries a signature besides the uuid (``features.sharing.service``)."""
+
+    uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
+    session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="share_links")
+    from_turn = models.BigIntegerField()
+    to_turn = models.BigIntegerField()
+    with_tools = models.BooleanField(default=False, db_default=False)
+    created_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+"
+    )
+    created_at = models.DateTimeField()
+    expires_at = models.DateTimeField()
+    revoked_at = models.DateTimeField(null=True, blank=True)
+    revoked_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
+    )
+    opened_count = models.BigIntegerField(default=0, db_default=0)
+    last_opened_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        app_label = "conversations"
+        ordering = ("-id",)
+        constraints = (
+            models.CheckConstraint(
+                condition=models.Q(from_turn__gte=1, to_turn__gte=models.F("from_turn")),
+                name="share_turns_in_order",
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"link to turns {self.from_turn}–{self.to_turn}"

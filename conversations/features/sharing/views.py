@@ -1,0 +1,151 @@
+"""Links to a session for people without an account: made, listed, revoked, opened."""
+
+from typing import Any
+from uuid import UUID
+
+from django import forms
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_http_methods, require_safe
+
+from conversations.access import get_session_for, post_by_person, visit_of
+from conversations.archive.rewinds import is_rewound
+from conversations.archive.rights import WRITE
+from conversations.domain.errors import NotFound, Rejected
+from conversations.rendering.rows import mark_settled
+from conversations.web.attachments import give_attachment, give_thumbnail
+
+from . import service
+from .models import ShareLink
+
+SHARED_PAGE = 100
+"""Turns of a page."""
+
+OFF = "Sharing by link is switched off on this server."
+
+
+class ShareForm(forms.Form):
+    """What to share, in the order of its fields."""
+
+    def __init__(self, data: Any = None, *, turn_count: int) -> None:
+        super().__init__(data)
+        longest = settings.LOOM.share_days
+        self.fields |= {
+            "from_turn": _number("First turn", initial=1, most=turn_count),
+            "to_turn": _number("Last turn", initial=turn_count, most=turn_count),
+            "days": _number("Days until it ends", initial=longest, most=longest),
+            "with_tools": forms.BooleanField(
+                label="With thinking, tool calls and their output",
+                required=False,
+                help_text="Output of tools may hold what is in the folder's files.",
+            ),
+        }
+
+
+def _number(label: str, *, initial: int, most: int) -> forms.IntegerField:
+    return forms.IntegerField(label=label, initial=initial, min_value=1, max_value=most)
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def session_share(request: HttpRequest, uuid: UUID) -> HttpResponse:
+    """The session's links, and the form that makes another."""
+    found, _ = get_session_for(request, uuid, to=WRITE)
+    if not settings.LOOM.share_links:
+        raise NotFound(OFF)
+    form = ShareForm(
+        request.POST if request.method == "POST" else None, turn_count=found.turn_count
+    )
+    if form.is_valid():
+        try:
+            new = service.NewLink(**form.cleaned_data)
+            service.create_share_link(found, new, origin=visit_of(request).origin)
+        except Rejected as error:
+            form.add_error(None, error.message)
+        else:
+            messages.success(request, "The link is ready. Anybody who has it can read it.")
+            return redirect("session_share", uuid=uuid)
+    context = {
+        "session": found,
+        "form": form,
+        "links": [_shown(request, link) for link in service.open_links(found)],
+    }
+    return render(request, "share.html", context, status=400 if form.errors else 200)
+
+
+def _shown(request: HttpRequest, link: ShareLink) -> dict[str, Any]:
+    path = reverse("shared", args=[service.share_token(link)])
+    return {"link": link, "address": request.build_absolute_uri(path)}
+
+
+@post_by_person
+def session_share_revoke(request: HttpRequest, uuid: UUID, link: UUID) -> HttpResponse:
+    found, _ = get_session_for(request, uuid, to=WRITE)
+    service.revoke_share_link(found, link, origin=visit_of(request).origin)
+    messages.success(request, "The link leads nowhere any more.")
+    return redirect("session_share" if settings.LOOM.share_links else "session", uuid=uuid)
+
+
+@require_safe
+def shared(request: HttpRequest, share: str) -> HttpResponse:
+    """What the link shows. ``from`` is the turn that a page begins with."""
+    link = _opened(share)
+    first = _first_turn(request.GET.get("from", ""), link)
+    files_url = f"{reverse('shared', args=[share])}files/"
+    page = service.read_shared_page(link, from_turn=first, limit=SHARED_PAGE, files_url=files_url)
+    if request.method == "GET" and "from" not in request.GET:
+        service.count_opening(link)
+    context = {
+        "link": link,
+        "title": _title(link),
+        "rows": mark_settled(page.rows),
+        "next_turn": page.next_turn,
+        "is_first": first <= link.from_turn,
+    }
+    return _unlisted(render(request, "shared.html", context))
+
+
+@require_safe
+def shared_file(request: HttpRequest, share: str, attachment: UUID) -> HttpResponse:
+    """An attachment of what is shared, to be saved."""
+    return _unlisted(
+        give_attachment(request, service.shared_attachment(_opened(share), attachment))
+    )
+
+
+@require_safe
+def shared_thumb(request: HttpRequest, share: str, attachment: UUID) -> HttpResponse:
+    found = service.shared_attachment(_opened(share), attachment)
+    return _unlisted(give_thumbnail(request, found))
+
+
+def _first_turn(text: str, link: ShareLink) -> int:
+    """The turn that somebody asks for; the link's first, for what is no number."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 18 else link.from_turn
+
+
+def _opened(token: str) -> ShareLink:
+    if not settings.LOOM.share_links:
+        raise NotFound(service.GONE)
+    return service.get_shared(token)
+
+
+def _title(link: ShareLink) -> str:
+    """The title is made of the first message, unless somebody has chosen it: that may not
+    be shared, or be replaced."""
+    session = link.session
+    is_shown = link.from_turn == 1 and (session.title_is_chosen or not is_rewound(session.pk, 1))
+    return session.title if is_shown and session.title else "A shared session"
+
+
+def _unlisted(response: HttpResponse) -> HttpResponse:
+    """Robots may fetch it, so that they see that they must not list it; the address,
+    which is all that is needed to read it, goes to no other site."""
+    response["X-Robots-Tag"] = "noindex, nofollow, noarchive, noimageindex"
+    response["Referrer-Policy"] = "no-referrer"
+    response["Cache-Control"] = "private, no-store"
+    return response

@@ -1,0 +1,223 @@
+"""Calls of a server's API: problem details become errors, and streams go on where they
+broke. A server that does not answer is asked again for a while: it may be starting."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urljoin, urlsplit
+
+from aiohttp import ClientError, ClientResponse, ClientSession, ClientTimeout
+
+from conversations.domain.errors import (
+    Conflict,
+    LoomError,
+    NotFound,
+    NotPermitted,
+    Rejected,
+    Unavailable,
+)
+from conversations.domain.text import dump_json, load_json
+
+WAITS = (0.2, 0.5, 1.0, *(2.0,) * 10, *(5.0,) * 8)
+"""Seconds before each further try; after a minute it is given up."""
+
+ANSWER_SECONDS, SILENCE_SECONDS = 30.0, 90.0
+"""For an answer; between two lines of a stream, which says something now and then."""
+
+STREAM = "text/event-stream"
+
+END, LOST = "end", "lost"
+"""Kinds of events: the server's last one, and ours when it does not answer."""
+
+_ERRORS: dict[int, type[LoomError]] = {
+    401: NotPermitted,
+    403: NotPermitted,
+    404: NotFound,
+    409: Conflict,
+}
+_BUSY = (429, 502, 503, 504)
+
+
+def is_readable_on_the_way(server: str) -> bool:
+    """Whether what goes to this server, on another machine, is not encrypted."""
+    address = urlsplit(server)
+    return address.scheme == "http" and not _HERE.fullmatch(address.hostname or "")
+
+
+_HERE = re.compile(r"localhost|127\.[0-9.]+|::1")
+
+
+class _Busy(Exception):
+    """The server asks to come again, after so many seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__("busy")
+        self.seconds = seconds
+
+
+BROKEN = (ClientError, TimeoutError, OSError, _Busy)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerEvent:
+    """An event of a stream."""
+
+    kind: str
+    data: dict[str, Any]
+
+
+class Api:
+    """``server`` is its address, such as ``https://chat.example.org``. Redirects are not
+    followed: the token is for this server alone."""
+
+    def __init__(self, server: str, token: str) -> None:
+        address = urlsplit(server)
+        if address.scheme not in ("http", "https") or not address.hostname:
+            raise Rejected("The address of a server begins with https:// (or http://).")
+        self.server = server.rstrip("/") + "/"
+        self._root = urljoin(self.server, "api/v1/")
+        self._session = ClientSession(headers={"Authorization": f"Bearer {token}"})
+
+    async def close(self) -> None:
+        await self._session.close()
+
+    async def check(self) -> None:
+        """Whether the server is there and knows us. Raises at once where not."""
+        await self._ask("GET", "workspaces", params={"limit": 1}, tries=_Tries(()))
+
+    async def get(self, path: str, **query: str | int) -> dict[str, Any]:
+        return await self._ask("GET", path, params=query)
+
+    async def send(
+        self, method: str, path: str, body: Any = None, *, key: str = ""
+    ) -> dict[str, Any]:
+        """What may be carried out once only has a key, the same for all tries."""
+        headers = {"Content-Type": "application/json"}
+        if key:
+            headers["Idempotency-Key"] = key
+        data = dump_json(body or {}).encode()
+        return await self._ask(method, path, data=data, headers=headers)
+
+    async def stream(self, path: str, *, after: str = "") -> AsyncIterator[ServerEvent]:
+        """The events after an id, up to that of the kind ``end``."""
+        tries = _Tries()
+        while True:
+            try:
+                async with AsyncExitStack() as stack:
+                    response = await self._open(stack, path, after)
+                    if response.status == 204:
+                        return
+                    async for event_id, event in _read_events(response):
+                        tries, after = _Tries(), event_id
+                        yield event
+                        if event.kind == END:
+                            return
+            except BROKEN as error:
+                yield ServerEvent(LOST, {})
+                await tries.wait(error)
+            else:  # it has ended, and comes back
+                yield ServerEvent(LOST, {})
+                await tries.wait(None)
+
+    async def _open(self, stack: AsyncExitStack, path: str, after: str) -> ClientResponse:
+        headers = {"Accept": STREAM} | ({"Last-Event-ID": after} if after else {})
+        timeout = ClientTimeout(connect=ANSWER_SECONDS, sock_read=SILENCE_SECONDS)
+        request = self._session.get(
+            urljoin(self._root, path), headers=headers, timeout=timeout, allow_redirects=False
+        )
+        response = await stack.enter_async_context(request)
+        await _check(response)
+        return response
+
+    async def _ask(
+        self, method: str, path: str, *, tries: "_Tries | None" = None, **options: Any
+    ) -> dict[str, Any]:
+        tries = tries or _Tries()
+        url, timeout = urljoin(self._root, path), ClientTimeout(total=ANSWER_SECONDS)
+        while True:
+            try:
+                async with self._session.request(
+                    method, url, timeout=timeout, allow_redirects=False, **options
+                ) as response:
+                    await _check(response)
+                    return _read_answer(await response.text())
+            except BROKEN as error:
+                await tries.wait(error)
+
+
+class _Tries:
+    """Waits that grow, and an end of patience."""
+
+    def __init__(self, waits: Sequence[float] | None = None) -> None:
+        self._waits = iter(WAITS if waits is None else waits)
+
+    async def wait(self, error: Exception | None) -> None:
+        """Raises Unavailable where it has taken too long."""
+        seconds = next(self._waits, None)
+        if seconds is None:
+            raise Unavailable("The server does not answer.") from error
+        await asyncio.sleep(max(seconds, error.seconds if isinstance(error, _Busy) else 0))
+
+
+async def _check(response: ClientResponse) -> None:
+    """Raises what a refusal says."""
+    if response.status < 300:
+        return
+    if response.status in _BUSY:
+        wait = response.headers.get("Retry-After", "")
+        raise _Busy(min(60.0, float(wait)) if wait.isdigit() else 0.0)
+    problem = _read_object(await response.text(errors="replace"))
+    said = problem.get("detail")
+    message = said if isinstance(said, str) else f"The server answered {response.status}."
+    code = problem.get("code")
+    kind = _ERRORS.get(response.status, Rejected)
+    raise kind(message, code=code if isinstance(code, str) else None)
+
+
+def _read_answer(text: str) -> dict[str, Any]:
+    """Raises Rejected for what no such server answers."""
+    found = _read_object(text)
+    if text and not found:
+        raise Rejected("What answers there is no Loom Web.")
+    return found
+
+
+def _read_object(text: str) -> dict[str, Any]:
+    """Nothing where it is no object: other servers answer what they like."""
+    try:
+        found = load_json(text, default={})
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+async def _read_events(response: ClientResponse) -> AsyncIterator[tuple[str, ServerEvent]]:
+    """The events with the last id that was given, as the HTML standard reads them."""
+    last_id, kind, data = "", "message", list[str]()
+    async for raw in _read_lines(response):
+        line = raw.decode(errors="replace")
+        if not line:
+            if data:
+                yield last_id, ServerEvent(kind, _read_object("\n".join(data)))
+            kind, data = "message", []
+            continue
+        name, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if name == "id":
+            last_id = value
+        elif name == "event":
+            kind = value
+        elif name == "data":
+            data.append(value)
+
+
+async def _read_lines(response: ClientResponse) -> AsyncIterator[bytes]:
+    """Lines of any length."""
+    rest = b""
+    async for chunk in response.content.iter_any():
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            yield line.removesuffix(b"\r")

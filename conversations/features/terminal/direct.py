@@ -1,0 +1,307 @@
+"""The data folder itself: the same runtime as the server's, also while a server runs on
+the same data. Whichever process claims a run carries it out."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+
+from conversations.archive import sessions as archive_sessions
+from conversations.archive.journal import get_chat_events, synthesise_events
+from conversations.archive.runs import active_runs
+from conversations.archive.sessions import get_session
+from conversations.archive.tool_calls import read_open_calls
+from conversations.archive.turns import MAX_PAGE, walk_active_turns_back
+from conversations.archive.workspaces import get_workspace, owner_of, workspace_names
+from conversations.domain.events import APPROVAL, APPROVAL_ASKED, Info
+from conversations.domain.text import load_json, require_encodable
+from conversations.domain.tool_policy import ApprovalRequest
+from conversations.models import Session
+from conversations.runtime.current import find_model
+from conversations.runtime.engine import Runtime
+from conversations.runtime.following import wait_for_final_state
+from conversations.runtime.frames import Frame
+from conversations.runtime.hub import Subscriber
+from conversations.runtime.options import read_options
+from conversations.search import search_session, snippet
+
+from .connection import (
+    CHANNEL,
+    Delta,
+    Doing,
+    Happening,
+    OpenSession,
+    RunEnded,
+    Seen,
+    SessionChoice,
+    ShownTurn,
+    TurnMatch,
+    WorkspaceChoice,
+)
+
+SNIPPET = 160
+
+
+class DirectConnection:
+    """Who may write the data folder acts as the owner of what is in it."""
+
+    def __init__(self) -> None:
+        self._runtime = Runtime(read_options(supervise=False))
+        self._asked: set[int] = set()
+
+    async def open(self) -> None:
+        await self._runtime.start()
+
+    async def close(self, *, at_once: bool = False) -> None:
+        for session_pk in () if at_once else self._asked:
+            await self._runtime.wait_idle(session_pk)
+        await self._runtime.stop()
+
+    async def list_workspaces(self) -> list[WorkspaceChoice]:
+        found = await self._read(workspace_names)
+        return [WorkspaceChoice(slug=slug, name=name) for slug, name in found]
+
+    async def list_sessions(
+        self, workspace: str, *, query: str = "", limit: int
+    ) -> list[SessionChoice]:
+        return await self._read(_list_sessions, workspace, query=query, limit=limit)
+
+    async def open_session(self, uuid: UUID) -> OpenSession:
+        return await self._read(_open, uuid)
+
+    async def open_by_key(self, workspace: str, key: str) -> OpenSession:
+        return await self._write(_open_by_key, workspace, key)
+
+    async def begin_session(self, workspace: str, *, key: str = "") -> OpenSession:
+        return await self._write(_begin, workspace, key)
+
+    async def read_history(
+        self, session: UUID, *, before: int | None = None, limit: int
+    ) -> list[ShownTurn]:
+        return await self._read(_read_history, session, before=before, limit=limit)
+
+    async def find_words(self, session: UUID, query: str, *, limit: int) -> list[TurnMatch]:
+        return await self._read(_find_words, session, query, limit=limit)
+
+    async def ask(
+        self, session: OpenSession, text: str, *, client_id: str, after: int
+    ) -> AsyncIterator[Happening]:
+        row = await self._read(get_session, session.uuid)
+
+        async def send() -> int:
+            accepted = await self._runtime.send(
+                row, client_id=client_id, text=require_encodable(text), user_pk=row.owner_id
+            )
+            return accepted.run_pk
+
+        async for happening in self._follow(row, send, after):
+            yield happening
+
+    async def compact(
+        self, session: OpenSession, *, client_id: str, after: int
+    ) -> AsyncIterator[Happening]:
+        row = await self._read(get_session, session.uuid)
+
+        async def compact() -> int:
+            accepted = await self._runtime.compact(row, client_id=client_id, user_pk=row.owner_id)
+            return accepted.run_pk
+
+        async for happening in self._follow(row, compact, after):
+            yield happening
+
+    async def watch(self, session: OpenSession, *, after: int) -> AsyncIterator[Happening]:
+        row = await self._read(get_session, session.uuid)
+        running = await self._read(_read_active_run, row.pk)
+        if running is None:
+            return
+        for asked in running.questions:
+            notice = Info(text="", kind=APPROVAL, code=APPROVAL_ASKED, data=asked.as_data())
+            yield Seen(seq=after, payload=notice)
+
+        async def go_on() -> int:
+            return running.run_pk
+
+        async for happening in self._follow(row, go_on, after):
+            yield happening
+
+    async def stop(self, session: UUID) -> None:
+        await self._runtime.stop_run(await self._read(get_session, session))
+
+    async def decide(self, session: UUID, call: UUID, *, decision: str, reason: str = "") -> None:
+        row = await self._read(get_session, session)
+        await self._runtime.decide_call(
+            row, call=call, decision=decision, user_pk=row.owner_id, reason=reason
+        )
+
+    async def rename(self, session: UUID, title: str) -> str:
+        row = await self._read(get_session, session)
+        return await self._write(archive_sessions.rename_session, row, title=title)
+
+    async def choose_model(self, session: UUID, model: str) -> str:
+        row = await self._read(get_session, session)
+        found = find_model(model, self._runtime.models)
+        await self._write(archive_sessions.choose_model, row, model=found.id)
+        return found.name
+
+    async def _follow(
+        self, session: Session, begin: Callable[[], Awaitable[int]], after: int
+    ) -> AsyncIterator[Happening]:
+        """Subscribe first, then begin, so that nothing falls in between."""
+        frames: asyncio.Queue[Frame | None] = asyncio.Queue()
+        watcher = Subscriber(
+            session_pk=session.pk,
+            deliver=lambda text: frames.put_nowait(load_json(text)),
+            reached=after,
+            held=False,
+        )
+        self._runtime.hub.add(watcher)
+        self._asked.add(session.pk)
+        ending: asyncio.Task[str] | None = None
+        try:
+            run_pk = await begin()
+            ending = asyncio.create_task(
+                wait_for_final_state(self._runtime, session_pk=session.pk, run_pk=run_pk)
+            )
+            ending.add_done_callback(lambda _: frames.put_nowait(None))
+            while (frame := await frames.get()) is not None:
+                if frame["type"] == "rows":
+                    async for row in self._rows(session, after):
+                        after = row.seq
+                        yield row
+                elif happening := _read_frame(frame):
+                    yield happening
+            async for row in self._rows(session, after):
+                yield row
+            yield RunEnded(await ending)
+        finally:
+            if ending is not None:
+                ending.cancel()
+            self._runtime.hub.remove(watcher)
+
+    async def _rows(self, session: Session, after: int) -> AsyncIterator[Seen]:
+        while True:
+            page = await self._read(get_chat_events, session, after_seq=after, limit=MAX_PAGE)
+            for event in page:
+                yield Seen(seq=event.seq, payload=event.payload)
+            if len(page) < MAX_PAGE:
+                return
+            after = page[-1].seq
+
+    async def _read[**P, T](self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._runtime.readers.read(function, *args, **kwargs)
+
+    async def _write[**P, T](
+        self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        return await self._runtime.writer.write(function, *args, **kwargs)
+
+
+def _read_frame(frame: dict[str, Any]) -> Happening | None:
+    if frame["type"] == "draft":
+        return Delta(
+            part=frame["part"],
+            kind=frame["kind"],
+            name=frame.get("name", ""),
+            offset=frame["offset"],
+            text=frame["text"],
+        )
+    if frame["type"] == "state":
+        return Doing(state=frame["run_state"], text=frame["text"])
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    """A run that goes on, and what of it waits for a person."""
+
+    run_pk: int
+    questions: list[ApprovalRequest]
+
+
+def _read_active_run(session_pk: int) -> _Running | None:
+    found = active_runs(stale_seconds=settings.LOOM.stale_seconds, session_pks=[session_pk])
+    if not found:
+        return None
+    calls = read_open_calls(found[0].run_pk)
+    asked = [call.asked for call in calls if call.asked is not None and not call.decision]
+    return _Running(found[0].run_pk, asked)
+
+
+def _list_sessions(workspace: str, *, query: str, limit: int) -> list[SessionChoice]:
+    page = archive_sessions.list_sessions(get_workspace(workspace), query=query, limit=limit)
+    return [
+        SessionChoice(
+            uuid=item.uuid,
+            title=item.title or item.preview,
+            turn_count=item.turn_count,
+            last_active_at=item.last_active_at,
+            model=item.model,
+            state=item.state,
+        )
+        for item in page.items
+        if not item.expired
+    ][:limit]
+
+
+def _open(uuid: UUID) -> OpenSession:
+    session = get_session(uuid)
+    loom = settings.LOOM
+    return OpenSession(
+        uuid=session.uuid,
+        workspace=session.workspace.slug,
+        key=session.key or "",
+        title=session.title,
+        turn_count=session.turn_count,
+        last_seq=session.last_seq,
+        url=f"http://{loom.host}:{loom.port}/s/{session.uuid}/",
+    )
+
+
+def _open_by_key(slug: str, key: str) -> OpenSession:
+    workspace = get_workspace(slug)
+    session = archive_sessions.get_or_create_by_key(
+        workspace, key=key, owner=owner_of(workspace), channel=CHANNEL
+    )
+    return _open(session.uuid)
+
+
+def _begin(slug: str, key: str) -> OpenSession:
+    workspace = get_workspace(slug)
+    owner = owner_of(workspace)
+    session = (
+        archive_sessions.begin_anew(workspace, key=key, owner=owner, channel=CHANNEL)
+        if key
+        else archive_sessions.create_session(workspace, owner=owner, channel=CHANNEL)
+    )
+    return _open(session.uuid)
+
+
+def _read_history(uuid: UUID, *, before: int | None, limit: int) -> list[ShownTurn]:
+    session = get_session(uuid)
+    below = session.next_turn if before is None else before
+    turns = walk_active_turns_back(session.pk, before=below, page=limit)
+    return [
+        ShownTurn(
+            number=turn.number,
+            role=turn.role,
+            rows=[event.payload for event in synthesise_events(turn)],
+        )
+        for turn in reversed(list(islice(turns, limit)))
+    ]
+
+
+def _find_words(uuid: UUID, query: str, *, limit: int) -> list[TurnMatch]:
+    found = search_session(get_session(uuid).pk, query, limit=limit, with_neighbours=False)
+    return [
+        TurnMatch(
+            number=hit.turn,
+            role=hit.tool_name or hit.role,
+            created_at=hit.created_at,
+            snippet=snippet(hit.text, query, limit=SNIPPET),
+        )
+        for hit in found.hits
+    ]

@@ -1,0 +1,177 @@
+"""A chat in the terminal, or in a pipe: see docs/terminal.md."""
+
+import os
+import sys
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.core.management.base import CommandError
+
+from conversations.domain.errors import LoomError, Rejected
+from conversations.domain.session_keys import check_key
+from conversations.features.terminal.calling import is_readable_on_the_way
+from conversations.features.terminal.chat import Chat
+from conversations.features.terminal.commands import TERMINAL_COMMANDS
+from conversations.features.terminal.connection import (
+    CHANNEL,
+    Bridge,
+    ChatConnection,
+    OpenSession,
+    open_bridge,
+)
+from conversations.features.terminal.direct import DirectConnection
+from conversations.features.terminal.exchange import ALL, NONE, Left
+from conversations.features.terminal.printing import choose_session, choose_workspace
+from conversations.features.terminal.remote import ServerConnection
+from conversations.features.terminal.screen import YELLOW, Keyboard, Screen
+from conversations.management.base import DatabaseCommand, read_lines
+
+DEFAULT_NAME = "default"
+
+INTERRUPTED = 130
+
+
+class Command(DatabaseCommand):
+    help = "Chat in the terminal; in a pipe, one message a line."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--workspace", metavar="SLUG", help="Not needed where there is one.")
+        parser.add_argument(
+            "--session", metavar="NAME", help="A name of your choice, or a session's uuid."
+        )
+        parser.add_argument(
+            "--server", metavar="URL", help="A running server, in the data folder's place."
+        )
+        parser.add_argument("--token-file", metavar="FILE", help="Has the token for it.")
+        parser.add_argument(
+            "--approve",
+            choices=(ALL, NONE),
+            help="Allow, or deny, whatever call asks; else you are asked.",
+        )
+
+    def uses_database(self, options: dict[str, Any]) -> bool:
+        return not (options["server"] or settings.LOOM.chat_server)
+
+    def handle(self, **options: Any) -> None:
+        is_terminal = sys.stdin.isatty() and bool(self.stdout.isatty())
+        screen = Screen(
+            _Stream(self.stdout),
+            _Stream(self.stdout if is_terminal else self.stderr),
+            is_terminal=is_terminal,
+        )
+        keyboard = Keyboard([one.name for one in TERMINAL_COMMANDS]) if is_terminal else None
+        try:
+            failed = _chat(screen, keyboard, options)
+        except LoomError as error:
+            raise CommandError(error.message, returncode=2) from error
+        except BrokenPipeError:  # the reader has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(0)
+        except EOFError:
+            return
+        except (KeyboardInterrupt, Left):
+            raise CommandError("Left; what had arrived is kept.", returncode=INTERRUPTED) from None
+        if failed and not is_terminal:
+            sys.exit(1)
+
+
+def _chat(screen: Screen, keyboard: Keyboard | None, options: dict[str, Any]) -> bool:
+    """Whether something was not carried out."""
+    with open_bridge() as bridge, _connected(bridge, screen, options) as connection:
+        chat = Chat(
+            connection,
+            bridge,
+            screen,
+            _find_session(connection, bridge, screen, keyboard, options),
+            keyboard=keyboard,
+            approve=options["approve"],
+        )
+        chat.enter(chat.session)
+        if keyboard:
+            chat.converse(keyboard)
+        else:
+            chat.carry_out(read_lines())
+        return chat.failed
+
+
+@contextmanager
+def _connected(bridge: Bridge, screen: Screen, options: dict[str, Any]) -> Iterator[ChatConnection]:
+    given = options["server"]
+    server: str = settings.LOOM.chat_server if given is None else given
+    if is_readable_on_the_way(server):
+        screen.notice("Not encrypted: who is on the way can read all of it, the token too.", YELLOW)
+    connection = bridge.call(_make_connection(server, options["token_file"]))
+    try:
+        bridge.call(connection.open())
+        yield connection
+        bridge.call(connection.close())
+    finally:
+        bridge.call(connection.close(at_once=True))
+
+
+async def _make_connection(server: str, token_file: str | None) -> ChatConnection:
+    if not server:
+        return DirectConnection()
+    return ServerConnection(server, _read_token(token_file))
+
+
+def _read_token(file: str | None) -> str:
+    """Of a file or the environment; never of the command's line, which others can see."""
+    path = file or settings.LOOM.chat_token_file
+    if not path:
+        token: str = settings.LOOM.chat_token
+    else:
+        try:
+            token = Path(path).expanduser().read_text()
+        except (OSError, ValueError) as error:
+            raise Rejected(f"The token cannot be read from {path}.") from error
+    if not token.strip().isascii() or len(token.split()) != 1:
+        raise Rejected("Give one token for the server, by LOOM_TOKEN or --token-file.")
+    return token.strip()
+
+
+def _find_session(
+    connection: ChatConnection,
+    bridge: Bridge,
+    screen: Screen,
+    keyboard: Keyboard | None,
+    options: dict[str, Any],
+) -> OpenSession:
+    name: str | None = options["session"]
+    if name and (uuid := _as_uuid(name)):
+        return bridge.call(connection.open_session(uuid))
+    workspace = options["workspace"] or choose_workspace(connection, bridge, screen, keyboard)
+    if name or keyboard is None:
+        key = check_key(f"{CHANNEL}:{name or DEFAULT_NAME}")
+        return bridge.call(connection.open_by_key(workspace, key))
+    if not bridge.call(connection.list_sessions(workspace, limit=1)):
+        return bridge.call(connection.open_by_key(workspace, f"{CHANNEL}:{DEFAULT_NAME}"))
+    chosen = choose_session(connection, bridge, screen, workspace, "", keyboard)
+    if chosen is None:
+        return bridge.call(connection.begin_session(workspace))
+    return bridge.call(connection.open_session(chosen))
+
+
+def _as_uuid(name: str) -> UUID | None:
+    try:
+        return UUID(name)
+    except ValueError:
+        return None
+
+
+class _Stream:
+    """Django's wrapper of a stream, without the line ends that it adds."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> None:
+        self._stream.write(text, str, ending="")
+
+    def flush(self) -> None:
+        self._stream.flush()

@@ -1,0 +1,252 @@
+"""From what happens in a session to what is written.
+
+An answer is written as it streams. Its completed row says the same again, so only what
+had not arrived yet is added.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+from uuid import UUID
+
+from conversations.domain import events
+from conversations.domain.errors import Rejected
+from conversations.domain.events import Fallback, Payload
+from conversations.domain.runs import QUEUED
+from conversations.domain.text import one_line
+from conversations.rendering.rows import footer_parts
+from conversations.rendering.source_text import duration_text
+from conversations.rendering.tool_words import (
+    decision_text,
+    read_arguments,
+    state_word,
+    telling_argument,
+    tool_word,
+)
+
+from .connection import (
+    UNKNOWN,
+    Bridge,
+    ChatConnection,
+    Delta,
+    Doing,
+    Seen,
+    SessionChoice,
+    ShownTurn,
+    WorkspaceChoice,
+)
+from .screen import BOLD, DIM, PLAIN, RED, YELLOW, Keyboard, Screen, fit, visible
+
+TEXT, THINKING = "text", "thinking"
+
+ERROR_CHARS = 300
+
+_STATES = {QUEUED: "Waiting for another answer of this session…"}
+
+
+class Printer:
+    """``client_id`` is that of the message which was typed here: it needs no repeating."""
+
+    def __init__(self, screen: Screen, *, client_id: str = "") -> None:
+        self._screen = screen
+        self._client_id = client_id
+        self._parts: dict[int, str] = {}
+        self._streamed = ""
+        self._is_apart = False
+        self._is_lost = False
+
+    def take_delta(self, delta: Delta) -> None:
+        self._is_lost = False
+        if delta.kind != TEXT:
+            word = tool_word(delta.name)[0] if delta.name else "Thinking"
+            self._screen.status(f"{word}…")
+            self._is_apart = bool(self._streamed)
+            return
+        known = self._parts.get(delta.part, "")
+        if delta.offset > len(known):
+            return  # a piece is missing; the row brings the rest
+        if self._is_apart:
+            self._screen.end_answer()
+            self._is_apart = False
+        new = delta.text[len(known) - delta.offset :]
+        self._parts[delta.part] = known + new
+        self._streamed += new
+        self._screen.answer(new)
+
+    def take_doing(self, doing: Doing) -> None:
+        """What is to be known by whoever waits is said once, all else as it passes."""
+        if doing.state != UNKNOWN:
+            self._screen.status(doing.text or _STATES.get(doing.state, ""))
+        elif not self._is_lost:
+            self._screen.notice(f"[{doing.text}]", YELLOW)
+        self._is_lost = doing.state == UNKNOWN
+
+    def take_row(self, row: Seen) -> None:
+        """Questions are left to whoever can ask them."""
+        self.show(row.payload)
+
+    def show(self, payload: Payload | Fallback) -> None:
+        _SHOW[type(payload)](self, payload)
+
+    def show_past(self, turns: Sequence[ShownTurn]) -> None:
+        for turn in turns:
+            for payload in turn.rows:
+                self.show(payload)
+
+    def _user_message(self, payload: events.UserMessage) -> None:
+        if self._client_id and payload.client_id == self._client_id:
+            return
+        lines = payload.text.split("\n")
+        names = [
+            str(file.get("name", "file")) for file in payload.attachments if isinstance(file, dict)
+        ]
+        lines += [f"[{name}]" for name in names]
+        self._screen.notice("\n".join(f"> {line}" for line in lines), BOLD)
+
+    def _assistant_text(self, payload: events.AssistantText) -> None:
+        """An answer may have several rows: each takes its part of what has streamed."""
+        streamed, text = self._streamed, payload.text
+        self._parts.clear()
+        self._is_apart = False
+        if streamed.startswith(text):
+            self._streamed = streamed[len(text) :]
+            if self._streamed:
+                return
+        else:
+            self._streamed = ""
+            if text.startswith(streamed):
+                text = text[len(streamed) :]
+            else:
+                self._screen.end_answer()
+            self._screen.answer(text)
+        self._screen.end_answer()
+
+    def _started(self, payload: events.ToolCallStarted) -> None:
+        self._screen.status(call_line(payload.name, payload.arguments))
+
+    def _completed(self, payload: events.ToolCallCompleted) -> None:
+        mark, word = state_word(payload.state, payload.ok)
+        failed = mark == "failed"
+        told = [word.lower()]
+        if payload.exit_code:
+            told.append(f"exit code {payload.exit_code}")
+        if payload.duration_ms is not None:
+            told.append(duration_text(payload.duration_ms))
+        if failed and payload.error:
+            told.append(one_line(payload.error, limit=ERROR_CHARS))
+        decided = decision_text(payload.decision, by=payload.decided_by, reason=payload.reason)
+        if mark == "denied" and decided:
+            told = [decided]
+        line = f"[{call_line(payload.name, payload.arguments)}: {', '.join(told)}]"
+        self._screen.notice(line, RED if failed else DIM)
+
+    def _indicator(self, payload: events.ContentIndicator) -> None:
+        self._screen.notice(f"[{payload.kind}: {payload.label}]")
+
+    def _separator(self, payload: events.TurnSeparator) -> None:
+        if self._screen.is_terminal and (parts := footer_parts(payload)):
+            self._screen.notice(" · ".join(parts))
+
+    def _info(self, payload: events.Info) -> None:
+        if payload.code == events.APPROVAL_ASKED:
+            return
+        detail = f"\n{payload.detail}" if payload.detail else ""
+        style = {"error": RED, "interrupted": YELLOW}.get(payload.kind, DIM)
+        self._screen.notice(f"[{payload.text}]{detail}", style)
+
+    def _fallback(self, payload: Fallback) -> None:
+        self._screen.notice(f"[A row that cannot be read: {payload.reason}]", YELLOW)
+
+
+def call_line(name: str, arguments: Any) -> str:
+    """What a call does, on one line."""
+    telling = telling_argument(name, read_arguments(arguments))
+    return f"{tool_word(name)[0]} {telling}".rstrip()
+
+
+_SHOW: dict[type, Callable[[Printer, Any], None]] = {
+    events.UserMessage: Printer._user_message,
+    events.AssistantText: Printer._assistant_text,
+    events.ToolCallStarted: Printer._started,
+    events.ToolCallCompleted: Printer._completed,
+    events.ContentIndicator: Printer._indicator,
+    events.TurnSeparator: Printer._separator,
+    events.Info: Printer._info,
+    Fallback: Printer._fallback,
+}
+
+
+# Choosing: a workspace, and which of its sessions to go on with.
+
+
+LISTED = 9
+
+MAX_TITLE_COLUMNS = 50
+
+
+class Nothing(Rejected):
+    """What was asked for is not there, or not one alone."""
+
+    code = "no_choice"
+
+
+def choose_workspace(
+    connection: ChatConnection, bridge: Bridge, screen: Screen, keyboard: Keyboard | None
+) -> str:
+    """The slug of the only workspace, or of the one that a person chooses. Raises
+    Nothing, KeyboardInterrupt and EOFError."""
+    found = bridge.call(connection.list_workspaces())
+    if len(found) == 1:
+        return found[0].slug
+    if not found:
+        raise Nothing("There is no workspace yet: see create_workspace.")
+    if keyboard is None:
+        names = ", ".join(one.slug for one in found)
+        raise Nothing(f"Choose one of these workspaces by --workspace: {names}.")
+    screen.notice("Workspaces:", BOLD)
+    for number, one in enumerate(found, 1):
+        screen.notice(f"  [{number}] {one.name} ({one.slug})", PLAIN)
+    return _choose_one(found, screen, keyboard).slug
+
+
+def choose_session(
+    connection: ChatConnection,
+    bridge: Bridge,
+    screen: Screen,
+    workspace: str,
+    words: str,
+    keyboard: Keyboard | None,
+) -> UUID | None:
+    """The session that has these words in its title, or the one that a person chooses;
+    None for a new one. Raises Nothing, KeyboardInterrupt and EOFError."""
+    found = bridge.call(connection.list_sessions(workspace, query=words, limit=LISTED))
+    if words and len(found) == 1:
+        return found[0].uuid
+    if not found:
+        raise Nothing("There is no such session.")
+    if keyboard is None:
+        raise Nothing("Several sessions fit: " + "; ".join(one.title for one in found))
+    screen.notice(f"Sessions in {workspace}:", BOLD)
+    for number, one in enumerate(found, 1):
+        line = f"  [{number}] {describe_session(one)}"
+        screen.notice(fit(visible(line), screen.width), PLAIN)
+    screen.notice(f"  [{len(found) + 1}] Start a new session", PLAIN)
+    chosen = _choose_one([*found, None], screen, keyboard)
+    return chosen.uuid if chosen else None
+
+
+def describe_session(session: SessionChoice) -> str:
+    turns = f"{session.turn_count} turn{'' if session.turn_count == 1 else 's'}"
+    when = f"{session.last_active_at:%Y-%m-%d %H:%M} UTC"
+    title = one_line(session.title, limit=MAX_TITLE_COLUMNS) or "Untitled session"
+    return " · ".join(fact for fact in (when, title, turns, session.model) if fact)
+
+
+def _choose_one[T: WorkspaceChoice | SessionChoice | None](
+    choices: Sequence[T], screen: Screen, keyboard: Keyboard
+) -> T:
+    """By its number; Enter alone takes the first."""
+    while True:
+        typed = keyboard.read(screen.prompt("Number, or Enter for [1]: "), "").strip() or "1"
+        if typed.isascii() and typed.isdigit() and 1 <= int(typed[:9]) <= len(choices):
+            return choices[int(typed) - 1]
+        screen.notice(f"Type a number from 1 to {len(choices)}.")

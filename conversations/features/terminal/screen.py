@@ -1,0 +1,327 @@
+"""What is written, and how: to a terminal with or without colours, or to a pipe.
+
+Only this module writes. On a terminal everything goes to one stream, in order; in a pipe
+the answers go to standard output and all else to standard error. Whatever a model or a
+program said is written without what would move a cursor.
+"""
+
+import os
+import re
+import select
+import shutil
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+from unicodedata import category, combining, east_asian_width
+
+from conversations.domain.invisible_chars import write_out
+from conversations.domain.text import storable
+
+# How text fills the columns of a terminal: the width of characters, and lines that break
+# between words while the text is still arriving.
+
+
+_PIECES = re.compile(r"\n|[^\S\n]+|\S")
+_FENCE = re.compile(r" {0,3}(?:```|~~~)")
+_AS_IT_IS = re.compile(r" {0,3}(?:```|~~~|\|)| {4}|\t")
+_JOINER = "\u200d"
+_ZERO_WIDTH = ("Mn", "Me", "Cf")
+
+
+def char_width(char: str) -> int:
+    """Columns that a character takes: 0 for one that joins the one before it, 2 for the
+    wide ones of East Asian scripts and emoji, as UAX #11 has them."""
+    if char.isascii():
+        return 1
+    if combining(char) or category(char) in _ZERO_WIDTH:
+        return 0
+    return 2 if east_asian_width(char) in "WF" else 1
+
+
+def text_width(text: str) -> int:
+    return len(text) if text.isascii() else sum(map(char_width, text))
+
+
+def fit(text: str, width: int) -> str:
+    """The beginning of a line that takes at most ``width`` columns, with an ellipsis
+    where something is missing."""
+    if text_width(text) <= width:
+        return text
+    taken, left = [], width - 1
+    for char in text:
+        left -= char_width(char)
+        if left < 0:
+            break
+        taken.append(char)
+    return "".join(taken).rstrip() + "…" if width > 0 else ""
+
+
+class Wrapper:
+    """Breaks lines between words, piece by piece as the text comes in.
+
+    Nothing but line ends is put in, each in the place of the blanks there or between two
+    wide characters. Lines of code and of tables stay as they are, so that they can be
+    copied. A word is held back until it is known to fit.
+    """
+
+    def __init__(self, width: int) -> None:
+        self._width = width
+        self._column = 0
+        self._blank = ""
+        self._word = ""
+        self._line = ""
+        self._in_fence = False
+
+    def feed(self, text: str) -> str:
+        return "".join(map(self._take, _PIECES.findall(text)))
+
+    def flush(self) -> str:
+        """What was held back."""
+        return self._place_word()
+
+    def begin_line(self) -> None:
+        """Something else has ended the line."""
+        self._column, self._blank = 0, ""
+
+    def _take(self, piece: str) -> str:
+        if piece == "\n":
+            return self._end_line()
+        self._line += piece[: max(0, 8 - len(self._line))]
+        if piece.isspace():
+            placed = self._place_word()
+            self._blank += piece
+            return placed
+        placed = self._place_word() if self._may_break_before(piece) else ""
+        self._word += piece
+        return placed
+
+    def _may_break_before(self, char: str) -> bool:
+        """Inside of a word: on both sides of a wide character, but for what joins it."""
+        last = self._word[-1:]
+        if not last or last == _JOINER or char_width(char) == 0:
+            return False
+        return char_width(char) == 2 or char_width(self._base()) == 2
+
+    def _base(self) -> str:
+        """The last character of the word that takes columns."""
+        return next((char for char in reversed(self._word) if char_width(char)), " ")
+
+    def _end_line(self) -> str:
+        placed = self._place_word() + self._blank + "\n"
+        if _FENCE.match(self._line):
+            self._in_fence = not self._in_fence
+        self._line = self._blank = ""
+        self._column = 0
+        return placed
+
+    def _place_word(self) -> str:
+        word, self._word = self._word, ""
+        if not word:
+            return ""
+        blank, self._blank = self._blank, ""
+        width = text_width(word)
+        stays = self._in_fence or _AS_IT_IS.match(self._line)
+        if self._column and not stays and self._column + len(blank) + width > self._width:
+            self._column = width
+            return "\n" + word
+        self._column += len(blank) + width
+        return blank + word
+
+
+PLAIN, BOLD, DIM, RED, GREEN, YELLOW = "", "1", "2", "31", "32", "33"
+
+LEAST_WIDTH = 20
+
+
+class TerminalOutput(Protocol):
+    def write(self, text: str, /) -> Any: ...
+
+    def flush(self) -> Any: ...
+
+
+def visible(text: str) -> str:
+    """The text with nothing in it that a terminal would act on, or that would not show."""
+    return write_out(storable(text.replace("\r\n", "\n")), name=lambda name: f"<{name}>")
+
+
+def has_colours(environment: Mapping[str, str]) -> bool:
+    """As https://no-color.org has it; a dumb terminal has none."""
+    return not environment.get("NO_COLOR") and environment.get("TERM", "") not in ("", "dumb")
+
+
+class Screen:
+    """``is_terminal``: a person reads, and ``out`` and ``notices`` are the same stream."""
+
+    def __init__(
+        self,
+        out: TerminalOutput,
+        notices: TerminalOutput,
+        *,
+        is_terminal: bool,
+        environment: Mapping[str, str] = os.environ,
+    ) -> None:
+        self._out = out
+        self._notices = notices
+        self.is_terminal = is_terminal
+        self._has_colours = is_terminal and has_colours(environment)
+        self._wrapper = self._new_wrapper()
+        self._at_line_start = True
+        self._status = ""
+
+    @property
+    def width(self) -> int:
+        return max(LEAST_WIDTH, shutil.get_terminal_size().columns)
+
+    def answer(self, text: str) -> None:
+        """More of an answer, as it comes."""
+        if not text:
+            return
+        self.clear_status()
+        shown = visible(text)
+        self._write(self._wrapper.feed(shown) if self._wrapper else shown)
+
+    def end_answer(self) -> None:
+        """The answer is over: what was held back is written, and the line ends."""
+        self._end_line()
+        self._wrapper = self._new_wrapper()
+
+    def end_typed_line(self) -> None:
+        """A person has ended the line by typing one."""
+        self._status = ""
+        self._at_line_start = True
+        if self._wrapper:
+            self._wrapper.begin_line()
+
+    def for_reading(self) -> "Screen":
+        """The same, with notices among the rest: for what is asked for as a whole."""
+        if self.is_terminal:
+            return self
+        return Screen(self._out, self._out, is_terminal=False)
+
+    def notice(self, text: str, style: str = DIM) -> None:
+        """Lines of our own, which belong to no answer."""
+        self.clear_status()
+        if self.is_terminal:
+            self._end_line()
+        self._out.flush()
+        for line in visible(text).split("\n"):
+            self._notices.write(self.styled(line, style) + "\n")
+        self._notices.flush()
+
+    def status(self, text: str) -> None:
+        """What goes on right now, on a line that the next thing takes. Not shown where
+        nothing can be taken back."""
+        if not self._has_colours or text == self._status or not self._at_line_start:
+            return
+        self.clear_status()
+        if text:
+            line = fit(visible(text).replace("\n", " "), self.width - 1)
+            self._out.write(self.styled(line, DIM))
+            self._out.flush()
+            self._status = text
+
+    def clear_status(self) -> None:
+        if self._status:
+            self._status = ""
+            self._out.write("\r\x1b[K")
+
+    def clear(self) -> None:
+        """An empty screen, where there is one."""
+        self.end_answer()
+        if self._has_colours:
+            self._out.write("\x1b[H\x1b[2J")
+            self._out.flush()
+
+    def ask(self, text: str) -> None:
+        """A question whose answer is typed behind it."""
+        self.clear_status()
+        self.end_answer()
+        self._out.write(self.styled(visible(text), BOLD))
+        self._out.flush()
+
+    def prompt(self, text: str) -> str:
+        """For ``input``: readline has to know what takes no columns."""
+        if not self._has_colours:
+            return text
+        return f"\x01\x1b[{BOLD}m\x02{text}\x01\x1b[0m\x02"
+
+    def styled(self, text: str, style: str) -> str:
+        return f"\x1b[{style}m{text}\x1b[0m" if self._has_colours and style and text else text
+
+    def _end_line(self) -> None:
+        if self._wrapper:
+            self._write(self._wrapper.flush())
+            self._wrapper.begin_line()
+        if not self._at_line_start:
+            self._write("\n")
+
+    def _new_wrapper(self) -> Wrapper | None:
+        return Wrapper(self.width) if self.is_terminal else None
+
+    def _write(self, text: str) -> None:
+        if text:
+            self._at_line_start = text.endswith("\n")
+            self._out.write(text)
+            self._out.flush()
+
+
+# What a person types: lines with editing, and what comes while an answer streams.
+
+
+try:
+    import readline
+except ImportError:  # not on every system; lines are then typed as they are
+    readline = None  # type: ignore[assignment]
+
+CONTINUES = "\\"
+"""At the end of a line: the message goes on in the next one."""
+
+
+class Keyboard:
+    """Standard input of a terminal."""
+
+    def __init__(self, commands: Sequence[str]) -> None:
+        self._commands = [f"/{name}" for name in commands]
+        self._matches: list[str] = []
+        if readline is not None:
+            readline.set_auto_history(False)
+            readline.set_completer(self._complete)
+            readline.set_completer_delims(" \t\n")
+            libedit = readline.backend == "editline"
+            readline.parse_and_bind("bind ^I rl_complete" if libedit else "tab: complete")
+
+    def read(self, prompt: str, more: str) -> str:
+        """One message, of several lines where each but the last ends with a backslash.
+        Raises EOFError and KeyboardInterrupt."""
+        lines = [input(prompt)]
+        while lines[-1].endswith(CONTINUES):
+            lines[-1] = lines[-1].removesuffix(CONTINUES)
+            lines.append(input(more))
+        return "\n".join(lines)
+
+    def typed(self) -> str | None:
+        """A line that was typed meanwhile; None when there is none. Raises EOFError."""
+        if not select.select([sys.stdin], [], [], 0)[0]:
+            return None
+        data = os.read(sys.stdin.fileno(), 65_536)
+        if not data:
+            raise EOFError
+        return data.decode(errors="replace").rstrip("\r\n")
+
+    def remember(self, messages: Iterable[str]) -> None:
+        """What the arrow keys bring back, oldest first; nothing else any more."""
+        if readline is not None:
+            readline.clear_history()
+            for message in messages:
+                self.add(message)
+
+    def add(self, message: str) -> None:
+        if readline is not None and message.strip() and "\n" not in message:
+            readline.add_history(message)
+
+    def _complete(self, word: str, state: int) -> str | None:
+        if state == 0:
+            is_first = readline.get_begidx() == 0 and word.startswith("/")
+            fitting = [name for name in self._commands if name.startswith(word)]
+            self._matches = fitting if is_first else []
+        return self._matches[state] if state < len(self._matches) else None

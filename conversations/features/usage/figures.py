@@ -1,0 +1,165 @@
+"""How much may be used, how much of it is, and how both are said."""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+
+# What model calls used, and how fast the first token came.
+
+
+FIRST_TOKEN_MS = (
+    *(100, 150, 250, 400, 600, 900, 1_300, 2_000, 3_000, 4_500),
+    *(7_000, 10_000, 15_000, 30_000, 60_000),
+)
+"""The upper ends of the ranges, in milliseconds; what is slower has one more range."""
+
+FIRST_TOKEN_FIELDS = tuple(f"first_token_{index:02}" for index in range(len(FIRST_TOKEN_MS) + 1))
+"""The columns that count them, in order."""
+
+
+def first_token_field(milliseconds: int) -> str:
+    """The column in which such a time is counted."""
+    return FIRST_TOKEN_FIELDS[bisect_left(FIRST_TOKEN_MS, milliseconds)]
+
+
+def find_quantile(counts: Sequence[int], share: float) -> int | None:
+    """The time that this share of the calls did not exceed, in milliseconds, within its
+    range in proportion; None where nothing was counted. What is slower than the last end
+    is said to be as slow as that."""
+    total = sum(counts)
+    if not total:
+        return None
+    wanted, below = share * total, 0
+    for count, low, high in zip(counts, (0, *FIRST_TOKEN_MS), (*FIRST_TOKEN_MS, 0), strict=True):
+        if count and below + count >= wanted:
+            return round(low + (max(high, low) - low) * (wanted - below) / count)
+        below += count
+    return FIRST_TOKEN_MS[-1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sums:
+    """What some model calls used together. ``failed`` of them gave no answer, of
+    ``unpriced`` ones the cost is not known. ``input_tokens`` are those that were neither
+    read from the cache nor written to it. ``first_token``: calls in each range."""
+
+    calls: int = 0
+    failed: int = 0
+    unpriced: int = 0
+    input_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    output_tokens: int = 0
+    cost_microusd: int = 0
+    first_token: tuple[int, ...] = (0,) * len(FIRST_TOKEN_FIELDS)
+
+    @property
+    def prompt_tokens(self) -> int:
+        """All that the model was given."""
+        return self.input_tokens + self.cache_read_tokens + self.cache_write_tokens
+
+    @property
+    def tokens(self) -> int:
+        return self.prompt_tokens + self.output_tokens
+
+    @property
+    def cache_percent(self) -> int | None:
+        """Of what the model was given, how much came from the cache."""
+        if not self.prompt_tokens:
+            return None
+        return round(100 * self.cache_read_tokens / self.prompt_tokens)
+
+    @property
+    def median_ms(self) -> int | None:
+        return find_quantile(self.first_token, 0.5)
+
+    @property
+    def p95_ms(self) -> int | None:
+        return find_quantile(self.first_token, 0.95)
+
+
+DAY, MONTH = "day", "month"
+PERIODS = (DAY, MONTH)
+
+USD, TOKENS = "usd", "tokens"
+UNITS = (USD, TOKENS)
+
+INSTALLATION, WORKSPACE, PERSON = "installation", "workspace", "person"
+SCOPES = (INSTALLATION, WORKSPACE, PERSON)
+"""Whose use a total is, or a budget limits."""
+
+
+def period_start(period: str, day: date) -> date:
+    """The first day of the period that ``day`` is in."""
+    return day.replace(day=1) if period == MONTH else day
+
+
+def next_start(period: str, day: date) -> date:
+    """The first day of the period after the one that ``day`` is in."""
+    if period == DAY:
+        return day + timedelta(days=1)
+    return (day.replace(day=28) + timedelta(days=4)).replace(day=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetState:
+    """A budget in one of its periods, which begins on ``starts_on``. ``name`` is that of
+    the workspace or of the person. ``limit`` and ``spent`` are millionths of a US dollar,
+    or tokens. ``is_warned``: it was said already that it is nearly used up."""
+
+    pk: int
+    uuid: str
+    scope: str
+    name: str
+    period: str
+    unit: str
+    limit: int
+    warn_percent: int
+    starts_on: date
+    spent: int
+    is_warned: bool
+
+    @property
+    def percent(self) -> int:
+        """Of the limit, rounded down, so that 100 says that nothing is left."""
+        return 100 * self.spent // self.limit if self.limit else 100
+
+    @property
+    def is_used_up(self) -> bool:
+        return self.spent >= self.limit
+
+    @property
+    def is_near(self) -> bool:
+        return self.percent >= self.warn_percent
+
+    @property
+    def renews_on(self) -> date:
+        return next_start(self.period, self.starts_on)
+
+    @property
+    def of(self) -> str:
+        """Whose it is, in words."""
+        return {
+            INSTALLATION: "the installation",
+            WORKSPACE: f"the workspace {self.name}",
+            PERSON: self.name,
+        }[self.scope]
+
+    @property
+    def limit_text(self) -> str:
+        return amount_text(self.limit, self.unit)
+
+    @property
+    def spent_text(self) -> str:
+        return amount_text(self.spent, self.unit)
+
+    @property
+    def period_text(self) -> str:
+        return "today" if self.period == DAY else "this month"
+
+
+def amount_text(amount: int, unit: str) -> str:
+    """An amount as a person reads it."""
+    text = f"${amount / 1_000_000:,.2f}" if unit == USD else f"{amount:,} tokens"
+    return text.replace(",", "\u202f")

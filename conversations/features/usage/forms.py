@@ -1,0 +1,164 @@
+"""What is asked of the page of usage."""
+
+from collections.abc import Iterable, Mapping
+from datetime import date, timedelta
+from decimal import Decimal
+from typing import Any
+from urllib.parse import urlencode
+
+from django import forms
+from django.contrib.auth.models import User
+
+from conversations.domain.text import storable
+from conversations.models import Workspace
+from conversations.web.form_fields import date_field
+
+from .figures import DAY, INSTALLATION, MONTH, PERSON, TOKENS, USD, WORKSPACE
+from .report import UsageWish
+
+# A budget as a person writes it down.
+
+
+MICRO = 1_000_000
+MAX_AMOUNT = 10**12
+
+
+class BudgetForm(forms.Form):
+    """Of what, how much, in which period, and when to warn."""
+
+    of = forms.ChoiceField(
+        label="Of", error_messages={"invalid_choice": "That is not yours to limit."}
+    )
+    person = forms.CharField(
+        label="Username", required=False, max_length=150, help_text="For one person only."
+    )
+    period = forms.ChoiceField(choices=((MONTH, "Each month"), (DAY, "Each day")))
+    limit = forms.DecimalField(min_value=Decimal(0), max_value=Decimal(MAX_AMOUNT))
+    unit = forms.ChoiceField(choices=((USD, "US dollars"), (TOKENS, "Tokens")), label="In")
+    warn_percent = forms.IntegerField(
+        label="Warn at percent", min_value=1, max_value=100, initial=80
+    )
+
+    use_required_attribute = False
+
+    def __init__(
+        self,
+        data: Mapping[str, str] | None,
+        *,
+        workspaces: Iterable[Workspace],
+        may_limit_all: bool,
+    ) -> None:
+        text = None if data is None else {key: storable(value) for key, value in data.items()}
+        super().__init__(text)
+        self._workspaces = {f"{WORKSPACE}:{found.slug}": found for found in workspaces}
+        choices = [(key, f"Workspace {found.name}") for key, found in self._workspaces.items()]
+        if may_limit_all:
+            choices = [(INSTALLATION, "The installation"), (PERSON, "One person"), *choices]
+        else:
+            del self.fields["person"]
+        of = self.fields["of"]
+        assert isinstance(of, forms.ChoiceField)
+        of.choices = choices
+
+    def clean(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.cleaned_data
+        if found.get("of") == PERSON:
+            found["user"] = User.objects.filter(username=found.get("person", "")).first()
+            if found["user"] is None:
+                self.add_error("person", "There is no such person.")
+        elif found.get("person") and "of" in found:
+            self.add_error("of", "A username goes with “One person”.")
+        limit, unit = found.get("limit"), found.get("unit")
+        if limit is not None and unit == TOKENS and limit != int(limit):
+            self.add_error("limit", "Tokens are whole.")
+        return found
+
+    @property
+    def wish(self) -> dict[str, Any]:
+        """What the valid form asks for, as ``features.usage.budgets.set_budget`` takes it."""
+        found = self.cleaned_data
+        return {
+            "workspace": self._workspaces.get(found["of"]),
+            "person": found.get("user"),
+            "period": found["period"],
+            "unit": found["unit"],
+            "limit": int(found["limit"] * (MICRO if found["unit"] == USD else 1)),
+            "warn_percent": found["warn_percent"],
+        }
+
+
+MAX_PERIOD_DAYS = 366
+USUAL_DAYS = 30
+
+
+class UsageForm(forms.Form):
+    """Days, a workspace, a person, a model. Nothing said: the last thirty days."""
+
+    first = date_field("From")
+    last = date_field("To")
+    workspace = forms.ChoiceField(
+        required=False,
+        error_messages={"invalid_choice": "There is no such workspace, or it is not yours."},
+    )
+    person = forms.CharField(required=False, max_length=150, widget=forms.HiddenInput)
+    model = forms.CharField(required=False, max_length=120, widget=forms.HiddenInput)
+
+    use_required_attribute = False
+
+    def __init__(
+        self, data: Mapping[str, str], *, workspaces: Iterable[tuple[str, str]], today: date
+    ) -> None:
+        self.today = today
+        text = {name: storable(value).strip() for name, value in data.items()}
+        text["first"] = text.get("first") or f"{today - timedelta(days=USUAL_DAYS - 1)}"
+        text["last"] = text.get("last") or f"{today}"
+        super().__init__(text)
+        workspace = self.fields["workspace"]
+        assert isinstance(workspace, forms.ChoiceField)
+        workspace.choices = [("", "All workspaces"), *workspaces]
+
+    def clean(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.cleaned_data
+        first, last = found.get("first"), found.get("last")
+        if first and last and first > last:
+            self.add_error("last", "This lies before the other date.")
+        elif first and last and (last - first).days >= MAX_PERIOD_DAYS:
+            self.add_error("last", f"At most {MAX_PERIOD_DAYS} days are shown at once.")
+        return found
+
+    @property
+    def wish(self) -> UsageWish:
+        """What the valid form asks for."""
+        return UsageWish(**self.cleaned_data)
+
+    def address(self, **changes: Any) -> str:
+        """The query string of this page, with changes; empty values stay out."""
+        values = {**self.cleaned_data, **changes}
+        return urlencode({name: value for name, value in values.items() if value})
+
+    def spans(self) -> list[tuple[str, str, bool]]:
+        """Usual stretches of days: name, query string, and whether it is shown."""
+        today = self.today
+        month = today.replace(day=1)
+        before = (month - timedelta(days=1)).replace(day=1)
+        spans = (
+            ("7 days", today - timedelta(days=6), today),
+            ("30 days", today - timedelta(days=USUAL_DAYS - 1), today),
+            ("This month", month, today),
+            ("Last month", before, month - timedelta(days=1)),
+            ("Year", today - timedelta(days=MAX_PERIOD_DAYS - 2), today),
+        )
+        now = (self.cleaned_data["first"], self.cleaned_data["last"])
+        return [
+            (name, self.address(first=first, last=last), (first, last) == now)
+            for name, first, last in spans
+        ]
+
+    def chosen(self) -> list[tuple[str, str, str]]:
+        """Filters that have no control of their own: what, which, and the query string of
+        the page without it."""
+        return [
+            (name, self.cleaned_data[name], self.address(**{name: ""}))
+            for name in ("person", "model")
+            if self.cleaned_data[name]
+        ]

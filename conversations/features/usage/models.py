@@ -1,0 +1,184 @@
+"""What model calls used, added up; and how much may be used."""
+
+import uuid
+from typing import Any
+
+from django.conf import settings
+from django.db import models
+
+from conversations.models.sessions import Session
+from conversations.models.workspaces import Workspace
+
+from .figures import PERIODS, SCOPES, UNITS
+
+
+def _count() -> Any:
+    return models.BigIntegerField(default=0, db_default=0)
+
+
+class UsageDay(models.Model):
+    """What the calls of one model used on one day (UTC) in one session for one person.
+
+    Kept in step by the transaction that keeps a call's record. ``session`` is null for
+    what purged sessions of the workspace used. The tokens are as in
+    ``features.usage.figures.Sums``; ``first_token_00`` and the others count calls by the time to
+    their first token, in the ranges of ``features.usage.figures.FIRST_TOKEN_MS``."""
+
+    day = models.DateField()
+    workspace = models.ForeignKey(
+        Workspace, on_delete=models.PROTECT, related_name="+", db_index=False
+    )
+    session = models.ForeignKey(
+        Session, null=True, on_delete=models.PROTECT, related_name="usage", db_index=False
+    )
+    person = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+", db_index=False
+    )
+    model = models.CharField(max_length=120)
+    calls = _count()
+    failed = _count()
+    unpriced = _count()
+    input_tokens = _count()
+    cache_read_tokens = _count()
+    cache_write_tokens = _count()
+    output_tokens = _count()
+    cost_microusd = _count()
+    first_token_00 = _count()
+    first_token_01 = _count()
+    first_token_02 = _count()
+    first_token_03 = _count()
+    first_token_04 = _count()
+    first_token_05 = _count()
+    first_token_06 = _count()
+    first_token_07 = _count()
+    first_token_08 = _count()
+    first_token_09 = _count()
+    first_token_10 = _count()
+    first_token_11 = _count()
+    first_token_12 = _count()
+    first_token_13 = _count()
+    first_token_14 = _count()
+    first_token_15 = _count()
+
+    class Meta:
+        app_label = "conversations"
+        ordering = ("-day", "-id")
+        constraints = (
+            models.UniqueConstraint(
+                fields=("session", "day", "person", "model"),
+                condition=models.Q(session__isnull=False),
+                name="usage_of_session",
+            ),
+            models.UniqueConstraint(
+                fields=("workspace", "day", "person", "model"),
+                condition=models.Q(session__isnull=True),
+                name="usage_without_session",
+            ),
+        )
+        indexes = (
+            models.Index(fields=("day",), name="usage_by_day"),
+            models.Index(fields=("workspace", "day"), name="usage_of_workspace"),
+            models.Index(fields=("person", "day"), name="usage_of_person"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.model} on {self.day}"
+
+
+class UsageTotal(models.Model):
+    """What the installation, a workspace or a person used on one day (UTC): what a budget
+    is compared with, at the same cost whatever there is. ``target`` is the key of the
+    workspace or of the person, 0 for the installation."""
+
+    scope = models.CharField(max_length=12)
+    target = models.BigIntegerField()
+    day = models.DateField()
+    tokens = _count()
+    cost_microusd = _count()
+
+    class Meta:
+        app_label = "conversations"
+        ordering = ("-day", "-id")
+        constraints = (
+            models.UniqueConstraint(fields=("scope", "target", "day"), name="usage_total_unique"),
+            models.CheckConstraint(
+                condition=models.Q(scope__in=SCOPES), name="usage_total_scope_known"
+            ),
+        )
+        indexes = (models.Index(fields=("day",), name="usage_total_by_day"),)
+
+    def __str__(self) -> str:
+        return f"{self.scope} {self.target} on {self.day}"
+
+
+class Budget(models.Model):
+    """How much a workspace, a person or, with neither, the whole installation may use in
+    each period, in millionths of a US dollar or in tokens. At ``warn_percent`` of it
+    there is a warning, at all of it no further model call. One that is changed ends, and
+    another begins."""
+
+    uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
+    workspace = models.ForeignKey(
+        Workspace, null=True, on_delete=models.PROTECT, related_name="budgets"
+    )
+    person = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="budgets"
+    )
+    period = models.CharField(max_length=8)
+    unit = models.CharField(max_length=8)
+    limit = models.BigIntegerField()
+    warn_percent = models.PositiveSmallIntegerField(default=80, db_default=80)
+    created_at = models.DateTimeField()
+    created_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+"
+    )
+    ended_at = models.DateTimeField(null=True)
+    ended_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+"
+    )
+
+    class Meta:
+        app_label = "conversations"
+        ordering = ("id",)
+        constraints = (
+            models.CheckConstraint(
+                condition=models.Q(workspace=None) | models.Q(person=None),
+                name="budget_of_one",
+            ),
+            models.CheckConstraint(
+                condition=models.Q(period__in=PERIODS), name="budget_period_known"
+            ),
+            models.CheckConstraint(condition=models.Q(unit__in=UNITS), name="budget_unit_known"),
+            models.CheckConstraint(
+                condition=models.Q(limit__gte=0, warn_percent__range=(1, 100)),
+                name="budget_numbers",
+            ),
+        )
+        indexes = (
+            models.Index(
+                fields=("workspace", "person"),
+                condition=models.Q(ended_at=None),
+                name="budget_in_force",
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.limit} {self.unit} a {self.period}"
+
+
+class BudgetWarning(models.Model):
+    """That a budget is nearly used up was said, once in the period that began then."""
+
+    budget = models.ForeignKey(Budget, on_delete=models.PROTECT, related_name="warnings")
+    starts_on = models.DateField()
+    at = models.DateTimeField()
+
+    class Meta:
+        app_label = "conversations"
+        ordering = ("-id",)
+        constraints = (
+            models.UniqueConstraint(fields=("budget", "starts_on"), name="budget_warning_once"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.budget} from {self.starts_on}"

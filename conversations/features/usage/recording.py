@@ -1,0 +1,197 @@
+"""Adding up what model calls use: as they are kept, after a purge, and anew.
+
+The sums belong to the transaction that keeps a call's record, so they are never behind:
+one statement for the row of the session's day, one for the totals of its workspace, its
+person and the installation. The totals come last and in this order, so that two
+transactions never wait for each other.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC
+from typing import Any
+
+from django.db import connection, transaction
+from django.db.models import Count, F, Q, Sum
+from django.db.models.functions import Coalesce, TruncDate
+
+from conversations.feature import CallUsage
+from conversations.models import ModelCall
+
+from .figures import (
+    FIRST_TOKEN_FIELDS,
+    FIRST_TOKEN_MS,
+    INSTALLATION,
+    PERSON,
+    WORKSPACE,
+    first_token_field,
+)
+from .models import UsageDay, UsageTotal
+
+COUNTED = (
+    *("calls", "failed", "unpriced", "input_tokens", "cache_read_tokens"),
+    *("cache_write_tokens", "output_tokens", "cost_microusd"),
+)
+"""The sums of a row, but for the ranges of the time to the first token."""
+
+SUMMED = (*COUNTED, *FIRST_TOKEN_FIELDS)
+
+_OF_SESSION = "(session_id, day, person_id, model) WHERE session_id IS NOT NULL"
+_WITHOUT_SESSION = "(workspace_id, day, person_id, model) WHERE session_id IS NULL"
+
+CHUNK = 500
+
+
+def add_call(used: CallUsage) -> None:
+    """Add a call to the sums. Used by a program of the server (``person_pk`` None), it
+    counts for the session's owner."""
+    day = connection.ops.adapt_datefield_value(used.at.astimezone(UTC).date())
+    values: dict[str, Any] = {
+        "calls": 1,
+        "failed": int(used.failed),
+        "unpriced": int(used.is_unpriced),
+        "input_tokens": used.input_tokens or 0,
+        "cache_read_tokens": used.cache_read_tokens or 0,
+        "cache_write_tokens": used.cache_write_tokens or 0,
+        "output_tokens": used.output_tokens or 0,
+        "cost_microusd": used.cost_microusd or 0,
+    }
+    if used.first_token_ms is not None:
+        values[first_token_field(used.first_token_ms)] = 1
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"INSERT INTO conversations_usageday (day, workspace_id, session_id, person_id,"
+            f" model, {', '.join(values)}) SELECT %s, workspace_id, id, COALESCE(%s, owner_id),"
+            f" %s, {', '.join(['%s'] * len(values))} FROM conversations_session WHERE id = %s"
+            f" ON CONFLICT {_OF_SESSION} DO UPDATE SET {_added('conversations_usageday', values)}"
+            " RETURNING workspace_id, person_id",
+            [day, used.person_pk, used.model, *values.values(), used.session_pk],
+        )
+        workspace_pk, person_pk = cursor.fetchone()
+        targets = ((WORKSPACE, workspace_pk), (PERSON, person_pk), (INSTALLATION, 0))
+        added = (day, used.tokens, used.cost_microusd or 0)
+        cursor.execute(
+            "INSERT INTO conversations_usagetotal (scope, target, day, tokens, cost_microusd)"
+            " VALUES (%s, %s, %s, %s, %s), (%s, %s, %s, %s, %s), (%s, %s, %s, %s, %s)"
+            " ON CONFLICT (scope, target, day) DO UPDATE SET"
+            f" {_added('conversations_usagetotal', ('tokens', 'cost_microusd'))}",
+            [value for target in targets for value in (*target, *added)],
+        )
+
+
+def forget_session(session_pk: int) -> int:
+    """Keep the sums of a session that is purged, and not that they are of this session.
+    Returns how many rows named it."""
+    columns = ", ".join(SUMMED)
+    sums = ", ".join(f"SUM({name})" for name in SUMMED)
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(
+            f"INSERT INTO conversations_usageday (day, workspace_id, person_id, model, {columns})"
+            f" SELECT day, workspace_id, person_id, model, {sums} FROM conversations_usageday"
+            " WHERE session_id = %s GROUP BY day, workspace_id, person_id, model"
+            f" ON CONFLICT {_WITHOUT_SESSION} DO UPDATE SET"
+            f" {_added('conversations_usageday', SUMMED)}",
+            [session_pk],
+        )
+        removed, _ = UsageDay.objects.filter(session=session_pk).delete()
+    return removed
+
+
+def _added(table: str, columns: Iterable[str]) -> str:
+    return ", ".join(f"{name} = {table}.{name} + excluded.{name}" for name in columns)
+
+
+def rebuild_usage() -> int:
+    """Make the sums anew from the records of the calls; returns how many rows that gave.
+    What purged sessions used has no records any more and stays. The server may run."""
+    with transaction.atomic():
+        if connection.vendor == "postgresql":
+            with connection.cursor() as cursor:
+                cursor.execute(
+                    "LOCK TABLE conversations_usageday, conversations_usagetotal"
+                    " IN SHARE ROW EXCLUSIVE MODE"
+                )
+        UsageDay.objects.filter(session__isnull=False).delete()
+        days = [UsageDay(**row) for row in _days_of_calls()]
+        UsageDay.objects.bulk_create(days, batch_size=CHUNK)
+        UsageTotal.objects.all().delete()
+        totals = [UsageTotal(**row) for row in _totals_of_days()]
+        UsageTotal.objects.bulk_create(totals, batch_size=CHUNK)
+    return len(days)
+
+
+def find_differences() -> list[str]:
+    """How the sums differ from the records of the calls: a line for each day of a
+    session, and for each total. Nothing is changed. What differs is looked at twice:
+    calls may be added between the one and the other."""
+    differing = _differences()
+    still = set(_differences()) if differing else set()
+    return [line for line in differing if line in still]
+
+
+def _differences() -> list[str]:
+    days = UsageDay.objects.filter(session__isnull=False).order_by("pk")
+    totals = UsageTotal.objects.order_by("pk")
+    return [
+        *_compare(_days_of_calls(), days.values(*_DAY_KEYS, *SUMMED), _DAY_KEYS),
+        *_compare(_totals_of_days(), totals.values(*_TOTAL_KEYS, *_TOTALLED), _TOTAL_KEYS),
+    ]
+
+
+_DAY_KEYS = ("session_id", "day", "workspace_id", "person_id", "model")
+_TOTAL_KEYS = ("scope", "target", "day")
+_TOTALLED = ("tokens", "cost_microusd")
+_SUM = "sum_"
+"""Before the name of a sum, which would else be that of a column."""
+
+
+def _days_of_calls() -> Iterator[dict[str, Any]]:
+    """The rows of :class:`UsageDay` that the records of the calls make."""
+    is_unpriced = Q(cost_microusd=None) & (Q(input_tokens__gt=0) | Q(output_tokens__gt=0))
+    tokens = {_SUM + name: Coalesce(Sum(name), 0) for name in COUNTED[3:]}
+    times = zip(FIRST_TOKEN_FIELDS, (None, *FIRST_TOKEN_MS), (*FIRST_TOKEN_MS, None), strict=True)
+    ranges = {name: Count("pk", filter=_between(low, high)) for name, low, high in times}
+    calls = ModelCall.objects.order_by().values(
+        "session_id",
+        "model",
+        day=TruncDate("created_at", tzinfo=UTC),
+        workspace_id=F("session__workspace_id"),
+        person_id=Coalesce("run__requested_by_id", "session__owner_id"),
+    )
+    for row in calls.annotate(
+        calls=Count("pk"),
+        failed=Count("pk", filter=~Q(error_code="")),
+        unpriced=Count("pk", filter=is_unpriced),
+        **tokens,
+        **ranges,
+    ):
+        yield {name.removeprefix(_SUM): value for name, value in row.items()}
+
+
+def _between(low: int | None, high: int | None) -> Q:
+    above = Q(first_token_ms__isnull=False) if low is None else Q(first_token_ms__gt=low)
+    return above if high is None else above & Q(first_token_ms__lte=high)
+
+
+def _totals_of_days() -> Iterator[dict[str, Any]]:
+    """The rows of :class:`UsageTotal` that those of the days make."""
+    tokens = F("input_tokens") + F("cache_read_tokens") + F("cache_write_tokens")
+    sums = {"tokens": Sum(tokens + F("output_tokens")), _SUM + "cost": Sum("cost_microusd")}
+    for scope, *target in ((WORKSPACE, "workspace_id"), (PERSON, "person_id"), (INSTALLATION,)):
+        for row in UsageDay.objects.order_by().values("day", *target).annotate(**sums):
+            yield {
+                "scope": scope,
+                "target": row[target[0]] if target else 0,
+                "day": row["day"],
+                "tokens": row["tokens"],
+                "cost_microusd": row[_SUM + "cost"],
+            }
+
+
+def _compare(
+    wanted: Iterable[dict[str, Any]], there: Iterable[dict[str, Any]], keys: Sequence[str]
+) -> list[str]:
+    expected, found = (
+        {tuple(row[key] for key in keys): row for row in rows} for rows in (wanted, there)
+    )
+    different = [key for key in expected | found if expected.get(key) != found.get(key)]
+    return [" ".join(map(str, key)) for key in sorted(different, key=str)]

@@ -1,0 +1,234 @@
+"""Reading what was used: by day, model, person, workspace and session.
+
+A person sees what they used, an owner of a workspace what was used in it, an
+administrator everything. Titles are shown of sessions that the person may read.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import date
+from typing import Any
+from uuid import UUID
+
+from django.contrib.auth.models import User
+from django.db.models import F, Q, QuerySet, Sum
+
+from conversations.archive.rights import is_administrator, readable_sessions, roles_of_person
+from conversations.domain.people import OWNER
+from conversations.models import Session, Workspace
+
+from .figures import Sums
+from .models import UsageDay
+from .recording import COUNTED, SUMMED
+
+MAX_REPORT_LINES = 100
+"""Lines of a list, those that cost most; the whole is in the file."""
+
+CHUNK = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageWish:
+    """What is asked for: days from ``first`` to ``last``, and where not empty one
+    workspace (its slug), one person (the username), one model."""
+
+    first: date
+    last: date
+    workspace: str = ""
+    person: str = ""
+    model: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class UsageRights:
+    """Whose use a person may see besides their own. ``workspaces`` are the keys of those
+    that they own."""
+
+    person_pk: int
+    sees_all: bool
+    workspaces: frozenset[int]
+
+    @property
+    def sees_others(self) -> bool:
+        return self.sees_all or bool(self.workspaces)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageLine:
+    """What one model, person, workspace or session used. ``key`` is by what it is found,
+    ``name`` how it is called; both empty for purged sessions together."""
+
+    key: str
+    name: str
+    sums: Sums
+    detail: str = ""
+    is_readable: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageReport:
+    """Lines are in order of cost; of days, only those with calls, in their order."""
+
+    total: Sums
+    days: dict[date, Sums]
+    models: list[UsageLine]
+    people: list[UsageLine]
+    workspaces: list[UsageLine]
+    sessions: list[UsageLine]
+
+
+def usage_rights(person: User) -> UsageRights:
+    roles = roles_of_person(person.pk)
+    owned = frozenset(pk for pk, role in roles.items() if role == OWNER)
+    return UsageRights(person.pk, is_administrator(person), owned)
+
+
+def workspaces_with_usage(rights: UsageRights) -> QuerySet[Workspace]:
+    """Those that the person can choose among, by name."""
+    workspaces = Workspace.objects.order_by("name", "pk")
+    if rights.sees_all:
+        return workspaces
+    used = UsageDay.objects.filter(person=rights.person_pk).order_by().values("workspace")
+    return workspaces.filter(Q(pk__in=rights.workspaces) | Q(pk__in=used))
+
+
+def workspaces_of_budgets(rights: UsageRights) -> QuerySet[Workspace]:
+    """Those whose budgets the person sets, by name."""
+    workspaces = Workspace.objects.order_by("name", "pk")
+    return workspaces if rights.sees_all else workspaces.filter(pk__in=rights.workspaces)
+
+
+def read_usage(person: User, rights: UsageRights, wish: UsageWish) -> UsageReport:
+    """In a number of queries that does not depend on what there is. Rows are grouped by
+    keys, and twice only: names come after that."""
+    rows = _rows(rights, wish)
+    days = {day: sums for (day,), sums in _grouped(rows, "day", order=("day",))}
+    found = _grouped(rows, "model", "person", "workspace")
+    people = _names(User, {person_pk for (_, person_pk, _), _ in found}, "username", "username")
+    workspaces = _names(Workspace, {pk for (_, _, pk), _ in found}, "slug", "name")
+    return UsageReport(
+        total=add_up(days.values()),
+        days=days,
+        models=_lines(((model, model), sums) for (model, _, _), sums in found),
+        people=_lines((people[pk], sums) for (_, pk, _), sums in found),
+        workspaces=_lines((workspaces[pk], sums) for (_, _, pk), sums in found),
+        sessions=_sessions(person, rows, {pk: name for pk, (_, name) in workspaces.items()}),
+    )
+
+
+def _names(model: Any, pks: set[int], *columns: str) -> dict[int, tuple[str, str]]:
+    found = model.objects.filter(pk__in=pks).order_by().values_list("pk", *columns)
+    return {pk: (key, name) for pk, key, name in found}
+
+
+def _lines(parts: Iterable[tuple[tuple[str, str], Sums]]) -> list[UsageLine]:
+    """What belongs to the same is added up; those of most cost first."""
+    by_key: dict[tuple[str, str], list[Sums]] = {}
+    for called, sums in parts:
+        by_key.setdefault(called, []).append(sums)
+    lines = [UsageLine(key=key, name=name, sums=add_up(of)) for (key, name), of in by_key.items()]
+    lines.sort(key=lambda line: (-line.sums.cost_microusd, -line.sums.prompt_tokens, line.key))
+    return lines[:MAX_REPORT_LINES]
+
+
+def _rows(rights: UsageRights, wish: UsageWish) -> QuerySet[UsageDay]:
+    rows = UsageDay.objects.filter(day__range=(wish.first, wish.last))
+    if not rights.sees_all:
+        rows = rows.filter(Q(person=rights.person_pk) | Q(workspace__in=rights.workspaces))
+    chosen = {
+        "workspace__slug": wish.workspace,
+        "person__username": wish.person,
+        "model": wish.model,
+    }
+    return rows.filter(**{name: value for name, value in chosen.items() if value})
+
+
+def _grouped(
+    rows: QuerySet[UsageDay], *by: str, order: tuple[str, ...] = (), limit: int | None = None
+) -> list[tuple[tuple[Any, ...], Sums]]:
+    sums = {f"sum_{name}": Sum(name) for name in SUMMED}
+    tokens = F("sum_input_tokens") + F("sum_cache_read_tokens") + F("sum_cache_write_tokens")
+    found = rows.order_by().values_list(*by).annotate(**sums)
+    found = (
+        found.order_by(*order)
+        if order
+        else found.order_by(F("sum_cost_microusd").desc(), tokens.desc(), *by)
+    )
+    return [(values[: len(by)], _sums(values[len(by) :])) for values in found[:limit]]
+
+
+def _sums(values: tuple[Any, ...]) -> Sums:
+    numbers = [int(value) for value in values]
+    counted = dict(zip(COUNTED, numbers, strict=False))
+    return Sums(**counted, first_token=tuple(numbers[len(COUNTED) :]))
+
+
+def add_up(parts: Any) -> Sums:
+    """The sums of several together."""
+    rows = [(*(getattr(sums, name) for name in COUNTED), *sums.first_token) for sums in parts]
+    return _sums(tuple(map(sum, zip(*rows, strict=True)))) if rows else Sums()
+
+
+def _sessions(
+    person: User, rows: QuerySet[UsageDay], workspaces: dict[int, str]
+) -> list[UsageLine]:
+    """First those of most cost are found, then they are added up."""
+    tokens = F("input_tokens") + F("cache_read_tokens") + F("cache_write_tokens")
+    most = rows.order_by().values_list("session", "workspace")
+    most = most.annotate(cost=Sum("cost_microusd"), given=Sum(tokens))
+    chosen = list(most.order_by("-cost", "-given", "session", "workspace")[:MAX_REPORT_LINES])
+    keys = [pk for pk, *_ in chosen if pk is not None]
+    of_chosen = rows.filter(Q(session__in=keys) | Q(session=None))
+    sums = dict(_grouped(of_chosen, "session", "workspace"))
+    uuids = dict(Session.objects.filter(pk__in=keys).order_by().values_list("pk", "uuid"))
+    readable = readable_sessions(person).filter(pk__in=keys)
+    titles = dict(readable.order_by().values_list("pk", "title"))
+    return [
+        UsageLine(
+            key=str(uuids.get(pk, "")),
+            name=titles.get(pk, ""),
+            detail=workspaces[workspace],
+            sums=sums[pk, workspace],
+            is_readable=pk in titles,
+        )
+        for pk, workspace, *_ in chosen
+    ]
+
+
+def read_session_usage(session: Session) -> list[UsageLine]:
+    """What one session used, for those who may read it: a line for each model."""
+    rows = UsageDay.objects.filter(session=session)
+    return [
+        UsageLine(key=model, name=model, sums=sums) for (model,), sums in _grouped(rows, "model")
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageEntry:
+    """A row as it is kept, for a file."""
+
+    day: date
+    workspace: str
+    session: UUID | None
+    person: str
+    model: str
+    sums: Sums
+
+
+def walk_usage(rights: UsageRights, wish: UsageWish) -> Iterator[UsageEntry]:
+    """All rows, by day, in constant memory."""
+    columns = ("day", "pk", "workspace__slug", "session__uuid", "person__username", "model")
+    rows = _rows(rights, wish).order_by("day", "pk").values_list(*columns, *SUMMED)
+    page = rows[:CHUNK]
+    while found := list(page):
+        for day, _, workspace, session, person, model, *numbers in found:
+            yield UsageEntry(
+                day=day,
+                workspace=workspace,
+                session=session,
+                person=person,
+                model=model,
+                sums=_sums(tuple(numbers)),
+            )
+        day, pk = found[-1][:2]
+        page = rows.filter(Q(day__gt=day) | Q(day=day, pk__gt=pk))[:CHUNK]

@@ -1,0 +1,263 @@
+"""What the models used: a page, and the same as a file."""
+
+from collections.abc import Iterator
+from datetime import date
+from typing import Any
+from uuid import UUID
+
+from asgiref.sync import sync_to_async
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.contrib.auth.models import User
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.utils.http import content_disposition_header
+from django.views.decorators.http import require_http_methods, require_safe
+
+from conversations.access import (
+    get_session_for,
+    get_workspace_for,
+    post_by_person,
+    sign_in_first,
+    visit_of,
+)
+from conversations.domain.errors import NotPermitted, Rejected
+from conversations.domain.text import csv_line
+from conversations.rendering.source_text import duration_text, number_text
+from conversations.web.downloads import in_threads
+from conversations.web.pages import person
+from conversations.web.panel import render_panel
+
+from .budgets import end_budget, list_budgets, require_budget, set_budget
+from .figures import Sums
+from .forms import BudgetForm, UsageForm
+from .plots import make_plots, usd
+from .report import (
+    UsageLine,
+    UsageReport,
+    UsageRights,
+    UsageWish,
+    add_up,
+    read_session_usage,
+    read_usage,
+    usage_rights,
+    walk_usage,
+    workspaces_of_budgets,
+    workspaces_with_usage,
+)
+
+# Budgets: a page that lists, sets and ends them.
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def budgets(request: HttpRequest) -> HttpResponse:
+    """What may be used, and what of it is; who may, sets another."""
+    rights = usage_rights(person(request))
+    if request.method != "POST":
+        return _budgets_page(request, rights, _budget_form(rights))
+    if not rights.sees_others:
+        raise NotPermitted("Administrators and owners of workspaces set budgets.")
+    form = _budget_form(rights, request.POST.dict())
+    if not form.is_valid():
+        return _budgets_page(request, rights, form, status=400)
+    set_budget(visit_of(request).origin, **form.wish)
+    messages.success(request, "The budget is set.")
+    return redirect("budgets")
+
+
+def _budget_form(rights: UsageRights, data: dict[str, str] | None = None) -> BudgetForm:
+    workspaces = workspaces_of_budgets(rights)
+    return BudgetForm(data, workspaces=workspaces, may_limit_all=rights.sees_all)
+
+
+def _budgets_page(
+    request: HttpRequest, rights: UsageRights, form: BudgetForm, *, status: int = 200
+) -> HttpResponse:
+    context: dict[str, Any] = {
+        "budgets": list_budgets(rights),
+        "form": form,
+        "may_set": rights.sees_others,
+    }
+    return render(request, "budgets.html", context, status=status)
+
+
+@post_by_person
+def budget_end(request: HttpRequest, budget: UUID) -> HttpResponse:
+    """One does not count any more."""
+    found = require_budget(budget, usage_rights(person(request)))
+    end_budget(visit_of(request).origin, found)
+    messages.success(request, "The budget does not count any more.")
+    return redirect("budgets")
+
+
+MAX_BUDGETS_SHOWN = 5
+"""Budgets beside the sums: those of which least is left."""
+
+COLUMNS = (
+    *("day", "workspace", "session", "person", "model", "calls", "failed", "unpriced"),
+    *("input_tokens", "cache_read_tokens", "cache_write_tokens", "output_tokens", "cost_usd"),
+    *("first_token_median_ms", "first_token_p95_ms"),
+)
+
+
+@login_required
+@require_safe
+def usage(request: HttpRequest) -> HttpResponse:
+    """What the person may see of what was used."""
+    return _usage_page(request, {})
+
+
+@login_required
+@require_safe
+def workspace_usage(request: HttpRequest, slug: str) -> HttpResponse:
+    """The same, for one workspace."""
+    workspace, _ = get_workspace_for(request, slug)
+    return _usage_page(request, {"workspace": workspace.slug}, name=workspace.name)
+
+
+def _usage_page(request: HttpRequest, fixed: dict[str, str], *, name: str = "") -> HttpResponse:
+    user = person(request)
+    rights = usage_rights(user)
+    form = _usage_form(request, rights, fixed, name=name)
+    context: dict[str, Any] = {"form": form, "rights": rights}
+    if not form.is_valid():
+        return render(request, "usage.html", context, status=400)
+    report = read_usage(user, rights, form.wish)
+    context |= _described(form, report, rights)
+    states = sorted((state for state, _ in list_budgets(rights)), key=lambda state: -state.percent)
+    context["budgets"] = states[:MAX_BUDGETS_SHOWN]
+    return render(request, "usage.html", context)
+
+
+def _usage_form(
+    request: HttpRequest, rights: UsageRights, fixed: dict[str, str], *, name: str = ""
+) -> UsageForm:
+    workspaces = dict(workspaces_with_usage(rights).values_list("slug", "name"))
+    if fixed:
+        workspaces |= {fixed["workspace"]: name}
+    return UsageForm(
+        request.GET.dict() | fixed,
+        workspaces=list(workspaces.items()),
+        today=timezone.now().date(),
+    )
+
+
+def _described(form: UsageForm, report: UsageReport, rights: UsageRights) -> dict[str, Any]:
+    wish = form.wish
+    has_cost = report.total.cost_microusd > 0
+    tables = [
+        _table("Models", report.models, form, "model", has_cost=has_cost),
+        _table("Workspaces", report.workspaces, form, "workspace", has_cost=has_cost),
+        _table("Sessions", report.sessions, form, "session", has_cost=has_cost),
+    ]
+    if rights.sees_others:
+        tables.insert(1, _table("People", report.people, form, "person", has_cost=has_cost))
+    return {
+        "total": _cells(report.total),
+        "has_calls": report.total.calls > 0,
+        "unpriced": [line.name for line in report.models if line.sums.unpriced],
+        "plots": make_plots(report.days, first=wish.first, last=wish.last),
+        "days": [{"day": day} | _cells(sums) for day, sums in reversed(report.days.items())],
+        "tables": [table for table in tables if table["lines"]],
+        "address": form.address(),
+    }
+
+
+def _table(
+    name: str, lines: list[UsageLine], form: UsageForm, kind: str, *, has_cost: bool
+) -> dict[str, Any]:
+    def weight(sums: Sums) -> int:
+        return sums.cost_microusd if has_cost else sums.tokens
+
+    most = max((weight(line.sums) for line in lines), default=0) or 1
+    return {
+        "name": name,
+        "kind": kind,
+        "lines": [
+            {
+                "line": line,
+                "percent": round(100 * weight(line.sums) / most, 1),
+                "address": form.address(**{kind: line.key}) if kind != "session" else "",
+            }
+            | _cells(line.sums)
+            for line in lines
+        ],
+    }
+
+
+def _cells(sums: Sums) -> dict[str, Any]:
+    """Sums as a page says them."""
+    return {
+        "calls": number_text(sums.calls),
+        "failed": number_text(sums.failed) if sums.failed else "",
+        "unpriced": number_text(sums.unpriced) if sums.unpriced else "",
+        "given": number_text(sums.prompt_tokens),
+        "cached": f"{sums.cache_percent} %" if sums.cache_percent is not None else "–",
+        "answered": number_text(sums.output_tokens),
+        "cost": usd(sums.cost_microusd) if _has_price(sums) else "–",
+        "median": duration_text(sums.median_ms) or "–",
+        "slow": duration_text(sums.p95_ms) or "–",
+    }
+
+
+def _has_price(sums: Sums) -> bool:
+    return bool(sums.cost_microusd) or not sums.unpriced
+
+
+@login_required
+@require_safe
+def session_usage(request: HttpRequest, uuid: UUID) -> HttpResponse:
+    """What one session used, in the chat's panel."""
+    found, access = get_session_for(request, uuid)
+    lines = read_session_usage(found)
+    context = {
+        "heading": "Usage",
+        "total": _cells(add_up(line.sums for line in lines)) if lines else None,
+        "models": [{"line": line} | _cells(line.sums) for line in lines],
+    }
+    return render_panel(request, found, access, "usage", context)
+
+
+@require_safe
+async def usage_file(request: HttpRequest) -> HttpResponseBase:
+    """Every row of what the page adds up, as CSV."""
+    user = await request.auser()
+    if not isinstance(user, User):
+        return sign_in_first()
+    rights, wish = await sync_to_async(_wish_of)(request, user)
+    lines = iter(()) if request.method == "HEAD" else _csv(rights, wish)
+    response = StreamingHttpResponse(in_threads(lines), content_type="text/csv; charset=utf-8")
+    response["Content-Disposition"] = content_disposition_header(
+        as_attachment=True, filename=_file_name(wish.first, wish.last)
+    )
+    response["Cache-Control"] = "private, no-store"
+    return response
+
+
+def _wish_of(request: HttpRequest, user: User) -> tuple[UsageRights, UsageWish]:
+    rights = usage_rights(user)
+    form = _usage_form(request, rights, {})
+    if not form.is_valid():
+        raise Rejected("These days cannot be shown.", code="bad_days")
+    return rights, form.wish
+
+
+def _file_name(first: date, last: date) -> str:
+    return f"usage-{first}-{last}.csv"
+
+
+def _csv(rights: UsageRights, wish: UsageWish) -> Iterator[str]:
+    yield csv_line(COLUMNS)
+    for entry in walk_usage(rights, wish):
+        sums = entry.sums
+        yield csv_line(
+            (
+                *(entry.day, entry.workspace, entry.session or "", entry.person, entry.model),
+                *(sums.calls, sums.failed, sums.unpriced, sums.input_tokens),
+                *(sums.cache_read_tokens, sums.cache_write_tokens, sums.output_tokens),
+                f"{sums.cost_microusd / 1_000_000:.6f}",
+                *(sums.median_ms, sums.p95_ms),
+            )
+        )

@@ -1,0 +1,18 @@
+from conversations.admin import Table, choice_filter, show_tables
+
+from .events import DELIVERY_STATES
+
+show_tables(
+    {
+        # Without the address, of which a part may be a secret.
+        "conversations.Webhook": Table(
+            "host workspace is_active failing_since created_by created_at",
+            first="host",
+            left_out="url",
+        ),
+        "conversations.Delivery": Table(
+            "uuid webhook session event state attempts created_at",
+            filters=(choice_filter("state", DELIVERY_STATES),),
+        ),
+    }
+)

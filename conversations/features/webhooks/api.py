@@ -1,0 +1,258 @@
+"""Webhooks of a workspace: for programs that set up who is told.
+
+Their secret is in the answer to whoever makes or rotates one, and in no other.
+"""
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+from uuid import NAMESPACE_URL, UUID, uuid5
+
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
+from ninja import Field, Query, Router, Schema, Status
+from pydantic import StrictBool, StringConstraints
+
+from conversations.access import get_workspace_for
+from conversations.accounts.tokens import HOOKS
+from conversations.api.auth import caller_of, needs, visit_of
+from conversations.api.fields import Page, Paging, Text, key_header, make_page, number_of, walk_of
+from conversations.api.idempotency import makes_once
+from conversations.archive.rights import MANAGE
+from conversations.domain.errors import Conflict
+from conversations.models import Workspace
+
+from . import deliveries, service
+from .events import PENDING
+from .models import Delivery, Webhook
+from .service import WebhookWish
+from .views import site_of
+from .worker import check_webhook_url
+
+router = Router(tags=["Webhooks"])
+
+Address = Annotated[Text, StringConstraints(pattern=r"^https?://\S+$", max_length=2000)]
+Event = Literal[
+    "run.completed",
+    "run.failed",
+    "run.stopped",
+    "run.interrupted",
+    "run.waiting_approval",
+]
+Events = Annotated[list[Event], Field(min_length=1, max_length=20)]
+Key = Annotated[
+    str | None, key_header("The same key of the same caller makes one webhook, whatever happens.")
+]
+
+
+class HookIn(Schema):
+    """``with_text``: messages have words of the transcript; otherwise ids and states."""
+
+    url: Address = Field(examples=["https://hooks.example.org/loom"])
+    events: Events
+    with_text: StrictBool = False
+    active: StrictBool = True
+
+
+class HookPatch(Schema):
+    """What is left out or null stays as it is."""
+
+    url: Address | None = None
+    events: Events | None = None
+    with_text: StrictBool | None = None
+    active: StrictBool | None = None
+
+
+class HookOut(Schema):
+    """A webhook. ``failing_since``: nothing has arrived since then; ``turned_off``: the
+    server has turned it off, because that lasted too long."""
+
+    uuid: UUID
+    page: str = Field(description="Where people see it.")
+    workspace: str
+    url: str
+    events: list[str]
+    with_text: bool
+    active: bool
+    state: Literal["on", "failing", "off", "turned_off"]
+    failing_since: datetime | None
+    created_at: datetime
+    created_by: str | None
+
+
+class HookWithSecret(HookOut):
+    """``secret`` is shown this once: messages are signed with it."""
+
+    secret: str
+
+
+class DeliveryOut(Schema):
+    """A message and what became of it. ``uuid`` is its ``webhook-id``; ``status`` is how
+    the receiver answered last, ``next_at`` when it is tried again."""
+
+    uuid: UUID
+    event: str
+    session: UUID | None
+    state: Literal["pending", "delivered", "failed"]
+    attempts: int
+    status: int | None
+    error: str
+    created_at: datetime
+    tried_at: datetime | None
+    next_at: datetime | None
+
+
+HOOKS_OF = "/workspaces/{slug:slug}/hooks"
+HOOK = HOOKS_OF + "/{uuid:hook}"
+
+
+@router.get(HOOKS_OF, auth=needs(HOOKS), response=Page[HookOut], url_name="hooks")
+def list_hooks(request: HttpRequest, slug: str) -> dict[str, Any]:
+    """The workspace's webhooks, all of them. For its owners, as everything about them."""
+    found = service.list_webhooks(_managed(request, slug))
+    return {"items": [_as_hook(one) for one in found]}
+
+
+@router.post(HOOKS_OF, auth=needs(HOOKS), response={201: HookWithSecret}, url_name="hooks")
+def make_hook(
+    request: HttpRequest, response: HttpResponse, slug: str, new: HookIn, key: Key
+) -> Status[dict[str, Any]]:
+    """Make a webhook. ``Location`` has its address."""
+    workspace = _managed(request, slug)
+    wish = WebhookWish(
+        url=check_webhook_url(new.url),
+        events=new.events,
+        with_text=new.with_text,
+        is_active=new.active,
+    )
+    webhook = service.create_webhook(
+        workspace,
+        wish,
+        uuid=_uuid_of(key, workspace, caller_pk=caller_of(request).user.pk) if key else None,
+        site=site_of(request),
+        origin=visit_of(request).origin,
+    )
+    response["Location"] = reverse("api:hook", args=[slug, webhook.uuid])
+    return Status(201, _with_secret(webhook))
+
+
+@router.get(HOOK, auth=needs(HOOKS), response=HookOut, url_name="hook")
+def get_hook(request: HttpRequest, slug: str, hook: UUID) -> dict[str, Any]:
+    """One webhook, and how it is."""
+    return _as_hook(_find(request, slug, hook))
+
+
+@router.patch(HOOK, auth=needs(HOOKS), response=HookOut, url_name="hook")
+def change_hook(request: HttpRequest, slug: str, hook: UUID, patch: HookPatch) -> dict[str, Any]:
+    """Change what is given. Turned on again it begins anew: what waits is sent."""
+    found = _find(request, slug, hook)
+    given = patch.model_dump(exclude_none=True)
+    wish = WebhookWish(
+        url=check_webhook_url(given["url"]) if "url" in given else found.url,
+        events=given.get("events", service.read_events(found)),
+        with_text=given.get("with_text", found.with_text),
+        is_active=given.get("active", found.is_active),
+    )
+    service.change_webhook(found, wish, site=site_of(request), origin=visit_of(request).origin)
+    return _as_hook(found)
+
+
+@router.delete(HOOK, auth=needs(HOOKS), response={204: None}, url_name="hook")
+def remove_hook(request: HttpRequest, slug: str, hook: UUID) -> Status[None]:
+    """Remove a webhook with its deliveries."""
+    service.remove_webhook(_find(request, slug, hook), origin=visit_of(request).origin)
+    return Status(204, None)
+
+
+@router.post(HOOK + "/rotate", auth=needs(HOOKS), response=HookWithSecret, url_name="hook_rotate")
+def rotate_hook(request: HttpRequest, slug: str, hook: UUID) -> dict[str, Any]:
+    """Make another secret. For 24 hours those before sign beside it, so it does no harm to
+    do it twice."""
+    found = _find(request, slug, hook)
+    service.rotate_secret(found, origin=visit_of(request).origin)
+    return _with_secret(found)
+
+
+@router.post(HOOK + "/test", auth=needs(HOOKS), response={202: DeliveryOut}, url_name="hook_test")
+@makes_once(to=MANAGE)
+def test_hook(request: HttpRequest, slug: str, hook: UUID) -> Status[dict[str, Any]]:
+    """Send a message of the event ``webhook.test``."""
+    found = _find(request, slug, hook)
+    if not found.is_active:
+        raise Conflict("It is off: turn it on first.", code="hook_off")
+    return Status(202, _as_delivery(deliveries.send_test(found)))
+
+
+@router.get(
+    HOOK + "/deliveries",
+    auth=needs(HOOKS),
+    response=Page[DeliveryOut],
+    url_name="hook_deliveries",
+)
+def list_hook_deliveries(
+    request: HttpRequest, slug: str, hook: UUID, paging: Query[Paging]
+) -> dict[str, Any]:
+    """What was delivered, or is to be, the latest first."""
+    walk = walk_of(paging)
+    found = deliveries.walk_deliveries(
+        _find(request, slug, hook),
+        place=number_of(walk.place) if walk.place else None,
+        is_back=walk.is_back,
+        limit=walk.limit + 1,
+    )
+    return make_page(walk, found, as_item=_as_delivery, place_of=lambda one: str(one.pk))
+
+
+@router.post(
+    HOOK + "/deliveries/{uuid:delivery}/again",
+    auth=needs(HOOKS),
+    response={202: DeliveryOut},
+    url_name="hook_delivery_again",
+)
+def deliver_again(
+    request: HttpRequest, slug: str, hook: UUID, delivery: UUID
+) -> Status[dict[str, Any]]:
+    """Send a message once more, with the same ``webhook-id``."""
+    again = deliveries.deliver_again(_find(request, slug, hook), delivery)
+    return Status(202, _as_delivery(again))
+
+
+def _managed(request: HttpRequest, slug: str) -> Workspace:
+    workspace, _ = get_workspace_for(visit_of(request), slug, to=MANAGE)
+    return workspace
+
+
+def _find(request: HttpRequest, slug: str, uuid: UUID) -> Webhook:
+    return service.get_webhook(_managed(request, slug), uuid)
+
+
+def _uuid_of(key: str, workspace: Workspace, *, caller_pk: int) -> UUID:
+    return uuid5(NAMESPACE_URL, f"loom:webhook:{workspace.pk}:{caller_pk}:{key}")
+
+
+def _as_hook(webhook: Webhook) -> dict[str, Any]:
+    slug = webhook.workspace.slug
+    return {
+        "uuid": webhook.uuid,
+        "page": reverse("workspace_webhook", args=[slug, webhook.uuid]),
+        "workspace": slug,
+        "url": webhook.url,
+        "events": service.read_events(webhook),
+        "with_text": webhook.with_text,
+        "active": webhook.is_active,
+        "state": webhook.state,
+        "failing_since": webhook.failing_since,
+        "created_at": webhook.created_at,
+        "created_by": webhook.created_by.get_username() if webhook.created_by else None,
+    }
+
+
+def _with_secret(webhook: Webhook) -> dict[str, Any]:
+    return _as_hook(webhook) | {"secret": service.read_secret(webhook)}
+
+
+def _as_delivery(delivery: Delivery) -> dict[str, Any]:
+    names = ("uuid", "event", "state", "attempts", "status", "error", "created_at", "tried_at")
+    return {name: getattr(delivery, name) for name in names} | {
+        "session": delivery.session.uuid if delivery.session else None,
+        "next_at": delivery.next_at if delivery.state == PENDING else None,
+    }

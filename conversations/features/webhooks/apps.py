@@ -1,0 +1,40 @@
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import Any
+
+from conversations import feature
+
+
+class WebhooksConfig(feature.Feature):
+    name = "conversations.features.webhooks"
+    verbose_name = "Webhooks"
+
+    def workers(self, runtime: Any) -> Iterable[Callable[[], Coroutine[Any, Any, None]]]:
+        from .worker import WebhookSender
+
+        return (WebhookSender(runtime).keep,)
+
+    def metrics(self) -> Iterable[feature.Metric]:
+        from .deliveries import count_pending
+
+        yield feature.Metric(
+            name="loom_webhooks_pending",
+            help="Messages of webhooks that wait to be delivered.",
+            value=count_pending(),
+        )
+
+    def purged_tables(self) -> feature.PurgedTables:
+        from .models import Delivery
+
+        return feature.PurgedTables(
+            removed={Delivery: lambda pk: Delivery.objects.filter(session=pk)}
+        )
+
+    def on_run_finished(self, run_pk: int, session_pk: int) -> None:
+        from .deliveries import enqueue_run_ended
+
+        enqueue_run_ended(run_pk, session_pk)
+
+    def on_approval_asked(self, session_pk: int, call_pks: Sequence[int]) -> None:
+        from .deliveries import enqueue_questions
+
+        enqueue_questions(session_pk, call_pks)

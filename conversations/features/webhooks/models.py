@@ -1,0 +1,106 @@
+"""Webhooks: who outside is told what happens in a workspace, and the outbox."""
+
+import uuid
+from urllib.parse import urlsplit
+
+from django.conf import settings
+from django.db import models
+
+from conversations.models.sessions import Session
+from conversations.models.workspaces import Workspace
+
+from .events import DELIVERY_STATES, PENDING
+
+
+class Webhook(models.Model):
+    """An address that is told of ``events`` (JSON, see ``features.webhooks.events``) of a
+    workspace's runs. ``with_text``: with words of the transcript, which are left out
+    otherwise. ``site`` is where links lead: this server, as whoever made it reached it.
+
+    Its secret is not kept anywhere: it follows from the uuid, the ``generation`` and the
+    installation's secret key (``features.webhooks.service``). Those from ``oldest_generation`` on
+    sign as well, until some time after ``rotated_at``. ``failing_since``: nothing arrived
+    since then; ``switched_off_at``: that lasted too long, and the server has turned it off.
+    ``wish_digest`` is of what was wanted when it was made with a key of the caller's.
+    """
+
+    uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
+    workspace = models.ForeignKey(Workspace, on_delete=models.PROTECT, related_name="webhooks")
+    url = models.CharField(max_length=2000)
+    events = models.TextField()
+    with_text = models.BooleanField(default=False, db_default=False)
+    site = models.CharField(max_length=300, default="", db_default="")
+    generation = models.PositiveIntegerField(default=1, db_default=1)
+    oldest_generation = models.PositiveIntegerField(default=1, db_default=1)
+    wish_digest = models.CharField(max_length=64, null=True)
+    rotated_at = models.DateTimeField(null=True)
+    is_active = models.BooleanField(default=True, db_default=True)
+    failing_since = models.DateTimeField(null=True)
+    switched_off_at = models.DateTimeField(null=True)
+    created_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+"
+    )
+    created_at = models.DateTimeField()
+
+    class Meta:
+        app_label = "conversations"
+        ordering = ("id",)
+
+    def __str__(self) -> str:
+        return f"webhook to {self.host}"
+
+    @property
+    def host(self) -> str:
+        return urlsplit(self.url).hostname or ""
+
+    @property
+    def state(self) -> str:
+        """``on``, ``failing``, ``off``, or ``turned_off``: by the server."""
+        if self.is_active:
+            return "on" if self.failing_since is None else "failing"
+        return "off" if self.switched_off_at is None else "turned_off"
+
+
+class Delivery(models.Model):
+    """A message to a webhook, kept in the transaction of what it tells, and what became
+    of it. ``payload`` is the body to the byte. While it is ``pending``, ``next_at`` says
+    when it is tried next; ``attempts`` counts those that began. ``session`` is null for a
+    test."""
+
+    uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
+    webhook = models.ForeignKey(
+        Webhook, on_delete=models.PROTECT, related_name="deliveries", db_index=False
+    )
+    session = models.ForeignKey(
+        Session, null=True, on_delete=models.PROTECT, related_name="deliveries"
+    )
+    event = models.CharField(max_length=40)
+    payload = models.TextField()
+    state = models.CharField(max_length=12, default=PENDING, db_default=PENDING)
+    attempts = models.PositiveSmallIntegerField(default=0, db_default=0)
+    next_at = models.DateTimeField()
+    created_at = models.DateTimeField(db_index=True)
+    tried_at = models.DateTimeField(null=True)
+    status = models.PositiveSmallIntegerField(null=True)
+    error = models.CharField(max_length=255, default="", db_default="")
+
+    class Meta:
+        app_label = "conversations"
+        ordering = ("-id",)
+        verbose_name_plural = "deliveries"
+        constraints = (
+            models.CheckConstraint(
+                condition=models.Q(state__in=DELIVERY_STATES), name="delivery_state_known"
+            ),
+        )
+        indexes = (
+            models.Index(fields=("webhook", "-id"), name="delivery_of_webhook"),
+            models.Index(
+                fields=("webhook", "next_at"),
+                condition=models.Q(state="pending"),
+                name="delivery_due",
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.event} ({self.state})"

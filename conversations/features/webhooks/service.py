@@ -1,0 +1,200 @@
+"""Webhooks of a workspace: made, changed, rotated, removed.
+
+A secret is derived from the installation's secret key and is stored nowhere: no copy of
+the database, no export and no page of the admin can tell it, and it is the same after a
+restart. What changes it is another generation.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from hashlib import sha256
+from uuid import UUID, uuid4
+
+from django.db import transaction
+from django.utils import timezone
+from django.utils.crypto import salted_hmac
+
+from conversations.api.stored_responses import OtherRequest
+from conversations.archive.audit import AuditEvent, AuditOrigin, record
+from conversations.domain.audit import WEBHOOK
+from conversations.domain.errors import Conflict, NotFound, Rejected
+from conversations.domain.text import dump_json, load_json
+from conversations.models import Workspace
+
+from .events import EVENTS, OVERLAP, PENDING, show_secret
+from .models import Delivery, Webhook
+
+SALT = "loom.webhook"
+
+MAX_WEBHOOKS = 20
+"""Webhooks that a workspace may have."""
+
+MAX_SECRETS = 5
+"""Secrets of a webhook that sign at a time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookWish:
+    """How somebody wants a webhook to be. ``url`` is one that was checked."""
+
+    url: str
+    events: Sequence[str]
+    with_text: bool = False
+    is_active: bool = True
+
+
+def create_webhook(
+    workspace: Workspace,
+    wish: WebhookWish,
+    *,
+    uuid: UUID | None = None,
+    site: str,
+    origin: AuditOrigin,
+) -> Webhook:
+    """One that has this ``uuid`` already is given as it is. Raises Rejected for unknown
+    events, where there are too many webhooks, and where that one was wanted otherwise
+    when it was made."""
+    events = _events_text(wish.events)
+    with transaction.atomic():
+        Workspace.objects.select_for_update(no_key=True).get(pk=workspace.pk)
+        if uuid and (found := Webhook.objects.filter(workspace=workspace, uuid=uuid).first()):
+            if found.wish_digest not in (None, _digest_of(wish)):
+                raise OtherRequest("This key was used for another webhook.")
+            return found
+        if Webhook.objects.filter(workspace=workspace).count() >= MAX_WEBHOOKS:
+            raise Rejected(
+                f"This workspace has {MAX_WEBHOOKS} webhooks. Remove one first.",
+                code="too_many_webhooks",
+            )
+        webhook = Webhook.objects.create(
+            uuid=uuid or uuid4(),
+            workspace=workspace,
+            url=wish.url,
+            events=events,
+            with_text=wish.with_text,
+            is_active=wish.is_active,
+            site=site,
+            wish_digest=_digest_of(wish) if uuid else None,
+            created_by=origin.user,
+            created_at=timezone.now(),
+        )
+        record(origin, _note(webhook, "made"))
+    return webhook
+
+
+def _digest_of(wish: WebhookWish) -> str:
+    wanted = [wish.url, _events_text(wish.events), wish.with_text, wish.is_active]
+    return sha256(dump_json(wanted).encode()).hexdigest()
+
+
+def change_webhook(webhook: Webhook, wish: WebhookWish, *, site: str, origin: AuditOrigin) -> None:
+    """Raises Rejected for unknown events. Turning it on lets it begin anew: what waits is
+    tried at once."""
+    webhook.url, webhook.events = wish.url, _events_text(wish.events)
+    webhook.with_text, webhook.site = wish.with_text, site
+    is_turned_on = wish.is_active and not webhook.is_active
+    webhook.is_active = wish.is_active
+    if wish.is_active:
+        webhook.switched_off_at = None
+    with transaction.atomic():
+        if is_turned_on:
+            webhook.failing_since = None
+            waiting = Delivery.objects.filter(webhook=webhook.pk, state=PENDING)
+            waiting.update(next_at=timezone.now())
+        webhook.save()
+        record(origin, _note(webhook, "changed"))
+
+
+def rotate_secret(webhook: Webhook, *, origin: AuditOrigin) -> None:
+    """Another secret. All that were in force in the last day (``features.webhooks.events``) sign
+    beside it: whoever presses twice has not lost the one that the receiver knows. Raises
+    Conflict where they become too many."""
+    with transaction.atomic():
+        found = Webhook.objects.select_for_update().get(pk=webhook.pk)
+        now = timezone.now()
+        if not _overlaps(found, now):
+            found.oldest_generation = found.generation
+        found.generation += 1
+        if found.generation - found.oldest_generation >= MAX_SECRETS:
+            raise Conflict(
+                f"The secret was changed {MAX_SECRETS - 1} times within a day. Wait a day.",
+                code="too_many_secrets",
+            )
+        found.rotated_at = now
+        found.save(update_fields=["generation", "oldest_generation", "rotated_at"])
+        record(origin, _note(found, "rotated"))
+    webhook.refresh_from_db(fields=["generation", "oldest_generation", "rotated_at"])
+
+
+def _overlaps(webhook: Webhook, now: datetime) -> bool:
+    """Whether earlier secrets still sign."""
+    return webhook.rotated_at is not None and now < webhook.rotated_at + OVERLAP
+
+
+def remove_webhook(webhook: Webhook, *, origin: AuditOrigin) -> None:
+    """It goes with its deliveries; the audit log keeps that there was one."""
+    with transaction.atomic():
+        record(origin, _note(webhook, "removed"))
+        Delivery.objects.filter(webhook=webhook.pk).delete()
+        Webhook.objects.filter(pk=webhook.pk).delete()
+
+
+def list_webhooks(workspace: Workspace) -> list[Webhook]:
+    webhooks = Webhook.objects.filter(workspace=workspace)
+    webhooks = webhooks.select_related("workspace", "created_by")
+    return list(webhooks.order_by("pk"))
+
+
+def get_webhook(workspace: Workspace, uuid: UUID) -> Webhook:
+    """Raises NotFound."""
+    webhooks = Webhook.objects.filter(workspace=workspace, uuid=uuid)
+    found = webhooks.select_related("workspace", "created_by").first()
+    if found is None:
+        raise NotFound("There is no such webhook.")
+    return found
+
+
+def read_events(webhook: Webhook) -> list[str]:
+    """The events that it is told of."""
+    return [str(event) for event in load_json(webhook.events, default=[])]
+
+
+def read_secret(webhook: Webhook) -> str:
+    """For the one who made or rotated it, then."""
+    return show_secret(_key(webhook, webhook.generation))
+
+
+def signing_keys(webhook: Webhook, *, now: datetime) -> list[bytes]:
+    """The key of now, and for a day after a rotation those before it."""
+    newest = webhook.generation
+    oldest = webhook.oldest_generation if _overlaps(webhook, now) else newest
+    return [_key(webhook, generation) for generation in range(newest, oldest - 1, -1)]
+
+
+def _key(webhook: Webhook, generation: int) -> bytes:
+    value = f"{webhook.uuid}:{generation}"
+    return salted_hmac(SALT, value, algorithm="sha256").digest()
+
+
+def _events_text(events: Sequence[str]) -> str:
+    chosen = [event for event in EVENTS if event in events]
+    if not chosen or set(events) - set(EVENTS):
+        raise Rejected(f"Choose at least one event of {', '.join(EVENTS)}.", code="bad_events")
+    return dump_json(chosen)
+
+
+def _note(webhook: Webhook, what: str) -> AuditEvent:
+    """Without the address, of which a part may be a secret."""
+    return AuditEvent(
+        action=WEBHOOK,
+        workspace=webhook.workspace.slug,
+        metadata={
+            "what": what,
+            "webhook": str(webhook.uuid),
+            "host": webhook.host,
+            "events": read_events(webhook),
+            "with_text": webhook.with_text,
+            "is_active": webhook.is_active,
+        },
+    )

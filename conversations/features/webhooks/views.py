@@ -1,0 +1,143 @@
+"""The webhooks of a workspace: set up, tried out, looked after by its owners."""
+
+from uuid import UUID
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods
+
+from conversations.access import get_workspace_for, post_by_person, visit_of
+from conversations.archive.rights import MANAGE
+from conversations.domain.errors import Rejected
+from conversations.models import Workspace
+
+from . import deliveries, service
+from .forms import USUAL, WebhookForm, form_of
+from .models import Webhook
+
+
+def site_of(request: HttpRequest) -> str:
+    """Where links of messages lead: this server, as the request reached it."""
+    return request.build_absolute_uri("/").rstrip("/")
+
+
+STATES = {
+    "failing": "Nothing arrives. It is tried again.",
+    "turned_off": (
+        "The server has turned it off: nothing arrived for too long, or its receiver wants no more."
+    ),
+}
+"""State → what there is to say of it."""
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def workspace_webhooks(request: HttpRequest, slug: str) -> HttpResponse:
+    """The list, and the form that makes another."""
+    found, _ = get_workspace_for(request, slug, to=MANAGE)
+    form = WebhookForm(
+        request.POST if request.method == "POST" else None, initial={"events": USUAL}
+    )
+    if form.is_valid():
+        try:
+            made = service.create_webhook(
+                found, form.wish(), site=site_of(request), origin=visit_of(request).origin
+            )
+        except Rejected as error:
+            form.add_error(None, error.message)
+        else:
+            return _show_secret(request, made)
+    context = {
+        "workspace": found,
+        "form": form,
+        "webhooks": service.list_webhooks(found),
+    }
+    return render(request, "webhooks/list.html", context, status=400 if form.errors else 200)
+
+
+def _show_secret(request: HttpRequest, webhook: Webhook) -> HttpResponse:
+    """The page that shows a new secret, this once."""
+    context = {
+        "workspace": webhook.workspace,
+        "webhook": webhook,
+        "secret": service.read_secret(webhook),
+        "is_rotated": webhook.rotated_at is not None,
+    }
+    response = render(request, "webhooks/secret.html", context)
+    response["Cache-Control"] = "no-store"
+    return response
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def workspace_webhook(request: HttpRequest, slug: str, webhook: UUID) -> HttpResponse:
+    """One: how it is, what was delivered, and how it is to be."""
+    workspace, found = _find(request, slug, webhook)
+    form = form_of(found, request.POST if request.method == "POST" else None)
+    if form.is_valid():
+        service.change_webhook(
+            found, form.wish(), site=site_of(request), origin=visit_of(request).origin
+        )
+        messages.success(request, "Saved.")
+        return redirect("workspace_webhook", slug=slug, webhook=webhook)
+    context = {
+        "workspace": workspace,
+        "webhook": found,
+        "trouble": STATES.get(found.state, ""),
+        "form": form,
+        "deliveries": deliveries.walk_deliveries(found),
+    }
+    return render(request, "webhooks/one.html", context, status=400 if form.errors else 200)
+
+
+def _find(request: HttpRequest, slug: str, uuid: UUID) -> tuple[Workspace, Webhook]:
+    workspace, _ = get_workspace_for(request, slug, to=MANAGE)
+    return workspace, service.get_webhook(workspace, uuid)
+
+
+@post_by_person
+def workspace_webhook_test(request: HttpRequest, slug: str, webhook: UUID) -> HttpResponse:
+    _, found = _find(request, slug, webhook)
+    if found.is_active:
+        deliveries.send_test(found)
+        messages.success(request, "A test is on its way. Look again in a moment.")
+    else:
+        messages.error(request, "It is off: turn it on first.")
+    return redirect("workspace_webhook", slug=slug, webhook=webhook)
+
+
+@post_by_person
+def workspace_webhook_rotate(request: HttpRequest, slug: str, webhook: UUID) -> HttpResponse:
+    """Another secret, shown this once."""
+    _, found = _find(request, slug, webhook)
+    try:
+        service.rotate_secret(found, origin=visit_of(request).origin)
+    except Rejected as error:
+        messages.error(request, error.message)
+        return redirect("workspace_webhook", slug=slug, webhook=webhook)
+    return _show_secret(request, found)
+
+
+@post_by_person
+def workspace_webhook_remove(request: HttpRequest, slug: str, webhook: UUID) -> HttpResponse:
+    _, found = _find(request, slug, webhook)
+    service.remove_webhook(found, origin=visit_of(request).origin)
+    messages.success(request, "The webhook is removed.")
+    return redirect("workspace_webhooks", slug=slug)
+
+
+@post_by_person
+def workspace_webhook_again(
+    request: HttpRequest, slug: str, webhook: UUID, delivery: UUID
+) -> HttpResponse:
+    """Send a message once more."""
+    _, found = _find(request, slug, webhook)
+    try:
+        deliveries.deliver_again(found, delivery)
+    except Rejected as error:
+        messages.error(request, error.message)
+    else:
+        messages.success(request, "It is sent again. Look again in a moment.")
+    return redirect("workspace_webhook", slug=slug, webhook=webhook)

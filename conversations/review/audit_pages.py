@@ -1,0 +1,175 @@
+"""The audit log as pages: all of it for administrators, and on each session who has
+read it.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import urlencode
+from uuid import UUID
+
+from asgiref.sync import sync_to_async
+from django import forms
+from django.contrib.auth.decorators import login_required
+from django.contrib.auth.models import User
+from django.contrib.auth.views import redirect_to_login
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
+from django.shortcuts import render
+from django.utils import timezone
+from django.utils.http import content_disposition_header
+from django.views.decorators.http import require_safe
+
+from conversations.access import get_session_for, require_administrator, sees_readers, visit_of
+from conversations.archive.audit import readings_of
+from conversations.archive.rights import is_reviewer
+from conversations.archive.workspaces import workspace_names
+from conversations.domain.audit import ACTS, READINGS
+from conversations.domain.errors import NotPermitted, Rejected
+from conversations.domain.text import storable
+from conversations.models import AuditEntry
+from conversations.web.downloads import in_threads
+from conversations.web.form_fields import PersonField, date_field, midnight
+from conversations.web.pages import person
+from conversations.web.panel import render_panel
+
+from .audit_log import ACT_ANY, READ_ANY, WRITERS, Wanted, export_log, read_log_page
+
+# What administrators ask the audit log for.
+
+
+def _named(actions: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    return tuple((action, did[0].upper() + did[1:]) for action, did in actions.items())
+
+
+ACTIONS = (
+    ("", "Everything"),
+    (READ_ANY, "All readings"),
+    (ACT_ANY, "All decisions"),
+    ("Readings", _named(READINGS)),
+    ("Decisions", _named(ACTS)),
+)
+
+
+class AuditForm(forms.Form):
+    """Filters; each stays in the address."""
+
+    person = PersonField()
+    action = forms.ChoiceField(choices=ACTIONS, required=False, label="What")
+    workspace = forms.ChoiceField(
+        required=False, error_messages={"invalid_choice": "There is no such workspace."}
+    )
+    session = forms.UUIDField(
+        required=False, error_messages={"invalid": "A session is named by its uuid."}
+    )
+    after = date_field("From")
+    before = date_field("Before")
+
+    use_required_attribute = False
+
+    def __init__(self, data: Mapping[str, str], *, workspaces: Iterable[tuple[str, str]]) -> None:
+        super().__init__({name: storable(value).strip() for name, value in data.items()})
+        workspace = self.fields["workspace"]
+        assert isinstance(workspace, forms.ChoiceField)
+        workspace.choices = [("", "All workspaces"), *workspaces]
+        plain = {"autocomplete": "off", "spellcheck": "false"}
+        self.fields["person"].widget.attrs |= plain | {"placeholder": "Account"}
+        self.fields["session"].widget.attrs |= plain | {"placeholder": "uuid"}
+
+    @property
+    def wanted(self) -> Wanted:
+        """What a valid form asks for. Days begin at midnight UTC."""
+        found: dict[str, Any] = dict(self.cleaned_data)
+        found["after"], found["before"] = midnight(found["after"]), midnight(found["before"])
+        return Wanted(**found)
+
+    def address(self, **changes: Any) -> str:
+        """The query string of these filters, with changes; empty values stay out."""
+        values = {name: self[name].value() for name in self.fields} | changes
+        return urlencode({name: value for name, value in values.items() if value})
+
+    @property
+    def has_filters(self) -> bool:
+        return any(self[name].value() for name in self.fields)
+
+
+PAGE = 50
+
+TYPES = {"jsonl": "application/jsonl; charset=utf-8", "csv": "text/csv; charset=utf-8"}
+
+
+@login_required
+@require_safe
+def session_readers(request: HttpRequest, uuid: UUID) -> HttpResponse:
+    """Who has read the session: for its owner, and for those of the workspace."""
+    session, access = get_session_for(request, uuid)
+    if not sees_readers(session, access, person(request)):
+        raise NotPermitted("The owners of a session and of its workspace see who has read it.")
+    before = _number(request)
+    readings = readings_of(session.uuid)
+    if before is not None:
+        readings = readings.filter(number__lt=before)
+    entries = list(readings[: PAGE + 1])
+    context = {
+        "heading": "Who has read this",
+        "entries": entries[:PAGE],
+        "older": _last_number(entries) if len(entries) > PAGE else None,
+        "is_first": before is None,
+    }
+    return render_panel(request, session, access, "readers", context)
+
+
+def _last_number(entries: Sequence[AuditEntry]) -> int:
+    return entries[PAGE - 1].number
+
+
+@login_required
+@require_safe
+def audit(request: HttpRequest) -> HttpResponse:
+    """The log, filtered; ``before`` is the number before which a page begins."""
+    require_administrator(request)
+    form = _form(request)
+    context: dict[str, Any] = {"form": form, "page": None, "can_review": False}
+    if form.is_valid():
+        before = _number(request, name="cursor")
+        page = read_log_page(form.wanted, before=before, limit=PAGE)
+        context |= {
+            "page": page,
+            "older": form.address(cursor=page.cursor) if page.cursor else "",
+            "is_first": before is None,
+            "exports": {name: form.address(format=name) for name in WRITERS},
+            "can_review": is_reviewer(person(request)),
+        }
+    return render(request, "audit.html", context, status=400 if form.errors else 200)
+
+
+@require_safe
+async def audit_export(request: HttpRequest) -> HttpResponseBase:
+    """What the filters leave of the log, in ``format``. That it was taken is entered."""
+    user = await request.auser()
+    if not isinstance(user, User):
+        return redirect_to_login(request.get_full_path())
+    visit = visit_of(request, user)
+    await sync_to_async(require_administrator)(visit)
+    format = request.GET.get("format", "jsonl")
+    form = await sync_to_async(_form)(request)
+    if format not in WRITERS or not await sync_to_async(form.is_valid)():
+        raise Rejected("There is no such export of the log.", code="bad_export")
+    pieces: Iterator[str] = iter(())
+    if request.method != "HEAD":
+        pieces = await sync_to_async(export_log)(form.wanted, format=format, origin=visit.origin)
+    response = StreamingHttpResponse(in_threads(pieces), content_type=TYPES[format])
+    name = f"audit-{timezone.now():%Y-%m-%d}.{format}"
+    response["Content-Disposition"] = content_disposition_header(as_attachment=True, filename=name)
+    response["Cache-Control"] = "private, no-store"
+    return response
+
+
+def _form(request: HttpRequest) -> AuditForm:
+    return AuditForm(request.GET.dict(), workspaces=workspace_names())
+
+
+def _number(request: HttpRequest, *, name: str = "before") -> int | None:
+    """The number of an entry. Raises Rejected for what is none."""
+    text = request.GET.get(name, "")
+    if text and not (text.isascii() and text.isdigit() and len(text) <= 18):
+        raise Rejected("A page begins before the number of an entry.", code="bad_cursor")
+    return int(text) if text else None

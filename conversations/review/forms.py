@@ -1,0 +1,139 @@
+"""What reviewers ask for, and what they say, checked."""
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.parse import urlencode
+
+from django import forms
+
+from conversations.domain.text import storable
+from conversations.models.review import LABELS, TEXT_LIMIT
+from conversations.web.form_fields import LinesField, PersonField, date_field, midnight
+
+from . import QueueFilters
+
+QUEUES = {"unreviewed": "Not reviewed", "flagged": "Flagged", "all": "All sessions"}
+
+CARRIED = ("queue", "person", "workspace", "channel", "since", "until", "with_errors")
+"""Names in an address that say which list of sessions a reviewer works through."""
+
+MAX_FIELD_CHARS = 200
+"""Characters of a value that an address hands on."""
+
+
+def carried_filters(data: Mapping[str, str], **more: Any) -> str:
+    """The query string by which a page of a session remembers the list it was opened
+    from, with what else it is to say; with its question mark, or empty."""
+    kept = {name: storable(data.get(name, ""))[:MAX_FIELD_CHARS] for name in CARRIED} | more
+    query = urlencode({name: value for name, value in kept.items() if value})
+    return f"?{query}" if query else ""
+
+
+class SessionFilterForm(forms.Form):
+    """Which sessions are wanted; every field may be empty."""
+
+    person = PersonField()
+    workspace = forms.ChoiceField(required=False)
+
+    use_required_attribute = False
+
+    def __init__(
+        self, data: Mapping[str, str], *, workspaces: Iterable[tuple[str, str]], **kwargs: Any
+    ) -> None:
+        text = {name: storable(value).strip() for name, value in data.items()}
+        super().__init__(text, **kwargs)
+        workspace = self.fields["workspace"]
+        assert isinstance(workspace, forms.ChoiceField)
+        workspace.choices = [("", "All workspaces"), *workspaces]
+        self.fields["person"].widget.attrs |= {"autocomplete": "off", "spellcheck": "false"}
+
+
+class QueueForm(SessionFilterForm):
+    """A list of sessions. ``until`` is the last day of it."""
+
+    queue = forms.ChoiceField(
+        required=False, choices=tuple(QUEUES.items()), widget=forms.HiddenInput
+    )
+    channel = forms.CharField(required=False, max_length=32)
+    since = date_field("Active from")
+    until = date_field("Active to")
+    with_errors = forms.BooleanField(required=False, label="With errors only")
+
+    field_order = ("queue", "person", "workspace", "channel", "since", "until", "with_errors")
+
+    def clean_queue(self) -> str:
+        return self.cleaned_data["queue"] or "unreviewed"
+
+    def clean(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.cleaned_data
+        since, until = found.get("since"), found.get("until")
+        if since and until and since > until:
+            self.add_error("until", "This lies before the other date, so nothing can match.")
+        return found
+
+    @property
+    def filters(self) -> QueueFilters:
+        found = self.cleaned_data
+        until = found["until"]
+        return QueueFilters(
+            queue=found["queue"],
+            person=getattr(found["person"], "pk", None),
+            workspace=found["workspace"],
+            channel=found["channel"],
+            since=midnight(found["since"]),
+            until=midnight(until + timedelta(days=1)) if until else None,
+            has_errors=found["with_errors"],
+        )
+
+    @property
+    def is_narrowed(self) -> bool:
+        return any(self.data.get(name) for name in self.field_order if name != "queue")
+
+    @property
+    def controls(self) -> list[forms.BoundField]:
+        return [field for field in self.visible_fields() if field.name != "with_errors"]
+
+
+class SampleForm(SessionFilterForm):
+    """A sample of the sessions of the last ``days`` days before ``until``; without
+    a ``seed``, another one each time."""
+
+    n = forms.IntegerField(label="Sessions", min_value=1, max_value=100, initial=10)
+    days = forms.IntegerField(label="Of the last days", min_value=1, max_value=366, initial=7)
+    seed = forms.CharField(required=False, max_length=64, widget=forms.HiddenInput)
+    until = forms.CharField(required=False, max_length=40, widget=forms.HiddenInput)
+
+    field_order = ("n", "days", "person", "workspace")
+
+    def clean_until(self) -> datetime | None:
+        text = self.cleaned_data["until"]
+        try:
+            moment = datetime.fromisoformat(text) if text else None
+        except ValueError as error:
+            raise forms.ValidationError("This is no moment.") from error
+        return moment.replace(tzinfo=moment.tzinfo or UTC) if moment else None
+
+    @property
+    def filters(self) -> QueueFilters:
+        found = self.cleaned_data
+        return QueueFilters(
+            queue="all",
+            person=getattr(found["person"], "pk", None),
+            workspace=found["workspace"],
+            since=found["until"] - timedelta(days=found["days"]),
+            until=found["until"],
+        )
+
+
+class RemarkForm(forms.Form):
+    """A note, or with a label a flag, on a turn or on the session."""
+
+    label = forms.ChoiceField(
+        required=False, choices=(("", "Note"), *((key, f"Flag: {LABELS[key]}") for key in LABELS))
+    )
+    text = LinesField(required=False, strip=True, max_length=TEXT_LIMIT)
+    turn = forms.IntegerField(required=False, min_value=1, max_value=2**62)
+
+    def clean_text(self) -> str:
+        return storable(self.cleaned_data["text"])

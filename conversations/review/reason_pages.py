@@ -1,0 +1,105 @@
+"""The form that asks a reviewer for the reason."""
+
+from uuid import UUID
+
+from django import forms
+from django.conf import settings
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.views.decorators.http import require_http_methods
+
+from conversations.domain.text import storable
+from conversations.web.form_fields import LinesField
+
+from .reasons import MAX_REASON_CHARS, REQUIRED, SITTING, ReasonNeeded, reason_of, save_reason
+
+FOR_SESSION, FOR_SITTING = "session", "sitting"
+
+
+class ReasonForm(forms.Form):
+    """``next`` is where the person comes from."""
+
+    reason = LinesField(
+        label="Why do you read this?",
+        max_length=MAX_REASON_CHARS,
+        required=False,
+        strip=True,
+        widget=forms.Textarea(attrs={"rows": 3}),
+    )
+    covers = forms.ChoiceField(
+        label="This is the reason for",
+        choices=((FOR_SESSION, "This session"), (FOR_SITTING, "Everything that I read")),
+        widget=forms.RadioSelect,
+        required=False,
+    )
+    session = forms.UUIDField(required=False, widget=forms.HiddenInput)
+    next = forms.CharField(required=False, widget=forms.HiddenInput)
+
+    def clean_reason(self) -> str:
+        reason: str = storable(self.cleaned_data["reason"])
+        if not reason and settings.LOOM.review_reason == REQUIRED:
+            raise forms.ValidationError("Without a reason nothing is shown.")
+        return reason
+
+    @property
+    def covered(self) -> UUID | None:
+        """The session that the reason is for; None: the whole sitting."""
+        is_for_all = self.cleaned_data["covers"] == FOR_SITTING
+        session: UUID | None = self.cleaned_data["session"]
+        return None if is_for_all else session
+
+
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def review_reason(request: HttpRequest) -> HttpResponse:
+    """A reason is stated, changed or, when it is empty, taken back."""
+    if request.method != "POST":
+        return _page(request, _form_for(request))
+    form = ReasonForm(request.POST)
+    if not form.is_valid():
+        return _page(request, form, status=400)
+    save_reason(request.session, form.covered, form.cleaned_data["reason"])
+    return redirect(_own_page(request, form.cleaned_data["next"]))
+
+
+def ask_reason(request: HttpRequest, error: ReasonNeeded) -> HttpResponse:
+    """In the place of the page that needs one."""
+    form = ReasonForm(initial=_initial(error.session, back=request.get_full_path()))
+    return _page(request, form, status=error.status)
+
+
+def _form_for(request: HttpRequest) -> ReasonForm:
+    """For the ``session`` of the address, or for the sitting."""
+    named = ReasonForm({"session": request.GET.get("session", "")})
+    session = named.cleaned_data.get("session") if named.is_valid() else None
+    initial = _initial(session, back=request.GET.get("next", ""))
+    return ReasonForm(initial=initial | {"reason": reason_of(request, session)})
+
+
+def _initial(session: UUID | None, *, back: str) -> dict[str, str]:
+    return {
+        "session": str(session or SITTING),
+        "covers": FOR_SESSION if session else FOR_SITTING,
+        "next": back,
+    }
+
+
+def _page(request: HttpRequest, form: ReasonForm, *, status: int = 200) -> HttpResponse:
+    context = {
+        "form": form,
+        "asks_for_session": bool(form["session"].value()),
+        "hours": settings.LOOM.review_reason_hours,
+        "is_required": settings.LOOM.review_reason == REQUIRED,
+    }
+    return render(request, "review_reason.html", context, status=status)
+
+
+def _own_page(request: HttpRequest, wanted: str) -> str:
+    """The page to go back to, if it is one of ours."""
+    is_ours = wanted.startswith("/") and url_has_allowed_host_and_scheme(
+        wanted, allowed_hosts=None, require_https=request.is_secure()
+    )
+    return wanted if is_ours else reverse("home")

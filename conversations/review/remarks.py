@@ -1,0 +1,171 @@
+"""Notes, flags and marks of reviewers: each with its entry in the audit log, in one
+transaction. The archive itself stays as it is."""
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.utils import timezone
+
+from conversations.archive import audit
+from conversations.archive.audit import AuditOrigin
+from conversations.archive.sessions import lock_session
+from conversations.domain.audit import FLAG, NOTE, REVIEWED, UNFLAG, UNNOTE, UNREVIEWED
+from conversations.domain.errors import Conflict, NotFound, NotPermitted, Rejected, TooLarge
+from conversations.domain.text import storable
+from conversations.models import ReviewFlag, ReviewMark, ReviewNote, Session
+from conversations.models.review import LABELS, TEXT_LIMIT
+
+MARKS = 20
+"""How many marks are told; the audit log has them all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remarks:
+    """What reviewers have said of a session: all notes and flags, the oldest first, and
+    the newest marks, the newest first."""
+
+    notes: list[ReviewNote]
+    flags: list[ReviewFlag]
+    marks: list[ReviewMark]
+
+
+def read_remarks(session: Session) -> Remarks:
+    notes = ReviewNote.objects.filter(session=session.pk)
+    flags = ReviewFlag.objects.filter(session=session.pk)
+    marks = ReviewMark.objects.filter(session=session.pk).order_by("-id")
+    return Remarks(
+        notes=list(notes.order_by("id").select_related("author", "withdrawn_by")),
+        flags=list(flags.order_by("id").select_related("author", "resolved_by")),
+        marks=list(marks.select_related("author")[:MARKS]),
+    )
+
+
+def write_note(session: Session, origin: AuditOrigin, *, text: str, turn: int | None) -> ReviewNote:
+    """Remark on a turn, or (None) on the session. Raises Rejected."""
+    author, text = _author(origin), _checked_text(text)
+    if not text:
+        raise Rejected("A note needs at least one character.", code="note_empty")
+    _require_turn(session, turn)
+    with transaction.atomic():
+        lock_session(session.pk)
+        note = ReviewNote.objects.create(
+            session=session, turn=turn, author=author, text=text, created_at=timezone.now()
+        )
+        _enter(session, origin, NOTE, note=str(note.uuid), turn=turn)
+    return note
+
+
+def withdraw_note(session: Session, origin: AuditOrigin, *, uuid: UUID) -> None:
+    """Say that a note does not hold any more; its text stays. Raises NotFound, Conflict."""
+    person = _author(origin)
+    with transaction.atomic():
+        lock_session(session.pk)
+        notes = ReviewNote.objects.filter(session=session.pk, uuid=uuid)
+        note = notes.first()
+        if note is None:
+            raise NotFound("There is no such note.")
+        if note.withdrawn_at is not None:
+            raise Conflict("This note is withdrawn already.", code="note_withdrawn")
+        notes.update(withdrawn_at=timezone.now(), withdrawn_by=person)
+        _enter(session, origin, UNNOTE, note=str(uuid), turn=note.turn)
+
+
+def set_flag(
+    session: Session, origin: AuditOrigin, *, label: str, text: str = "", turn: int | None
+) -> ReviewFlag:
+    """Say that something is to be done about a turn, or (None) about the session."""
+    author, text = _author(origin), _checked_text(text)
+    if label not in LABELS:
+        raise Rejected("Choose what the flag is about.", code="label_unknown")
+    _require_turn(session, turn)
+    with transaction.atomic():
+        lock_session(session.pk)
+        flag = ReviewFlag.objects.create(
+            session=session,
+            turn=turn,
+            label=label,
+            text=text,
+            author=author,
+            created_at=timezone.now(),
+        )
+        _enter(session, origin, FLAG, flag=str(flag.uuid), label=label, turn=turn)
+    return flag
+
+
+def resolve_flag(session: Session, origin: AuditOrigin, *, uuid: UUID) -> None:
+    """Say that nothing is left to be done. Raises NotFound, Conflict."""
+    person = _author(origin)
+    with transaction.atomic():
+        lock_session(session.pk)
+        flags = ReviewFlag.objects.filter(session=session.pk, uuid=uuid)
+        flag = flags.first()
+        if flag is None:
+            raise NotFound("There is no such flag.")
+        if flag.resolved_at is not None:
+            raise Conflict("This flag is resolved already.", code="flag_resolved")
+        flags.update(resolved_at=timezone.now(), resolved_by=person)
+        _enter(session, origin, UNFLAG, flag=str(uuid), label=flag.label, turn=flag.turn)
+
+
+def mark_reviewed(session: Session, origin: AuditOrigin, *, through: int) -> ReviewMark:
+    """Say that the session is reviewed through this turn: the last one that was there
+    when somebody looked. Raises Rejected, and Conflict when it is already."""
+    if not 1 <= through <= session.turn_count:
+        raise Rejected("There is no such turn in this session.", code="turn_unknown")
+    with transaction.atomic():
+        lock_session(session.pk)
+        if _reviewed_turn(session) >= through:
+            raise Conflict("This is marked as reviewed already.", code="reviewed_already")
+        return _mark(session, origin, REVIEWED, through)
+
+
+def mark_unreviewed(session: Session, origin: AuditOrigin) -> ReviewMark:
+    """Put the session back among what is to be reviewed. Raises Conflict."""
+    with transaction.atomic():
+        lock_session(session.pk)
+        if _reviewed_turn(session) == 0:
+            raise Conflict("This is not marked as reviewed.", code="not_reviewed")
+        return _mark(session, origin, UNREVIEWED, 0)
+
+
+def _mark(session: Session, origin: AuditOrigin, action: str, through: int) -> ReviewMark:
+    Session.objects.filter(pk=session.pk).update(reviewed_turn=through)
+    mark = ReviewMark.objects.create(
+        session=session,
+        through_turn=through,
+        author=_author(origin),
+        created_at=timezone.now(),
+    )
+    _enter(session, origin, action, through=through)
+    return mark
+
+
+def _reviewed_turn(session: Session) -> int:
+    return Session.objects.values_list("reviewed_turn", flat=True).get(pk=session.pk)
+
+
+def _enter(
+    session: Session, origin: AuditOrigin, action: str, **metadata: str | int | None
+) -> None:
+    known = {name: value for name, value in metadata.items() if value is not None}
+    audit.record(origin, audit.note_of(session, action, **known))
+
+
+def _author(origin: AuditOrigin) -> User:
+    if origin.user is None:
+        raise NotPermitted("Only a person reviews.")
+    return origin.user
+
+
+def _checked_text(text: str) -> str:
+    text = storable(text).strip()
+    if len(text) > TEXT_LIMIT:
+        raise TooLarge(f"At most {TEXT_LIMIT:,} characters can be said.", code="text_too_long")
+    return text
+
+
+def _require_turn(session: Session, turn: int | None) -> None:
+    if turn is not None and not 1 <= turn <= session.turn_count:
+        raise Rejected("There is no such turn in this session.", code="turn_unknown")

@@ -1,0 +1,123 @@
+"""Looking things up in everybody's sessions, for reviewers."""
+
+from typing import Any
+
+from django import forms
+from django.contrib.auth.decorators import login_required
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.views.decorators.http import require_safe
+
+from conversations.access import record_hits, require_reason_to_search, require_reviewer
+from conversations.archive.rights import readable_workspaces
+from conversations.models import Session
+from conversations.runtime.current import list_models
+from conversations.search import SearchQuery, SearchResults, Within, search_sessions
+from conversations.search.forms import SearchForm
+from conversations.search.pages import PAGE, HitPages, answer_search
+from conversations.web.form_fields import PersonField, QuickSelect, QuickTextInput
+from conversations.web.pages import person
+
+from . import QueueFilters
+from .queue_pages import queue_tabs
+from .reasons import reason_context
+
+# What reviewers look for among everybody's sessions.
+
+
+SESSIONS = (("", "All sessions"), ("flagged", "Flagged"), ("unreviewed", "Not reviewed"))
+OUTCOMES = (("", "Everything"), ("error", "Errors only"))
+
+
+class ReviewSearchForm(SearchForm):
+    """Text, and filters over the sessions of all people. Every field may be empty."""
+
+    person = PersonField()
+    model = forms.CharField(required=False, max_length=120, widget=QuickTextInput)
+    outcome = forms.ChoiceField(
+        choices=OUTCOMES, required=False, label="Outcome", widget=QuickSelect
+    )
+    queue = forms.ChoiceField(
+        choices=SESSIONS, required=False, label="Sessions", widget=QuickSelect
+    )
+
+    field_order = (
+        *("q", "person", "workspace", "queue", "role", "tool", "model", "outcome"),
+        *("after", "before", "order"),
+    )
+    _FILTERS = ("role", "tool", "model", "after", "before")
+    _OF_SESSIONS = ("person", "workspace", "queue")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        plain = {"autocomplete": "off", "spellcheck": "false", "autocapitalize": "none"}
+        self.fields["person"].widget.attrs |= plain
+        self.fields["model"].widget.attrs |= plain | {"list": "models"}
+
+    def clean_model(self) -> str:
+        return str(self.cleaned_data["model"]).replace('"', "")
+
+    @property
+    def query(self) -> str:
+        errors = "is:error" if self._has("outcome") else ""
+        return " ".join(filter(None, (super().query, errors)))
+
+    @property
+    def is_asked(self) -> bool:
+        """Filters of sessions alone list all turns in them."""
+        return super().is_asked or any(self._has(name) for name in self._OF_SESSIONS)
+
+    @property
+    def has_filters(self) -> bool:
+        return super().has_filters or any(
+            self._has(name) for name in ("outcome", *self._OF_SESSIONS)
+        )
+
+    def address(self, **changes: str) -> str:
+        """With the person's name, as it was typed."""
+        return super().address(**{"person": str(self["person"].value() or ""), **changes})
+
+
+REVIEW_PAGES = HitPages(session="review_session", turn="review_turn", note=record_hits)
+
+
+@login_required
+@require_safe
+def review_search(request: HttpRequest) -> HttpResponse:
+    """Nothing that anybody did is left out unless a filter says so."""
+    require_reviewer(request)
+    workspaces = list(readable_workspaces(person(request)).values_list("pk", "slug", "name"))
+    form = ReviewSearchForm(
+        request.GET.dict(),
+        workspaces=[(slug, name) for _, slug, name in workspaces],
+        autofocus=not request.GET.get("q"),
+    )
+
+    def find(query: SearchQuery, **page: Any) -> SearchResults:
+        require_reason_to_search(request)
+        wanted = form.cleaned_data["workspace"]
+        chosen = tuple(pk for pk, slug, _ in workspaces if slug == wanted) if wanted else None
+        person_pk = getattr(form.cleaned_data["person"], "pk", None)
+        within = Within(person=person_pk, workspaces=chosen)
+        return search_sessions(_sessions(form), query, within=within, lists_all=True, **page)
+
+    context = {
+        "queue": "search",
+        "tabs": queue_tabs(request, "search"),
+        "models": [model.id for model in list_models()],
+        **reason_context(request, None),
+    }
+    return answer_search(
+        request,
+        "review/search.html",
+        form,
+        find,
+        context,
+        part="hits",
+        limit=PAGE,
+        pages=REVIEW_PAGES,
+    )
+
+
+def _sessions(form: ReviewSearchForm) -> QuerySet[Session]:
+    return QueueFilters(queue=form.cleaned_data["queue"] or "all").sessions

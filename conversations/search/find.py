@@ -1,0 +1,252 @@
+"""Finding turns by words: in one session, or in all that somebody may read."""
+
+import re
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from conversations.models import Session
+from conversations.models.search import TURN_BITS, entry_id
+
+from .best import Ranked, keep_phrases, rank_entries
+from .hits import read_hits
+from .indexing import Progress, read_progress
+from .matching import IndexMatch, match_filters, session_place
+from .people import find_meant
+from .query import SearchQuery, parse_query
+from .results import NOTHING, SearchResults
+from .source import IndexSource, catch_up
+
+# Where a search goes on: after which hit, among which turns.
+
+
+_FORM = re.compile(r"([a-z]+)((?:\.[0-9a-f]{1,20}){1,5})")
+
+
+@dataclass(frozen=True, slots=True)
+class SearchCursor:
+    """Whole numbers of a page's last hit, for one ``kind`` of search."""
+
+    kind: str
+    numbers: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return ".".join([self.kind, *(f"{number:x}" for number in self.numbers)])
+
+
+def read_cursor(text: str, kind: str, *, count: int) -> tuple[int, ...] | None:
+    """The numbers; None for no cursor, or one that is not for this search."""
+    match = _FORM.fullmatch(text)
+    if match is None or match[1] != kind:
+        return None
+    numbers = tuple(int(part, 16) for part in match[2].split(".")[1:])
+    is_sane = len(numbers) == count and all(number < 1 << 63 for number in numbers)
+    return numbers if is_sane else None
+
+
+MAX_HITS = 200
+"""Hits of one page."""
+
+MAX_PAGES = 20
+"""Pages of turns with all words of a phrase in which the phrase itself is looked for."""
+
+COUNTED = 1000
+"""Turns up to which matches are counted exactly in the order of time."""
+
+
+def search_session(
+    session_pk: int,
+    query: str | SearchQuery,
+    *,
+    limit: int = 10,
+    cursor: str = "",
+    order: str = "best",
+    before_turn: int | None = None,
+    with_neighbours: bool = False,
+) -> SearchResults:
+    """Turns of one session that match. Any text is a valid query; a cursor of another
+    search gives the first page. ``best`` ranks turns that have any of the words;
+    ``newest`` has the turns with all of them, or with any where none has all, the
+    highest number first. ``before_turn`` leaves out that turn and what follows.
+    ``with_neighbours`` ranks turns next to matches too, which are marked ``is_near``, as
+    are those without the phrases of a query that has words as well; filters keep such
+    turns out, and so does a query of nothing but phrases."""
+    asked = parse_query(query) if isinstance(query, str) else query
+    progress = read_progress(session_pk)
+    is_asked = asked.has_words or asked.has_filters
+    if progress is None or not is_asked or not _is_in_workspaces(session_pk, asked):
+        return NOTHING
+    source = session_source(progress, asked, before_turn=before_turn)
+    limit = max(1, min(limit, MAX_HITS))
+    if order == "best" and asked.has_words:
+        return _best_of_session(source, asked, limit, cursor, with_neighbours=with_neighbours)
+    return _newest_of_session(source, asked, limit, cursor)
+
+
+def _is_in_workspaces(session_pk: int, query: SearchQuery) -> bool:
+    sessions = Session.objects.filter(pk=session_pk, workspace__slug__in=query.workspaces)
+    return not query.workspaces or sessions.exists()
+
+
+def session_source(
+    progress: Progress, query: SearchQuery, *, before_turn: int | None
+) -> IndexSource:
+    progress, tail = catch_up(progress)
+    bounds = (progress.last_turn + 1, before_turn, query.before_turn)
+    end = min(bound for bound in bounds if bound is not None)
+    length = progress.total_length + sum(item.entry.length for item in tail)
+    return IndexSource(
+        places=(
+            session_place(progress.session_pk, from_turn=query.from_turn or 1, before_turn=end),
+        ),
+        tail=tail,
+        stored_to=entry_id(progress.session_pk, progress.indexed_turn),
+        turn_count=max(1, end - (query.from_turn or 1)),
+        average=max(1.0, length / max(1, progress.last_turn)),
+    )
+
+
+def _best_of_session(
+    source: IndexSource, query: SearchQuery, limit: int, cursor: str, *, with_neighbours: bool
+) -> SearchResults:
+    """The cursor keeps later turns out, so that ranks stay what they were."""
+    after = read_cursor(cursor, "best", count=4)
+    if after:
+        [place] = source.places
+        place = place.below(after[0] + 1)
+        source = replace(
+            source,
+            places=(place,),
+            turn_count=place.high - place.low + 1,
+            average=as_fraction(after[1]),
+        )
+    match = match_filters(query)
+    is_plain = not (match.marks or match.scopes or match.has_moments) and bool(query.words)
+    ranked = rank_entries(
+        source,
+        query,
+        match,
+        with_neighbours=with_neighbours and is_plain,
+        meant=find_meant(source.places[0].low >> TURN_BITS, source, query),
+    )
+    among = (source.high, as_number(source.average))
+    return found_best(ranked, limit, after, kind="best", among=among)
+
+
+def found_best(
+    ranked: Ranked,
+    limit: int,
+    after: Sequence[int] | None,
+    *,
+    kind: str,
+    among: tuple[int, ...],
+) -> SearchResults:
+    """A page of what is ranked: after the score and the id at the end of ``after``.
+    Its cursor begins with ``among``, by which the next page gets the same scores."""
+    scores = list(ranked.scores)
+    if after is not None:
+        bound = (as_fraction(after[-2]), after[-1])
+        scores = [item for item in scores if item < bound]
+    page, cursor = scores[:limit], ""
+    if len(scores) > limit:
+        score, pk = page[-1]
+        cursor = str(SearchCursor(kind, (*among, as_number(score), pk)))
+    return SearchResults(
+        hits=read_hits(page, near=frozenset(pk for _, pk in page) - ranked.matched),
+        total=len(ranked.matched),
+        total_is_bound=ranked.is_bound,
+        missing=ranked.missing,
+        cursor=cursor,
+    )
+
+
+def as_number(fraction: float) -> int:
+    """A positive fraction as a whole number, exactly."""
+    return int.from_bytes(struct.pack(">d", fraction))
+
+
+def as_fraction(number: int) -> float:
+    return float(struct.unpack(">d", number.to_bytes(8))[0])
+
+
+def _newest_of_session(
+    source: IndexSource, query: SearchQuery, limit: int, cursor: str
+) -> SearchResults:
+    after = read_cursor(cursor, "newest", count=1)
+    match = choose_words(source, query)
+    ids = _newest_ids(source, query, match, limit + 1, below=after[0] if after else None)
+    page = ids[:limit]
+    counted = _newest_ids(source, query, match, COUNTED + 1, below=None)
+    return SearchResults(
+        hits=read_hits([(1.0, pk) for pk in page]),
+        total=min(len(counted), COUNTED),
+        total_is_bound=len(counted) > COUNTED,
+        missing=missing_words(source, query, match),
+        cursor=str(SearchCursor("newest", (page[-1],))) if len(ids) > limit else "",
+    )
+
+
+def choose_words(source: IndexSource, query: SearchQuery) -> IndexMatch:
+    """All of the words, or any of them where no turn has all."""
+    match = match_filters(query)
+    phrases = tuple(dict.fromkeys(token for p in query.phrases for token in p.tokens))
+    everything = match.having(*dict.fromkeys((*query.tokens, *phrases)))
+    if len(query.tokens) < 2 or source.has(everything):
+        return everything
+    return match.having(*phrases).having_any(query.tokens)
+
+
+def missing_words(source: IndexSource, query: SearchQuery, match: IndexMatch) -> tuple[str, ...]:
+    """Words that no turn has; those of a match of all words are all there."""
+    filters = match_filters(query)
+
+    def is_there(*tokens: str) -> bool:
+        return source.has(filters.having(*tokens))
+
+    missing: list[str] = []
+    if match.any_tokens or not source.has(match):
+        telling = set(query.tokens)
+        words = [word for word in query.words if telling.intersection(word.tokens)]
+        missing += [w.text for w in words if not any(is_there(token) for token in w.tokens)]
+    for phrase in query.phrases:
+        ids = source.find(filters.having(*dict.fromkeys(phrase.tokens)), limit=COUNTED)
+        if not keep_phrases(source, filters, [phrase], ids):
+            missing.append(f'"{phrase.text}"')
+    return tuple(missing)
+
+
+def _newest_ids(
+    source: IndexSource, query: SearchQuery, match: IndexMatch, limit: int, *, below: int | None
+) -> list[int]:
+    """The highest ids that match and have the phrases."""
+    found: list[int] = []
+    for _ in range(MAX_PAGES):
+        ids = source.find(match, limit=limit, below=below)
+        found += keep_phrases(source, match, query.phrases, ids)
+        if len(ids) < limit or len(found) >= limit:
+            break
+        below = ids[-1]
+    return found[:limit]
+
+
+# Where single words occur in a session, for judging how telling each of them is.
+
+
+TURN_MASK = (1 << TURN_BITS) - 1
+
+
+def read_occurrences(
+    session_pk: int, tokens: Iterable[str], *, before_turn: int, limit: int
+) -> dict[str, list[int]]:
+    """The turns below ``before_turn`` that have each token, the newest first, at most
+    ``limit`` of them. One query a token."""
+    progress = read_progress(session_pk)
+    if progress is None:
+        return {}
+    source = session_source(progress, SearchQuery(), before_turn=before_turn)
+    return {
+        token: [
+            entry & TURN_MASK for entry in source.find(IndexMatch(tokens=(token,)), limit=limit)
+        ]
+        for token in tokens
+    }

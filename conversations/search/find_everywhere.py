@@ -1,0 +1,252 @@
+"""Finding turns by words in many sessions at once."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from django.db.models import QuerySet, Sum
+
+from conversations.domain.searchable import owner_mark, workspace_mark
+from conversations.models import SearchProgress, Session, Workspace
+from conversations.models.search import TURN_BITS, entry_id
+from conversations.review.queue import involving
+
+from .best import keep_phrases, rank_entries
+from .find import (
+    MAX_HITS,
+    SearchCursor,
+    as_fraction,
+    as_number,
+    choose_words,
+    found_best,
+    missing_words,
+    read_cursor,
+)
+from .hits import read_hits
+from .latest import LatestFirst, as_numbers, as_placed, read_at_once
+from .matching import IndexMatch, IndexScope, match_filters, select_keys, session_place
+from .query import SearchQuery, parse_query
+from .results import NOTHING, SearchResults
+from .source import IndexSource, catch_up_all
+
+MAX_TURNS = 1 << TURN_BITS
+
+MAX_SESSIONS_NAMED = 24
+"""Sessions that are looked through one by one, each by its range of ids."""
+
+SOME_SESSIONS = 100
+"""Sessions whose ranges are looked through in one go; of more than these, the entries
+with a word are read and those of other sessions left out."""
+
+MOST_SHARE = 0.2
+"""The share of all sessions from which on each entry's is looked up."""
+
+MAX_WORKSPACES_NAMED = 50
+"""Workspaces whose marks are looked for; more are no help."""
+
+COUNTED = 2000
+"""Matches up to which they are counted exactly."""
+
+COUNTED_APART = 250
+"""The same where most turns with the words are of other sessions, and read all the same."""
+
+COUNTED_PHRASES = 500
+"""The same for turns in which phrases have to be looked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Within:
+    """Which of the sessions are looked through: those that are the person's or in which
+    the person asked for something, and those of the workspaces (keys; None: all)."""
+
+    person: int | None = None
+    workspaces: tuple[int, ...] | None = None
+
+    def among(self, sessions: QuerySet[Session]) -> QuerySet[Session]:
+        if self.workspaces is not None:
+            sessions = sessions.filter(workspace__in=self.workspaces)
+        return sessions if self.person is None else sessions.filter(involving(self.person))
+
+    @property
+    def marks(self) -> tuple[tuple[str, ...], ...]:
+        """What the entries in these workspaces have, if that is not too much to ask."""
+        if self.workspaces is None or not 0 < len(self.workspaces) <= MAX_WORKSPACES_NAMED:
+            return ()
+        return (tuple(workspace_mark(pk) for pk in self.workspaces),)
+
+
+EVERYWHERE = Within()
+
+
+def search_sessions(
+    sessions: QuerySet[Session],
+    query: str | SearchQuery,
+    *,
+    within: Within = EVERYWHERE,
+    limit: int = 20,
+    cursor: str = "",
+    order: str = "best",
+    lists_all: bool = False,
+) -> SearchResults:
+    """Turns of these sessions that match themselves; the caller says which may be
+    read by whom it asks for. ``best`` has turns with any of the words, ``newest``
+    those with all, or with any if there are none, the latest first. A query of nothing
+    finds nothing, unless ``lists_all`` asks for all turns.
+
+    A page of ``newest`` may have fewer hits than ``limit``, or none, and a cursor: where
+    a phrase is rare and its words are not, each page looks through so many turns."""
+    asked = parse_query(query) if isinstance(query, str) else query
+    if not (asked.has_words or asked.has_filters or lists_all):
+        return NOTHING
+    within = _narrowed(within, asked)
+    sessions = within.among(sessions)
+    limit = max(1, min(limit, MAX_HITS))
+    by_rank = order == "best" and asked.has_words
+    after = read_cursor(cursor, "all", count=5) if by_rank else None
+    source = _make_source(sessions, asked, within, highest=after[0] if after else None)
+    if by_rank:
+        return _best(source, asked, sessions, limit, after)
+    return _newest(source, asked, sessions, limit, cursor)
+
+
+def _narrowed(within: Within, query: SearchQuery) -> Within:
+    """With the workspaces that the query names."""
+    if not query.workspaces:
+        return within
+    found = Workspace.objects.filter(slug__in=query.workspaces).order_by("pk")
+    named = set(found.values_list("pk", flat=True))
+    if within.workspaces is not None:
+        named &= set(within.workspaces)
+    return replace(within, workspaces=tuple(sorted(named)))
+
+
+def _make_source(
+    sessions: QuerySet[Session], query: SearchQuery, within: Within, *, highest: int | None
+) -> IndexSource:
+    """``highest``: the session that was the newest when the first page was made."""
+    return IndexSource(
+        places=_places(sessions, query, within, highest=highest),
+        tail=catch_up_all(sessions),
+    )
+
+
+def _with_figures(source: IndexSource, sessions: QuerySet[Session]) -> IndexSource:
+    """What turns are ranked by, which takes a while in many sessions."""
+    counted = SearchProgress.objects.all()
+    if sessions.query.has_filters():
+        counted = counted.filter(session__in=sessions.order_by().values("pk"))
+    sums = counted.aggregate(turns=Sum("indexed_turn"), length=Sum("total_length"))
+    turns = (sums["turns"] or 0) + len(source.tail)
+    length = (sums["length"] or 0) + sum(item.entry.length for item in source.tail)
+    return replace(source, turn_count=max(1, turns), average=max(1.0, length / max(1, turns)))
+
+
+def _places(
+    sessions: QuerySet[Session], query: SearchQuery, within: Within, *, highest: int | None
+) -> tuple[IndexScope, ...]:
+    """Where to look. Marks only spare reading; which sessions may be read is said by the
+    sessions alone."""
+    bounds: dict[str, Any] = {
+        "from_turn": query.from_turn or 1,
+        "before_turn": query.before_turn or MAX_TURNS,
+    }
+    if within.person is not None:
+        own, others = _split(sessions, within.person)
+        marks = (*within.marks, (owner_mark(within.person),))
+        places = (*_few_or_many(own, marks, bounds), *_few_or_many(others, within.marks, bounds))
+    else:
+        places = _few_or_many(sessions, within.marks, bounds)
+    end = None if highest is None else entry_id(highest + 1, 0)
+    return tuple(place.below(end) for place in places)
+
+
+def _split(sessions: QuerySet[Session], person: int) -> tuple[QuerySet[Session], QuerySet[Session]]:
+    """The person's own, and the others in which the person asked for something."""
+    return sessions.filter(owner=person), sessions.exclude(owner=person)
+
+
+def _few_or_many(
+    sessions: QuerySet[Session], marks: tuple[tuple[str, ...], ...], bounds: dict[str, Any]
+) -> tuple[IndexScope, ...]:
+    enough = max(MAX_SESSIONS_NAMED, SOME_SESSIONS) + 1
+    some = list(sessions.order_by("-pk").values_list("pk", flat=True)[:enough])
+    if len(some) <= MAX_SESSIONS_NAMED:
+        return tuple(session_place(pk, **bounds) for pk in some)
+    high = entry_id(some[0] + 1, 0) - 1
+    if len(some) <= SOME_SESSIONS and not marks:
+        return (IndexScope(low=0, high=high, session_pks=tuple(some), **bounds),)
+    if not sessions.query.has_filters():
+        return (IndexScope(low=0, high=high, marks=marks, **bounds),)
+    are_most = not marks and len(some) / (some[0] - some[-1] + 1) >= MOST_SHARE  # among the newest
+    which = select_keys(sessions)
+    return (IndexScope(low=0, high=high, sessions=which, are_most=are_most, marks=marks, **bounds),)
+
+
+def _best(
+    source: IndexSource,
+    query: SearchQuery,
+    sessions: QuerySet[Session],
+    limit: int,
+    after: tuple[int, ...] | None,
+) -> SearchResults:
+    """The cursor keeps later sessions out and the figures as they were, so that ranks
+    stay what they were."""
+    if after:
+        source = replace(source, turn_count=after[1], average=as_fraction(after[2]))
+    else:
+        source = _with_figures(source, sessions)
+    ranked = rank_entries(source, query, match_filters(query), with_neighbours=False)
+    among = (source.high >> TURN_BITS, source.turn_count, as_number(source.average))
+    return found_best(ranked, limit, after, kind="all", among=among)
+
+
+def _newest(
+    source: IndexSource, query: SearchQuery, sessions: QuerySet[Session], limit: int, cursor: str
+) -> SearchResults:
+    numbers = read_cursor(cursor, "latest", count=2)
+    match = choose_words(source, query).of_something()
+    most = _most_counted(source, query)
+    some = source.find_any(match, limit=max(most, read_at_once(query)) + 1)
+    walk = LatestFirst(
+        source=source,
+        query=query,
+        match=match,
+        sessions=sessions,
+        wanted=limit + 1,
+        some=some,
+        after=as_placed(numbers) if numbers else None,
+    )
+    placed = walk.take()
+    page = placed[:limit]
+    goes_on = page[-1] if len(placed) > limit else walk.stopped_at
+    total, is_bound = _count(source, query, match, some, at_least=len(page))
+    return SearchResults(
+        hits=read_hits([(1.0, pk) for _, pk in page]),
+        total=total,
+        total_is_bound=is_bound,
+        missing=() if page and not match.any_tokens else missing_words(source, query, match),
+        cursor=str(SearchCursor("latest", as_numbers(goes_on))) if goes_on else "",
+    )
+
+
+def _most_counted(source: IndexSource, query: SearchQuery) -> int:
+    if query.phrases:
+        return COUNTED_PHRASES
+    return COUNTED_APART if source.is_sparse else COUNTED
+
+
+def _count(
+    source: IndexSource,
+    query: SearchQuery,
+    match: IndexMatch,
+    some: Sequence[int],
+    *,
+    at_least: int,
+) -> tuple[int, bool]:
+    """How many match, and whether there may be more than these ``some``."""
+    most = _most_counted(source, query)
+    if not query.phrases:
+        return max(at_least, min(len(some), most)), len(some) > most
+    if len(some) > most:
+        return at_least, True
+    return len(keep_phrases(source, match, query.phrases, some)), False

@@ -1,0 +1,213 @@
+"""The latest matches first, whatever their number and in however many sessions.
+
+A stretch of time with few matches is put in order at once; one with many is taken
+apart, a year into months and so on, the latest part first. So only what is shown is
+read, and not all that matches.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from itertools import islice
+
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from conversations.domain.date_tokens import ALL_TIME, DateSpan, cover
+from conversations.models import Session
+from conversations.models.search import TURN_BITS
+
+from .best import keep_phrases
+from .matching import IndexMatch, IndexScope, session_place
+from .query import SearchQuery
+from .source import IndexSource
+
+type Placed = tuple[datetime, int]
+"""When a turn was written, and the id of its entry."""
+
+AT_ONCE = 300
+"""Matches of one stretch of time that are put in order at once."""
+
+MAX_TURNS_LOOKED_AT = 1000
+"""Turns with all words of a phrase in which one page looks for the phrase itself, and which
+it reads at once."""
+
+
+def read_at_once(query: SearchQuery) -> int:
+    """Matches of one stretch of time that are read and put in order at once."""
+    return max(AT_ONCE, MAX_TURNS_LOOKED_AT) if query.phrases else AT_ONCE
+
+
+_EPOCH, _MICROSECOND = datetime.min.replace(tzinfo=UTC), timedelta(microseconds=1)
+
+
+def as_numbers(place: Placed) -> tuple[int, int]:
+    moment, pk = place
+    return (moment - _EPOCH) // _MICROSECOND, pk
+
+
+def as_placed(numbers: Sequence[int]) -> Placed:
+    """The place that these numbers stand for; that of no turn at all where they are none
+    of ours."""
+    try:
+        return _EPOCH + numbers[0] * _MICROSECOND, numbers[1]
+    except OverflowError:
+        return _EPOCH, 0
+
+
+@dataclass(kw_only=True)
+class LatestFirst:
+    """Walks through the matches after a place, of which so many are ``wanted``; ``some``
+    are all matches, or more than are read at once.
+    ``stopped_at`` is set where the walk ended
+    because it had looked at enough: what comes after that place was not looked at.
+    ``looked`` counts the turns in which phrases were looked for."""
+
+    source: IndexSource
+    query: SearchQuery
+    match: IndexMatch
+    sessions: QuerySet[Session]
+    wanted: int
+    some: Sequence[int]
+    after: Placed | None = None
+    stopped_at: Placed | None = field(default=None, init=False)
+    looked: int = field(default=0, init=False)
+
+    def take(self) -> list[Placed]:
+        return list(islice(self._walk(), self.wanted))
+
+    def _walk(self) -> Iterator[Placed]:
+        if len(self.some) <= read_at_once(self.query):
+            yield from self._in_order(self.some)
+        else:
+            yield from self._take_apart(ALL_TIME)
+
+    def _take_apart(self, span: DateSpan) -> Iterator[Placed]:
+        """What lies in a stretch with much, some of its parts at a time: more of them
+        where they have little."""
+        if span.is_hour or span.is_odd:
+            yield from self._walk_sessions(self.match.during(span))
+            return
+        parts, width = self._parts(span), 1
+        if len(parts) == 1 and self.after is None:  # all that is in the whole is in this one
+            yield from self._take_apart(parts[0])
+            return
+        while parts and self.stopped_at is None:
+            group = parts[: width if self._can_count(parts[0]) else 1]
+            ids = self._find_during(group)
+            is_whole = self._can_count(group[0]) and len(ids) <= read_at_once(self.query)
+            if ids and not is_whole and len(group) > 1:
+                width = len(group) // 2
+                continue
+            if is_whole or not ids:
+                yield from self._in_order(ids)
+                self._stop_at(group[-1])
+            else:
+                yield from self._take_apart(group[0])
+            parts = parts[len(group) :]
+            width = self._next_width(len(group), len(ids))
+
+    def _next_width(self, width: int, found: int) -> int:
+        """How many parts to look at next: twice as many, unless they have too much."""
+        return max(1, min(2 * width, width * read_at_once(self.query) // max(1, found)))
+
+    def _find_during(self, spans: Sequence[DateSpan]) -> list[int]:
+        limit = read_at_once(self.query) + 1 if self._can_count(spans[0]) else 1
+        return self._listed.find_any(self._match_during(spans), limit=limit)
+
+    def _match_during(self, spans: Sequence[DateSpan]) -> IndexMatch:
+        bounds = (self.query.from_moment, self.query.before_moment)
+        is_within = all(span.is_within(*bounds) for span in spans)
+        match = self._unbounded if is_within else self.match
+        return match.marked(tuple(span.mark for span in spans))
+
+    @cached_property
+    def _unbounded(self) -> IndexMatch:
+        """The same at any time: where a stretch lies within the bounds of the query, their
+        many marks need not be looked for."""
+        marks, _ = cover(self.query.from_moment, self.query.before_moment)
+        others = tuple(group for group in self.match.marks if group != marks)
+        return replace(self.match, marks=others, from_moment=None, before_moment=None)
+
+    @cached_property
+    def _listed(self) -> IndexSource:
+        return replace(self.source, places=tuple(p.listed for p in self.source.places))
+
+    def _can_count(self, span: DateSpan) -> bool:
+        """In a whole year or month, the few that are of some sessions are too far apart."""
+        return not (self._listed.is_sparse and len(span.numbers) in (1, 2) and not span.is_odd)
+
+    def _parts(self, span: DateSpan) -> list[DateSpan]:
+        """Where something may lie, as far as the bounds say, the place to go on after,
+        and the calendar: years to come are looked through only if there are any."""
+        parts = [part for part in span.parts() if self._is_wanted(part)]
+        if span.numbers:
+            return parts
+        year = timezone.now().year
+        to_come = [part for part in parts if part.numbers[0] > year]
+        marks = tuple(part.mark for part in to_come)
+        if marks and not self.source.has(self.match.marked(marks)):
+            return parts[len(to_come) :]
+        return parts
+
+    def _in_order(self, ids: Sequence[int]) -> Iterator[Placed]:
+        if self.query.phrases:
+            self.looked += len(ids)
+            ids = keep_phrases(self.source, self.match, self.query.phrases, ids)
+        yield from self._in_time(ids)
+
+    def _in_time(self, ids: Sequence[int]) -> list[Placed]:
+        moments = self.source.read_moments(ids)
+        placed = ((moment, pk) for pk, moment in moments.items())
+        return sorted((p for p in placed if self.after is None or p < self.after), reverse=True)
+
+    def _stop_at(self, span: DateSpan) -> None:
+        if self.looked >= MAX_TURNS_LOOKED_AT and span.first is not None:
+            self.stopped_at = (span.first, 0)
+
+    def _is_wanted(self, span: DateSpan) -> bool:
+        first = span.first
+        is_later = self.after is not None and first is not None and (first, 0) >= self.after
+        bounds = (self.query.from_moment, self.query.before_moment)
+        return not is_later and span.overlaps(*bounds)
+
+    def _walk_sessions(self, match: IndexMatch) -> Iterator[Placed]:
+        """Within a stretch that cannot be taken apart: session by session, the latest
+        active first. What is later than the last activity of the next one is next."""
+        waiting: list[Placed] = []
+        rows = self.sessions.order_by("-last_active_at", "-pk").values_list("pk", "last_active_at")
+        for pk, last_active_at in rows.iterator(chunk_size=100):
+            while waiting and waiting[0][0] > last_active_at:
+                yield waiting.pop(0)
+            found = self._in_time(self._in_session(pk, self._earlier(match, pk)))
+            waiting = sorted((*waiting, *found), reverse=True)[: self.wanted]
+        yield from waiting
+
+    def _in_session(self, session_pk: int, match: IndexMatch) -> list[int]:
+        """The latest matches of one session."""
+        source = replace(self.source, places=(self._place(session_pk),))
+        found: list[int] = []
+        below = None
+        while True:
+            ids = source.find(match, limit=self.wanted, below=below)
+            found += keep_phrases(source, match, self.query.phrases, ids)
+            if len(ids) < self.wanted or len(found) >= self.wanted:
+                return found
+            below = ids[-1]
+
+    def _place(self, session_pk: int) -> IndexScope:
+        return session_place(
+            session_pk,
+            from_turn=self.query.from_turn or 1,
+            before_turn=self.query.before_turn or 1 << TURN_BITS,
+        )
+
+    def _earlier(self, match: IndexMatch, session_pk: int) -> IndexMatch:
+        """What comes after the place: of one moment, lower ids are later in the list."""
+        if self.after is None:
+            return match
+        moment, pk = self.after
+        bound = moment if session_pk > pk >> TURN_BITS else moment + _MICROSECOND
+        earliest = min(bound, match.before_moment) if match.before_moment else bound
+        return replace(match, before_moment=earliest)

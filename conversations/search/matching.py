@@ -1,0 +1,296 @@
+"""Which entries match: one description, asked of SQLite, of PostgreSQL, or of
+entries in memory."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from django.db import connection
+from django.db.models import QuerySet
+
+from conversations.domain.date_tokens import DateSpan, cover
+from conversations.domain.searchable import (
+    ERROR_MARK,
+    ROLE_MARKS,
+    model_mark,
+    role_mark,
+    tool_mark,
+)
+from conversations.models import Session
+from conversations.models.search import TURN_BITS, entry_id
+from conversations.models.search_schema import COLUMNS, ENTRIES, INDEX, WORDS
+
+from .entries import TurnEntry
+from .query import SearchQuery
+
+TURN_MASK = (1 << TURN_BITS) - 1
+
+NOWHERE = "\ue0ff"
+"""A mark that no entry has."""
+
+type Sql = tuple[str, list[Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexMatch:
+    """Entries that have all of the tokens (in one of ``scopes``, if any are named),
+    one of ``any_tokens`` and one mark of each group, and lie within the moments, which
+    are set only where marks do not say as much."""
+
+    tokens: tuple[str, ...] = ()
+    any_tokens: tuple[str, ...] = ()
+    scopes: tuple[str, ...] = ()
+    marks: tuple[tuple[str, ...], ...] = ()
+    from_moment: datetime | None = None
+    before_moment: datetime | None = None
+
+    def having(self, *tokens: str) -> "IndexMatch":
+        return replace(self, tokens=tokens)
+
+    def having_any(self, tokens: Sequence[str]) -> "IndexMatch":
+        return replace(self, any_tokens=tuple(tokens))
+
+    def marked(self, *groups: tuple[str, ...]) -> "IndexMatch":
+        """One mark of each of these groups as well."""
+        return replace(self, marks=(*self.marks, *groups)) if groups else self
+
+    def during(self, span: DateSpan) -> "IndexMatch":
+        return self.marked((span.mark,)) if span.numbers else self
+
+    def of_something(self) -> "IndexMatch":
+        """The same, with marks that every entry has if it names neither words nor marks:
+        their lists are read faster than the entries themselves."""
+        return self if self.has_words else self.marked(ROLE_MARKS)
+
+    @property
+    def has_words(self) -> bool:
+        return bool(self.tokens or self.any_tokens or self.marks)
+
+    @property
+    def has_moments(self) -> bool:
+        return self.from_moment is not None or self.before_moment is not None
+
+    def fits(self, item: TurnEntry) -> bool:
+        """The same for an entry in memory."""
+        words = {name: set(getattr(item.entry, name).split()) for name in COLUMNS}
+        named = set().union(*(words[scope] for scope in self.scopes or COLUMNS))
+        moment = item.turn.created_at
+        return (
+            named.issuperset(self.tokens)
+            and (not self.any_tokens or not named.isdisjoint(self.any_tokens))
+            and all(not words["marks"].isdisjoint(group) for group in self.marks)
+            and (self.from_moment is None or moment >= self.from_moment)
+            and (self.before_moment is None or moment < self.before_moment)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexScope:
+    """Where to look: entries with ids from ``low`` to ``high``, those of one session,
+    of some (by their keys, few), or of those that a statement selects (which ``are_most``
+    of all, or a small part), that have the ``marks``, for turns from ``from_turn`` on and
+    before ``before_turn``."""
+
+    low: int
+    high: int
+    session_pk: int | None = None
+    session_pks: tuple[int, ...] = ()
+    sessions: Sql | None = None
+    are_most: bool = False
+    marks: tuple[tuple[str, ...], ...] = ()
+    from_turn: int = 1
+    before_turn: int = 1 << TURN_BITS
+
+    def below(self, entry: int | None) -> "IndexScope":
+        return self if entry is None else replace(self, high=min(self.high, entry - 1))
+
+    @property
+    def is_sparse(self) -> bool:
+        """Of the entries with a word, most are of other sessions, and read all the same."""
+        return self.sessions is not None and not (self.are_most or self.marks)
+
+    @property
+    def listed(self) -> "IndexScope":
+        """The same, for a search that other words narrow down: the entries that have them
+        are read and those of other sessions left out, instead of range after range."""
+        if not self.session_pks:
+            return self
+        named = ", ".join(map(str, self.session_pks))
+        return replace(self, session_pks=(), sessions=(named, []))
+
+    def has(self, entry: int) -> bool:
+        return self.low <= entry <= self.high and (
+            self.from_turn <= entry & TURN_MASK < self.before_turn
+        )
+
+
+def match_filters(query: SearchQuery) -> IndexMatch:
+    """The filters of a query, without its words."""
+    groups = [
+        tuple(role_mark(role) for role in query.roles),
+        tuple(tool_mark(name) for name in query.tools),
+        tuple(model_mark(name) for name in query.models),
+        (ERROR_MARK,) if query.is_error else (),
+    ]
+    bounds = (query.from_moment, query.before_moment)
+    is_exact = True
+    if any(bound is not None for bound in bounds):
+        marks, is_exact = cover(*bounds)
+        groups.append(marks or (NOWHERE,))
+    return IndexMatch(
+        scopes=query.scopes,
+        marks=tuple(group for group in groups if group),
+        from_moment=None if is_exact else query.from_moment,
+        before_moment=None if is_exact else query.before_moment,
+    )
+
+
+def session_place(session_pk: int, *, from_turn: int, before_turn: int) -> IndexScope:
+    return IndexScope(
+        low=entry_id(session_pk, max(1, min(from_turn, TURN_MASK))),
+        high=entry_id(session_pk, max(0, min(before_turn - 1, TURN_MASK))),
+        session_pk=session_pk,
+    )
+
+
+def select_keys(sessions: QuerySet[Session]) -> Sql:
+    """A statement that selects the keys of these sessions."""
+    compiler = sessions.order_by().values("pk").query.get_compiler(using=connection.alias)
+    statement, parameters = compiler.as_sql()
+    return statement, list(parameters)
+
+
+def find_entries(
+    match: IndexMatch, places: Iterable[IndexScope], *, limit: int, highest: bool = True
+) -> list[int]:
+    """Ids of stored entries that match, the highest first, or any of them, which takes
+    SQLite half as long. One query."""
+    order = "DESC" if highest else ""
+    selects = [_select(match, place, limit, order) for place in places if place.low <= place.high]
+    if not selects or limit < 1:
+        return []
+    whole = " UNION ALL ".join(f"SELECT id FROM ({select}) AS place" for select, _ in selects)
+    parameters = [value for _, values in selects for value in values]
+    ordered = " ORDER BY id DESC" if highest else ""
+    with connection.cursor() as cursor:
+        cursor.execute(f"{whole}{ordered} LIMIT %s", [*parameters, limit])
+        return [row[0] for row in cursor.fetchall()]
+
+
+def read_lengths(ids: Iterable[int]) -> dict[int, int]:
+    """Lengths of those entries that are there. The ids are numbers of ours, and too
+    many to be parameters."""
+    named = ",".join(map(str, sorted(ids)))
+    if not named:
+        return {}
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT id, length FROM {ENTRIES} WHERE id IN ({named})")
+        return dict(cursor.fetchall())
+
+
+def read_words(ids: Iterable[int], columns: Sequence[str]) -> dict[int, list[str]]:
+    """The words of those entries that are there, by column."""
+    named = ",".join(map(str, ids))
+    if not named:
+        return {}
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT id, {', '.join(columns)} FROM {ENTRIES} WHERE id IN ({named})")
+        return {pk: list(words) for pk, *words in cursor.fetchall()}
+
+
+def _select(match: IndexMatch, place: IndexScope, limit: int, order: str) -> Sql:
+    conditions = {"sqlite": _sqlite, "postgresql": _postgresql}[connection.vendor]
+    source, key, clauses = conditions(match.marked(*place.marks))
+    if place.session_pks and connection.vendor == "sqlite":
+        # Each is one range of the index.
+        named = ", ".join(f"({pk})" for pk in place.session_pks)
+        source = f"(SELECT column1 AS pk FROM (VALUES {named})) AS named CROSS JOIN {source}"
+    clauses += [(f"{key} BETWEEN %s AND %s", [place.low, place.high]), *_sessions(place, key)]
+    clauses += _moments(match)
+    where = " AND ".join(clause for clause, _ in clauses)
+    parameters = [value for _, values in clauses for value in values]
+    ordered = f" ORDER BY {key} {order}" if order else ""
+    return (
+        f"SELECT {key} AS id FROM {source} WHERE {where}{ordered} LIMIT %s",
+        [*parameters, limit],
+    )
+
+
+def _sqlite(match: IndexMatch) -> tuple[str, str, list[Sql]]:
+    if not match.has_words:
+        return ENTRIES, f"{ENTRIES}.id", []
+    source = (
+        f"{INDEX} JOIN {ENTRIES} ON {ENTRIES}.id = {INDEX}.rowid" if match.has_moments else INDEX
+    )
+    return source, f"{INDEX}.rowid", [(f"{INDEX} MATCH %s", [fts5_query(match)])]
+
+
+def fts5_query(match: IndexMatch) -> str:
+    """Every word is quoted: none of it can be taken for syntax."""
+    scope = f"{{{' '.join(match.scopes)}}} : " if match.scopes else ""
+    parts = [f'{scope}"{token}"' for token in match.tokens]
+    if match.any_tokens:
+        parts.append(f"{scope}({_either(match.any_tokens)})")
+    parts += [f"({_either(group)})" for group in match.marks]  # no text has such words
+    return " AND ".join(parts)
+
+
+def _either(tokens: Iterable[str]) -> str:
+    return " OR ".join(f'"{token}"' for token in tokens)
+
+
+def _postgresql(match: IndexMatch) -> tuple[str, str, list[Sql]]:
+    clauses: list[Sql] = []
+    if match.tokens:
+        clauses.append((f"{WORDS} @> %s::text[]", [list(match.tokens)]))
+    if match.any_tokens:
+        clauses.append((f"{WORDS} && %s::text[]", [list(match.any_tokens)]))
+    clauses += [(f"{WORDS} && %s::text[]", [list(group)]) for group in match.marks]
+    if match.scopes:
+        named = " || ' ' || ".join(match.scopes)
+        array = f"string_to_array({named}, ' ')"
+        clauses += [
+            (f"{array} {operator} %s::text[]", [list(tokens)])
+            for operator, tokens in (("@>", match.tokens), ("&&", match.any_tokens))
+            if tokens
+        ]
+    return ENTRIES, f"{ENTRIES}.id", clauses
+
+
+def _sessions(place: IndexScope, key: str) -> list[Sql]:
+    if place.session_pk is not None:
+        if connection.vendor == "postgresql":
+            return [(f"{ENTRIES}.session_id = %s::bigint", [place.session_pk])]
+        return []
+    turn = f"{key} & {TURN_MASK}"
+    bounds: list[Sql] = []
+    if place.from_turn > 1 or place.before_turn <= TURN_MASK:
+        bounds = [(f"{turn} >= %s AND {turn} < %s", [place.from_turn, place.before_turn])]
+    if place.session_pks and connection.vendor == "postgresql":
+        named = ", ".join(map(str, place.session_pks))
+        return [(f"{ENTRIES}.session_id IN ({named})", []), *bounds]
+    if place.session_pks:
+        low, high = f"named.pk << {TURN_BITS}", f"(named.pk << {TURN_BITS}) + {TURN_MASK}"
+        return [(f"{key} BETWEEN {low} AND {high}", []), *bounds]
+    if place.sessions is None:
+        return bounds
+    statement, parameters = place.sessions
+    column = (
+        f"{ENTRIES}.session_id" if connection.vendor == "postgresql" else f"{key} >> {TURN_BITS}"
+    )
+    if place.are_most:
+        # Looked up for each entry: to list them all takes longer.
+        allowed = f"EXISTS (SELECT 1 FROM ({statement}) AS allowed WHERE allowed.pk = {column})"
+        return [(allowed, parameters), *bounds]
+    return [(f"{column} IN ({statement})", parameters), *bounds]
+
+
+def _moments(match: IndexMatch) -> list[Sql]:
+    adapt = connection.ops.adapt_datetimefield_value
+    bounds = ((">=", match.from_moment), ("<", match.before_moment))
+    return [
+        (f"{ENTRIES}.created_at {operator} %s", [adapt(moment)])
+        for operator, moment in bounds
+        if moment is not None
+    ]

@@ -1,0 +1,170 @@
+"""Ranking turns of a conversation.
+
+BM25 over windows of turns: a turn counts as having a word, in part, when a turn
+near it has it, since an answer seldom repeats the words of its question and people
+say one thing in several turns. A word counts once in a turn however often it is
+there. How rare a word is is counted within what is searched, because what is common
+differs from one conversation to the next, and rarity is raised to a power, which
+favours the few telling words of a question.
+
+The constants were tuned on three conversations of a public benchmark; ``docs/search.md``
+has the figures.
+"""
+
+import heapq
+import math
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from heapq import nlargest
+
+from .query import STOP_TOKENS
+
+NEAR = (
+    (0, 1.0),
+    *enumerate((0.5, 0.25, 0.125, 0.06, 0.03, 0.02), start=1),
+    *(
+        (-distance, share)
+        for distance, share in enumerate((0.3, 0.165, 0.09, 0.05, 0.025, 0.015), 1)
+    ),
+)
+"""Distance of a turn from one that has a word, and the share of it that it gets."""
+
+NEAREST = tuple((distance, share) for distance, share in NEAR if abs(distance) <= 3)
+"""What is counted where all would cost much: for the lengths of windows, and for words
+with more than :data:`FEW` occurrences."""
+
+FEW = 400
+WHOLE = sum(share for _, share in NEAREST)
+SATURATION = 0.8
+LENGTH_WEIGHT = 0.6
+RARITY_POWER = 1.5
+LIGHT_WEIGHT = 0.25
+"""What a word without a subject of its own counts beside those that have one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Occurrences:
+    """The turns that have a word, by id. ``count`` is how many there are, which may
+    be more than ``ids`` lists. Ids of neighbouring turns are neighbouring numbers. A
+    word that is everywhere says nothing by being near: ``is_common``. ``weight`` is
+    what the word counts beside the others."""
+
+    ids: Sequence[int]
+    count: int
+    is_common: bool = False
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Spread:
+    """How much of a word each turn has, and what the word is worth."""
+
+    shares: Mapping[int, float]
+    worth: float
+
+
+class Ranking:
+    """Scores the turns near occurrences of words, among ``turn_count`` turns."""
+
+    def __init__(self, words: Iterable[Occurrences], *, turn_count: int) -> None:
+        self._spreads = [
+            _Spread(
+                dict.fromkeys(word.ids, 1.0) if word.is_common else _spread(word.ids),
+                word.weight * rarity(word.count, turn_count),
+            )
+            for word in words
+        ]
+
+    def best(self, count: int, *, among: Set[int] | range) -> list[int]:
+        """So many of these turns, best first, as if all were of the same length; of equals
+        the newest first."""
+        scores: dict[int, float] = {}
+        for spread in self._spreads:
+            worth = spread.worth * (SATURATION + 1)
+            for turn, share in spread.shares.items():
+                if turn in among:
+                    scores[turn] = scores.get(turn, 0.0) + worth * share / (share + SATURATION)
+        least = min(heapq.nlargest(count, scores.values()), default=0.0)
+        found = [(score, turn) for turn, score in scores.items() if score >= least]
+        return [turn for _, turn in sorted(found, reverse=True)[:count]]
+
+    def score(self, turn: int, *, length: float) -> float:
+        """``length`` is that of the turn's window, where 1 is the average."""
+        norm = SATURATION * (1 - LENGTH_WEIGHT + LENGTH_WEIGHT * length)
+        total = 0.0
+        for spread in self._spreads:
+            share = spread.shares.get(turn)
+            if share:
+                total += spread.worth * (SATURATION + 1) * share / (share + norm)
+        return total
+
+
+def rarity(count: int, turn_count: int) -> float:
+    turn_count = max(turn_count, count)
+    inverse = math.log(1 + (turn_count - count + 0.5) / (count + 0.5))
+    return float(inverse**RARITY_POWER)
+
+
+def window_length(turn: int, lengths: Mapping[int, int], *, average: float) -> float:
+    """The length of the turns that count for one, relative to an average window."""
+    near = sum(share * lengths.get(turn + distance, 0) for distance, share in NEAREST)
+    return near / (WHOLE * average) if average else 1.0
+
+
+def window_of(turns: Iterable[int]) -> set[int]:
+    """The turns whose lengths count for these."""
+    return {turn + distance for turn in turns for distance, _ in NEAREST}
+
+
+def _spread(ids: Sequence[int]) -> dict[int, float]:
+    shares = dict.fromkeys(ids, 1.0)
+    near_ones = NEAR if len(ids) <= FEW else NEAREST
+    for distance, share in near_ones[1:]:
+        for turn in ids:
+            near = turn + distance
+            shares[near] = shares.get(near, 0.0) + share
+    return shares
+
+
+# Feedback: words that the best matches have in common help to find more.
+
+
+KEPT = 33
+"""Words that are taken."""
+
+WEIGHT = 0.055
+"""What the best of them counts beside a word of the query."""
+
+DAMPING = 20
+"""Words by which every turn counts as longer, so that short ones do not decide."""
+
+type ScoredTurn = tuple[float, Sequence[str]]
+
+
+def find_shared_tokens(turns: Sequence[ScoredTurn], *, known: Collection[str]) -> set[str]:
+    """Tokens of these scored turns that say something and are not known already."""
+    tokens = {token for _, said in turns for token in said if len(token) > 1}
+    return tokens - STOP_TOKENS - set(known)
+
+
+def weigh_feedback(
+    turns: Sequence[ScoredTurn], found: Mapping[str, Occurrences], *, turn_count: int
+) -> list[tuple[str, float]]:
+    """The tokens to take, of those in ``found``, with their weights."""
+    shares = _shares(turns)
+    worth = [
+        (shares[token] * rarity(occurrences.count, turn_count) ** (2 / 3), token)
+        for token, occurrences in found.items()
+    ]
+    best = nlargest(KEPT, worth)
+    return [(token, WEIGHT * value / best[0][0]) for value, token in best if value > 0]
+
+
+def _shares(turns: Sequence[ScoredTurn]) -> dict[str, float]:
+    whole = sum(score for score, _ in turns) or 1.0
+    shares: dict[str, float] = defaultdict(float)
+    for score, tokens in turns:
+        for token, count in Counter(tokens).items():
+            shares[token] += score / whole * count / (len(tokens) + DAMPING)
+    return shares

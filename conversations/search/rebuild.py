@@ -1,0 +1,154 @@
+"""Making the index anew and comparing it with the turns, while it is in use."""
+
+import hashlib
+from collections.abc import Iterator
+from typing import Any
+
+from django.db import DatabaseError, connection, transaction
+from django.db.models import Sum
+
+from conversations.domain.text import dump_json
+from conversations.domain.words import VERSION
+from conversations.models import SearchEntry, SearchProgress, Session
+from conversations.models.search import TURN_BITS, entry_id
+from conversations.models.search_schema import INDEX, install_search, rebuild_fts5
+
+from .entries import read_entries
+from .indexing import BATCH, index_session, remove_session, repeat_watermark, replace_entries
+
+COLUMNS = ("pk", "session_id", "length", "created_at", "said", "tools", "paths", "marks")
+
+
+def rebuild_session(session_pk: int) -> Iterator[int]:
+    """Make a session's entries anew, a small transaction for each batch; yields the
+    number of turns done so far. Searches find the old entries until they have the
+    new ones."""
+    done = total_length = 0
+    end = _indexed_turn(session_pk)
+    while done < end:
+        entries = read_entries((session_pk, done + 1, min(end, done + BATCH)))
+        if not entries:
+            break
+        replace_entries(entries)
+        done = entries[-1].turn.number
+        total_length += sum(item.entry.length for item in entries)
+        yield done
+    _settle(session_pk, done, total_length)
+    index_session(session_pk)
+
+
+def check_session(session_pk: int) -> str:
+    """What is wrong with a session's entries; an empty text when they are what its
+    turns give. Turns that wait to be indexed are no fault."""
+    current = SearchProgress.objects.filter(session=session_pk, version=VERSION)
+    progress = current.select_related("session").first()
+    indexed = progress.indexed_turn if progress else 0
+    done = total_length = 0
+    while done < indexed:
+        last = min(indexed, done + BATCH)
+        made = {item.id: item.row for item in read_entries((session_pk, done + 1, last))}
+        stored = {row[0]: row for row in _stored(session_pk, done + 1, last)}
+        for number in range(done + 1, last + 1):
+            pk = entry_id(session_pk, number)
+            if pk not in made:
+                return f"turn {number} is said to be indexed and is not there"
+            if made[pk] != stored.get(pk):
+                return f"turn {number} has another entry than its words give"
+        total_length += sum(row[2] for row in made.values())
+        done = last
+    beyond = _of_session(session_pk, indexed + 1).order_by("pk").first()
+    if beyond is not None and progress is None:
+        return "turn 1 is not indexed and has an entry" if not _is_old(session_pk) else ""
+    if beyond is not None:
+        return f"turn {beyond.pk & (1 << TURN_BITS) - 1} has an entry beyond what is indexed"
+    if progress is not None and progress.total_length != total_length:
+        return f"the length is said to be {progress.total_length} and is {total_length}"
+    if progress is not None and progress.session.unindexed_turn != indexed + 1:
+        said = progress.session.unindexed_turn
+        return f"the session says that turn {said} is to be indexed next"
+    return ""
+
+
+def digest_entries(session_pk: int) -> str:
+    """SHA-256 over a session's entries, in order: the same whenever they are made."""
+    digest = hashlib.sha256()
+    done, last = 0, _of_session(session_pk, 1).order_by("-pk").values_list("pk", flat=True).first()
+    end = (last or 0) & (1 << TURN_BITS) - 1
+    while done < end:
+        for row in _stored(session_pk, done + 1, done + BATCH):
+            number = row[0] & (1 << TURN_BITS) - 1
+            digest.update(dump_json([number, row[2], row[3].isoformat(), *row[4:]]).encode())
+        done += BATCH
+    return digest.hexdigest()
+
+
+def check_index() -> str:
+    """Whether the database's index has the words of all entries. On PostgreSQL it is
+    there or not; on SQLite this reads all of it and holds the write lock meanwhile."""
+    if INDEX not in _names():
+        return "the index is missing"
+    if connection.vendor == "postgresql":
+        return ""
+    try:
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute(f"INSERT INTO {INDEX} ({INDEX}, rank) VALUES ('integrity-check', 1)")
+    except DatabaseError as error:
+        return f"the index has not the words of the entries ({error})"
+    return ""
+
+
+def mend_index() -> None:
+    """Make the database's index anew from the entries, in one step."""
+    install_search(using=connection.alias)
+    if connection.vendor == "sqlite":
+        rebuild_fts5(connection)
+
+
+def sessions_in_order(session_pk: int | None = None) -> list[int]:
+    found = Session.objects.all() if session_pk is None else Session.objects.filter(pk=session_pk)
+    return list(found.order_by("pk").values_list("pk", flat=True))
+
+
+def _names() -> set[str]:
+    if connection.vendor == "sqlite":
+        return set(connection.introspection.table_names())
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT indexname FROM pg_indexes WHERE indexname = %s", [INDEX])
+        return {name for (name,) in cursor.fetchall()}
+
+
+def _indexed_turn(session_pk: int) -> int:
+    """The turns to make anew at once; later ones are indexed as usual."""
+    progress = SearchProgress.objects.filter(session=session_pk, version=VERSION).first()
+    return progress.indexed_turn if progress else 0
+
+
+def _is_old(session_pk: int) -> bool:
+    return SearchProgress.objects.filter(session=session_pk).exists()
+
+
+def _of_session(session_pk: int, number: int) -> Any:
+    low, high = entry_id(session_pk, number), entry_id(session_pk + 1, 0)
+    return SearchEntry.objects.filter(pk__gte=low, pk__lt=high)
+
+
+def _stored(session_pk: int, first: int, last: int) -> list[tuple[Any, ...]]:
+    ids = (entry_id(session_pk, first), entry_id(session_pk, last))
+    rows = SearchEntry.objects.filter(pk__range=ids).order_by("pk")
+    return list(rows.values_list(*COLUMNS))
+
+
+def _settle(session_pk: int, done: int, total_length: int) -> None:
+    """Set the watermark to what was made anew, or leave it where others moved it."""
+    with transaction.atomic():
+        rows = SearchProgress.objects.select_for_update().filter(session=session_pk)
+        progress = rows.filter(version=VERSION).first()
+        if progress is None or progress.indexed_turn < done:
+            remove_session(session_pk)
+            return
+        last = Session.objects.values_list("next_turn", flat=True).get(pk=session_pk) - 1
+        indexed = min(progress.indexed_turn, last)
+        _of_session(session_pk, indexed + 1)._raw_delete(connection.alias)
+        later = _of_session(session_pk, done + 1).aggregate(length=Sum("length"))["length"] or 0
+        rows.update(indexed_turn=indexed, total_length=total_length + later)
+        repeat_watermark(session_pk, indexed)

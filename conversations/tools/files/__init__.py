@@ -1,1 +1,0 @@
-"""What the tools for files have in common."""
