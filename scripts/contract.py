@@ -16,11 +16,12 @@ import json
 import logging
 import os
 import re
+import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import gettempdir
 from typing import Any
 
 from benchmarks.processes import clean_environment
@@ -66,12 +67,11 @@ def list_urls() -> Iterator[str]:
 
 
 def list_commands() -> Iterator[str]:
-    from django.core.management import find_commands, load_command_class
+    from django.core.management import get_commands, load_command_class
 
-    from loomweb.env import BASE_DIR
-
-    for name in sorted(find_commands(str(BASE_DIR / "conversations/management"))):
-        parser = load_command_class("conversations", name).create_parser("manage.py", name)
+    ours = {name: app for name, app in get_commands().items() if app.startswith("conversations")}
+    for name in sorted(ours):
+        parser = load_command_class(ours[name], name).create_parser("manage.py", name)
         for action in parser._actions:
             names = ",".join(action.option_strings) or action.dest
             yield f"{name} {names} nargs={action.nargs} choices={action.choices}"
@@ -206,5 +206,10 @@ def write_contract(folder: Path, data_dir: Path) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
-    with TemporaryDirectory(prefix="loom-contract-") as name:
-        write_contract(parser.parse_args(sys.argv[1:]).folder, Path(name))
+    # Always the same folder: its name is told to the model, and so is in each request.
+    data_dir = Path(gettempdir()) / "loom-contract"
+    data_dir.mkdir()
+    try:
+        write_contract(parser.parse_args(sys.argv[1:]).folder, data_dir)
+    finally:
+        shutil.rmtree(data_dir)
