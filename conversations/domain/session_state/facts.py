@@ -74,8 +74,7 @@ MAX_PUT_BACK = 1000
 MAX_JSON_OUTPUT_CHARS = 200_000
 
 _REPLACED = re.compile(
-    r"(?<![\w/\\.-])(?:overwr\w+|replaced|updated|already existed)(?![\w/\\-]|\.\w)",
-    re.IGNORECASE,
+    r"(?<![\w/\\.-])(?:overwr\w+|replaced|updated|already existed)(?![\w/\\-]|\.\w)", re.IGNORECASE
 )
 """Not as part of a path, whose file may have any name."""
 
