@@ -1,14 +1,7 @@
-"""Counts a PDF's pages: a program of its own, since some files keep their reader busy
-for minutes, or fill the memory.
-
-It reads the file from its input and writes the number of pages, counted up to a bound;
-``encrypted`` for a protected file; nothing for what cannot be read. It knows nothing of
-the product, so that it starts fast.
-"""
+"""What a file is, by its content: never by its name or by what the sender says."""
 
 import codecs
 import logging
-import resource
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -30,9 +23,6 @@ from conversations.domain.attachments import (
 )
 from conversations.domain.errors import Rejected, TooLarge
 from conversations.domain.text import estimate_tokens
-
-# What a file is, by its content: never by its name or by what the sender says.
-
 
 logger = logging.getLogger(__name__)
 
@@ -94,9 +84,22 @@ def examine(data: bytes, name: str) -> FileType:
     check_size(len(data), name)
     if data.startswith(b"%PDF-"):
         return _examine_pdf(data, name)
-    if _looks_like_image(data):
+    starts = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a")
+    if data.startswith(starts) or (data[:4] == b"RIFF" and data[8:12] == b"WEBP"):
         return _examine_image(data, name)
-    return _examine_text(data, name)
+    text = decode_text(data)
+    if text is None:
+        raise Rejected(f"{name} is none of what can be sent. {ACCEPTED}", code="attachment_type")
+    if not text.strip():
+        raise Rejected(f"{name} has no text in it.", code="attachment_empty")
+    limit = settings.LOOM.max_message_chars
+    if len(text) > limit:
+        raise TooLarge(
+            f"{name} has {len(text):,} characters; at most {limit:,} can be attached. "
+            "Put it into the workspace's folder, where the model can read it in parts.",
+            code="attachment_too_large",
+        )
+    return FileType(kind=TEXT, media_type=TEXT_TYPE, tokens=estimate_tokens(text))
 
 
 def check_size(size: int, name: str) -> None:
@@ -133,27 +136,6 @@ _MARKS = (
 
 def _megabytes(size: int) -> str:
     return f"{size / 1_000_000:.1f} MB" if size >= 100_000 else f"{size:,} bytes"
-
-
-def _looks_like_image(data: bytes) -> bool:
-    starts = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a")
-    return data.startswith(starts) or (data[:4] == b"RIFF" and data[8:12] == b"WEBP")
-
-
-def _examine_text(data: bytes, name: str) -> FileType:
-    text = decode_text(data)
-    if text is None:
-        raise Rejected(f"{name} is none of what can be sent. {ACCEPTED}", code="attachment_type")
-    if not text.strip():
-        raise Rejected(f"{name} has no text in it.", code="attachment_empty")
-    limit = settings.LOOM.max_message_chars
-    if len(text) > limit:
-        raise TooLarge(
-            f"{name} has {len(text):,} characters; at most {limit:,} can be attached. "
-            "Put it into the workspace's folder, where the model can read it in parts.",
-            code="attachment_too_large",
-        )
-    return FileType(kind=TEXT, media_type=TEXT_TYPE, tokens=estimate_tokens(text))
 
 
 def _examine_pdf(data: bytes, name: str) -> FileType:
@@ -229,10 +211,16 @@ def _read_image(data: bytes, name: str) -> FileType:
         if width * height > MAX_PIXELS:
             raise _too_many_pixels(name)
         media_type = FORMATS[image.format or ""]
-        is_plain = _is_plain(image)
+        # Every reader takes it: one picture, in usual colours.
+        is_usual = image.mode != "CMYK" and image.format != "MPO"
+        is_plain = is_usual and not getattr(image, "is_animated", False)
         turned = image.getexif().get(0x0112, 1)
         image.draft("RGB", (LONG_EDGE, LONG_EDGE))  # a JPEG is decoded no larger than needed
-        whole = _flat(image)
+        # The first picture, upright, with nothing but its pixels.
+        upright = ImageOps.exif_transpose(image)
+        has_alpha = "A" in upright.getbands() or "transparency" in upright.info
+        whole = upright.convert("RGBA" if has_alpha else "RGB")
+        whole.info = {}
     if turned in (5, 6, 7, 8):
         width, height = height, width
     whole.thumbnail((LONG_EDGE, LONG_EDGE))
@@ -257,22 +245,6 @@ def _read_image(data: bytes, name: str) -> FileType:
     )
 
 
-def _is_plain(image: Image.Image) -> bool:
-    """Of a kind that every reader takes: one picture, in usual colours."""
-    return (
-        image.mode != "CMYK" and image.format != "MPO" and not getattr(image, "is_animated", False)
-    )
-
-
-def _flat(image: Image.Image) -> Image.Image:
-    """The first picture, upright, in RGB or RGBA, with nothing but its pixels."""
-    upright = ImageOps.exif_transpose(image)
-    has_alpha = "A" in upright.getbands() or "transparency" in upright.info
-    flat = upright.convert("RGBA" if has_alpha else "RGB")
-    flat.info = {}
-    return flat
-
-
 def _encode(image: Image.Image, media_type: str) -> tuple[bytes, str]:
     """A copy for the model: drawings without loss while they are small enough."""
     if media_type != "image/jpeg":
@@ -286,42 +258,3 @@ def _save(image: Image.Image, kind: str, **options: Any) -> bytes:
     file = BytesIO()
     image.save(file, kind, **options)
     return file.getvalue()
-
-
-CPU_SECONDS, MEMORY_BYTES = 5, 1_500_000_000
-
-MAX_NODES = 5_000
-
-
-def main() -> None:
-    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    from pypdf import PdfReader
-
-    reader = PdfReader(BytesIO(sys.stdin.buffer.read()))
-    print("encrypted" if reader.is_encrypted else count_pages(reader, most=int(sys.argv[1])))
-
-
-def count_pages(reader: Any, *, most: int) -> int:
-    """A tree that names a page twice could stand for any number of them: what was seen
-    is not entered again."""
-    from pypdf.generic import IndirectObject
-
-    root: Any = reader.trailer["/Root"]
-    waiting, pages = [root["/Pages"]], 0
-    seen: set[int] = set()
-    while waiting and pages <= most and len(seen) < MAX_NODES:
-        for kid in waiting.pop().get("/Kids", ()):
-            if not isinstance(kid, IndirectObject) or kid.idnum in seen:
-                continue
-            seen.add(kid.idnum)
-            child: Any = kid.get_object()
-            if "/Kids" in child:
-                waiting.append(child)
-            else:
-                pages += 1
-    return pages
-
-
-if __name__ == "__main__":
-    main()

@@ -16,11 +16,10 @@ from .turns import (
     ROLES,
     TOOL,
     USER,
-    MalformedTurn,
     StoredTurn,
     attached_names,
+    calls_of,
     read_metadata,
-    read_tool_calls,
     read_tool_outcome,
 )
 from .words import read_tokens
@@ -108,10 +107,7 @@ def read_searchable(turn: StoredTurn, *, call_name: str | None = None) -> Search
             return Searchable(role=turn.role)
         tools = "\n".join(part for part in (name, turn.content) if part)
         return Searchable(role=turn.role, tools=tools, names=(name,) if name else ())
-    try:
-        calls = [call for call in read_tool_calls(turn) if call.get("name") != RECALL_TOOL]
-    except MalformedTurn:
-        calls = []
+    calls = [call for call in calls_of(turn) if call.get("name") != RECALL_TOOL]
     names = tuple(str(call.get("name") or "tool") for call in calls)
     inputs = ((name, *_texts(call.get("input"))) for name, call in zip(names, calls, strict=True))
     return Searchable(

@@ -93,6 +93,14 @@ def read_tool_calls(turn: AnyTurn) -> list[dict[str, Any]]:
     return [_normal_call(call) for call in read_stored_calls(turn)]
 
 
+def calls_of(turn: AnyTurn) -> list[dict[str, Any]]:
+    """The same; none of a damaged turn."""
+    try:
+        return read_tool_calls(turn)
+    except MalformedTurn:
+        return []
+
+
 def read_stored_calls(turn: AnyTurn) -> list[dict[str, Any]]:
     """Tool calls in the shape in which they came. Raises MalformedTurn."""
     return _read_list(turn.tool_calls, "tool_calls") or []

@@ -6,7 +6,7 @@ from .audit import AuditEntry, AuditHead
 from .context import Compaction, SessionSkill, StateCheckpoint
 from .retention import Hold, PurgedContent, PurgeOrder, Receipt
 from .review import ReviewFlag, ReviewMark, ReviewNote
-from .runs import BROKEN, DraftChunk, ModelCall, Run, ToolCall
+from .runs import BROKEN, DraftChunk, ModelCall, Run, ToolCall, involving
 from .search import SearchEntry, SearchProgress
 from .sessions import UNINDEXED, UNREVIEWED, Session
 from .tokens import ApiAnswer, ApiToken

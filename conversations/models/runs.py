@@ -16,6 +16,12 @@ BROKEN = Q(state=FAILED) | Q(state=INTERRUPTED)
 comparison as it stands here, and not by a list of states."""
 
 
+def involving(user_pk: int) -> Q:
+    """Of a session: this person owns it, or has asked for something in it."""
+    asked = Run.objects.filter(requested_by=user_pk).order_by().values("session")
+    return Q(owner=user_pk) | Q(pk__in=asked)
+
+
 class Run(models.Model):
     """One piece of work by the model for one user message.
 

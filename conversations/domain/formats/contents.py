@@ -12,9 +12,9 @@ from conversations.domain.turns import (
     MalformedTurn,
     NewTurn,
     StoredTurn,
+    calls_of,
     read_blocks,
     read_metadata,
-    read_tool_calls,
 )
 
 # What the plain reading of a message would lose, kept as a difference.
@@ -181,14 +181,6 @@ def name_results(turns: Iterable[NewTurn]) -> Iterator[NewTurn]:
         for call in calls_of(turn):
             names[str(call.get("id"))] = str(call.get("name") or "tool")
         yield turn
-
-
-def calls_of(turn: AnyTurn) -> list[Block]:
-    """The calls of an answer, ``{"id", "name", "input"}``; none of a damaged one."""
-    try:
-        return read_tool_calls(turn)
-    except MalformedTurn:
-        return []
 
 
 def blocks_of(turn: AnyTurn, open_content: OpenContent) -> list[Block] | None:

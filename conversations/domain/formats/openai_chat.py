@@ -27,6 +27,7 @@ from conversations.domain.turns import (
     AnyTurn,
     MalformedTurn,
     NewTurn,
+    calls_of,
     read_stored_calls,
     text_of_blocks,
 )
@@ -36,7 +37,6 @@ from .contents import (
     Message,
     OpenContent,
     blocks_of,
-    calls_of,
     check_list,
     check_message,
     keep_difference,
