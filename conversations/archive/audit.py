@@ -59,10 +59,7 @@ class AuditEvent:
 def note_of(session: Session, action: str, **metadata: Any) -> AuditEvent:
     """An entry about this session."""
     return AuditEvent(
-        action=action,
-        session=session.uuid,
-        workspace=session.workspace.slug,
-        metadata=metadata,
+        action=action, session=session.uuid, workspace=session.workspace.slug, metadata=metadata
     )
 
 

@@ -13,14 +13,7 @@ from typing import Any
 from django.conf import settings
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from conversations.domain.attachments import (
-    ACCEPTED,
-    DOCUMENT,
-    IMAGE,
-    PDF_TYPE,
-    TEXT,
-    TEXT_TYPE,
-)
+from conversations.domain.attachments import ACCEPTED, DOCUMENT, IMAGE, PDF_TYPE, TEXT, TEXT_TYPE
 from conversations.domain.errors import Rejected, TooLarge
 from conversations.domain.text import estimate_tokens
 

@@ -60,7 +60,10 @@ _END_PROCESS = """
 def translate_storage_error(error: BaseException) -> LoomError | None:
     """StorageFull where nothing can be written, Unavailable (``database_unavailable``) where
     the database cannot be reached; None for any other error. Looks at what caused it too."""
-    for one in _with_causes(error):
+    seen: set[int] = set()
+    one: BaseException | None = error
+    while one is not None and id(one) not in seen:
+        seen.add(id(one))
         if isinstance(one, LoomError):
             is_storage = isinstance(one, StorageFull) or one.code == DATABASE_UNAVAILABLE
             return one if is_storage else None
@@ -68,6 +71,7 @@ def translate_storage_error(error: BaseException) -> LoomError | None:
             return StorageFull(FULL)
         if _is_away(one):
             return database_unavailable()
+        one = one.__cause__
     return None
 
 
@@ -126,15 +130,6 @@ def status_of(transaction: str) -> str:
             return status
     except DataError:  # the server crashed before any of it was on disk: it has no such id
         return "aborted"
-
-
-def _with_causes(error: BaseException) -> Iterator[BaseException]:
-    seen: set[int] = set()
-    at: BaseException | None = error
-    while at is not None and id(at) not in seen:
-        seen.add(id(at))
-        yield at
-        at = at.__cause__
 
 
 def _is_full(error: BaseException) -> bool:

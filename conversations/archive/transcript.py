@@ -128,11 +128,7 @@ def render_rewound_marker(session: Session, rewound: RewoundRange) -> str:
 
 
 def _page(
-    session: Session,
-    plan: list[Stretch],
-    earlier: list[Stretch],
-    later: list[Stretch],
-    limit: int,
+    session: Session, plan: list[Stretch], earlier: list[Stretch], later: list[Stretch], limit: int
 ) -> TranscriptPage:
     """Rows from the end of ``earlier`` and from the start of ``later``; half of
     each where both are given, more of one where the other is short."""

@@ -91,7 +91,10 @@ def walk_active_turns_back(
     statement = _WALK_BACK.format(" AND number NOT BETWEEN %s AND %s" * len(gone))
     while True:
         values = [session_pk, down_to, before, *chain.from_iterable(gone), page]
-        found = _select_turns(statement, values)
+        with connection.cursor() as cursor:
+            cursor.execute(statement, values)
+            rows = [dict(zip(COLUMNS, row, strict=True)) for row in cursor.fetchall()]
+        found = [StoredTurn(**row | {"created_at": read_moment(row["created_at"])}) for row in rows]
         yield from found
         if len(found) < page:
             return
@@ -103,13 +106,6 @@ def walk_active_turns(session_pk: int) -> Iterator[StoredTurn]:
     active = Turn.objects.filter(session=session_pk).exclude(_rewound_turns(session_pk))
     for row in walk_rows(active, *COLUMNS, key="number"):
         yield StoredTurn(**row)
-
-
-def _select_turns(statement: str, values: Sequence[int]) -> list[StoredTurn]:
-    with connection.cursor() as cursor:
-        cursor.execute(statement, values)
-        rows = [dict(zip(COLUMNS, row, strict=True)) for row in cursor.fetchall()]
-    return [StoredTurn(**row | {"created_at": read_moment(row["created_at"])}) for row in rows]
 
 
 def read_turns_in(session_pk: int, ranges: Iterable[tuple[int, int]]) -> list[StoredTurn]:

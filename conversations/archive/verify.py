@@ -2,6 +2,7 @@
 constant memory."""
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC
 from hashlib import sha256
@@ -55,20 +56,11 @@ def verify_sessions(*, session: UUID | None = None) -> Iterator[Verified]:
         if not batch:
             return
         for row in batch:
-            verified = _verify_if_there(row)
-            if verified is not None:
-                yield verified
+            with suppress(Session.DoesNotExist):  # it was purged meanwhile
+                verified = verify_session(row)
+                if not verified.problem or Session.objects.filter(pk=row.pk).exists():
+                    yield verified
         last_pk = batch[-1].pk
-
-
-def _verify_if_there(session: Session) -> Verified | None:
-    """None: it was purged meanwhile."""
-    try:
-        verified = verify_session(session)
-    except Session.DoesNotExist:
-        return None
-    is_there = not verified.problem or Session.objects.filter(pk=session.pk).exists()
-    return verified if is_there else None
 
 
 def verify_session(session: Session) -> Verified:
