@@ -101,7 +101,11 @@ def open_file(root: Path, path: str) -> Iterator[tuple[int, FileStatus]]:
 def read_bytes(root: Path, path: str, *, limit: int) -> FileContent:
     """The first ``limit`` bytes of a file."""
     with open_file(root, path) as (file, found):
-        return FileContent(found=found, data=_read_up_to(file, limit))
+        pieces, left = [], limit
+        while left > 0 and (piece := os.read(file, min(left, _PIECE))):
+            pieces.append(piece)
+            left -= len(piece)
+        return FileContent(found=found, data=b"".join(pieces))
 
 
 def list_folder(root: Path, path: str = ".") -> list[FileStatus]:
@@ -190,14 +194,6 @@ def _list(place: ResolvedPath, folder: int, names: list[str]) -> Iterator[FileSt
         with suppress(FileNotFoundError):
             if below.real not in private:
                 yield found_at(below, os.lstat(name, dir_fd=folder))
-
-
-def _read_up_to(file: int, limit: int) -> bytes:
-    pieces, left = [], limit
-    while left > 0 and (piece := os.read(file, min(left, _PIECE))):
-        pieces.append(piece)
-        left -= len(piece)
-    return b"".join(pieces)
 
 
 def _check_change(place: ResolvedPath, path: str, *, may_enter_git: bool) -> None:

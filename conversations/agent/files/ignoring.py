@@ -146,7 +146,9 @@ def decide(rules: Rules, parts: Sequence[str], *, is_folder: bool) -> bool | Non
 
 def _read_all(lines: list[str]) -> Iterator[Rule]:
     for line in lines:
-        text = _without_space(line)
+        # Without the space at the end, unless a backslash keeps it
+        text = line.rstrip()
+        text = f"{text} " if text.endswith("\\") and text != line else text
         if text and not text.startswith("#") and len(text) <= PATTERN_CHARS:
             rule = _read_rule(text)
             if rule is not None:
@@ -174,9 +176,3 @@ def _is_open(body: str) -> bool:
     # Where a bracket follows the last closing one, each would be looked for to the end.
     tail = body[body.rfind("]") + 1 :]
     return "[" in _ESCAPED_PAIR.sub("", tail) or "[" in _CLOSED.sub("", body)
-
-
-def _without_space(line: str) -> str:
-    """Without the space at the end, unless a backslash keeps it."""
-    text = line.rstrip()
-    return f"{text} " if text.endswith("\\") and text != line else text

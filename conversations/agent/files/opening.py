@@ -61,17 +61,13 @@ def open_folder(place: ResolvedPath, *, create: bool = False) -> Iterator[int]:
             below = enter(folder, name, create=create)
             os.close(folder)
             folder = below
-            _check_not_data(folder, place)
+            # The data folder is known by more than its name (other case, another mount)
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(folder), os.stat(private_places()[0])):
+                    raise OutsideFolder(f"{shown(place.path)} belongs to this server.")
         yield folder
     finally:
         os.close(folder)
-
-
-def _check_not_data(folder: int, place: ResolvedPath) -> None:
-    """The data folder is known by more than its name (other case, another mount)."""
-    with suppress(FileNotFoundError):
-        if os.path.samestat(os.fstat(folder), os.stat(private_places()[0])):
-            raise OutsideFolder(f"{shown(place.path)} belongs to this server.")
 
 
 def enter(folder: int, name: str, *, create: bool = False) -> int:
@@ -123,7 +119,9 @@ def open_regular(folder: int, place: ResolvedPath, path: str) -> int:
     try:
         found = os.fstat(file)
         _check_regular(found, path)
-        _check_own(found, path)
+        # Another name of the server's key or database is still the key
+        if found.st_nlink > 1 and (found.st_dev, found.st_ino) in _private_identities():
+            raise OutsideFolder(f"{shown(path)} belongs to this server and is not to be touched.")
     except BaseException:
         os.close(file)
         raise
@@ -146,12 +144,6 @@ _KINDS = {
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
 }
-
-
-def _check_own(found: os.stat_result, path: str) -> None:
-    """Another name of the server's key or database is still the key."""
-    if found.st_nlink > 1 and (found.st_dev, found.st_ino) in _private_identities():
-        raise OutsideFolder(f"{shown(path)} belongs to this server and is not to be touched.")
 
 
 def _private_identities() -> set[tuple[int, int]]:

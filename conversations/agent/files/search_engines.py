@@ -11,7 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -146,7 +146,15 @@ class RipgrepEngine:
         )
         assert process.stdout is not None
         try:
-            yield from _read_hits(process.stdout)
+            # From lines ``path NUL number : text``; a path may hold a newline itself
+            begun = b""
+            for line in process.stdout:
+                name, nul, rest = (begun + line).partition(b"\0")
+                begun = b"" if nul else name
+                number, colon, text = rest.partition(b":")
+                if colon and number.isdigit():
+                    path = os.fsdecode(name).removeprefix("./")
+                    yield LineMatch(path, int(number), _read_line(text))
         finally:
             self._processes.end()
 
@@ -155,18 +163,6 @@ class RipgrepEngine:
 
     def close(self) -> None:
         self._processes.close()
-
-
-def _read_hits(stream: Iterable[bytes]) -> Iterator[LineMatch]:
-    """From lines ``path NUL number : text``; a path may hold a newline itself."""
-    begun = b""
-    for line in stream:
-        name, nul, rest = (begun + line).partition(b"\0")
-        begun = b"" if nul else name
-        number, colon, text = rest.partition(b":")
-        if colon and number.isdigit():
-            path = os.fsdecode(name).removeprefix("./")
-            yield LineMatch(path, int(number), _read_line(text))
 
 
 def _read_line(data: bytes) -> str:

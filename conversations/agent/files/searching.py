@@ -76,7 +76,13 @@ class Search:
         )
         try:
             for batch in self._batches():
-                yield from self._search(batch)
+                assert self._engine is not None
+                self.looked_into += len(batch)
+                hits = self._engine.find(batch)
+                for path, group in groupby(hits, key=attrgetter("path")):
+                    found = self._check(path, list(group))
+                    if found is not None:
+                        yield found
                 self.was_late = time.monotonic() > self._deadline
                 if self.was_late:
                     break
@@ -89,15 +95,6 @@ class Search:
             self._walk.deadline = 0.0
         if self._engine is not None:
             self._engine.stop()
-
-    def _search(self, paths: list[str]) -> Iterator[Lines]:
-        assert self._engine is not None
-        self.looked_into += len(paths)
-        hits = self._engine.find(paths)
-        for path, group in groupby(hits, key=attrgetter("path")):
-            found = self._check(path, list(group))
-            if found is not None:
-                yield found
 
     def _check(self, path: str, hits: list[LineMatch]) -> Lines | None:
         """The hits whose line stands in the file, behind the cursor."""

@@ -75,10 +75,12 @@ class FolderWalk:
         if not self.with_ignored:
             layers = [*layers, *self._layer(folder, place)]
         for name in sorted(os.listdir(folder), key=os.fsencode):
-            if self._has_ended():
+            self.is_late = self.is_late or time.monotonic() > self.deadline
+            if self.is_late:
                 return
             entry = self._look(folder, ResolvedPath(place.root, (*place.parts, name)))
-            if entry is None or self._is_left_out(entry, layers):
+            # Files that git ignores. A folder is shown, and not gone into.
+            if entry is None or (entry.kind != FOLDER and self._is_ignored(entry, layers)):
                 continue
             yield entry
             if entry.kind == FOLDER and self._goes_into(entry, layers, depth):
@@ -90,20 +92,12 @@ class FolderWalk:
                     finally:
                         os.close(below)
 
-    def _has_ended(self) -> bool:
-        self.is_late = self.is_late or time.monotonic() > self.deadline
-        return self.is_late
-
     def _look(self, folder: int, place: ResolvedPath) -> FileStatus | None:
         if place.real in self._private:
             return None
         with suppress(OSError):
             return found_at(place, os.lstat(place.parts[-1], dir_fd=folder))
         return None
-
-    def _is_left_out(self, entry: FileStatus, layers: list[_Layer]) -> bool:
-        """Files that git ignores. A folder is shown, and not gone into."""
-        return entry.kind != FOLDER and self._is_ignored(entry, layers)
 
     def _goes_into(self, entry: FileStatus, layers: list[_Layer], depth: int) -> bool:
         name = entry.path.rpartition("/")[2]

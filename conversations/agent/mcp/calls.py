@@ -51,13 +51,6 @@ async def make_result(context: ToolContext, server: str, data: Mapping[str, Any]
 
 
 def _take_apart(server: str, data: Mapping[str, Any]) -> tuple[str, list[ExaminedFile]]:
-    reading = _read(server, data)
-    files, problems = _examine(reading.files)
-    texts = [text for text in (*reading.texts, *problems) if text]
-    return _capped(storable("\n\n".join(texts))), files
-
-
-def _read(server: str, data: Mapping[str, Any]) -> _Reading:
     reading = _Reading()
     content = data.get("content")
     for part in content if isinstance(content, list) else []:
@@ -66,7 +59,18 @@ def _read(server: str, data: Mapping[str, Any]) -> _Reading:
     structured = data.get("structuredContent")
     if structured is not None and not any(reading.texts):
         reading.texts.append(json.dumps(structured, ensure_ascii=False, indent=2))
-    return reading
+    files, problems = [], []
+    for raw, name in reading.files:
+        try:
+            content = examine(raw, name)
+        except Rejected as error:
+            problems.append(f"[An image that cannot be shown: {error.message}]")
+            continue
+        ending = content.media_type.rpartition("/")[2]
+        named = name if name.lower().endswith(f".{ending}") else f"{name}.{ending}"
+        files.append(ExaminedFile(data=raw, name=named, content=content))
+    texts = [text for text in (*reading.texts, *problems) if text]
+    return _capped(storable("\n\n".join(texts))), files
 
 
 def _read_part(reading: _Reading, server: str, part: Mapping[str, Any]) -> None:
@@ -78,18 +82,14 @@ def _read_part(reading: _Reading, server: str, part: Mapping[str, Any]) -> None:
     elif kind == "audio":
         reading.texts.append(f"[Audio, {_line(part.get('mimeType'))}: it cannot be heard here.]")
     elif kind == "resource_link":
-        _link(reading, part)
+        words = [_line(part.get(name)) for name in ("title", "name", "description", "mimeType")]
+        about = ", ".join(word for word in words if word)
+        reading.texts.append(f"[Resource {_line(part.get('uri'))}: {about}]")
     elif kind == "resource":
         resource = part.get("resource")
         _read_resource(reading, resource if isinstance(resource, dict) else {})
     else:
         reading.texts.append(f"[Something of the kind {_line(kind)}, which is not known here.]")
-
-
-def _link(reading: _Reading, part: Mapping[str, Any]) -> None:
-    words = [_line(part.get(name)) for name in ("title", "name", "description", "mimeType")]
-    about = ", ".join(word for word in words if word)
-    reading.texts.append(f"[Resource {_line(part.get('uri'))}: {about}]")
 
 
 def _read_resource(reading: _Reading, resource: Mapping[str, Any]) -> None:
@@ -117,20 +117,6 @@ def _take(reading: _Reading, data: Any, name: str) -> None:
         reading.files.append((raw, name))
 
 
-def _examine(found: list[tuple[bytes, str]]) -> tuple[list[ExaminedFile], list[str]]:
-    files, problems = [], []
-    for data, name in found:
-        try:
-            content = examine(data, name)
-        except Rejected as error:
-            problems.append(f"[An image that cannot be shown: {error.message}]")
-            continue
-        ending = content.media_type.rpartition("/")[2]
-        named = name if name.lower().endswith(f".{ending}") else f"{name}.{ending}"
-        files.append(ExaminedFile(data=data, name=named, content=content))
-    return files, problems
-
-
 def _capped(output: str) -> str:
     limit: int = settings.LOOM.max_output_bytes
     data = output.encode()
@@ -151,11 +137,12 @@ def make_tool(connection: ToolServerConnection, offer: Offer) -> Tool:
     basis = sha256(dump_json(asdict(offer)).encode()).hexdigest()
 
     async def plan(context: ToolContext, arguments: dict[str, Any]) -> CallPlan | ToolResult:
+        host = urlsplit(connection.config.url).hostname
         return CallPlan(
             effect=offer.effect,
             summary=f"{one_line(offer.own_name, limit=100)} of {server}",
             command=json.dumps(arguments, ensure_ascii=False, indent=2),
-            note=_note(connection),
+            note=f"The arguments go to {host}." if host else "",
             kind_key=f"mcp:{server}:{offer.own_name}",
             kind_label=f"calls of {one_line(offer.own_name, limit=100)} of {server}",
             basis=basis,
@@ -165,7 +152,30 @@ def make_tool(connection: ToolServerConnection, offer: Offer) -> Tool:
         if context.basis and context.basis != basis:
             words = "This is not the tool that was approved: the server describes another one now."
             return ToolResult(ok=False, output=words)
-        return await _call(connection, offer, context, arguments)
+        # A program in the workspace's folder may change files there: what it changed is known then,
+        # and can be put back.
+        watch = Watch()
+        try:
+            async with AsyncExitStack() as stack:
+                if connection.config.is_program and offer.effect == CHANGES:
+                    author = Author(
+                        session_pk=context.session_pk,
+                        run_pk=context.run_pk,
+                        call_pk=context.call_pk,
+                    )
+                    watching = watched(context.root, author=author, write=context.write)
+                    watch = await stack.enter_async_context(watching)
+                data = await connection.call(offer.own_name, arguments, report=context.report)
+        except CallRefused as error:
+            return _failed(str(error), watch)
+        except McpError as error:
+            return _failed(
+                f"The tool server {connection.config.name} is not answering. {error}", watch
+            )
+        except Rejected as error:
+            return _failed(error.message, watch)
+        result = await make_result(context, connection.config.name, data)
+        return replace(result, output=_with_note(result.output, watch))
 
     return Tool(
         name=offer.name,
@@ -177,39 +187,9 @@ def make_tool(connection: ToolServerConnection, offer: Offer) -> Tool:
     )
 
 
-async def _call(
-    connection: ToolServerConnection, offer: Offer, context: ToolContext, arguments: dict[str, Any]
-) -> ToolResult:
-    """A program in the workspace's folder may change files there: what it changed is
-    known then, and can be put back."""
-    watch = Watch()
-    try:
-        async with AsyncExitStack() as stack:
-            if connection.config.is_program and offer.effect == CHANGES:
-                author = Author(
-                    session_pk=context.session_pk, run_pk=context.run_pk, call_pk=context.call_pk
-                )
-                watching = watched(context.root, author=author, write=context.write)
-                watch = await stack.enter_async_context(watching)
-            data = await connection.call(offer.own_name, arguments, report=context.report)
-    except CallRefused as error:
-        return _failed(str(error), watch)
-    except McpError as error:
-        return _failed(f"The tool server {connection.config.name} is not answering. {error}", watch)
-    except Rejected as error:
-        return _failed(error.message, watch)
-    result = await make_result(context, connection.config.name, data)
-    return replace(result, output=_with_note(result.output, watch))
-
-
 def _failed(words: str, watch: Watch) -> ToolResult:
     return ToolResult(ok=False, output=_with_note(words, watch))
 
 
 def _with_note(output: str, watch: Watch) -> str:
     return f"{output}\n\n{watch.note}" if watch.note else output
-
-
-def _note(connection: ToolServerConnection) -> str:
-    host = urlsplit(connection.config.url).hostname
-    return f"The arguments go to {host}." if host else ""

@@ -119,7 +119,14 @@ def read_config(path: Path, *, environment: Mapping[str, str]) -> McpConfig:
         config = parse_config(data, environment=environment)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error
-    return _with_warning(config, path, mode)
+    # Secrets belong into a file that nobody else can read
+    servers = [*config.servers.values()]
+    servers += [one for own in config.workspaces.values() for one in own.servers.values()]
+    holds_secrets = any(server.environment or server.headers for server in servers)
+    if not holds_secrets or not mode & (stat.S_IRGRP | stat.S_IROTH):
+        return config
+    warning = f"{path} can be read by others on this machine: chmod 600 it."
+    return McpConfig(servers=config.servers, workspaces=config.workspaces, warning=warning)
 
 
 def parse_config(data: Any, *, environment: Mapping[str, str]) -> McpConfig:
@@ -133,17 +140,6 @@ def parse_config(data: Any, *, environment: Mapping[str, str]) -> McpConfig:
             for slug, own in workspaces.items()
         },
     )
-
-
-def _with_warning(config: McpConfig, path: Path, mode: int) -> McpConfig:
-    """Secrets belong into a file that nobody else can read."""
-    servers = [*config.servers.values()]
-    servers += [one for own in config.workspaces.values() for one in own.servers.values()]
-    holds_secrets = any(server.environment or server.headers for server in servers)
-    if not holds_secrets or not mode & (stat.S_IRGRP | stat.S_IROTH):
-        return config
-    warning = f"{path} can be read by others on this machine: chmod 600 it."
-    return McpConfig(servers=config.servers, workspaces=config.workspaces, warning=warning)
 
 
 def _workspace(data: Any, where: str, environment: Mapping[str, str]) -> WorkspaceServers:
@@ -176,9 +172,12 @@ def _server(name: str, data: Any, where: str, environment: Mapping[str, str]) ->
     if effect not in EFFECTS:
         raise ConfigError(f"{where}.effect is one of {', '.join(EFFECTS)}.")
     tools = entry.get("tools")
+    value = entry.get("timeout_seconds", CALL_SECONDS)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 1 <= value <= 3600:
+        raise ConfigError(f"{where}.timeout_seconds is a number from 1 to 3600.")
     common: dict[str, Any] = {
         "name": name,
-        "timeout_seconds": _seconds(entry.get("timeout_seconds", CALL_SECONDS), where),
+        "timeout_seconds": float(value),
         "effect": effect,
         "trust_hints": _flag(entry.get("trust_hints", False), f"{where}.trust_hints"),
         "tools": None if tools is None else frozenset(_texts(tools, f"{where}.tools")),
@@ -273,12 +272,6 @@ def _flag(value: Any, where: str) -> bool:
     if not isinstance(value, bool):
         raise ConfigError(f"{where} is true or false.")
     return value
-
-
-def _seconds(value: Any, where: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 1 <= value <= 3600:
-        raise ConfigError(f"{where}.timeout_seconds is a number from 1 to 3600.")
-    return float(value)
 
 
 # What goes wrong with a server.

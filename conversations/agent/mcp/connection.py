@@ -120,7 +120,12 @@ class ToolServerConnection:
         self, name: str, arguments: dict[str, Any], *, report: Callable[[str], None]
     ) -> dict[str, Any]:
         """The result of one call. Raises McpError; cancelled, it tells the server."""
-        session = await self._require_session()
+        self.use()
+        if self._session is None:
+            await self.settle(seconds=self._timing.connect)
+        if self._session is None:
+            raise ServerFailed(self.reason or "It is not connected.")
+        session = self._session
         self.open_calls += 1
         try:
             async with asyncio.timeout(self.config.timeout_seconds):
@@ -129,28 +134,18 @@ class ToolServerConnection:
             seconds = f"{self.config.timeout_seconds:g}"
             raise CallRefused(f"No answer within {seconds} s; the call was cancelled.") from None
         except ServerFailed as error:
-            raise ServerFailed(await self._note_loss(session, str(error))) from error
+            # Have the connection made anew; why it broke, as the task that owns it knows
+            reason = str(error)
+            if self._session is session:
+                self._notice_end()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._timing.close):
+                    while self._held is session and self.state == READY:
+                        await self._changed.wait()
+            raise ServerFailed(self.reason or reason) from error
         finally:
             self.open_calls -= 1
             self.last_used = monotonic()
-
-    async def _require_session(self) -> "ToolServerSession":
-        self.use()
-        if self._session is None:
-            await self.settle(seconds=self._timing.connect)
-        if self._session is None:
-            raise ServerFailed(self.reason or "It is not connected.")
-        return self._session
-
-    async def _note_loss(self, session: "ToolServerSession", reason: str) -> str:
-        """Have the connection made anew; why it broke, as the task that owns it knows."""
-        if self._session is session:
-            self._notice_end()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._timing.close):
-                while self._held is session and self.state == READY:
-                    await self._changed.wait()
-        return self.reason or reason
 
     def _interrupt(self) -> None:
         """Whatever the owning task does: somebody wants something else."""
@@ -174,19 +169,17 @@ class ToolServerConnection:
             if monotonic() - began > self._timing.steady:
                 wait = self._timing.first_wait
             self._is_recovering = self.state == READY and wait == self._timing.first_wait
-            self._fail(reason)
-            await self._pause(wait)
+            self._change(FAILED, reason)
+            logger.warning("mcp_failed", extra={"fields": self._fields() | {"reason": reason}})
+            # Until it is time to try again, or somebody asks for that
+            self._woken.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait):
+                    while not self._is_closing and not self._is_asked_again:
+                        await self._woken.wait()
+                        self._woken.clear()
             wait = min(2 * wait, self._timing.longest_wait)
         self._change(OFF)
-
-    async def _pause(self, seconds: float) -> None:
-        """Until it is time to try again, or somebody asks for that."""
-        self._woken.clear()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                while not self._is_closing and not self._is_asked_again:
-                    await self._woken.wait()
-                    self._woken.clear()
 
     async def _connect(self) -> str:
         """Connect, and attend to the session until it ends; why it did."""
@@ -261,10 +254,6 @@ class ToolServerConnection:
     def _notice_end(self) -> None:
         self._is_lost = True
         self._woken.set()
-
-    def _fail(self, reason: str) -> None:
-        self._change(FAILED, reason)
-        logger.warning("mcp_failed", extra={"fields": self._fields() | {"reason": reason}})
 
     def _fields(self) -> dict[str, Any]:
         return {

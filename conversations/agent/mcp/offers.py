@@ -8,7 +8,7 @@ names, in the same order: the provider's prompt cache holds.
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
@@ -66,7 +66,18 @@ def make_offers(config: ServerConfig, listed: Sequence[Mapping[str, Any]]) -> Of
     sorting = _Sorting()
     for tool in listed:
         _sort_in(sorting, config, tool)
-    names = _make_names(config.name, sorting.wanted)
+    # Names that a model can use: unfit characters replaced; where that makes two the same, or one
+    # too long, part of a digest tells them apart.
+    server = config.name
+    plain = {own: f"{PREFIX}{server}__{_UNFIT.sub('_', own)}" for own in sorting.wanted}
+    uses = Counter(plain.values())
+    names = {}
+    for own, name in plain.items():
+        is_own = name == f"{PREFIX}{server}__{own}"
+        if len(name) > MAX_NAME_CHARS or (uses[name] > 1 and not is_own):
+            digest = sha256(f"{server}\0{own}".encode()).hexdigest()[:8]
+            name = f"{name[: MAX_NAME_CHARS - 9]}_{digest}"
+        names[own] = name
     offers = [
         _make_offer(config, names[own], own, sorting.wanted[own])
         for own in sorted(sorting.wanted, key=lambda own: names[own])
@@ -113,11 +124,7 @@ def find_problem(schema: Any) -> str:
         return "its properties are no object."
     if unfit := [name for name in properties if not _PROPERTY.fullmatch(name)]:
         return f"the model cannot use the argument {one_line(storable(unfit[0]), limit=60)!r}."
-    return _check(schema)
-
-
-def _check(schema: dict[str, Any]) -> str:
-    """Against the draft that the provider asks for. Nothing of it is carried out."""
+    # Against the draft that the provider asks for. Nothing of it is carried out.
     from jsonschema import Draft202012Validator, SchemaError
 
     try:
@@ -127,21 +134,6 @@ def _check(schema: dict[str, Any]) -> str:
     except RecursionError:
         return "its schema is nested too deeply."
     return ""
-
-
-def _make_names(server: str, own_names: Iterable[str]) -> dict[str, str]:
-    """Names that a model can use: unfit characters replaced; where that makes two the
-    same, or one too long, part of a digest tells them apart."""
-    plain = {own: f"{PREFIX}{server}__{_UNFIT.sub('_', own)}" for own in own_names}
-    uses = Counter(plain.values())
-    names = {}
-    for own, name in plain.items():
-        is_own = name == f"{PREFIX}{server}__{own}"
-        if len(name) > MAX_NAME_CHARS or (uses[name] > 1 and not is_own):
-            digest = sha256(f"{server}\0{own}".encode()).hexdigest()[:8]
-            name = f"{name[: MAX_NAME_CHARS - 9]}_{digest}"
-        names[own] = name
-    return names
 
 
 def _make_offer(config: ServerConfig, name: str, own: str, tool: Mapping[str, Any]) -> Offer:

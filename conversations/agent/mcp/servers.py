@@ -102,7 +102,7 @@ class ToolServers:
         if not wanted or not self.is_used or self._is_stopped:
             return
         for connection in self._connections_of(workspace, root):
-            if any(name.startswith(_prefix(connection.config)) for name in wanted):
+            if any(name.startswith(f"{PREFIX}{connection.config.name}__") for name in wanted):
                 connection.use()
                 await connection.settle(seconds=self._timing.connect)
 
@@ -232,7 +232,3 @@ class ToolServers:
         task = asyncio.create_task(connection.close())
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
-
-
-def _prefix(server: ServerConfig) -> str:
-    return f"{PREFIX}{server.name}__"

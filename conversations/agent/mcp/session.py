@@ -298,7 +298,22 @@ async def _read(
 ) -> None:
     async with to_us:
         try:
-            await _pass_on(program, to_us)
+            # Lines that are no messages are passed over; a server that says nothing else is given
+            # up. Raises ProgramError.
+            noise: int | None = 0
+            while (line := await program.read_line()) is not None:
+                try:
+                    message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+                except ValueError:
+                    if line.lstrip().startswith(b"{") and b'"jsonrpc"' in line:
+                        raise ProgramError("It sent a message that cannot be read.") from None
+                    if noise is not None:
+                        noise += len(line) + 1
+                        if noise > MAX_NOISE_BYTES:
+                            raise ProgramError("It writes things that are no messages.") from None
+                    continue
+                noise = None
+                await to_us.send(SessionMessage(message))
             said.append(program.describe_end())
         except ProgramError as error:
             said.append(str(error))
@@ -306,27 +321,6 @@ async def _read(
             return  # nobody listens any more
         finally:
             on_end()
-
-
-async def _pass_on(
-    program: Program, to_us: MemoryObjectSendStream[SessionMessage | Exception]
-) -> None:
-    """Lines that are no messages are passed over; a server that says nothing else is
-    given up. Raises ProgramError."""
-    noise: int | None = 0
-    while (line := await program.read_line()) is not None:
-        try:
-            message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
-        except ValueError:
-            if line.lstrip().startswith(b"{") and b'"jsonrpc"' in line:
-                raise ProgramError("It sent a message that cannot be read.") from None
-            if noise is not None:
-                noise += len(line) + 1
-                if noise > MAX_NOISE_BYTES:
-                    raise ProgramError("It writes things that are no messages.") from None
-            continue
-        noise = None
-        await to_us.send(SessionMessage(message))
 
 
 async def _write(

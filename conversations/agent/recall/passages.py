@@ -17,27 +17,22 @@ def make_finder(query: str) -> Callable[[str], tuple[int, int]]:
     wanted = {*asked.tokens, *(token for phrase in asked.phrases for token in phrase.tokens)}
 
     def find(text: str) -> tuple[int, int]:
-        return _densest(
-            [
-                (low, token)
-                for low, _, tokens in find_parts(text)
-                for token in tokens
-                if token in wanted
-            ]
-        )
+        places = [
+            (low, token)
+            for low, _, tokens in find_parts(text)
+            for token in tokens
+            if token in wanted
+        ]
+        best, at, first = 0, 0, 0
+        inside = Counter[str]()
+        for start, word in places:
+            inside[word] += 1
+            while start - places[first][0] > PASSAGE:
+                inside[places[first][1]] -= 1
+                first += 1
+            distinct = sum(1 for count in inside.values() if count)
+            if distinct > best:
+                best, at = distinct, places[first][0]
+        return best, at
 
     return find
-
-
-def _densest(places: list[tuple[int, str]]) -> tuple[int, int]:
-    best, at, first = 0, 0, 0
-    inside = Counter[str]()
-    for start, word in places:
-        inside[word] += 1
-        while start - places[first][0] > PASSAGE:
-            inside[places[first][1]] -= 1
-            first += 1
-        distinct = sum(1 for count in inside.values() if count)
-        if distinct > best:
-            best, at = distinct, places[first][0]
-    return best, at

@@ -68,17 +68,13 @@ def _find(
                 return found, before
             before = turn.number
             call = calls.get(turn.number)
-            if _holds(turn, call, words):
+            text = f"{turn.text}\n{whole_arguments(call) if call else ''}".casefold()
+            if all(word in text for word in words):
                 found.append((turn, call))
         if len(results) < step:
             return found, 0
         scanned += len(results)
     return found, before
-
-
-def _holds(turn: RecalledTurn, call: RecalledCall | None, words: list[str]) -> bool:
-    text = f"{turn.text}\n{whole_arguments(call) if call else ''}".casefold()
-    return all(word in text for word in words)
 
 
 def _searched(query: str, reached: int) -> str:

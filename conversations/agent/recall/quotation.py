@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
 from uuid import UUID
 
 from conversations.domain.text import dump_json, estimate_tokens, one_line
@@ -182,7 +181,7 @@ def _head_of_call(turn: RecalledTurn, call: RecalledCall, *, is_hit: bool = Fals
 def line_of_call(call: RecalledCall) -> str:
     """``tool:read_file(path="src/auth.py")``, long arguments shortened."""
     shown = ", ".join(
-        f"{one_line(str(name), limit=40)}={_argument(value)}"
+        f"{one_line(str(name), limit=40)}={one_line(dump_json(value), limit=ARGUMENT_CHARS)}"
         for name, value in call.arguments.items()
     )
     return clean(f"tool:{one_line(call.name, limit=60)}({one_line(shown, limit=CALL_CHARS)})")
@@ -194,10 +193,6 @@ def whole_arguments(call: RecalledCall) -> str:
         f"{name}: {value if isinstance(value, str) else dump_json(value)}"
         for name, value in call.arguments.items()
     )
-
-
-def _argument(value: Any) -> str:
-    return one_line(dump_json(value), limit=ARGUMENT_CHARS)
 
 
 def moment_text(moment: datetime) -> str:

@@ -15,7 +15,6 @@ from .passages import make_finder
 from .quotation import BUDGET, PREFACE, FindPassage, QuotedGroup, fit, moment_text, quote, say_turn
 from .reading import (
     RecalledTurn,
-    SiblingItem,
     list_siblings,
     read_past_turn,
     read_past_turns,
@@ -165,19 +164,14 @@ def _list(request: Request) -> str:
     if not items:
         return "There are no more." if match else NO_OTHERS
     shown = items[:limit]
-    quotation = quote(
-        QuotedGroup(
-            session=item.uuid, title=f"{item.title or '(no title)'}\n{_figures(item)}", said=[]
-        )
-        for item in shown
-    )
+    groups = []
+    for item in shown:
+        figures = f"{item.turn_count:,} turns, last active {moment_text(item.last_active_at)}"
+        title = f"{item.title or '(no title)'}\n{figures}"
+        groups.append(QuotedGroup(session=item.uuid, title=title, said=[]))
     cursor = more_line(str(shown[-1].uuid)) if len(items) > limit else ""
     facts = "Other sessions of this workspace, the latest active first."
-    return "\n".join(line for line in (facts, PREFACE, quotation, cursor) if line)
-
-
-def _figures(item: SiblingItem) -> str:
-    return f"{item.turn_count:,} turns, last active {moment_text(item.last_active_at)}"
+    return "\n".join(line for line in (facts, PREFACE, quote(groups), cursor) if line)
 
 
 def _search(request: Request) -> str:

@@ -33,17 +33,7 @@ class _Stretch:
 
 def turn_range(request: Request) -> str:
     target = request.target()
-    asked = _read_stretch(request, last=target.facts.turn_count)
-    if asked.start == asked.end or asked.offset:
-        said, rest = _piece(target, asked)
-    else:
-        said, rest = _page(target, asked)
-    group = QuotedGroup(session=target.uuid, title=target.title, said=said)
-    cursor = more_line(rest.cursor) if rest else ""
-    return "\n".join(line for line in (PREFACE, quote([group]), cursor) if line)
-
-
-def _read_stretch(request: Request, *, last: int) -> _Stretch:
+    last = target.facts.turn_count
     match = matched_cursor(request, _CURSOR, action="range")
     if match is not None:
         start, offset, end = map(int, match.groups())
@@ -54,7 +44,14 @@ def _read_stretch(request: Request, *, last: int) -> _Stretch:
         raise BadArgument("This session has no turns yet.")
     if start > last:
         raise BadArgument(f"The last turn is {last}; ask for turns from 1 to {last}.")
-    return _Stretch(start=max(1, start), end=min(end, last), offset=offset)
+    asked = _Stretch(start=max(1, start), end=min(end, last), offset=offset)
+    if asked.start == asked.end or asked.offset:
+        said, rest = _piece(target, asked)
+    else:
+        said, rest = _page(target, asked)
+    group = QuotedGroup(session=target.uuid, title=target.title, said=said)
+    cursor = more_line(rest.cursor) if rest else ""
+    return "\n".join(line for line in (PREFACE, quote([group]), cursor) if line)
 
 
 def _read_ends(request: Request) -> tuple[int, int]:
@@ -77,7 +74,10 @@ def _page(target: Target, asked: _Stretch) -> tuple[list[QuotedMessage], _Stretc
     turns = read_past_range(target.pk, start=asked.start, end=asked.end, limit=ROWS)
     messages = [say_turn(turn) for turn in turns]
     if len(turns) == ROWS or sum(map(_cost, messages)) > BUDGET:
-        messages = [[_shortened(said) for said in of_turn] for of_turn in messages]
+        messages = [
+            [said.cut(RESULT_CHARS) if said.is_result else said for said in of_turn]
+            for of_turn in messages
+        ]
     taken: list[QuotedMessage] = []
     spent = 0
     for turn, of_turn in zip(turns, messages, strict=True):
@@ -116,10 +116,6 @@ def _fitting(turn: RecalledTurn, offset: int) -> QuotedMessage:
 
 def _rest(start: int, end: int) -> _Stretch | None:
     return _Stretch(start=start, end=end) if start <= end else None
-
-
-def _shortened(said: QuotedMessage) -> QuotedMessage:
-    return said.cut(RESULT_CHARS) if said.is_result else said
 
 
 def _cost(messages: list[QuotedMessage]) -> int:

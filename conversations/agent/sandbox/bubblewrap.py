@@ -147,11 +147,11 @@ def wrap(
 def interpreter_paths() -> list[Path]:
     """Where the running Python is installed, if beside the system's own folders."""
     prefix = Path(sys.base_prefix)
-    return [path for path in dict.fromkeys((prefix, prefix.resolve())) if not _is_system(path)]
-
-
-def _is_system(path: Path) -> bool:
-    return path.is_relative_to("/usr")
+    return [
+        path
+        for path in dict.fromkeys((prefix, prefix.resolve()))
+        if not path.is_relative_to("/usr")
+    ]
 
 
 def _system(inside: Inside) -> Iterator[str]:

@@ -53,7 +53,12 @@ def main() -> int:
         _libc.signal(number, None)
     child = os.fork()
     if child == 0:
-        _become(command)
+        try:
+            os.execvp(command[0], command)  # noqa: S606 (that is its purpose)
+        except OSError as error:
+            os.write(2, f"{command[0]}: {error.strerror}\n".encode(errors="surrogateescape"))
+        finally:
+            os._exit(127)
     while True:
         found, status = os.wait()
         if found == child:
@@ -123,15 +128,6 @@ def _call(number: int, *arguments: int | bytes) -> int:
 def _error() -> OSError:
     number = ctypes.get_errno()
     return OSError(number, os.strerror(number))
-
-
-def _become(command: list[str]) -> None:
-    try:
-        os.execvp(command[0], command)  # noqa: S606 (that is its purpose)
-    except OSError as error:
-        os.write(2, f"{command[0]}: {error.strerror}\n".encode(errors="surrogateescape"))
-    finally:
-        os._exit(127)
 
 
 if __name__ == "__main__":

@@ -89,7 +89,8 @@ def make_group(most: int) -> str:
         with contextlib.suppress(OSError):
             os.mkdir(group)
             try:
-                _write(f"{group}/pids.max", str(most))
+                with open(f"{group}/pids.max", "w") as file:
+                    file.write(str(most))
             except OSError:
                 remove_group(group)
             else:
@@ -131,11 +132,6 @@ def _with_limits(path: str) -> Iterator[str]:
         path = os.path.dirname(path)
 
 
-def _write(path: str, text: str) -> None:
-    with open(path, "w") as file:
-        file.write(text)
-
-
 # What a command writes: kept in part, shown while it comes.
 
 
@@ -172,16 +168,13 @@ class CommandOutput:
             self._head += data[:room]
             data = data[room:]
         if data:
-            self._keep_end(data)
-
-    def _keep_end(self, data: bytes) -> None:
-        self._tail.append(data[-self._half :])
-        self._tail_size += len(self._tail[-1])
-        while self._tail_size - len(self._tail[0]) >= self._half:
-            self._tail_size -= len(self._tail.popleft())
-        if (over := self._tail_size - self._half) > 0:
-            self._tail[0] = self._tail[0][over:]
-            self._tail_size -= over
+            self._tail.append(data[-self._half :])
+            self._tail_size += len(self._tail[-1])
+            while self._tail_size - len(self._tail[0]) >= self._half:
+                self._tail_size -= len(self._tail.popleft())
+            if (over := self._tail_size - self._half) > 0:
+                self._tail[0] = self._tail[0][over:]
+                self._tail_size -= over
 
     def say(self, *, now: float, at_once: bool = False) -> None:
         """Report what is new, unless that was done just now."""
@@ -487,7 +480,16 @@ async def _attend(running: _Running, limits: CommandLimits) -> Finished:
     finally:
         transport.close()
         status = _bury(running)
-    return _finished(running, status)
+    code, reason = status["exit"], status["reason"]
+    if code is not None and code < 0:
+        code = 128 - code
+    return Finished(
+        exit_code=None if reason else code,
+        output=running.output.text(),
+        seconds=time.monotonic() - running.since,
+        reason=reason,
+        left_out=running.output.left_out,
+    )
 
 
 async def _read_in_time(reader: asyncio.StreamReader, running: _Running, seconds: float) -> None:
@@ -547,16 +549,3 @@ async def _outlast(attending: "asyncio.Task[Finished]", running: _Running) -> No
             running.process.kill()
     if not attending.cancelled():
         attending.exception()
-
-
-def _finished(running: _Running, status: dict[str, Any]) -> Finished:
-    code, reason = status["exit"], status["reason"]
-    if code is not None and code < 0:
-        code = 128 - code
-    return Finished(
-        exit_code=None if reason else code,
-        output=running.output.text(),
-        seconds=time.monotonic() - running.since,
-        reason=reason,
-        left_out=running.output.left_out,
-    )

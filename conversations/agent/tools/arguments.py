@@ -154,7 +154,8 @@ OneOf = BeforeValidator(_stripped)
 
 def _explain(declared: type[Arguments], found: ErrorDetails) -> str:
     name = str(found["loc"][0])
-    field = _field(declared, name)
+    fields = declared.model_fields
+    field = fields[name] if name in fields else next(f for f in fields.values() if name in names(f))
     must = next((rule.be for rule in field.metadata if isinstance(rule, Must)), "")
     if found["type"] != "missing":
         return f"'{name}' must {_form(field) or must}"
@@ -173,11 +174,6 @@ def _form(field: FieldInfo) -> str:
     if field.annotation is bool:
         return "be true or false."
     return "be a text." if field.annotation is str else ""
-
-
-def _field(declared: type[Arguments], name: str) -> FieldInfo:
-    fields = declared.model_fields
-    return fields[name] if name in fields else next(f for f in fields.values() if name in names(f))
 
 
 def names(field: FieldInfo) -> list[str]:

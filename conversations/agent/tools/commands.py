@@ -129,14 +129,10 @@ async def execute(context: ToolContext, command: Command) -> ToolResult:
             result = await _run(context, command, protection)
     except (Rejected, StorageFull) as error:
         return ToolResult(ok=False, output=error.message)
-    return _add_note(result, watch.note)
-
-
-def _add_note(result: ToolResult, note: str) -> ToolResult:
-    """The last line stays the one that tells the exit code."""
-    if not note:
+    # The last line stays the one that tells the exit code
+    if not watch.note:
         return result
-    return replace(result, output=f"[{note}]\n{result.output}")
+    return replace(result, output=f"[{watch.note}]\n{result.output}")
 
 
 async def _run(

@@ -91,18 +91,6 @@ def _choose(path: str, file: TextFile, old: str, new: str, *, every: bool) -> Ed
         raise BadArgument(_say_missing(path, file, old))
     if len(match.spans) == 1 or (every and not match.drift):
         return match
-    raise BadArgument(_say_several(path, file, match, every=every))
-
-
-def _say_missing(path: str, file: TextFile, old: str) -> str:
-    if not file.text:
-        return f"{shown(path)} is empty. Use write_file."
-    nearest = describe_nearest(file, old)
-    hint = nearest or "Nothing in it is like that text; read the file again."
-    return f"'old_text' is not in {shown(path)}.\n{hint}"
-
-
-def _say_several(path: str, file: TextFile, match: EditMatch, *, every: bool) -> str:
     numbers = [line_of(file.text, span.start) for span in match.spans]
     if match.drift:
         ask = "Send it exactly as the file has it"
@@ -116,7 +104,15 @@ def _say_several(path: str, file: TextFile, match: EditMatch, *, every: bool) ->
         numbered(lines[max(0, number - 2) : number + 1], max(1, number - 1))
         for number in numbers[:SHOWN]
     ]
-    return "\n--\n".join([where, *shown_places])
+    raise BadArgument("\n--\n".join([where, *shown_places]))
+
+
+def _say_missing(path: str, file: TextFile, old: str) -> str:
+    if not file.text:
+        return f"{shown(path)} is empty. Use write_file."
+    nearest = describe_nearest(file, old)
+    hint = nearest or "Nothing in it is like that text; read the file again."
+    return f"'old_text' is not in {shown(path)}.\n{hint}"
 
 
 def _encode(path: str, text: str, like: TextFile) -> bytes:

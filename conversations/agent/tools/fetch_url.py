@@ -84,21 +84,7 @@ async def fetch_page(asked: FetchUrl, *, allows: Allows) -> ToolResult:
             ok=False, output=f"{fetched.url} is {kind}, {len(fetched.body):,} bytes; no text."
         )
     text = await asyncio.to_thread(_read_text, fetched)
-    return ToolResult(ok=fetched.status < 400, output=_tell(fetched, text, asked.offset))
-
-
-def _read_text(fetched: "Fetched") -> str:
-    try:
-        codec = codecs.lookup(fetched.charset or "utf-8").name
-        text = fetched.body.decode(codec, errors="replace")
-    except (LookupError, ValueError):
-        text = fetched.body.decode(errors="replace")
-    if fetched.media_type in _HTML:
-        text = html_to_text(text, base=fetched.url)
-    return _MARK.sub("‹", storable(text))
-
-
-def _tell(fetched: "Fetched", text: str, offset: int) -> str:
+    offset = asked.offset
     part = text[offset : offset + PAGE_CHARS]
     end = offset + len(part)
     lines = [
@@ -110,7 +96,18 @@ def _tell(fetched: "Fetched", text: str, offset: int) -> str:
         lines.append(f"More: call again with offset={end}.")
     elif fetched.is_cut:
         lines.append("The page is longer; what follows is not fetched.")
-    return "\n".join(lines)
+    return ToolResult(ok=fetched.status < 400, output="\n".join(lines))
+
+
+def _read_text(fetched: "Fetched") -> str:
+    try:
+        codec = codecs.lookup(fetched.charset or "utf-8").name
+        text = fetched.body.decode(codec, errors="replace")
+    except (LookupError, ValueError):
+        text = fetched.body.decode(errors="replace")
+    if fetched.media_type in _HTML:
+        text = html_to_text(text, base=fetched.url)
+    return _MARK.sub("‹", storable(text))
 
 
 TOOL = declare_tool(

@@ -73,7 +73,14 @@ def unified_diff(path: str, before: str | None, after: str | None) -> str:
         f"--- {NOWHERE if before is None else f'a/{name}'}",
         f"+++ {NOWHERE if after is None else f'b/{name}'}",
     ]
-    return _capped([*head, *body])
+    lines = [*head, *body]
+    size = 0
+    for count, line in enumerate(lines):
+        size += len(line) + 1
+        if size > DIFF_CHARS:
+            rest = len(lines) - count
+            return "\n".join([*lines[:count], f"\\ {rest:,} more lines of this diff"]) + "\n"
+    return "\n".join(lines) + "\n"
 
 
 def _lines(text: str | None) -> list[str]:
@@ -155,16 +162,6 @@ def _marked(mark: str, lines: list[str]) -> Iterator[str]:
             yield "\\ No newline at end of file"
 
 
-def _capped(lines: list[str]) -> str:
-    size = 0
-    for count, line in enumerate(lines):
-        size += len(line) + 1
-        if size > DIFF_CHARS:
-            rest = len(lines) - count
-            return "\n".join([*lines[:count], f"\\ {rest:,} more lines of this diff"]) + "\n"
-    return "\n".join(lines) + "\n"
-
-
 NEAREST, NEAR_LINES = 2, 12
 """Places that a failed search shows, and lines of each."""
 
@@ -215,7 +212,8 @@ def find_match(file: TextFile, old: str, new: str) -> EditMatch:
     for drift, plain_line in _DRIFTS:
         if spans := list(_find_lines(file, wanted, new, plain_line)):
             return EditMatch(spans=spans, drift=drift)
-    if _has_numbers(old):
+    # Whether each line begins as ``read_file`` shows it
+    if all(_NUMBER.match(line) for line in old.strip(LF).split(LF)):
         bare = find_match(file, _without_numbers(old), _without_numbers(new))
         return EditMatch(spans=bare.spans, drift=bare.drift or "the line numbers")
     return EditMatch(spans=[])
@@ -242,11 +240,6 @@ def describe_nearest(file: TextFile, old: str) -> str:
         _describe(lines[start : start + len(wanted)], wanted, start)
         for start in _nearest(lines, wanted)
     )
-
-
-def _has_numbers(text: str) -> bool:
-    """Whether each line begins as ``read_file`` shows it."""
-    return all(_NUMBER.match(line) for line in text.strip(LF).split(LF))
 
 
 def _without_numbers(text: str) -> str:
@@ -300,7 +293,14 @@ def _find_lines(
             found = lines[at : at + len(keys)]
             end = starts[at + len(keys)] - 1
             end -= found[-1].endswith("\r")
-            yield TextEdit(starts[at], end, _reindent(new, wanted, found, file.newline))
+            # The new lines with the indentation that the file has where the old ones had theirs
+            known: dict[str, str] = {}
+            for asked, there in zip(wanted, found, strict=True):
+                if asked.strip():
+                    known.setdefault(_indent(asked), _indent(there))
+            yield TextEdit(
+                starts[at], end, file.newline.join(_indented(line, known) for line in new.split(LF))
+            )
             at += len(keys)
         else:
             at += 1
@@ -313,15 +313,6 @@ def _without_ends(old: str, new: str) -> tuple[str, str]:
     while old.endswith(LF) and new.endswith(LF):
         old, new = old[:-1], new[:-1]
     return old.strip(LF), new
-
-
-def _reindent(new: str, wanted: list[str], found: list[str], newline: str) -> str:
-    """The new lines with the indentation that the file has where the old ones had theirs."""
-    known: dict[str, str] = {}
-    for asked, there in zip(wanted, found, strict=True):
-        if asked.strip():
-            known.setdefault(_indent(asked), _indent(there))
-    return newline.join(_indented(line, known) for line in new.split(LF))
 
 
 def _indented(line: str, known: dict[str, str]) -> str:

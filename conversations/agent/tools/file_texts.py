@@ -85,7 +85,11 @@ def changing[A: Arguments](prepare: Prepare[A]) -> RunWith[A]:
         prepared = await asyncio.to_thread(prepare, context.root, asked)
         if context.basis and context.basis != prepared.basis:
             return ToolResult(ok=False, output=CHANGED_SINCE)
-        await _apply(context, prepared)
+        author = Author(
+            session_pk=context.session_pk, run_pk=context.run_pk, call_pk=context.call_pk
+        )
+        if prepared.actions:
+            await apply_changes(context.root, prepared.actions, author=author, write=context.write)
         return ToolResult(ok=True, output=prepared.output, diff=prepared.diff)
 
     return run
@@ -95,12 +99,6 @@ CHANGED_SINCE = (
     "Nothing was done: the file was changed after this call was shown to a person for"
     " approval. Read it again, and repeat the call if it is still right."
 )
-
-
-async def _apply(context: ToolContext, prepared: PreparedChange) -> None:
-    author = Author(session_pk=context.session_pk, run_pk=context.run_pk, call_pk=context.call_pk)
-    if prepared.actions:
-        await apply_changes(context.root, prepared.actions, author=author, write=context.write)
 
 
 # A text file of the workspace, whole, and what a result shows of one.

@@ -133,29 +133,28 @@ async def run(context: ToolContext, asked: GitCommand) -> ToolResult:
         return ToolResult(ok=False, output=f"git {request.git.subcommand} is not allowed here.")
     name = await context.read(read_name, context.user_pk) if context.user_pk else ""
     with _identity_file(name or NOBODY) as identity:
-        return await execute(context, _command(context, request, identity))
-
-
-def _command(context: ToolContext, request: _Request, identity: Path) -> Command:
-    options = [word for setting in _CONFIG for word in ("-c", setting)]
-    return Command(
-        words=["git", "--no-pager", *options, *request.git.runs],
-        folder=request.folder,
-        seconds=request.seconds,
-        allows_network=request.allows_network,
-        may_write=request.changes,
-        may_write_config=request.git.writes_config,
-        readable=[identity],
-        environment={
-            "GIT_CONFIG_NOSYSTEM": "1",
-            "GIT_CONFIG_GLOBAL": str(identity),
-            "GIT_CEILING_DIRECTORIES": str(context.root.parent),
-            "GIT_OPTIONAL_LOCKS": "1" if request.changes else "0",
-            "GIT_ASKPASS": "true",
-            "GIT_ALLOW_PROTOCOL": _PROTOCOLS if request.git.needs_network else "",
-            "GIT_PROXY_COMMAND": "",
-        },
-    )
+        options = [word for setting in _CONFIG for word in ("-c", setting)]
+        return await execute(
+            context,
+            Command(
+                words=["git", "--no-pager", *options, *request.git.runs],
+                folder=request.folder,
+                seconds=request.seconds,
+                allows_network=request.allows_network,
+                may_write=request.changes,
+                may_write_config=request.git.writes_config,
+                readable=[identity],
+                environment={
+                    "GIT_CONFIG_NOSYSTEM": "1",
+                    "GIT_CONFIG_GLOBAL": str(identity),
+                    "GIT_CEILING_DIRECTORIES": str(context.root.parent),
+                    "GIT_OPTIONAL_LOCKS": "1" if request.changes else "0",
+                    "GIT_ASKPASS": "true",
+                    "GIT_ALLOW_PROTOCOL": _PROTOCOLS if request.git.needs_network else "",
+                    "GIT_PROXY_COMMAND": "",
+                },
+            ),
+        )
 
 
 @contextmanager

@@ -70,7 +70,15 @@ def read_call(words: Sequence[str]) -> GitCall:
     if found.plain and not form.takes_words:
         raise NotAllowed(f"'git {subcommand} {found.plain[0][:100]}' is not offered.")
     if form.has_url:
-        _check_addresses(subcommand, found)
+        values = [value for name, value in found.options if name == "--repo" and value]
+        for word in [*found.plain, *values]:
+            scheme = _SCHEME.match(word)
+            if _NAMES_HELPER.match(word) or (scheme and scheme[1].lower() not in _SCHEMES):
+                raise NotAllowed(
+                    f"The address {word[:100]} is not taken: {', '.join(_SCHEMES)} and paths are."
+                )
+        if subcommand == "remote" and any(_leads_outside(word) for word in found.plain[1:]):
+            raise NotAllowed("A remote cannot be a path outside of the workspace.")
     return GitCall(
         subcommand=subcommand,
         words=rest,
@@ -126,18 +134,6 @@ def _writes_config(subcommand: str, form: Form, found: ReadWords) -> bool:
         is_name = len(found.plain) == 1 and not found.has_dashes
         return found.has(*_MAKES_BRANCH) or is_name
     return subcommand in ("fetch", "pull", "push") and found.has("-u", "--set-upstream")
-
-
-def _check_addresses(subcommand: str, found: ReadWords) -> None:
-    values = [value for name, value in found.options if name == "--repo" and value]
-    for word in [*found.plain, *values]:
-        scheme = _SCHEME.match(word)
-        if _NAMES_HELPER.match(word) or (scheme and scheme[1].lower() not in _SCHEMES):
-            raise NotAllowed(
-                f"The address {word[:100]} is not taken: {', '.join(_SCHEMES)} and paths are."
-            )
-    if subcommand == "remote" and any(_leads_outside(word) for word in found.plain[1:]):
-        raise NotAllowed("A remote cannot be a path outside of the workspace.")
 
 
 def _leads_outside(word: str) -> bool:

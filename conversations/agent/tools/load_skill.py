@@ -30,10 +30,14 @@ class LoadSkill(Arguments):
 
 
 async def run(context: ToolContext, asked: LoadSkill) -> ToolResult:
-    skills, name = await _find(context.root), asked.name.strip()
+    skills, name = await asyncio.to_thread(find_skills, context.root), asked.name.strip()
     if not name:
         return _refused(skills, f"'name' must {NAMED}")
-    skill = _named(skills, name)
+    # By name; or by that of its folder, which people mistake for it
+    wanted = name.lower()
+    by_folder = {skill.path.split("/")[-2].lower(): skill for skill in reversed(skills)}
+    by_name = {skill.name.lower(): skill for skill in skills}
+    skill = (by_folder | by_name).get(wanted)
     if skill is None:
         return _refused(skills, f"There is no skill named {name[:100]!r} here.")
     content = await asyncio.to_thread(_read, context.root, skill)
@@ -61,18 +65,6 @@ def _heading(skill: Skill) -> str:
         f"The skill {skill.name}, from {skill.path}. Paths in it are relative to {folder}/."
         " It stays with this conversation."
     )
-
-
-async def _find(root: Path) -> list[Skill]:
-    return await asyncio.to_thread(find_skills, root)
-
-
-def _named(skills: list[Skill], name: str) -> Skill | None:
-    """By name; or by that of its folder, which people mistake for it."""
-    wanted = name.lower()
-    by_folder = {skill.path.split("/")[-2].lower(): skill for skill in reversed(skills)}
-    by_name = {skill.name.lower(): skill for skill in skills}
-    return (by_folder | by_name).get(wanted)
 
 
 def _read(root: Path, skill: Skill) -> str | None:

@@ -57,7 +57,16 @@ def read_words(words: Sequence[str], allowed: Mapping[str, str]) -> ReadWords:
         found.options.extend((name, value) for name, value, _ in options)
         name, value, mark = options[-1]  # only the last of a bundle can have a value
         if value is None and mark[:1] in ("=", "~") and (mark[0] == "=" or _is_value(following)):
-            found.options[-1] = (name, _next_value(name, following))
+            if following is None:
+                raise NotAllowed(f"The option {name} needs a value.")
+            if not _is_value(following):
+                joined = (
+                    f"{name}={_shorten(following)}"
+                    if name.startswith("--")
+                    else f"{name}{_shorten(following)}"
+                )
+                raise NotAllowed(f"Write {joined} for a value that begins with '-'.")
+            found.options[-1] = (name, following)
             next(rest)
         _check_choice(*found.options[-1], mark)
     return found
@@ -96,15 +105,6 @@ def _read_bundle(word: str, allowed: Mapping[str, str]) -> Iterator[tuple[str, s
 
 def _is_value(word: str | None) -> bool:
     return word is not None and (word == "-" or not word.startswith("-"))
-
-
-def _next_value(name: str, word: str | None) -> str:
-    if word is None:
-        raise NotAllowed(f"The option {name} needs a value.")
-    if not _is_value(word):
-        joined = f"{name}={_shorten(word)}" if name.startswith("--") else f"{name}{_shorten(word)}"
-        raise NotAllowed(f"Write {joined} for a value that begins with '-'.")
-    return word
 
 
 def _check_choice(name: str, value: str | None, mark: str) -> None:

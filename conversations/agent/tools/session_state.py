@@ -48,7 +48,12 @@ async def run(context: ToolContext, asked: AboutState) -> ToolResult:
 
 async def _carry_out(context: ToolContext, asked: AboutState) -> str:
     if asked.action == "note":
-        return _note(asked.text)
+        text = asked.text
+        if not text:
+            raise BadArgument("'text' must be the decision, in one sentence.")
+        if len(one_line(text, limit=ITEM_CHARS + 1)) > ITEM_CHARS:
+            raise BadArgument(f"'text' must have at most {ITEM_CHARS} characters; say it shorter.")
+        return f"Noted: {one_line(text, limit=ITEM_CHARS)}"
     view = await context.read(read_state_view, context.session_pk)
     if asked.action == "show":
         return "\n".join(map(_line, view.items)) or "There is nothing in the register yet."
@@ -59,20 +64,17 @@ async def _carry_out(context: ToolContext, asked: AboutState) -> str:
     return f"Struck {found.id}: {found.text}"
 
 
-def _note(text: str) -> str:
-    if not text:
-        raise BadArgument("'text' must be the decision, in one sentence.")
-    if len(one_line(text, limit=ITEM_CHARS + 1)) > ITEM_CHARS:
-        raise BadArgument(f"'text' must have at most {ITEM_CHARS} characters; say it shorter.")
-    return f"Noted: {one_line(text, limit=ITEM_CHARS)}"
-
-
 def _find(decisions: list[StateItem], wanted: str) -> StateItem:
     """The decision with this id or wording, or the only one that holds the words."""
     words = one_line(wanted, limit=2 * ITEM_CHARS).casefold()
     if not words:
         raise BadArgument("'text' must be the decision to strike, as it stands in the state.")
-    same = [d for d in decisions if words in (d.id, d.text.casefold(), _told(d).casefold())]
+    # A decision as the state in the window has it
+    same = [
+        d
+        for d in decisions
+        if words in (d.id, d.text.casefold(), f"{d.text} (turn {d.turn})".casefold())
+    ]
     found = same or [d for d in decisions if words in d.text.casefold()]
     if len(found) == 1:
         return found[0]
@@ -80,11 +82,6 @@ def _find(decisions: list[StateItem], wanted: str) -> StateItem:
     reason = "More than one decision holds these words." if found else "There is no such decision."
     listed = "\n".join(map(_line, choices))
     raise BadArgument(f"{reason} There are:\n{listed}" if choices else f"{reason} There is none.")
-
-
-def _told(item: StateItem) -> str:
-    """A decision as the state in the window has it."""
-    return f"{item.text} (turn {item.turn})"
 
 
 def _line(item: StateItem) -> str:

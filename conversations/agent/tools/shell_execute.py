@@ -69,15 +69,15 @@ async def run(context: ToolContext, asked: ShellExecute) -> ToolResult:
 async def _read(context: ToolContext, asked: ShellExecute) -> Command:
     check_text(asked.command, "command")
     return Command(
-        words=[_shell(), "-c", asked.command],
+        words=[
+            shutil.which("bash", path="/usr/bin:/bin:/usr/local/bin") or "/bin/sh",
+            "-c",
+            asked.command,
+        ],
         folder=await asyncio.to_thread(read_folder, asked.folder, context.root),
         seconds=read_seconds(asked.timeout_seconds),
         allows_network=sandbox.has_network(workspace_allows=context.scope.allows_network),
     )
-
-
-def _shell() -> str:
-    return shutil.which("bash", path="/usr/bin:/bin:/usr/local/bin") or "/bin/sh"
 
 
 TOOL = declare_tool(

@@ -161,7 +161,19 @@ async def _follow(client: aiohttp.ClientSession, url: URL) -> Fetched:
         async with client.get(url, allow_redirects=False) as response:
             location = response.headers.get("Location")
             if response.status not in (301, 302, 303, 307, 308) or not location:
-                return await _read(response, url)
+                body = bytearray()
+                async for chunk in response.content.iter_chunked(64 * 1024):
+                    body += chunk
+                    if len(body) > MAX_BYTES:
+                        break
+                return Fetched(
+                    url=str(url),
+                    status=response.status,
+                    media_type=response.content_type,
+                    charset=response.charset or "",
+                    body=bytes(body[:MAX_BYTES]),
+                    is_cut=len(body) > MAX_BYTES,
+                )
         target = read_url(str(url.join(URL(location))))
         if target.raw_host != url.raw_host:
             return Fetched(
@@ -174,19 +186,3 @@ async def _follow(client: aiohttp.ClientSession, url: URL) -> Fetched:
             )
         url = target
     raise Rejected(f"{url.host} redirects more than {MAX_REDIRECTS} times.")
-
-
-async def _read(response: aiohttp.ClientResponse, url: URL) -> Fetched:
-    body = bytearray()
-    async for chunk in response.content.iter_chunked(64 * 1024):
-        body += chunk
-        if len(body) > MAX_BYTES:
-            break
-    return Fetched(
-        url=str(url),
-        status=response.status,
-        media_type=response.content_type,
-        charset=response.charset or "",
-        body=bytes(body[:MAX_BYTES]),
-        is_cut=len(body) > MAX_BYTES,
-    )

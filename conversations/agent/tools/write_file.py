@@ -38,7 +38,13 @@ class WriteFile(Arguments):
 
 def prepare(root: Path, asked: WriteFile) -> PreparedChange:
     path, text = asked.path, asked.content
-    data = _to_bytes(text)
+    try:
+        data = text.encode()
+    except UnicodeEncodeError as error:
+        raise BadArgument("'content' holds a lone surrogate, which is no character.") from error
+    limit = settings.LOOM.max_read_bytes
+    if len(data) > limit:
+        raise TooLarge(f"'content' has {size_text(len(data))}, more than {size_text(limit)}.")
     there = _find(root, path)
     lines = count_text(len(split_lines(text)), "line")
     if there is None:
@@ -86,17 +92,6 @@ def _find(root: Path, path: str) -> WholeFile | None:
     if found.kind == FILE:
         check_writable(found)
     return read_whole(root, path)
-
-
-def _to_bytes(text: str) -> bytes:
-    try:
-        data = text.encode()
-    except UnicodeEncodeError as error:
-        raise BadArgument("'content' holds a lone surrogate, which is no character.") from error
-    limit = settings.LOOM.max_read_bytes
-    if len(data) > limit:
-        raise TooLarge(f"'content' has {size_text(len(data))}, more than {size_text(limit)}.")
-    return data
 
 
 TOOL = declare_tool(

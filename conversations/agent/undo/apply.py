@@ -98,42 +98,31 @@ async def _carry_out(root: Path, action: FileAction, author: Author, write: Cros
             await asyncio.to_thread(step.touch)
             has_touched = True
         except confined.Differs as error:
-            if _is_particular(action) or attempt == ATTEMPTS - 1:
+            # Whether it is meant for one content of the file, and not for whatever it is
+            if (
+                not isinstance(action, Move) and action.expect is not None
+            ) or attempt == ATTEMPTS - 1:
                 raise FileChanged(error.message) from error
         else:
             return
         finally:
             now = await asyncio.to_thread(_look, root, step.changes)
-            done, dropped = _judge(pks, step.changes, now, has_touched=has_touched)
+            # Which of the changes have happened, with the permissions that files got, and which
+            # have not. What somebody else wrote right afterwards is not theirs.
+            done, dropped = [], []
+            for pk, change, state in zip(pks, step.changes, now, strict=True):
+                is_as_meant = digest_of(state) == digest_of(change.after)
+                if has_touched or (is_as_meant and not same_state(change.before, state)):
+                    done.append(
+                        FileChangeOutcome(pk=pk, after=state if is_as_meant else change.after)
+                    )
+                else:
+                    dropped.append(pk)
             await write(complete_changes, done=done, dropped=dropped)
-
-
-def _is_particular(action: FileAction) -> bool:
-    """Whether it is meant for one content of the file, and not for whatever it is."""
-    return not isinstance(action, Move) and action.expect is not None
 
 
 def _look(root: Path, changes: Sequence[Change]) -> list[FileState | None]:
     return [read_state(root, change.path, limit=None, keep=False) for change in changes]
-
-
-def _judge(
-    pks: Sequence[int],
-    changes: Sequence[Change],
-    now: Sequence[FileState | None],
-    *,
-    has_touched: bool,
-) -> tuple[list[FileChangeOutcome], list[int]]:
-    """Which of the changes have happened, with the permissions that files got, and which
-    have not. What somebody else wrote right afterwards is not theirs."""
-    done, dropped = [], []
-    for pk, change, state in zip(pks, changes, now, strict=True):
-        is_as_meant = digest_of(state) == digest_of(change.after)
-        if has_touched or (is_as_meant and not same_state(change.before, state)):
-            done.append(FileChangeOutcome(pk=pk, after=state if is_as_meant else change.after))
-        else:
-            dropped.append(pk)
-    return done, dropped
 
 
 def _prepare(root: Path, action: FileAction) -> _Step:

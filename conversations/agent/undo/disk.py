@@ -118,7 +118,19 @@ def read_entry(
             return _link_state(folder, name, found, kept), found
         if stat.S_ISREG(found.st_mode) and (limit is None or found.st_size <= limit):
             with suppress(PermissionError):
-                return _file_state(folder, name, kept)
+                file = os.open(name, _FILE, dir_fd=folder)
+                with os.fdopen(file, "rb") as opened:
+                    found = os.fstat(file)
+                    if not stat.S_ISREG(found.st_mode):
+                        return unread_state(found), found
+                    if kept:
+                        digest, size = kept.copy(opened)
+                    else:
+                        digest, size = (
+                            hashlib.file_digest(opened, "sha256").hexdigest(),
+                            opened.tell(),
+                        )
+                    return FileState(mode=found.st_mode, digest=digest, size=size), found
     except FileNotFoundError:
         return None, None
     return unread_state(found), found
@@ -150,19 +162,6 @@ def _link_state(folder: int, name: str, found: os.stat_result, kept: BlobBatch |
     text = os.fsencode(os.readlink(name, dir_fd=folder))
     digest = kept.put(text) if kept else hashlib.sha256(text).hexdigest()
     return FileState(mode=found.st_mode, digest=digest, size=len(text))
-
-
-def _file_state(folder: int, name: str, kept: BlobBatch | None) -> tuple[FileState, os.stat_result]:
-    file = os.open(name, _FILE, dir_fd=folder)
-    with os.fdopen(file, "rb") as opened:
-        found = os.fstat(file)
-        if not stat.S_ISREG(found.st_mode):
-            return unread_state(found), found
-        if kept:
-            digest, size = kept.copy(opened)
-        else:
-            digest, size = hashlib.file_digest(opened, "sha256").hexdigest(), opened.tell()
-        return FileState(mode=found.st_mode, digest=digest, size=size), found
 
 
 _DRAFT = re.compile(r"\.loom-[0-9a-f]{16}\.tmp")

@@ -149,7 +149,12 @@ class _Work:
         folders = [""]
         for folder in folders:
             try:
-                found = _scan(self.root, folder)
+                with open_folder(self.root, folder) as opened, os.scandir(opened) as entries:
+                    found = []
+                    for entry in entries:
+                        with suppress(FileNotFoundError):
+                            found.append((entry.name, entry.stat(follow_symlinks=False)))
+                found = sorted(found)
             except (NoFolder, PermissionError):
                 if not folder:
                     raise
@@ -223,15 +228,6 @@ class _Work:
         self.entries[path] = state
         if state.is_file and state.is_read:
             self.known[path] = _Known(stamp_of(status), state, read_at=now, touched_at=now)
-
-
-def _scan(root: Path, folder: str) -> list[tuple[str, os.stat_result]]:
-    with open_folder(root, folder) as opened, os.scandir(opened) as entries:
-        found = []
-        for entry in entries:
-            with suppress(FileNotFoundError):
-                found.append((entry.name, entry.stat(follow_symlinks=False)))
-    return sorted(found)
 
 
 def _identities(places: tuple[str, ...]) -> set[tuple[int, int]]:

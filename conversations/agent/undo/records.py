@@ -332,7 +332,11 @@ def finish_revert(
     is the number of those that are not. ``text`` is the row's, ``told`` what the model
     reads with the next message."""
     data = {"revert": str(begun.uuid), "files": len(back), "left": left}
-    note = {MODEL_NOTE: True, "user_facing": True, FILES_BACK: _names(back)} | data
+    note = {
+        MODEL_NOTE: True,
+        "user_facing": True,
+        FILES_BACK: [stored_path(path) for path in back[:MAX_PUT_BACK]],
+    } | data
     turn = NewTurn(
         role=SYSTEM,
         content=storable(told),
@@ -341,10 +345,6 @@ def finish_revert(
     )
     event = NewEvent(payload=Info(text=storable(text), code=REVERTED, data=data), new=0)
     return append(session.pk, session_uuid=session.uuid, turns=[turn], events=[event])
-
-
-def _names(paths: Sequence[str]) -> list[str]:
-    return [stored_path(path) for path in paths[:MAX_PUT_BACK]]
 
 
 def mark_undone(begun: Begun, *, changes: Sequence[StoredChange]) -> None:

@@ -17,7 +17,7 @@ from django.conf import settings
 from conversations.agent.files.paths import shown
 from conversations.agent.sandbox.repositories import Repositories, find_repositories
 from conversations.archive.append import Appended
-from conversations.archive.blobs import BlobBatch, batch, has_blob, read_blob
+from conversations.archive.blobs import batch, has_blob, read_blob
 from conversations.domain.errors import LoomError, Rejected
 from conversations.models import Session
 
@@ -123,10 +123,15 @@ def judge_file(
     state, reason = READY, ""
     if same_state(current, target):
         state = BACK
-    elif target is not None and not _is_kept(target):
+    elif target is not None and not (
+        target.has_copy and (target.is_folder or has_blob(target.digest))
+    ):
         state, reason = LOST, "What it was before was too large to be kept, or no file."
     elif not _leads_back(current, changes):
-        state, reason = CONFLICT, _what_happened(current)
+        state, reason = (
+            CONFLICT,
+            ("It was changed since." if current is not None else "It was removed since."),
+        )
     elif path in others:
         state, reason = CONFLICT, "Another session changed it at the same time or since."
     elif current is not None and current.is_file and not current.is_read:
@@ -144,10 +149,6 @@ def read_current(root: Path, path: str, changes: Sequence[StoredChange]) -> File
     return current
 
 
-def _is_kept(state: FileState) -> bool:
-    return state.has_copy and (state.is_folder or has_blob(state.digest))
-
-
 def _leads_back(current: FileState | None, changes: Sequence[StoredChange]) -> bool:
     """Whether the changes, the newest first, lead from what is there to what was."""
     state = current
@@ -157,10 +158,6 @@ def _leads_back(current: FileState | None, changes: Sequence[StoredChange]) -> b
         elif change.is_done or not same_state(state, change.before):
             return False
     return True
-
-
-def _what_happened(current: FileState | None) -> str:
-    return "It was changed since." if current is not None else "It was removed since."
 
 
 KEPT_TOGETHER = 1000
@@ -201,18 +198,15 @@ class _Work:
         self.git = find_repositories(self.root)
         for chunk in batched(self.plans, KEPT_TOGETHER, strict=False):
             with batch() as kept:
-                self._keep(chunk, kept)
-
-    def _keep(self, plans: Sequence[FilePlan], kept: BlobBatch) -> None:
-        for plan in plans:
-            now = keep_state(self.root, plan.path, kept)
-            is_unread = plan.current is not None and not plan.current.is_read
-            if not is_unread and not same_state(now, plan.current):
-                raise Rejected(
-                    f"{shown(plan.path)} was changed this moment. Look again.",
-                    code="file_changed",
-                )
-            self.changes.append(Change(path=plan.path, before=now, after=plan.target))
+                for plan in chunk:
+                    now = keep_state(self.root, plan.path, kept)
+                    is_unread = plan.current is not None and not plan.current.is_read
+                    if not is_unread and not same_state(now, plan.current):
+                        raise Rejected(
+                            f"{shown(plan.path)} was changed this moment. Look again.",
+                            code="file_changed",
+                        )
+                    self.changes.append(Change(path=plan.path, before=now, after=plan.target))
 
     def touch(self) -> None:
         """Folders that get other permissions are opened first; then what is in the way

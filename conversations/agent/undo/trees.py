@@ -11,7 +11,7 @@ counts as changed by it.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from itertools import batched
@@ -137,12 +137,17 @@ async def _conclude(
         watch.note = f"{error.message} What was changed is found out when the server starts next."
         return
     watch.changes = list(compare(before, after))
-    watch.note = " ".join(filter(None, (disarmed.note, _note(after, watch.changes))))
-    await _record(author, watch.changes, write)
-
-
-async def _record(author: Author, changes: Sequence[Change], write: Crossing) -> None:
-    for chunk in batched(changes, ROWS, strict=False):
+    lost = [c.path for c in watch.changes if c.before is not None and not c.before.has_copy]
+    told = []
+    if lost:
+        told.append(f"{len(lost)} changed files were too large to be kept: no undo for them.")
+    if after.unlisted:
+        told.append(
+            f"The folder has more than {read_limits().files:,} files or some that cannot be"
+            " read; what was changed in part of it is not known."
+        )
+    watch.note = " ".join(filter(None, (disarmed.note, " ".join(told))))
+    for chunk in batched(watch.changes, ROWS, strict=False):
         await write(record_changes, author=author, changes=chunk, is_done=True)
     if author.call_pk is not None:
         await _forget_tree(author.call_pk, write)
@@ -168,19 +173,6 @@ def _is_below(path: str, folders: frozenset[str]) -> bool:
         return False
     parts = path.split("/")
     return any("/".join(parts[:end]) in folders for end in range(len(parts)))
-
-
-def _note(after: Listing, changes: Sequence[Change]) -> str:
-    lost = [c.path for c in changes if c.before is not None and not c.before.has_copy]
-    told = []
-    if lost:
-        told.append(f"{len(lost)} changed files were too large to be kept: no undo for them.")
-    if after.unlisted:
-        told.append(
-            f"The folder has more than {read_limits().files:,} files or some that cannot be"
-            " read; what was changed in part of it is not known."
-        )
-    return " ".join(told)
 
 
 async def settle_all(*, read: Crossing, write: Crossing) -> int:

@@ -56,7 +56,9 @@ def fit_attachments(blocks: list[Block], *, cap: int, cost: Callable[[Block], in
         total -= cost(gone[-1])
     if not gone:
         return blocks
-    return _map(blocks, lambda b: [note_left_out(b, NO_ROOM)] if _is_in(b, gone) else [b])
+    return _map(
+        blocks, lambda b: [note_left_out(b, NO_ROOM)] if any(b is other for other in gone) else [b]
+    )
 
 
 def withhold(
@@ -122,10 +124,6 @@ def _map(blocks: list[Any], change: Callable[[Block], list[Block]]) -> list[Any]
         else:
             changed.append(block)
     return changed
-
-
-def _is_in(block: Block, blocks: list[Block]) -> bool:
-    return any(block is other for other in blocks)
 
 
 def name_images(blocks: Iterable[Block]) -> list[Block]:

@@ -203,10 +203,21 @@ def _cut(
     make: MakePiece,
     find_head: Callable[[int], StoredTurn | None],
 ) -> Choice:
-    size = _pick_exchange(taken, budget, rules)
+    # How many turns to keep so that the window starts with an exchange; 0: even the newest one is
+    # too long.
+    low, high = budget * rules.low_water, budget * rules.high_water
+    recent = taken.exchanges[: rules.keep_recent]
+    fitting = [size for cost, size in taken.exchanges if cost <= low]
+    fitting += [size for cost, size in recent if cost <= (low + high) / 2]
+    newest = [size for cost, size in taken.exchanges[:1] if cost <= high]
+    size = max(fitting, default=0) or max(newest, default=0)
     if size:
         return _fit(taken.turns[:size][::-1], None, budget, caps, make)
-    head = find_head(taken.turns[-1].number) if not taken.exchanges else _newest_user(taken)
+    head = (
+        find_head(taken.turns[-1].number)
+        if not taken.exchanges
+        else taken.turns[taken.exchanges[0][1] - 1]
+    )
     room = budget * rules.low_water - (make(head, caps).cost if head else 0)
     units = [size for cost, size in taken.units if cost <= room]
     size = units[-1] if units else taken.units[0][1]
@@ -214,21 +225,6 @@ def _cut(
     if head is not None and head.number >= kept[0].number:
         head = None
     return _fit(kept, head, budget, caps, make)
-
-
-def _pick_exchange(taken: _Taken, budget: int, rules: WindowRules) -> int:
-    """How many turns to keep so that the window starts with an exchange; 0: even the
-    newest one is too long."""
-    low, high = budget * rules.low_water, budget * rules.high_water
-    recent = taken.exchanges[: rules.keep_recent]
-    fitting = [size for cost, size in taken.exchanges if cost <= low]
-    fitting += [size for cost, size in recent if cost <= (low + high) / 2]
-    newest = [size for cost, size in taken.exchanges[:1] if cost <= high]
-    return max(fitting, default=0) or max(newest, default=0)
-
-
-def _newest_user(taken: _Taken) -> StoredTurn:
-    return taken.turns[taken.exchanges[0][1] - 1]
 
 
 def _fit(

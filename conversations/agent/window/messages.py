@@ -115,7 +115,9 @@ def join_pieces(pieces: Iterable[Piece]) -> list[Message]:
     waiting: Waiting = {}
     for piece in pieces:
         if piece.role == TOOL:
-            _add_result(messages, waiting, piece)
+            [result] = piece.blocks
+            if open_ids := waiting.get(result["tool_use_id"]):
+                _add(messages, "user", [result | {"tool_use_id": open_ids.pop(0)}])
             continue
         _answer_dangling(messages, waiting)
         if piece.role in (USER, SYSTEM):
@@ -136,17 +138,16 @@ def _open_calls(blocks: list[Block], given: set[str]) -> tuple[list[Block], Wait
     waiting: Waiting = {}
     for block in blocks:
         if block.get("type") == "tool_use":
-            own = _own_id(block["id"], given)
+            call_id = block["id"]
+            found = (f"{call_id[:110]}_again_{number}" for number in count(2))
+            own = (
+                call_id if call_id not in given else next(one for one in found if one not in given)
+            )
             given.add(own)
             waiting.setdefault(block["id"], []).append(own)
             block = block if own == block["id"] else block | {"id": own}
         opened.append(block)
     return opened, waiting
-
-
-def _own_id(call_id: str, given: set[str]) -> str:
-    found = (f"{call_id[:110]}_again_{number}" for number in count(2))
-    return call_id if call_id not in given else next(one for one in found if one not in given)
 
 
 def _is_results(message: Message) -> bool:
@@ -164,29 +165,36 @@ def _add(messages: list[Message], role: str, blocks: list[Block]) -> None:
 
 def _blocks_of(turn: StoredTurn, *, model: str) -> list[Block]:
     if turn.role == USER:
-        return _user_blocks(turn)
+        try:
+            blocks = read_blocks(turn)
+        except MalformedTurn:
+            blocks = None
+        if blocks is None:
+            return _text(turn.content)
+        kept = [_givable(block) for block in blocks if not _is_blank(block)]
+        return name_images(kept) or _text(turn.content)
     if turn.role == ASSISTANT:
         return [] if turn.stop_reason == "refusal" else _assistant_blocks(turn, model=model)
     if turn.role == SYSTEM and read_metadata(turn).get(MODEL_NOTE) is True:
         return _text(f"[{turn.content}]")
     if turn.role == TOOL:
-        return [_result_block(turn)]
+        result: Block = {
+            "type": "tool_result",
+            "tool_use_id": _sendable_id(turn.tool_call_id or ""),
+        }
+        if turn.content.strip():
+            result["content"] = turn.content
+        if read_metadata(turn).get("ok") is False:
+            result["is_error"] = True
+            result.setdefault("content", "The tool failed without a message.")
+        elif attached := _attached_to(turn):
+            result["content"] = [*_text(turn.content), *attached]
+        return [result]
     return []
 
 
 def _text(text: str) -> list[Block]:
     return [{"type": "text", "text": text}] if text.strip() else []
-
-
-def _user_blocks(turn: StoredTurn) -> list[Block]:
-    try:
-        blocks = read_blocks(turn)
-    except MalformedTurn:
-        blocks = None
-    if blocks is None:
-        return _text(turn.content)
-    kept = [_givable(block) for block in blocks if not _is_blank(block)]
-    return name_images(kept) or _text(turn.content)
 
 
 GIVEN = ("text", "image", "document", "search_result")
@@ -240,30 +248,12 @@ def _sendable_id(call_id: str) -> str:
     return _ID.sub("_", call_id)[:128] or "unnamed"
 
 
-def _result_block(turn: StoredTurn) -> Block:
-    result: Block = {"type": "tool_result", "tool_use_id": _sendable_id(turn.tool_call_id or "")}
-    if turn.content.strip():
-        result["content"] = turn.content
-    if read_metadata(turn).get("ok") is False:
-        result["is_error"] = True
-        result.setdefault("content", "The tool failed without a message.")
-    elif attached := _attached_to(turn):
-        result["content"] = [*_text(turn.content), *attached]
-    return result
-
-
 def _attached_to(turn: StoredTurn) -> list[Block]:
     """Images and documents that a tool gave. What failed has text only."""
     try:
         return name_images(block for block in read_blocks(turn) or [] if is_reference(block))
     except MalformedTurn:
         return []
-
-
-def _add_result(messages: list[Message], waiting: Waiting, piece: Piece) -> None:
-    [result] = piece.blocks
-    if open_ids := waiting.get(result["tool_use_id"]):
-        _add(messages, "user", [result | {"tool_use_id": open_ids.pop(0)}])
 
 
 def _answer_dangling(messages: list[Message], waiting: Waiting) -> None:

@@ -167,24 +167,21 @@ class Evidence:
         self._found, self._floor, self._often = found, floor, often
         window: dict[int, float] = defaultdict(float)
         for word in words:
-            self._add(word, window)
+            # Of a word in pieces those that occur count, and all of them as one word
+            pieces = [token for token in word if self._found.get(token)] or list(word)
+            weights = {token: self._weight(token) for token in pieces}
+            most, whole = max(weights.values()), sum(weights.values())
+            self.total += most
+            rare: set[int] = set()
+            for token, weight in weights.items():
+                for turn in self._found.get(token, ()):
+                    scores = self.below if turn < self._floor else window
+                    scores[turn] += weight * most / whole if whole else 0.0
+                    if turn < self._floor and weight and token not in COMMON:
+                        rare.add(turn)
+            for turn in rare:
+                self.rare_words[turn] += 1
         self.in_window = max(window.values(), default=0.0)
-
-    def _add(self, word: Word, window: dict[int, float]) -> None:
-        """Of a word in pieces those that occur count, and all of them as one word."""
-        pieces = [token for token in word if self._found.get(token)] or list(word)
-        weights = {token: self._weight(token) for token in pieces}
-        most, whole = max(weights.values()), sum(weights.values())
-        self.total += most
-        rare: set[int] = set()
-        for token, weight in weights.items():
-            for turn in self._found.get(token, ()):
-                scores = self.below if turn < self._floor else window
-                scores[turn] += weight * most / whole if whole else 0.0
-                if turn < self._floor and weight and token not in COMMON:
-                    rare.add(turn)
-        for turn in rare:
-            self.rare_words[turn] += 1
 
     def _weight(self, token: str) -> float:
         """From 0 for what is everywhere to 1 for what was never said below the floor."""

@@ -63,15 +63,11 @@ def cost_of_block(block: Block) -> int:
     if kind == "thinking":
         return estimate_tokens(str(block.get("thinking", "")) + str(block.get("signature", "")))
     if kind in ATTACHED:
-        return _cost_of_attached(block)
+        # What was estimated when it was attached
+        if is_reference(block) and isinstance(block["source"].get("tokens"), int):
+            return int(block["source"]["tokens"]) + BLOCK_TOKENS
+        return ATTACHED[str(block["type"])]
     return _cost_of_value(block) + BLOCK_TOKENS
-
-
-def _cost_of_attached(block: Block) -> int:
-    """What was estimated when it was attached."""
-    if is_reference(block) and isinstance(block["source"].get("tokens"), int):
-        return int(block["source"]["tokens"]) + BLOCK_TOKENS
-    return ATTACHED[str(block["type"])]
 
 
 def cost_of_blocks(blocks: list[Block]) -> int:
