@@ -1,7 +1,7 @@
 """Finding files of a folder by part of their path, while somebody types it.
 
-The paths of a folder are read once and kept for a moment, since every key asks again.
-A folder may be huge: reading ends at a time and a number, and says so.
+The paths of a folder are read once and kept for a moment, since every key asks again. A folder may
+be huge: reading ends at a time and a number, and says so.
 """
 
 import time
@@ -22,8 +22,7 @@ from .walking import FolderWalk
 
 MAX_SHOWN = 20
 MAX_PATHS = 50_000
-MAX_SECONDS = 1.5
-"""For reading a folder: nobody waits longer for a list."""
+MAX_SECONDS = 1.5  # For reading a folder: nobody waits longer for a list
 
 KEPT_SECONDS = 5.0
 MAX_FOLDERS_CACHED = 8
@@ -51,11 +50,10 @@ _lock = Lock()
 
 
 def find_files(root: str | Path, query: str, *, limit: int = MAX_SHOWN) -> FoundFiles:
-    """The files whose path has the query's characters in this order, best first: those
-    whose name begins with it, whose name has it, whose path has it, the rest. Without a
-    query the files that were changed last. In a folder that is too large to be read, what
-    stands before the query's last slash is looked through as a folder. Raises Rejected
-    when the folder is gone."""
+    """The files whose path has the query's characters in this order, best first: those whose name
+    begins with it, whose name has it, whose path has it, the rest. Without a query the files that
+    were changed last. In a folder that is too large to be read, what stands before the query's last
+    slash is looked through as a folder. Raises Rejected when the folder is gone."""
     listing = _listing(str(root))
     folder, slash, name = query.rpartition("/")
     # A walk passes such folders over, but not where it begins

@@ -1,7 +1,7 @@
 """What git would leave out of a folder: the rules of ``.gitignore`` files.
 
-Written here, since a rule is matched against every file of a folder that anybody may
-have filled: each match has to be quick, whatever the rule (see :mod:`patterns`).
+Written here, since a rule is matched against every file of a folder that anybody may have filled:
+each match has to be quick, whatever the rule (see :mod:`patterns`).
 """
 
 import fnmatch
@@ -16,11 +16,10 @@ from conversations.domain.errors import Rejected
 
 
 PATTERN_CHARS = 1000
-ALTERNATIVES = 64
-"""Into which the braces of one pattern may unfold."""
+ALTERNATIVES = 64  # Into which the braces of one pattern may unfold
 
+# What one name has to match; None: any number of names (``**``).
 type Segment = re.Pattern[str] | None
-"""What one name has to match; None: any number of names (``**``)."""
 
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
@@ -28,8 +27,8 @@ _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """``matches`` takes the names of a path. A pattern without a slash is for names in
-    every folder."""
+    """``matches`` takes the names of a path. A pattern without a slash is for names in every
+    folder."""
 
     alternatives: tuple[tuple[Segment, ...], ...]
 
@@ -89,8 +88,8 @@ def _unfold(text: str) -> Iterator[str]:
 
 @lru_cache(maxsize=1024)
 def _read_name(text: str) -> re.Pattern[str]:
-    """A ``*`` takes the shortest run that fits and is never tried again: that is how
-    ``fnmatch`` writes it, with atomic groups."""
+    """A ``*`` takes the shortest run that fits and is never tried again: that is how ``fnmatch``
+    writes it, with atomic groups."""
     plain = _ESCAPED.sub(_in_brackets, text.replace("[^", "[!"))
     # For each bracket that nothing closes ``translate`` would look through all the rest.
     closed = plain.rfind("]") + 1
@@ -105,6 +104,7 @@ FILE_NAME = ".gitignore"
 FILE_BYTES = 64_000
 MAX_RULES = 500
 
+# Folders with what tools made or fetched: left out even where no rule says so.
 HEAVY = frozenset(
     (
         *("node_modules", "bower_components", "__pycache__", ".venv", "venv", ".tox", ".nox"),
@@ -112,11 +112,9 @@ HEAVY = frozenset(
         *(".next", ".nuxt", ".hg", ".svn"),
     )
 )
-"""Folders with what tools made or fetched: left out even where no rule says so."""
 
 _ESCAPED_PAIR = re.compile(r"\\.", re.DOTALL)
-_CLOSED = re.compile(r"\\.|\[[!^]?\]?[^]]*\]")
-"""Escaped signs, and classes of signs that end."""
+_CLOSED = re.compile(r"\\.|\[[!^]?\]?[^]]*\]")  # Escaped signs, and classes of signs that end
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +134,8 @@ def read_rules(data: bytes) -> Rules:
 
 
 def decide(rules: Rules, parts: Sequence[str], *, is_folder: bool) -> bool | None:
-    """Whether the path, by its names below the rules' folder, is ignored; None where
-    no rule says anything. The last rule that matches counts."""
+    """Whether the path, by its names below the rules' folder, is ignored; None where no rule says
+    anything. The last rule that matches counts."""
     for rule in reversed(rules):
         if (is_folder or not rule.only_folders) and match_segments(rule.segments, parts):
             return not rule.is_negated

@@ -1,5 +1,5 @@
-"""Reaching a place name by name, from the folder's own descriptor, without following
-links: whatever was put in the way since the path was resolved is an error.
+"""Reaching a place name by name, from the folder's own descriptor, without following links:
+whatever was put in the way since the path was resolved is an error.
 """
 
 import ctypes
@@ -29,8 +29,8 @@ class Missing(NotFound, Rejected):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileStatus:
-    """What lies at a path. ``path`` is its real place, relative to the folder; ``mode``
-    are the permission bits, ``size`` is in bytes."""
+    """What lies at a path. ``path`` is its real place, relative to the folder; ``mode`` are the
+    permission bits, ``size`` is in bytes."""
 
     path: str
     kind: str
@@ -51,8 +51,8 @@ def open_parent(place: ResolvedPath, *, create: bool = False) -> Iterator[int]:
 
 @contextmanager
 def open_folder(place: ResolvedPath, *, create: bool = False) -> Iterator[int]:
-    """The folder's descriptor, reached from the root's step by step. ``create`` makes those
-    that are missing."""
+    """The folder's descriptor, reached from the root's step by step. ``create`` makes those that
+    are missing."""
     if os.open not in os.supports_dir_fd or os.stat not in os.supports_dir_fd:
         raise Rejected("Files cannot be opened safely on this system; the server needs Linux.")
     folder = os.open(place.root, _FOLDER)
@@ -223,8 +223,8 @@ def _rename_without_replacing(there: int, name: str, here: int, new_name: str) -
 
 
 def _is_same_entry(there: int, name: str, here: int, new_name: str) -> bool:
-    """Whether only the case of the name is to change, where case does not matter: one
-    file, and not a second name of it."""
+    """Whether only the case of the name is to change, where case does not matter: one file, and not
+    a second name of it."""
     if name == new_name or name.casefold() != new_name.casefold():
         return False
     one, other = os.lstat(name, dir_fd=there), os.lstat(new_name, dir_fd=here)

@@ -1,9 +1,9 @@
 """Where a path leads, inside a workspace's folder: checked before anything is opened.
 
-A path comes from a model: relative to the workspace's folder, or absolute inside it.
-Links are followed as long as they lead to something inside. What comes out is the
-place itself, without links; :mod:`confined` opens it step by step, so that a link put
-there meanwhile ends in an error and not elsewhere.
+A path comes from a model: relative to the workspace's folder, or absolute inside it. Links are
+followed as long as they lead to something inside. What comes out is the place itself, without
+links; :mod:`confined` opens it step by step, so that a link put there meanwhile ends in an error
+and not elsewhere.
 """
 
 import os
@@ -16,11 +16,8 @@ from django.conf import settings
 
 from conversations.domain.errors import Rejected
 
-NAME_BYTES, PATH_BYTES = 255, 4096
-"""Limits of Linux for one name and for a path."""
-
-LEVELS = 200
-"""Of folders below the workspace's: each is opened and, if need be, made."""
+NAME_BYTES, PATH_BYTES = 255, 4096  # Limits of Linux for one name and for a path
+LEVELS = 200  # Of folders below the workspace's: each is opened and, if need be, made
 
 SHOWN_CHARS = 300
 
@@ -55,8 +52,8 @@ class ResolvedPath:
 
 
 def find_place(root: Path, path: str, *, follow_last: bool = True) -> ResolvedPath:
-    """Where the path leads; it need not exist. With ``follow_last`` False a link at the
-    end of the path is meant itself. Raises Rejected with a sentence."""
+    """Where the path leads; it need not exist. With ``follow_last`` False a link at the end of the
+    path is meant itself. Raises Rejected with a sentence."""
     _check(path)
     try:
         real_root = os.path.realpath(root, strict=True)
@@ -80,8 +77,8 @@ def is_within(real: str, real_folder: str) -> bool:
 
 
 def is_private(real: str, real_root: str) -> bool:
-    """Whether the place is part of the server's own data. A workspace may lie in the
-    data folder, but never the other way round."""
+    """Whether the place is part of the server's own data. A workspace may lie in the data folder,
+    but never the other way round."""
     return any(
         (real == own or is_within(real, own)) and not is_within(real_root, own)
         for own in private_places()

@@ -1,8 +1,8 @@
 """Two ways to find the lines that match, with the same results: ripgrep and Python.
 
-Both are told which files to look into, and both run in a process of their own that is
-ended with the search. What they give is only believed after the line was read again
-from the file itself (see :mod:`searching`), for ripgrep opens files by their names.
+Both are told which files to look into, and both run in a process of their own that is ended with
+the search. What they give is only believed after the line was read again from the file itself (see
+:mod:`searching`), for ripgrep opens files by their names.
 """
 
 import json

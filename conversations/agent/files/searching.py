@@ -1,9 +1,8 @@
 """Searching the files of a folder for lines that match.
 
-Which files are looked into is decided by one walk, whoever matches the lines; and a
-line is shown as it is read from the file itself, opened as :mod:`confined` does it. So
-neither what is found nor what is shown depends on the engine, nor on a link that was
-put somewhere meanwhile.
+Which files are looked into is decided by one walk, whoever matches the lines; and a line is shown
+as it is read from the file itself, opened as :mod:`confined` does it. So neither what is found nor
+what is shown depends on the engine, nor on a link that was put somewhere meanwhile.
 """
 
 import os
@@ -22,17 +21,14 @@ from .search_engines import Engine, Expression, LineMatch, open_engine
 from .text_files import read_text
 from .walking import FolderWalk
 
-FIRST_FILES, MOST_FILES = 50, 2000
-"""Files that an engine is given at once, and what that grows to."""
-
-ARGUMENT_BYTES = 500_000
-"""Of the names of those files: a command line has a limit."""
+FIRST_FILES, MOST_FILES = 50, 2000  # Files that an engine is given at once, and what that grows to
+ARGUMENT_BYTES = 500_000  # Of the names of those files: a command line has a limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileQuery:
-    """``glob`` is matched against paths below ``path``. ``after``: only lines behind
-    this one (path and number). ``limit``: bytes of a file that is looked into."""
+    """``glob`` is matched against paths below ``path``. ``after``: only lines behind this one (path
+    and number). ``limit``: bytes of a file that is looked into."""
 
     expression: Expression
     path: str = "."
@@ -67,8 +63,8 @@ class Search:
     _engine: Engine | None = None
 
     def run(self) -> Generator[Lines]:
-        """File by file, in the walk's order. Raises Rejected for a path or an expression
-        that cannot be used."""
+        """File by file, in the walk's order. Raises Rejected for a path or an expression that
+        cannot be used."""
         query = self.query
         self._deadline = time.monotonic() + query.seconds
         self._engine = open_engine(

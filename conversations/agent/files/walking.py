@@ -1,7 +1,7 @@
 """Going through a folder and what lies below it, without following links.
 
-What git ignores and well-known heavy folders are passed over (and named), unless the
-walk begins inside of them. A walk ends at a time limit, so it always ends.
+What git ignores and well-known heavy folders are passed over (and named), unless the walk begins
+inside of them. A walk ends at a time limit, so it always ends.
 """
 
 import os
@@ -21,14 +21,13 @@ from .paths import ResolvedPath, find_place, private_places
 
 MAX_DEPTH = 64
 
-type _Layer = tuple[int, Rules]
-"""Rules, and how many names deep their folder lies."""
+type _Layer = tuple[int, Rules]  # Rules, and how many names deep their folder lies
 
 
 @dataclass(slots=True, kw_only=True)
 class FolderWalk:
-    """One walk, and afterwards what it left out. ``deadline`` is an instant of
-    ``time.monotonic``. ``max_depth`` 1: the folder's own entries only."""
+    """One walk, and afterwards what it left out. ``deadline`` is an instant of ``time.monotonic``.
+    ``max_depth`` 1: the folder's own entries only."""
 
     root: Path
     path: str = "."
@@ -40,8 +39,8 @@ class FolderWalk:
     _private: tuple[str, ...] = ()
 
     def entries(self) -> Iterator[FileStatus]:
-        """Everything below the folder, sorted by name, a folder before what is in it.
-        Folders that are passed over come too."""
+        """Everything below the folder, sorted by name, a folder before what is in it. Folders that
+        are passed over come too."""
         place = find_place(self.root, self.path)
         self._private = private_places()
         with guarded(self.path), open_folder(place) as folder:

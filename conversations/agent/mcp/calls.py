@@ -29,8 +29,7 @@ from .offers import Offer
 # What a call of a server's tool gave, as a result for the model and the row.
 
 
-MAX_FILES = 10
-"""Images and PDFs of one result that are kept."""
+MAX_FILES = 10  # Images and PDFs of one result that are kept
 
 _SHOWN = ("image/", "application/pdf")
 
@@ -42,8 +41,8 @@ class _Reading:
 
 
 async def make_result(context: ToolContext, server: str, data: Mapping[str, Any]) -> ToolResult:
-    """From a result as the server gave it: text as it is, images and PDFs kept and
-    shown, everything else described."""
+    """From a result as the server gave it: text as it is, images and PDFs kept and shown,
+    everything else described."""
     output, files = await asyncio.to_thread(_take_apart, server, data)
     blocks = [await save_file(context, file) for file in files]
     output = output or ("Shown below." if blocks else "(The tool gave no output.)")
@@ -131,8 +130,8 @@ def _line(value: Any) -> str:
 
 
 def make_tool(connection: ToolServerConnection, offer: Offer) -> Tool:
-    """What it does is the server's doing: the plan shows the arguments, and where they
-    go. A description that is not the approved one any more is another tool."""
+    """What it does is the server's doing: the plan shows the arguments, and where they go. A
+    description that is not the approved one any more is another tool."""
     server = connection.config.name
     basis = sha256(dump_json(asdict(offer)).encode()).hexdigest()
 

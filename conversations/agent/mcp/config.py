@@ -33,12 +33,11 @@ class ConfigError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig:
-    """One server: a ``command`` with its arguments to run, or a ``url`` to speak to.
-    ``folder`` is where a command runs, None: in the workspace's; ``sandbox``: it sees that
-    folder and nothing else of the machine, and the network only with ``network``.
-    ``effect`` is what its tools do, unless it is believed when it says that one only reads
-    (``trust_hints``).
-    ``tools`` are the names of those that are wanted, None: all."""
+    """One server: a ``command`` with its arguments to run, or a ``url`` to speak to. ``folder`` is
+    where a command runs, None: in the workspace's; ``sandbox``: it sees that folder and nothing
+    else of the machine, and the network only with ``network``. ``effect`` is what its tools do,
+    unless it is believed when it says that one only reads (``trust_hints``). ``tools`` are the
+    names of those that are wanted, None: all."""
 
     name: str
     command: tuple[str, ...] = ()
@@ -70,8 +69,7 @@ class WorkspaceServers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McpConfig:
-    """``warning`` is a sentence about the file, if something is amiss that harms nobody
-    yet."""
+    """``warning`` is a sentence about the file, if something is amiss that harms nobody yet."""
 
     servers: Mapping[str, ServerConfig] = field(default_factory=dict)
     workspaces: Mapping[str, WorkspaceServers] = field(default_factory=dict)
@@ -82,8 +80,8 @@ class McpConfig:
         return not self.servers and not any(own.servers for own in self.workspaces.values())
 
     def servers_of(self, workspace: str) -> list[ServerConfig]:
-        """Those of a workspace by name, which are not off: its own before the
-        installation's of the same name."""
+        """Those of a workspace by name, which are not off: its own before the installation's of the
+        same name."""
         off = self._own(workspace).off
         return [server for server in self._known_in(workspace) if server.name not in off]
 

@@ -1,7 +1,7 @@
 """One connection, opened again when it breaks, as long as it is wanted.
 
-A task of its own enters and leaves the session; calls come from the tasks of their runs
-and end by themselves when the connection does.
+A task of its own enters and leaves the session; calls come from the tasks of their runs and end by
+themselves when the connection does.
 """
 
 import asyncio
@@ -25,17 +25,17 @@ logger = logging.getLogger(__name__)
 
 CONNECTING, READY, FAILED, OFF = "connecting", "ready", "failed", "off"
 
+# Seconds between a server's word that its list is another one and the look at it.
 RELIST_PAUSE = 0.2
-"""Seconds between a server's word that its list is another one and the look at it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """Seconds. ``wait``: what a model call waits for a server that has just begun to
-    connect; ``first_wait`` and ``longest_wait`` between two tries; ``steady``: a
-    connection that held so long begins with the first again; ``idle``: how long a
-    program is kept that nobody uses; ``look``: how often a server with an address is asked
-    for its list, which is how its absence is noticed."""
+    """Seconds. ``wait``: what a model call waits for a server that has just begun to connect;
+    ``first_wait`` and ``longest_wait`` between two tries; ``steady``: a connection that held so
+    long begins with the first again; ``idle``: how long a program is kept that nobody uses;
+    ``look``: how often a server with an address is asked for its list, which is how its absence is
+    noticed."""
 
     wait: float = 2.0
     connect: float = 30.0
@@ -48,8 +48,8 @@ class Timing:
 
 
 class ToolServerConnection:
-    """``root`` is the folder of the workspace whose server it is, None: it is shared.
-    ``version`` counts the lists of tools."""
+    """``root`` is the folder of the workspace whose server it is, None: it is shared. ``version``
+    counts the lists of tools."""
 
     def __init__(self, config: ServerConfig, *, root: Path | None, timing: Timing) -> None:
         self.config = config
@@ -106,8 +106,8 @@ class ToolServerConnection:
         return self.state == CONNECTING or (self.state == FAILED and self._is_recovering)
 
     async def settle(self, *, seconds: float | None = None) -> None:
-        """Wait until it is ready or not expected to be soon, for so many seconds; at
-        most until the time is over that a beginning connection is waited for."""
+        """Wait until it is ready or not expected to be soon, for so many seconds; at most until the
+        time is over that a beginning connection is waited for."""
         limit = self._patience - monotonic() if seconds is None else seconds
         if limit <= 0:
             return

@@ -1,8 +1,8 @@
 """What a server lists, as tools that a model can be told of.
 
-One tool that the provider cannot take would make every request fail: what is not in
-order is left out, and that is said. Names are made so that the same list gives the same
-names, in the same order: the provider's prompt cache holds.
+One tool that the provider cannot take would make every request fail: what is not in order is left
+out, and that is said. Names are made so that the same list gives the same names, in the same order:
+the provider's prompt cache holds.
 """
 
 import json
@@ -19,8 +19,7 @@ from conversations.domain.tool_calls import READS
 from .config import ServerConfig
 
 PREFIX = "mcp__"
-MAX_NAME_CHARS = 128
-"""The provider's limit."""
+MAX_NAME_CHARS = 128  # The provider's limit
 MAX_OWN_NAME_CHARS = 200
 MAX_DESCRIPTION_CHARS = 2000
 MAX_SCHEMA_CHARS = 20_000

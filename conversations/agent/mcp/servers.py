@@ -1,7 +1,7 @@
 """The servers of this process: connected when they are needed, never waited for long.
 
-A server that is reached by an address is shared by the workspaces that may use it; a
-program runs once for each workspace, in its folder.
+A server that is reached by an address is shared by the workspaces that may use it; a program runs
+once for each workspace, in its folder.
 """
 
 import asyncio
@@ -31,8 +31,8 @@ UNUSED = "It is started when it is needed."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerState:
-    """A server as people see it in a workspace. ``left_out`` says what of its list is
-    not on offer; ``is_off``: the configuration turns it off there."""
+    """A server as people see it in a workspace. ``left_out`` says what of its list is not on offer;
+    ``is_off``: the configuration turns it off there."""
 
     name: str
     transport: str
@@ -85,8 +85,8 @@ class ToolServers:
             await asyncio.wait(self._closing)
 
     async def prepare(self, workspace: str, root: Path) -> Mapping[str, Tool]:
-        """See that the workspace's servers are there, and give the tools of those that
-        are; one that has just begun to connect is waited for a moment."""
+        """See that the workspace's servers are there, and give the tools of those that are; one
+        that has just begun to connect is waited for a moment."""
         if not self.is_used or self._is_stopped:
             return NO_TOOLS
         connections = self._connections_of(workspace, root)
@@ -96,8 +96,8 @@ class ToolServers:
         return self.tools_of(workspace)
 
     async def wait_for(self, names: Iterable[str], workspace: str, root: Path) -> None:
-        """Wait for the servers of these tools, as long as connecting may take: calls of
-        them are to be carried out."""
+        """Wait for the servers of these tools, as long as connecting may take: calls of them are to
+        be carried out."""
         wanted = [name for name in names if name.startswith(PREFIX)]
         if not wanted or not self.is_used or self._is_stopped:
             return
@@ -143,8 +143,8 @@ class ToolServers:
         ]
 
     async def connect_again(self, workspace: str, root: Path, name: str) -> ServerState | None:
-        """Connect to a server at once, and anew; how it is after a moment. None if it is
-        off in this workspace, or not there."""
+        """Connect to a server at once, and anew; how it is after a moment. None if it is off in
+        this workspace, or not there."""
         for connection in self._connections_of(workspace, root):
             if connection.config.name == name and not self._is_stopped:
                 connection.connect_again()

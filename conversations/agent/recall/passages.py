@@ -6,13 +6,12 @@ from collections.abc import Callable
 from conversations.domain.words import find_parts
 from conversations.search.query import parse_query
 
-PASSAGE = 160
-"""Characters of a matching passage, which is shown whatever else is left out."""
+PASSAGE = 160  # Characters of a matching passage, which is shown whatever else is left out
 
 
 def make_finder(query: str) -> Callable[[str], tuple[int, int]]:
-    """A function that says of a text how many different words of the query the best
-    passage has, and where it begins; the beginning if there is none."""
+    """A function that says of a text how many different words of the query the best passage has,
+    and where it begins; the beginning if there is none."""
     asked = parse_query(query)
     wanted = {*asked.tokens, *(token for phrase in asked.phrases for token in phrase.tokens)}
 

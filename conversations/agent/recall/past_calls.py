@@ -21,8 +21,7 @@ from .quotation import (
 from .reading import RecalledCall, RecalledTurn, read_calls_of, read_past_results, read_tool_use
 from .request import Request, Target, matched_cursor, more_line
 
-SCANNED, STEP = 400, 50
-"""Results that one call with a query looks through, and how many at a time."""
+SCANNED, STEP = 400, 50  # Results that one call with a query looks through, and how many at a time
 
 _CURSOR = re.compile(r"\d{1,15}")
 
@@ -55,8 +54,8 @@ def past_calls(request: Request) -> str:
 def _find(
     session_pk: int, name: str, words: list[str], *, before: int, limit: int
 ) -> tuple[list[Found], int]:
-    """Results that hold all words, in themselves or in what was asked for, and the
-    turn below which there may be more (0: there are none)."""
+    """Results that hold all words, in themselves or in what was asked for, and the turn below which
+    there may be more (0: there are none)."""
     found: list[Found] = []
     scanned = 0
     while scanned < SCANNED:

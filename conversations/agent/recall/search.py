@@ -22,11 +22,8 @@ from .reading import (
 )
 from .request import Request, Target, matched_cursor, more_line, seal_cursor
 
-NEIGHBOURS = 1
-"""Turns before and after a hit that are quoted with it (seed 000)."""
-
-MAX_MISSING = 20
-"""Words without a match that are named."""
+NEIGHBOURS = 1  # Turns before and after a hit that are quoted with it (seed 000)
+MAX_MISSING = 20  # Words without a match that are named
 
 
 def search(request: Request) -> str:
@@ -86,8 +83,8 @@ class _Stretch:
 
 
 def group_hits(target: Target, hits: Iterable[TurnHit], find: FindPassage) -> list[QuotedGroup]:
-    """Hits with their neighbours; stretches that overlap are one, in turn order, and
-    stand where the best of their hits does."""
+    """Hits with their neighbours; stretches that overlap are one, in turn order, and stand where
+    the best of their hits does."""
     stretches = _merge(hits, below=target.before)
     numbers = [number for s in stretches for number in range(s.low, s.high + 1)]
     turns = {turn.number: turn for turn in read_past_turns(target.pk, numbers)}

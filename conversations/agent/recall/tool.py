@@ -1,8 +1,8 @@
 """``conversation_recall``: the model looks things up in the archive (seed 000).
 
-Each action is a function from a :class:`Request` to the text that is said. All read a
-bounded number of rows, stay within seed 000's 8,000 tokens, mark what they quote as a
-quotation, and hand out a cursor where there is more.
+Each action is a function from a :class:`Request` to the text that is said. All read a bounded
+number of rows, stay within seed 000's 8,000 tokens, mark what they quote as a quotation, and hand
+out a cursor where there is more.
 """
 
 from collections.abc import Callable

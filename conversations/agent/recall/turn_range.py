@@ -9,11 +9,8 @@ from .quotation import BUDGET, PREFACE, QuotedGroup, QuotedMessage, quote, say_t
 from .reading import RecalledTurn, read_past_range, read_past_turn
 from .request import Request, Target, matched_cursor, more_line
 
-ROWS = 60
-"""Turns that one page reads."""
-
-RESULT_CHARS = 1_500
-"""Characters of a tool's result where several turns do not fit."""
+ROWS = 60  # Turns that one page reads
+RESULT_CHARS = 1_500  # Characters of a tool's result where several turns do not fit
 
 _CURSOR = re.compile(r"(\d{1,15})\.(\d{1,15})\.(\d{1,15})")
 

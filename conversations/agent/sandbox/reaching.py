@@ -1,8 +1,8 @@
 """Reaching what lies below a folder name by name, by descriptors.
 
-Other commands may be at work in the folder meanwhile, and any name on a path may have become
-a link when it is used. So each folder is opened below the one before, without following
-links, and everything else is done to what is open, never to a path.
+Other commands may be at work in the folder meanwhile, and any name on a path may have become a link
+when it is used. So each folder is opened below the one before, without following links, and
+everything else is done to what is open, never to a path.
 """
 
 import errno
@@ -16,8 +16,8 @@ from typing import BinaryIO, Self
 
 from conversations.domain.errors import Rejected
 
+# Descriptors of folders that are held at once, so that not each path is begun at the root.
 MAX_OPEN_FOLDERS = 64
-"""Descriptors of folders that are held at once, so that not each path is begun at the root."""
 
 _PLACE = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER = _PLACE | os.O_DIRECTORY
@@ -42,8 +42,8 @@ def open_file(opened: int) -> BinaryIO:
 
 
 def _let_in[T](folder: int, work: Callable[[], T]) -> T:
-    """Do it; where the folder's owner may not read or enter it, he may for that moment. Git
-    itself needs no more than to pass through."""
+    """Do it; where the folder's owner may not read or enter it, he may for that moment. Git itself
+    needs no more than to pass through."""
     try:
         return work()
     except PermissionError:
@@ -58,9 +58,8 @@ def _let_in[T](folder: int, work: Callable[[], T]) -> T:
 
 
 class Reach:
-    """Paths are relative to the root, a real path; the empty one is the root itself. What is
-    not there, or has a link on the way, raises OSError. ``steps`` counts folders that were
-    opened."""
+    """Paths are relative to the root, a real path; the empty one is the root itself. What is not
+    there, or has a link on the way, raises OSError. ``steps`` counts folders that were opened."""
 
     def __init__(self, root: str) -> None:
         self.root = root
@@ -128,8 +127,8 @@ class Reach:
                     change_mode(folder, mode | 0o700)
 
     def resolve(self, base: str, name: str) -> str | None:
-        """The path that a name leads to that is written in the folder ``base``; None if that
-        is outside, or a link is on the way."""
+        """The path that a name leads to that is written in the folder ``base``; None if that is
+        outside, or a link is on the way."""
         if os.path.isabs(name):
             if not f"{name}/".startswith(f"{self.root}/"):
                 return None

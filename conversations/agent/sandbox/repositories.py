@@ -1,8 +1,8 @@
 """Finding the repositories below a folder, and what git obeys in each.
 
-The whole folder is looked at, ``.git`` itself included, since a repository may lie anywhere
-and a ``.git`` file may lead to any of them. No link is followed. The cost is that of
-reading the names once, up to a limit.
+The whole folder is looked at, ``.git`` itself included, since a repository may lie anywhere and a
+``.git`` file may lead to any of them. No link is followed. The cost is that of reading the names
+once, up to a limit.
 """
 
 import hashlib
@@ -33,44 +33,38 @@ from .bubblewrap import Protection
 from .reaching import Reach, open_file
 from .support import hidden_places
 
-LINK = ".git"
-"""The kind of a ``.git`` that is a file or a link and leads to a repository."""
+LINK = ".git"  # The kind of a ``.git`` that is a file or a link and leads to a repository
 
+# Repositories whose parts a sandbox holds read-only; of more, what changed is found afterwards.
+# Each takes some mounts and some words of bwrap's command line.
 MAX_PROTECTED = 500
-"""Repositories whose parts a sandbox holds read-only; of more, what changed is found
-afterwards. Each takes some mounts and some words of bwrap's command line."""
 
-MAX_INCLUDED = 50
-"""Further configurations that are read because another one includes them."""
+MAX_INCLUDED = 50  # Further configurations that are read because another one includes them
 
+# Names that are read for each file that a listing may have (LOOM_SNAPSHOT_MAX_FILES): to read a
+# name costs less than a tenth, and what is not read is not disarmed.
 NAMES_PER_FILE = 20
-"""Names that are read for each file that a listing may have (LOOM_SNAPSHOT_MAX_FILES): to
-read a name costs less than a tenth, and what is not read is not disarmed."""
 
-MAX_HELD = 100
-"""Parts of which a descriptor is held while a command runs."""
+MAX_HELD = 100  # Parts of which a descriptor is held while a command runs
 
+# Of the contents of configurations and steps that are kept to compare with.
 MAX_KEPT_BYTES = 32 * 2**20
-"""Of the contents of configurations and steps that are kept to compare with."""
 
+# Of a file whose content is compared; a larger one is told from another by its times.
 MAX_PART_BYTES = 64 * 2**20
-"""Of a file whose content is compared; a larger one is told from another by its times."""
 
-PATH_MAX = 4096
-"""Linux takes no longer path."""
-
-_FOLDERS = (HOOKS, "remotes", "branches")
-"""Parts of which each entry counts."""
+PATH_MAX = 4096  # Linux takes no longer path
+_FOLDERS = (HOOKS, "remotes", "branches")  # Parts of which each entry counts
 
 _PIECE = 2**20
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Something that git obeys. ``kind`` is its path in a repository; ``state`` says what it
-    is and has: ``f`` and the SHA-256 of a file's content, ``l`` and where a link leads, ``u`` and
-    the number and times of a file that cannot be read (but perhaps be run) or is too large, or
-    ``o``: a folder or something else."""
+    """Something that git obeys. ``kind`` is its path in a repository; ``state`` says what it is and
+    has: ``f`` and the SHA-256 of a file's content, ``l`` and where a link leads, ``u`` and the
+    number and times of a file that cannot be read (but perhaps be run) or is too large, or ``o``: a
+    folder or something else."""
 
     kind: str
     state: str
@@ -78,11 +72,11 @@ class Part:
 
 @dataclass(slots=True)
 class Repositories:
-    """``folders`` are those that git takes for a repository's own data, the outer ones
-    first; ``parts`` what git obeys, by path; ``named`` the places in the folder that a
-    configuration or a link leads to; ``contents`` the configurations and steps, by digest. All
-    paths are relative; the empty one is the folder itself.
-    ``is_whole`` False: there are too many names, and those that are deepest were not read."""
+    """``folders`` are those that git takes for a repository's own data, the outer ones first;
+    ``parts`` what git obeys, by path; ``named`` the places in the folder that a configuration or a
+    link leads to; ``contents`` the configurations and steps, by digest. All paths are relative; the
+    empty one is the folder itself. ``is_whole`` False: there are too many names, and those that are
+    deepest were not read."""
 
     folders: list[str] = field(default_factory=list)
     parts: dict[str, Part] = field(default_factory=dict)
@@ -109,8 +103,8 @@ def find_repositories(root: Path, *, known: Mapping[str, Part] | None = None) ->
 def make_protection(
     root: Path, found: Repositories, *, may_write_config: bool = False
 ) -> Protection:
-    """What a command in the folder must not change. ``may_write_config``: but for the
-    configuration itself."""
+    """What a command in the folder must not change. ``may_write_config``: but for the configuration
+    itself."""
     pinned = [root / folder for folder in found.folders[:MAX_PROTECTED] if folder]
     read_only = [
         root / path
@@ -134,13 +128,13 @@ def make_protection(
 def hold_parts(
     root: Path, found: Repositories, protection: Protection
 ) -> Iterator[Callable[[str], bool]]:
-    """Gives a function that says, once a command has ended, whether a part was read-only for
-    it all the time: then what changed in it was changed by somebody else.
+    """Gives a function that says, once a command has ended, whether a part was read-only for it all
+    the time: then what changed in it was changed by somebody else.
 
-    A mount is gone as soon as somebody outside renames another file to its place, or removes
-    it, and the command can write from then on. So what is at the path must be the same file
-    or folder still; a descriptor keeps its number from being used again. What has a second
-    name could be written by that."""
+    A mount is gone as soon as somebody outside renames another file to its place, or removes it,
+    and the command can write from then on. So what is at the path must be the same file or folder
+    still; a descriptor keeps its number from being used again. What has a second name could be
+    written by that."""
     real = os.path.realpath(root)
     held: dict[str, int] = {}
     with ExitStack() as stack:
@@ -310,8 +304,8 @@ def _look(opened: int) -> tuple[str, bytes | None]:
 
 
 def _inside(root: str, base: str, name: str) -> str | None:
-    """The path below the root that a name leads to, links followed. Whatever is done there
-    is done without."""
+    """The path below the root that a name leads to, links followed. Whatever is done there is done
+    without."""
     try:
         real = os.path.realpath(os.path.join(root, base, name))
     except ValueError:

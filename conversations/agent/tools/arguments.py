@@ -1,10 +1,10 @@
-"""What a tool is called with: one typed declaration for each tool, from which come both
-the JSON schema that the model is told and the reading of what it sends.
+"""What a tool is called with: one typed declaration for each tool, from which come both the JSON
+schema that the model is told and the reading of what it sends.
 
-What is read is taken in good faith: null is as good as nothing, a number may come as
-digits in a text, a well-known tool's name of an argument stands for ours (``named``), and
-arguments that there are not are passed over. What cannot be used is answered with
-sentences that say what to send instead.
+What is read is taken in good faith: null is as good as nothing, a number may come as digits in a
+text, a well-known tool's name of an argument stands for ours (``named``), and arguments that there
+are not are passed over. What cannot be used is answered with sentences that say what to send
+instead.
 """
 
 from dataclasses import dataclass
@@ -24,8 +24,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import ErrorDetails, PydanticCustomError, PydanticUseDefault
 from pydantic_core.core_schema import WithDefaultSchema
 
-HIGHEST = 10**15
-"""What databases and slices can take; a higher number means this one."""
+HIGHEST = 10**15  # What databases and slices can take; a higher number means this one
 
 
 class BadArgument(ValueError):
@@ -33,8 +32,8 @@ class BadArgument(ValueError):
 
 
 class Arguments(BaseModel):
-    """The arguments of one call. Every field has a description for the model; one with a
-    default need not be sent."""
+    """The arguments of one call. Every field has a description for the model; one with a default
+    need not be sent."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
@@ -109,16 +108,15 @@ def _capped(value: int) -> int:
     return min(value, HIGHEST)
 
 
+# Without space around it.
 Text = Annotated[str, BeforeValidator(_not_blank), AfterValidator(str.strip)]
-"""Without space around it."""
 
-ExactText = Annotated[str, BeforeValidator(_not_null)]
-"""As it was sent; may be empty."""
+ExactText = Annotated[str, BeforeValidator(_not_null)]  # As it was sent; may be empty
 
+# As it was sent: names of files may begin or end with a space.
 PathText = Annotated[
     str, BeforeValidator(_not_blank), Must("be a path inside the workspace's folder.")
 ]
-"""As it was sent: names of files may begin or end with a space."""
 
 FilePath = Annotated[
     PathText,
@@ -129,6 +127,7 @@ FilePath = Annotated[
     ),
 ]
 
+# A whole number from 1 on.
 Whole = Annotated[
     int,
     Field(ge=1),
@@ -136,7 +135,6 @@ Whole = Annotated[
     BeforeValidator(_no_flag),
     BeforeValidator(_not_blank),
 ]
-"""A whole number from 1 on."""
 
 WholeOrZero = Annotated[
     int,
@@ -148,8 +146,7 @@ WholeOrZero = Annotated[
 
 Flag = Annotated[bool, BeforeValidator(_not_blank)]
 
-OneOf = BeforeValidator(_stripped)
-"""With a ``Literal`` of texts."""
+OneOf = BeforeValidator(_stripped)  # With a ``Literal`` of texts
 
 
 def _explain(declared: type[Arguments], found: ErrorDetails) -> str:

@@ -1,8 +1,8 @@
 """What "always" stands for in a question about a shell command.
 
-Where the command is one of ``PLAIN_PROGRAMS`` with plain words, it is that program; it runs
-nothing but itself, so allowing it allows no other. Everything else, however short, is
-allowed as it stands, letter for letter, or not at all.
+Where the command is one of ``PLAIN_PROGRAMS`` with plain words, it is that program; it runs nothing
+but itself, so allowing it allows no other. Everything else, however short, is allowed as it stands,
+letter for letter, or not at all.
 """
 
 import json
@@ -14,16 +14,17 @@ from conversations.domain.tool_policy import PLAIN_PROGRAMS, Kind
 from .commands import hides_something
 from .option_words import NotAllowed, read_list, read_words
 
+# Of a command and its folder that "always" may stand for: what is allowed has to be read in a
+# button and in a list.
 MAX_LINE_CHARS = 160
-"""Of a command and its folder that "always" may stand for: what is allowed has to be
-read in a button and in a list."""
 
+# Words that mean the same to a shell as they stand there: no syntax, no expansion. What is between
+# single quotes is anything.
 _PLAIN_WORDS = re.compile(
     r"""(?:[ \w%+,./:=@-]|'[^'\n]*'|"[^"\n$`\\!]*")+""",
 )
-"""Words that mean the same to a shell as they stand there: no syntax, no expansion. What
-is between single quotes is anything."""
 
+# Programs of which some options run another: those that do not.
 _OPTIONS = {
     "diff": """-i --ignore-case -E --ignore-tab-expansion -Z --ignore-trailing-space -b
         --ignore-space-change -w --ignore-all-space -B --ignore-blank-lines -I=
@@ -46,8 +47,8 @@ _OPTIONS = {
         -m --merge -o= --output= -s --stable -t= --field-separator= -u --unique -z
         --zero-terminated""",
 }
-"""Programs of which some options run another: those that do not."""
 
+# ``find`` has no bundles and no abbreviations; left out is what runs, deletes or writes.
 _FIND_WORDS = frozenset(
     """-H -L -P -a -amin -and -anewer -atime -cmin -cnewer -ctime -daystart -depth -empty
     -executable -false -follow -gid -group -ignore_readdir_race -iname -inum -ipath -iregex
@@ -56,13 +57,12 @@ _FIND_WORDS = frozenset(
     -type -uid -user -wholename -writable -xdev -xtype
     """.split()  # noqa: SIM905 (forty quoted names are harder to read)
 )
-"""``find`` has no bundles and no abbreviations; left out is what runs, deletes or writes."""
 _NUMBER = re.compile(r"[-+]\d+[a-zA-Z]?")
 
 
 def kind_of(command: str, *, folder: str = "") -> Kind | None:
-    """``folder`` is where it runs, relative to the workspace's; empty: there. None where
-    it holds what cannot be seen, has several lines or is too long to be read."""
+    """``folder`` is where it runs, relative to the workspace's; empty: there. None where it holds
+    what cannot be seen, has several lines or is too long to be read."""
     if hides_something(command):
         return None
     if program := _plain_program(command):

@@ -1,5 +1,5 @@
-"""What ``shell_execute`` and ``git_command`` share: where and how long a command runs,
-and how its end is told."""
+"""What ``shell_execute`` and ``git_command`` share: where and how long a command runs, and how its
+end is told."""
 
 import asyncio
 import re
@@ -24,8 +24,8 @@ from conversations.domain.errors import Rejected, StorageFull
 from .arguments import BadArgument, Text, Whole
 from .tool import ToolContext, ToolResult
 
+# The system takes 128 KiB as one argument; a character has up to four bytes.
 MAX_COMMAND_CHARS = 30_000
-"""The system takes 128 KiB as one argument; a character has up to four bytes."""
 
 _UNUSABLE = re.compile("[\x00\ud800-\udfff]")
 
@@ -43,8 +43,8 @@ ENDED = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """A command with its working folder and what it may do. ``may_write`` False: it sees
-    the workspace read-only. ``may_write_config``: it may write what git is configured by."""
+    """A command with its working folder and what it may do. ``may_write`` False: it sees the
+    workspace read-only. ``may_write_config``: it may write what git is configured by."""
 
     words: Sequence[str]
     folder: Path
@@ -60,11 +60,11 @@ Folder = Annotated[
     Text,
     Field(description="Where to run it, relative to the workspace's folder. Default: there."),
 ]
+# 0: the default.
 Seconds = Annotated[
     Whole,
     Field(description="Seconds after which it is ended, where the default is too short."),
 ]
-"""0: the default."""
 
 
 def check_text(text: str, name: str) -> None:
@@ -158,8 +158,8 @@ async def _run(
 
 
 def tell_end(done: sandbox.Finished, *, seconds: int) -> ToolResult:
-    """The output, then how it ended unless all is well; the last line names the exit
-    code as ``domain.session_state.statements`` reads it."""
+    """The output, then how it ended unless all is well; the last line names the exit code as
+    ``domain.session_state.statements`` reads it."""
     lines = []
     if not done.output:
         lines.append("[no output]")

@@ -37,11 +37,8 @@ from .file_texts import (
 from .tool import declare_tool
 
 AROUND, SNIPPET_LINES = 3, 40
-NAMED = 20
-"""Places whose lines are named."""
-
-SHOWN = 4
-"""Places that are shown with the lines around them, when it is not clear which is meant."""
+NAMED = 20  # Places whose lines are named
+SHOWN = 4  # Places that are shown with the lines around them, when it is not clear which is meant
 
 
 OLD_TEXT = "be the text to replace. To write a whole file use write_file."

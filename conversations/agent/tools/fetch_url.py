@@ -1,7 +1,7 @@
 """``fetch_url``: a page of the web as text. Only where a workspace allows the network.
 
-It changes nothing here, but what stands in an address reaches whoever it belongs to; so a
-person is asked, and a redirect to another host is told instead of followed.
+It changes nothing here, but what stands in an address reaches whoever it belongs to; so a person is
+asked, and a redirect to another host is told instead of followed.
 """
 
 import asyncio
@@ -67,8 +67,7 @@ async def run(context: ToolContext, asked: FetchUrl) -> ToolResult:
 
 
 async def fetch_page(asked: FetchUrl, *, allows: Allows) -> ToolResult:
-    """Carry out a call; ``allows`` says which addresses may be connected to. Raises
-    Rejected."""
+    """Carry out a call; ``allows`` says which addresses may be connected to. Raises Rejected."""
     from .web_client import fetch  # its client takes a third of a second to load
 
     fetched = await fetch(read_url(asked.url), allows=allows)

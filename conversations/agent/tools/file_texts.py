@@ -32,8 +32,8 @@ KIND, KIND_LABEL = "files", "changes of files"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedChange:
-    """What a call would do. ``basis`` stands for the files that this was made from.
-    Without ``actions`` there is nothing to do."""
+    """What a call would do. ``basis`` stands for the files that this was made from. Without
+    ``actions`` there is nothing to do."""
 
     actions: tuple[FileAction, ...]
     summary: str
@@ -43,8 +43,8 @@ class PreparedChange:
     note: str = ""
 
 
+# Looks at the folder and changes nothing. Raises BadArgument or Rejected.
 type Prepare[A: Arguments] = Callable[[Path, A], PreparedChange]
-"""Looks at the folder and changes nothing. Raises BadArgument or Rejected."""
 
 
 def reading[A: Arguments](look: Callable[[Path, A], str]) -> RunWith[A]:
@@ -104,8 +104,7 @@ CHANGED_SINCE = (
 # A text file of the workspace, whole, and what a result shows of one.
 
 
-LINE_CHARS = 2000
-"""What is shown of one line."""
+LINE_CHARS = 2000  # What is shown of one line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,8 +133,8 @@ def read_whole(root: Path, path: str) -> WholeFile:
 
 
 def check_writable(found: FileStatus) -> None:
-    """A file that somebody made read-only is left alone, although replacing it would
-    be possible."""
+    """A file that somebody made read-only is left alone, although replacing it would be
+    possible."""
     if not found.mode & 0o222:
         raise Rejected(
             f"{shown(found.path)} is read-only (mode {found.mode:04o}); somebody wants it so."

@@ -1,9 +1,9 @@
 """``git_command``: git in the workspace's folder, without a shell.
 
-A repository names programs of its own (hooks, filters, pagers, editors, credential
-helpers) that git runs. So it always runs in the sandbox, with those turned off that can
-be, and where it only looks, with the workspace read-only. Where there is no sandbox,
-every call may do anything and is treated so.
+A repository names programs of its own (hooks, filters, pagers, editors, credential helpers) that
+git runs. So it always runs in the sandbox, with those turned off that can be, and where it only
+looks, with the workspace read-only. Where there is no sandbox, every call may do anything and is
+treated so.
 """
 
 import asyncio
@@ -69,9 +69,9 @@ _CONFIG = (
     "advice.detachedHead=false",
 )
 
+# What a call that needs the network may use; others also fetch no missing object. It goes before
+# the configuration, and a protocol that git has no code for is a program.
 _PROTOCOLS = "file:git:http:https:ssh"
-"""What a call that needs the network may use; others also fetch no missing object. It goes
-before the configuration, and a protocol that git has no code for is a program."""
 
 DESCRIPTION = """\
 Run git in the workspace's folder, without a shell: 'arguments' is what follows 'git', as \
@@ -94,8 +94,8 @@ class GitCommand(Arguments):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Request:
-    """A call as it was understood. ``changes``: it may change something, which all can
-    where there is no sandbox."""
+    """A call as it was understood. ``changes``: it may change something, which all can where there
+    is no sandbox."""
 
     git: GitCall
     folder: Path

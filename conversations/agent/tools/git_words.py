@@ -1,9 +1,9 @@
 """What a git command line means: whether it only looks, changes, or needs the network.
 
-What is offered and which options each may have stands in ``git_options``. Everything else
-is refused: git would look for an alias or a program of that name, and an option may name
-one. What a command can reach besides is the sandbox's matter, which holds the workspace
-read-only for those that look.
+What is offered and which options each may have stands in ``git_options``. Everything else is
+refused: git would look for an alias or a program of that name, and an option may name one. What a
+command can reach besides is the sandbox's matter, which holds the workspace read-only for those
+that look.
 """
 
 import re
@@ -15,13 +15,13 @@ from conversations.agent.files.executed_files import is_settable, takes_address
 from .git_options import CHANGES, CONFIG_READS, CONFIG_WRITES, FORMS, SUBCOMMANDS, VERBS, Form
 from .option_words import NotAllowed, ReadWords, read_list, read_words
 
+# A repository can name programs that make its diffs.
 _PLAIN_DIFFS = ("--no-ext-diff", "--no-textconv")
-"""A repository can name programs that make its diffs."""
 _SHOWS_DIFFS = {"annotate", "blame", "diff", "diff-tree", "log", "reflog", "show", "whatchanged"}
 _SHOWS_STASHES = {"list", "show"}
 
+# ``ext::…``: git runs ``git-remote-ext``, as its ``transport_get`` reads it.
 _NAMES_HELPER = re.compile(r"[A-Za-z0-9][A-Za-z0-9+.-]*::")
-"""``ext::…``: git runs ``git-remote-ext``, as its ``transport_get`` reads it."""
 _SCHEME = re.compile(r"([A-Za-z0-9][A-Za-z0-9+.-]*)://")
 _SCHEMES = ("file", "git", "http", "https", "ssh")
 _REMOTE_NAME = re.compile(r"[\w][\w-]*(?:[./][\w-]+)*|\.")
@@ -43,10 +43,10 @@ _MAKES_BRANCH = ("-b", "-B", "-c", "-C", "--create", "--force-create", "-t", "--
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GitCall:
-    """A command line as it was understood. ``words`` follow the subcommand as they were
-    given, ``runs`` is what git is started with. ``writes_config``: it has to write
-    ``.git/config`` or to make a repository, and what it writes there is harmless.
-    ``is_kind``: "always" may stand for all such calls of the subcommand."""
+    """A command line as it was understood. ``words`` follow the subcommand as they were given,
+    ``runs`` is what git is started with. ``writes_config``: it has to write ``.git/config`` or to
+    make a repository, and what it writes there is harmless. ``is_kind``: "always" may stand for all
+    such calls of the subcommand."""
 
     subcommand: str
     words: Sequence[str]
@@ -126,8 +126,8 @@ def _changes(subcommand: str, form: Form, found: ReadWords) -> bool:
 
 
 def _writes_config(subcommand: str, form: Form, found: ReadWords) -> bool:
-    """A new branch is told which one it follows; so it is when a branch is guessed from
-    the name of one of a remote."""
+    """A new branch is told which one it follows; so it is when a branch is guessed from the name of
+    one of a remote."""
     if subcommand == "branch":
         return _changes(subcommand, form, found)
     if subcommand in ("checkout", "switch"):

@@ -1,7 +1,7 @@
 """``load_skill``: the instructions of one of the workspace's skills.
 
-What was loaded is kept with the session, so that the window can go on showing it when
-the turn of the call is far below its floor.
+What was loaded is kept with the session, so that the window can go on showing it when the turn of
+the call is far below its floor.
 """
 
 import asyncio
@@ -18,8 +18,7 @@ from .arguments import Arguments, ExactText, Must
 from .tool import ToolContext, ToolResult, declare_tool
 
 NAME = "load_skill"
-LISTED = 200
-"""Names that an answer to an unknown one holds."""
+LISTED = 200  # Names that an answer to an unknown one holds
 
 
 NAMED = "be the name of a skill, as the system prompt lists them."

@@ -1,5 +1,5 @@
-"""The options of a program's command line, read by the grammar that git's parse-options
-and GNU's getopt_long share, against a list of the options that are allowed.
+"""The options of a program's command line, read by the grammar that git's parse-options and GNU's
+getopt_long share, against a list of the options that are allowed.
 
 A list is a text of words: ``-n`` is a flag, ``-m=`` takes a value (``-mx``, ``-m x``),
 ``-U?`` may have one in the same word, ``--merged~`` takes the next word if there is one,
@@ -41,9 +41,9 @@ def read_list(text: str) -> Mapping[str, str]:
 
 
 def read_words(words: Sequence[str], allowed: Mapping[str, str]) -> ReadWords:
-    """Raises NotAllowed for every word that begins with ``-`` and is no allowed option,
-    behind ``--`` and in the place of a value as well: so it does not matter when the
-    program's own idea of which option takes a value is another one."""
+    """Raises NotAllowed for every word that begins with ``-`` and is no allowed option, behind
+    ``--`` and in the place of a value as well: so it does not matter when the program's own idea of
+    which option takes a value is another one."""
     found, rest = ReadWords(), iter(enumerate(words))
     for at, word in rest:
         if word == "--":

@@ -20,8 +20,8 @@ _ENDS = re.compile(r"[ \t]+\n")
 
 
 def html_to_text(html: str, *, base: str) -> str:
-    """The page's readable text. Links are written as ``[text](address)``, addresses
-    in full. nh3 repairs the page first, so that no page is hard to parse."""
+    """The page's readable text. Links are written as ``[text](address)``, addresses in full. nh3
+    repairs the page first, so that no page is hard to parse."""
     clean = nh3.clean(
         html,
         tags=_BLOCKS | _INLINE,

@@ -1,7 +1,7 @@
 """``session_state``: the model notes a decision in the register, or takes one back.
 
-Nothing is stored beside the call: the register is read off the turns, and the call and
-its result are turns. The result of a strike begins with the id of what was struck.
+Nothing is stored beside the call: the register is read off the turns, and the call and its result
+are turns. The result of a strike begins with the id of what was struck.
 """
 
 from typing import Annotated, Literal

@@ -22,12 +22,11 @@ def _say_nothing(text: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolContext:
-    """For whom a call is carried out, and its ways to the archive. ``user_pk`` is
-    the person whose message is being answered; None: a program of the server.
-    ``call_turn`` is the turn that holds the call, ``call_pk`` the call's record, ``root``
-    the workspace's folder. ``basis`` is that of the plan which was approved, empty where
-    nobody was asked. ``report`` shows output while the call runs: text to add to what
-    was shown. ``write`` is one transaction."""
+    """For whom a call is carried out, and its ways to the archive. ``user_pk`` is the person whose
+    message is being answered; None: a program of the server. ``call_turn`` is the turn that holds
+    the call, ``call_pk`` the call's record, ``root`` the workspace's folder. ``basis`` is that of
+    the plan which was approved, empty where nobody was asked. ``report`` shows output while the
+    call runs: text to add to what was shown. ``write`` is one transaction."""
 
     session_pk: int
     session: UUID
@@ -47,9 +46,8 @@ class ToolContext:
 class ToolResult:
     """What a call gave: text for the model and the row; ``ok`` False: it failed.
 
-    ``blocks`` are content blocks that the model gets behind the text (images and PDFs
-    by reference, see ``archive.attachments``), ``diff`` what was changed, as unified
-    diff, for the row."""
+    ``blocks`` are content blocks that the model gets behind the text (images and PDFs by reference,
+    see ``archive.attachments``), ``diff`` what was changed, as unified diff, for the row."""
 
     ok: bool
     output: str
@@ -64,16 +62,16 @@ type Planning = Callable[[ToolContext, dict[str, Any]], Awaitable[CallPlan | Too
 
 @dataclass(frozen=True, kw_only=True)
 class Tool:
-    """``run`` gets the arguments as the model sent them: it checks them itself and
-    answers with ``ok=False`` and a sentence that says what to do instead. It may be
-    cancelled at any await, and leaves nothing running then.
+    """``run`` gets the arguments as the model sent them: it checks them itself and answers with
+    ``ok=False`` and a sentence that says what to do instead. It may be cancelled at any await, and
+    leaves nothing running then.
 
-    ``effect`` is the most that a call of it can do. A tool that can change something
-    has a ``plan``, which says what this call would do, without doing it; or why it
-    cannot be carried out, as a result. ``is_offered`` says where the tool is on offer,
-    beyond the rule that one which always changes something is not where nothing may be
-    changed. ``arguments`` is what it is called with: a declaration for a tool of ours (made
-    by :func:`declare_tool`), a JSON schema for one of another program."""
+    ``effect`` is the most that a call of it can do. A tool that can change something has a
+    ``plan``, which says what this call would do, without doing it; or why it cannot be carried out,
+    as a result. ``is_offered`` says where the tool is on offer, beyond the rule that one which
+    always changes something is not where nothing may be changed. ``arguments`` is what it is called
+    with: a declaration for a tool of ours (made by :func:`declare_tool`), a JSON schema for one of
+    another program."""
 
     name: str
     description: str
@@ -114,8 +112,8 @@ def declare_tool[A: Arguments](
     effect: str = READS,
     is_offered: Callable[[ToolScope], bool] | None = None,
 ) -> Tool:
-    """A tool whose ``run`` and ``plan`` get what was sent as ``arguments``. What they
-    raise as BadArgument or Rejected is told to the model."""
+    """A tool whose ``run`` and ``plan`` get what was sent as ``arguments``. What they raise as
+    BadArgument or Rejected is told to the model."""
     return Tool(
         name=name,
         description=description,

@@ -1,8 +1,8 @@
 """A client for the web that cannot be turned against this network.
 
-Every connection goes through one gate: the address that the socket is about to connect to
-is looked at, whatever name, number or redirect led there. So a name cannot lead to one
-address when it is checked and to another when it is used.
+Every connection goes through one gate: the address that the socket is about to connect to is looked
+at, whatever name, number or redirect led there. So a name cannot lead to one address when it is
+checked and to another when it is used.
 """
 
 import asyncio
@@ -24,13 +24,12 @@ from conversations.domain.errors import Rejected
 MAX_URL_CHARS = 2000
 SCHEMES = ("http", "https")
 
-type Allows = Callable[[str], bool]
-"""Whether an IP address may be connected to."""
+type Allows = Callable[[str], bool]  # Whether an IP address may be connected to
 
 
 def is_public(address: str) -> bool:
-    """Whether an IP address belongs to the Internet, and not to this machine, its
-    network, a cloud's metadata service or something that stands for one of them."""
+    """Whether an IP address belongs to the Internet, and not to this machine, its network, a
+    cloud's metadata service or something that stands for one of them."""
     found = ip_address(address.partition("%")[0])
     if isinstance(found, IPv6Address) and found.ipv4_mapped:
         found = found.ipv4_mapped
@@ -40,9 +39,9 @@ def is_public(address: str) -> bool:
 
 
 def is_private_host(host: str) -> bool:
-    """Whether a URL's host is known, without asking anybody, not to belong to the Internet:
-    an address in any form that the system takes for one (``127.1``, ``0x7f000001``,
-    ``2130706433``), or a name of this machine."""
+    """Whether a URL's host is known, without asking anybody, not to belong to the Internet: an
+    address in any form that the system takes for one (``127.1``, ``0x7f000001``, ``2130706433``),
+    or a name of this machine."""
     name = host.strip("[]").partition("%")[0].rstrip(".").lower()
     if name == "localhost" or name.endswith(".localhost"):
         return True
@@ -74,8 +73,8 @@ class PrivateAddress(OSError):
 
 
 def open_client(allows: Allows, *, headers: Mapping[str, str]) -> aiohttp.ClientSession:
-    """A client without cookies, proxies or memory. ``allows`` says which addresses may be
-    connected to. To be used as a context."""
+    """A client without cookies, proxies or memory. ``allows`` says which addresses may be connected
+    to. To be used as a context."""
     connector = aiohttp.TCPConnector(
         resolver=aiohttp.ThreadedResolver(),
         use_dns_cache=False,
@@ -132,8 +131,8 @@ HEADERS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetched:
-    """What a server answered. ``moved_to``: it sends the reader to another host, which
-    was not asked. ``is_cut``: there was more than is taken."""
+    """What a server answered. ``moved_to``: it sends the reader to another host, which was not
+    asked. ``is_cut``: there was more than is taken."""
 
     url: str
     status: int
@@ -145,8 +144,8 @@ class Fetched:
 
 
 async def fetch(url: URL, *, allows: Allows = is_public) -> Fetched:
-    """Get the page, following redirects on the same host. ``allows`` says which
-    addresses may be connected to. Raises Rejected with a sentence."""
+    """Get the page, following redirects on the same host. ``allows`` says which addresses may be
+    connected to. Raises Rejected with a sentence."""
     try:
         async with asyncio.timeout(SECONDS), open_client(allows, headers=HEADERS) as client:
             return await _follow(client, url)

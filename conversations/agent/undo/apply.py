@@ -1,8 +1,8 @@
 """Putting, moving and removing files, each recorded before it is touched.
 
-The order is: keep a copy of what is there (a blob), record the change (durable), touch
-the file, record that it is done. After a crash at any point the record says which file
-may have been touched, and its former content is there.
+The order is: keep a copy of what is there (a blob), record the change (durable), touch the file,
+record that it is done. After a crash at any point the record says which file may have been touched,
+and its former content is there.
 """
 
 import asyncio
@@ -24,8 +24,7 @@ from .records import FileChangeOutcome, complete_changes, record_changes
 
 __all__ = ["Author", "FileAction", "FileChanged", "Move", "Put", "Remove", "apply_changes"]
 
-MAX_MOVED_FILES = 5000
-"""Files that may lie in a folder that is moved: each is recorded."""
+MAX_MOVED_FILES = 5000  # Files that may lie in a folder that is moved: each is recorded
 
 ATTEMPTS = 3
 
@@ -38,9 +37,9 @@ class FileChanged(Rejected):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Put:
-    """Write a file, whole. ``expect`` is the digest of the content that it has to have
-    now, empty: there must be none, None: whatever it is. ``mode``: permission bits,
-    None: those it has, or the usual ones."""
+    """Write a file, whole. ``expect`` is the digest of the content that it has to have now, empty:
+    there must be none, None: whatever it is. ``mode``: permission bits, None: those it has, or the
+    usual ones."""
 
     path: str
     data: bytes
@@ -78,11 +77,11 @@ class _Step:
 async def apply_changes(
     root: Path, actions: Sequence[FileAction], *, author: Author, write: Crossing
 ) -> None:
-    """Carry out the actions in order, inside the workspace's folder. Folders that are
-    missing on the way to a file are made.
+    """Carry out the actions in order, inside the workspace's folder. Folders that are missing on
+    the way to a file are made.
 
-    Raises FileChanged, or Rejected with a sentence (outside the folder, not a file, too
-    large, no space); what was done before stays done and recorded."""
+    Raises FileChanged, or Rejected with a sentence (outside the folder, not a file, too large, no
+    space); what was done before stays done and recorded."""
     for action in actions:
         await carry_through(_carry_out(root, action, author, write))
 

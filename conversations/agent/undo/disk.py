@@ -1,8 +1,7 @@
 """Reading and touching one entry of a workspace's folder, step by step from its root.
 
-No link is followed on the way: each folder is opened below the one before, so nothing
-that is swapped meanwhile leads outside. An entry is what its name stands for: of a
-link the link itself.
+No link is followed on the way: each folder is opened below the one before, so nothing that is
+swapped meanwhile leads outside. An entry is what its name stands for: of a link the link itself.
 """
 
 import asyncio
@@ -27,8 +26,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-ROOT = "."
-"""The path of the workspace's folder itself, of which only the permissions can change."""
+ROOT = "."  # The path of the workspace's folder itself, of which only the permissions can change
 
 
 class NoFolder(NotFound, Rejected):
@@ -37,8 +35,8 @@ class NoFolder(NotFound, Rejected):
 
 @contextmanager
 def folder_of(root: Path, path: str) -> Iterator[tuple[int, str]]:
-    """The open folder that holds the entry, and the entry's name in it; ROOT is the
-    workspace's own. Raises NoFolder, and Rejected for a path that leads out."""
+    """The open folder that holds the entry, and the entry's name in it; ROOT is the workspace's
+    own. Raises NoFolder, and Rejected for a path that leads out."""
     parts = path.split("/")
     is_odd = any(part in ("", ".", "..") for part in parts) and path != ROOT
     if is_odd or "\0" in path:
@@ -86,8 +84,8 @@ def open_folder(root: Path, path: str) -> Iterator[int]:
 
 
 def read_state(root: Path, path: str, *, limit: int | None, keep: bool) -> FileState | None:
-    """What is there now; None: nothing. ``keep``: its content becomes a blob. What has
-    more than ``limit`` bytes is not read."""
+    """What is there now; None: nothing. ``keep``: its content becomes a blob. What has more than
+    ``limit`` bytes is not read."""
     try:
         with folder_of(root, path) as (folder, name):
             if not keep:
@@ -108,8 +106,8 @@ def keep_state(root: Path, path: str, kept: BlobBatch) -> FileState | None:
 def read_entry(
     folder: int, name: str, *, limit: int | None, kept: BlobBatch | None
 ) -> tuple[FileState | None, os.stat_result | None]:
-    """The state of an entry, and its status when it was read. Its content goes to the
-    batch, if there is one."""
+    """The state of an entry, and its status when it was read. Its content goes to the batch, if
+    there is one."""
     try:
         found = os.lstat(name, dir_fd=folder)
         if stat.S_ISDIR(found.st_mode):
@@ -173,8 +171,8 @@ def _draft_name() -> str:
 
 
 def remove_drafts(root: Path, path: str, data: bytes) -> None:
-    """Remove what a process left beside the file that died while it wrote ``data``: a
-    draft that holds it, or the beginning of it."""
+    """Remove what a process left beside the file that died while it wrote ``data``: a draft that
+    holds it, or the beginning of it."""
     with suppress(NoFolder), folder_of(root, path) as (folder, _):
         for name in filter(_DRAFT.fullmatch, os.listdir(folder)):
             with suppress(OSError):

@@ -9,8 +9,8 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
+# The content of a folder, as far as records go: it has none of its own.
 NOTHING = hashlib.sha256(b"").hexdigest()
-"""The content of a folder, as far as records go: it has none of its own."""
 
 
 def count_entries(*, files: int, folders: int) -> str:
@@ -24,10 +24,10 @@ def count_entries(*, files: int, folders: int) -> str:
 class FileState:
     """One entry of a folder as it was at one moment; where there is none, None stands.
 
-    ``mode`` is all of ``st_mode``: the type and the permission bits. ``digest`` is the
-    SHA-256 of the content; of a link: of its text; of a folder: NOTHING; of what is not
-    read (too large, forbidden, a device): of its size and times, and then ``is_read`` is
-    False. ``has_copy``: the content can be put back."""
+    ``mode`` is all of ``st_mode``: the type and the permission bits. ``digest`` is the SHA-256 of
+    the content; of a link: of its text; of a folder: NOTHING; of what is not read (too large,
+    forbidden, a device): of its size and times, and then ``is_read`` is False. ``has_copy``: the
+    content can be put back."""
 
     mode: int
     digest: str
@@ -66,8 +66,8 @@ def digest_of(state: FileState | None) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One entry that became another. ``path`` is relative to the workspace's folder, as
-    the operating system gave it (it need not be UTF-8)."""
+    """One entry that became another. ``path`` is relative to the workspace's folder, as the
+    operating system gave it (it need not be UTF-8)."""
 
     path: str
     before: FileState | None
@@ -76,8 +76,8 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredChange:
-    """A change as it is on record. ``is_done`` False: it was about to happen when its
-    process ended. ``started_at``: the entry was ``before`` at the latest then."""
+    """A change as it is on record. ``is_done`` False: it was about to happen when its process
+    ended. ``started_at``: the entry was ``before`` at the latest then."""
 
     pk: int
     path: str
@@ -104,8 +104,7 @@ class Author:
 
 
 def stored_path(path: str) -> str:
-    """A path as every database can hold it: one that is not UTF-8 is quoted the way git
-    does it."""
+    """A path as every database can hold it: one that is not UTF-8 is quoted the way git does it."""
     try:
         path.encode()
     except UnicodeEncodeError:

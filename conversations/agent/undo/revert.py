@@ -1,7 +1,7 @@
 """Putting files back as they were before a call, a run or all of a session.
 
-A revert is a change too: what it replaces is kept and put on record first, so it can
-itself be taken back, and a revert that was cut short is simply done again.
+A revert is a change too: what it replaces is kept and put on record first, so it can itself be
+taken back, and a revert that was cut short is simply done again.
 """
 
 import asyncio
@@ -60,15 +60,14 @@ from .records import (
 # What putting files back would do to each of them, found out without touching any.
 
 
+# It can be put back; it is as it was before already; somebody has to decide; it cannot be put back.
 READY, BACK, CONFLICT, LOST = "ready", "back", "conflict", "lost"
-"""It can be put back; it is as it was before already; somebody has to decide; it cannot
-be put back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilePlan:
-    """One file: the changes that are to be undone, oldest first, what is there now, and
-    what was there before them. ``reason`` is a sentence for a conflict."""
+    """One file: the changes that are to be undone, oldest first, what is there now, and what was
+    there before them. ``reason`` is a sentence for a conflict."""
 
     path: str
     changes: Sequence[StoredChange]
@@ -93,8 +92,8 @@ class FilePlan:
 
 
 def plan_revert(session_pk: int, root: Path, *, scope: Scope) -> list[FilePlan]:
-    """What would become of each file, by path; reads the database and the folder. What
-    was undone before is left out."""
+    """What would become of each file, by path; reads the database and the folder. What was undone
+    before is left out."""
     changes = [c for c in read_changes(session_pk, scope) if c.reverted_by is None]
     if not changes:
         return []
@@ -140,8 +139,8 @@ def judge_file(
 
 
 def read_current(root: Path, path: str, changes: Sequence[StoredChange]) -> FileState | None:
-    """What is there now. A large file is read only if it is not what the changes left as
-    far as can be told without."""
+    """What is there now. A large file is read only if it is not what the changes left as far as can
+    be told without."""
     limit = settings.LOOM.snapshot_max_file_bytes
     current = read_state(root, path, limit=limit, keep=False)
     if current is not None and current.is_file and not _leads_back(current, changes):
@@ -162,14 +161,13 @@ def _leads_back(current: FileState | None, changes: Sequence[StoredChange]) -> b
 
 KEPT_TOGETHER = 1000
 
-MAX_PATHS_NAMED = 20
-"""Files that the model is told by name."""
+MAX_PATHS_NAMED = 20  # Files that the model is told by name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reverted:
-    """``back`` are the files that are as they were now, ``left`` those that are not, each
-    with the reason; ``folders`` are those of both that are none."""
+    """``back`` are the files that are as they were now, ``left`` those that are not, each with the
+    reason; ``folders`` are those of both that are none."""
 
     back: list[str]
     left: dict[str, str]
@@ -179,9 +177,9 @@ class Reverted:
 
 @dataclass(slots=True, kw_only=True)
 class _Work:
-    """The files that are to be put back. ``changes`` are what is on record of it, with
-    the keys ``keys``; ``confirmed``, ``dropped`` and ``others`` what became of them: as
-    recorded, nothing, something else. ``failed``: the files that are not back, and why."""
+    """The files that are to be put back. ``changes`` are what is on record of it, with the keys
+    ``keys``; ``confirmed``, ``dropped`` and ``others`` what became of them: as recorded, nothing,
+    something else. ``failed``: the files that are not back, and why."""
 
     root: Path
     plans: list[FilePlan]
@@ -209,9 +207,9 @@ class _Work:
                     self.changes.append(Change(path=plan.path, before=now, after=plan.target))
 
     def touch(self) -> None:
-        """Folders that get other permissions are opened first; then what is in the way
-        goes, deepest first; then folders, files and links come back; and last of all
-        folders get the permissions that they had."""
+        """Folders that get other permissions are opened first; then what is in the way goes,
+        deepest first; then folders, files and links come back; and last of all folders get the
+        permissions that they had."""
         for change in sorted(self.changes, key=_depth):
             if change.before is not None and change.before.is_folder and _is_folder(change.after):
                 self._try(change, lambda c: change_mode(self.root, c.path, _opened(c.after)))
@@ -318,11 +316,10 @@ async def revert_files(
     read: Crossing,
     write: Crossing,
 ) -> Reverted:
-    """Put back what the changes in the scope replaced. A file that is not what they left
-    stays as it is, unless ``replace`` names it.
+    """Put back what the changes in the scope replaced. A file that is not what they left stays as
+    it is, unless ``replace`` names it.
 
-    Raises Conflict while an answer is being written, Rejected when there is nothing to
-    put back."""
+    Raises Conflict while an answer is being written, Rejected when there is nothing to put back."""
     plans = await read(plan_revert, session.pk, root, scope=scope)
     chosen = [p for p in plans if p.state == READY or (p.state == CONFLICT and p.path in replace)]
     if not chosen:

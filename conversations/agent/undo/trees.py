@@ -1,12 +1,11 @@
 """What a command changes in a folder: known by comparing what was there before and after.
 
-Before the command everything is listed, and what is not kept yet is copied; the listing
-itself is a blob that the call's record names. Afterwards everything is listed again. If
-the process ends in between, the record still names the listing, and the comparison is
-made up for.
+Before the command everything is listed, and what is not kept yet is copied; the listing itself is a
+blob that the call's record names. Afterwards everything is listed again. If the process ends in
+between, the record still names the listing, and the comparison is made up for.
 
-Who wrote a file cannot be seen: what others change in the folder while the command runs
-counts as changed by it.
+Who wrote a file cannot be seen: what others change in the folder while the command runs counts as
+changed by it.
 """
 
 import asyncio
@@ -54,8 +53,8 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True, kw_only=True)
 class Watch:
-    """``changes`` is filled when the block has ended. ``note`` is a sentence for the
-    result where not everything that may have changed is known or can be put back."""
+    """``changes`` is filled when the block has ended. ``note`` is a sentence for the result where
+    not everything that may have changed is known or can be put back."""
 
     changes: list[Change] = field(default_factory=list)
     note: str = ""
@@ -65,8 +64,8 @@ class Watch:
     held: ExitStack = field(default_factory=ExitStack)
 
     def protect(self, *, may_write_config: bool) -> Protection:
-        """What a sandbox is to hold read-only while the block runs. What was changed there all
-        the same was changed by somebody else."""
+        """What a sandbox is to hold read-only while the block runs. What was changed there all the
+        same was changed by somebody else."""
         if self.repositories is None:
             return Protection()
         protection = make_protection(
@@ -79,8 +78,8 @@ class Watch:
 
 @asynccontextmanager
 async def watched(root: Path, *, author: Author, write: Crossing) -> AsyncIterator[Watch]:
-    """Record what changes in the folder inside the block, however it ends. Raises
-    Rejected or StorageFull, before anything has happened, when the files cannot be kept."""
+    """Record what changes in the folder inside the block, however it ends. Raises Rejected or
+    StorageFull, before anything has happened, when the files cannot be kept."""
     await asyncio.to_thread(require_space, "Commands that may write", root)
     before, repositories = await asyncio.to_thread(_look_before, root)
     tree = await asyncio.to_thread(_keep_listing, before, author)
@@ -176,8 +175,8 @@ def _is_below(path: str, folders: frozenset[str]) -> bool:
 
 
 async def settle_all(*, read: Crossing, write: Crossing) -> int:
-    """Find out what calls have changed that ended with their process; returns how many
-    there were. A folder that cannot be read now is tried again the next time."""
+    """Find out what calls have changed that ended with their process; returns how many there were.
+    A folder that cannot be read now is tried again the next time."""
     found = await read(unsettled_calls)
     for call_pk in found:
         try:
@@ -188,9 +187,9 @@ async def settle_all(*, read: Crossing, write: Crossing) -> int:
 
 
 async def settle_interrupted(call_pk: int, *, read: Crossing, write: Crossing) -> None:
-    """Put on record what a call that is over has changed, as far as it is not: what it
-    was about to change, by a look at the files; what a command changed, by comparing the
-    folder as it is now with the listing before the command."""
+    """Put on record what a call that is over has changed, as far as it is not: what it was about to
+    change, by a look at the files; what a command changed, by comparing the folder as it is now
+    with the listing before the command."""
     found = await read(read_unsettled, call_pk)
     done, dropped = await asyncio.to_thread(_judge_begun, found)
     if done or dropped:

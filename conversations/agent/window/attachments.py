@@ -1,9 +1,9 @@
 """Attachments in the window: references, and their contents in the request.
 
-While a window is made, and in its digest, an attachment is what the turn holds: a
-reference with the digest of its content. Only the request that goes out has the bytes.
-What cannot go along is named in a sentence in its place, decided once and written into
-the manifest, so that the request can be made again when a content is gone.
+While a window is made, and in its digest, an attachment is what the turn holds: a reference with
+the digest of its content. Only the request that goes out has the bytes. What cannot go along is
+named in a sentence in its place, decided once and written into the manifest, so that the request
+can be made again when a content is gone.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -22,11 +22,8 @@ from conversations.domain.attachments import (
 from conversations.domain.errors import NotFound
 from conversations.domain.stream import ModelRequest
 
-MAX_BYTES = 28_000_000
-"""Of a request's 32 MB, what attachments may take as base64."""
-
-MAX_IMAGES, MAX_PAGES = 100, 100
-"""Of one request, for the provider."""
+MAX_BYTES = 28_000_000  # Of a request's 32 MB, what attachments may take as base64
+MAX_IMAGES, MAX_PAGES = 100, 100  # Of one request, for the provider
 
 MISSING, TOO_MUCH, NO_ROOM, REFUSED = "missing", "too_much", "no_room", "refused"
 
@@ -46,8 +43,8 @@ def note_left_out(block: Block, reason: str) -> Block:
 
 
 def fit_attachments(blocks: list[Block], *, cap: int, cost: Callable[[Block], int]) -> list[Block]:
-    """The blocks with as many attachments, from the last back, as cost no more than
-    ``cap`` estimated tokens together."""
+    """The blocks with as many attachments, from the last back, as cost no more than ``cap``
+    estimated tokens together."""
     references = list_references(blocks)
     total = sum(cost(block) for block in references)
     gone: list[Block] = []
@@ -64,9 +61,9 @@ def fit_attachments(blocks: list[Block], *, cap: int, cost: Callable[[Block], in
 def withhold(
     session_pk: int, pieces: Iterable[list[Block]], *, are_refused: bool = False
 ) -> dict[str, str]:
-    """The digests of contents that cannot go along, with the reason: what is gone or none
-    of the session's, and of what is too much for one request the oldest. ``pieces`` in
-    order. All of them, where the provider has refused a request with them."""
+    """The digests of contents that cannot go along, with the reason: what is gone or none of the
+    session's, and of what is too much for one request the oldest. ``pieces`` in order. All of them,
+    where the provider has refused a request with them."""
     references = [b for blocks in pieces for b in list_references(blocks)]
     digests = [str(b["source"].get("digest", "")) for b in references]
     if are_refused:

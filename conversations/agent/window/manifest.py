@@ -1,7 +1,7 @@
 """The record of what one model call was given, read from its stored JSON.
 
-Version 2 says everything; version 1 what there was to say. What a manifest lacks is
-None or empty, so that the oldest and the newest are shown by the same page.
+Version 2 says everything; version 1 what there was to say. What a manifest lacks is None or empty,
+so that the oldest and the newest are shown by the same page.
 """
 
 from collections.abc import Mapping
@@ -11,8 +11,7 @@ from typing import Any
 from conversations.domain.events import Malformed
 from conversations.domain.text import load_json
 
-COMPACTION = "compaction"
-"""The kind of a call that writes a summary rather than an answer."""
+COMPACTION = "compaction"  # The kind of a call that writes a summary rather than an answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,10 +33,9 @@ class StateMark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """``turns`` are inclusive ranges in order. Tokens in ``estimated`` by part, with
-    their sum as ``total``; breakpoints by
-    part and number within it, from 0. ``skills`` and ``compaction`` are keys of their tables,
-    ``choices`` what a program asked of the answer."""
+    """``turns`` are inclusive ranges in order. Tokens in ``estimated`` by part, with their sum as
+    ``total``; breakpoints by part and number within it, from 0. ``skills`` and ``compaction`` are
+    keys of their tables, ``choices`` what a program asked of the answer."""
 
     version: int
     kind: str

@@ -1,10 +1,9 @@
 """Turns as messages of the Messages API, with what it would refuse repaired.
 
-Repairs are made here, in the window, and never in the archive: a tool call whose
-result is missing gets an error result, a result without its call is left out, an id
-that an earlier call had is told apart,
-blank texts are dropped, refused answers too (the provider asks for that), what is
-too long is shortened, and the conversation begins and ends with the person.
+Repairs are made here, in the window, and never in the archive: a tool call whose result is missing
+gets an error result, a result without its call is left out, an id that an earlier call had is told
+apart, blank texts are dropped, refused answers too (the provider asks for that), what is too long
+is shortened, and the conversation begins and ends with the person.
 """
 
 import re
@@ -33,8 +32,8 @@ from .shorten import cost_of_block, cost_of_blocks, shorten_blocks
 
 type Block = dict[str, Any]
 type Message = dict[str, Any]
+# Calls without a result yet: their ids as the archive and as the model has them.
 type Waiting = dict[str, list[str]]
-"""Calls without a result yet: their ids as the archive and as the model has them."""
 
 NO_RESULT = "This call was interrupted; it has no result."
 CONTINUE_TEXT = "Go on exactly where your last answer was cut off."
@@ -45,8 +44,8 @@ _THINKING = ("thinking", "redacted_thinking")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageCaps:
-    """Estimated tokens above which one message, or one tool result, is shortened, and
-    above which what is attached to either is left out."""
+    """Estimated tokens above which one message, or one tool result, is shortened, and above which
+    what is attached to either is left out."""
 
     message: int
     result: int
@@ -58,8 +57,8 @@ class MessageCaps:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """A turn as it stands in the window. ``cost`` is in estimated tokens, and
-    ``full_cost`` what it would be if it were not shortened."""
+    """A turn as it stands in the window. ``cost`` is in estimated tokens, and ``full_cost`` what it
+    would be if it were not shortened."""
 
     number: int
     role: str
@@ -87,15 +86,15 @@ def make_piece(turn: StoredTurn, *, model: str, caps: MessageCaps) -> Piece:
     )
 
 
+# Pieces that are remembered, and the estimated tokens that one of them has at most.
 KNOWN_PIECES, KNOWN_COST = 4000, 2000
-"""Pieces that are remembered, and the estimated tokens that one of them has at most."""
 
 _known: dict[tuple[str, str, MessageCaps], Piece] = {}
 
 
 def recall_piece(turn: StoredTurn, *, model: str, caps: MessageCaps) -> Piece:
-    """The same as :func:`make_piece`, remembered: a turn never changes, and the next
-    call needs nearly all of them again. Nobody changes a piece's blocks."""
+    """The same as :func:`make_piece`, remembered: a turn never changes, and the next call needs
+    nearly all of them again. Nobody changes a piece's blocks."""
     key = (turn.digest, model, caps)
     piece = _known.get(key)
     if piece is None:
@@ -108,8 +107,8 @@ def recall_piece(turn: StoredTurn, *, model: str, caps: MessageCaps) -> Piece:
 
 
 def join_pieces(pieces: Iterable[Piece]) -> list[Message]:
-    """Messages of these pieces, oldest first; the first is a person's. Empty when
-    no piece says anything."""
+    """Messages of these pieces, oldest first; the first is a person's. Empty when no piece says
+    anything."""
     messages: list[Message] = []
     given: set[str] = set()
     waiting: Waiting = {}
@@ -132,8 +131,8 @@ def join_pieces(pieces: Iterable[Piece]) -> list[Message]:
 
 
 def _open_calls(blocks: list[Block], given: set[str]) -> tuple[list[Block], Waiting]:
-    """The blocks with no id of a call that was ``given`` before: some programs number
-    calls anew in each answer, and the provider wants each id once."""
+    """The blocks with no id of a call that was ``given`` before: some programs number calls anew in
+    each answer, and the provider wants each id once."""
     opened: list[Block] = []
     waiting: Waiting = {}
     for block in blocks:
@@ -197,13 +196,13 @@ def _text(text: str) -> list[Block]:
     return [{"type": "text", "text": text}] if text.strip() else []
 
 
+# Blocks of a person's message that the model is given.
 GIVEN = ("text", "image", "document", "search_result")
-"""Blocks of a person's message that the model is given."""
 
 
 def _givable(block: Block) -> Block:
-    """The block, or a text for what other programs said in theirs: content that would
-    have to be loaded from somewhere, and what the provider would refuse."""
+    """The block, or a text for what other programs said in theirs: content that would have to be
+    loaded from somewhere, and what the provider would refuse."""
     kind, source = block.get("type"), block.get("source")
     has_content = kind not in ("image", "document") or isinstance(source, dict)
     if kind not in GIVEN or not has_content:

@@ -23,9 +23,9 @@ from .window import MANIFEST_VERSION, Texts, make_request, preamble_of, read_lin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuiltRequest:
-    """``matches``: the request has the digest that was stored with the call. Where it
-    cannot be rebuilt, ``request`` is None and ``reason`` a sentence that says why;
-    ``is_damaged``: it should be possible."""
+    """``matches``: the request has the digest that was stored with the call. Where it cannot be
+    rebuilt, ``request`` is None and ``reason`` a sentence that says why; ``is_damaged``: it should
+    be possible."""
 
     request: ModelRequest | None
     digest: str
@@ -35,8 +35,8 @@ class RebuiltRequest:
 
 
 def rebuild_request(call_pk: int) -> RebuiltRequest:
-    """The request of a model call, as it was sent, attachments by reference. Reads as
-    many rows as the window had. Raises NotFound for a call that does not exist."""
+    """The request of a model call, as it was sent, attachments by reference. Reads as many rows as
+    the window had. Raises NotFound for a call that does not exist."""
     call = read_call(call_pk)
     try:
         manifest = load_json(call.manifest, default={})
@@ -60,8 +60,8 @@ def _impossible(reason: str, *, is_damaged: bool = False) -> RebuiltRequest:
 
 
 def find_damaged_calls(session: UUID | None) -> Iterator[tuple[UUID, int, str]]:
-    """Model calls whose request cannot be made again, oldest first: the session, the
-    call's key and why. Reads one call at a time; ``session`` None: of all."""
+    """Model calls whose request cannot be made again, oldest first: the session, the call's key and
+    why. Reads one call at a time; ``session`` None: of all."""
     for call_pk, uuid in walk_calls(session):
         with suppress(NotFound):  # its session was purged meanwhile
             rebuilt = rebuild_request(call_pk)
