@@ -16,9 +16,8 @@ from threading import Lock
 from conversations.domain.errors import Rejected
 
 from .executed_files import is_git_name
-from .ignoring import HEAVY
 from .paths import shown
-from .walking import FolderWalk
+from .walking import HEAVY, FolderWalk
 
 MAX_SHOWN = 20
 MAX_PATHS = 50_000

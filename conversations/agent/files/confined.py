@@ -21,22 +21,27 @@ from threading import Lock
 from conversations.domain.errors import Rejected
 
 from .executed_files import completes_git_folder, is_git_name
-from .opening import (
+from .paths import (
     FILE,
     FOLDER,
     LINK,
     OTHER,
     FileStatus,
     Missing,
+    OutsideFolder,
+    ResolvedPath,
+    find_place,
     found_at,
     guarded,
+    is_within,
     open_folder,
     open_parent,
     open_regular,
+    private_places,
     rename_to_nothing,
+    shown,
     stat_regular,
 )
-from .paths import OutsideFolder, ResolvedPath, find_place, is_within, private_places, shown
 
 NO_FILE = ""  # As an expected digest: there must be nothing
 

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from pydantic import Field
 
-from conversations.agent.tools.arguments import Arguments, BadArgument, OneOf, Text, Whole
+from conversations.agent.tools.tool import Arguments, BadArgument, OneOf, Text, Whole
 
 from .reading import SessionFacts, find_exchange_start, read_own_facts, read_quotable_facts
 

@@ -10,10 +10,8 @@ from collections.abc import Callable
 from conversations.agent.tools.tool import ToolContext, ToolResult, declare_tool
 from conversations.domain.searchable import RECALL_TOOL
 
-from .past_calls import past_calls, summary
+from .actions import past_calls, search, siblings, summary, turn_range
 from .request import Action, Recall, Request
-from .search import search, siblings
-from .turn_range import turn_range
 
 ACTIONS: dict[Action, Callable[[Request], str]] = {
     "search": search,

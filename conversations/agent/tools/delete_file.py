@@ -16,7 +16,6 @@ from conversations.agent.undo.apply import Remove
 from conversations.domain.errors import Rejected
 from conversations.domain.tool_calls import CHANGES
 
-from .arguments import Arguments, FilePath
 from .file_edits import unified_diff
 from .file_texts import (
     PreparedChange,
@@ -27,7 +26,7 @@ from .file_texts import (
     read_whole,
     size_text,
 )
-from .tool import declare_tool
+from .tool import Arguments, FilePath, declare_tool
 
 
 class DeleteFile(Arguments):

@@ -16,7 +16,6 @@ from conversations.agent.undo.apply import Put
 from conversations.domain.errors import Rejected
 from conversations.domain.tool_calls import CHANGES
 
-from .arguments import Arguments, BadArgument, ExactText, FilePath, Flag, Must, named
 from .file_edits import (
     EditMatch,
     describe_nearest,
@@ -34,7 +33,7 @@ from .file_texts import (
     planning,
     read_whole,
 )
-from .tool import declare_tool
+from .tool import Arguments, BadArgument, ExactText, FilePath, Flag, Must, declare_tool, named
 
 AROUND, SNIPPET_LINES = 3, 40
 NAMED = 20  # Places whose lines are named

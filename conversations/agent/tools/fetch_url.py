@@ -16,10 +16,8 @@ from conversations.domain.text import one_line, storable
 from conversations.domain.tool_calls import CHANGES
 from conversations.domain.tool_policy import CallPlan, ToolScope
 
-from .arguments import Arguments, Text, WholeOrZero
-from .page_text import html_to_text
-from .tool import ToolContext, ToolResult, declare_tool
-from .web_client import Allows, is_private_host, is_public, read_url
+from .tool import Arguments, Text, ToolContext, ToolResult, WholeOrZero, declare_tool
+from .web_client import Allows, html_to_text, is_private_host, is_public, read_url
 
 if TYPE_CHECKING:
     from .web_client import Fetched

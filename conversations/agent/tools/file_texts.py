@@ -20,8 +20,7 @@ from conversations.domain.text import storable
 from conversations.domain.tool_calls import CHANGES, READS
 from conversations.domain.tool_policy import CallPlan
 
-from .arguments import Arguments
-from .tool import PlanWith, RunWith, ToolContext, ToolResult
+from .tool import Arguments, PlanWith, RunWith, ToolContext, ToolResult
 
 # How a call of a file tool is carried out: off the event loop, with sentences for what cannot
 # be done; and if it changes something, prepared first, and only then applied.

@@ -24,7 +24,6 @@ from conversations.domain.tool_calls import CHANGES, READS
 from conversations.domain.tool_policy import CallPlan, ToolScope
 
 from . import git_words
-from .arguments import Arguments, BadArgument, Must
 from .commands import (
     Command,
     Folder,
@@ -36,7 +35,7 @@ from .commands import (
     read_seconds,
 )
 from .git_words import GitCall
-from .tool import ToolContext, ToolResult, declare_tool
+from .tool import Arguments, BadArgument, Must, ToolContext, ToolResult, declare_tool
 
 NAME = "git_command"
 NOBODY = "Loom"

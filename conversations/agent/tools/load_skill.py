@@ -14,8 +14,7 @@ from pydantic import Field
 from conversations.agent.files.skills import Skill, find_skills, read_skill
 from conversations.archive.skills import append_loaded_skill
 
-from .arguments import Arguments, ExactText, Must
-from .tool import ToolContext, ToolResult, declare_tool
+from .tool import Arguments, ExactText, Must, ToolContext, ToolResult, declare_tool
 
 NAME = "load_skill"
 LISTED = 200  # Names that an answer to an unknown one holds

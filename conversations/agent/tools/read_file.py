@@ -15,9 +15,17 @@ from conversations.archive.attachments import attachment_block, examine, save_at
 from conversations.archive.file_types import FileType
 from conversations.domain.errors import Rejected
 
-from .arguments import Arguments, BadArgument, FilePath, Whole, WholeOrZero
 from .file_texts import count_text, cut, numbered, size_text
-from .tool import ToolContext, ToolResult, declare_tool
+from .tool import (
+    Arguments,
+    BadArgument,
+    FilePath,
+    ToolContext,
+    ToolResult,
+    Whole,
+    WholeOrZero,
+    declare_tool,
+)
 
 # Images and PDFs that a tool gives: kept with the session, for the model and the row.
 

@@ -8,25 +8,26 @@ from django.conf import settings
 from pydantic import Field
 
 from conversations.agent.files.confined import stat_file
-from conversations.agent.files.ignoring import read_pattern
 from conversations.agent.files.paths import shown
-from conversations.agent.files.search_engines import Expression
-from conversations.agent.files.searching import FileQuery, Lines, Search
+from conversations.agent.files.searching import Expression, FileQuery, Lines, Search
+from conversations.agent.files.walking import read_pattern
 from conversations.domain.errors import Rejected
 
-from .arguments import (
+from .file_texts import count_text, cut, describe_passed_over, make_cursor, read_cursor, size_text
+from .tool import (
     Arguments,
     BadArgument,
     ExactText,
     Flag,
     Must,
     PathText,
+    ToolContext,
+    ToolResult,
     Whole,
     WholeOrZero,
+    declare_tool,
     named,
 )
-from .file_texts import count_text, cut, describe_passed_over, make_cursor, read_cursor, size_text
-from .tool import ToolContext, ToolResult, declare_tool
 
 MAX_MATCHES, DEFAULT_MATCHES = 500, 100
 MAX_CONTEXT = 10

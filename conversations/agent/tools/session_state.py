@@ -13,8 +13,7 @@ from conversations.domain.session_state.document import StateItem
 from conversations.domain.session_state.values import DECISION, FILE, ITEM_CHARS
 from conversations.domain.text import one_line
 
-from .arguments import Arguments, BadArgument, OneOf, Text
-from .tool import ToolContext, ToolResult, declare_tool
+from .tool import Arguments, BadArgument, OneOf, Text, ToolContext, ToolResult, declare_tool
 
 NAME = "session_state"
 

@@ -11,19 +11,18 @@ from conversations.domain.text import one_line
 from conversations.domain.tool_calls import CHANGES
 from conversations.domain.tool_policy import CallPlan, ToolScope
 
-from .arguments import Arguments, Text
-from .command_kinds import kind_of
 from .commands import (
     Command,
     Folder,
     Seconds,
     check_text,
     execute,
+    kind_of,
     note_of,
     read_folder,
     read_seconds,
 )
-from .tool import ToolContext, ToolResult, declare_tool
+from .tool import Arguments, Text, ToolContext, ToolResult, declare_tool
 
 NAME = "shell_execute"
 

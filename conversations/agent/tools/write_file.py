@@ -12,7 +12,6 @@ from conversations.agent.undo.apply import Put
 from conversations.domain.errors import Rejected, TooLarge
 from conversations.domain.tool_calls import CHANGES
 
-from .arguments import Arguments, BadArgument, ExactText, FilePath, Must, named
 from .file_edits import unified_diff
 from .file_texts import (
     PreparedChange,
@@ -24,7 +23,7 @@ from .file_texts import (
     read_whole,
     size_text,
 )
-from .tool import declare_tool
+from .tool import Arguments, BadArgument, ExactText, FilePath, Must, declare_tool, named
 
 
 class WriteFile(Arguments):

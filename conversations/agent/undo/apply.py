@@ -18,8 +18,18 @@ from conversations.agent.files.paths import find_place, reason, shown
 from conversations.archive.blobs import put_blob
 from conversations.domain.errors import Rejected, TooLarge
 
-from .disk import carry_through, list_below, read_state
-from .file_changes import NOTHING, Author, Change, Crossing, FileState, digest_of, same_state
+from .disk import (
+    NOTHING,
+    Author,
+    Change,
+    Crossing,
+    FileState,
+    carry_through,
+    digest_of,
+    list_below,
+    read_state,
+    same_state,
+)
 from .records import FileChangeOutcome, complete_changes, record_changes
 
 __all__ = ["Author", "FileAction", "FileChanged", "Move", "Put", "Remove", "apply_changes"]

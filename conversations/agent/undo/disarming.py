@@ -27,15 +27,12 @@ from conversations.agent.files.executed_files import (
     clean_steps,
     names_own_strategy,
 )
-from conversations.agent.files.opening import rename_to_nothing
-from conversations.agent.files.paths import shown
-from conversations.agent.sandbox.reaching import Reach
-from conversations.agent.sandbox.repositories import LINK, Part, find_repositories
+from conversations.agent.files.paths import rename_to_nothing, shown
+from conversations.agent.sandbox.repositories import LINK, Part, Reach, find_repositories
 from conversations.archive.blobs import has_blob, read_blob
 from conversations.domain.errors import LoomError
 
-from .disk import NoFolder, folder_of, put_file, put_link
-from .file_changes import FileState
+from .disk import FileState, NoFolder, folder_of, put_file, put_link
 
 logger = logging.getLogger(__name__)
 

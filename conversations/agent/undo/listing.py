@@ -25,8 +25,18 @@ from conversations.agent.sandbox.repositories import Part
 from conversations.archive.blobs import BlobBatch, batch, blobs_folder, read_blob, touch_blob
 from conversations.domain.errors import NotFound, Rejected
 
-from .disk import ROOT, NoFolder, folder_of, open_folder, read_entry, unread_state
-from .file_changes import NOTHING, FileState, real_path, stored_path
+from .disk import (
+    NOTHING,
+    ROOT,
+    FileState,
+    NoFolder,
+    folder_of,
+    open_folder,
+    read_entry,
+    real_path,
+    stored_path,
+    unread_state,
+)
 from .records import open_trees, used_digests
 
 # A file whose times are younger than this when it is read may change again without getting another

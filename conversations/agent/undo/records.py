@@ -24,15 +24,7 @@ from conversations.domain.tool_calls import OPEN_STATES
 from conversations.domain.turns import FILES_BACK, MODEL_NOTE, SYSTEM, NewTurn
 from conversations.models import Attachment, FileChange, Revert, Run, Session, ToolCall
 
-from .file_changes import (
-    Author,
-    Change,
-    FileState,
-    StoredChange,
-    count_entries,
-    real_path,
-    stored_path,
-)
+from .disk import Author, Change, FileState, StoredChange, count_entries, real_path, stored_path
 
 # The records of changed files: written before a file is touched, and read to undo.
 

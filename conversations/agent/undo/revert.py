@@ -24,8 +24,14 @@ from conversations.models import Session
 from .disarming import disarm
 from .disk import (
     ROOT,
+    Change,
+    Crossing,
+    FileState,
+    StoredChange,
     carry_through,
     change_mode,
+    count_entries,
+    digest_of,
     keep_state,
     make_folder,
     put_file,
@@ -33,14 +39,6 @@ from .disk import (
     read_state,
     remove_drafts,
     remove_entry,
-)
-from .file_changes import (
-    Change,
-    Crossing,
-    FileState,
-    StoredChange,
-    count_entries,
-    digest_of,
     same_state,
 )
 from .records import (

@@ -10,8 +10,7 @@ from uuid import UUID
 from conversations.archive.blobs import read_blob
 from conversations.domain.errors import NotFound
 
-from .disk import read_content
-from .file_changes import FileState, StoredChange, same_state
+from .disk import FileState, StoredChange, read_content, same_state
 from .records import Scope, paths_of_others, read_changes
 from .revert import BACK, CONFLICT, FilePlan, group_by_path, judge_file
 

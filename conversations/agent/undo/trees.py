@@ -29,8 +29,16 @@ from conversations.archive.disk_space import require_space
 from conversations.domain.errors import LoomError, NotFound, Rejected
 
 from .disarming import Disarmed, disarm, without_failed
-from .disk import carry_through, read_state, remove_drafts
-from .file_changes import Author, Change, Crossing, digest_of, same_state
+from .disk import (
+    Author,
+    Change,
+    Crossing,
+    carry_through,
+    digest_of,
+    read_state,
+    remove_drafts,
+    same_state,
+)
 from .listing import Listing, dump_listing, load_listing, read_limits, take_listing
 from .records import (
     ROWS,

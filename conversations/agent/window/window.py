@@ -21,15 +21,25 @@ from conversations.archive.turns import (
     read_user_turn_before,
     walk_active_turns_back,
 )
+from conversations.domain.attachments import Block
 from conversations.domain.runs import NO_CHOICES, RunChoices
 from conversations.domain.stream import ModelRequest
 from conversations.domain.text import dump_json, estimate_tokens, load_json
 from conversations.domain.turns import StoredTurn
 from conversations.domain.windows import WindowRules
 
-from .attachments import expand_request, replace_withheld, withhold
 from .budget import Choice, Place, WindowBudget, choose_turns, make_budget, make_caps, mark_cache
-from .messages import CONTINUE_TEXT, Block, Message, MessageCaps, Piece, join_pieces, recall_piece
+from .messages import (
+    CONTINUE_TEXT,
+    Message,
+    MessageCaps,
+    Piece,
+    expand_request,
+    join_pieces,
+    recall_piece,
+    replace_withheld,
+    withhold,
+)
 from .system_prompt import LINE_CHARS, LINES, make_preamble
 
 MANIFEST_VERSION = 2
