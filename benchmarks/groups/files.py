@@ -9,7 +9,7 @@ from pathlib import Path
 
 from benchmarks.bench import Bench
 from benchmarks.figures import Figure
-from conversations.agent.files.search_engines import Expression
+from conversations.agent.files.searching import Expression
 from conversations.agent.files.searching import FileQuery, Search
 from conversations.agent.tools import edit_file, glob_files
 
