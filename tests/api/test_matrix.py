@@ -8,7 +8,6 @@ else any.
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -33,58 +32,24 @@ from tests.archive.files import image_bytes
 from tests.web.conftest import AS_REVIEWER, ROLES, MakePerson, runtime_ends, say  # noqa: F401
 
 from .conftest import token_of
-
-type Statuses = dict[str, int]
-
-type Operation = tuple[str, str]
-"""Its method and its path."""
-
-
-def for_roles(others: int, **named: int) -> Statuses:
-    return {role: named.get(role, 401 if role == "stranger" else others) for role in ROLES}
-
-
-def signed_in(status: int) -> Statuses:
-    return for_roles(status)
-
-
-def readers(status: int) -> Statuses:
-    return for_roles(status, other=404, administrator=404, staff=404)
-
-
-def writers(status: int) -> Statuses:
-    return readers(403) | {"member": status, "owner": status}
-
-
-def owners(status: int) -> Statuses:
-    return readers(403) | {"owner": status}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """What each role gets, with which scope. ``body`` is sent as JSON, ``query`` follows
-    the address. ``reads``: it shows what was said in a session; None: it does if its
-    address names one and a reviewer may."""
-
-    gets: Statuses
-    scope: str = READ
-    query: str = ""
-    body: dict[str, Any] | None = None
-    file: bool = False
-    headers: dict[str, str] = field(default_factory=dict)
-    reads: bool | None = None
-
+from .rows import (
+    GARDEN,
+    Operation,
+    Row,
+    list_feature_rows,
+    owners,
+    readers,
+    signed_in,
+    writers,
+)
 
 SESSION = "/sessions/{uuid}"
 CALL = SESSION + "/calls/{call}"
 RUN = SESSION + "/runs/{run}"
-GARDEN = "/workspaces/{slug}"
 HOOK = GARDEN + "/hooks/{hook}"
 KEY = GARDEN + "/keys/{key}"
 CONVERSATION = "/conversations/{uuid}"
 BEAD = "/beads/{bead}/conversation"
-ASKED = {"model": "demo", "max_tokens": 1, "messages": [{"role": "assistant", "content": "."}]}
-COUNTED = {"model": "demo", "messages": [{"role": "user", "content": "."}]}
 WISH = {"url": "https://hooks.example.org/token", "events": ["run.completed"]}
 
 TABLE: dict[Operation, Row] = {
@@ -110,9 +75,6 @@ TABLE: dict[Operation, Row] = {
     ("GET", BEAD): Row(gets=readers(200) | {"reviewer": 404, "superuser": 404}, reads=False),
     ("PUT", BEAD): Row(gets=writers(200), scope=WRITE, body={"project_id": "garden"}),
     ("POST", KEY): Row(gets=writers(201), scope=WRITE),
-    ("GET", "/anthropic/{slug}/v1/models"): Row(gets=readers(200)),
-    ("POST", "/anthropic/{slug}/v1/messages/count_tokens"): Row(gets=readers(200), body=COUNTED),
-    ("POST", "/anthropic/{slug}/v1/messages"): Row(gets=writers(400), scope=WRITE, body=ASKED),
     ("GET", SESSION): Row(gets=readers(200)),
     ("PATCH", SESSION): Row(gets=writers(200), scope=WRITE, body={"title": "Beans"}),
     ("GET", SESSION + "/turns"): Row(gets=readers(200)),
@@ -142,6 +104,7 @@ TABLE: dict[Operation, Row] = {
     ("POST", SESSION + "/stop"): Row(gets=writers(204), scope=WRITE),
     ("POST", SESSION + "/rewind"): Row(gets=writers(200), scope=WRITE, body={"from_turn": 1}),
     ("POST", CONVERSATION + "/reset"): Row(gets=writers(200), scope=WRITE, body={}),
+    **list_feature_rows(),
     ("DELETE", CONVERSATION): Row(gets=owners(200), scope=DELETE),
 }
 """What it answers. A stranger has no token (401); to a person who is no member the
