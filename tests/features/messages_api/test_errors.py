@@ -25,8 +25,8 @@ def test_half_a_surrogate_pair_is_refused(
     assert (answer["type"], answer["error"]["type"]) == ("error", "invalid_request_error")
 
 
-def test_an_unknown_host_is_refused(client: Client) -> None:
-    answer = client.get("/api/v1/anthropic/v1/messages", HTTP_HOST="evil.example")
+def test_an_unknown_host_is_refused(db: None) -> None:
+    answer = Client().get("/api/v1/anthropic/v1/messages", HTTP_HOST="evil.example")
     assert (answer.status_code, answer["Content-Type"]) == (400, "application/json")
     assert answer.text.startswith('{"type":"error"')
     assert "LOOM_ALLOWED_HOSTS" in answer.text
