@@ -1,12 +1,7 @@
-"""What the operations of the API answer, as rows of a table: one for each operation.
-
-Those of the core are in ``test_matrix``; those of a feature in ``api_rows.py`` among its own
-tests, as ``ROWS``.
-"""
+"""What each role gets from an operation: the rows of the matrix, of the core and of
+features."""
 
 from dataclasses import dataclass, field
-from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 from conversations.accounts.tokens import READ
@@ -51,13 +46,3 @@ class Row:
     file: bool = False
     headers: dict[str, str] = field(default_factory=dict)
     reads: bool | None = None
-
-
-GARDEN = "/workspaces/{slug}"
-
-
-def list_feature_rows() -> dict[Operation, Row]:
-    found: dict[Operation, Row] = {}
-    for path in sorted((Path(__file__).parent.parent / "features").glob("*/api_rows.py")):
-        found |= import_module(f"tests.features.{path.parent.name}.api_rows").ROWS
-    return found
