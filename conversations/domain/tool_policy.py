@@ -17,7 +17,7 @@ PLAIN_PROGRAMS = frozenset(
     """.split()  # noqa: SIM905 (seventy quoted names are harder to read)
 )
 """Programs that are known to run no other: of all their options, or (``diff``, ``find``,
-``rg``, ``sort``) of those that ``agent.tools.command_kinds`` lists. Left out for what looks
+``rg``, ``sort``) of those that ``agent.tools.commands`` lists. Left out for what looks
 harmless and is not: ``awk``, ``env``, ``file -z``, ``less``, ``man``, ``sed``, ``split``,
 ``tar``, ``time``, ``tree -R``, ``xargs``, ``zip`` run programs; ``printf -v`` and ``test -v``
 of bash expand what stands between quotes."""
