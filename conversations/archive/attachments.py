@@ -36,13 +36,12 @@ from .file_types import FileType, decode_text
 from .file_types import check_size as check_size
 from .file_types import examine as examine
 
+# How long a file waits to be sent. Its blob goes when unused blobs are removed.
 KEPT_UNSENT = timedelta(days=1)
-"""How long a file waits to be sent. Its blob goes when unused blobs are removed."""
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
-MAX_UNSENT = 100
-"""Files of one person that wait in one session."""
+MAX_UNSENT = 100  # Files of one person that wait in one session.
 
 
 def facts_of(content: FileType, *, name: str, size: int) -> dict[str, Any]:
@@ -212,10 +211,10 @@ def _queued_uuids(session_pks: Any) -> set[str]:
 # What a block that names an attachment stands for, as a block of the Messages API.
 
 
+# What is ours in such a block; the other keys came with it.
 REFERENCE_KEYS = frozenset(
     ("type", "source", "title", "attachment", "size", "media_type", "width", "height", "pages")
 )
-"""What is ours in such a block; the other keys came with it."""
 
 
 def make_content_block(block: Block, data: bytes, *, media_type: str) -> Block:

@@ -19,8 +19,7 @@ from conversations.domain.audit import FIRST, READINGS, Chained, entry_digest
 from conversations.domain.text import dump_json, one_line, storable
 from conversations.models import AuditEntry, AuditHead, Session
 
-HEAD = 1
-"""The key of the one head."""
+HEAD = 1  # The key of the one head.
 
 CHUNK = 500
 

@@ -19,9 +19,9 @@ from conversations.domain.errors import NotFound
 
 PIECE = 1 << 20
 
+# Up to so many new blobs of a batch are flushed each by itself, more of them by one flush of
+# everything that the system has to write: a disk takes milliseconds for each.
 ONE_BY_ONE = 16
-"""Up to so many new blobs of a batch are flushed each by itself, more of them by one
-flush of everything that the system has to write: a disk takes milliseconds for each."""
 
 
 def put_blob(data: bytes) -> str:

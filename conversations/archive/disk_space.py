@@ -23,19 +23,19 @@ logger = logging.getLogger(__name__)
 
 MIB = 2**20
 
+# A write of this size finds out whether there is room: more than what is left over in blocks
+# that files have already, and in SQLite's log.
 PROBE_BYTES = 64 * 1024
-"""A write of this size finds out whether there is room: more than what is left over in
-blocks that files have already, and in SQLite's log."""
 
+# For so long an answer of :func:`can_write` holds: whoever asks often writes no more.
 PROBE_SECONDS = 1.0
-"""For so long an answer of :func:`can_write` holds: whoever asks often writes no more."""
 
+# How long a probe waits for SQLite's one writer. Somebody who writes is a good sign.
 PROBE_WAIT_MS = 500
-"""How long a probe waits for SQLite's one writer. Somebody who writes is a good sign."""
 
+# Times the threshold has to be free before the shortage counts as over, so that a disk around
+# it does not fill the log.
 ENOUGH_AGAIN = 1.1
-"""Times the threshold has to be free before the shortage counts as over, so that a disk
-around it does not fill the log."""
 
 
 def min_free_mib() -> int:

@@ -29,25 +29,22 @@ FORMATS = {
 
 MAX_PIXELS = 50_000_000
 
+# Pixels to which the provider scales an image down (its pages on vision); what is sent is no
+# larger. It refuses what has more than 8,000 on an edge.
 LONG_EDGE = 1568
-"""Pixels to which the provider scales an image down (its pages on vision); what is sent
-is no larger. It refuses what has more than 8,000 on an edge."""
 
+# The provider takes 5 MB of an image as base64, which is a third longer.
 MAX_SENT_BYTES = 3_700_000
-"""The provider takes 5 MB of an image as base64, which is a third longer."""
 
 THUMBNAIL_EDGE = 320
 
 PIXELS_PER_TOKEN = 750
 
-TOKENS_PER_PAGE = 2_500
-"""A page costs 1,500 to 3,000 tokens: its text and a picture of it."""
+TOKENS_PER_PAGE = 2_500  # A page costs 1,500 to 3,000 tokens: its text and a picture of it.
 
-MAX_PAGES = 100
-"""Pages of all PDFs of one request, for the provider."""
+MAX_PAGES = 100  # Pages of all PDFs of one request, for the provider.
 
-READING_SECONDS = 20
-"""How long a PDF may take by the clock; ``pdf_pages`` has its own limits."""
+READING_SECONDS = 20  # How long a PDF may take by the clock; ``pdf_pages`` has its own limits.
 
 _decoding = Lock()
 

@@ -174,11 +174,9 @@ def store_rewound_state(session_pk: int) -> None:
 # The session state made anew from the archive, as it came about.
 
 
-ATTEMPTS = 4
-"""Foldings without the lock; after them, with it."""
+ATTEMPTS = 4  # Foldings without the lock; after them, with it.
 
-type Key = tuple[int, int, int]
-"""Turn, event and rewinds of a checkpoint."""
+type Key = tuple[int, int, int]  # Turn, event and rewinds of a checkpoint.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,15 +25,14 @@ from conversations.domain.errors import (
 FULL = "The server has no room left to store anything. Nothing that was saved is lost."
 AWAY = "The database does not answer at the moment. Nothing that was saved is lost."
 
+# How statements begin that change nothing by themselves.
 READING_SQL = ("SELECT", "BEGIN", "SAVEPOINT", "RELEASE", "ROLLBACK")
-"""How statements begin that change nothing by themselves."""
 
 _FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT)
 
 # A shared-memory file that cannot grow is reported as an I/O error and not as FULL.
 _SQLITE_FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE)
-_SQLITE_PRIMARY = 0xFF
-"""The bits of an extended result code that are its primary code."""
+_SQLITE_PRIMARY = 0xFF  # The bits of an extended result code that are its primary code.
 
 _POSTGRES_AWAY = (
     postgres.ConnectionException,
@@ -48,8 +47,7 @@ _POSTGRES_AWAY = (
 )
 _CONNECTION_CLASS = "08"
 
-MAX_END_MS = 2000
-"""For which the server waits until a process of its own has ended."""
+MAX_END_MS = 2000  # For which the server waits until a process of its own has ended.
 
 _STATUS = "SELECT pg_xact_status(%s::xid8)"
 _END_PROCESS = """

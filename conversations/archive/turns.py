@@ -17,11 +17,10 @@ from conversations.models import Rewind, Session, Turn
 from .append import append
 from .row_sql import read_moment, walk_rows
 
-MAX_PAGE = 500
-"""Rows or turns that one read returns at most."""
+MAX_PAGE = 500  # Rows or turns that one read returns at most.
 
+# What is read of a turn: the fields of :class:`StoredTurn`.
 COLUMNS = ("number", *CONTENT_COLUMNS, "created_at", "digest")
-"""What is read of a turn: the fields of :class:`StoredTurn`."""
 
 _BEYOND_ALL = 2**63 - 1
 
@@ -128,8 +127,7 @@ def read_user_turn_before(
     return found[0] if found else None
 
 
-LINE_TURNS = 400
-"""How far below a turn its predecessors are looked for."""
+LINE_TURNS = 400  # How far below a turn its predecessors are looked for.
 
 
 def list_user_turns_before(

@@ -18,32 +18,30 @@ from .ranking import (
 )
 from .source import IndexSource
 
+# Occurrences that are read of each word, and of all words together. A word with more than the
+# first counts in the turns that have it, not in those near them.
 MAX_OCCURRENCES, MAX_ALL_OCCURRENCES = 1000, 5000
-"""Occurrences that are read of each word, and of all words together. A word with more than
-the first counts in the turns that have it, not in those near them."""
 
+# Occurrences of each word that are read, and no more, where most are of other sessions.
 MAX_OCCURRENCES_APART = 250
-"""Occurrences of each word that are read, and no more, where most are of other sessions."""
 
+# Turns beyond which words without a subject are everywhere, and not looked up.
 MAX_LIGHT_TURNS = 5000
-"""Turns beyond which words without a subject are everywhere, and not looked up."""
 
+# Turns with all words of a phrase in which the phrase itself is looked for.
 MAX_PHRASE_TURNS = 1000
-"""Turns with all words of a phrase in which the phrase itself is looked for."""
 
+# What a turn of the person counts whom the question names, against one of another.
 SPEAKER_BONUS = 1.3
-"""What a turn of the person counts whom the question names, against one of another."""
 
-NAME_WEIGHT = 0.4
-"""What that name itself counts, against the other words."""
+NAME_WEIGHT = 0.4  # What that name itself counts, against the other words.
 
+# The best turns whose words are looked at, and the longest session in which they are.
 FEEDBACK_TURNS, MAX_FEEDBACK_TURNS = 20, 2000
-"""The best turns whose words are looked at, and the longest session in which they are."""
 
 NOBODY = Meant()
 
-MAX_RANKED = 200
-"""Turns that are put in order; what comes after them nobody looks at."""
+MAX_RANKED = 200  # Turns that are put in order; what comes after them nobody looks at.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,7 @@ from conversations.domain.turns import ASSISTANT, TOOL, StoredTurn, calls_of
 from conversations.models import Turn
 from conversations.models.search import COLUMNS, entry_id
 
-MAX_TURNS_LOOKED_BACK = 20
-"""Turns before a result among which the call may be that it answers."""
+MAX_TURNS_LOOKED_BACK = 20  # Turns before a result among which the call may be that it answers.
 
 
 ENTRY_COLUMNS = ("id", "session_id", "length", "created_at", *COLUMNS)
@@ -36,8 +35,8 @@ class TurnEntry:
         return (self.id, self.session_pk, self.entry.length, self.turn.created_at, *words)
 
 
+# A session's key, and the first and the last of some turns of it.
 type Stretch = tuple[int, int, int]
-"""A session's key, and the first and the last of some turns of it."""
 
 
 def read_entries(*stretches: Stretch) -> list[TurnEntry]:

@@ -43,14 +43,12 @@ def read_cursor(text: str, kind: str, *, count: int) -> tuple[int, ...] | None:
     return numbers if is_sane else None
 
 
-MAX_HITS = 200
-"""Hits of one page."""
+MAX_HITS = 200  # Hits of one page.
 
+# Pages of turns with all words of a phrase in which the phrase itself is looked for.
 MAX_PAGES = 20
-"""Pages of turns with all words of a phrase in which the phrase itself is looked for."""
 
-MAX_COUNTED = 1000
-"""Turns up to which matches are counted exactly in the order of time."""
+MAX_COUNTED = 1000  # Turns up to which matches are counted exactly in the order of time.
 
 
 def search_session(

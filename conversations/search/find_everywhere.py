@@ -28,27 +28,22 @@ from .source import IndexSource, catch_up_all
 
 MAX_TURNS = 1 << TURN_BITS
 
-MAX_SESSIONS_NAMED = 24
-"""Sessions that are looked through one by one, each by its range of ids."""
+MAX_SESSIONS_NAMED = 24  # Sessions that are looked through one by one, each by its range of ids.
 
+# Sessions whose ranges are looked through in one go; of more than these, the entries with a
+# word are read and those of other sessions left out.
 MAX_SESSIONS_LISTED = 100
-"""Sessions whose ranges are looked through in one go; of more than these, the entries
-with a word are read and those of other sessions left out."""
 
-MIN_SHARE_OF_MOST = 0.2
-"""The share of all sessions from which on each entry's is looked up."""
+MIN_SHARE_OF_MOST = 0.2  # The share of all sessions from which on each entry's is looked up.
 
-MAX_WORKSPACES_NAMED = 50
-"""Workspaces whose marks are looked for; more are no help."""
+MAX_WORKSPACES_NAMED = 50  # Workspaces whose marks are looked for; more are no help.
 
-MAX_COUNTED = 2000
-"""Matches up to which they are counted exactly."""
+MAX_COUNTED = 2000  # Matches up to which they are counted exactly.
 
+# The same where most turns with the words are of other sessions, and read all the same.
 MAX_COUNTED_APART = 250
-"""The same where most turns with the words are of other sessions, and read all the same."""
 
-MAX_COUNTED_PHRASES = 500
-"""The same for turns in which phrases have to be looked for."""
+MAX_COUNTED_PHRASES = 500  # The same for turns in which phrases have to be looked for.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,15 +22,13 @@ from conversations.models.search import ENTRIES, INDEX, entry_id
 
 from .entries import ENTRY_COLUMNS, TurnEntry, read_entries
 
-BATCH = 100
-"""Turns that one transaction indexes."""
+BATCH = 100  # Turns that one transaction indexes.
 
-MAX_BATCH_MS = 50
-"""How long somebody who searches waits for the write lock."""
+MAX_BATCH_MS = 50  # How long somebody who searches waits for the write lock.
 
+# Pages that one step of merging writes, which takes a few milliseconds; batches after which a
+# long indexing merges.
 MERGED_PAGES, MERGED_EVERY = 16, 8
-"""Pages that one step of merging writes, which takes a few milliseconds; batches
-after which a long indexing merges."""
 
 _INSERT = (
     f"INSERT INTO {ENTRIES} ({', '.join(ENTRY_COLUMNS)})"

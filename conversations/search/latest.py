@@ -23,14 +23,13 @@ from .matching import IndexMatch, session_place
 from .query import SearchQuery
 from .source import IndexSource
 
-type Placed = tuple[datetime, int]
-"""When a turn was written, and the id of its entry."""
+type Placed = tuple[datetime, int]  # When a turn was written, and the id of its entry.
 
 AT_ONCE = 300
 
+# Turns with all words of a phrase in which one page looks for the phrase itself, and which it
+# reads at once.
 MAX_TURNS_LOOKED_AT = 1000
-"""Turns with all words of a phrase in which one page looks for the phrase itself, and which
-it reads at once."""
 
 
 def read_at_once(query: SearchQuery) -> int:

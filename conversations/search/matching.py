@@ -19,8 +19,7 @@ from .query import SearchQuery
 
 TURN_MASK = (1 << TURN_BITS) - 1
 
-NOWHERE = "\ue0ff"
-"""A mark that no entry has."""
+NOWHERE = "\ue0ff"  # A mark that no entry has.
 
 type Sql = tuple[str, list[Any]]
 

@@ -20,9 +20,10 @@ from conversations.domain.words import (
 # What somebody looks for, read from any text.
 
 
+# Beyond these a query goes on unread; a question has a handful of words.
 MAX_CHARS, MAX_TOKENS, MAX_LIGHT_TOKENS, MAX_PHRASES = 20_000, 40, 12, 8
-"""Beyond these a query goes on unread; a question has a handful of words."""
 
+# What ``in:`` may name, and the part of an entry that it means.
 SCOPES = {
     "text": "said",
     "said": "said",
@@ -31,7 +32,6 @@ SCOPES = {
     "path": "paths",
     "paths": "paths",
 }
-"""What ``in:`` may name, and the part of an entry that it means."""
 
 STOP_TOKENS = frozenset(token for word in STOP_WORDS for token in read_tokens(word))
 
@@ -200,13 +200,11 @@ def _read_moment(value: str) -> datetime | None:
         return None
 
 
-READ = 8000
-"""Characters of a long text that are looked at; a tool may have returned a megabyte."""
+READ = 8000  # Characters of a long text that are looked at; a tool may have returned a megabyte.
 
 type Span = tuple[int, int]
 
-LEAD = 0.25
-"""The share of a snippet that comes before its first match."""
+LEAD = 0.25  # The share of a snippet that comes before its first match.
 
 
 def mark_words(text: str, query: SearchQuery | str) -> list[tuple[str, bool]]:

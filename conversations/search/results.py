@@ -60,8 +60,7 @@ NOTHING = SearchResults(hits=[], total=0)
 # What was found, as JSON: the same for a command and for programs.
 
 
-SNIPPET = 160
-"""Characters of a hit that are shown."""
+SNIPPET = 160  # Characters of a hit that are shown.
 
 
 def as_answer(found: SearchResults, query: str) -> dict[str, Any]:
@@ -148,8 +147,7 @@ def read_hits(
 # What stands around hits: their sessions, their neighbours, whether they were replaced.
 
 
-LINE_CHARS = 160
-"""Characters of a neighbour that are shown."""
+LINE_CHARS = 160  # Characters of a neighbour that are shown.
 
 
 @dataclass(frozen=True, slots=True)

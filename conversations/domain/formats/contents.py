@@ -22,8 +22,7 @@ from conversations.domain.turns import (
 
 type Difference = dict[str, Any]
 
-FORMATS_KEY = "formats"
-"""In a turn's metadata."""
+FORMATS_KEY = "formats"  # In a turn's metadata.
 
 
 def difference(written: Any, read: Any) -> Difference | None:
@@ -89,9 +88,9 @@ def restore_message(message: Mapping[str, Any], turn: AnyTurn, name: str) -> dic
 
 type Block = dict[str, Any]
 type Message = dict[str, Any]
+# Gives the content of a block that names an attachment, as blocks of the Messages API; other
+# blocks as they are.
 type OpenContent = Callable[[Block], list[Block]]
-"""Gives the content of a block that names an attachment, as blocks of the Messages API;
-other blocks as they are."""
 
 ID_CHARS = 255
 
