@@ -6,7 +6,7 @@ imports none: a feature can be deleted together with its line. Its models say
 ``app_label = "conversations"``, so its tables have the same names wherever the code lies.
 """
 
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
@@ -17,6 +17,7 @@ from django.apps import AppConfig, apps
 from django.utils.module_loading import module_has_submodule
 
 if TYPE_CHECKING:
+    from django.contrib.auth.models import User
     from django.db.models import Model, QuerySet
     from django.http import HttpRequest, HttpResponse
     from ninja import Router
@@ -99,6 +100,11 @@ class Feature(AppConfig):
         api = self._import("api")
         return () if api is None else (api.router,)
 
+    def session_facts(self, session: "Session", access: Any, person: "User") -> Mapping[str, Any]:
+        """What its page has to know of a session besides, for a person with this
+        ``conversations.access.Access``: goes into the ``session`` of its templates."""
+        return {}
+
     def workers(self, runtime: Any) -> Iterable[Callable[[], Coroutine[Any, Any, None]]]:
         """Loops for the process that supervises; one that fails is started again."""
         return ()
@@ -112,6 +118,10 @@ class Feature(AppConfig):
 
     def check_purge(self, session: "Session") -> None:
         """Raise Conflict to keep a session from being purged."""
+
+    def forget_old(self, now: datetime) -> None:
+        """Remove what is kept for a time only. Called every so often, outside of any
+        transaction."""
 
     def verify(self) -> tuple[Sequence[str], str]:
         """For ``verify_archive``: a sentence for each thing that is not as it should be,
