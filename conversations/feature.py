@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from django.http import HttpRequest, HttpResponse
     from ninja import Router
 
+    from conversations.domain.events import Info
     from conversations.models import Session
 
 
@@ -60,6 +61,9 @@ class CallUsage:
         cached = (self.cache_read_tokens or 0) + (self.cache_write_tokens or 0)
         return (self.input_tokens or 0) + cached + (self.output_tokens or 0)
 
+
+type Notices = Callable[[], Sequence["Info"]]
+"""Called in a transaction that then writes these rows: a notice is given once."""
 
 type Rows = Callable[[int], "QuerySet[Any]"]
 """The rows of a table that belong to the session with this key."""
@@ -132,6 +136,15 @@ class Feature(AppConfig):
         self, request: "HttpRequest", response: "HttpResponse"
     ) -> "HttpResponse | None":
         """An error below the API's address in the feature's own form; None: not its own."""
+        return None
+
+    has_call_limits_sql = ""
+    """SQL that is true while :meth:`check_model_call` is to be asked, as part of a statement
+    that is made before each call anyway: where nothing is limited, that costs nothing."""
+
+    def check_model_call(self, session_pk: int, person_pk: int | None) -> Notices | None:
+        """Raise BudgetReached to keep the model from being called in this session, for this
+        person or for nobody in particular; or return what is to be said while it is."""
         return None
 
     def on_model_call(self, usage: CallUsage) -> None:
