@@ -6,7 +6,7 @@ imports none: a feature can be deleted together with its line. Its models say
 ``app_label = "conversations"``, so its tables have the same names wherever the code lies.
 """
 
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
@@ -81,6 +81,17 @@ class PurgedTables:
     names: dict[type["Model"], str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """A link to a feature's page. ``says``: what it is for, where there is room for that;
+    ``begins_group``: in a menu a line stands above it."""
+
+    label: str
+    url: str
+    says: str = ""
+    begins_group: bool = False
+
+
 class Feature(AppConfig):
     """Override what the feature adds. An ``apps.py`` imports this module and not the class:
     Django takes each AppConfig that it finds there. The hooks that begin with ``on_`` are
@@ -108,6 +119,29 @@ class Feature(AppConfig):
         """What its page has to know of a session besides, for a person with this
         ``conversations.access.Access``: goes into the ``session`` of its templates."""
         return {}
+
+    def links(self, place: str, request: "HttpRequest", **about: Any) -> Iterable[Link]:
+        """Links to its pages at a place of the core's pages, with what the page is about:
+
+        - ``menu.account``, ``menu.api``, ``menu.audit``: in the menu of the account, after
+          the link that the place is named for; the palette has the first two as well
+        - ``session.menu`` (``uuid``, ``can_write``), ``session.menu.end`` (``session``): in
+          that of a session
+        - ``window`` (``uuid``): beside what a session cost, in its panel
+        - ``review`` (``uuid``): beside a session that is reviewed
+        - ``workspace`` (``slug``): above its sessions
+        - ``workspace.programs`` (``slug``): in its settings, below “Other programs”
+        """
+        return ()
+
+    def render_part(self, place: str, request: "HttpRequest", **about: Any) -> str:
+        """HTML of its own at a place of the core's pages, where links do not suffice:
+
+        - ``session.style``, ``session.notice`` (``session``): in the head of its page; in the
+          place of the box for messages
+        - ``workspace.settings`` (``slug``): a card
+        """
+        return ""
 
     def workers(self, runtime: Any) -> Iterable[Callable[[], Coroutine[Any, Any, None]]]:
         """Loops for the process that supervises; one that fails is started again."""
@@ -161,3 +195,8 @@ class Feature(AppConfig):
 def features() -> tuple[Feature, ...]:
     """Those of this installation, in the order of ``settings.FEATURES``."""
     return tuple(config for config in apps.get_app_configs() if isinstance(config, Feature))
+
+
+def links_at(place: str, request: "HttpRequest", **about: Any) -> Iterator[Link]:
+    for feature in features():
+        yield from feature.links(place, request, **about)

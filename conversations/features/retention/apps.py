@@ -1,6 +1,13 @@
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from django.http import HttpRequest
+from django.middleware.csrf import get_token
+from django.template.loader import render_to_string
+from django.templatetags.static import static
+from django.urls import reverse
+from django.utils.html import format_html
+
 from conversations import feature
 
 if TYPE_CHECKING:
@@ -26,6 +33,35 @@ class RetentionConfig(feature.Feature):
                 "can_call_off": may_call_off(session, access, person, order),
             }
         return facts
+
+    def links(self, place: str, request: HttpRequest, **about: Any) -> Iterable[feature.Link]:
+        if place == "menu.audit":
+            may = request.user.has_perm
+            administers = may("conversations.administer_installation")
+            if administers or may("conversations.review_transcripts"):
+                yield feature.Link(label="Holds", url=reverse("holds"))
+            if administers:
+                yield feature.Link(label="Receipts", url=reverse("receipts"))
+        elif place == "session.menu.end" and about["session"]["can_purge"]:
+            address = reverse("session_purge", args=[about["session"]["uuid"]])
+            yield feature.Link(label="Purge…", url=address)
+        elif place == "review":
+            address = f"{reverse('holds')}?session={about['uuid']}"
+            yield feature.Link(label="Put on hold", url=address)
+
+    def render_part(self, place: str, request: HttpRequest, **about: Any) -> str:
+        if place == "workspace.settings":
+            from .views import policies_form
+
+            about["form"] = policies_form(about["slug"])
+            template = "retention/policies.html"
+        elif place == "session.notice" and "purge_due" in about["session"]:
+            template = "retention/session_notice.html"
+        elif place == "session.style" and "purge_due" in about["session"]:
+            return format_html('<link rel="stylesheet" href="{}">', static("css/retention.css"))
+        else:
+            return ""
+        return render_to_string(template, {"csrf_token": get_token(request), **about})
 
     def workers(self, runtime: Any) -> Iterable[Callable[[], Coroutine[Any, Any, None]]]:
         from .worker import RetentionWorker

@@ -21,9 +21,9 @@ from conversations.access import (
 )
 from conversations.archive.purge import digest_of_receipt, plan_purge
 from conversations.archive.rights import MANAGE, WRITE
+from conversations.archive.workspaces import get_workspace
 from conversations.domain.errors import Conflict, Rejected
 from conversations.domain.text import load_json, storable
-from conversations.models import Workspace
 from conversations.web.pages import person
 
 from .forms import HoldForm, PoliciesForm, PurgeForm
@@ -121,8 +121,9 @@ def receipt(request: HttpRequest, receipt: UUID) -> HttpResponse:
 FIELDS = ("expire_after_hours", "retention_days", "members_may_purge", "uses_cold_storage")
 
 
-def policies_form(workspace: Workspace) -> PoliciesForm:
+def policies_form(slug: str) -> PoliciesForm:
     """For the card of the workspace's settings."""
+    workspace = get_workspace(slug)
     initial = {name: getattr(workspace, name) for name in FIELDS}
     return PoliciesForm(workspace=workspace, initial=initial, auto_id="id_retention_%s")
 

@@ -1,9 +1,24 @@
+from collections.abc import Iterable
+from typing import Any
+
+from django.http import HttpRequest
+from django.urls import reverse
+
 from conversations import feature
 
 
 class UsageConfig(feature.Feature):
     name = "conversations.features.usage"
     verbose_name = "Usage and budgets"
+
+    def links(self, place: str, request: HttpRequest, **about: Any) -> Iterable[feature.Link]:
+        if place == "menu.api":
+            yield feature.Link(label="Usage", url=reverse("usage"))
+        elif place == "workspace":
+            yield feature.Link(label="Usage", url=reverse("workspace_usage", args=[about["slug"]]))
+
+        elif place == "window":
+            yield feature.Link(label="Usage", url=reverse("session_usage", args=[about["uuid"]]))
 
     def purged_tables(self) -> feature.PurgedTables:
         from .models import UsageDay
@@ -12,6 +27,17 @@ class UsageConfig(feature.Feature):
         return feature.PurgedTables(
             folded={UsageDay: forget_session}, names={UsageDay: "sums of what was used"}
         )
+
+    @property
+    def has_call_limits_sql(self) -> str:
+        from .budgets import LIMITS_SQL
+
+        return LIMITS_SQL
+
+    def check_model_call(self, session_pk: int, person_pk: int | None) -> feature.Notices | None:
+        from .budgets import check_budgets
+
+        return check_budgets(session_pk, person_pk)
 
     def on_model_call(self, usage: feature.CallUsage) -> None:
         from .recording import add_call

@@ -156,26 +156,26 @@ def _read_states(where: str, values: list[Any], *, day: date | None = None) -> l
             f"{_STATES}{where}) ORDER BY b.id LIMIT {MAX_BUDGETS_LISTED}", [*days, *values]
         )
         rows = cursor.fetchall()
-    return [
-        BudgetState(
-            pk=pk,
-            uuid=str(UUID(str(uuid))),
-            scope=WORKSPACE
-            if workspace is not None
-            else INSTALLATION
-            if person is None
-            else PERSON,
-            name=name or username or "",
-            period=period,
-            unit=unit,
-            limit=limit,
-            warn_percent=percent,
-            starts_on=period_start(period, day),
-            spent=int(spent),
-            is_warned=bool(warned),
+    states = []
+    for pk, uuid, workspace, person, name, username, *row in rows:
+        period, unit, limit, percent, spent, warned = row
+        of_one = WORKSPACE if workspace is not None else PERSON
+        states.append(
+            BudgetState(
+                pk=pk,
+                uuid=str(UUID(str(uuid))),
+                scope=INSTALLATION if workspace is None and person is None else of_one,
+                name=name or username or "",
+                period=period,
+                unit=unit,
+                limit=limit,
+                warn_percent=percent,
+                starts_on=period_start(period, day),
+                spent=int(spent),
+                is_warned=bool(warned),
+            )
         )
-        for pk, uuid, workspace, person, name, username, period, unit, limit, percent, spent, warned in rows
-    ]
+    return states
 
 
 # Budgets in a run: a notice when one is nearly used up, and the end when one is.

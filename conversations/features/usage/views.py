@@ -80,7 +80,7 @@ def _budgets_page(
         "form": form,
         "may_set": rights.sees_others,
     }
-    return render(request, "budgets.html", context, status=status)
+    return render(request, "usage/budgets.html", context, status=status)
 
 
 @post_by_person
@@ -123,12 +123,12 @@ def _usage_page(request: HttpRequest, fixed: dict[str, str], *, name: str = "") 
     form = _usage_form(request, rights, fixed, name=name)
     context: dict[str, Any] = {"form": form, "rights": rights}
     if not form.is_valid():
-        return render(request, "usage.html", context, status=400)
+        return render(request, "usage/usage.html", context, status=400)
     report = read_usage(user, rights, form.wish)
     context |= _described(form, report, rights)
     states = sorted((state for state, _ in list_budgets(rights)), key=lambda state: -state.percent)
     context["budgets"] = states[:MAX_BUDGETS_SHOWN]
-    return render(request, "usage.html", context)
+    return render(request, "usage/usage.html", context)
 
 
 def _usage_form(
