@@ -10,6 +10,7 @@ from conversations import feature
 class UsageConfig(feature.Feature):
     name = "conversations.features.usage"
     verbose_name = "Usage and budgets"
+    has_call_limits_sql = "EXISTS(SELECT 1 FROM conversations_budget b WHERE b.ended_at IS NULL)"
 
     def links(self, place: str, request: HttpRequest, **about: Any) -> Iterable[feature.Link]:
         if place == "menu.api":
@@ -27,12 +28,6 @@ class UsageConfig(feature.Feature):
         return feature.PurgedTables(
             folded={UsageDay: forget_session}, names={UsageDay: "sums of what was used"}
         )
-
-    @property
-    def has_call_limits_sql(self) -> str:
-        from .budgets import LIMITS_SQL
-
-        return LIMITS_SQL
 
     def check_model_call(self, session_pk: int, person_pk: int | None) -> feature.Notices | None:
         from .budgets import check_budgets

@@ -125,6 +125,12 @@ def read_budgets(
     )
 
 
+def read_budget(pk: int) -> BudgetState:
+    """One that is in force."""
+    [state] = _read_states("b.id = %s", [pk])
+    return state
+
+
 _START = "CASE b.period WHEN 'day' THEN %s ELSE %s END"
 
 _STATES = f"""
@@ -179,8 +185,6 @@ def _read_states(where: str, values: list[Any], *, day: date | None = None) -> l
 
 
 # Budgets in a run: a notice when one is nearly used up, and the end when one is.
-
-LIMITS_SQL = "EXISTS(SELECT 1 FROM conversations_budget b WHERE b.ended_at IS NULL)"
 
 
 def check_budgets(session_pk: int, person_pk: int | None) -> Notices | None:
