@@ -60,3 +60,36 @@ def make_operation_values(session: Session) -> dict[str, Any]:
 def stock(session: Session, run: Run) -> None:
     now = timezone.now()
     Hold.objects.create(session=session, reason="x", created_at=now, released_at=now)
+
+
+ORDERED = "3e5a7c91-0b2d-4f46-8a8c-1d3f5b7e9a0c"
+
+BROWSER_PAGES = {
+    "purge": "/s/{story}/purge/",
+    "purge-ordered": f"/s/{ORDERED}/purge/",
+    "to-be-purged": f"/s/{ORDERED}/",
+    "holds": "/holds/",
+    "receipts": "/receipts/",
+    "receipt": "/receipts/{receipt}/",
+}
+
+# A session on hold is to be purged, and another one was.
+BROWSER_STOCK = f"""
+from datetime import timedelta
+from uuid import UUID
+from django.contrib.auth.models import User
+from django.utils import timezone
+from conversations.archive.audit import AuditOrigin
+from conversations.archive.purge import PurgeRequest, purge
+from conversations.archive.sessions import create_session
+from conversations.archive.workspaces import get_workspace
+from conversations.features.retention.service import order_purge, place_hold
+found, user, now = get_workspace("example"), User.objects.get(pk=1), timezone.now()
+origin, reason = AuditOrigin(user=user), "Asked for by the long-named " + "person-" * 20
+ordered = create_session(found, owner=user, uuid=UUID("{ORDERED}"))
+order_purge(ordered, origin=origin, reason=reason, now=now, grace=timedelta(days=30))
+place_hold(ordered, origin=origin, reason=reason)
+receipt = purge(create_session(found, owner=user), order=PurgeRequest(reason=reason, by=user),
+    origin=origin, now=now)
+print(f"receipt={{receipt.uuid}}")
+"""

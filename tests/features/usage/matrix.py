@@ -74,3 +74,12 @@ def stock(session: Session, run: Run) -> None:
         workspace=session.workspace, period="day", unit="usd", limit=1, created_at=now
     )
     BudgetWarning.objects.create(budget=budget, starts_on=now, at=now)
+
+
+BROWSER_PAGES = {"usage": "/usage/", "budgets": "/usage/budgets/"}
+
+BROWSER_STOCK = """
+from conversations.archive.audit import AuditOrigin
+from conversations.features.usage.budgets import set_budget
+set_budget(AuditOrigin(), period="month", unit="usd", limit=10**12, warn_percent=80)
+"""
