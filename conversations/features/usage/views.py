@@ -130,7 +130,7 @@ def _described(form: UsageForm, report: UsageReport, rights: UsageRights) -> dic
         "total": _cells(report.total),
         "has_calls": report.total.calls > 0,
         "unpriced": [line.name for line in report.models if line.sums.unpriced],
-        "plots": make_plots(report.days, first=wish.first, last=wish.last),
+        "plots": list(make_plots(report.days, first=wish.first, last=wish.last)),
         "days": [{"day": day} | _cells(sums) for day, sums in reversed(report.days.items())],
         "tables": [table for table in tables if table["lines"]],
         "address": form.address(),
