@@ -117,7 +117,7 @@ def test_only_the_archive_and_the_guards_speak_sql() -> None:
     assert speaking == {
         "conversations/management/base.py",  # BaseCommand.execute, which is no SQL
         "conversations/models/guards.py",
-        "conversations/models/search_schema.py",
+        "conversations/models/search.py",
     }
 
 
@@ -247,8 +247,8 @@ def changes_rights(node: ast.AST) -> bool:
 
 
 def test_rights_change_in_functions_that_enter_it_in_the_audit_log() -> None:
-    """Whatever writes an account, a group or a permission stands in a module that writes, beside the
-    call that makes the entry. Those of Django's own commands are not ours."""
+    """Whatever writes an account, a group or a permission stands in a module that writes,
+    beside the call that makes the entry. Those of Django's own commands are not ours."""
     found = {}
     for path in PRODUCT:
         for function in ast.walk(parse(path)):
