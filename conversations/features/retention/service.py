@@ -267,32 +267,17 @@ def idle_sessions(now: datetime) -> Iterator[Session]:
 
 
 def change_policies(
-    workspace: Workspace,
-    *,
-    origin: AuditOrigin,
-    expire_after_hours: int | None,
-    retention_days: int | None,
-    members_may_purge: bool,
-    uses_cold_storage: bool,
+    workspace: Workspace, *, origin: AuditOrigin, **policies: int | bool | None
 ) -> None:
-    """Set how long the workspace's sessions are kept; entered in the audit log where it
-    changes. Sessions that there are expire as they would have."""
-    values = {
-        "expire_after_hours": expire_after_hours,
-        "retention_days": retention_days,
-        "members_may_purge": members_may_purge,
-        "uses_cold_storage": uses_cold_storage,
-    }
+    """Set the workspace's columns that say how long its sessions are kept; entered in the
+    audit log where it changes. Sessions that there are expire as they would have."""
     with transaction.atomic():
         known = Workspace.objects.select_for_update(no_key=True).get(pk=workspace.pk)
-        changed = {name: value for name, value in values.items() if getattr(known, name) != value}
+        changed = {name: value for name, value in policies.items() if getattr(known, name) != value}
         if not changed:
             return
-        Workspace.objects.filter(pk=workspace.pk).update(**values)
+        Workspace.objects.filter(pk=workspace.pk).update(**changed)
         before = {name: getattr(known, name) for name in changed}
-        note = AuditEvent(
-            action=RETENTION,
-            workspace=workspace.slug,
-            metadata={"before": before, "after": changed},
-        )
+        metadata = {"before": before, "after": changed}
+        note = AuditEvent(action=RETENTION, workspace=workspace.slug, metadata=metadata)
         record(origin, note)
