@@ -140,6 +140,9 @@ class Feature(AppConfig):
     def check_purge(self, session: "Session") -> None:
         """Raise Conflict to keep a session from being purged."""
 
+    def forget(self, now: datetime) -> None:
+        """Remove what the feature keeps for a time only; called every so often."""
+
     def verify(self) -> tuple[Sequence[str], str]:
         """For ``verify_archive``: a sentence for each thing that is not as it should be,
         and what to say where there is none."""

@@ -40,7 +40,11 @@ def copy_without(feature: str, folder: Path) -> None:
         capture_output=True,
         text=True,
     )
-    gone = (f"conversations/features/{feature}/", f"tests/features/{feature}/")
+    gone = (
+        f"conversations/features/{feature}/",
+        f"tests/features/{feature}/",
+        "tests/features/test_",  # of the whole
+    )
     for name in listed.stdout.split("\0"):
         if name and not name.startswith(gone) and (ROOT / name).is_file():
             target = folder / name

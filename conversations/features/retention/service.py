@@ -28,7 +28,7 @@ from conversations.archive.purge import (
     waiting_contents,
 )
 from conversations.domain.errors import LoomError, NotFound
-from conversations.features.webhooks.deliveries import forget_deliveries
+from conversations.feature import features
 from conversations.models import PurgeOrder, Receipt, Session
 
 from .cold_storage import drop_copy, keep_copy
@@ -142,7 +142,8 @@ def run_retention(*, now: datetime, dry_run: bool = False) -> Report:
     if not dry_run:
         report.contents = remove_contents(now)
         forget_answers(now)
-        forget_deliveries(now - timedelta(days=settings.LOOM.webhook_days))
+        for feature in features():
+            feature.forget(now)
         if any(report.counts.values()):
             logger.info("retention_run", extra={"fields": report.counts})
     return report
