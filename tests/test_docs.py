@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from django.core.management import find_commands
+from django.core.management import get_commands
 
 from conversations.web import consumers
 from loomweb.env import BASE_DIR
@@ -69,11 +69,7 @@ def test_the_protocol_names_every_way_a_socket_is_closed() -> None:
     assert {int(code) for code in named} == codes
 
 
-COMMANDS = [
-    command
-    for folder in (BASE_DIR / "conversations").rglob("management")
-    for command in find_commands(str(folder))
-]
+COMMANDS = [name for name, app in get_commands().items() if app.startswith("conversations")]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -93,6 +89,19 @@ DESCRIBED_METRICS = first_column(section((BASE_DIR / "docs/operating.md").read_t
 
 def test_every_metric_is_described() -> None:
     assert METRICS <= DESCRIBED_METRICS
+
+
+def test_where_to_add_something_is_there() -> None:
+    text = (BASE_DIR / "docs/architecture.md").read_text()
+    rows = re.findall(r"^\| (.+?) \| (.+) \|$", section(text, "Where would I add …"), re.M)
+    assert len(rows) > 10
+    for what, where in rows[2:]:
+        paths = [name for name in re.findall(r"`([\w/.]+)`", where) if "/" in name]
+        assert paths, what
+        for name in paths:
+            feature = re.match(r"conversations/features/\w+", name)
+            if feature is None or (BASE_DIR / feature[0]).exists():
+                assert (BASE_DIR / name).exists(), (what, name)
 
 
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
