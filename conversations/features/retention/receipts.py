@@ -164,7 +164,7 @@ def _begin(value: dict[str, Any]) -> _Chains:
         raise Unusable("a session without a uuid")
     return _Chains(
         session=header.uuid,
-        created_at=header.created_at,
+        created_at=header.columns["created_at"],
         turn_digest=first_digest(header.uuid, chain="turns"),
         event_digest=first_digest(header.uuid, chain="events"),
     )
@@ -215,7 +215,7 @@ def _check_attachment(chains: _Chains, value: dict[str, Any]) -> None:
         except binascii.Error:
             is_whole = False
         if not is_whole:
-            chains.damage.append(f"the attachment {line.name} is not what its digest says")
+            chains.damage.append(f"the attachment {line.columns["name"]} is not what its digest says")
 
 
 def _compare(chains: _Chains) -> Checked:
