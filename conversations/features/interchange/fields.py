@@ -22,7 +22,7 @@ from django.db import models
 from conversations.archive.turns import COLUMNS
 from conversations.domain.digest import instant
 from conversations.domain.text import dump_json, is_storable, load_json, storable
-from conversations.domain.turns import SYSTEM, USER, NewTurn, text_of_blocks
+from conversations.domain.turns import ROLES, SYSTEM, USER, NewTurn, text_of_blocks
 from conversations.models import (
     Attachment,
     ChatEvent,
@@ -34,7 +34,6 @@ from conversations.models import (
     Turn,
     Workspace,
 )
-from conversations.models.archive import ROLES
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
 MAX_NUMBER = 2**63 - 1
@@ -488,7 +487,7 @@ def read_marker(model: type[models.Model], value: dict[str, Any]) -> dict[str, A
     columns |= keys.columns(model, (name for name in names if name not in required))
     if model is SessionSkill and not (columns["name"] and isinstance(value.get("content"), str)):
         raise Unusable("a skill has a name and a content")
-    if model is Compaction and not columns["summary"].strip():
+    if model is Compaction and not str(columns["summary"]).strip():
         raise Unusable("a compaction has a summary")
     return columns | ({"metadata": keys.metadata()} if "metadata" in names else {})
 
