@@ -6,7 +6,7 @@ imports none: a feature can be deleted together with its line. Its models say
 ``app_label = "conversations"``, so its tables have the same names wherever the code lies.
 """
 
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
@@ -17,6 +17,7 @@ from django.apps import AppConfig, apps
 from django.utils.module_loading import module_has_submodule
 
 if TYPE_CHECKING:
+    from django.contrib.auth.models import User
     from django.db.models import Model, QuerySet
     from django.http import HttpRequest, HttpResponse
     from ninja import Router
@@ -87,6 +88,19 @@ class Link:
     begins_group: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DownloadCommand:
+    """A command of the composer that downloads something of the session. ``choices`` may
+    follow its name, the first where nothing does; ``view`` is the name of the URL, which
+    takes the choice in its query under the name ``argument``."""
+
+    name: str
+    says: str
+    argument: str
+    choices: Mapping[str, str]
+    view: str
+
+
 class Feature(AppConfig):
     """Override what the feature adds. An ``apps.py`` imports this module and not the class:
     Django takes each AppConfig that it finds there. The hooks that begin with ``on_`` are
@@ -125,6 +139,14 @@ class Feature(AppConfig):
     def render_part(self, place: str, request: "HttpRequest", **about: Any) -> str:
         """HTML of its own at a place of the core's pages, where links do not suffice."""
         return ""
+
+    def commands(self) -> Iterable[DownloadCommand]:
+        """Of the composer, beside the core's own."""
+        return ()
+
+    def account_files(self, user: "User") -> Iterable[tuple[str, Iterator[bytes]]]:
+        """Files of the ZIP with everything that is a person's: names and contents."""
+        return ()
 
     def workers(self, runtime: Any) -> Iterable[Callable[[], Coroutine[Any, Any, None]]]:
         """Loops for the process that supervises; one that fails is started again."""

@@ -9,6 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from conversations.features.interchange.export_messages import session_messages
 from django.conf import settings
 from django.contrib.auth.models import User
 
@@ -19,7 +20,6 @@ from conversations.archive.blobs import put_blob
 from conversations.archive.sessions import get_session
 from conversations.domain.text import dump_json
 from conversations.domain.turns import NewTurn
-from conversations.features.interchange.export_messages import session_messages
 from conversations.features.interchange.import_sessions import ImportCounts, import_file
 from conversations.features.interchange.import_targets import ImportTarget
 from conversations.models import Attachment, Session, Workspace

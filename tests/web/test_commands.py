@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conversations.features.interchange.export_views import EXPORTERS
 from django.contrib.auth.models import User
 from django.db import connection
 from django.test import AsyncClient, Client
@@ -18,7 +19,6 @@ from django.utils import timezone
 from conversations.agent.files import completing
 from conversations.archive.sessions import create_session
 from conversations.archive.workspaces import add_member, create_workspace
-from conversations.features.interchange.export_views import EXPORTERS
 from conversations.models import FileChange, Revert, Run, Session, Workspace
 from conversations.runtime.current import current_runtime
 from conversations.web.carry_out import _ACTIONS, ON_THE_PAGE

@@ -215,7 +215,9 @@ def _check_attachment(chains: _Chains, value: dict[str, Any]) -> None:
         except binascii.Error:
             is_whole = False
         if not is_whole:
-            chains.damage.append(f"the attachment {line.columns["name"]} is not what its digest says")
+            chains.damage.append(
+                f"the attachment {line.columns['name']} is not what its digest says"
+            )
 
 
 def _compare(chains: _Chains) -> Checked:

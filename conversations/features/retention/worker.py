@@ -6,11 +6,7 @@ when the process ends.
 """
 
 import asyncio
-import fcntl
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from django.db import connection
@@ -19,7 +15,8 @@ from django.utils import timezone
 from .service import run_retention
 
 if TYPE_CHECKING:
-    from conversations.runtime.engine import Runtime
+    from conversations.runtime.ownership import only_one
+from conversations.runtime.engine import Runtime
 
 logger = logging.getLogger(__name__)
 
@@ -57,16 +54,3 @@ class RetentionWorker:
             finally:
                 connection.close()
         return True
-
-
-@contextmanager
-def only_one(path: Path) -> Iterator[bool]:
-    """Whether this process has the lock, for the time of the block."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-            return
-        yield True

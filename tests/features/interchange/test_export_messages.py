@@ -5,6 +5,7 @@ import json
 from io import StringIO
 
 import pytest
+from conversations.features.interchange.export_messages import read_messages, session_messages
 from django.contrib.auth.models import User
 from django.core.management import call_command
 
@@ -16,7 +17,6 @@ from conversations.archive.sessions import get_session
 from conversations.domain.formats import ANTHROPIC, FORMATS, OPENAI
 from conversations.domain.text import dump_json
 from conversations.domain.turns import NewTurn
-from conversations.features.interchange.export_messages import read_messages, session_messages
 from conversations.models import Session
 from tests.archive.files import image_bytes
 from tests.domain.formats import samples
