@@ -38,7 +38,6 @@ from conversations.domain.events import UserMessage
 from conversations.domain.text import dump_json, load_json
 from conversations.domain.turns import NewTurn
 from conversations.features.retention.holds import hold_session, hold_workspace, release_hold
-from conversations.features.sharing.models import ShareLink
 from conversations.features.usage.models import UsageDay
 from conversations.features.usage.recording import UsedByCall, add_call
 from conversations.models import (
@@ -125,9 +124,6 @@ def stock(session: Session, user: User) -> None:
     ReviewNote.objects.create(**review, turn=1, text="Look at this")
     ReviewFlag.objects.create(**review, turn=1, label="other")
     ReviewMark.objects.create(**review, through_turn=1)
-    ShareLink.objects.create(
-        **of, from_turn=1, to_turn=1, created_by=user, created_at=now, expires_at=now
-    )
     used = UsedByCall(
         model="m",
         input_tokens=100,
@@ -139,9 +135,6 @@ def stock(session: Session, user: User) -> None:
         failed=False,
     )
     add_call(session.pk, person_pk=user.pk, used=used, now=now)
-    ShareLink.objects.create(
-        **of, from_turn=1, to_turn=1, created_by=user, created_at=now, expires_at=now
-    )
     hold = hold_session(session, origin=AuditOrigin(user=user), reason="A question")
     release_hold(hold.pk, origin=AuditOrigin(user=user))
     PurgeOrder.objects.create(**of, reason="r", ordered_at=now, due_at=now)

@@ -2,7 +2,7 @@
 
 import json
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
@@ -16,17 +16,17 @@ from conversations.api.auth import caller_of, needs, visit_of
 from conversations.api.fields import Page
 from conversations.api.idempotency import makes_once
 from conversations.archive.rights import WRITE as TO_WRITE
-from conversations.domain.errors import Rejected
 
 from . import service
 from .export import FORMATS as EXPORT_FORMATS
 from .models import STATES, Import
-from .running import AUTO, FORMATS
 from .views import export_response
 
 router = Router()
 
 TEXT = {"type": "string"}
+
+Format = Literal["auto", "loom", "loom-sqlite", "claude-code", "chatgpt", "claude", "openwebui"]
 
 
 class ExportFilters(Schema):
@@ -104,15 +104,12 @@ def start_import(
     response: HttpResponse,
     slug: str,
     file: Annotated[UploadedFile, File(...)],
-    format: Annotated[str, Form(AUTO, json_schema_extra={"enum": [AUTO, *FORMATS]})],
+    format: Form[Format] = "auto",
 ) -> Status[dict[str, Any]]:
     """Import an export or database of another program, or an archive (ZIP) of such files,
     into the workspace. The server reads it in the background. ``Location`` has its address."""
     service.require_imports()
     workspace, _ = get_workspace_for(visit_of(request), slug, to=TO_WRITE)
-    if format not in (AUTO, *FORMATS):
-        known = ", ".join((AUTO, *FORMATS))
-        raise Rejected(f"The format is one of {known}.", code="bad_format")
     service.check_size(file)
     made = service.take_upload(workspace, caller_of(request).user, file, format=format)
     response["Location"] = reverse("api:import", args=[made.uuid])

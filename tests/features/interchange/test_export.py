@@ -20,7 +20,6 @@ from django.utils import timezone as moment
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conversations.accounts.own_account import own_session_text
 from conversations.archive.append import NewEvent, append
 from conversations.archive.audit import AuditOrigin
 from conversations.archive.purge import PurgeRequest, purge
@@ -33,12 +32,13 @@ from conversations.domain.errors import NotFound
 from conversations.domain.events import AssistantText, Info, UserMessage
 from conversations.domain.text import dump_json, storable
 from conversations.domain.turns import NewTurn
+from conversations.feature import features
+from conversations.features.interchange.export import own_session_text
 from conversations.features.interchange.export_markdown import fenced, session_markdown
 from conversations.features.interchange.export_sessions import choose_sessions, session_lines
 from conversations.features.interchange.import_rows import ImportedEvent, ImportedTurn, store_rows
 from conversations.features.interchange.import_sessions import ImportCounts, import_file
 from conversations.features.interchange.import_targets import ImportTarget
-from conversations.features.usage.models import UsageDay
 from conversations.models import JournalGap, Rewind, Session, Workspace
 from tests.conftest import purge_everything
 from tests.properties import costly
@@ -94,7 +94,10 @@ def test_ones_own_data_leaves_out_what_is_purged_meanwhile(
 def forget_sessions() -> None:
     """An installation without sessions."""
     purge_everything()
-    UsageDay.objects.all().delete()
+    for feature in features():
+        tables = feature.purged_tables()
+        for model in (*tables.removed, *tables.folded):
+            model._default_manager.all().delete()
     JournalGap.objects.all().delete()
     Session.objects.update(parent=None)
     Session.objects.all().delete()
@@ -418,10 +421,7 @@ def test_a_failed_export_leaves_the_old_file(
         yield "{"
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(
-        "conversations.features.interchange.management.commands.export_sessions.session_lines",
-        breaking,
-    )
+    monkeypatch.setattr("conversations.features.interchange.export.session_lines", breaking)
     with pytest.raises(CommandError, match="No space left"):
         call_command("export_sessions", all=True, output=str(path))
     assert path.read_text() == "old"
@@ -453,8 +453,10 @@ def test_the_command_refuses_what_it_cannot_use(full: Session, options: dict[str
 def test_a_reader_who_leaves_ends_the_export_quietly(tmp_path: Path) -> None:
     script = (
         "import sys, django; django.setup();"
-        "from conversations.management.commands import export_sessions as command;"
-        "command.session_lines = lambda _: ('x' * 1000 for _ in range(100_000));"
+        "from conversations.features.interchange import export;"
+        "from conversations.features.interchange.management.commands import"
+        " export_sessions as command;"
+        "export.session_lines = lambda _: ('x' * 1000 for _ in range(100_000));"
         "command.choose_sessions = lambda **_: iter([None]);"
         "from django.core.management import call_command;"
         "call_command('export_sessions', all=True)"
