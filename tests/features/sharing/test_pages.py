@@ -298,6 +298,7 @@ def test_a_session_has_a_limited_number_of_links(
     assert "has 2 links" in response.text
 
 
+@pytest.mark.django_db(transaction=True)
 def test_an_opening_is_counted_once(client: Client, session: Session, user: User) -> None:
     say(session, "Plant the beans")
     new = service.NewLink(from_turn=1, to_turn=1, days=3, with_tools=False)
