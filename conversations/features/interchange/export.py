@@ -7,8 +7,8 @@ from typing import Any
 
 from django.contrib.auth.models import User
 
-from conversations.archive.iteration import walk_rows
 from conversations.archive.rights import workspaces_of
+from conversations.archive.row_sql import walk_rows
 from conversations.archive.session_messages import walk_messages
 from conversations.domain.digest import instant
 from conversations.domain.formats import ANTHROPIC, OPENAI, Message
