@@ -178,7 +178,10 @@ class SessionImporter:
             value = parse_object(raw)
         except Unusable as error:
             self.skip(line, str(error))
-            self._lose_the_way(raw or b"")
+            # It may have begun another session, whose rows must not end up in this one.
+            self._is_adrift = True
+            if _SESSION_TYPE.search(raw or b"", 0, 500):
+                self._finish()
             return
         self.take(line, value, raw=raw or b"", following=following)
 
@@ -210,7 +213,8 @@ class SessionImporter:
 
     def note(self, line: ImportedRowSource, text: str) -> None:
         """Something that the person should know, of which nothing is lost."""
-        self._warn(line, text)
+        self._counts.warnings += 1
+        self._report(line, text)
 
     def reached(self, uuid: UUID) -> tuple[str, bool] | None:
         """How far an earlier import of a tree got, between two sessions: the one before is
@@ -244,17 +248,6 @@ class SessionImporter:
             self._counts.repaired += 1
             self._report(line, f"kept, but not as it is: {', '.join(odd)}")
 
-    def _warn(self, line: ImportedRowSource, text: str) -> None:
-        self._counts.warnings += 1
-        self._report(line, text)
-
-    def _lose_the_way(self, raw: bytes) -> None:
-        """A line that cannot be read may have begun another session, whose rows must
-        not end up in this one."""
-        self._is_adrift = True
-        if _SESSION_TYPE.search(raw, 0, 500):
-            self._finish()
-
     def _take_session(
         self, line: ImportedRowSource, value: dict[str, Any], raw: bytes, following: bytes
     ) -> None:
@@ -262,7 +255,7 @@ class SessionImporter:
         header = read_session(value)
         self._note_repairs(line, header.odd)
         session, is_new = self._finder.open(
-            header, raw=raw, following=following, note=lambda text: self._warn(line, text)
+            header, raw=raw, following=following, note=lambda text: self.note(line, text)
         )
         if header.uuid not in (None, session.uuid):  # its digests begin with another uuid
             header = replace(header, turns=None, events=None, turn_digest="", event_digest="")
@@ -355,7 +348,7 @@ class SessionImporter:
         number = numbering.place(original)
         if numbering.is_renumbered and kind not in opened.warned:
             opened.warned.add(kind)
-            self._warn(
+            self.note(
                 line,
                 f"its {kind}s are not numbered without gaps: from here on they get the next"
                 f" numbers, in the order of the file ({_shown(original)} becomes {number})",
