@@ -33,8 +33,7 @@ from conversations.domain.events import AssistantText, Info, UserMessage
 from conversations.domain.text import dump_json, storable
 from conversations.domain.turns import NewTurn
 from conversations.feature import features
-from conversations.features.interchange.export import own_session_text
-from conversations.features.interchange.export_markdown import fenced, session_markdown
+from conversations.features.interchange.export import fenced, own_session_text, session_markdown
 from conversations.features.interchange.export_sessions import choose_sessions, session_lines
 from conversations.features.interchange.import_rows import ImportedEvent, ImportedTurn, store_rows
 from conversations.features.interchange.import_sessions import ImportCounts, import_file
