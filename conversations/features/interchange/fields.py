@@ -184,14 +184,18 @@ def parse_moment(value: Any) -> datetime | None:
     return None
 
 
+def is_uuid(value: Any) -> bool:
+    try:
+        return bool(UUID(value))
+    except (ValueError, AttributeError, TypeError):
+        return False
+
+
 def session_uuid(value: Any) -> UUID | None:
     """The uuid that a line names; one made from it where it is another kind of id."""
     if value in (None, ""):
         return None
-    try:
-        return UUID(value)
-    except (ValueError, AttributeError, TypeError):
-        return uuid5(NAMESPACE, f"session {dump_json(value)}")
+    return UUID(value) if is_uuid(value) else uuid5(NAMESPACE, f"session {dump_json(value)}")
 
 
 class _Keys:
@@ -346,7 +350,7 @@ def read_session(value: dict[str, Any]) -> SessionLine:
     for name in ("uuid", "parent"):
         given = keys.take(name)
         uuids[name] = session_uuid(given)
-        if uuids[name] is not None and not _is_uuid(given):
+        if uuids[name] is not None and not is_uuid(given):
             keys.odd[name] = given
     state = value.get("state")
     if isinstance(state, dict) and {"v", "marks"} <= state.keys():
@@ -378,13 +382,6 @@ _OWN_COLUMNS = tuple(
     if name not in SessionLine.__dataclass_fields__
     and name not in ("title_is_chosen", "state", "state_turn", "turn_count", "last_seq")
 )
-
-
-def _is_uuid(value: Any) -> bool:
-    try:
-        return bool(UUID(value))
-    except (ValueError, AttributeError, TypeError):
-        return False
 
 
 def read_turn(value: dict[str, Any]) -> TurnLine:
@@ -441,7 +438,7 @@ def read_event(value: dict[str, Any]) -> EventLine:
     payload = _read_payload(keys)
     odd = tuple(keys.odd) + (("payload",) if payload is None else ())
     extra = keys.left | {f"original_{name}": item for name, item in keys.odd.items()}
-    if extra and (payload is None or _is_object(_try_load(payload))):
+    if extra and (payload is None or _is_object(_opened(payload))):
         payload = add_metadata(payload or "{}", extra)
     elif extra:
         odd = tuple(f"{name} (left out)" for name in extra)
@@ -466,13 +463,6 @@ def _read_payload(keys: _Keys) -> str | None:
     if isinstance(value, str) and is_storable(value) and _is_object(_opened(value)):
         return value
     return dump_json(value)
-
-
-def _try_load(text: str | None) -> Any:
-    try:
-        return load_json(text)
-    except ValueError:
-        return None
 
 
 def read_marker(model: type[models.Model], value: dict[str, Any]) -> dict[str, Any]:
@@ -530,24 +520,14 @@ class JsonField:
     def write(self, text: str | None) -> dict[str, Any]:
         if text == self.plain:
             return {}
-        value = _exact_value(text) if text is not None else None
-        return {self.name: value} if self.fits(value) else {f"{self.name}_raw": text}
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
-
-
-_strict = json.JSONDecoder(parse_constant=_refuse_constant)
-
-
-def _exact_value(text: str) -> Any:
-    """The value, if writing it gives the same text again."""
-    try:
-        value = _strict.decode(text)
-        return value if dump_json(value) == text else None
-    except (ValueError, RecursionError):
-        return None
+        try:
+            value = json.loads(text or "null")
+            is_exact = dump_json(value) == text
+            if is_exact and ("NaN" in str(text) or "Infinity" in str(text)):
+                json.dumps(value, allow_nan=False)  # they come back, but are not JSON
+        except (ValueError, RecursionError):
+            is_exact = False
+        return {self.name: value} if is_exact and self.fits(value) else {f"{self.name}_raw": text}
 
 
 JSON_FIELDS = {

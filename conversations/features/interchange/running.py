@@ -125,13 +125,8 @@ AUTO = "auto"
 NAMED_FILES = 5
 
 
-def _read_database(file: SourceFile, source: ImportSource, archive: Archive) -> Iterator[Item]:
-    with file.on_disk() as path:
-        yield from read_loom_database(path, file.name)
-
-
 READERS: dict[str, Reader] = {
-    LOOM_SQLITE: _read_database,
+    LOOM_SQLITE: read_loom_database,
     CLAUDE_CODE: read_claude_code,
     CHATGPT: read_chatgpt,
     CLAUDE: read_claude,
