@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from conversations.archive.append import NewEvent, append
 from conversations.archive.audit import AuditOrigin
-from conversations.archive.purge import PurgeRequest, purge
+from conversations.archive.purge import PurgeRequest, purge, purged_tables
 from conversations.archive.rewinds import append_rewind
 from conversations.archive.sessions import create_session, get_session
 from conversations.archive.transcript import read_page
@@ -32,7 +32,6 @@ from conversations.domain.errors import NotFound
 from conversations.domain.events import AssistantText, Info, UserMessage
 from conversations.domain.text import dump_json, storable
 from conversations.domain.turns import NewTurn
-from conversations.feature import features
 from conversations.features.interchange.export import fenced, own_session_text, session_markdown
 from conversations.features.interchange.export_sessions import choose_sessions, session_lines
 from conversations.features.interchange.import_rows import ImportedEvent, ImportedTurn, store_rows
@@ -93,10 +92,9 @@ def test_ones_own_data_leaves_out_what_is_purged_meanwhile(
 def forget_sessions() -> None:
     """An installation without sessions."""
     purge_everything()
-    for feature in features():
-        tables = feature.purged_tables()
-        for model in (*tables.removed, *tables.folded):
-            model._default_manager.all().delete()
+    for fold in purged_tables().folded.values():
+        for pk in Session.objects.values_list("pk", flat=True):
+            fold(pk)
     JournalGap.objects.all().delete()
     Session.objects.update(parent=None)
     Session.objects.all().delete()
