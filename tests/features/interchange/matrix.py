@@ -36,6 +36,25 @@ COMMANDS = {
     "import_sessions {}/all.jsonl": (0, "sessions: 1 added"),
 }
 
+BROWSER_PAGES = {"imports": "/import/", "import": "/import/{failed_import}/"}
+
+BROWSER_STOCK = f"""
+import json
+from django.contrib.auth.models import User
+from django.utils import timezone
+from conversations.features.interchange.models import Import
+from conversations.models import Workspace
+made = Import.objects.create(workspace=Workspace.objects.get(slug="example"),
+    user=User.objects.get(pk=1), name="{"long-name-" * 20}.zip", size=10**8, format="chatgpt",
+    state="failed", error="The server ended 3 times while it was at it.", report_left=7,
+    created_at=timezone.now(), finished_at=timezone.now(), counts=json.dumps({{
+        "sessions_added": 12, "turns_added": 3456, "skipped": 2}}), report=json.dumps([
+        ["conversations.json: conversation 7", "skipped: it is no object"],
+        ["{"a-folder/" * 30}x.json: message 4", "skipped: it would grow to 200 times its size"]]))
+print(f"failed_import={{made.uuid}}")
+"""
+"""An import that went wrong, with much to be said of it."""
+
 
 def make_page_values(session: Session, _: Any) -> dict[str, Any]:
     return make_operation_values(session)
