@@ -40,7 +40,6 @@ from conversations.archive.sessions import get_session
 from conversations.archive.workspaces import get_workspace
 from conversations.domain.audit import (
     ATTACHMENT,
-    EXPORT,
     HIT,
     LIVE,
     OLDER,
@@ -65,7 +64,6 @@ READING = {
     "session_find": HIT,
     "search": HIT,
     "review_search": HIT,
-    "session_export": EXPORT,
     "attachment": ATTACHMENT,
     "attachment_thumb": ATTACHMENT,
 }

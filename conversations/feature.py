@@ -92,6 +92,19 @@ class Link:
     begins_group: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DownloadCommand:
+    """A command of the composer that downloads something of the session. ``choices`` may
+    follow its name, the first where nothing does; ``view`` is the name of the URL, which
+    takes the choice in its query under the name ``argument``."""
+
+    name: str
+    says: str
+    argument: str
+    choices: Mapping[str, str]
+    view: str
+
+
 class Feature(AppConfig):
     """Override what the feature adds. An ``apps.py`` imports this module and not the class:
     Django takes each AppConfig that it finds there. The hooks that begin with ``on_`` are
@@ -142,6 +155,14 @@ class Feature(AppConfig):
         - ``workspace.settings`` (``slug``): a card
         """
         return ""
+
+    def commands(self) -> Iterable[DownloadCommand]:
+        """Of the composer, beside the core's own."""
+        return ()
+
+    def account_files(self, user: "User") -> Iterable[tuple[str, Iterator[bytes]]]:
+        """Files of the ZIP with everything that is a person's: names and contents."""
+        return ()
 
     def workers(self, runtime: Any) -> Iterable[Callable[[], Coroutine[Any, Any, None]]]:
         """Loops for the process that supervises; one that fails is started again."""

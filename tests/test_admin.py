@@ -30,8 +30,6 @@ from conversations.archive.sessions import create_session, get_session
 from conversations.domain.audit import RECORD, TRANSCRIPT
 from conversations.domain.events import UserMessage
 from conversations.domain.turns import NewTurn
-from conversations.features.interchange.models import Import
-from conversations.features.sharing.service import NewLink, create_share_link
 from conversations.models import (
     ApiAnswer,
     ApiToken,
@@ -168,9 +166,6 @@ def fill(workspace: Workspace, user: User, *, times: int) -> None:
         )
         create_sign_in_link(user)
         fill_accounts(workspace, user, number=session.pk)
-        Import.objects.create(workspace=workspace, user=user, name="export.zip", created_at=now)
-        new = NewLink(from_turn=1, to_turn=1, days=1)
-        create_share_link(get_session(session.uuid), new, origin=AuditOrigin(user=user))
         record(AuditOrigin(user=user), note_of(session, TRANSCRIPT))
         write_note(session, AuditOrigin(user=user), text="x", turn=None)
         set_flag(session, AuditOrigin(user=user), label="other", turn=None)

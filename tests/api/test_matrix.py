@@ -67,8 +67,7 @@ TABLE: dict[Operation, Row] = {
     ("POST", CALL + "/cancel"): Row(gets=writers(409), scope=WRITE),
     ("GET", SESSION + "/recall"): Row(gets=readers(200), query="?q=beans"),
     ("GET", "/search"): Row(gets=signed_in(200), query="?q=beans", reads=True),
-    ("GET", SESSION + "/export"): Row(gets=readers(200)),
-    ("POST", SESSION + "/attachments"): Row(gets=writers(201), scope=WRITE, file=True),
+    ("POST", SESSION + "/attachments"): Row(gets=writers(201), scope=WRITE, file="files"),
     ("GET", SESSION + "/attachments/{attachment}"): Row(gets=readers(200)),
     ("DELETE", SESSION + "/attachments/{attachment}"): Row(gets=writers(409), scope=WRITE),
     ("GET", SESSION + "/runs"): Row(gets=readers(200)),
@@ -166,7 +165,7 @@ class Caller:
         headers = self._headers | row.headers
         client, method = AsyncClient(), operation[0]
         if row.file:
-            data = {"files": [SimpleUploadedFile("notes.txt", b"Plant the beans")]}
+            data = {row.file: [SimpleUploadedFile("notes.txt", b"Plant the beans")]}
             return await client.post(address, data, headers=headers)
         request: Any = {"headers": headers}
         if row.body is not None:

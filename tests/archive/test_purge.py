@@ -35,7 +35,6 @@ from conversations.domain.errors import Conflict, NotFound
 from conversations.domain.events import UserMessage
 from conversations.domain.text import dump_json, load_json
 from conversations.domain.turns import NewTurn
-from conversations.features.sharing.models import ShareLink
 from conversations.models import (
     ApiAnswer,
     AuditEntry,
@@ -120,12 +119,6 @@ def stock(session: Session, user: User) -> None:
     ReviewNote.objects.create(**review, turn=1, text="Look at this")
     ReviewFlag.objects.create(**review, turn=1, label="other")
     ReviewMark.objects.create(**review, through_turn=1)
-    ShareLink.objects.create(
-        **of, from_turn=1, to_turn=1, created_by=user, created_at=now, expires_at=now
-    )
-    ShareLink.objects.create(
-        **of, from_turn=1, to_turn=1, created_by=user, created_at=now, expires_at=now
-    )
     PurgeOrder.objects.create(**of, reason="r", ordered_at=now, due_at=now)
     for stock_feature in collect("stock"):
         stock_feature(session, run)

@@ -13,7 +13,6 @@ from .accessibility import violations_everywhere
 from .conftest import Server
 
 WEBHOOK = "0c9e2f6a-9d0b-4c1e-8f3a-2b7d5e6a1c4f"
-IMPORT = "2f1d7c58-4b3e-4a69-9a57-6c0e8d3b5a10"
 
 IN_UTC = re.compile(r"\d\d:\d\d UTC")
 """How a moment is written for a browser without scripts."""
@@ -36,8 +35,6 @@ PAGES = {
     "settings": "/w/example/settings/",
     "webhooks": "/w/example/webhooks/",
     "webhook": f"/w/example/webhooks/{WEBHOOK}/",
-    "imports": "/import/",
-    "import": f"/import/{IMPORT}/",
     "audit-empty": "/audit/?before=2020-01-01",
 } | merge("BROWSER_PAGES")
 
@@ -97,27 +94,6 @@ for state in ("delivered", "failed", "pending"):
 
 
 @pytest.fixture(scope="session")
-def imported(server: Server) -> None:
-    """An import went wrong, with much to be said of it."""
-    server.manage("shell", "-v", "0", "-c", AN_IMPORT)
-
-
-AN_IMPORT = f"""
-import json
-from django.contrib.auth.models import User
-from django.utils import timezone
-from conversations.models import Import, Workspace
-Import.objects.create(uuid="{IMPORT}", workspace=Workspace.objects.get(slug="example"),
-    user=User.objects.get(pk=1), name="{"long-name-" * 20}.zip", size=10**8, format="chatgpt",
-    state="failed", error="The server ended 3 times while it was at it.", report_left=7,
-    created_at=timezone.now(), finished_at=timezone.now(), counts=json.dumps({{
-        "sessions_added": 12, "turns_added": 3456, "skipped": 2}}), report=json.dumps([
-        ["conversations.json: conversation 7", "skipped: it is no object"],
-        ["{"a-folder/" * 30}x.json: message 4", "skipped: it would grow to 200 times its size"]]))
-"""
-
-
-@pytest.fixture(scope="session")
 def read(server: Server, story: str) -> None:
     """Somebody without membership has read the session."""
     server.manage("shell", "-v", "0", "-c", A_READING.format(story=story))
@@ -139,7 +115,6 @@ def test_axe_finds_nothing_and_nothing_scrolls_sideways(
     read: None,
     crowded: None,
     told: None,
-    imported: None,
     tab: Page,
     part: int,
 ) -> None:

@@ -8,7 +8,6 @@ a session as a reviewer leaves exactly one entry in the audit log, nobody else a
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Any
 from urllib.parse import unquote
 
@@ -27,9 +26,6 @@ from conversations.archive.attachments import save_attachment
 from conversations.archive.audit import readings_of
 from conversations.archive.workspaces import add_member
 from conversations.domain.audit import LIVE, RECORD
-from conversations.features.interchange.models import Import
-from conversations.features.sharing.models import ShareLink
-from conversations.features.sharing.service import share_token
 from conversations.models import (
     ApiAnswer,
     AuditEntry,
@@ -58,21 +54,15 @@ from .rows import (
     readers,
     reviewers,
     signed_in,
-    whose_it_is,
     writers,
 )
 from .sockets import Socket, open_socket
 
 pytestmark = pytest.mark.django_db
 
-SHARE = {"from_turn": "1", "to_turn": "2", "days": "1"}
-
 TABLE: dict[str, Row] = {
     "home": Row(get=signed_in(200), post=signed_in(405)),
     "start": Row(get=signed_in(302), post=signed_in(405)),
-    "imports": Row(get=signed_in(200), post=signed_in(400)),  # no file
-    "import_one": Row(get=whose_it_is(200), post=signed_in(405)),
-    "import_stop": Row(get=REFUSED, post=whose_it_is(302)),
     "workspace_create": Row(get=REFUSED, post=signed_in(400)),
     "workspace": Row(get=readers(200), post=signed_in(405)),
     "workspace_settings": Row(get=managers(200), post=managers(302), data={"name": "Garden"}),
@@ -116,12 +106,6 @@ TABLE: dict[str, Row] = {
     "session_commands": Row(
         get=readers(200), post=writers(200), data={"text": "/rename Beans"}, reads=False
     ),
-    "session_export": Row(get=readers(200), post=REFUSED),
-    "session_share": Row(get=writers(200), post=writers(302), data=SHARE),
-    "session_share_revoke": Row(get=REFUSED, post=writers(302)),
-    "shared": Row(get=everybody(200), post=REFUSED),
-    "shared_file": Row(get=everybody(200), post=REFUSED),
-    "shared_thumb": Row(get=everybody(200), post=REFUSED),
     "session_readers": Row(get=managers(200), post=signed_in(405), reads=False),
     "session_send": Row(get=REFUSED, post=writers(400)),  # nothing to send
     "session_rename": Row(get=REFUSED, post=writers(302), data={"title": "Beans"}),
@@ -255,21 +239,7 @@ def addresses(
     attachment = save_attachment(
         session.pk, data=image_bytes(), name="bed.png", user_pk=None, turn=1
     )
-    monkeypatch.setattr(settings.LOOM, "share_links", True)
-    now = timezone.now()
-    link = ShareLink.objects.create(
-        session=session,
-        from_turn=1,
-        to_turn=2,
-        created_by=session.owner,
-        created_at=now,
-        expires_at=now + timedelta(days=1),
-    )
-    imported = Import.objects.create(
-        workspace=workspace, user=session.owner, name="export.zip", created_at=now
-    )
     values = {
-        "import_uuid": imported.uuid,
         "attachment": attachment.uuid,
         "run": run.uuid,
         "call": call.uuid,
@@ -279,8 +249,6 @@ def addresses(
         "number": 1,
         "compaction": session.uuid,
         "token": "unknown",
-        "link": link.uuid,
-        "share": share_token(link),
         "name": "unknown",
         "pk": 2**31 - 1,
         "user_pk": 999,

@@ -99,7 +99,9 @@ class _Chains:
                 except binascii.Error:
                     is_whole = False
                 if not is_whole:
-                    self.damage.append(f"the attachment {file.name} is not what its digest says")
+                    self.damage.append(
+                        f"the attachment {file.columns['name']} is not what its digest says"
+                    )
 
     def _time(self, given: datetime | None, what: str) -> datetime:
         time = given or self.created_at
@@ -139,7 +141,7 @@ def _begin(value: dict[str, Any]) -> _Chains:
         raise Unusable("a session without a uuid")
     return _Chains(
         session=header.uuid,
-        created_at=header.created_at,
+        created_at=header.columns["created_at"],
         turn_digest=first_digest(header.uuid, chain="turns"),
         event_digest=first_digest(header.uuid, chain="events"),
     )

@@ -21,14 +21,14 @@ from conversations.features.interchange import opening
 from conversations.features.interchange.import_sessions import ImportCounts, import_file
 from conversations.features.interchange.import_targets import ImportTarget
 from conversations.features.interchange.models import Import
-from conversations.features.interchange.service import MAX_OPEN, begin_next_import
-from conversations.features.interchange.worker import MAX_ATTEMPTS, ImportWorker, import_path
+from conversations.features.interchange.service import MAX_OPEN, begin_next_import, import_path
+from conversations.features.interchange.worker import MAX_ATTEMPTS, ImportWorker
 from conversations.models import Membership, Session, Turn, Workspace
 from conversations.runtime.ownership import only_one
 
 pytestmark = pytest.mark.django_db
 
-CHATGPT = (Path(__file__).parent.parent / "imports" / "fixtures" / "chatgpt.json").read_bytes()
+CHATGPT = (Path(__file__).parent / "fixtures" / "chatgpt.json").read_bytes()
 
 
 @pytest.fixture(autouse=True)

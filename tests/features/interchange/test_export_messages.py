@@ -12,11 +12,12 @@ from conversations.archive.append import append
 from conversations.archive.attachments import attachment_block, save_attachment
 from conversations.archive.blobs import remove_blob
 from conversations.archive.rewinds import append_rewind
+from conversations.archive.session_messages import read_messages
 from conversations.archive.sessions import get_session
 from conversations.domain.formats import ANTHROPIC, FORMATS, OPENAI
 from conversations.domain.text import dump_json
 from conversations.domain.turns import NewTurn
-from conversations.features.interchange.export_messages import read_messages, session_messages
+from conversations.features.interchange.export import session_messages
 from conversations.models import Session
 from tests.archive.files import image_bytes
 from tests.domain.formats import samples

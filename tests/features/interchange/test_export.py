@@ -20,7 +20,6 @@ from django.utils import timezone as moment
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conversations.accounts.own_account import own_session_text
 from conversations.archive.append import NewEvent, append
 from conversations.archive.audit import AuditOrigin
 from conversations.archive.purge import PurgeRequest, purge, purged_tables
@@ -33,7 +32,7 @@ from conversations.domain.errors import NotFound
 from conversations.domain.events import AssistantText, Info, UserMessage
 from conversations.domain.text import dump_json, storable
 from conversations.domain.turns import NewTurn
-from conversations.features.interchange.export_markdown import fenced, session_markdown
+from conversations.features.interchange.export import fenced, own_session_text, session_markdown
 from conversations.features.interchange.export_sessions import choose_sessions, session_lines
 from conversations.features.interchange.import_rows import ImportedEvent, ImportedTurn, store_rows
 from conversations.features.interchange.import_sessions import ImportCounts, import_file
@@ -419,10 +418,7 @@ def test_a_failed_export_leaves_the_old_file(
         yield "{"
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(
-        "conversations.features.interchange.management.commands.export_sessions.session_lines",
-        breaking,
-    )
+    monkeypatch.setattr("conversations.features.interchange.export.session_lines", breaking)
     with pytest.raises(CommandError, match="No space left"):
         call_command("export_sessions", all=True, output=str(path))
     assert path.read_text() == "old"
@@ -454,8 +450,10 @@ def test_the_command_refuses_what_it_cannot_use(full: Session, options: dict[str
 def test_a_reader_who_leaves_ends_the_export_quietly(tmp_path: Path) -> None:
     script = (
         "import sys, django; django.setup();"
-        "import conversations.features.interchange.management.commands.export_sessions as command;"
-        "command.session_lines = lambda _: ('x' * 1000 for _ in range(100_000));"
+        "from conversations.features.interchange import export;"
+        "from conversations.features.interchange.management.commands import"
+        " export_sessions as command;"
+        "export.session_lines = lambda _: ('x' * 1000 for _ in range(100_000));"
         "command.choose_sessions = lambda **_: iter([None]);"
         "from django.core.management import call_command;"
         "call_command('export_sessions', all=True)"

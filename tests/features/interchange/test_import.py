@@ -5,7 +5,6 @@ import json
 import re
 import sys
 from collections.abc import Iterator
-from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -28,11 +27,12 @@ from conversations.archive.verify import verify_session
 from conversations.domain.events import UserMessage
 from conversations.domain.turns import NewTurn
 from conversations.features.interchange.fields import (
-    EventLine,
-    GapLine,
-    RewindLine,
-    SessionLine,
-    TurnLine,
+    ATTACHMENT_COLUMNS,
+    EVENT_COLUMNS,
+    KEYS,
+    MARKER_COLUMNS,
+    SESSION_COLUMNS,
+    TURN_COLUMNS,
 )
 from conversations.features.interchange.import_sessions import ImportCounts, import_file
 from conversations.features.interchange.import_targets import ImportTarget
@@ -764,25 +764,6 @@ def test_an_event_that_comes_late_still_covers_its_turn(importing: Importing) ->
     assert coverage() == (5, [(4, 4, 1)])
 
 
-def test_a_tool_row_may_name_the_turn_of_the_call(importing: Importing) -> None:
-    calls = [{"id": "a", "name": "ls"}, {"id": "b", "name": "ls"}]
-    done = {"call_id": "a", "name": "ls", "output": "x"}
-    importing(
-        opening(),
-        turn(1),
-        turn(2, "assistant", "", tool_calls=calls),
-        turn(3, "tool", tool_call_id="a"),
-        turn(4, "tool", tool_call_id="b"),
-        event(1, turn=1),
-        event(2, "tool_call_started", payload={"call_id": "a", "name": "ls"}, turn=2),
-        event(3, "tool_call_completed", payload=done, turn=2),
-        event(4, "tool_call_completed", payload=done | {"call_id": "b"}, turn=2),
-    )
-    assert coverage() == (4, [])
-    importing(opening(), turn(5, "assistant"), event(5, "assistant_text", turn=5))
-    assert coverage() == (5, [])
-
-
 def test_a_notice_without_a_turn_stands_by_its_time(importing: Importing) -> None:
     def at(second: int) -> dict[str, str]:
         return {"created_at": f"2026-01-01T00:00:{second:02}Z"}
@@ -806,7 +787,7 @@ def said(seq: int, role: str, number: int, **keys: Any) -> dict[str, Any]:
     return event(seq, kind, payload={"text": f"«{role} {number}»"}, **keys)
 
 
-def test_a_journal_that_names_no_turns_is_matched_by_text(importing: Importing) -> None:
+def test_a_journal_that_names_no_turns_covers_exchanges(importing: Importing) -> None:
     importing(
         opening(),
         *conversation(turns=7),
@@ -827,32 +808,7 @@ def test_a_journal_that_begins_late_is_found(importing: Importing) -> None:
     assert coverage() == (702, [(1, 700, 0)])
 
 
-def test_messages_with_another_wording_stand_for_turns_of_their_kind(
-    importing: Importing,
-) -> None:
-    importing(
-        opening(),
-        *conversation(turns=6),
-        event(1, payload={"text": "worded"}),
-        event(2, "assistant_text", payload={"text": "in"}),
-        said(3, "user", 3),
-        event(4, "assistant_text", payload={"text": "another"}),
-        event(5, payload={"text": "way"}),
-    )
-    assert coverage() == (5, [])
-
-
-def test_a_result_that_is_matched_late_takes_back_its_gap(importing: Importing) -> None:
-    def done(seq: int, call_id: str) -> dict[str, Any]:
-        payload = {"call_id": call_id, "name": "ls", "output": "x"}
-        return event(seq, "tool_call_completed", payload=payload)
-
-    tools = [turn(n, "tool", tool_call_id=f"c{n}") for n in range(2, 7)]
-    importing(opening(), turn(1), *tools, said(1, "user", 1), done(2, "c6"), done(3, "c4"))
-    assert coverage() == (6, [(2, 3, 1), (5, 5, 1)])
-
-
-def test_calls_and_results_are_matched_by_their_ids(importing: Importing) -> None:
+def test_calls_and_results_belong_to_the_exchange_of_their_message(importing: Importing) -> None:
     calls = [{"id": "a", "name": "ls", "input": {}}, {"id": "b", "name": "ls", "input": {}}]
     started = {"name": "ls", "call_id": "a"}
     importing(
@@ -901,9 +857,9 @@ def test_the_coverage_of_a_session_in_use_is_left_to_it(
 def test_a_long_journal_is_walked_in_pages(
     importing: Importing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("PAGE", "EVENT_PAGE"):
-        monkeypatch.setattr(f"conversations.features.interchange.import_gaps.{name}", 2)
-    monkeypatch.setattr("conversations.features.interchange.import_gaps.SAVED_AT_ONCE", 2)
+    monkeypatch.setattr("conversations.archive.row_sql.FIRST_ROWS", 2)
+    monkeypatch.setattr("conversations.archive.row_sql.MOST_ROWS", 2)
+    monkeypatch.setattr("conversations.features.interchange.import_gaps.MAX_SAVED_ROWS", 2)
     notices = (event(n, "info") for n in range(5, 9))
     covering = (event(n, turn=2 * n) for n in range(1, 5))
     importing(opening(), *conversation(turns=12), *covering, *notices)
@@ -912,40 +868,25 @@ def test_a_long_journal_is_walked_in_pages(
     assert list(rendered.values_list("number", flat=True)) == [1, 3, 5, 7, 9, 10, 11, 12]
 
 
-def test_a_long_journal_without_turns_is_matched_in_pages(importing: Importing) -> None:
-    turns = [turn(n, "user" if n % 2 else "assistant") for n in range(1, 1502)]
-    events = [said(n, "user" if n % 2 else "assistant", n) for n in range(1, 1501)]
-    importing(opening(), *turns, *events)
-    assert coverage() == (1500, [])
-
-
-def test_a_short_text_is_not_taken_for_a_much_later_one(importing: Importing) -> None:
-    turns = [turn(n, content="ok" if n == 100 else f"words of turn {n}") for n in range(1, 101)]
-    first = event(1, payload={"text": "words of turn 1"})
-    importing(opening(), *turns, first, event(2, payload={"text": "ok"}))
-    assert coverage() == (2, [])
-
-
-def test_only_the_first_message_is_sought_in_the_whole_session(importing: Importing) -> None:
-    unknown = (event(n, payload={"text": "never said"}) for n in (1, 2))
-    importing(opening(), *conversation(), *unknown, event(3, payload={"v": 1}))
-    assert coverage() == (5, [(2, 2, 0), (4, 4, 0)])
-
-
-def test_calls_that_cannot_be_read_match_nothing(importing: Importing) -> None:
+def test_a_turn_that_cannot_be_read_is_left_to_the_page(importing: Importing) -> None:
     started = {"call_id": "a", "name": "ls"}
     broken = turn(2, "assistant") | {"tool_calls_raw": "{broken"}
     importing(
         opening(),
         turn(1),
         broken,
-        said(1, "user", 1),
-        event(2, "tool_call_started", payload=started),
-        event(3, "tool_call_started", payload={"name": "ls"}),
+        event(1, "tool_call_started", payload=started),
     )
-    assert coverage() == (1, [])
+    assert coverage() == (0, [])
     assert stored_turn(2).render_version == 0
     assert read_page(imported(), limit=9).rows[-1].is_fallback
+
+
+def test_a_message_with_another_wording_stands_for_no_turn(importing: Importing) -> None:
+    worded = event(1, payload={"text": "worded"})
+    importing(opening(), *conversation(), worded, said(2, "user", 3), said(3, "assistant", 4))
+    assert coverage() == (4, [(1, 2, 1)])
+    assert transcript()[:3] == ["seq:1", "turn:1.0", "turn:2.0"]
 
 
 def test_a_gap_is_taken_over_only_where_it_fits(importing: Importing) -> None:
@@ -1006,7 +947,7 @@ def test_a_rewind_follows_its_renumbered_turns(importing: Importing) -> None:
 def test_a_file_with_more_holes_than_are_remembered_is_found_again(
     importing: Importing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("conversations.features.interchange.import_gaps.KEPT_RUNS", 3)
+    monkeypatch.setattr("conversations.features.interchange.import_numbers.MAX_RUNS", 3)
     lines = [opening(), *(turn(n) for n in range(1, 30, 2)), *(event(n) for n in range(9, 30, 2))]
     importing(*lines)
     again = importing(*lines, turn(31))
@@ -1142,11 +1083,11 @@ def test_progress_is_shown_on_a_terminal(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    commands = "conversations.features.interchange.management.commands"
-    monkeypatch.setattr(f"{commands}.import_sessions.PROGRESS_LINES", 5)
-    monkeypatch.setattr(f"{commands}.export_sessions.PROGRESS_LINES", 5)
-    verify = "conversations.management.commands.verify_archive"
-    monkeypatch.setattr(f"{verify}.PROGRESS_SESSIONS", 1)
+    commands = "management.commands"
+    own = f"conversations.features.interchange.{commands}"
+    monkeypatch.setattr(f"{own}.import_sessions.PROGRESS_LINES", 5)
+    monkeypatch.setattr(f"{own}.export_sessions.PROGRESS_LINES", 5)
+    monkeypatch.setattr(f"conversations.{commands}.verify_archive.PROGRESS_SESSIONS", 1)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     call_command("import_sessions", str(file))
     assert "\r5 lines" in capsys.readouterr().err
@@ -1197,7 +1138,7 @@ def test_the_command_reads_standard_input(
 # The documentation
 
 
-DOCS = Path(__file__).parents[2] / "docs" / "interchange.md"
+DOCS = Path(__file__).parents[3] / "docs" / "interchange.md"
 
 
 def test_the_documented_examples_can_be_imported(importing: Importing) -> None:
@@ -1210,9 +1151,9 @@ def test_the_documented_examples_can_be_imported(importing: Importing) -> None:
 
 def test_every_key_is_documented(importing: Importing) -> None:
     text = DOCS.read_text()
-    for kind in (SessionLine, TurnLine, EventLine, RewindLine, GapLine, NewTurn):
-        for name in {f.name for f in fields(kind)} - {"odd"}:
-            assert f"`{name}`" in text, name
+    columns = (SESSION_COLUMNS, TURN_COLUMNS, EVENT_COLUMNS, ATTACHMENT_COLUMNS)
+    for name in {name for names in (*columns, *MARKER_COLUMNS.values()) for name in names}:
+        assert f"`{KEYS.get(name, name)}`" in text, name
 
 
 def test_an_imported_session_has_the_words_that_a_written_one_has(

@@ -13,6 +13,11 @@ from conversations.features.interchange.import_sessions import ImportCounts
 from conversations.features.interchange.import_targets import ImportTarget
 from conversations.features.interchange.running import Running
 from conversations.models import ChatEvent, Session, Turn, Workspace
+from tests.archive.test_compactions import talked
+from tests.web.conftest import make_person, owner, runtime_ends
+from tests.web.test_commands import async_browser
+
+__all__ = ["async_browser", "make_person", "owner", "runtime_ends", "talked"]
 
 
 class Importing:

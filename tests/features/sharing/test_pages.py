@@ -24,8 +24,8 @@ from conversations.features.sharing import service
 from conversations.features.sharing.models import ShareLink
 from conversations.models import AuditEntry, Session
 from tests.archive.files import image_bytes
-
-from .conftest import browser_of, say
+from tests.web.conftest import browser_of, say
+from tests.web.test_storage_errors import lost_after
 
 pytestmark = pytest.mark.django_db
 
@@ -154,7 +154,7 @@ def test_what_is_said_or_replaced_later(talk: Session, user: User) -> None:
 
 
 def test_it_is_read_in_pages(session: Session, user: User, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("conversations.features.sharing.views.SHARED_PAGE", 3)
+    monkeypatch.setattr("conversations.features.sharing.views.MAX_PAGE_TURNS", 3)
     say(session, *(f"message {number}." for number in range(8)))
     link = share(session, user)
     seen, query = [], dict[str, str]()
@@ -296,3 +296,15 @@ def test_a_session_has_a_limited_number_of_links(
     data = {"from_turn": 1, "to_turn": 3, "days": 7}
     response = browser_of(user).post(reverse("session_share", args=[talk.uuid]), data)
     assert "has 2 links" in response.text
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_opening_is_counted_once(client: Client, session: Session, user: User) -> None:
+    say(session, "Plant the beans")
+    new = service.NewLink(from_turn=1, to_turn=1, days=3, with_tools=False)
+    link = service.create_share_link(session, new, origin=AuditOrigin(user=user))
+    client.raise_request_exception = False
+    with lost_after(lambda sql: sql.startswith("UPDATE") and "sharelink" in sql) as counted:
+        assert client.get(reverse("shared", args=[service.share_token(link)])).status_code == 503
+    assert len(counted) == 1
+    assert ShareLink.objects.get(pk=link.pk).opened_count == 1
