@@ -114,11 +114,12 @@ def test_only_the_archive_and_the_guards_speak_sql() -> None:
         for name, _ in calls_in(path)
         if name.startswith("execute")
     }
-    assert speaking == {
+    known = {
         "conversations/management/base.py",  # BaseCommand.execute, which is no SQL
         "conversations/models/guards.py",
         "conversations/models/search.py",
     }
+    assert speaking == {name for name in known if (BASE_DIR / name).exists()}
 
 
 def test_the_sdk_is_imported_by_providers_only_and_when_needed() -> None:
@@ -174,10 +175,8 @@ def loaded_after(statements: Iterable[str], folder: Path) -> list[set[str]]:
     return [set(line.split()) for line in done.stdout.splitlines()]
 
 
-DISCORD = "conversations.features.discord.management.commands.discord"
 STARTS = {
     "the application": "import loomweb.asgi, loomweb.urls",
-    "the command of Discord": f"import {DISCORD}",
     "the server": "import loomweb.server",
 }
 """Each in the process of those before it."""
@@ -210,14 +209,6 @@ def test_the_extra_way_to_sign_in_is_loaded_where_it_is_asked_for_only(
     assert not {name for name in modules if name.startswith("conversations.accounts.sso")}
     importers = {path for path in PRODUCT if OF_THE_EXTRA & imported_by(path, ast.walk)}
     assert {path.parent.name for path in importers} == {"sso"}
-
-
-def test_discord_is_loaded_by_its_own_command_only(loaded: dict[str, set[str]]) -> None:
-    modules = loaded["the command of Discord"]
-    assert DISCORD in modules
-    assert "discord" not in modules
-    importers = {path for path in PRODUCT if "discord" in imported_by(path, ast.walk)}
-    assert {path.parent.name for path in importers} == {"discord"}
 
 
 def test_the_domain_is_plain_python(tmp_path: Path) -> None:

@@ -14,12 +14,11 @@ from discord.http import Route
 from django.contrib.auth.models import User
 
 from conversations.archive.workspaces import create_workspace
-from conversations.features.discord.options import DiscordOptions
-from conversations.features.discord.rules import DiscordRules
+from conversations.features.discord.options import DiscordOptions, DiscordRules
 from conversations.features.discord.worker import Bot, use_addresses
 from conversations.models import Session, Workspace
 from conversations.runtime.engine import Runtime
-from tests.channels.discord_server import ANN, GUILD, TOKEN, DiscordServer
+from tests.features.discord.discord_server import ANN, GUILD, TOKEN, DiscordServer
 from tests.runtime.conftest import options, start_runtime
 
 __all__ = ["options", "start_runtime"]

@@ -24,16 +24,17 @@ from conversations.features.webhooks.service import (
 )
 from conversations.features.webhooks.worker import (
     MOST_OF_ONE,
+    WebhookSender,
     allowed_addresses,
     attempt_delivery,
     check_webhook_url,
 )
 from conversations.models import Session
 from conversations.runtime.engine import Runtime
-from tests.receiver import Receiver, open_receiver
+from tests.runtime.conftest import ask
 from tests.wire.server import WireThread
 
-from .conftest import ask
+from .receiver import Receiver, open_receiver
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -60,6 +61,11 @@ def make(session: Session, url: str) -> Webhook:
     )
 
 
+@pytest.fixture(autouse=True)
+def eager(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(WebhookSender, "interval", 0.02)
+
+
 async def outgoing(webhook: Webhook) -> Outgoing:
     """A test message, on its way."""
     await sync_to_async(send_test)(webhook)
@@ -73,7 +79,7 @@ async def test_a_receiver_is_told_of_an_answer_and_can_check_by_whom(
 ) -> None:
     receiver.answers = [(302, {"Location": receiver.url}), 500, 200]
     webhook = await make(garden, receiver.url)
-    runtime: Runtime = await start_runtime(webhook_interval=0.02)
+    runtime: Runtime = await start_runtime()
     run = await ask(runtime, garden, "Hello")
     for status in (302, 500, 200):
         await until_status(status)
@@ -186,12 +192,16 @@ def test_an_address_is_looked_at_when_it_is_given(settings: Any) -> None:
 
 @pytest.mark.usefixtures("private")
 async def test_many_messages_do_not_wait_for_the_clock(
-    start_runtime: Callable[..., Any], garden: Session, receiver: Receiver
+    start_runtime: Callable[..., Any],
+    garden: Session,
+    receiver: Receiver,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(WebhookSender, "interval", 3600.0)
     webhook = await make(garden, receiver.url)
     for _ in range(3 * MOST_OF_ONE):
         await sync_to_async(send_test)(webhook)
-    await start_runtime(webhook_interval=3600.0)
+    await start_runtime()
     async with asyncio.timeout(60):
         while await Delivery.objects.exclude(state=DELIVERED).aexists():
             await asyncio.sleep(0.01)
@@ -206,7 +216,7 @@ async def test_what_was_on_its_way_when_the_server_stopped_is_sent_again(
     webhook = await make(garden, receiver.url)
     receiver.answering.clear()
     await sync_to_async(send_test)(webhook)
-    runtime: Runtime = await start_runtime(webhook_interval=0.02)
+    runtime: Runtime = await start_runtime()
     async with asyncio.timeout(60):
         while not receiver.received:
             await asyncio.sleep(0.01)
@@ -214,7 +224,7 @@ async def test_what_was_on_its_way_when_the_server_stopped_is_sent_again(
     receiver.answering.set()
     assert (await Delivery.objects.aget()).state == PENDING
     await Delivery.objects.aupdate(next_at=timezone.now())  # the claim is over
-    await start_runtime(webhook_interval=0.02)
+    await start_runtime()
     await until_status(204)
     first, again = receiver.received
     assert first.headers["webhook-id"] == again.headers["webhook-id"]

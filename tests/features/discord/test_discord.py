@@ -13,13 +13,13 @@ from conversations.archive.run_transcript import read_moment
 from conversations.archive.sessions import archive_session
 from conversations.domain.events import event_type_of
 from conversations.features.discord.models import ChannelReply
+from conversations.features.discord.options import DiscordRules
 from conversations.features.discord.replies import Reply
-from conversations.features.discord.rules import DiscordRules
 from conversations.features.discord.service import ReplyRecord, open_replies
 from conversations.models import Attachment, Rewind, Run, Session, ToolCall, Turn, Workspace
 from tests.archive.files import image_bytes
-from tests.channels.conftest import RULES, Club
-from tests.channels.discord_server import ANN, BOB, BOT, DM_OF, EVE, GENERAL, OTHER, THREAD
+from tests.features.discord.conftest import RULES, Club
+from tests.features.discord.discord_server import ANN, BOB, BOT, DM_OF, EVE, GENERAL, OTHER, THREAD
 from tests.runtime.sample_tools import sample_tools, witness
 from tests.runtime.tool_stories import answers
 from tests.wire.scenario import Scenario

@@ -1,6 +1,6 @@
 """Kills the bot's process with SIGKILL at random moments and looks at Discord afterwards.
 
-``python -m tests.channels.kill_discord --rounds 20``. Each round: people write, also while
+``python -m tests.features.discord.kill_discord --rounds 20``. Each round: people write, also while
 no process runs, and the bot dies in the middle of it. In the end every message has exactly
 one run, and exactly one answer that is whole.
 """
@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from loomweb.env import BASE_DIR
-from tests.channels.discord_server import (
+from tests.features.discord.discord_server import (
     ANN,
     BOB,
     BOT,

@@ -13,8 +13,7 @@ from conversations.features.webhooks.events import EVENTS
 from conversations.features.webhooks.models import Delivery, Webhook
 from conversations.features.webhooks.service import read_secret
 from conversations.models import Workspace
-
-from .conftest import caller_of
+from tests.api.conftest import caller_of, fresh_rates  # noqa: F401 (a fixture)
 
 pytestmark = pytest.mark.django_db
 
@@ -24,6 +23,11 @@ WISH = {"url": "https://hooks.example.org/token", "events": ["run.completed"]}
 
 def make(client: Client, headers: dict[str, str] | None = None, **values: Any) -> Any:
     return client.post(HOOKS, WISH | values, content_type="application/json", headers=headers)
+
+
+@pytest.fixture
+def owner(user: User) -> Client:
+    return caller_of(user)
 
 
 @pytest.fixture

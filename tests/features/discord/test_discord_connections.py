@@ -5,9 +5,9 @@ from asgiref.sync import sync_to_async
 
 from conversations.features.discord.models import ChannelPlace, ChannelReply
 from conversations.models import Run
-from tests.channels.conftest import Club
-from tests.channels.discord_server import ANN, BOB, BOT, DM_OF, GENERAL, INVALID, RECONNECT
-from tests.channels.test_discord import turns_of
+from tests.features.discord.conftest import Club
+from tests.features.discord.discord_server import ANN, BOB, BOT, DM_OF, GENERAL, INVALID, RECONNECT
+from tests.features.discord.test_discord import turns_of
 from tests.wire.scenario import Scenario
 from tests.wire.server import WireThread
 

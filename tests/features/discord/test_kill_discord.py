@@ -6,7 +6,7 @@ import pytest
 from django.db import connection
 
 from conversations.models import Workspace
-from tests.channels.kill_discord import play
+from tests.features.discord.kill_discord import play
 
 
 @pytest.mark.skipif(connection.vendor != "sqlite", reason="the process gets a file")

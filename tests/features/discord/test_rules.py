@@ -2,7 +2,13 @@
 
 import pytest
 
-from conversations.features.discord.rules import BadRules, DiscordRules, Spot, read_ids, read_people
+from conversations.features.discord.options import (
+    BadRules,
+    DiscordRules,
+    Spot,
+    read_ids,
+    read_people,
+)
 
 ANN, BOB = 1, 2
 DM = Spot(channel=10)

@@ -7,9 +7,8 @@ import pytest
 from django.conf import settings
 from django.core.management import CommandError, call_command
 
-from conversations.features.discord.rules import DiscordRules
 from conversations.models import Workspace
-from tests.channels.discord_server import ANN
+from tests.features.discord.discord_server import ANN
 
 pytestmark = pytest.mark.django_db
 
@@ -19,7 +18,7 @@ def configured(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> pytest.
     values: dict[str, Any] = {
         "discord_token": "t",
         "discord_workspace": workspace.slug,
-        "discord": DiscordRules(people={ANN: "ann"}),
+        "discord_users": [f"{ANN}=ann"],
     }
     for name, value in values.items():
         monkeypatch.setattr(settings.LOOM, name, value)
@@ -44,9 +43,9 @@ def test_without_the_extra_it_says_how_to_install_it(configured: pytest.MonkeyPa
         ("discord_token", "", "LOOM_DISCORD_TOKEN_FILE"),
         ("discord_workspace", "", "LOOM_DISCORD_WORKSPACE"),
         ("discord_workspace", "nowhere", "There is no such workspace"),
-        ("discord", DiscordRules(), "LOOM_DISCORD_USERS"),
-        ("discord", DiscordRules(people={ANN: ""}), "LOOM_DISCORD_ACCOUNT"),
-        ("discord", DiscordRules(everybody=True), "LOOM_DISCORD_ACCOUNT"),
+        ("discord_users", [], "LOOM_DISCORD_USERS"),
+        ("discord_users", [str(ANN)], "LOOM_DISCORD_ACCOUNT"),
+        ("discord_users", ["*"], "LOOM_DISCORD_ACCOUNT"),
     ],
 )
 def test_what_is_missing_is_named(
