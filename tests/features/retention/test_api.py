@@ -51,6 +51,7 @@ def test_only_those_who_may_purge_delete(workspace: Workspace, owner: Client) ->
     add_member(workspace, user_pk=member.pk, role="member")
     address = f"{API}/conversations/{made['session_id']}"
     assert caller_of(member).delete(address).status_code == 403
+    assert caller_of(User.objects.create_user("bob")).delete(address).status_code == 404
     assert (
         caller_of(member, scopes=["write"]).delete(address).json()["code"] == "insufficient_scope"
     )
