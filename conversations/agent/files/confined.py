@@ -280,22 +280,19 @@ def _write_draft(
         with os.fdopen(file, "wb") as draft:
             draft.write(data)
             draft.flush()
-            _set_owner_and_mode(draft.fileno(), there, mode)
+            fd = draft.fileno()
+            if there is not None and (there.st_uid, there.st_gid) != (os.getuid(), os.getgid()):
+                with suppress(OSError):
+                    os.fchown(fd, there.st_uid, there.st_gid)
+            if mode is not None:
+                # New content never gets the powers (setuid, setgid) of the old.
+                os.fchmod(fd, mode & 0o777)
             os.fsync(draft.fileno())
     except BaseException:
         with suppress(OSError):
             os.unlink(name, dir_fd=folder)
         raise
     return name
-
-
-def _set_owner_and_mode(file: int, there: os.stat_result | None, mode: int | None) -> None:
-    if there is not None and (there.st_uid, there.st_gid) != (os.getuid(), os.getgid()):
-        with suppress(OSError):
-            os.fchown(file, there.st_uid, there.st_gid)
-    if mode is not None:
-        # New content never gets the powers (setuid, setgid) of the old.
-        os.fchmod(file, mode & 0o777)
 
 
 __all__ = [

@@ -163,32 +163,21 @@ def read_file(root: Path, path: str, *, limit: int) -> FileText | None:
     except (OSError, ValueError):
         return None
     try:
-        found = _read(root, path, limit)
+        content = read_bytes(root, path, limit=limit)
+        data = content.data
+        found = None
+        if b"\0" not in data:
+            # UTF-8, whatever is damaged in it; a character that the limit cuts in two is left out.
+            text = data.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace")
+            if data and data[-1] >= 0x80:
+                text = text.rstrip("\ufffd")
+            found = FileText(
+                text=storable(text.replace("\r\n", "\n").replace("\r", "\n")),
+                size=content.found.size,
+                is_cut=content.is_cut,
+                identity=content.found.identity,
+            )
     except Rejected:
         return None
     _cache.put((str(root), path, limit), stamp, found)
     return found
-
-
-def _read(root: Path, path: str, limit: int) -> FileText | None:
-    content = read_bytes(root, path, limit=limit)
-    text = _lossy_text(content.data)
-    if text is None:
-        return None
-    return FileText(
-        text=text,
-        size=content.found.size,
-        is_cut=content.is_cut,
-        identity=content.found.identity,
-    )
-
-
-def _lossy_text(data: bytes) -> str | None:
-    """UTF-8, whatever is damaged in it; None for what is no text. A character that the limit cuts
-    in two is left out."""
-    if b"\0" in data:
-        return None
-    text = data.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace")
-    if data and data[-1] >= 0x80:
-        text = text.rstrip("\ufffd")
-    return storable(text.replace("\r\n", "\n").replace("\r", "\n"))

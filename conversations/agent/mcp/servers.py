@@ -97,20 +97,17 @@ def _read_part(reading: _Reading, server: str, part: Mapping[str, Any]) -> None:
         reading.texts.append(f"[Resource {_line(part.get('uri'))}: {about}]")
     elif kind == "resource":
         resource = part.get("resource")
-        _read_resource(reading, resource if isinstance(resource, dict) else {})
+        embedded = resource if isinstance(resource, dict) else {}
+        uri, media = _line(embedded.get("uri")), _line(embedded.get("mimeType"))
+        if "text" in embedded:
+            reading.texts.append(f"[Resource {uri}]\n{embedded['text']}")
+        elif media.startswith(_SHOWN):
+            _take(reading, embedded.get("blob"), uri.rpartition("/")[2] or "resource")
+        else:
+            size = len(str(embedded.get("blob", ""))) * 3 // 4
+            reading.texts.append(f"[Resource {uri}: {media or 'data'}, about {size:,} bytes]")
     else:
         reading.texts.append(f"[Something of the kind {_line(kind)}, which is not known here.]")
-
-
-def _read_resource(reading: _Reading, resource: Mapping[str, Any]) -> None:
-    uri, kind = _line(resource.get("uri")), _line(resource.get("mimeType"))
-    if "text" in resource:
-        reading.texts.append(f"[Resource {uri}]\n{resource['text']}")
-    elif kind.startswith(_SHOWN):
-        _take(reading, resource.get("blob"), uri.rpartition("/")[2] or "resource")
-    else:
-        size = len(str(resource.get("blob", ""))) * 3 // 4
-        reading.texts.append(f"[Resource {uri}: {kind or 'data'}, about {size:,} bytes]")
 
 
 def _take(reading: _Reading, data: Any, name: str) -> None:

@@ -22,7 +22,7 @@ from django.conf import settings
 
 from conversations.agent.files.paths import private_places
 from conversations.agent.sandbox.repositories import Part
-from conversations.archive.blobs import BlobBatch, batch, blobs_folder, read_blob, touch_blob
+from conversations.archive.blobs import batch, blobs_folder, read_blob, touch_blob
 from conversations.domain.errors import NotFound, Rejected
 
 from .disk import (
@@ -151,7 +151,11 @@ class _Work:
 
     def walk(self) -> None:
         """Folder by folder, the outer ones first, so that a limit spares what is deep."""
-        own = _identities(private_places())
+        own = set()
+        for place in private_places():
+            with suppress(OSError):
+                stats = os.stat(place)
+                own.add((stats.st_dev, stats.st_ino))
         self.entries[ROOT] = FileState(mode=os.stat(self.root).st_mode, digest=NOTHING, size=0)
         folders = [""]
         for folder in folders:
@@ -222,28 +226,20 @@ class _Work:
         for start in range(0, len(waiting), BATCH):
             with batch() as kept:
                 for path in waiting[start : start + BATCH]:
-                    self._read_one(path, kept)
-
-    def _read_one(self, path: str, kept: BlobBatch) -> None:
-        now = time.time_ns()
-        state = status = None
-        with suppress(NoFolder), folder_of(self.root, path) as (folder, name):
-            state, status = read_entry(folder, name, limit=self.limits.file_bytes, kept=kept)
-        if state is None or status is None:
-            self.entries.pop(path, None)  # it is gone meanwhile
-            return
-        self.entries[path] = state
-        if state.is_file and state.is_read:
-            self.known[path] = _Known(stamp_of(status), state, read_at=now, touched_at=now)
-
-
-def _identities(places: tuple[str, ...]) -> set[tuple[int, int]]:
-    found = set()
-    for place in places:
-        with suppress(OSError):
-            status = os.stat(place)
-            found.add((status.st_dev, status.st_ino))
-    return found
+                    now = time.time_ns()
+                    state = status = None
+                    with suppress(NoFolder), folder_of(self.root, path) as (folder, name):
+                        state, status = read_entry(
+                            folder, name, limit=self.limits.file_bytes, kept=kept
+                        )
+                    if state is None or status is None:
+                        self.entries.pop(path, None)  # it is gone meanwhile
+                    else:
+                        self.entries[path] = state
+                        if state.is_file and state.is_read:
+                            self.known[path] = _Known(
+                                stamp_of(status), state, read_at=now, touched_at=now
+                            )
 
 
 def stamp_of(status: os.stat_result) -> Stamp:

@@ -369,13 +369,21 @@ async def _settle(
         await write(mark_undone, begun, changes=chunk)
     back, left = _sum_up(work, plans)
     said = describe(scope, back, left, folders=_folders(plans))
+    names = ", ".join(shown(path) for path in back[:MAX_PATHS_NAMED])
+    more = f" and {len(back) - MAX_PATHS_NAMED} more" if len(back) > MAX_PATHS_NAMED else ""
+    told = f"Note: {said}"
+    if back:
+        told += (
+            f" The person did this, outside of any tool: {names}{more}. Earlier results do not"
+            " say what these files hold now; read them again before you change them."
+        )
     return await write(
         finish_revert,
         session,
         begun,
         back=back,
         text=said,
-        told=_tell_model(said, back),
+        told=told,
         left=len(left),
     )
 
@@ -406,18 +414,6 @@ def describe(
     if left:
         told += f"; {_count([*left], folders)} left as {'it is' if len(left) == 1 else 'they are'}"
     return f"{told}."
-
-
-def _tell_model(said: str, back: Sequence[str]) -> str:
-    names = ", ".join(shown(path) for path in back[:MAX_PATHS_NAMED])
-    more = f" and {len(back) - MAX_PATHS_NAMED} more" if len(back) > MAX_PATHS_NAMED else ""
-    told = f"Note: {said}"
-    if back:
-        told += (
-            f" The person did this, outside of any tool: {names}{more}. Earlier results do not"
-            " say what these files hold now; read them again before you change them."
-        )
-    return told
 
 
 def _count(paths: Sequence[str], folders: Collection[str]) -> str:
