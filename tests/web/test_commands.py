@@ -280,11 +280,11 @@ async def test_a_session_is_downloaded_whole(async_browser: AsyncClient, session
 
 @pytest.fixture
 def folder(workspace: Workspace) -> Iterator[Path]:
-    completing._kept.clear()
+    completing._known._values.clear()
     root = Path(workspace.root)
     root.mkdir(parents=True, exist_ok=True)
     yield root
-    completing._kept.clear()
+    completing._known._values.clear()
 
 
 def test_files_of_the_workspace_are_found_by_name(owner: Client, folder: Path) -> None:

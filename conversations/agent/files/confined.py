@@ -22,12 +22,7 @@ from conversations.domain.errors import Rejected
 
 from .executed_files import completes_git_folder, is_git_name
 from .paths import (
-    FILE,
-    FOLDER,
-    LINK,
-    OTHER,
     FileStatus,
-    Missing,
     OutsideFolder,
     ResolvedPath,
     find_place,
@@ -40,6 +35,7 @@ from .paths import (
     private_places,
     rename_to_nothing,
     shown,
+    stamp_of,
     stat_regular,
 )
 
@@ -241,16 +237,13 @@ def _check_content(
     try:
         if expect == NO_FILE:
             raise Differs(f"{shown(path)} exists meanwhile.")
-        if _file_digest(file) != expect:
+        with open(file, "rb", closefd=False) as stream:
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+        if digest != expect:
             raise Differs(f"{shown(path)} was changed meanwhile.")
         return os.fstat(file)
     finally:
         os.close(file)
-
-
-def _file_digest(file: int) -> str:
-    with open(file, "rb", closefd=False) as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _check_stamp(
@@ -260,12 +253,8 @@ def _check_stamp(
     if before is None:
         return
     now = os.lstat(place.parts[-1], dir_fd=folder)
-    if _stamp(now) != _stamp(before):
+    if stamp_of(now) != stamp_of(before):
         raise Differs(f"{shown(path)} was changed meanwhile.")
-
-
-def _stamp(found: os.stat_result) -> tuple[int, ...]:
-    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size
 
 
 def _write_draft(
@@ -293,25 +282,3 @@ def _write_draft(
             os.unlink(name, dir_fd=folder)
         raise
     return name
-
-
-__all__ = [
-    "FILE",
-    "FOLDER",
-    "LINK",
-    "NO_FILE",
-    "OTHER",
-    "Differs",
-    "FileContent",
-    "FileStatus",
-    "Missing",
-    "OutsideFolder",
-    "content_digest",
-    "list_folder",
-    "open_file",
-    "read_bytes",
-    "remove",
-    "rename",
-    "replace_file",
-    "stat_file",
-]

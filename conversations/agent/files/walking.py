@@ -16,9 +16,11 @@ from pathlib import Path
 
 from conversations.domain.errors import Rejected
 
-from .confined import FILE, FOLDER, FileStatus
 from .executed_files import is_git_name
 from .paths import (
+    FILE,
+    FOLDER,
+    FileStatus,
     ResolvedPath,
     enter,
     find_place,

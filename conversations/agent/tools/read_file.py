@@ -79,7 +79,6 @@ class ReadFile(Arguments):
 
 
 async def run(context: ToolContext, asked: ReadFile) -> ToolResult:
-    """Carry out a call; see :class:`Tool`."""
     read = await asyncio.to_thread(_read, context.root, asked)
     if isinstance(read, str):
         return ToolResult(ok=True, output=read)

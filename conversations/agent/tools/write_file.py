@@ -5,8 +5,8 @@ from typing import Annotated
 
 from django.conf import settings
 
-from conversations.agent.files.confined import FILE, FOLDER, NO_FILE, stat_file
-from conversations.agent.files.paths import shown
+from conversations.agent.files.confined import NO_FILE, stat_file
+from conversations.agent.files.paths import FILE, FOLDER, shown
 from conversations.agent.files.text_files import split_lines
 from conversations.agent.undo.apply import Put
 from conversations.domain.errors import Rejected, TooLarge

@@ -233,7 +233,7 @@ def read_state(root: Path, path: str, *, limit: int | None, keep: bool) -> FileS
         return None
 
 
-def keep_state(root: Path, path: str, kept: BlobBatch) -> FileState | None:
+def save_state(root: Path, path: str, kept: BlobBatch) -> FileState | None:
     """What is there now, of any size; its content goes to the batch."""
     with suppress(NoFolder), folder_of(root, path) as (folder, name):
         return read_entry(folder, name, limit=None, kept=kept)[0]
