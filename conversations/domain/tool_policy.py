@@ -4,7 +4,7 @@ from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from .tool_calls import ASK, AUTO, CHANGES, READ_ONLY, READS
+from .tool_calls import ASK, AUTO, READ_ONLY, READS
 
 RUN, REFUSE = "run", "refuse"
 
@@ -67,20 +67,6 @@ def decide(scope: ToolScope, *, effect: str, kind: Kind | None, allowed: Collect
     if scope.policy == AUTO or (kind is not None and kind.key in allowed):
         return RUN
     return ASK
-
-
-__all__ = [
-    "ASK",
-    "CHANGES",
-    "PLAIN_PROGRAMS",
-    "READS",
-    "REFUSE",
-    "RUN",
-    "Kind",
-    "ToolScope",
-    "decide",
-    "is_kind",
-]
 
 
 # What a person is shown when a call needs approval.

@@ -2,6 +2,7 @@
 
 from django.conf import settings
 from django.db import models
+from django.db.models import CheckConstraint, Q, UniqueConstraint
 
 from conversations.domain.people import MEMBER, OWNER, ROLES, VIEWER
 from conversations.domain.windows import STRATEGIES
@@ -16,9 +17,10 @@ class Workspace(models.Model):
 
     A new session expires after ``expire_after_hours``; one that is idle for
     ``retention_days`` is purged after the grace period; null: never. ``members_may_purge``
-    lets members order that for sessions of their own, ``uses_cold_storage`` keeps a copy
-    of what is purged. ``channel_recall`` is what sessions of channels and programs can
-    quote (``archive.rights``)."""
+    lets members order that for sessions of their own; with ``uses_cold_storage`` an earlier
+    version kept a copy of what is purged, so nothing is while that is on.
+    ``channel_recall`` is what sessions of channels and programs can quote
+    (``archive.rights``)."""
 
     class ToolPolicy(models.TextChoices):
         READ_ONLY = "read_only", "read only"
@@ -61,16 +63,15 @@ class Workspace(models.Model):
     class Meta:
         ordering = ("name", "id")
         constraints = (
-            models.CheckConstraint(
-                condition=models.Q(tool_policy__in=("read_only", "ask", "auto")),
+            CheckConstraint(
+                condition=Q(tool_policy__in=("read_only", "ask", "auto")),
                 name="workspace_tool_policy_known",
             ),
-            models.CheckConstraint(
-                condition=models.Q(window_strategy__in=("", *STRATEGIES)),
-                name="workspace_strategy_known",
+            CheckConstraint(
+                condition=Q(window_strategy__in=("", *STRATEGIES)), name="workspace_strategy_known"
             ),
-            models.CheckConstraint(
-                condition=models.Q(channel_recall__in=("session", "workspace")),
+            CheckConstraint(
+                condition=Q(channel_recall__in=("session", "workspace")),
                 name="workspace_channel_recall_known",
             ),
         )
@@ -98,10 +99,9 @@ class Membership(models.Model):
     class Meta:
         ordering = ("id",)
         constraints = (
-            models.UniqueConstraint(fields=("workspace", "user"), name="membership_unique"),
-            models.CheckConstraint(
-                condition=models.Q(role__in=("viewer", "member", "owner")),
-                name="membership_role_known",
+            UniqueConstraint(fields=("workspace", "user"), name="membership_unique"),
+            CheckConstraint(
+                condition=Q(role__in=("viewer", "member", "owner")), name="membership_role_known"
             ),
         )
 
@@ -121,10 +121,8 @@ class WorkspaceGroup(models.Model):
     class Meta:
         ordering = ("id",)
         constraints = (
-            models.UniqueConstraint(fields=("workspace", "group"), name="workspace_group_unique"),
-            models.CheckConstraint(
-                condition=models.Q(role__in=ROLES), name="workspace_group_role_known"
-            ),
+            UniqueConstraint(fields=("workspace", "group"), name="workspace_group_unique"),
+            CheckConstraint(condition=Q(role__in=ROLES), name="workspace_group_role_known"),
         )
 
     def __str__(self) -> str:

@@ -31,7 +31,7 @@ from tests.features import collect, merge
 from tests.web.conftest import AS_REVIEWER, ROLES, MakePerson, runtime_ends, say  # noqa: F401
 
 from .conftest import token_of
-from .rows import Operation, Row, owners, readers, signed_in, writers
+from .rows import Operation, Row, readers, signed_in, writers
 
 SESSION = "/sessions/{uuid}"
 CALL = SESSION + "/calls/{call}"
@@ -40,8 +40,6 @@ GARDEN = "/workspaces/{slug}"
 KEY = GARDEN + "/keys/{key}"
 CONVERSATION = "/conversations/{uuid}"
 BEAD = "/beads/{bead}/conversation"
-ASKED = {"model": "demo", "max_tokens": 1, "messages": [{"role": "assistant", "content": "."}]}
-COUNTED = {"model": "demo", "messages": [{"role": "user", "content": "."}]}
 
 TABLE: dict[Operation, Row] = {
     ("GET", "/models"): Row(gets=signed_in(200)),
@@ -57,9 +55,6 @@ TABLE: dict[Operation, Row] = {
     ("GET", BEAD): Row(gets=readers(200) | {"reviewer": 404, "superuser": 404}, reads=False),
     ("PUT", BEAD): Row(gets=writers(200), scope=WRITE, body={"project_id": "garden"}),
     ("POST", KEY): Row(gets=writers(201), scope=WRITE),
-    ("GET", "/anthropic/{slug}/v1/models"): Row(gets=readers(200)),
-    ("POST", "/anthropic/{slug}/v1/messages/count_tokens"): Row(gets=readers(200), body=COUNTED),
-    ("POST", "/anthropic/{slug}/v1/messages"): Row(gets=writers(400), scope=WRITE, body=ASKED),
     ("GET", SESSION): Row(gets=readers(200)),
     ("PATCH", SESSION): Row(gets=writers(200), scope=WRITE, body={"title": "Beans"}),
     ("GET", SESSION + "/turns"): Row(gets=readers(200)),
@@ -89,7 +84,6 @@ TABLE: dict[Operation, Row] = {
     ("POST", SESSION + "/stop"): Row(gets=writers(204), scope=WRITE),
     ("POST", SESSION + "/rewind"): Row(gets=writers(200), scope=WRITE, body={"from_turn": 1}),
     ("POST", CONVERSATION + "/reset"): Row(gets=writers(200), scope=WRITE, body={}),
-    ("DELETE", CONVERSATION): Row(gets=owners(200), scope=DELETE),
 } | merge("OPERATIONS")
 """What it answers. A stranger has no token (401); to a person who is no member the
 workspace and what is in it do not exist (404)."""
