@@ -237,11 +237,11 @@ async def test_compact_asks_for_a_summary(async_browser: AsyncClient, session: S
 
 @pytest.fixture
 def folder(workspace: Workspace) -> Iterator[Path]:
-    completing._kept.clear()
+    completing._known._values.clear()
     root = Path(workspace.root)
     root.mkdir(parents=True, exist_ok=True)
     yield root
-    completing._kept.clear()
+    completing._known._values.clear()
 
 
 def test_files_of_the_workspace_are_found_by_name(owner: Client, folder: Path) -> None:
