@@ -259,16 +259,6 @@ def require_keeper(visit: AccessContext | HttpRequest) -> None:
         raise NotFound(HIDDEN)
 
 
-def find_for_hold(name: str) -> Session | Workspace:
-    """The session of this uuid, or the workspace of this slug, to whoever may put it on
-    hold; nothing of it is shown. Raises NotFound."""
-    try:
-        uuid = UUID(name)
-    except ValueError:
-        return get_workspace(name)
-    return get_session(uuid)
-
-
 def record_reading(visit: AccessContext | HttpRequest, sessions: Iterable[Session]) -> None:
     """Parts of these sessions are shown to a person who may read them: entered, as
     whole transcripts are."""

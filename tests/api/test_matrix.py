@@ -31,7 +31,7 @@ from tests.features import collect, merge
 from tests.web.conftest import AS_REVIEWER, ROLES, MakePerson, runtime_ends, say  # noqa: F401
 
 from .conftest import token_of
-from .rows import Operation, Row, owners, readers, signed_in, writers
+from .rows import Operation, Row, readers, signed_in, writers
 
 SESSION = "/sessions/{uuid}"
 CALL = SESSION + "/calls/{call}"
@@ -84,7 +84,6 @@ TABLE: dict[Operation, Row] = {
     ("POST", SESSION + "/stop"): Row(gets=writers(204), scope=WRITE),
     ("POST", SESSION + "/rewind"): Row(gets=writers(200), scope=WRITE, body={"from_turn": 1}),
     ("POST", CONVERSATION + "/reset"): Row(gets=writers(200), scope=WRITE, body={}),
-    ("DELETE", CONVERSATION): Row(gets=owners(200), scope=DELETE),
 } | merge("OPERATIONS")
 """What it answers. A stranger has no token (401); to a person who is no member the
 workspace and what is in it do not exist (404)."""

@@ -42,7 +42,7 @@ class WebhooksConfig(feature.Feature):
             removed={Delivery: lambda pk: Delivery.objects.filter(session=pk)}
         )
 
-    def forget(self, now: datetime) -> None:
+    def forget_old(self, now: datetime) -> None:
         from .deliveries import forget_deliveries
 
         forget_deliveries(now - timedelta(days=settings.LOOM.webhook_days))
