@@ -19,7 +19,6 @@ from conversations.archive.turns import walk_active_turns_back
 from conversations.domain.errors import Conflict, LoomError, NotFound, NotPermitted
 from conversations.domain.text import load_json, one_line, strip_marks
 from conversations.domain.tool_calls import ALWAYS, DENY, ONCE
-from conversations.domain.turns import StoredTurn
 from conversations.models import Session
 from conversations.runtime.engine import Runtime
 
@@ -89,7 +88,8 @@ def describe_history(session: Session) -> str:
     said = (turn for turn in walk if turn.role in _MARKS and turn.content.strip())
     lines: list[str] = []
     for turn in islice(said, SHOWN_TURNS):
-        line = _line(turn)
+        said_here = one_line(strip_marks(turn.content), limit=SHOWN_CHARS)
+        line = f"{_MARKS[turn.role]} {escape(said_here, limit=SHOWN_CHARS)}"
         if size_of("\n".join([line, *lines])) > MESSAGE_LIMIT:
             break
         lines.insert(0, line)
@@ -97,11 +97,6 @@ def describe_history(session: Session) -> str:
 
 
 _MARKS = {"user": "▸", "assistant": "◂"}
-
-
-def _line(turn: StoredTurn) -> str:
-    said = escape(one_line(strip_marks(turn.content), limit=SHOWN_CHARS), limit=SHOWN_CHARS)
-    return f"{_MARKS[turn.role]} {said}"
 
 
 logger = logging.getLogger(__name__)
@@ -259,17 +254,13 @@ class MessageHandler:
         session = await self._open_session(spot, account, author=author)
         if command == "history":
             return await self._runtime.readers.read(describe_history, session)
-        was_running = await self._stop(session)
+        was_running = self._replies.is_open_in(session.pk)
+        if was_running:
+            await self._runtime.stop_run(session)
         if command == "stop":
             return "Stopped." if was_running else "No answer is being written."
         await self._runtime.writer.write(begin_in_place, session, message=by)
         return "A new session begins here. The earlier one stays in the archive."
-
-    async def _stop(self, session: Session) -> bool:
-        if not self._replies.is_open_in(session.pk):
-            return False
-        await self._runtime.stop_run(session)
-        return True
 
     async def press(self, interaction: discord.Interaction) -> None:
         """A button was pressed; the message that has it will say what came of it."""

@@ -7,7 +7,6 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field, replace
 from io import BytesIO
-from typing import Any
 from uuid import UUID
 
 import aiohttp
@@ -86,7 +85,7 @@ class _Question:
         if shown := asked.diff or asked.command:
             room = MESSAGE_LIMIT - size_of("\n".join(lines)) - AROUND
             lines.insert(1, fenced(shown, "diff" if asked.diff else "sh", room=room))
-        text = _bounded(lines)
+        text = split_message("\n".join(lines))[0]
         if self.outcome:
             return ReplyItem(text=text)
         return ReplyItem(text=text, call=asked.call, always=asked.kind_label)
@@ -139,17 +138,18 @@ def make_items(
         sheet.say(text)
     items: list[ReplyItem] = []
     for piece in sheet.pieces:
-        items += [piece.as_item()] if isinstance(piece, _Question) else _text_items(piece)
+        if isinstance(piece, _Question):
+            items.append(piece.as_item())
+        else:
+            items += [ReplyItem(text=part) for part in split_message(piece)]
     if done:
         items = [replace(item, call="", always="") for item in items]
         items = items or [ReplyItem(text="-# There is no answer.")]
     whole = "\n\n".join(piece for piece in sheet.pieces if isinstance(piece, str))
     items = _shortened(items, most, whole, done=done)
-    return _with_action(items, sheet.action) if done and sheet.action else items
-
-
-def _text_items(text: str) -> list[ReplyItem]:
-    return [ReplyItem(text=part) for part in split_message(text)]
+    if done and sheet.action:
+        items[-1] = replace(items[-1], action=sheet.action)
+    return items
 
 
 def _shortened(items: list[ReplyItem], most: int, whole: str, *, done: bool) -> list[ReplyItem]:
@@ -162,10 +162,6 @@ def _shortened(items: list[ReplyItem], most: int, whole: str, *, done: bool) -> 
         else ReplyItem(text="-# More is being written. The whole answer comes as a file.")
     )
     return [*items[: most - 1], note, *waiting]
-
-
-def _with_action(items: list[ReplyItem], action: str) -> list[ReplyItem]:
-    return [*items[:-1], replace(items[-1], action=action)]
 
 
 def _write(sheet: _Sheet, payload: Payload | Fallback) -> None:
@@ -200,21 +196,17 @@ def _write_notice(sheet: _Sheet, notice: Info) -> None:
         sheet.pieces.append(_Question(read_asked(data)))
         sheet.ends_with_note = False
     elif notice.code == APPROVAL_DECIDED:
-        _write_decision(sheet, data)
+        question = sheet.question(str(data.get("call") or ""))
+        if question is not None:
+            question.outcome = decision_text(
+                str(data.get("decision") or ""),
+                by=str(data.get("by") or ""),
+                reason=str(data.get("reason") or ""),
+                kind=question.asked.kind_label,
+            )
     else:
         sheet.note(notice.text)
         sheet.action = notice.action
-
-
-def _write_decision(sheet: _Sheet, data: dict[str, Any]) -> None:
-    question = sheet.question(str(data.get("call") or ""))
-    if question is not None:
-        question.outcome = decision_text(
-            str(data.get("decision") or ""),
-            by=str(data.get("by") or ""),
-            reason=str(data.get("reason") or ""),
-            kind=question.asked.kind_label,
-        )
 
 
 def escape(text: str, *, limit: int) -> str:
@@ -237,10 +229,6 @@ def fenced(text: str, language: str, *, room: int) -> str:
 def _quoted(text: str) -> str:
     seen = write_out(text, name=lambda name: f"<{name}>")
     return seen.replace("```", "`\u200b``")
-
-
-def _bounded(lines: list[str]) -> str:
-    return split_message("\n".join(lines))[0]
 
 
 type Channel = discord.PartialMessageable

@@ -101,7 +101,9 @@ class Reply:
         moment = await self._look()
         if moment is None:
             return True
-        self._note_news(moment)
+        seen = (moment.run.state, moment.run.note, moment.last_seq, len(moment.chunks))
+        if seen != self._looked:
+            self._looked, self._news_at = seen, monotonic()
         done = moment.run.is_over
         await self.read_rows(moment)
         items = make_items(
@@ -114,15 +116,14 @@ class Reply:
             await self._find_unkept(items)
         if moment.run.state == RUNNING:
             await self._show_typing()
-        await self._show(items)
+        for index, item in enumerate(items):
+            if index == len(self._posted):
+                await self._post(index, item)
+            elif self._shown[index] != item:
+                await self._edit(index, item)
         if done:
             await self._finish(len(items))
         return done
-
-    def _note_news(self, moment: RunProgress) -> None:
-        seen = (moment.run.state, moment.run.note, moment.last_seq, len(moment.chunks))
-        if seen != self._looked:
-            self._looked, self._news_at = seen, monotonic()
 
     async def read_rows(self, moment: RunProgress) -> None:
         """Add the run's rows that are new, as far as the moment knows them: what it has of
@@ -140,18 +141,13 @@ class Reply:
                 if event.seq > moment.last_seq or self._has_all_rows:
                     return
                 self._after = event.seq
-                self._has_all_rows = _ends(event.payload, self.record)
-                if not isinstance(event.payload, UserMessage):
-                    self.payloads.append(event.payload)
+                payload = event.payload
+                if isinstance(payload, TurnSeparator):
+                    self._has_all_rows = payload.run == str(self.record.run)
+                if not isinstance(payload, UserMessage):
+                    self.payloads.append(payload)
             if not events:
                 return
-
-    async def _show(self, items: Sequence[ReplyItem]) -> None:
-        for index, item in enumerate(items):
-            if index == len(self._posted):
-                await self._post(index, item)
-            elif self._shown[index] != item:
-                await self._edit(index, item)
 
     async def _post(self, index: int, item: ReplyItem) -> None:
         try:
@@ -246,15 +242,12 @@ class Reply:
         """For news, but not so little that Discord gets more edits than it takes."""
         await listener.wait(POLL_SECONDS)
         if monotonic() - self._news_at > UNWATCHED_SECONDS:
-            await self._see_to_the_run()
+            self._news_at = monotonic()
+            await self._runtime.recover(session_pk=self.record.session_pk)
+            self._runtime.kick(self.record.session_pk)
         rest = self._shown_at + self._options.edit_seconds - monotonic()
         if rest > 0:
             await asyncio.sleep(rest)
-
-    async def _see_to_the_run(self) -> None:
-        self._news_at = monotonic()
-        await self._runtime.recover(session_pk=self.record.session_pk)
-        self._runtime.kick(self.record.session_pk)
 
 
 class Replies:
@@ -309,10 +302,6 @@ def _texts_of_draft(moment: RunProgress) -> list[str]:
         if kind == TEXT:
             texts[part] = texts.get(part, "") + text
     return [text for _, text in sorted(texts.items())]
-
-
-def _ends(payload: Payload | Fallback, record: ReplyRecord) -> bool:
-    return isinstance(payload, TurnSeparator) and payload.run == str(record.run)
 
 
 SAME = 60

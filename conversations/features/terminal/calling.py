@@ -143,7 +143,10 @@ class Api:
                     method, url, timeout=timeout, allow_redirects=False, **options
                 ) as response:
                     await _check(response)
-                    return _read_answer(await response.text())
+                    text = await response.text()
+                    if text and not (found := _read_object(text)):
+                        raise Rejected("What answers there is no Loom Web.")
+                    return found if text else {}
             except BROKEN as error:
                 await tries.wait(error)
 
@@ -175,14 +178,6 @@ async def _check(response: ClientResponse) -> None:
     code = problem.get("code")
     kind = _ERRORS.get(response.status, Rejected)
     raise kind(message, code=code if isinstance(code, str) else None)
-
-
-def _read_answer(text: str) -> dict[str, Any]:
-    """Raises Rejected for what no such server answers."""
-    found = _read_object(text)
-    if text and not found:
-        raise Rejected("What answers there is no Loom Web.")
-    return found
 
 
 def _read_object(text: str) -> dict[str, Any]:

@@ -28,7 +28,18 @@ class Quit(Exception):
     """The person leaves, in order."""
 
 
-def _help(chat: "Chat", _: str) -> None:
+ACTIONS: dict[str, Callable[["Chat", str], None]] = {}
+"""Name of a command → what carries it out, given its argument."""
+
+
+def action(function: Callable[["Chat", str], None]) -> Callable[["Chat", str], None]:
+    """The function carries out the command of its name."""
+    ACTIONS[function.__name__] = function
+    return function
+
+
+@action
+def help(chat: "Chat", _: str) -> None:
     screen = chat.screen.for_reading()
     for command in TERMINAL_COMMANDS:
         usage = f"/{command.name} {command.argument and f'[{command.argument}]'}"
@@ -37,13 +48,15 @@ def _help(chat: "Chat", _: str) -> None:
     screen.notice("With a blank before it, a line that begins with / is a message.", DIM)
 
 
-def _new(chat: "Chat", _: str) -> None:
+@action
+def new(chat: "Chat", _: str) -> None:
     here = chat.session
     begun = chat.bridge.call(chat.connection.begin_session(here.workspace, key=here.key))
     chat.enter(begun)
 
 
-def _resume(chat: "Chat", words: str) -> None:
+@action
+def resume(chat: "Chat", words: str) -> None:
     uuid = choose_session(
         chat.connection, chat.bridge, chat.screen, chat.session.workspace, words, chat.keyboard
     )
@@ -56,7 +69,8 @@ def _resume(chat: "Chat", words: str) -> None:
     )
 
 
-def _history(chat: "Chat", words: str) -> None:
+@action
+def history(chat: "Chat", words: str) -> None:
     if not words or words.lower() == "older":
         chat.show_history(limit=HISTORY_TURNS)
         return
@@ -70,58 +84,50 @@ def _history(chat: "Chat", words: str) -> None:
         screen.notice("Nothing found.")
 
 
-def _clear(chat: "Chat", _: str) -> None:
+@action
+def clear(chat: "Chat", _: str) -> None:
     chat.oldest = None
     chat.screen.clear()
 
 
-def _compact(chat: "Chat", _: str) -> None:
+@action
+def compact(chat: "Chat", _: str) -> None:
     work = chat.connection.compact(chat.session, client_id=uuid4().hex, after=chat.reached)
     chat.attend(work, Printer(chat.screen))
 
 
-def _rename(chat: "Chat", title: str) -> None:
+@action
+def rename(chat: "Chat", title: str) -> None:
     kept = chat.bridge.call(chat.connection.rename(chat.session.uuid, title))
     chat.screen.notice(f"The session is called {kept} now.")
 
 
-def _model(chat: "Chat", model: str) -> None:
+@action
+def model(chat: "Chat", model: str) -> None:
     name = chat.bridge.call(chat.connection.choose_model(chat.session.uuid, model))
     chat.screen.notice(f"From now on {name} answers.")
 
 
-def _undo(chat: "Chat", _: str) -> None:
+@action
+def undo(chat: "Chat", _: str) -> None:
     _name_page(chat, "Changed files are put back on the page", "changes/")
 
 
-def _export(chat: "Chat", format: str) -> None:
-    export = next(command for command in COMMANDS if command.name == "export")
-    _name_page(chat, "The session is at", f"export/?format={choice_of(export, format)}")
+@action
+def export(chat: "Chat", format: str) -> None:
+    command = next(command for command in COMMANDS if command.name == "export")
+    _name_page(chat, "The session is at", f"export/?format={choice_of(command, format)}")
 
 
 def _name_page(chat: "Chat", says: str, address: str) -> None:
     chat.screen.for_reading().notice(f"{says} {urljoin(chat.session.url, address)}", PLAIN)
 
 
-def _stop(chat: "Chat", _: str) -> None:
+@action
+def stop(chat: "Chat", _: str) -> None:
     chat.bridge.call(chat.connection.stop(chat.session.uuid))
 
 
-def _quit(chat: "Chat", _: str) -> None:
+@action
+def quit(chat: "Chat", _: str) -> None:
     raise Quit
-
-
-ACTIONS: dict[str, Callable[["Chat", str], None]] = {
-    "help": _help,
-    "new": _new,
-    "resume": _resume,
-    "history": _history,
-    "clear": _clear,
-    "compact": _compact,
-    "rename": _rename,
-    "model": _model,
-    "undo": _undo,
-    "export": _export,
-    "stop": _stop,
-    "quit": _quit,
-}

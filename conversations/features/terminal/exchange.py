@@ -49,7 +49,8 @@ def show_question(screen: Screen, asked: ApprovalRequest, *, url: str) -> None:
     text = asked.command or asked.diff
     lines = text[:CARD_CHARS].rstrip("\n").split("\n")
     for line in lines[:CARD_LINES] if text else ():
-        screen.notice(f"  {line}", _style(line) if asked.diff and not asked.command else PLAIN)
+        style = {"+": GREEN, "-": RED, "@": DIM}.get(line[:1], PLAIN)
+        screen.notice(f"  {line}", style if asked.diff and not asked.command else PLAIN)
     if len(text) > CARD_CHARS or len(lines) > CARD_LINES:
         screen.notice(f"There is more of it, at {url}", YELLOW)
 
@@ -77,10 +78,6 @@ def read_decision(line: str, asked: ApprovalRequest) -> TypedDecision | None:
 def _kind_of(asked: ApprovalRequest) -> str:
     """What "always" would allow; empty: nothing."""
     return asked.kind_label or asked.kind_key
-
-
-def _style(line: str) -> str:
-    return {"+": GREEN, "-": RED, "@": DIM}.get(line[:1], PLAIN)
 
 
 LOOK_SECONDS = 0.1
@@ -155,42 +152,39 @@ class ChatExchange:
             stream.close()
 
     def _take(self, stream: Stream[Happening], printer: Printer) -> None:
-        happening = stream.take(seconds=LOOK_SECONDS)
-        if happening is not None:
-            _TAKE[type(happening)](self, happening, printer)
-        elif self._waiting and self._keyboard:
-            self._put_question()
+        match stream.take(seconds=LOOK_SECONDS):
+            case Delta() as delta:
+                printer.take_delta(delta)
+            case Doing() as doing:
+                if self._shown is None:
+                    printer.take_doing(doing)
+            case Seen() as row:
+                self._take_row(row, printer)
+            case RunEnded() as ended:
+                self.state = ended.state
+            case None if self._waiting and self._keyboard:
+                self._put_question()
         if self._keyboard and self._is_listening:
-            self._listen(self._keyboard)
-
-    def _listen(self, keyboard: Keyboard) -> None:
-        try:
-            line = keyboard.typed()
-        except EOFError:  # Ctrl-D: leave when the answer is there
-            self._is_listening = False
-            self._later.append("/quit")
-            return
-        if line is not None:
-            self._read(line)
-
-    def _take_delta(self, delta: Delta, printer: Printer) -> None:
-        printer.take_delta(delta)
-
-    def _take_doing(self, doing: Doing, printer: Printer) -> None:
-        if self._shown is None:
-            printer.take_doing(doing)
+            try:
+                line = self._keyboard.typed()
+            except EOFError:  # Ctrl-D: leave when the answer is there
+                self._is_listening = False
+                self._later.append("/quit")
+            else:
+                if line is not None:
+                    self._read(line)
 
     def _take_row(self, row: Seen, printer: Printer) -> None:
         self.reached = max(self.reached, row.seq)
         payload = row.payload
         if isinstance(payload, Info) and payload.code == APPROVAL_DECIDED:
-            self._forget((payload.data or {}).get("call"))
+            with suppress(ValueError):
+                self._waiting.pop(UUID(str((payload.data or {}).get("call"))), None)
+            if self._shown not in self._waiting:
+                self._shown = None
         printer.take_row(row)
         if isinstance(payload, Info) and payload.code == APPROVAL_ASKED:
             self._note_question(read_asked(payload.data or {}))
-
-    def _take_end(self, ended: RunEnded, _: Printer) -> None:
-        self.state = ended.state
 
     def _note_question(self, asked: ApprovalRequest) -> None:
         try:
@@ -212,12 +206,6 @@ class ChatExchange:
             self._shown = call
             show_question(self._screen, asked, url=self._session.url)
             self._screen.ask(choices(asked))
-
-    def _forget(self, call: object) -> None:
-        with suppress(ValueError):
-            self._waiting.pop(UUID(str(call)), None)
-        if self._shown not in self._waiting:
-            self._shown = None
 
     def _read(self, line: str) -> None:
         """What somebody typed while the answer streams, or a question is open."""
@@ -265,11 +253,3 @@ class ChatExchange:
             self._screen.notice(f"[{error.message}]")
         except LoomError as error:
             self._screen.notice(f"[{error.message}]", RED)
-
-
-_TAKE: dict[type, Callable[..., None]] = {
-    Delta: ChatExchange._take_delta,
-    Doing: ChatExchange._take_doing,
-    Seen: ChatExchange._take_row,
-    RunEnded: ChatExchange._take_end,
-}

@@ -4,7 +4,7 @@ An answer is written as it streams. Its completed row says the same again, so on
 had not arrived yet is added.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
@@ -85,7 +85,27 @@ class Printer:
         self.show(row.payload)
 
     def show(self, payload: Payload | Fallback) -> None:
-        _SHOW[type(payload)](self, payload)
+        screen = self._screen
+        match payload:
+            case events.UserMessage():
+                self._user_message(payload)
+            case events.AssistantText():
+                self._assistant_text(payload)
+            case events.ToolCallStarted():
+                screen.status(call_line(payload.name, payload.arguments))
+            case events.ToolCallCompleted():
+                self._completed(payload)
+            case events.ContentIndicator():
+                screen.notice(f"[{payload.kind}: {payload.label}]")
+            case events.TurnSeparator():
+                if screen.is_terminal and (parts := footer_parts(payload)):
+                    screen.notice(" · ".join(parts))
+            case events.Info() if payload.code != events.APPROVAL_ASKED:
+                detail = f"\n{payload.detail}" if payload.detail else ""
+                style = {"error": RED, "interrupted": YELLOW}.get(payload.kind, DIM)
+                screen.notice(f"[{payload.text}]{detail}", style)
+            case Fallback():
+                screen.notice(f"[A row that cannot be read: {payload.reason}]", YELLOW)
 
     def show_past(self, turns: Sequence[ShownTurn]) -> None:
         for turn in turns:
@@ -120,9 +140,6 @@ class Printer:
             self._screen.answer(text)
         self._screen.end_answer()
 
-    def _started(self, payload: events.ToolCallStarted) -> None:
-        self._screen.status(call_line(payload.name, payload.arguments))
-
     def _completed(self, payload: events.ToolCallCompleted) -> None:
         mark, word = state_word(payload.state, payload.ok)
         failed = mark == "failed"
@@ -139,40 +156,11 @@ class Printer:
         line = f"[{call_line(payload.name, payload.arguments)}: {', '.join(told)}]"
         self._screen.notice(line, RED if failed else DIM)
 
-    def _indicator(self, payload: events.ContentIndicator) -> None:
-        self._screen.notice(f"[{payload.kind}: {payload.label}]")
-
-    def _separator(self, payload: events.TurnSeparator) -> None:
-        if self._screen.is_terminal and (parts := footer_parts(payload)):
-            self._screen.notice(" · ".join(parts))
-
-    def _info(self, payload: events.Info) -> None:
-        if payload.code == events.APPROVAL_ASKED:
-            return
-        detail = f"\n{payload.detail}" if payload.detail else ""
-        style = {"error": RED, "interrupted": YELLOW}.get(payload.kind, DIM)
-        self._screen.notice(f"[{payload.text}]{detail}", style)
-
-    def _fallback(self, payload: Fallback) -> None:
-        self._screen.notice(f"[A row that cannot be read: {payload.reason}]", YELLOW)
-
 
 def call_line(name: str, arguments: Any) -> str:
     """What a call does, on one line."""
     telling = telling_argument(name, read_arguments(arguments))
     return f"{tool_word(name)[0]} {telling}".rstrip()
-
-
-_SHOW: dict[type, Callable[[Printer, Any], None]] = {
-    events.UserMessage: Printer._user_message,
-    events.AssistantText: Printer._assistant_text,
-    events.ToolCallStarted: Printer._started,
-    events.ToolCallCompleted: Printer._completed,
-    events.ContentIndicator: Printer._indicator,
-    events.TurnSeparator: Printer._separator,
-    events.Info: Printer._info,
-    Fallback: Printer._fallback,
-}
 
 
 # Choosing: a workspace, and which of its sessions to go on with.

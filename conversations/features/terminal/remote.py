@@ -103,7 +103,10 @@ class ServerConnection:
         page = await self._api.get(
             f"sessions/{session}/turns", before=before or BEYOND_ALL, limit=limit, active="true"
         )
-        return [_read_turn(one) for one in page["items"]]
+        return [
+            ShownTurn(number=one["number"], role=one["role"], rows=_rows_of(one))
+            for one in page["items"]
+        ]
 
     async def find_words(self, session: UUID, query: str, *, limit: int) -> list[TurnMatch]:
         found = await self._api.get(f"sessions/{session}/recall", q=query, limit=limit)
@@ -170,7 +173,9 @@ class ServerConnection:
 
     async def choose_model(self, session: UUID, model: str) -> str:
         offered = await self._api.get("models")
-        found = find_model(model, [_read_model(one) for one in offered["items"]])
+        names = ("id", "name", "max_input_tokens", "max_output_tokens")
+        models = [ModelInfo(**{name: one[name] for name in names}) for one in offered["items"]]
+        found = find_model(model, models)
         await self._api.send("PATCH", f"sessions/{session}", {"model": found.id})
         return found.name
 
@@ -226,20 +231,15 @@ def _read_event(event: ServerEvent) -> Happening | None:
 
 
 def _read_row(row: dict[str, Any]) -> Seen:
-    return Seen(seq=row["seq"], payload=_read_payload(row))
-
-
-def _read_payload(row: dict[str, Any]) -> Payload | Fallback:
+    payload: Payload | Fallback
     if row["fallback"]:
-        return Fallback(reason=row["fallback"]["reason"], raw=row["fallback"]["raw"])
-    try:
-        return parse_payload(row["event_type"], dump_json(row["payload"]))
-    except Malformed as error:  # of a newer server
-        return Fallback(reason=str(error), raw=dump_json(row["payload"]))
-
-
-def _read_turn(turn: dict[str, Any]) -> ShownTurn:
-    return ShownTurn(number=turn["number"], role=turn["role"], rows=_rows_of(turn))
+        payload = Fallback(reason=row["fallback"]["reason"], raw=row["fallback"]["raw"])
+    else:
+        try:
+            payload = parse_payload(row["event_type"], dump_json(row["payload"]))
+        except Malformed as error:  # of a newer server
+            payload = Fallback(reason=str(error), raw=dump_json(row["payload"]))
+    return Seen(seq=row["seq"], payload=payload)
 
 
 def _rows_of(turn: dict[str, Any]) -> list[Payload | Fallback]:
@@ -265,24 +265,7 @@ def _rows_of(turn: dict[str, Any]) -> list[Payload | Fallback]:
         return [Fallback(reason=str(error), raw=stored.content)]
 
 
-def _read_model(model: dict[str, Any]) -> ModelInfo:
-    return ModelInfo(
-        id=model["id"],
-        name=model["name"],
-        max_input_tokens=model["max_input_tokens"],
-        max_output_tokens=model["max_output_tokens"],
-    )
-
-
 def _read_asked(call: dict[str, Any]) -> ApprovalRequest:
-    asked = call["asked"]
-    return ApprovalRequest(
-        call=call["uuid"],
-        call_id=call["call_id"],
-        name=call["name"],
-        summary=asked["summary"],
-        command=asked["command"],
-        diff=asked["diff"],
-        note=asked["note"],
-        kind_label=asked["kind_label"],
-    )
+    names = ("summary", "command", "diff", "note", "kind_label")
+    asked = {name: call["asked"][name] for name in names}
+    return ApprovalRequest(call=call["uuid"], call_id=call["call_id"], name=call["name"], **asked)

@@ -60,17 +60,16 @@ class WebhookSender:
         try:
             while True:
                 if await self.begin_due():
-                    await self._wait_for_room()
+                    # As soon as one has ended: there may be more of its webhook.
+                    await asyncio.wait(
+                        self._tasks, timeout=self.interval, return_when=asyncio.FIRST_COMPLETED
+                    )
                 else:
                     await asyncio.sleep(self.interval)
         finally:
             for task in self._tasks:
                 task.cancel()  # somebody does it again when the claim is over
             await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    async def _wait_for_room(self) -> None:
-        """Return as soon as one has ended: there may be more of its webhook."""
-        await asyncio.wait(self._tasks, timeout=self.interval, return_when=asyncio.FIRST_COMPLETED)
 
     async def begin_due(self) -> int:
         """Set out with what is due, as far as there is room; returns with how many."""
@@ -110,11 +109,7 @@ class WebhookSender:
 
 def allowed_addresses() -> Allows:
     """Which addresses webhooks may lead to, as the installation has it."""
-    return _all_addresses if settings.LOOM.webhook_private_addresses else is_public
-
-
-def _all_addresses(address: str) -> bool:
-    return True
+    return (lambda _: True) if settings.LOOM.webhook_private_addresses else is_public
 
 
 def check_webhook_url(text: str) -> str:

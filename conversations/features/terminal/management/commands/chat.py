@@ -105,19 +105,19 @@ def _connected(bridge: Bridge, screen: Screen, options: dict[str, Any]) -> Itera
     server: str = settings.LOOM.chat_server if given is None else given
     if is_readable_on_the_way(server):
         screen.notice("Not encrypted: who is on the way can read all of it, the token too.", YELLOW)
-    connection = bridge.call(_make_connection(server, options["token_file"]))
+    token = _read_token(options["token_file"]) if server else ""
+
+    async def connect() -> ChatConnection:
+        """On the loop, which both kinds belong to from the start."""
+        return ServerConnection(server, token) if server else DirectConnection()
+
+    connection = bridge.call(connect())
     try:
         bridge.call(connection.open())
         yield connection
         bridge.call(connection.close())
     finally:
         bridge.call(connection.close(at_once=True))
-
-
-async def _make_connection(server: str, token_file: str | None) -> ChatConnection:
-    if not server:
-        return DirectConnection()
-    return ServerConnection(server, _read_token(token_file))
 
 
 def _read_token(file: str | None) -> str:
