@@ -18,6 +18,7 @@ PREFIX = "loom_"
 """How every token begins, so that people and scanners know one when they see it."""
 
 READ, WRITE, APPROVE, DELETE, HOOKS, FEED = "read", "write", "approve", "delete", "hooks", "feed"
+MANAGE, REVIEW, AUDIT = "manage", "review", "audit"
 
 SCOPES = {
     READ: "read workspaces, sessions and transcripts",
@@ -26,6 +27,9 @@ SCOPES = {
     DELETE: "order purges",
     HOOKS: "set up webhooks",
     FEED: "read feeds, also by an address that has the token in it",
+    MANAGE: "make workspaces and set them up, their members and invitations",
+    REVIEW: "read the queue of reviewers, write notes, flags and marks",
+    AUDIT: "read the audit log",
 }
 """Scope → what it is for. A token never gives more than its person may do."""
 

@@ -25,7 +25,7 @@ from conversations.models import Session
 from conversations.runtime.current import current_runtime
 
 from .auth import caller_of, needs, visit_of
-from .fields import Page, Paging, Text, make_page, number_of, walk_of
+from .fields import Page, Paging, Text, make_page, walk_of
 
 router = Router(tags=["Calls of tools"])
 
@@ -96,7 +96,7 @@ def list_calls(request: HttpRequest, uuid: UUID, wanted: Query[CallFilters]) -> 
     walk = walk_of(wanted)
     found = list_tool_records(
         session.pk,
-        start=number_of(walk.place) if walk.place else None,
+        start=walk.number,
         is_back=walk.is_back,
         limit=walk.limit + 1,
         is_open=wanted.open,

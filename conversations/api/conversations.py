@@ -296,7 +296,7 @@ def _as_line(record: SessionRecord) -> dict[str, Any]:
         "bead_id": path_of(record.key) if record.key.startswith(f"{BEAD}:") else None,
         "project_id": record.workspace,
         "title": record.title,
-        "message_count": record.turns,
+        "message_count": record.active_turns,
         "created_at": record.created_at,
         "updated_at": record.last_active_at,
         "expires_at": record.expires_at,

@@ -11,6 +11,7 @@ from ninja.operation import Operation
 
 from conversations.domain.errors import LoomError
 from conversations.feature import features
+from conversations.review import api as review
 from conversations.review.reasons import ReasonNeeded
 from conversations.search import api as search
 
@@ -23,6 +24,7 @@ from . import (
     runs,
     sessions,
     sessions_by_key,
+    state,
     streams,
     turns,
     workspaces,
@@ -103,6 +105,8 @@ for part in (
     runs,
     search,
     sessions,
+    state,
+    review,
     streams,
 ):
     api.add_router("", part.router)

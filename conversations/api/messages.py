@@ -20,6 +20,7 @@ from conversations.archive.rights import WRITE as TO_WRITE
 from conversations.archive.run_transcript import RunFacts, RunTranscript, read_run, read_said
 from conversations.domain.events import ASSISTANT_TEXT, INFO
 from conversations.domain.formats.spoken import Spoken, read_spoken
+from conversations.domain.keyset import PageCursor, bad_cursor
 from conversations.domain.run_transcript import TEXT, StreamCursor
 from conversations.features.interchange.export_messages import read_messages
 from conversations.models import Session
@@ -33,10 +34,7 @@ from .fields import (
     FormatName,
     Page,
     Paging,
-    bad_cursor,
     key_header,
-    make_cursor,
-    number_of,
     walk_of,
 )
 from .stored_responses import OtherRequest
@@ -203,10 +201,10 @@ def list_messages(
     page = read_messages(
         session,
         format=wanted.format,
-        from_turn=number_of(walk.place) if walk.place else 0,
+        from_turn=walk.number or 0,
         limit=walk.limit,
     )
-    following = None if page.next_turn is None else make_cursor("next", str(page.next_turn))
+    following = None if page.next_turn is None else str(PageCursor(str(page.next_turn)))
     return {"items": page.messages, "next": following, "previous": None}
 
 

@@ -20,7 +20,7 @@ from conversations.runtime.engine import Runtime
 from conversations.web.forms import check_message_text
 
 from .auth import caller_of, needs, visit_of
-from .fields import MAX_NUMBER, Page, Paging, make_page, number_of, walk_of
+from .fields import MAX_NUMBER, Page, Paging, make_page, walk_of
 from .messages import Key, RunOut, RunSaidOut, Wait, answer_begun, client_id_of, run_out, said_out
 from .stored_responses import OtherRequest
 from .streams import STREAMED, require_room
@@ -35,7 +35,7 @@ def list_session_runs(request: HttpRequest, uuid: UUID, wanted: Query[Paging]) -
     walk = walk_of(wanted)
     found = list_runs(
         session.pk,
-        from_pk=number_of(walk.place) if walk.place else None,
+        from_pk=walk.number,
         back=walk.is_back,
         limit=walk.limit + 1,
     )

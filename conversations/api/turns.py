@@ -22,7 +22,7 @@ from conversations.domain.turns import (
 )
 
 from .auth import needs, visit_of
-from .fields import MAX_NUMBER, Page, PageRequest, Paging, make_page, number_of, walk_of
+from .fields import MAX_NUMBER, Page, PageRequest, Paging, make_page, walk_of
 
 router = Router(tags=["Turns and events"])
 
@@ -75,7 +75,7 @@ def list_turns(request: HttpRequest, uuid: UUID, wanted: Query[TurnFilters]) -> 
     rewound = read_rewound_turns(session.pk)
     found = walk_turns(
         session.pk,
-        start=number_of(walk.place) if walk.place else None,
+        start=walk.number,
         is_back=walk.is_back,
         limit=walk.limit + 1,
         rewound=rewound,
@@ -192,7 +192,7 @@ def list_events(request: HttpRequest, uuid: UUID, wanted: Query[Numbered]) -> di
     walk = walk_by_number(wanted)
     found = read_raw_events(
         session.pk,
-        start=number_of(walk.place) if walk.place else None,
+        start=walk.number,
         is_back=walk.is_back,
         limit=walk.limit + 1,
     )

@@ -6,6 +6,7 @@ from typing import Any
 
 from django.db.models import QuerySet, Sum
 
+from conversations.domain.keyset import SearchCursor, parse_search_cursor
 from conversations.domain.searchable import owner_mark, workspace_mark
 from conversations.models import SearchProgress, Session, Workspace
 from conversations.models.search import TURN_BITS, entry_id
@@ -14,13 +15,11 @@ from conversations.review.queue import involving
 from .best import keep_phrases, rank_entries
 from .find import (
     MAX_HITS,
-    SearchCursor,
     as_fraction,
     as_number,
     choose_words,
     found_best,
     missing_words,
-    read_cursor,
 )
 from .hits import read_hits
 from .latest import LatestFirst, as_numbers, as_placed, read_at_once
@@ -102,7 +101,7 @@ def search_sessions(
     sessions = within.among(sessions)
     limit = max(1, min(limit, MAX_HITS))
     by_rank = order == "best" and asked.has_words
-    after = read_cursor(cursor, "all", count=5) if by_rank else None
+    after = parse_search_cursor(cursor, "all", count=5) if by_rank else None
     source = _make_source(sessions, asked, within, highest=after[0] if after else None)
     if by_rank:
         return _best(source, asked, sessions, limit, after)
@@ -203,7 +202,7 @@ def _best(
 def _newest(
     source: IndexSource, query: SearchQuery, sessions: QuerySet[Session], limit: int, cursor: str
 ) -> SearchResults:
-    numbers = read_cursor(cursor, "latest", count=2)
+    numbers = parse_search_cursor(cursor, "latest", count=2)
     match = choose_words(source, query).of_something()
     most = _most_counted(source, query)
     some = source.find_any(match, limit=max(most, read_at_once(query)) + 1)
