@@ -24,7 +24,7 @@ from conversations.domain.tool_calls import ALWAYS, DENY, ONCE
 from conversations.models import Session
 from conversations.runtime.current import current_runtime
 
-from .auth import caller_of, needs, visit_of
+from .auth import caller_of, needs
 from .fields import Page, Paging, Text, make_page, walk_of
 
 router = Router(tags=["Calls of tools"])
@@ -92,7 +92,7 @@ class DenyIn(Schema):
 )
 def list_calls(request: HttpRequest, uuid: UUID, wanted: Query[CallFilters]) -> dict[str, Any]:
     """Calls in the order in which the model made them."""
-    session, _ = get_session_for(visit_of(request), uuid)
+    session, _ = get_session_for(request, uuid)
     walk = walk_of(wanted)
     found = list_tool_records(
         session.pk,
@@ -114,7 +114,7 @@ def list_calls(request: HttpRequest, uuid: UUID, wanted: Query[CallFilters]) -> 
 )
 def get_call(request: HttpRequest, uuid: UUID, call: UUID) -> dict[str, Any]:
     """One call with what it gave."""
-    session, _ = get_session_for(visit_of(request), uuid)
+    session, _ = get_session_for(request, uuid)
     return _as_whole(session, call)
 
 
@@ -171,7 +171,7 @@ async def _decide(
 
 
 async def _decidable(request: HttpRequest, uuid: UUID, call: UUID) -> Session:
-    session, _ = await sync_to_async(get_session_for)(visit_of(request), uuid, to=TO_WRITE)
+    session, _ = await sync_to_async(get_session_for)(request, uuid, to=TO_WRITE)
     await sync_to_async(require_decidable)(session, call)
     return session
 

@@ -17,7 +17,7 @@ from django.urls import reverse
 from django.utils import timezone
 from ninja import Field, Query, Router, Schema, Status
 
-from conversations.access import get_session_for, get_workspace_for
+from conversations.access import get_session_for, get_workspace_for, visit_of
 from conversations.accounts.tokens import DELETE, READ, WRITE
 from conversations.archive.rights import WRITE as TO_WRITE
 from conversations.archive.rights import roles_of_person
@@ -34,7 +34,7 @@ from conversations.models import PurgeOrder, Session
 from conversations.runtime.current import current_runtime
 from conversations.web.downloads import in_threads
 
-from .auth import caller_of, needs, visit_of
+from .auth import caller_of, needs
 from .fields import LongText, Metadata, Moment, Paging, ShortText, Title
 from .problems import dump
 from .sessions import SessionFilters, SessionStart, begun_as, list_sessions_of
@@ -138,7 +138,7 @@ def list_conversations(request: HttpRequest, filters: Query[ConversationFilters]
 )
 def get_conversation(request: HttpRequest, uuid: UUID) -> StreamingHttpResponse:
     """A conversation with its whole history, however long."""
-    session, _ = get_session_for(visit_of(request), uuid)
+    session, _ = get_session_for(request, uuid)
     return _whole(session)
 
 
@@ -155,7 +155,7 @@ def get_conversation_of_bead(
     one, ``project`` says which."""
     key = check_key(f"{BEAD}:{bead}")
     if project is not None:
-        workspace, _ = get_workspace_for(visit_of(request), project)
+        workspace, _ = get_workspace_for(request, project)
         found = [session for session in [find_by_key(workspace, key)] if session]
     else:
         found = find_in_workspaces(roles_of_person(caller_of(request).user.pk), key)
@@ -164,7 +164,7 @@ def get_conversation_of_bead(
         raise Conflict(f"Several projects have one: {slugs}. Say which.", code="ambiguous")
     if not found:
         raise NotFound("There is no conversation of this work item.")
-    session, _ = get_session_for(visit_of(request), found[0].uuid)
+    session, _ = get_session_for(request, found[0].uuid)
     return _whole(session)
 
 
@@ -179,7 +179,7 @@ def open_conversation_of_bead(
 ) -> Status[dict[str, Any]]:
     """Find the conversation of a work item, or begin it (201): at first use, and when the
     last one has expired."""
-    workspace, _ = get_workspace_for(visit_of(request), new.project_id, to=TO_WRITE)
+    workspace, _ = get_workspace_for(request, new.project_id, to=TO_WRITE)
     key = check_key(f"{BEAD}:{bead}")
     given = new.model_dump(include={"title", "metadata", "expires_at"})
     start = SessionStart.model_validate(given | {"instructions": new.system_message})
@@ -201,7 +201,7 @@ async def reset_conversation(
 ) -> dict[str, Any]:
     """Begin from the start in the same session. The archive keeps what was said; neither
     the model nor this conversation's messages have it any more."""
-    session, _ = await sync_to_async(get_session_for)(visit_of(request), uuid, to=TO_WRITE)
+    session, _ = await sync_to_async(get_session_for)(request, uuid, to=TO_WRITE)
     runtime = await current_runtime()
     await runtime.reset(
         session,

@@ -22,7 +22,6 @@ from conversations.archive.rights import WRITE
 from conversations.domain.errors import LoomError
 from conversations.models import Session
 
-from .auth import visit_of
 from .fields import KEY_HEADER
 from .problems import problem, problem_of
 from .stored_responses import (
@@ -167,9 +166,9 @@ def _give_again(
     """The answer, to who might be given it now."""
     try:
         if found.session is not None:
-            get_session_for(visit_of(request), found.session, to=to)
+            get_session_for(request, found.session, to=to)
         elif slug := values.get("slug"):
-            get_workspace_for(visit_of(request), slug, to=to)
+            get_workspace_for(request, slug, to=to)
     except LoomError as error:
         return problem_of(error)
     response = HttpResponse(

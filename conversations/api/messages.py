@@ -29,7 +29,7 @@ from conversations.runtime.engine import Runtime
 from conversations.runtime.following import wait_for_end
 from conversations.web.forms import check_attachment_ids, check_message_text
 
-from .auth import caller_of, needs, visit_of
+from .auth import caller_of, needs
 from .fields import (
     FormatName,
     Page,
@@ -194,7 +194,7 @@ def list_messages(
 ) -> dict[str, Any]:
     """The conversation as it stands, as messages of another program's format, files
     included. Results of tools that belong together are never parted."""
-    session, _ = get_session_for(visit_of(request), uuid)
+    session, _ = get_session_for(request, uuid)
     walk = walk_of(wanted)
     if walk.is_back:
         raise bad_cursor()
@@ -221,7 +221,7 @@ async def send_message(
     """Send a message; the run that answers it goes on whether or not anybody waits. It
     waits itself while another run of the session is not over. With ``Accept:
     text/event-stream`` the answer is the run's stream."""
-    session, _ = await sync_to_async(get_session_for)(visit_of(request), uuid, to=TO_WRITE)
+    session, _ = await sync_to_async(get_session_for)(request, uuid, to=TO_WRITE)
     runtime = await current_runtime()
     require_room(request, runtime)
     spoken = _spoken(message)

@@ -40,7 +40,7 @@ from conversations.runtime.current import (
     list_models,
 )
 
-from .auth import caller_of, needs, visit_of
+from .auth import caller_of, needs
 from .fields import (
     MAX_NUMBER,
     Channel,
@@ -190,7 +190,7 @@ def begin_session(
     request: HttpRequest, response: HttpResponse, slug: str, new: NewSession
 ) -> Status[SessionRecord]:
     """Begin a session. ``Location`` has its address."""
-    workspace, _ = get_workspace_for(visit_of(request), slug, to=TO_WRITE)
+    workspace, _ = get_workspace_for(request, slug, to=TO_WRITE)
     session = _create(workspace, new, request)
     belongs_to(request, session)
     response["Location"] = reverse("api:session", args=[session.uuid])
@@ -200,14 +200,14 @@ def begin_session(
 @router.get("/sessions/{uuid:uuid}", auth=needs(READ), response=SessionOut, url_name="session")
 def get_one_session(request: HttpRequest, uuid: UUID) -> SessionRecord:
     """One session: its counters, its state, what it goes on from."""
-    session, _ = get_session_for(visit_of(request), uuid)
+    session, _ = get_session_for(request, uuid)
     return read_session_record(session.pk)
 
 
 @router.patch("/sessions/{uuid:uuid}", auth=needs(WRITE), response=SessionOut, url_name="session")
 def change_one_session(request: HttpRequest, uuid: UUID, patch: SessionPatch) -> SessionRecord:
     """Change what is given: all of it, or nothing where one value is refused."""
-    session, _ = get_session_for(visit_of(request), uuid, to=TO_WRITE)
+    session, _ = get_session_for(request, uuid, to=TO_WRITE)
     if patch.model:
         require_model(patch.model)
     change = SessionChange(
@@ -238,7 +238,7 @@ def change_one_session(request: HttpRequest, uuid: UUID, patch: SessionPatch) ->
 async def rewind(request: HttpRequest, uuid: UUID, wanted: RewindIn) -> SessionRecord:
     """Take back a message with all that follows. The archive keeps it; the model is not
     given it any more."""
-    session, _ = await sync_to_async(get_session_for)(visit_of(request), uuid, to=TO_WRITE)
+    session, _ = await sync_to_async(get_session_for)(request, uuid, to=TO_WRITE)
     runtime = await current_runtime()
     user_pk = caller_of(request).user.pk
     await runtime.rewind(session, from_turn=wanted.from_turn, user_pk=user_pk)
@@ -299,7 +299,7 @@ def list_sessions_of(
         workspaces = tuple(roles_of_person(caller_of(request).user.pk))
         is_member = True
     else:
-        workspace, access = get_workspace_for(visit_of(request), slug)
+        workspace, access = get_workspace_for(request, slug)
         workspaces, is_member = (workspace.pk,), access.role is not None
     walk = walk_of(filters)
     wanted = SessionFilter(

@@ -23,7 +23,7 @@ from conversations.domain.keyset import PageCursor, parse_page_cursor
 from conversations.domain.session_state.document import StateItem
 from conversations.runtime.current import current_runtime
 
-from .auth import caller_of, needs, visit_of
+from .auth import caller_of, needs
 from .fields import Moment, Page, Text
 from .sessions import SessionOut
 
@@ -67,7 +67,7 @@ class StateEditIn(Schema):
 )
 def get_session_state(request: HttpRequest, uuid: UUID) -> dict[str, Any]:
     """The items of the session state that are in force, and those that were struck."""
-    session, _ = get_session_for(visit_of(request), uuid)
+    session, _ = get_session_for(request, uuid)
     return _read_state(session.pk)
 
 
@@ -82,7 +82,7 @@ async def edit_session_state(
 ) -> dict[str, Any]:
     """Pin, unpin, reword (`edit`), strike or restore (`unstrike`) one item. What is so
     already changes nothing."""
-    session, _ = await sync_to_async(get_session_for)(visit_of(request), uuid, to=TO_WRITE)
+    session, _ = await sync_to_async(get_session_for)(request, uuid, to=TO_WRITE)
     runtime = await current_runtime()
     await runtime.edit_state(
         session,
@@ -186,7 +186,7 @@ def list_changed_files(
     request: HttpRequest, uuid: UUID, wanted: Query[ChangeFilters]
 ) -> dict[str, Any]:
     """The files that calls of tools have changed, and how each stands now."""
-    session, _ = get_session_for(visit_of(request), uuid)
+    session, _ = get_session_for(request, uuid)
     scope = _scope_of(run=wanted.run, call=wanted.call)
     after = real_path(unquote(parse_page_cursor(wanted.cursor).place)) if wanted.cursor else ""
     review = review_changes(session.pk, Path(session.workspace.root), scope=scope, after=after)
@@ -208,7 +208,7 @@ def list_changed_files(
 )
 async def revert_changes(request: HttpRequest, uuid: UUID, wanted: RevertIn) -> dict[str, Any]:
     """Put files back as they were before a call, a run, the session, or a revert."""
-    session, _ = await sync_to_async(get_session_for)(visit_of(request), uuid, to=TO_WRITE)
+    session, _ = await sync_to_async(get_session_for)(request, uuid, to=TO_WRITE)
     scope = _scope_of(run=wanted.run, call=wanted.call, revert=wanted.revert)
     if wanted.all is (scope != Scope()):
         raise Rejected("Say what is to be put back.", code="nothing_to_revert")
@@ -266,7 +266,7 @@ def _as_file_state(state: FileState | None) -> dict[str, Any] | None:
 async def undo_summary(request: HttpRequest, uuid: UUID, summary: UUID) -> SessionRecord:
     """Give the model the turns themselves again. The row of the summary, of the type
     `compaction`, has its uuid."""
-    session, _ = await sync_to_async(get_session_for)(visit_of(request), uuid, to=TO_WRITE)
+    session, _ = await sync_to_async(get_session_for)(request, uuid, to=TO_WRITE)
     await sync_to_async(require_compaction)(session, summary)
     runtime = await current_runtime()
     await runtime.undo_compaction(session, uuid=summary, user_pk=caller_of(request).user.pk)

@@ -8,7 +8,7 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from ninja import Field, Router, Schema, Status
 
-from conversations.access import Access, get_workspace_for
+from conversations.access import Access, get_workspace_for, visit_of
 from conversations.accounts.invitations import (
     create_invitation,
     list_invitations,
@@ -33,7 +33,7 @@ from conversations.models import Workspace
 from conversations.runtime.current import list_models
 from conversations.web.forms import ToolRulesForm, WorkspaceSettingsForm
 
-from .auth import caller_of, needs, visit_of
+from .auth import caller_of, needs
 from .fields import LongText, Moment, Page, ShortText, Title
 
 router = Router(tags=["Workspaces"])
@@ -58,7 +58,7 @@ def list_own_workspaces(request: HttpRequest) -> dict[str, Any]:
 @router.get("/{slug:slug}", auth=needs(READ), response=WorkspaceOut, url_name="workspace")
 def get_workspace(request: HttpRequest, slug: str) -> dict[str, Any]:
     """One workspace."""
-    return _as_out(*get_workspace_for(visit_of(request), slug))
+    return _as_out(*get_workspace_for(request, slug))
 
 
 def _as_out(workspace: Workspace, access: Access) -> dict[str, Any]:
@@ -87,7 +87,7 @@ def make_workspace(
     )
     workspace = create_workspace(root=root, name=new.name or "", owner=user)
     response["Location"] = reverse("api:workspace", args=[workspace.slug])
-    return Status(201, _as_out(*get_workspace_for(visit_of(request), workspace.slug)))
+    return Status(201, _as_out(*get_workspace_for(request, workspace.slug)))
 
 
 class WorkspaceSettings(Schema):
@@ -130,7 +130,7 @@ class WorkspacePatch(Schema):
 )
 def get_workspace_settings(request: HttpRequest, slug: str) -> Workspace:
     """How a workspace is set up, for its owners."""
-    workspace, _ = get_workspace_for(visit_of(request), slug, to=TO_MANAGE)
+    workspace, _ = get_workspace_for(request, slug, to=TO_MANAGE)
     return workspace
 
 
@@ -210,7 +210,7 @@ class NewInvitationOut(Schema):
 )
 def list_members(request: HttpRequest, slug: str) -> dict[str, Any]:
     """The members of a workspace by name, for its owners."""
-    workspace, _ = get_workspace_for(visit_of(request), slug, to=TO_MANAGE)
+    workspace, _ = get_workspace_for(request, slug, to=TO_MANAGE)
     members = members_of(workspace)
     return {"items": [{"username": name, "role": role} for name, role in members]}
 
@@ -252,7 +252,7 @@ def take_member_out(request: HttpRequest, slug: str, username: str) -> Status[No
 )
 def list_open_invitations(request: HttpRequest, slug: str) -> dict[str, Any]:
     """The invitations to a workspace that still work, the latest first."""
-    workspace, _ = get_workspace_for(visit_of(request), slug, to=TO_MANAGE)
+    workspace, _ = get_workspace_for(request, slug, to=TO_MANAGE)
     return {"items": list_invitations(workspace)}
 
 

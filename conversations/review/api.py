@@ -15,9 +15,10 @@ from conversations.access import (
     origin_of_act,
     require_administrator,
     require_reviewer,
+    visit_of,
 )
 from conversations.accounts.tokens import AUDIT, REVIEW
-from conversations.api.auth import needs, visit_of
+from conversations.api.auth import needs
 from conversations.api.fields import MAX_NUMBER, Moment, Page, Paging, ShortText, Text, walk_of
 from conversations.archive.audit import AuditOrigin
 from conversations.archive.workspaces import find_user
@@ -153,7 +154,7 @@ SESSION = "/review/sessions/{uuid:uuid}"
 def list_review_queue(request: HttpRequest, wanted: Query[QueueQuery]) -> dict[str, Any]:
     """Sessions of everybody for reviewers, the last used first. No list shows words of a
     transcript but the title."""
-    require_reviewer(visit_of(request))
+    require_reviewer(request)
     walk = walk_of(wanted)
     if walk.is_back:
         raise bad_cursor()
@@ -327,7 +328,7 @@ class AuditExport(AuditFilters):
 def list_audit_log(request: HttpRequest, wanted: Query[AuditQuery]) -> dict[str, Any]:
     """The latest entries first. A page may have fewer entries than there are, even none,
     and a `next`: only so many are looked through at once."""
-    require_administrator(visit_of(request))
+    require_administrator(request)
     walk = walk_of(wanted)
     if walk.is_back:
         raise bad_cursor()

@@ -15,7 +15,7 @@ from ninja import Router
 
 from conversations.access import get_workspace_for
 from conversations.accounts.tokens import READ, WRITE
-from conversations.api.auth import caller_of, needs, visit_of
+from conversations.api.auth import caller_of, needs
 from conversations.api.messages import reason_of
 from conversations.api.streams import STREAMED, free_connection, recheck_of
 from conversations.archive.rights import READ as TO_READ
@@ -212,7 +212,7 @@ def _told(writer: EventWriter, frame: dict[str, Any]) -> list[str]:
 )
 def count_tokens(request: HttpRequest, slug: str, counted: CountIn) -> TokensOut:
     """Roughly how many tokens these messages are, by themselves."""
-    get_workspace_for(visit_of(request), slug, to=TO_READ)
+    get_workspace_for(request, slug, to=TO_READ)
     given = [counted.messages, counted.system, counted.tools]
     return TokensOut(input_tokens=sum(estimate_tokens(dump_json(one)) for one in given if one))
 
@@ -226,7 +226,7 @@ def count_tokens(request: HttpRequest, slug: str, counted: CountIn) -> TokensOut
 )
 def list_offered_models(request: HttpRequest, slug: str) -> dict[str, Any]:
     """The models on offer."""
-    get_workspace_for(visit_of(request), slug, to=TO_READ)
+    get_workspace_for(request, slug, to=TO_READ)
     models = [
         {
             "type": "model",

@@ -15,7 +15,7 @@ from django.http import HttpRequest
 
 from conversations.access import get_workspace_for
 from conversations.agent.tools.tool import ToolResult
-from conversations.api.auth import caller_of, visit_of
+from conversations.api.auth import caller_of
 from conversations.api.fields import KEY_HEADER
 from conversations.api.stored_responses import OtherRequest
 from conversations.archive.attachments import (
@@ -81,7 +81,7 @@ class ClientExchange:
 def open_exchange(request: HttpRequest, slug: str, asked: MessagesIn) -> ClientExchange:
     """Find or begin the session, and keep what is attached. Raises as the archive does."""
     choices = read_client_choices(asked)
-    workspace, _ = get_workspace_for(visit_of(request), slug, to=WRITE)
+    workspace, _ = get_workspace_for(request, slug, to=WRITE)
     before, said = split_messages(asked.messages)
     words, given = read_words(said), read_results(said)
     check_message_text(words.text, may_be_empty=bool(words.files or given))

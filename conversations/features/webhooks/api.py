@@ -12,9 +12,9 @@ from django.urls import reverse
 from ninja import Field, Query, Router, Schema, Status
 from pydantic import StrictBool, StringConstraints
 
-from conversations.access import get_workspace_for
+from conversations.access import get_workspace_for, visit_of
 from conversations.accounts.tokens import HOOKS
-from conversations.api.auth import caller_of, needs, visit_of
+from conversations.api.auth import caller_of, needs
 from conversations.api.fields import Page, Paging, Text, key_header, make_page, walk_of
 from conversations.api.idempotency import makes_once
 from conversations.archive.rights import MANAGE
@@ -217,7 +217,7 @@ def deliver_again(
 
 
 def _managed(request: HttpRequest, slug: str) -> Workspace:
-    workspace, _ = get_workspace_for(visit_of(request), slug, to=MANAGE)
+    workspace, _ = get_workspace_for(request, slug, to=MANAGE)
     return workspace
 
 
