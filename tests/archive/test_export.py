@@ -304,8 +304,8 @@ def test_rows_written_during_an_export_are_not_in_it(
 
 
 def test_a_session_is_read_in_pages(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("conversations.archive.iteration.FIRST_ROWS", 1)
-    monkeypatch.setattr("conversations.archive.iteration.PAGE_CHARS", 500)
+    monkeypatch.setattr("conversations.archive.row_sql.FIRST_ROWS", 1)
+    monkeypatch.setattr("conversations.archive.row_sql.PAGE_CHARS", 500)
     for number in range(5):
         say(session, str(number))
     with CaptureQueriesContext(connection) as queries:
@@ -453,7 +453,7 @@ def test_the_command_refuses_what_it_cannot_use(full: Session, options: dict[str
 def test_a_reader_who_leaves_ends_the_export_quietly(tmp_path: Path) -> None:
     script = (
         "import sys, django; django.setup();"
-        "from conversations.management.commands import export_sessions as command;"
+        "import conversations.features.interchange.management.commands.export_sessions as command;"
         "command.session_lines = lambda _: ('x' * 1000 for _ in range(100_000));"
         "command.choose_sessions = lambda **_: iter([None]);"
         "from django.core.management import call_command;"
