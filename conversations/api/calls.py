@@ -115,7 +115,9 @@ def list_calls(request: HttpRequest, uuid: UUID, wanted: Query[CallFilters]) -> 
 def get_call(request: HttpRequest, uuid: UUID, call: UUID) -> dict[str, Any]:
     """One call with what it gave."""
     session, _ = get_session_for(request, uuid)
-    return _as_whole(session, call)
+    record = read_tool_record(session, call)
+    diff = record.completed.diff if record.completed else ""
+    return _as_call(record) | {"output": read_call_output(session, call).text, "diff": diff}
 
 
 @router.post(
@@ -181,23 +183,13 @@ async def _read(session: Session, call: UUID) -> dict[str, Any]:
 
 
 def _as_call(record: ToolRecord) -> dict[str, Any]:
-    names = (*CallOut.model_fields.keys() - {"uuid", "arguments", "asked"},)
+    names = CallOut.model_fields.keys() - {"uuid", "arguments", "asked"}
+    try:
+        arguments = load_json(record.arguments, default={})
+    except ValueError:
+        arguments = record.arguments
     return {name: getattr(record, name) for name in names} | {
         "uuid": record.call,
-        "arguments": _read_arguments(record.arguments),
+        "arguments": arguments,
         "asked": record.asked and asdict(record.asked),
     }
-
-
-def _read_arguments(text: str) -> Any:
-    try:
-        return load_json(text, default={})
-    except ValueError:
-        return text
-
-
-def _as_whole(session: Session, call: UUID) -> dict[str, Any]:
-    record = read_tool_record(session, call)
-    diff = record.completed.diff if record.completed else ""
-    output = read_call_output(session, call).text
-    return _as_call(record) | {"output": output, "diff": diff}

@@ -280,14 +280,13 @@ def _as_message(turn: StoredTurn) -> dict[str, Any]:
         "content": turn.content,
         "timestamp": turn.created_at,
         "token_count": turn.token_count,
-        "tool_calls": [_as_call(call) for call in calls] or None,
+        "tool_calls": [
+            {name: value for name, value in call.items() if name != "type"} for call in calls
+        ]
+        or None,
         "tool_call_id": turn.tool_call_id,
         "tool_name": turn.tool_name,
     }
-
-
-def _as_call(call: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in call.items() if name != "type"}
 
 
 def _as_line(record: SessionRecord) -> dict[str, Any]:

@@ -20,7 +20,6 @@ from . import (
     conversations,
     files,
     messages,
-    models,
     runs,
     sessions,
     sessions_by_key,
@@ -96,7 +95,6 @@ api = LoomAPI(
 api.add_router("workspaces", workspaces.router)
 for part in (
     calls,
-    models,
     conversations,
     turns,
     files,

@@ -19,7 +19,7 @@ from conversations.archive.messages import Accepted, was_sent_before
 from conversations.archive.rights import WRITE as TO_WRITE
 from conversations.archive.run_transcript import RunFacts, RunTranscript, read_run, read_said
 from conversations.domain.events import ASSISTANT_TEXT, INFO
-from conversations.domain.formats.spoken import Spoken, read_spoken
+from conversations.domain.formats.spoken import read_spoken
 from conversations.domain.keyset import PageCursor, bad_cursor
 from conversations.domain.run_transcript import TEXT, StreamCursor
 from conversations.features.interchange.export_messages import read_messages
@@ -224,7 +224,7 @@ async def send_message(
     session, _ = await sync_to_async(get_session_for)(request, uuid, to=TO_WRITE)
     runtime = await current_runtime()
     require_room(request, runtime)
-    spoken = _spoken(message)
+    spoken = read_spoken([message.text if message.content is None else message.content])
     given = check_attachment_ids([str(one) for one in message.attachments])
     text = check_message_text(spoken.text, may_be_empty=bool(given or spoken.files))
     user_pk, client_id = caller_of(request).user.pk, client_id_of(key)
@@ -235,15 +235,9 @@ async def send_message(
         session, client_id=client_id, text=text, user_pk=user_pk, attachments=attachments
     )
     if not accepted.is_new:
-        await runtime.readers.read(_require_same, accepted, text, attachments)
+        is_same = await runtime.readers.read(
+            was_sent_before, accepted.run_pk, text=text, attachments=attachments
+        )
+        if not is_same:
+            raise OtherRequest("This key was used in the session for something else.")
     return await answer_begun(request, runtime, session, accepted, wait=wait)
-
-
-def _require_same(accepted: Accepted, text: str, attachments: list[str]) -> None:
-    if not was_sent_before(accepted.run_pk, text=text, attachments=attachments):
-        raise OtherRequest("This key was used in the session for something else.")
-
-
-def _spoken(message: MessageIn) -> Spoken:
-    content = message.text if message.content is None else message.content
-    return read_spoken([content])

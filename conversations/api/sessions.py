@@ -245,6 +245,23 @@ async def rewind(request: HttpRequest, uuid: UUID, wanted: RewindIn) -> SessionR
     return await sync_to_async(read_session_record)(session.pk)
 
 
+class ModelOut(Schema):
+    """A model that a session can have as its ``model``. Limits are in tokens."""
+
+    id: str
+    name: str
+    max_input_tokens: int
+    max_output_tokens: int
+
+
+@router.get(
+    "/models", auth=needs(READ), response=Page[ModelOut], url_name="models", tags=["Models"]
+)
+def list_models_on_offer(request: HttpRequest) -> dict[str, Any]:
+    """The models on offer."""
+    return {"items": list_models()}
+
+
 def require_model(model: str) -> None:
     """Raises Rejected for one that is not on offer."""
     if model not in {one.id for one in list_models()}:

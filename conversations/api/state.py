@@ -11,7 +11,7 @@ from ninja import Field, Query, Router, Schema
 
 from conversations.access import get_session_for
 from conversations.accounts.tokens import READ, WRITE
-from conversations.agent.undo.file_changes import FileState, real_path, stored_path
+from conversations.agent.undo.disk import FileState, real_path, stored_path
 from conversations.agent.undo.records import Scope, recent_reverts
 from conversations.agent.undo.review import FileReview, review_changes
 from conversations.archive.compactions import require_compaction

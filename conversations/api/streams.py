@@ -260,10 +260,9 @@ async def _write_events(
 
 def event_text(event: StoryEvent) -> str:
     """The event on the wire."""
-    data = {name: _plain(value) for name, value in event.data.items()}
+    data = {
+        # Times as the rest of the API writes them.
+        name: instant(value) if isinstance(value, datetime) else value
+        for name, value in event.data.items()
+    }
     return f"id: {event.id}\nevent: {event.kind}\ndata: {dump_json(data)}\n\n"
-
-
-def _plain(value: Any) -> Any:
-    """Times as the rest of the API writes them."""
-    return instant(value) if isinstance(value, datetime) else value

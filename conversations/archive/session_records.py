@@ -298,20 +298,20 @@ def change_session(session: Session, change: SessionChange) -> None:
         if change.model is not None:
             choose_model(session, model=change.model)
         if change.metadata is not None:
-            _merge_metadata(session.pk, change.metadata)
+            text = Session.objects.values_list("metadata", flat=True).get(pk=session.pk)
+            merged = read_metadata(text) | change.metadata
+            merged = {name: value for name, value in merged.items() if value is not None}
+            Session.objects.filter(pk=session.pk).update(metadata=dump_metadata(merged))
         if not isinstance(change.expires_at, _Kept):
-            _set_expiry(session.pk, change.expires_at, is_expired=closed == EXPIRED)
+            # An expired session stays so: its key may be another's by now.
+            if closed == EXPIRED:
+                raise Conflict("This session has expired already.", code="session_expired")
+            require_future(change.expires_at)
+            Session.objects.filter(pk=session.pk).update(expires_at=change.expires_at)
         if change.pinned is not None:
             pin_session(session, pinned=change.pinned)
         if change.archived is not None:
             archive_session(session, archived=change.archived)
-
-
-def _merge_metadata(session_pk: int, changes: dict[str, Any]) -> None:
-    text = Session.objects.values_list("metadata", flat=True).get(pk=session_pk)
-    merged = read_metadata(text) | changes
-    merged = {name: value for name, value in merged.items() if value is not None}
-    Session.objects.filter(pk=session_pk).update(metadata=dump_metadata(merged))
 
 
 def dump_metadata(metadata: dict[str, Any]) -> str:
@@ -330,14 +330,6 @@ def require_future(moment: datetime | None) -> None:
     """Raises Rejected for a moment at which a session cannot expire any more."""
     if moment is not None and moment <= timezone.now():
         raise Rejected("expires_at lies in the future, or is null.", code="bad_expiry")
-
-
-def _set_expiry(session_pk: int, moment: datetime | None, *, is_expired: bool) -> None:
-    """An expired session stays so: its key may be another's by now."""
-    if is_expired:
-        raise Conflict("This session has expired already.", code="session_expired")
-    require_future(moment)
-    Session.objects.filter(pk=session_pk).update(expires_at=moment)
 
 
 # Sessions on pages: of one workspace, of a person, of another session.

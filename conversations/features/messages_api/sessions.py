@@ -148,7 +148,8 @@ def _follow(session: Session, before: list[dict[str, Any]], asked: MessagesIn) -
 def _beginning_of(request: HttpRequest, asked: MessagesIn, choices: RunChoices) -> str:
     """What the ``client_id`` of a request begins with, and of the same one sent again."""
     key = request.headers.get(KEY_HEADER, "")
-    return _digest(f"key {key}" if key else dump_json([asked.messages, choices.as_json()]))
+    text = f"key {key}" if key else dump_json([asked.messages, choices.as_json()])
+    return f"{CHANNEL}-{sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:40]}"
 
 
 def _is_retry(request: HttpRequest) -> bool:
@@ -165,10 +166,6 @@ def _client_id_of(
         return find_resent(session, beginning) or beginning
     known = find_resent(session, beginning) if _is_retry(request) else None
     return known or f"{beginning}-{uuid4().hex[:12]}"
-
-
-def _digest(text: str) -> str:
-    return f"{CHANNEL}-{sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:40]}"
 
 
 def _read_result(session: Session, user: User, block: dict[str, Any]) -> Result:
