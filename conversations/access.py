@@ -259,16 +259,6 @@ def require_keeper(visit: AccessContext | HttpRequest) -> None:
         raise NotFound(HIDDEN)
 
 
-def find_for_hold(name: str) -> Session | Workspace:
-    """The session of this uuid, or the workspace of this slug, to whoever may put it on
-    hold; nothing of it is shown. Raises NotFound."""
-    try:
-        uuid = UUID(name)
-    except ValueError:
-        return get_workspace(name)
-    return get_session(uuid)
-
-
 def record_reading(visit: AccessContext | HttpRequest, sessions: Iterable[Session]) -> None:
     """Parts of these sessions are shown to a person who may read them: entered, as
     whole transcripts are."""
@@ -351,23 +341,14 @@ def recheck_access(
     ):
         _require(ALLOWED[now.role], to)
         return
-    signed_in = _signed_in_by(place.session_key)
+    request = HttpRequest()  # as the browser that has this session would make it
+    request.session = import_module(settings.SESSION_ENGINE).SessionStore(place.session_key)
+    signed_in = get_user(request)
     if not signed_in.is_authenticated:
         raise SignedOut("You are signed out. Sign in again.")
     access = _granted(signed_in, workspace, to)
     if access.role is None and earlier is not None and earlier.role is not None:
         raise NotFound(HIDDEN)
-
-
-def is_signed_in(session_key: str) -> bool:
-    """Whether somebody is, in the browser that has this session."""
-    return _signed_in_by(session_key).is_authenticated
-
-
-def _signed_in_by(session_key: str | None) -> Person:
-    request = HttpRequest()
-    request.session = import_module(settings.SESSION_ENGINE).SessionStore(session_key)
-    return get_user(request)
 
 
 def _granted(user: Person, workspace: Workspace, to: str) -> Access:

@@ -392,7 +392,6 @@ class Environment:
             "LOOM_PURGE_GRACE_DAYS", 30, validate=Range(min=0, max=3650)
         )
         self.expire_minutes: int = env.int("LOOM_EXPIRE_MINUTES", 60, validate=Range(min=0))
-        self.cold_storage: str = env.str("LOOM_COLD_STORAGE", "")
 
     def _read_discord_settings(self, env: Env) -> None:
         self.discord_token: str = env.str("LOOM_DISCORD_TOKEN", "")

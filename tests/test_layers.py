@@ -50,7 +50,9 @@ WRITES = {
 } | {"save", "asave", "update", "aupdate", "delete", "adelete", "_raw_delete", "_update"}
 
 NO_TABLE = {
-    ("conversations/api/conversations.py", "router.delete"),
+    ("conversations/features/retention/api.py", "conversations.delete"),
+    ("conversations/features/retention/api.py", "router.delete"),
+    ("conversations/features/usage/api.py", "router.delete"),
     ("conversations/features/webhooks/api.py", "router.delete"),
     ("conversations/api/idempotency.py", "content.update"),
     ("conversations/api/idempotency.py", "digest.update"),
@@ -60,9 +62,6 @@ NO_TABLE = {
     ("conversations/providers/message_assembly.py", "self._usage.update"),
     ("conversations/agent/sandbox/repositories.py", "digest.update"),
     ("conversations/agent/sandbox/running.py", "prepared.environment.update"),
-    ("conversations/features/retention/cold_storage.py", "storage.save"),
-    ("conversations/features/retention/cold_storage.py", "_storage().delete"),
-    ("conversations/features/retention/cold_storage.py", "digest.update"),
     ("conversations/admin.py", "TABLES.update"),
     ("loomweb/settings.py", "globals().update"),
 }

@@ -4,7 +4,7 @@ from .accounts import Device, Invitation, Preferences, SignInLink
 from .archive import ChatEvent, JournalGap, PromptText, PurgePermit, Rewind, Turn
 from .audit import AuditEntry, AuditHead
 from .context import Compaction, SessionSkill, StateCheckpoint
-from .retention import Hold, PurgedContent, PurgeOrder, Receipt
+from .purges import PurgedContent, PurgeOrder, Receipt
 from .review import ReviewFlag, ReviewMark, ReviewNote
 from .runs import BROKEN, DraftChunk, ModelCall, Run, ToolCall
 from .search import SearchEntry, SearchProgress

@@ -21,7 +21,6 @@ from django.utils import timezone
 from conversations.accounts.tokens import (
     APPROVE,
     AUDIT,
-    DELETE,
     MANAGE,
     REVIEW,
     SCOPES,
@@ -123,7 +122,6 @@ TABLE: dict[Operation, Row] = {
     ("POST", SESSION + "/stop"): Row(gets=writers(204), scope=WRITE),
     ("POST", SESSION + "/rewind"): Row(gets=writers(200), scope=WRITE, body={"from_turn": 1}),
     ("POST", CONVERSATION + "/reset"): Row(gets=writers(200), scope=WRITE, body={}),
-    ("DELETE", CONVERSATION): Row(gets=owners(200), scope=DELETE),
 } | merge("OPERATIONS")
 """What it answers. A stranger has no token (401); to a person who is no member the
 workspace and what is in it do not exist (404)."""

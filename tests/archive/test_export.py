@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from conversations.accounts.own_account import own_session_text
 from conversations.archive.append import NewEvent, append
 from conversations.archive.audit import AuditOrigin
-from conversations.archive.purge import PurgeRequest, purge
+from conversations.archive.purge import PurgeRequest, purge, purged_tables
 from conversations.archive.rewinds import append_rewind
 from conversations.archive.sessions import create_session, get_session
 from conversations.archive.transcript import read_page
@@ -38,7 +38,6 @@ from conversations.features.interchange.export_sessions import choose_sessions, 
 from conversations.features.interchange.import_rows import ImportedEvent, ImportedTurn, store_rows
 from conversations.features.interchange.import_sessions import ImportCounts, import_file
 from conversations.features.interchange.import_targets import ImportTarget
-from conversations.features.usage.models import UsageDay
 from conversations.models import JournalGap, Rewind, Session, Workspace
 from tests.conftest import purge_everything
 from tests.properties import costly
@@ -94,7 +93,9 @@ def test_ones_own_data_leaves_out_what_is_purged_meanwhile(
 def forget_sessions() -> None:
     """An installation without sessions."""
     purge_everything()
-    UsageDay.objects.all().delete()
+    for fold in purged_tables().folded.values():
+        for pk in Session.objects.values_list("pk", flat=True):
+            fold(pk)
     JournalGap.objects.all().delete()
     Session.objects.update(parent=None)
     Session.objects.all().delete()

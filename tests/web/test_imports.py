@@ -23,8 +23,8 @@ from conversations.features.interchange.import_targets import ImportTarget
 from conversations.features.interchange.models import Import
 from conversations.features.interchange.service import MAX_OPEN, begin_next_import
 from conversations.features.interchange.worker import MAX_ATTEMPTS, ImportWorker, import_path
-from conversations.features.retention.worker import only_one
 from conversations.models import Membership, Session, Turn, Workspace
+from conversations.runtime.ownership import only_one
 
 pytestmark = pytest.mark.django_db
 

@@ -30,7 +30,6 @@ from conversations.domain.audit import LIVE, RECORD
 from conversations.features.interchange.models import Import
 from conversations.features.sharing.models import ShareLink
 from conversations.features.sharing.service import share_token
-from conversations.features.usage.models import UsageDay
 from conversations.models import (
     ApiAnswer,
     AuditEntry,
@@ -54,7 +53,6 @@ from .rows import (
     administrators,
     everybody,
     for_roles,
-    keepers,
     managers,
     members,
     readers,
@@ -82,7 +80,6 @@ TABLE: dict[str, Row] = {
         get=REFUSED, post=managers(302), data={"username": "ann", "role": "owner"}
     ),
     "workspace_member_remove": Row(get=REFUSED, post=managers(302), data={"username": "ann"}),
-    "workspace_retention": Row(get=REFUSED, post=managers(302)),
     "workspace_tools": Row(
         get=REFUSED,
         post=managers(302),
@@ -110,7 +107,6 @@ TABLE: dict[str, Row] = {
     "model_call_request": Row(get=readers(200), post=signed_in(405)),
     "session_changes": Row(get=readers(200), post=signed_in(405)),
     "session_changes_revert": Row(get=REFUSED, post=writers(400)),  # there is nothing
-    "session_usage": Row(get=readers(200), post=signed_in(405)),
     "session_window": Row(get=readers(200), post=signed_in(405)),
     "session_find": Row(get=readers(200), post=signed_in(405), query="?q=beans"),
     "session_attachments": Row(get=readers(200), post=writers(400)),  # no file
@@ -121,8 +117,6 @@ TABLE: dict[str, Row] = {
         get=readers(200), post=writers(200), data={"text": "/rename Beans"}, reads=False
     ),
     "session_export": Row(get=readers(200), post=REFUSED),
-    "session_purge": Row(get=managers(200), post=managers(400)),  # no reason
-    "session_purge_call_off": Row(get=REFUSED, post=managers(302) | {"member": 302}),
     "session_share": Row(get=writers(200), post=writers(302), data=SHARE),
     "session_share_revoke": Row(get=REFUSED, post=writers(302)),
     "shared": Row(get=everybody(200), post=REFUSED),
@@ -146,21 +140,9 @@ TABLE: dict[str, Row] = {
     "review_mark": Row(get=REFUSED, post=reviewers(302), data={"through": "1"}),
     "review_note_withdraw": Row(get=REFUSED, post=reviewers(404)),  # there is none
     "review_flag_resolve": Row(get=REFUSED, post=reviewers(404)),  # there is none
-    "usage": Row(get=signed_in(200), post=signed_in(405)),
-    "usage_file": Row(get=signed_in(200), post=REFUSED),
-    "budgets": Row(
-        get=signed_in(200),
-        post=for_roles(stranger=302, others=403, owner=400, administrator=400, superuser=400),
-    ),
-    "budget_end": Row(get=REFUSED, post=signed_in(404)),  # there is none
-    "workspace_usage": Row(get=readers(200), post=signed_in(405)),
     "palette": Row(get=signed_in(200), post=signed_in(405)),
     "help": Row(get=signed_in(200), post=signed_in(405)),
     "review_reason": Row(get=signed_in(200), post=signed_in(302), data={"reason": "A complaint"}),
-    "holds": Row(get=keepers(200), post=keepers(400)),  # of nothing
-    "hold_release": Row(get=REFUSED, post=keepers(404)),  # there is none
-    "receipts": Row(get=administrators(200), post=signed_in(405)),
-    "receipt": Row(get=administrators(404), post=signed_in(405)),  # there is none
     "audit": Row(get=administrators(200), post=signed_in(405)),
     "audit_export": Row(get=administrators(200), post=REFUSED),
     "search": Row(get=signed_in(200), post=signed_in(405), query="?q=beans", reads=True),
@@ -288,7 +270,6 @@ def addresses(
     )
     values = {
         "import_uuid": imported.uuid,
-        "receipt": session.uuid,
         "attachment": attachment.uuid,
         "run": run.uuid,
         "call": call.uuid,
@@ -296,7 +277,6 @@ def addresses(
         "slug": workspace.slug,
         "uuid": session.uuid,
         "number": 1,
-        "budget": session.uuid,
         "compaction": session.uuid,
         "token": "unknown",
         "link": link.uuid,
@@ -526,7 +506,7 @@ def admin_addresses() -> dict[str, str]:
     return found
 
 
-SAYS_NOTHING = frozenset({ApiAnswer, UsageDay}).union(*collect("SAYS_NOTHING"))
+SAYS_NOTHING = frozenset({ApiAnswer}).union(*collect("SAYS_NOTHING"))
 """Tables about sessions that hold, or show, nothing of what was said in them."""
 
 

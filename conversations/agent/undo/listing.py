@@ -44,7 +44,7 @@ from .records import open_trees, used_digests
 FRESH_NS = 2_000_000_000
 
 # How long a blob is taken to be there without a look: what removes blobs spares those that were
-# touched in twice that time (``features.retention.service``), or longer (``prune``).
+# touched in twice that time (the run that removes contents), or longer (``prune``).
 TOUCHED_NS = 1800 * 10**9
 
 KNOWN_FOLDERS = 8  # Workspaces whose files' digests are remembered

@@ -20,7 +20,7 @@ from conversations.archive.disk_space import require_space
 from conversations.archive.rights import WRITE, rights_in
 from conversations.archive.storage_errors import translate_storage_error
 from conversations.domain.errors import StorageFull, Unavailable
-from conversations.features.retention.worker import only_one
+from conversations.runtime.ownership import only_one
 
 from . import service as archive
 from .import_sessions import ImportCounts

@@ -9,7 +9,7 @@ from typing import Any, BinaryIO, cast
 
 from django.core.management.base import CommandError
 
-from conversations.features.retention.receipts import check_copy
+from conversations.features.interchange.checking import check_copy
 from conversations.management.base import DatabaseCommand
 
 GZIP = b"\x1f\x8b"

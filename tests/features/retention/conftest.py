@@ -1,4 +1,4 @@
-"""Cold storage in a folder; the clock as a value."""
+"""Settings and contents of each test's own."""
 
 import os
 from collections.abc import Callable
@@ -10,7 +10,7 @@ import pytest
 from django.conf import settings as django_settings
 
 from conversations.archive.blobs import blobs_folder
-from loomweb.cold_storage import read_cold_storage
+from tests.web.conftest import make_person, owner  # noqa: F401 (fixtures)
 
 type Configure = Callable[..., None]
 
@@ -30,13 +30,6 @@ def configure(monkeypatch: pytest.MonkeyPatch) -> Configure:
 def own_data(configure: Configure, tmp_path: Path) -> None:
     """Contents of no other test."""
     configure(data_dir=tmp_path / "data")
-
-
-@pytest.fixture
-def cold_folder(settings: Any, tmp_path: Path) -> Path:
-    folder = tmp_path / "cold"
-    settings.STORAGES = {**settings.STORAGES, "cold": read_cold_storage(str(folder))}
-    return folder
 
 
 def age_contents(moment: datetime) -> None:

@@ -3,7 +3,6 @@
 import html
 import re
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,12 +15,12 @@ from conversations.archive.audit import AuditOrigin
 from conversations.archive.purge import PurgeRequest, purge
 from conversations.archive.sessions import create_session, get_session
 from conversations.domain import audit
-from conversations.features.retention.holds import hold_session, hold_workspace
+from conversations.features.retention.models import Hold
+from conversations.features.retention.service import place_hold
 from conversations.features.retention.views import PAGE
-from conversations.models import AuditEntry, Hold, PurgeOrder, Receipt, Session, Workspace
-from loomweb.cold_storage import read_cold_storage
-
-from .conftest import MakePerson, browser_of, say
+from conversations.models import AuditEntry, PurgeOrder, Receipt, Session, Workspace
+from tests.web.conftest import MakePerson, browser_of, say
+from tests.web.test_moments import shown
 
 pytestmark = pytest.mark.django_db
 
@@ -93,7 +92,7 @@ def test_what_will_be_purged_offers_no_bringing_back(owner: Client, session: Ses
 
 
 def test_a_session_on_hold_offers_no_order(owner: Client, session: Session, user: User) -> None:
-    hold_session(session, origin=AuditOrigin(user=user), reason="A dispute")
+    place_hold(session, origin=AuditOrigin(user=user), reason="A dispute")
     text = page(owner, "session_purge", session.uuid)
     assert "nothing of it is purged: A dispute" in text
     assert "Order the purge" not in text
@@ -139,9 +138,7 @@ def test_an_expired_session_says_so_and_offers_a_new_one(owner: Client, session:
     assert "<span>Expired</span>" in page(owner, "workspace", session.workspace.slug)
 
 
-def test_policies_are_set_by_owners_and_kept(
-    owner: Client, workspace: Workspace, settings: Any, tmp_path: Path
-) -> None:
+def test_policies_are_set_by_owners_and_kept(owner: Client, workspace: Workspace) -> None:
     address = reverse("workspace_retention", args=[workspace.slug])
     owner.post(
         address, {"expire_after_hours": "24", "retention_days": "", "members_may_purge": "on"}
@@ -150,14 +147,33 @@ def test_policies_are_set_by_owners_and_kept(
     assert (workspace.expire_after_hours, workspace.retention_days) == (24, None)
     assert workspace.members_may_purge
     assert actions() == [audit.RETENTION]
-    assert "Keep a copy" not in page(owner, "workspace_settings", workspace.slug)
-    settings.STORAGES = {**settings.STORAGES, "cold": read_cold_storage(str(tmp_path))}
-    assert "Keep a copy" in page(owner, "workspace_settings", workspace.slug)
-    owner.post(address, {"uses_cold_storage": "on"})
-    workspace.refresh_from_db()
-    assert workspace.uses_cold_storage
+    assert 'value="24"' in page(owner, "workspace_settings", workspace.slug)
     refused = owner.post(address, {"retention_days": "0"}, follow=True)
     assert "whole numbers from 1 on" in refused.text
+
+
+def test_where_copies_were_to_be_kept_nothing_is_purged_until_that_is_off(
+    owner: Client, session: Session
+) -> None:
+    settings = ("workspace_settings", session.workspace.slug)
+    assert "Keep a copy" not in page(owner, *settings)
+    Workspace.objects.update(uses_cold_storage=True)
+    assert "nothing is purged here until this is off" in page(owner, *settings)
+    assert (
+        "there is no cold storage any more"
+        in owner.post(
+            reverse("session_purge", args=[session.uuid]), {"reason": "Mine"}, follow=True
+        ).text
+    )
+    assert not PurgeOrder.objects.exists()
+    owner.post(reverse("workspace_retention", args=[session.workspace.slug]))
+    assert order(owner, session) == 302
+    assert PurgeOrder.objects.exists()
+
+
+@pytest.fixture
+def reader(make_person: MakePerson) -> Client:
+    return browser_of(make_person("superuser"))
 
 
 @pytest.fixture
@@ -193,7 +209,7 @@ def test_what_is_not_there_is_not_held(administrator: Client, what: str) -> None
 
 def test_holds_are_paged(administrator: Client, workspace: Workspace, user: User) -> None:
     for number in range(PAGE + 1):
-        hold_workspace(workspace, origin=AuditOrigin(user=user), reason=f"Reason no. {number}.")
+        place_hold(workspace, origin=AuditOrigin(user=user), reason=f"Reason no. {number}.")
     first = page(administrator, "holds")
     assert "Reason no. 0." not in first
     [before] = re.findall(r"before=(\d+)", first)
@@ -205,7 +221,7 @@ def test_holds_are_paged(administrator: Client, workspace: Workspace, user: User
 def test_a_hold_of_a_workspace_can_be_looked_at_in_the_admin(
     workspace: Workspace, user: User, make_person: MakePerson
 ) -> None:
-    hold = hold_workspace(workspace, origin=AuditOrigin(user=user), reason="A dispute")
+    hold = place_hold(workspace, origin=AuditOrigin(user=user), reason="A dispute")
     change = reverse("admin:conversations_hold_change", args=[hold.pk])
     assert browser_of(make_person("superuser")).get(change).status_code == 200
 
@@ -242,3 +258,37 @@ def test_receipts_are_found_by_session_workspace_and_owner(
         assert str(receipt.uuid) in page(administrator, "receipts", q=query)
     for query in ("bob", "00000000-0000-4000-8000-000000000000"):
         assert "No receipt fits" in page(administrator, "receipts", q=query)
+
+
+# Moments are elements that say them in the reader's zone.
+
+
+@pytest.mark.parametrize("name", ["session", "session_purge"])
+def test_when_a_session_will_be_purged(owner: Client, session: Session, name: str) -> None:
+    address = reverse(name, args=[session.uuid])
+    if name == "session_purge":
+        [before] = shown(owner, address)
+        assert timedelta(days=29) < before - timezone.now() <= timedelta(days=30)
+    order(owner, session)
+    due = PurgeOrder.objects.get().due_at
+    assert due.replace(microsecond=0) in shown(owner, address)
+
+
+def test_when_a_purged_session_was_used_and_purged(
+    reader: Client, session: Session, user: User
+) -> None:
+    now = timezone.now().replace(microsecond=0)
+    made = purge(
+        session,
+        order=PurgeRequest(reason="Asked for", by=user),
+        origin=AuditOrigin(user=user),
+        now=now,
+    )
+    assert shown(reader, reverse("receipts")) == [now]
+    assert shown(reader, reverse("receipt", args=[made.uuid]))[-1] == now
+    assert len(shown(reader, reverse("receipt", args=[made.uuid]))) == 3
+
+
+def test_since_when_a_session_is_on_hold(reader: Client, session: Session, user: User) -> None:
+    place_hold(session, origin=AuditOrigin(user=user), reason="A dispute")
+    assert len(shown(reader, reverse("holds"))) == 1

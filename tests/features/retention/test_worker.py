@@ -11,6 +11,7 @@ from django.utils import timezone
 from conversations.features.retention import worker
 from conversations.features.retention.worker import RetentionWorker
 from conversations.models import Session
+from conversations.runtime.ownership import only_one
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -25,7 +26,7 @@ async def test_it_does_what_is_due_and_one_at_a_time(
     session: Session, user: User, tmp_path: Path
 ) -> None:
     await Session.objects.aupdate(expires_at=timezone.now())
-    with worker.only_one(tmp_path / "run" / worker.LOCK) as is_ours:
+    with only_one(tmp_path / "run" / worker.LOCK) as is_ours:
         assert is_ours
         assert not await keeper(tmp_path).run_once()
     assert await keeper(tmp_path).run_once()

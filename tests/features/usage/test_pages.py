@@ -17,8 +17,7 @@ from conversations.archive.sessions import create_session
 from conversations.archive.workspaces import add_member
 from conversations.features.usage.models import UsageDay
 from conversations.models import Session, Workspace
-
-from .conftest import browser_of
+from tests.web.conftest import browser_of
 
 pytestmark = pytest.mark.django_db
 

@@ -2,7 +2,7 @@
 
 import re
 import threading
-from datetime import UTC, datetime
+from datetime import UTC, datetime, time, timedelta
 from pathlib import Path
 
 import pytest
@@ -10,14 +10,15 @@ from django.contrib.auth.models import Permission, User
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
 from conversations.archive.audit import AuditOrigin
 from conversations.archive.workspaces import add_member, create_workspace
 from conversations.features.usage.budgets import end_budget, set_budget
 from conversations.features.usage.models import Budget, UsageTotal
 from conversations.models import AuditEntry, Workspace
-
-from .conftest import browser_of
+from tests.web.conftest import MakePerson, browser_of
+from tests.web.test_moments import shown
 
 pytestmark = pytest.mark.django_db
 
@@ -179,3 +180,11 @@ def test_the_page_takes_the_same_queries_for_any_number_of_budgets(
             text_of(owner)
         counts.append(len(queries))
     assert counts[0] == counts[1]
+
+
+def test_when_a_budget_begins_anew(make_person: MakePerson, user: User) -> None:
+    set_budget(AuditOrigin(user=user), period="day", unit="usd", limit=10**6, warn_percent=80)
+    before = timezone.now()
+    [begins] = shown(browser_of(make_person("superuser")), "/usage/budgets/")
+    assert begins.timetz() == time(tzinfo=UTC)
+    assert before < begins <= timezone.now() + timedelta(days=1)

@@ -15,11 +15,10 @@ from conversations.features.usage.budgets import end_budget, read_budgets, set_b
 from conversations.features.usage.models import BudgetWarning, UsageTotal
 from conversations.models import ChatEvent, ModelCall, Session, Turn
 from conversations.runtime.engine import Runtime
+from tests.runtime.conftest import ask
+from tests.runtime.test_compaction import RULES, compact, talk
 from tests.wire.scenario import Scenario, ToolCall
 from tests.wire.server import WireThread
-
-from .conftest import ask
-from .test_compaction import RULES, compact, talk
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

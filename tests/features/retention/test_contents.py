@@ -13,7 +13,7 @@ from django.utils import timezone
 from conversations.agent.undo import listing as listings
 from conversations.agent.undo.listing import take_listing
 from conversations.archive.blobs import blobs_folder, has_blob, put_blob, remove_untouched
-from conversations.features.retention.service import remove_contents
+from conversations.features.retention.worker import remove_contents
 from conversations.models import PurgedContent
 
 from .conftest import age_contents

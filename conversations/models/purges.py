@@ -1,4 +1,4 @@
-"""How long sessions are kept: holds, orders to purge, and what remains of a purge."""
+"""Orders to purge a session, and what remains of a purge."""
 
 import uuid
 
@@ -6,52 +6,13 @@ from django.conf import settings
 from django.db import models
 
 from .sessions import Session
-from .workspaces import Workspace
-
-
-class Hold(models.Model):
-    """While it is not released, nothing of the session, or of any session of the
-    workspace, is purged, whoever ordered it."""
-
-    session = models.ForeignKey(
-        Session, null=True, on_delete=models.PROTECT, related_name="holds", db_index=False
-    )
-    workspace = models.ForeignKey(
-        Workspace, null=True, on_delete=models.PROTECT, related_name="holds", db_index=False
-    )
-    reason = models.CharField(max_length=500)
-    actor = models.ForeignKey(
-        settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+"
-    )
-    created_at = models.DateTimeField()
-    released_at = models.DateTimeField(null=True)
-    released_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+"
-    )
-
-    class Meta:
-        ordering = ("-id",)
-        constraints = (
-            models.CheckConstraint(
-                condition=models.Q(session__isnull=True, workspace__isnull=False)
-                | models.Q(session__isnull=False, workspace__isnull=True),
-                name="hold_has_one_object",
-            ),
-        )
-        indexes = (
-            models.Index(fields=("session", "released_at"), name="hold_of_session"),
-            models.Index(fields=("workspace", "released_at"), name="hold_of_workspace"),
-        )
-
-    def __str__(self) -> str:
-        return f"hold {self.pk}"
 
 
 class PurgeOrder(models.Model):
     """The session is to be purged at ``due_at``; until then the order can be called
     off. ``by_policy``: it was idle for as long as its workspace allows. ``was_archived``
-    is how it was before the order, which archives it; ``keeps_copy``: a copy goes into cold
-    storage, whatever the workspace says."""
+    is how it was before the order, which archives it; ``keeps_copy``: it was ordered with a
+    copy in cold storage, which there is no more, and is not carried out."""
 
     session = models.OneToOneField(Session, on_delete=models.PROTECT, related_name="purge_order")
     ordered_by = models.ForeignKey(
@@ -75,8 +36,8 @@ class Receipt(models.Model):
     """What remains of a purged session. ``counts`` is JSON: the rows that went, by
     table. The digests are the ends of the session's chains, so that a copy of it can be
     checked; ``digest`` covers all columns and stands in the audit log as well.
-    ``cold_name`` and ``cold_digest`` say where a copy was kept. Names are those of the
-    time. The database refuses every change."""
+    ``cold_name`` and ``cold_digest`` say where earlier versions kept a copy. Names are those
+    of the time. The database refuses every change."""
 
     uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
     session = models.UUIDField(db_index=True)

@@ -8,11 +8,13 @@ import pytest
 from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.db import IntegrityError, connection, transaction
+from django.db.models import Sum
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from conversations.archive.answers import CallRecord, append_answer, append_call, append_failed_call
 from conversations.archive.messages import accept_message
+from conversations.archive.purge import plan_purge
 from conversations.archive.runs import Claimed
 from conversations.archive.sessions import create_session
 from conversations.domain.turns import NewTurn
@@ -32,6 +34,7 @@ from conversations.features.usage.recording import (
     rebuild_usage,
 )
 from conversations.models import ModelCall, Session, Workspace
+from tests.archive.test_purge import remove, stock
 
 pytestmark = pytest.mark.django_db
 
@@ -258,3 +261,19 @@ def test_a_quantile_lies_in_the_range_of_the_call_that_it_is() -> None:
 def test_periods_follow_each_other(period: str, start: date, following: date) -> None:
     assert period_start(period, date(2026, 12, 31)) == start
     assert next_start(period, date(2026, 12, 31)) == following
+
+
+def test_what_it_used_stays_without_its_name(
+    workspace: Workspace, session: Session, user: User
+) -> None:
+    other = create_session(workspace, owner=user)
+    for each in (session, other):
+        stock(each, user)
+    names = ("calls", "input_tokens", "cost_microusd")
+    before = UsageDay.objects.aggregate(*map(Sum, names))
+    assert plan_purge(session).folded == {"sums of what was used": 1}
+    for each in (session, other):
+        remove(each, user)
+    assert not UsageDay.objects.exclude(session=None).exists()
+    assert UsageDay.objects.count() == 1
+    assert UsageDay.objects.aggregate(*map(Sum, names)) == before
