@@ -17,13 +17,8 @@ from conversations.models import ApiToken
 PREFIX = "loom_"
 """How every token begins, so that people and scanners know one when they see it."""
 
-<<<<<<< HEAD
 READ, WRITE, APPROVE, DELETE, HOOKS, FEED = "read", "write", "approve", "delete", "hooks", "feed"
 MANAGE, REVIEW, AUDIT = "manage", "review", "audit"
-=======
-READ, WRITE, APPROVE, DELETE = "read", "write", "approve", "delete"
-HOOKS, MANAGE, FEED = "hooks", "manage", "feed"
->>>>>>> main
 
 SCOPES = {
     READ: "read workspaces, sessions and transcripts",
@@ -31,9 +26,8 @@ SCOPES = {
     APPROVE: "allow and deny calls of tools",
     DELETE: "order purges",
     HOOKS: "set up webhooks",
-    MANAGE: "set budgets, place and release holds",
     FEED: "read feeds, also by an address that has the token in it",
-    MANAGE: "make workspaces and set them up, their members and invitations",
+    MANAGE: "set up workspaces, members, invitations and budgets, place and release holds",
     REVIEW: "read the queue of reviewers, write notes, flags and marks",
     AUDIT: "read the audit log",
 }

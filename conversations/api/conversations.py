@@ -16,13 +16,8 @@ from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.urls import reverse
 from ninja import Field, Query, Router, Schema, Status
 
-<<<<<<< HEAD
-from conversations.access import get_session_for, get_workspace_for, visit_of
-from conversations.accounts.tokens import DELETE, READ, WRITE
-=======
 from conversations.access import get_session_for, get_workspace_for
 from conversations.accounts.tokens import READ, WRITE
->>>>>>> main
 from conversations.archive.rights import WRITE as TO_WRITE
 from conversations.archive.rights import roles_of_person
 from conversations.archive.session_records import SessionRecord, read_session_record
@@ -35,13 +30,8 @@ from conversations.models import Session
 from conversations.runtime.current import current_runtime
 from conversations.web.downloads import in_threads
 
-<<<<<<< HEAD
 from .auth import caller_of, needs
-from .fields import LongText, Metadata, Moment, Paging, ShortText, Title
-=======
-from .auth import caller_of, needs, visit_of
 from .fields import LongText, Metadata, Moment, Paging, Title
->>>>>>> main
 from .problems import dump
 from .sessions import SessionFilters, SessionStart, begun_as, list_sessions_of
 

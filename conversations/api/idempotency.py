@@ -54,7 +54,7 @@ def makes_once[F: Callable[..., Any]](*, to: str = WRITE, in_one: bool = True) -
     ``to`` is what the operation itself asks for, of the session or the workspace."""
 
     def honour(operation: Operation) -> None:
-        wrap = partial(_run_once, to=to, in_one=in_one)
+        wrap: Any = partial(_run_once, to=to, in_one=in_one)
         operation.run = wrap(operation.run)  # type: ignore[method-assign]
         # A router has copies of its operations, which are wrapped when they are made.
         operation._run_decorators = [wrap]  # type: ignore[attr-defined]
@@ -167,7 +167,8 @@ def _fingerprint(request: HttpRequest) -> str:
     else:
         for name, files in sorted(request.FILES.lists()):
             for file in files:
-                digest = hashlib.file_digest(file.file, "sha256").hexdigest()
+                content: Any = file.file
+                digest = hashlib.file_digest(content, "sha256").hexdigest()
                 file.seek(0)
                 parts.append(f"{name} {file.name} {digest}\n".encode())
     return hashlib.sha256(b"".join(parts)).hexdigest()

@@ -21,12 +21,8 @@ from conversations.domain.session_keys import channel_of
 from conversations.domain.text import dump_json, is_storable, one_line, storable
 from conversations.domain.tool_policy import ToolScope
 from conversations.domain.turns import StoredTurn
-<<<<<<< HEAD
-from conversations.models import PurgeOrder, Session, Workspace
-=======
 from conversations.feature import features
-from conversations.models import PurgeOrder, Run, Session, Workspace
->>>>>>> main
+from conversations.models import PurgeOrder, Session, Workspace
 
 from .expiry import expiry_of, is_current, is_over, last_of_key, take_note
 from .rights import may_write_sql, roles_of_person

@@ -9,9 +9,9 @@ from django.contrib.auth.models import User
 from django.http import HttpRequest
 from ninja import Field, Query, Router, Schema, Status
 
-from conversations.access import get_workspace_for
+from conversations.access import get_workspace_for, visit_of
 from conversations.accounts.tokens import MANAGE, READ
-from conversations.api.auth import caller_of, needs, visit_of
+from conversations.api.auth import caller_of, needs
 from conversations.api.fields import MAX_NUMBER, Page, ShortText
 from conversations.domain.errors import NotPermitted, Rejected
 from conversations.models import Workspace
@@ -119,7 +119,7 @@ def get_workspace_usage(
     request: HttpRequest, slug: str, filters: Query[UsageFilters]
 ) -> dict[str, Any]:
     """The same, for one workspace."""
-    workspace, _ = get_workspace_for(visit_of(request), slug)
+    workspace, _ = get_workspace_for(request, slug)
     return _read(caller_of(request).user, filters, workspace)
 
 
