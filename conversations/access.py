@@ -341,14 +341,23 @@ def recheck_access(
     ):
         _require(ALLOWED[now.role], to)
         return
-    request = HttpRequest()  # as the browser that has this session would make it
-    request.session = import_module(settings.SESSION_ENGINE).SessionStore(place.session_key)
-    signed_in = get_user(request)
+    signed_in = _signed_in_by(place.session_key)
     if not signed_in.is_authenticated:
         raise SignedOut("You are signed out. Sign in again.")
     access = _granted(signed_in, workspace, to)
     if access.role is None and earlier is not None and earlier.role is not None:
         raise NotFound(HIDDEN)
+
+
+def is_signed_in(session_key: str) -> bool:
+    """Whether somebody is, in the browser that has this session."""
+    return _signed_in_by(session_key).is_authenticated
+
+
+def _signed_in_by(session_key: str | None) -> Person:
+    request = HttpRequest()
+    request.session = import_module(settings.SESSION_ENGINE).SessionStore(session_key)
+    return get_user(request)
 
 
 def _granted(user: Person, workspace: Workspace, to: str) -> Access:
