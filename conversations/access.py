@@ -305,14 +305,17 @@ def _note(visit: AccessContext, sessions: Iterable[Session]) -> None:
         return
     new = [session for session in sessions if session.pk not in visit.noted]
     require_reasons(visit.browser, [session.uuid for session in new])
-    audit.record(visit.origin, *(_reading(visit, session) for session in new))
-    for session in new:
-        visit.noted.add(session.pk)
-
-
-def _reading(visit: AccessContext, session: Session) -> audit.AuditEvent:
-    noted = audit.note_of(session, visit.action)
-    return replace(noted, reason=find_reason(visit.browser, session.uuid))
+    audit.record(
+        visit.origin,
+        *(
+            replace(
+                audit.note_of(session, visit.action),
+                reason=find_reason(visit.browser, session.uuid),
+            )
+            for session in new
+        ),
+    )
+    visit.noted.update(session.pk for session in new)
 
 
 def recheck_access(
@@ -327,7 +330,13 @@ def recheck_access(
     answers; otherwise everything is asked again.
     """
     now = read_standing(place)
-    if now is not None and now.role is not None and _is_unchanged(now, earlier):
+    if (
+        now is not None
+        and now.is_active
+        and now.role is not None
+        and earlier is not None
+        and replace(now, role=earlier.role) == earlier
+    ):
         _require(ALLOWED[now.role], to)
         return
     signed_in = _signed_in_by(place.session_key)
@@ -336,10 +345,6 @@ def recheck_access(
     access = _granted(signed_in, workspace, to)
     if access.role is None and earlier is not None and earlier.role is not None:
         raise NotFound(HIDDEN)
-
-
-def _is_unchanged(now: AccessSnapshot, earlier: AccessSnapshot | None) -> bool:
-    return earlier is not None and now.is_active and replace(now, role=earlier.role) == earlier
 
 
 def is_signed_in(session_key: str) -> bool:

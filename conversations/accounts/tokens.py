@@ -17,8 +17,8 @@ from conversations.models import ApiToken
 PREFIX = "loom_"
 """How every token begins, so that people and scanners know one when they see it."""
 
-READ, WRITE, APPROVE, DELETE = "read", "write", "approve", "delete"
-HOOKS, MANAGE, FEED = "hooks", "manage", "feed"
+READ, WRITE, APPROVE, DELETE, HOOKS, FEED = "read", "write", "approve", "delete", "hooks", "feed"
+MANAGE, REVIEW, AUDIT = "manage", "review", "audit"
 
 SCOPES = {
     READ: "read workspaces, sessions and transcripts",
@@ -26,8 +26,10 @@ SCOPES = {
     APPROVE: "allow and deny calls of tools",
     DELETE: "order purges",
     HOOKS: "set up webhooks",
-    MANAGE: "set budgets, place and release holds",
     FEED: "read feeds, also by an address that has the token in it",
+    MANAGE: "set up workspaces, members, invitations and budgets, place and release holds",
+    REVIEW: "read the queue of reviewers, write notes, flags and marks",
+    AUDIT: "read the audit log",
 }
 """Scope → what it is for. A token never gives more than its person may do."""
 

@@ -8,7 +8,6 @@ from ninja.operation import Operation
 from ninja.security.base import AuthBase
 from ninja.utils import check_csrf
 
-from conversations.access import AccessContext
 from conversations.accounts.tokens import missing_scope
 from conversations.domain.errors import NotPermitted
 
@@ -73,11 +72,6 @@ def caller_of(request: HttpRequest) -> ApiCaller:
     caller = _caller(request)
     assert caller is not None
     return caller
-
-
-def visit_of(request: HttpRequest) -> AccessContext:
-    """The same as a visit, for ``access``. Safe in asynchronous operations."""
-    return cast(AccessContext, request.loom_visit)  # type: ignore[attr-defined]
 
 
 def _caller(request: HttpRequest) -> ApiCaller | None:

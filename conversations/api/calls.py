@@ -24,8 +24,8 @@ from conversations.domain.tool_calls import ALWAYS, DENY, ONCE
 from conversations.models import Session
 from conversations.runtime.current import current_runtime
 
-from .auth import caller_of, needs, visit_of
-from .fields import Page, Paging, Text, make_page, number_of, walk_of
+from .auth import caller_of, needs
+from .fields import Page, Paging, Text, make_page, walk_of
 
 router = Router(tags=["Calls of tools"])
 
@@ -92,11 +92,11 @@ class DenyIn(Schema):
 )
 def list_calls(request: HttpRequest, uuid: UUID, wanted: Query[CallFilters]) -> dict[str, Any]:
     """Calls in the order in which the model made them."""
-    session, _ = get_session_for(visit_of(request), uuid)
+    session, _ = get_session_for(request, uuid)
     walk = walk_of(wanted)
     found = list_tool_records(
         session.pk,
-        start=number_of(walk.place) if walk.place else None,
+        start=walk.number,
         is_back=walk.is_back,
         limit=walk.limit + 1,
         is_open=wanted.open,
@@ -114,8 +114,10 @@ def list_calls(request: HttpRequest, uuid: UUID, wanted: Query[CallFilters]) -> 
 )
 def get_call(request: HttpRequest, uuid: UUID, call: UUID) -> dict[str, Any]:
     """One call with what it gave."""
-    session, _ = get_session_for(visit_of(request), uuid)
-    return _as_whole(session, call)
+    session, _ = get_session_for(request, uuid)
+    record = read_tool_record(session, call)
+    diff = record.completed.diff if record.completed else ""
+    return _as_call(record) | {"output": read_call_output(session, call).text, "diff": diff}
 
 
 @router.post(
@@ -171,7 +173,7 @@ async def _decide(
 
 
 async def _decidable(request: HttpRequest, uuid: UUID, call: UUID) -> Session:
-    session, _ = await sync_to_async(get_session_for)(visit_of(request), uuid, to=TO_WRITE)
+    session, _ = await sync_to_async(get_session_for)(request, uuid, to=TO_WRITE)
     await sync_to_async(require_decidable)(session, call)
     return session
 
@@ -181,23 +183,13 @@ async def _read(session: Session, call: UUID) -> dict[str, Any]:
 
 
 def _as_call(record: ToolRecord) -> dict[str, Any]:
-    names = (*CallOut.model_fields.keys() - {"uuid", "arguments", "asked"},)
+    names = CallOut.model_fields.keys() - {"uuid", "arguments", "asked"}
+    try:
+        arguments = load_json(record.arguments, default={})
+    except ValueError:
+        arguments = record.arguments
     return {name: getattr(record, name) for name in names} | {
         "uuid": record.call,
-        "arguments": _read_arguments(record.arguments),
+        "arguments": arguments,
         "asked": record.asked and asdict(record.asked),
     }
-
-
-def _read_arguments(text: str) -> Any:
-    try:
-        return load_json(text, default={})
-    except ValueError:
-        return text
-
-
-def _as_whole(session: Session, call: UUID) -> dict[str, Any]:
-    record = read_tool_record(session, call)
-    diff = record.completed.diff if record.completed else ""
-    output = read_call_output(session, call).text
-    return _as_call(record) | {"output": output, "diff": diff}

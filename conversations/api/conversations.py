@@ -30,7 +30,7 @@ from conversations.models import Session
 from conversations.runtime.current import current_runtime
 from conversations.web.downloads import in_threads
 
-from .auth import caller_of, needs, visit_of
+from .auth import caller_of, needs
 from .fields import LongText, Metadata, Moment, Paging, Title
 from .problems import dump
 from .sessions import SessionFilters, SessionStart, begun_as, list_sessions_of
@@ -122,7 +122,7 @@ def list_conversations(request: HttpRequest, filters: Query[ConversationFilters]
 )
 def get_conversation(request: HttpRequest, uuid: UUID) -> StreamingHttpResponse:
     """A conversation with its whole history, however long."""
-    session, _ = get_session_for(visit_of(request), uuid)
+    session, _ = get_session_for(request, uuid)
     return _whole(session)
 
 
@@ -139,7 +139,7 @@ def get_conversation_of_bead(
     one, ``project`` says which."""
     key = check_key(f"{BEAD}:{bead}")
     if project is not None:
-        workspace, _ = get_workspace_for(visit_of(request), project)
+        workspace, _ = get_workspace_for(request, project)
         found = [session for session in [find_by_key(workspace, key)] if session]
     else:
         found = find_in_workspaces(roles_of_person(caller_of(request).user.pk), key)
@@ -148,7 +148,7 @@ def get_conversation_of_bead(
         raise Conflict(f"Several projects have one: {slugs}. Say which.", code="ambiguous")
     if not found:
         raise NotFound("There is no conversation of this work item.")
-    session, _ = get_session_for(visit_of(request), found[0].uuid)
+    session, _ = get_session_for(request, found[0].uuid)
     return _whole(session)
 
 
@@ -163,7 +163,7 @@ def open_conversation_of_bead(
 ) -> Status[dict[str, Any]]:
     """Find the conversation of a work item, or begin it (201): at first use, and when the
     last one has expired."""
-    workspace, _ = get_workspace_for(visit_of(request), new.project_id, to=TO_WRITE)
+    workspace, _ = get_workspace_for(request, new.project_id, to=TO_WRITE)
     key = check_key(f"{BEAD}:{bead}")
     given = new.model_dump(include={"title", "metadata", "expires_at"})
     start = SessionStart.model_validate(given | {"instructions": new.system_message})
@@ -185,7 +185,7 @@ async def reset_conversation(
 ) -> dict[str, Any]:
     """Begin from the start in the same session. The archive keeps what was said; neither
     the model nor this conversation's messages have it any more."""
-    session, _ = await sync_to_async(get_session_for)(visit_of(request), uuid, to=TO_WRITE)
+    session, _ = await sync_to_async(get_session_for)(request, uuid, to=TO_WRITE)
     runtime = await current_runtime()
     await runtime.reset(
         session,
@@ -233,14 +233,13 @@ def _as_message(turn: StoredTurn) -> dict[str, Any]:
         "content": turn.content,
         "timestamp": turn.created_at,
         "token_count": turn.token_count,
-        "tool_calls": [_as_call(call) for call in calls] or None,
+        "tool_calls": [
+            {name: value for name, value in call.items() if name != "type"} for call in calls
+        ]
+        or None,
         "tool_call_id": turn.tool_call_id,
         "tool_name": turn.tool_name,
     }
-
-
-def _as_call(call: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in call.items() if name != "type"}
 
 
 def _as_line(record: SessionRecord) -> dict[str, Any]:
@@ -249,7 +248,7 @@ def _as_line(record: SessionRecord) -> dict[str, Any]:
         "bead_id": path_of(record.key) if record.key.startswith(f"{BEAD}:") else None,
         "project_id": record.workspace,
         "title": record.title,
-        "message_count": record.turns,
+        "message_count": record.active_turns,
         "created_at": record.created_at,
         "updated_at": record.last_active_at,
         "expires_at": record.expires_at,

@@ -1,7 +1,5 @@
 """Values that requests give: what each may be, as the description says it."""
 
-import re
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,7 +10,7 @@ from ninja.params.functions import Header
 from pydantic import AfterValidator, AwareDatetime, StringConstraints
 
 from conversations.archive.turns import MAX_PAGE
-from conversations.domain.errors import Rejected
+from conversations.domain.keyset import PageCursor, parse_number, parse_page_cursor
 from conversations.domain.session_keys import MEMBER_CHANNELS
 from conversations.domain.text import is_storable
 
@@ -86,9 +84,6 @@ class Page[T](Schema):
 # Pages of lists, by keyset: a cursor names a row, and which way to go from it.
 
 
-_NUMBER = re.compile(r"\d{1,18}")
-
-
 class Paging(Schema):
     """What every list takes."""
 
@@ -106,29 +101,18 @@ class PageRequest:
     place: str = ""
     is_back: bool = False
 
+    @property
+    def number(self) -> int | None:
+        """The row of a list that is in the order of numbers. Raises Rejected."""
+        return parse_number(self.place) if self.place else None
+
 
 def walk_of(paging: Paging) -> PageRequest:
     """Raises Rejected for what is no cursor."""
     if not paging.cursor:
         return PageRequest(paging.limit)
-    try:
-        way, place = urlsafe_b64decode(paging.cursor.encode() + b"==").decode().split(" ", 1)
-    except ValueError as error:
-        raise bad_cursor() from error
-    if way not in ("next", "previous") or not place or not place.isascii():
-        raise bad_cursor()
-    return PageRequest(paging.limit, place, way == "previous")
-
-
-def bad_cursor() -> Rejected:
-    return Rejected("This is not a cursor of this list.", code="bad_cursor")
-
-
-def number_of(place: str) -> int:
-    """The row of a list that is in the order of numbers. Raises Rejected."""
-    if not _NUMBER.fullmatch(place):
-        raise bad_cursor()
-    return int(place)
+    cursor = parse_page_cursor(paging.cursor)
+    return PageRequest(paging.limit, cursor.place, cursor.is_back)
 
 
 def make_page[T](
@@ -143,11 +127,6 @@ def make_page[T](
     before, after = (goes_on, came) if walk.is_back else (came, goes_on)
     return {
         "items": [as_item(one) for one in shown],
-        "next": make_cursor("next", place_of(shown[-1])) if shown and after else None,
-        "previous": make_cursor("previous", place_of(shown[0])) if shown and before else None,
+        "next": str(PageCursor(place_of(shown[-1]))) if shown and after else None,
+        "previous": str(PageCursor(place_of(shown[0]), True)) if shown and before else None,
     }
-
-
-def make_cursor(way: str, place: str) -> str:
-    """To another page: ``next`` or ``previous``, from a row on."""
-    return urlsafe_b64encode(f"{way} {place}".encode()).decode().rstrip("=")

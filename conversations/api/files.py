@@ -15,7 +15,7 @@ from conversations.domain.errors import Rejected, StorageFull
 from conversations.web.attachments import give_attachment
 from conversations.web.uploads import lacks_space, save_files
 
-from .auth import caller_of, needs, visit_of
+from .auth import caller_of, needs
 from .idempotency import belongs_to, makes_once
 from .problems import problem
 
@@ -54,7 +54,7 @@ class AttachmentsOut(Schema):
 def attach(request: HttpRequest, uuid: UUID, files: Files) -> Status[Any] | HttpResponse:
     """Keep files that are to be sent. Where one of them is refused, its reason stands in
     ``files`` of the problem, beside the others, which are kept."""
-    session, _ = get_session_for(visit_of(request), uuid, to=TO_WRITE)
+    session, _ = get_session_for(request, uuid, to=TO_WRITE)
     belongs_to(request, session)
     if len(files) > settings.LOOM.max_attachments:
         raise Rejected(
@@ -82,7 +82,7 @@ def attach(request: HttpRequest, uuid: UUID, files: Files) -> Status[Any] | Http
 )
 def get_file(request: HttpRequest, uuid: UUID, attachment: UUID) -> HttpResponse:
     """A file as it came. What is not sent yet is its sender's alone."""
-    session, _ = get_session_for(visit_of(request), uuid)
+    session, _ = get_session_for(request, uuid)
     user_pk = caller_of(request).user.pk
     return give_attachment(request, get_attachment(session.pk, attachment, user_pk=user_pk))
 
@@ -96,6 +96,6 @@ def get_file(request: HttpRequest, uuid: UUID, attachment: UUID) -> HttpResponse
 )
 def take_back(request: HttpRequest, uuid: UUID, attachment: UUID) -> Status[None]:
     """Take back a file that is not sent."""
-    session, _ = get_session_for(visit_of(request), uuid, to=TO_WRITE)
+    session, _ = get_session_for(request, uuid, to=TO_WRITE)
     remove_attachment(session.pk, attachment, user_pk=caller_of(request).user.pk)
     return Status(204, None)

@@ -6,15 +6,14 @@ and the right to what the answer is about are asked for before it is given."""
 
 import hashlib
 import re
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial, wraps
 from typing import Any
 
-from asgiref.sync import sync_to_async
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse
-from ninja.operation import AsyncOperation, Operation
+from ninja.operation import Operation
 from ninja.utils import contribute_operation_callback
 
 from conversations.access import get_session_for, get_workspace_for
@@ -22,7 +21,6 @@ from conversations.archive.rights import WRITE
 from conversations.domain.errors import LoomError
 from conversations.models import Session
 
-from .auth import visit_of
 from .fields import KEY_HEADER
 from .problems import problem, problem_of
 from .stored_responses import (
@@ -50,14 +48,23 @@ type Run = Callable[..., HttpResponse]
 
 
 def makes_once[F: Callable[..., Any]](*, to: str = WRITE, in_one: bool = True) -> Callable[[F], F]:
-    """Of an operation, below ``router.post``: it honours the header. What it makes and the
-    answer that is kept go in one transaction, unless that would take long (``in_one``) or
-    the operation is asynchronous: then a process that dies in between may make it twice.
+    """Of an operation, below ``router.post``: it honours the header. It is not
+    asynchronous. What it makes and the answer that is kept go in one transaction, unless that
+    would take long (``in_one``): then a process that dies in between may make it twice.
     ``to`` is what the operation itself asks for, of the session or the workspace."""
 
-    def honouring(operation: F) -> F:
-        contribute_operation_callback(operation, partial(_honour, to=to, in_one=in_one))
-        return operation
+    def honour(operation: Operation) -> None:
+        wrap: Any = partial(_run_once, to=to, in_one=in_one)
+        operation.run = wrap(operation.run)  # type: ignore[method-assign]
+        # A router has copies of its operations, which are wrapped when they are made.
+        operation._run_decorators = [wrap]  # type: ignore[attr-defined]
+        extra = operation.openapi_extra or {}
+        extra["parameters"] = [*extra.get("parameters", ()), PARAMETER]
+        operation.openapi_extra = extra
+
+    def honouring(function: F) -> F:
+        contribute_operation_callback(function, honour)
+        return function
 
     return honouring
 
@@ -67,19 +74,8 @@ def belongs_to(request: HttpRequest, session: Session) -> None:
     request.loom_answer_of = session.pk  # type: ignore[attr-defined]
 
 
-def _honour(operation: Operation, *, to: str, in_one: bool) -> None:
-    wrap: Any = partial(_synchronous, to=to, in_one=in_one)
-    if isinstance(operation, AsyncOperation):
-        wrap = partial(_asynchronous, to=to)
-    operation.run = wrap(operation.run)  # type: ignore[method-assign]
-    operation._run_decorators = [wrap]  # type: ignore[attr-defined]
-    extra = operation.openapi_extra or {}
-    extra["parameters"] = [*extra.get("parameters", ()), PARAMETER]
-    operation.openapi_extra = extra
-
-
-def _synchronous(run: Run, *, to: str, in_one: bool) -> Run:
-    operation = _operation_of(run)
+def _run_once(run: Run, *, to: str, in_one: bool) -> Run:
+    operation: Any = run.__self__  # type: ignore[attr-defined]  # whose method it is
 
     @wraps(run)
     def once(request: HttpRequest, **values: Any) -> HttpResponse:
@@ -109,38 +105,6 @@ def _synchronous(run: Run, *, to: str, in_one: bool) -> Run:
     return once
 
 
-def _asynchronous(run: Callable[..., Awaitable[HttpResponse]], *, to: str) -> Any:
-    operation = _operation_of(run)
-
-    @wraps(run)
-    async def once(request: HttpRequest, **values: Any) -> HttpResponse:
-        refusal: HttpResponse | None = None
-        if KEY_HEADER in request.headers:
-            refusal = await operation._run_checks(request)
-        if refusal is not None:
-            return refusal
-        claim = await sync_to_async(_claim)(request, to, values)
-        if claim is None:
-            return await run(request, **values)
-        if isinstance(claim, HttpResponse):
-            return claim
-        try:
-            response = await run(request, **values)
-        except BaseException:
-            await sync_to_async(drop_claim)(claim)
-            raise
-        if not await sync_to_async(_keep)(request, claim, response):
-            await sync_to_async(drop_claim)(claim)
-        return response
-
-    return once
-
-
-def _operation_of(run: Any) -> Any:
-    """Whose method it is: a router has copies of its operations."""
-    return run.__self__
-
-
 def _claim(request: HttpRequest, to: str, values: dict[str, Any]) -> Claim | HttpResponse | None:
     """None: the header is not there, or nobody who is known sent it."""
     key = request.headers.get(KEY_HEADER)
@@ -167,9 +131,9 @@ def _give_again(
     """The answer, to who might be given it now."""
     try:
         if found.session is not None:
-            get_session_for(visit_of(request), found.session, to=to)
+            get_session_for(request, found.session, to=to)
         elif slug := values.get("slug"):
-            get_workspace_for(visit_of(request), slug, to=to)
+            get_workspace_for(request, slug, to=to)
     except LoomError as error:
         return problem_of(error)
     response = HttpResponse(
@@ -197,15 +161,14 @@ def _keep(request: HttpRequest, claim: Claim, response: HttpResponse) -> bool:
 def _fingerprint(request: HttpRequest) -> str:
     """Of the method, the address and the body: of files, what is in them, since how they
     are parted differs each time."""
-    is_form = request.content_type == "multipart/form-data"
-    parts = list(_file_lines(request)) if is_form else [request.body]
-    first = f"{request.method} {request.get_full_path()}\n".encode()
-    return hashlib.sha256(b"".join([first, *parts])).hexdigest()
-
-
-def _file_lines(request: HttpRequest) -> Iterator[bytes]:
-    for name, files in sorted(request.FILES.lists()):
-        for file in files:
-            digest = hashlib.file_digest(file.file, "sha256").hexdigest()  # type: ignore[arg-type]
-            file.seek(0)
-            yield f"{name} {file.name} {digest}\n".encode()
+    parts = [f"{request.method} {request.get_full_path()}\n".encode()]
+    if request.content_type != "multipart/form-data":
+        parts.append(request.body)
+    else:
+        for name, files in sorted(request.FILES.lists()):
+            for file in files:
+                content: Any = file.file
+                digest = hashlib.file_digest(content, "sha256").hexdigest()
+                file.seek(0)
+                parts.append(f"{name} {file.name} {digest}\n".encode())
+    return hashlib.sha256(b"".join(parts)).hexdigest()

@@ -11,6 +11,7 @@ from ninja.operation import Operation
 
 from conversations.domain.errors import LoomError
 from conversations.feature import features
+from conversations.review import api as review
 from conversations.review.reasons import ReasonNeeded
 from conversations.search import api as search
 
@@ -19,10 +20,10 @@ from . import (
     conversations,
     files,
     messages,
-    models,
     runs,
     sessions,
     sessions_by_key,
+    state,
     streams,
     turns,
     workspaces,
@@ -94,7 +95,6 @@ api = LoomAPI(
 api.add_router("workspaces", workspaces.router)
 for part in (
     calls,
-    models,
     conversations,
     turns,
     files,
@@ -103,6 +103,8 @@ for part in (
     runs,
     search,
     sessions,
+    state,
+    review,
     streams,
 ):
     api.add_router("", part.router)

@@ -20,7 +20,8 @@ from conversations.archive.rights import WRITE as TO_WRITE
 from conversations.archive.run_transcript import RunFacts, RunTranscript, read_run, read_said
 from conversations.archive.session_messages import read_messages
 from conversations.domain.events import ASSISTANT_TEXT, INFO
-from conversations.domain.formats.spoken import Spoken, read_spoken
+from conversations.domain.formats.spoken import read_spoken
+from conversations.domain.keyset import PageCursor, bad_cursor
 from conversations.domain.run_transcript import TEXT, StreamCursor
 from conversations.models import Session
 from conversations.runtime.current import current_runtime
@@ -28,15 +29,12 @@ from conversations.runtime.engine import Runtime
 from conversations.runtime.following import wait_for_end
 from conversations.web.forms import check_attachment_ids, check_message_text
 
-from .auth import caller_of, needs, visit_of
+from .auth import caller_of, needs
 from .fields import (
     FormatName,
     Page,
     Paging,
-    bad_cursor,
     key_header,
-    make_cursor,
-    number_of,
     walk_of,
 )
 from .stored_responses import OtherRequest
@@ -196,17 +194,17 @@ def list_messages(
 ) -> dict[str, Any]:
     """The conversation as it stands, as messages of another program's format, files
     included. Results of tools that belong together are never parted."""
-    session, _ = get_session_for(visit_of(request), uuid)
+    session, _ = get_session_for(request, uuid)
     walk = walk_of(wanted)
     if walk.is_back:
         raise bad_cursor()
     page = read_messages(
         session,
         format=wanted.format,
-        from_turn=number_of(walk.place) if walk.place else 0,
+        from_turn=walk.number or 0,
         limit=walk.limit,
     )
-    following = None if page.next_turn is None else make_cursor("next", str(page.next_turn))
+    following = None if page.next_turn is None else str(PageCursor(str(page.next_turn)))
     return {"items": page.messages, "next": following, "previous": None}
 
 
@@ -223,10 +221,10 @@ async def send_message(
     """Send a message; the run that answers it goes on whether or not anybody waits. It
     waits itself while another run of the session is not over. With ``Accept:
     text/event-stream`` the answer is the run's stream."""
-    session, _ = await sync_to_async(get_session_for)(visit_of(request), uuid, to=TO_WRITE)
+    session, _ = await sync_to_async(get_session_for)(request, uuid, to=TO_WRITE)
     runtime = await current_runtime()
     require_room(request, runtime)
-    spoken = _spoken(message)
+    spoken = read_spoken([message.text if message.content is None else message.content])
     given = check_attachment_ids([str(one) for one in message.attachments])
     text = check_message_text(spoken.text, may_be_empty=bool(given or spoken.files))
     user_pk, client_id = caller_of(request).user.pk, client_id_of(key)
@@ -237,15 +235,9 @@ async def send_message(
         session, client_id=client_id, text=text, user_pk=user_pk, attachments=attachments
     )
     if not accepted.is_new:
-        await runtime.readers.read(_require_same, accepted, text, attachments)
+        is_same = await runtime.readers.read(
+            was_sent_before, accepted.run_pk, text=text, attachments=attachments
+        )
+        if not is_same:
+            raise OtherRequest("This key was used in the session for something else.")
     return await answer_begun(request, runtime, session, accepted, wait=wait)
-
-
-def _require_same(accepted: Accepted, text: str, attachments: list[str]) -> None:
-    if not was_sent_before(accepted.run_pk, text=text, attachments=attachments):
-        raise OtherRequest("This key was used in the session for something else.")
-
-
-def _spoken(message: MessageIn) -> Spoken:
-    content = message.text if message.content is None else message.content
-    return read_spoken([content])

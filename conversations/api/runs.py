@@ -19,8 +19,8 @@ from conversations.runtime.current import current_runtime
 from conversations.runtime.engine import Runtime
 from conversations.web.forms import check_message_text
 
-from .auth import caller_of, needs, visit_of
-from .fields import MAX_NUMBER, Page, Paging, make_page, number_of, walk_of
+from .auth import caller_of, needs
+from .fields import MAX_NUMBER, Page, Paging, make_page, walk_of
 from .messages import Key, RunOut, RunSaidOut, Wait, answer_begun, client_id_of, run_out, said_out
 from .stored_responses import OtherRequest
 from .streams import STREAMED, require_room
@@ -31,11 +31,11 @@ router = Router(tags=["Messages and runs"])
 @router.get("/sessions/{uuid:uuid}/runs", auth=needs(READ), response=Page[RunOut], url_name="runs")
 def list_session_runs(request: HttpRequest, uuid: UUID, wanted: Query[Paging]) -> dict[str, Any]:
     """Runs of a session, the newest first."""
-    session, _ = get_session_for(visit_of(request), uuid)
+    session, _ = get_session_for(request, uuid)
     walk = walk_of(wanted)
     found = list_runs(
         session.pk,
-        from_pk=number_of(walk.place) if walk.place else None,
+        from_pk=walk.number,
         back=walk.is_back,
         limit=walk.limit + 1,
     )
@@ -51,7 +51,7 @@ def list_session_runs(request: HttpRequest, uuid: UUID, wanted: Query[Paging]) -
 def get_run(request: HttpRequest, uuid: UUID, run: UUID) -> dict[str, Any]:
     """A run with what it has said by now. To follow it without asking again and again,
     there is its stream."""
-    session, _ = get_session_for(visit_of(request), uuid)
+    session, _ = get_session_for(request, uuid)
     return said_out(read_said(find_run(session, run).pk))
 
 
@@ -77,7 +77,7 @@ async def begin_run(
     request: HttpRequest, uuid: UUID, wanted: RunIn, key: Key = None, wait: Wait = 0
 ) -> Any:
     """Begin a run that no new message asks for."""
-    session, _ = await sync_to_async(get_session_for)(visit_of(request), uuid, to=TO_WRITE)
+    session, _ = await sync_to_async(get_session_for)(request, uuid, to=TO_WRITE)
     runtime = await current_runtime()
     require_room(request, runtime)
     user_pk = caller_of(request).user.pk
@@ -114,7 +114,7 @@ async def _begin(
 @router.post("/sessions/{uuid:uuid}/stop", auth=needs(WRITE), response={204: None}, url_name="stop")
 async def stop_run(request: HttpRequest, uuid: UUID) -> Status[None]:
     """End the running answer; its text is kept. Nothing happens where none is written."""
-    session, _ = await sync_to_async(get_session_for)(visit_of(request), uuid, to=TO_WRITE)
+    session, _ = await sync_to_async(get_session_for)(request, uuid, to=TO_WRITE)
     await (await current_runtime()).stop_run(session)
     return Status(204, None)
 
@@ -127,7 +127,7 @@ async def stop_run(request: HttpRequest, uuid: UUID) -> Status[None]:
 )
 async def withdraw_run(request: HttpRequest, uuid: UUID, run: UUID) -> Status[None]:
     """Take a message back that still waits."""
-    session, _ = await sync_to_async(get_session_for)(visit_of(request), uuid, to=TO_WRITE)
+    session, _ = await sync_to_async(get_session_for)(request, uuid, to=TO_WRITE)
     runtime = await current_runtime()
     await runtime.readers.read(find_run, session, run)
     await runtime.withdraw(session, run=run)

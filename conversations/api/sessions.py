@@ -21,7 +21,6 @@ from conversations.archive.rights import roles_of_person
 from conversations.archive.session_records import (
     SessionChange,
     SessionFilter,
-    SessionListCursor,
     SessionRecord,
     change_session,
     dump_metadata,
@@ -29,8 +28,9 @@ from conversations.archive.session_records import (
     read_session_record,
     require_future,
 )
-from conversations.archive.sessions import create_session, parse_list_cursor
+from conversations.archive.sessions import create_session
 from conversations.domain.errors import Conflict, Rejected
+from conversations.domain.keyset import parse_list_cursor
 from conversations.domain.session_keys import MAX_KEY_CHARS, channel_of, check_key
 from conversations.models import Session, Workspace
 from conversations.runtime.current import (
@@ -40,7 +40,7 @@ from conversations.runtime.current import (
     list_models,
 )
 
-from .auth import caller_of, needs, visit_of
+from .auth import caller_of, needs
 from .fields import (
     MAX_NUMBER,
     Channel,
@@ -49,7 +49,6 @@ from .fields import (
     Metadata,
     Moment,
     Page,
-    PageRequest,
     Paging,
     ShortText,
     Title,
@@ -59,8 +58,6 @@ from .fields import (
 from .idempotency import belongs_to, makes_once
 
 router = Router(tags=["Sessions"])
-
-type AsItem = Callable[[SessionRecord], dict[str, Any]]
 
 
 class SessionOut(Schema):
@@ -98,6 +95,10 @@ class SessionOut(Schema):
     archived_at: datetime | None
     pinned_at: datetime | None
     metadata: dict[str, Any]
+
+    @staticmethod
+    def resolve_key(record: SessionRecord) -> str | None:
+        return record.key or None
 
 
 class SessionFilters(Paging):
@@ -162,7 +163,7 @@ class RewindIn(Schema):
 @router.get("/sessions", auth=needs(READ), response=Page[SessionOut], url_name="sessions")
 def list_all_sessions(request: HttpRequest, filters: Query[AllFilters]) -> dict[str, Any]:
     """Sessions of your workspaces, the latest active first."""
-    return list_sessions_of(request, filters.workspace, filters, as_item=as_session)
+    return list_sessions_of(request, filters.workspace, filters)
 
 
 @router.get(
@@ -175,7 +176,7 @@ def list_workspace_sessions(
     request: HttpRequest, slug: str, filters: Query[SessionFilters]
 ) -> dict[str, Any]:
     """Sessions of one workspace, the latest active first."""
-    return list_sessions_of(request, slug, filters, as_item=as_session)
+    return list_sessions_of(request, slug, filters)
 
 
 @router.post(
@@ -187,26 +188,26 @@ def list_workspace_sessions(
 @makes_once()
 def begin_session(
     request: HttpRequest, response: HttpResponse, slug: str, new: NewSession
-) -> Status[dict[str, Any]]:
+) -> Status[SessionRecord]:
     """Begin a session. ``Location`` has its address."""
-    workspace, _ = get_workspace_for(visit_of(request), slug, to=TO_WRITE)
+    workspace, _ = get_workspace_for(request, slug, to=TO_WRITE)
     session = _create(workspace, new, request)
     belongs_to(request, session)
     response["Location"] = reverse("api:session", args=[session.uuid])
-    return Status(201, as_session(read_session_record(session.pk)))
+    return Status(201, read_session_record(session.pk))
 
 
 @router.get("/sessions/{uuid:uuid}", auth=needs(READ), response=SessionOut, url_name="session")
-def get_one_session(request: HttpRequest, uuid: UUID) -> dict[str, Any]:
+def get_one_session(request: HttpRequest, uuid: UUID) -> SessionRecord:
     """One session: its counters, its state, what it goes on from."""
-    session, _ = get_session_for(visit_of(request), uuid)
-    return as_session(read_session_record(session.pk))
+    session, _ = get_session_for(request, uuid)
+    return read_session_record(session.pk)
 
 
 @router.patch("/sessions/{uuid:uuid}", auth=needs(WRITE), response=SessionOut, url_name="session")
-def change_one_session(request: HttpRequest, uuid: UUID, patch: SessionPatch) -> dict[str, Any]:
+def change_one_session(request: HttpRequest, uuid: UUID, patch: SessionPatch) -> SessionRecord:
     """Change what is given: all of it, or nothing where one value is refused."""
-    session, _ = get_session_for(visit_of(request), uuid, to=TO_WRITE)
+    session, _ = get_session_for(request, uuid, to=TO_WRITE)
     if patch.model:
         require_model(patch.model)
     change = SessionChange(
@@ -225,7 +226,7 @@ def change_one_session(request: HttpRequest, uuid: UUID, patch: SessionPatch) ->
         announce_title(session.pk, record.title)
     if patch.archived and not was_archived and settings.LOOM.compact_at_end:
         compact_at_end(session, user_pk=caller_of(request).user.pk)
-    return as_session(record)
+    return record
 
 
 @router.post(
@@ -234,29 +235,37 @@ def change_one_session(request: HttpRequest, uuid: UUID, patch: SessionPatch) ->
     response=SessionOut,
     url_name="session_rewind",
 )
-async def rewind(request: HttpRequest, uuid: UUID, wanted: RewindIn) -> dict[str, Any]:
+async def rewind(request: HttpRequest, uuid: UUID, wanted: RewindIn) -> SessionRecord:
     """Take back a message with all that follows. The archive keeps it; the model is not
     given it any more."""
-    session, _ = await sync_to_async(get_session_for)(visit_of(request), uuid, to=TO_WRITE)
+    session, _ = await sync_to_async(get_session_for)(request, uuid, to=TO_WRITE)
     runtime = await current_runtime()
     user_pk = caller_of(request).user.pk
     await runtime.rewind(session, from_turn=wanted.from_turn, user_pk=user_pk)
-    return as_session(await sync_to_async(read_session_record)(session.pk))
+    return await sync_to_async(read_session_record)(session.pk)
+
+
+class ModelOut(Schema):
+    """A model that a session can have as its ``model``. Limits are in tokens."""
+
+    id: str
+    name: str
+    max_input_tokens: int
+    max_output_tokens: int
+
+
+@router.get(
+    "/models", auth=needs(READ), response=Page[ModelOut], url_name="models", tags=["Models"]
+)
+def list_models_on_offer(request: HttpRequest) -> dict[str, Any]:
+    """The models on offer."""
+    return {"items": list_models()}
 
 
 def require_model(model: str) -> None:
     """Raises Rejected for one that is not on offer."""
     if model not in {one.id for one in list_models()}:
         raise Rejected("This model is not on offer.", code="unknown_model")
-
-
-def as_session(record: SessionRecord) -> dict[str, Any]:
-    """As :class:`SessionOut` has it."""
-    values = {name: getattr(record, name) for name in SessionRecord.__dataclass_fields__}
-    return values | {
-        "page": f"/s/{record.uuid}/",
-        "key": record.key or None,
-    }
 
 
 def begun_as(start: SessionStart) -> dict[str, Any]:
@@ -295,7 +304,11 @@ def _create(workspace: Workspace, new: NewSession, request: HttpRequest) -> Sess
 
 
 def list_sessions_of(
-    request: HttpRequest, slug: str | None, filters: SessionFilters, *, as_item: AsItem
+    request: HttpRequest,
+    slug: str | None,
+    filters: SessionFilters,
+    *,
+    as_item: Callable[[SessionRecord], Any] = lambda record: record,
 ) -> dict[str, Any]:
     """A page of the sessions of a workspace, or of all (None) that the caller is in.
     Where somebody may not read what was said, nothing of it is shown."""
@@ -303,7 +316,7 @@ def list_sessions_of(
         workspaces = tuple(roles_of_person(caller_of(request).user.pk))
         is_member = True
     else:
-        workspace, access = get_workspace_for(visit_of(request), slug)
+        workspace, access = get_workspace_for(request, slug)
         workspaces, is_member = (workspace.pk,), access.role is not None
     walk = walk_of(filters)
     wanted = SessionFilter(
@@ -316,21 +329,14 @@ def list_sessions_of(
         parent=filters.parent,
     )
     found = list_session_records(
-        wanted, mark=_mark(walk), is_back=walk.is_back, limit=walk.limit + 1
+        wanted,
+        mark=parse_list_cursor(walk.place) if walk.place else None,
+        is_back=walk.is_back,
+        limit=walk.limit + 1,
     )
     return make_page(
         walk,
         found,
-        as_item=lambda one: as_item(_shown(one[1], is_member=is_member)),
-        place_of=lambda one: f"{one[0].moment.isoformat()}~{one[0].pk}",
+        as_item=lambda one: as_item(one if is_member else one.without_words()),
+        place_of=lambda one: str(one.cursor),
     )
-
-
-def _shown(record: SessionRecord, *, is_member: bool) -> SessionRecord:
-    """What programs and people wrote into a session is shown by itself, which is entered
-    in the audit log for somebody who is no member."""
-    return record if is_member else replace(record, preview=None, instructions="", metadata={})
-
-
-def _mark(walk: PageRequest) -> SessionListCursor | None:
-    return SessionListCursor(*parse_list_cursor(walk.place)) if walk.place else None

@@ -23,7 +23,7 @@ from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from ninja import Header, Query, Router
 
-from conversations.access import AccessContext, SignedOut, get_session_for, recheck_access
+from conversations.access import AccessContext, SignedOut, get_session_for, recheck_access, visit_of
 from conversations.accounts.tokens import READ, is_working
 from conversations.archive.access_snapshots import OpenPage, read_standing
 from conversations.archive.rights import READ as MAY_READ
@@ -39,7 +39,7 @@ from conversations.runtime.engine import Runtime
 from conversations.runtime.following import END_ID, Reader, RunReader, SessionReader, follow
 from conversations.runtime.visitors import STREAMS
 
-from .auth import caller_of, needs, visit_of
+from .auth import caller_of, needs
 from .fields import MAX_NUMBER
 from .middleware import ApiCaller
 
@@ -124,7 +124,7 @@ async def follow_run(
 ) -> HttpResponseBase:
     """What a run says: its rows, and the text of its answers as it is written. The last
     event is ``end``; whoever comes again after that gets 204."""
-    session, _ = await sync_to_async(get_session_for)(visit_of(request), uuid)
+    session, _ = await sync_to_async(get_session_for)(request, uuid)
     found = await sync_to_async(find_run)(session, run)
     at = last_event_id or given or ""
     if at == END_ID:
@@ -150,7 +150,7 @@ async def follow_session(
 ) -> HttpResponseBase:
     """The rows of a session after the row ``after``, and those that come from now on.
     It never ends by itself. Without ``after`` it begins with what comes."""
-    session, _ = await sync_to_async(get_session_for)(visit_of(request), uuid)
+    session, _ = await sync_to_async(get_session_for)(request, uuid)
     at = last_event_id or given or ""
     place = parse_place(at) if at else StreamCursor(session.last_seq if after is None else after)
     first = None if at else StoryEvent(str(place), SESSION, {"session": str(uuid)})
@@ -260,10 +260,9 @@ async def _write_events(
 
 def event_text(event: StoryEvent) -> str:
     """The event on the wire."""
-    data = {name: _plain(value) for name, value in event.data.items()}
+    data = {
+        # Times as the rest of the API writes them.
+        name: instant(value) if isinstance(value, datetime) else value
+        for name, value in event.data.items()
+    }
     return f"id: {event.id}\nevent: {event.kind}\ndata: {dump_json(data)}\n\n"
-
-
-def _plain(value: Any) -> Any:
-    """Times as the rest of the API writes them."""
-    return instant(value) if isinstance(value, datetime) else value

@@ -21,8 +21,8 @@ from conversations.domain.turns import (
     read_tool_calls,
 )
 
-from .auth import needs, visit_of
-from .fields import MAX_NUMBER, Page, PageRequest, Paging, make_page, number_of, walk_of
+from .auth import needs
+from .fields import MAX_NUMBER, Page, PageRequest, Paging, make_page, walk_of
 
 router = Router(tags=["Turns and events"])
 
@@ -70,12 +70,12 @@ class TurnFilters(Numbered):
 )
 def list_turns(request: HttpRequest, uuid: UUID, wanted: Query[TurnFilters]) -> dict[str, Any]:
     """Turns in their order."""
-    session, _ = get_session_for(visit_of(request), uuid)
+    session, _ = get_session_for(request, uuid)
     walk = walk_by_number(wanted)
     rewound = read_rewound_turns(session.pk)
     found = walk_turns(
         session.pk,
-        start=number_of(walk.place) if walk.place else None,
+        start=walk.number,
         is_back=walk.is_back,
         limit=walk.limit + 1,
         rewound=rewound,
@@ -97,7 +97,7 @@ def list_turns(request: HttpRequest, uuid: UUID, wanted: Query[TurnFilters]) -> 
 )
 def get_turn(request: HttpRequest, uuid: UUID, number: Path[int]) -> dict[str, Any]:
     """One turn."""
-    session, _ = get_session_for(visit_of(request), uuid)
+    session, _ = get_session_for(request, uuid)
     turn = read_turn(session.pk, number) if number <= MAX_NUMBER else None
     if turn is None:
         raise NotFound("There is no such turn in this session.")
@@ -188,11 +188,11 @@ class EventOut(RowOut):
 )
 def list_events(request: HttpRequest, uuid: UUID, wanted: Query[Numbered]) -> dict[str, Any]:
     """The journal in its order. Turns that it does not cover have no events."""
-    session, _ = get_session_for(visit_of(request), uuid)
+    session, _ = get_session_for(request, uuid)
     walk = walk_by_number(wanted)
     found = read_raw_events(
         session.pk,
-        start=number_of(walk.place) if walk.place else None,
+        start=walk.number,
         is_back=walk.is_back,
         limit=walk.limit + 1,
     )

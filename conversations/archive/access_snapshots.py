@@ -1,7 +1,7 @@
 """What a signed-in person's rights in a workspace rest on, asked again and again while
 a page is open: before each message, and every few seconds for all pages at once."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import batched
 
@@ -62,22 +62,17 @@ def read_standing(place: OpenPage) -> AccessSnapshot | None:
 
 def read_standings(places: Collection[OpenPage]) -> dict[OpenPage, AccessSnapshot | None]:
     """The same for many pages: three statements for each 500."""
-    return {
-        place: standing
-        for some in batched(places, MAX_PAGES_AT_ONCE, strict=False)
-        for place, standing in _read_some(some)
-    }
-
-
-def _read_some(places: tuple[OpenPage, ...]) -> Iterator[tuple[OpenPage, AccessSnapshot | None]]:
-    keys = {place.session_key for place in places}
-    live = BrowserSession.objects.filter(session_key__in=keys, expire_date__gt=timezone.now())
-    alive = set(live.values_list("session_key", flat=True))
-    people = {place.user_pk for place in places}
-    accounts = User.objects.filter(pk__in=people).values_list("pk", "password", "is_active")
-    known = {pk: (password, is_active) for pk, password, is_active in accounts}
-    roles = roles_of_pairs(people, {place.workspace_pk for place in places})
-    for place in places:
-        is_over = place.session_key not in alive or place.user_pk not in known
-        role = roles.get((place.user_pk, place.workspace_pk))
-        yield place, None if is_over else AccessSnapshot(*known[place.user_pk], role)
+    found: dict[OpenPage, AccessSnapshot | None] = {}
+    for some in batched(places, MAX_PAGES_AT_ONCE, strict=False):
+        keys = {place.session_key for place in some}
+        live = BrowserSession.objects.filter(session_key__in=keys, expire_date__gt=timezone.now())
+        alive = set(live.values_list("session_key", flat=True))
+        people = {place.user_pk for place in some}
+        accounts = User.objects.filter(pk__in=people).values_list("pk", "password", "is_active")
+        known = {pk: (password, is_active) for pk, password, is_active in accounts}
+        roles = roles_of_pairs(people, {place.workspace_pk for place in some})
+        for place in some:
+            is_over = place.session_key not in alive or place.user_pk not in known
+            role = roles.get((place.user_pk, place.workspace_pk))
+            found[place] = None if is_over else AccessSnapshot(*known[place.user_pk], role)
+    return found

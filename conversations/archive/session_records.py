@@ -1,23 +1,27 @@
-"""Sessions as programs list and read them: every column, a page at a time.
+"""Sessions as lists, programs and pages have them: one record of a session, read in one way.
 
-Ordered by last activity, the latest first. Each workspace is read by its own index and
-no further than a page, so that neither other people's sessions nor their number cost
-anything.
+Lists are in the order of last activity, the latest first. Where programs list the sessions
+of several workspaces, each is read by its own index and no further than a page, so that
+neither other people's sessions nor their number cost anything.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import reduce
+from operator import or_
 from typing import Any, Final
 from uuid import UUID
 
 from django.db import transaction
-from django.db.models import Q, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery
 from django.utils import timezone
 
 from conversations.domain.errors import Conflict, NotFound, Rejected, TooLarge
-from conversations.domain.text import dump_json, load_json
-from conversations.models import Session
+from conversations.domain.keyset import SessionListCursor, parse_list_cursor
+from conversations.domain.runs import ACTIVE_STATES, COMPACT, FAILED, IDLE, INTERRUPTED, QUEUED
+from conversations.domain.text import dump_json, load_json, storable
+from conversations.models import Rewind, Run, Session, Workspace
 
 from .expiry import is_current, is_over
 from .rights import Person, workspaces_of
@@ -25,36 +29,32 @@ from .sessions import (
     EXPIRED,
     archive_session,
     choose_model,
-    filter_by_words,
     has_expired,
-    list_state,
     lock_session,
-    parse_list_cursor,
     pin_session,
     rename_session,
-    with_run_states,
 )
+from .turns import merge_ranges
 
 MAX_WORKSPACES_MERGED = 100
 """Workspaces that are read one by one."""
 
-_COLUMNS = (
-    *("uuid", "workspace__slug", "owner__username", "key", "former_key", "channel", "title"),
-    *("preview", "instructions", "model", "next_turn", "next_seq", "input_tokens", "output_tokens"),
-    *("cached_tokens", "cost_microusd", "context_tokens", "context_limit", "rewind_count"),
-    *("parent__uuid", "fork_turn", "created_at", "last_active_at", "expires_at"),
-    *("archived_at", "pinned_at", "metadata"),
-)
+MAX_FILTER_WORDS = 8
+"""Words that a filter looks at."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRecord:
-    """A session in full. ``state`` is a run state or ``idle``; ``key`` the one that it
-    has, or had until it expired; ``metadata`` empty where it cannot be read; ``preview`` None where
-    it is not shown."""
+    """A session; every other shape of one is made from this. ``state`` is a run state or
+    ``idle``; ``key`` the one that it has, or had until it expired. ``turns`` counts all,
+    ``active_turns`` those that were not taken back. ``fork_turn`` is the last turn that it
+    shares with its ``parent``; None: it goes on in the parent's place. ``metadata`` is
+    empty where it cannot be read, ``preview`` None where it is not shown."""
 
+    pk: int
     uuid: UUID
     workspace: str
+    workspace_name: str
     owner: str
     key: str
     channel: str
@@ -64,6 +64,7 @@ class SessionRecord:
     model: str
     state: str
     turns: int
+    active_turns: int
     events: int
     rewinds: int
     input_tokens: int
@@ -80,7 +81,106 @@ class SessionRecord:
     expired: bool
     archived_at: datetime | None
     pinned_at: datetime | None
+    purge_due: datetime | None
     metadata: dict[str, Any]
+
+    @property
+    def page(self) -> str:
+        """Where people read it."""
+        return f"/s/{self.uuid}/"
+
+    @property
+    def cursor(self) -> SessionListCursor:
+        """The place of the session in a list."""
+        return SessionListCursor(self.last_active_at, self.pk)
+
+    def without_words(self) -> "SessionRecord":
+        """What programs and people wrote into a session is shown by itself, which is
+        entered in the audit log for somebody who is no member."""
+        return replace(self, preview=None, instructions="", metadata={})
+
+
+_COLUMNS = {
+    "workspace": "workspace__slug",
+    "workspace_name": "workspace__name",
+    "owner": "owner__username",
+    "rewinds": "rewind_count",
+    "parent": "parent__uuid",
+    "purge_due": "purge_order__due_at",
+}
+"""Fields of the record whose columns have other names."""
+
+_MADE = {"state", "turns", "active_turns", "events", "expired"}
+"""Fields that are made from ``_SOURCES``."""
+
+_SOURCES = ("former_key", "next_turn", "next_seq", "latest_state", "active_state", "is_queued")
+
+_LARGE = {"instructions": "", "metadata": "{}"}
+"""Columns of up to 100,000 characters, which lists on pages leave out."""
+
+
+def _read_records(sessions: QuerySet[Session], *, is_full: bool = True) -> list[SessionRecord]:
+    """In the order of the query. Two statements at most, however many they are."""
+    answers = Run.objects.filter(session=OuterRef("pk")).exclude(kind=COMPACT)
+    active = Run.objects.filter(session=OuterRef("pk"), state__in=ACTIVE_STATES)
+    left_out = {} if is_full else _LARGE
+    names = SessionRecord.__dataclass_fields__.keys() - _MADE - left_out.keys()
+    columns = {name: _COLUMNS.get(name, name) for name in names}
+    rows = list(
+        sessions.annotate(
+            latest_state=Subquery(answers.order_by("-id").values("state")[:1]),
+            active_state=Subquery(active.values("state")[:1]),
+            is_queued=Exists(Run.objects.filter(session=OuterRef("pk"), state=QUEUED)),
+        ).values(*columns.values(), *_SOURCES)
+    )
+    rewound = _count_rewound([row["pk"] for row in rows if row["rewind_count"]])
+    return [
+        _record(
+            {name: row[column] for name, column in columns.items()} | left_out,
+            row,
+            rewound=rewound.get(row["pk"], 0),
+        )
+        for row in rows
+    ]
+
+
+def _record(values: dict[str, Any], row: dict[str, Any], *, rewound: int) -> SessionRecord:
+    turns = row["next_turn"] - 1
+    return SessionRecord(
+        **values
+        | {
+            "key": row["key"] or row["former_key"] or "",
+            "state": _state_of(row),
+            "turns": turns,
+            "active_turns": turns - rewound,
+            "events": row["next_seq"] - 1,
+            "expired": has_expired(row["expires_at"]),
+            "metadata": read_metadata(values["metadata"]),
+        }
+    )
+
+
+def _state_of(row: dict[str, Any]) -> str:
+    """The run state that a list shows, or ``idle``."""
+    if row["active_state"]:
+        return str(row["active_state"])
+    if row["is_queued"]:
+        return QUEUED
+    return str(row["latest_state"]) if row["latest_state"] in (INTERRUPTED, FAILED) else IDLE
+
+
+def _count_rewound(session_pks: Sequence[int]) -> dict[int, int]:
+    """How many turns of each were taken back. One statement, none for no session."""
+    if not session_pks:
+        return {}
+    ranges: dict[int, list[tuple[int, int]]] = {}
+    rewinds = Rewind.objects.filter(session__in=session_pks).order_by("pk")
+    for pk, first, last in rewinds.values_list("session", "from_turn", "to_turn"):
+        ranges.setdefault(pk, []).append((first, last))
+    return {
+        pk: sum(last - first + 1 for first, last in merge_ranges(some))
+        for pk, some in ranges.items()
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,87 +213,43 @@ class SessionFilter:
         return filter_by_words(sessions, self.query, "title")
 
 
-@dataclass(frozen=True, slots=True)
-class SessionListCursor:
-    """The place of a session in the list."""
-
-    moment: datetime
-    pk: int
-
-
 def list_session_records(
     wanted: SessionFilter,
     *,
     mark: SessionListCursor | None = None,
     is_back: bool = False,
     limit: int,
-) -> list[tuple[SessionListCursor, SessionRecord]]:
+) -> list[SessionRecord]:
     """At most so many sessions after the mark, the latest active first; with ``is_back``
     those before it, the nearest first."""
     order = ("last_active_at", "pk") if is_back else ("-last_active_at", "-pk")
     sessions = wanted.choose()
     if mark is not None:
-        to = "gt" if is_back else "lt"
-        later = Q((f"last_active_at__{to}", mark.moment))
-        same = Q(("last_active_at", mark.moment), (f"pk__{to}", mark.pk))
-        sessions = sessions.filter(later | same)
-    some = _in_workspaces(sessions, wanted.workspaces, order, limit)
-    rows = with_run_states(some.order_by(*order), "pk", *_COLUMNS)[:limit]
-    return [(SessionListCursor(row["last_active_at"], row["pk"]), _record(row)) for row in rows]
+        sessions = sessions.filter(beyond(mark, is_back=is_back))
+    if 1 < len(wanted.workspaces) <= MAX_WORKSPACES_MERGED:
+        # The first of each: the page is among them.
+        among = Q()
+        for pk in wanted.workspaces:
+            first = sessions.filter(workspace=pk).order_by(*order)
+            among |= Q(pk__in=first.values("pk")[:limit])
+        sessions = Session.objects.filter(among)
+    else:
+        sessions = sessions.filter(workspace__in=wanted.workspaces)
+    return _read_records(sessions.order_by(*order)[:limit])
+
+
+def beyond(mark: SessionListCursor, *, is_back: bool = False) -> Q:
+    """A condition: the session stands after this one in the list, or before it."""
+    to = "gt" if is_back else "lt"
+    same = Q(("last_active_at", mark.moment), (f"pk__{to}", mark.pk))
+    return Q((f"last_active_at__{to}", mark.moment)) | same
 
 
 def read_session_record(session_pk: int) -> SessionRecord:
     """Raises NotFound."""
-    rows = with_run_states(Session.objects.filter(pk=session_pk), *_COLUMNS)
-    for row in rows:
-        return _record(row)
+    for record in _read_records(Session.objects.filter(pk=session_pk)):
+        return record
     raise NotFound("There is no such session.")
-
-
-def _in_workspaces(
-    sessions: QuerySet[Session], workspaces: Sequence[int], order: Sequence[str], limit: int
-) -> QuerySet[Session]:
-    """Where there are several, the first of each: the page is among them."""
-    if not 1 < len(workspaces) <= MAX_WORKSPACES_MERGED:
-        return sessions.filter(workspace__in=workspaces)
-    among = Q()
-    for pk in workspaces:
-        first = sessions.filter(workspace=pk).order_by(*order)
-        among |= Q(pk__in=first.values("pk")[:limit])
-    return Session.objects.filter(among)
-
-
-def _record(row: dict[str, Any]) -> SessionRecord:
-    return SessionRecord(
-        uuid=row["uuid"],
-        workspace=row["workspace__slug"],
-        owner=row["owner__username"],
-        key=row["key"] or row["former_key"] or "",
-        channel=row["channel"],
-        title=row["title"],
-        preview=row["preview"],
-        instructions=row["instructions"],
-        model=row["model"],
-        state=list_state(row),
-        turns=row["next_turn"] - 1,
-        events=row["next_seq"] - 1,
-        rewinds=row["rewind_count"],
-        input_tokens=row["input_tokens"],
-        output_tokens=row["output_tokens"],
-        cached_tokens=row["cached_tokens"],
-        context_tokens=row["context_tokens"],
-        context_limit=row["context_limit"],
-        cost_microusd=row["cost_microusd"],
-        parent=row["parent__uuid"],
-        fork_turn=row["fork_turn"],
-        created_at=row["created_at"],
-        last_active_at=row["last_active_at"],
-        expires_at=row["expires_at"],
-        expired=has_expired(row["expires_at"]),
-        archived_at=row["archived_at"],
-        pinned_at=row["pinned_at"],
-        metadata=read_metadata(row["metadata"]),
-    )
 
 
 def read_metadata(text: str) -> dict[str, Any]:
@@ -242,20 +298,20 @@ def change_session(session: Session, change: SessionChange) -> None:
         if change.model is not None:
             choose_model(session, model=change.model)
         if change.metadata is not None:
-            _merge_metadata(session.pk, change.metadata)
+            text = Session.objects.values_list("metadata", flat=True).get(pk=session.pk)
+            merged = read_metadata(text) | change.metadata
+            merged = {name: value for name, value in merged.items() if value is not None}
+            Session.objects.filter(pk=session.pk).update(metadata=dump_metadata(merged))
         if not isinstance(change.expires_at, _Kept):
-            _set_expiry(session.pk, change.expires_at, is_expired=closed == EXPIRED)
+            # An expired session stays so: its key may be another's by now.
+            if closed == EXPIRED:
+                raise Conflict("This session has expired already.", code="session_expired")
+            require_future(change.expires_at)
+            Session.objects.filter(pk=session.pk).update(expires_at=change.expires_at)
         if change.pinned is not None:
             pin_session(session, pinned=change.pinned)
         if change.archived is not None:
             archive_session(session, archived=change.archived)
-
-
-def _merge_metadata(session_pk: int, changes: dict[str, Any]) -> None:
-    text = Session.objects.values_list("metadata", flat=True).get(pk=session_pk)
-    merged = read_metadata(text) | changes
-    merged = {name: value for name, value in merged.items() if value is not None}
-    Session.objects.filter(pk=session_pk).update(metadata=dump_metadata(merged))
 
 
 def dump_metadata(metadata: dict[str, Any]) -> str:
@@ -276,89 +332,72 @@ def require_future(moment: datetime | None) -> None:
         raise Rejected("expires_at lies in the future, or is null.", code="bad_expiry")
 
 
-def _set_expiry(session_pk: int, moment: datetime | None, *, is_expired: bool) -> None:
-    """An expired session stays so: its key may be another's by now."""
-    if is_expired:
-        raise Conflict("This session has expired already.", code="session_expired")
-    require_future(moment)
-    Session.objects.filter(pk=session_pk).update(expires_at=moment)
-
-
-# A person's sessions in all their workspaces, the last used first: to go to one.
+# Sessions on pages: of one workspace, of a person, of another session.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecentSession:
-    uuid: UUID
-    title: str
-    preview: str
-    workspace: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecentPage:
+class SessionPage:
     """``next_cursor`` is empty on the last page."""
 
-    items: list[RecentSession]
+    items: list[SessionRecord]
     next_cursor: str
+
+
+def list_sessions(
+    workspace: Workspace,
+    *,
+    query: str = "",
+    archived: bool = False,
+    before: str = "",
+    limit: int,
+    with_previews: bool = True,
+) -> SessionPage:
+    """Sessions of a workspace: pinned ones first, then by last activity; paged by
+    the cursor of the last item. ``query`` filters by words of title and preview; without
+    previews nothing of what was said is shown, nor can be guessed at."""
+    sessions = Session.objects.filter(workspace=workspace, archived_at__isnull=not archived)
+    columns = ("title", "preview") if with_previews else ("title",)
+    sessions = filter_by_words(sessions, query, *columns)
+    page = _read_page(sessions.filter(pinned_at=None), before=before, limit=limit)
+    if not before:
+        pinned = sessions.filter(pinned_at__isnull=False).order_by("-last_active_at", "-pk")
+        page = replace(page, items=_read_records(pinned[:limit], is_full=False) + page.items)
+    if with_previews:
+        return page
+    return replace(page, items=[item.without_words() for item in page.items])
 
 
 def list_recent_sessions(
     person: Person, *, query: str = "", before: str = "", limit: int
-) -> RecentPage:
+) -> SessionPage:
     """Sessions of the workspaces that the person belongs to, archived ones left out;
     what somebody may read as staff is not listed. ``query`` filters as in the session
-    list, and by the workspace's name. Paged by the cursor of the last one."""
+    list, and by the workspace's name."""
     sessions = Session.objects.filter(workspace__in=workspaces_of(person.pk), archived_at=None)
     sessions = filter_by_words(sessions, query, "title", "preview", "workspace__name")
+    return _read_page(sessions, before=before, limit=limit)
+
+
+def _read_page(sessions: QuerySet[Session], *, before: str, limit: int) -> SessionPage:
     if before:
-        moment, pk = parse_list_cursor(before)
-        sessions = sessions.filter(
-            Q(last_active_at__lt=moment) | Q(last_active_at=moment, pk__lt=pk)
-        )
-    columns = ("uuid", "title", "preview", "workspace__name", "last_active_at", "pk")
-    rows = list(sessions.order_by("-last_active_at", "-pk").values_list(*columns)[: limit + 1])
-    last = rows[limit - 1] if len(rows) > limit else None
-    return RecentPage(
-        items=[
-            RecentSession(uuid=uuid, title=title, preview=preview, workspace=workspace)
-            for uuid, title, preview, workspace, *_ in rows[:limit]
-        ],
-        next_cursor=f"{last[4].isoformat()}~{last[5]}" if last else "",
-    )
+        sessions = sessions.filter(beyond(parse_list_cursor(before)))
+    ordered = sessions.order_by("-last_active_at", "-pk")
+    records = _read_records(ordered[: limit + 1], is_full=False)
+    next_cursor = str(records[limit - 1].cursor) if len(records) > limit else ""
+    return SessionPage(items=records[:limit], next_cursor=next_cursor)
 
 
-# The sessions that came from another: branches of it, and those that go on in its place.
+def filter_by_words(sessions: QuerySet[Session], query: str, *columns: str) -> QuerySet[Session]:
+    """Those that have each word of the query in one of the columns."""
+    for word in storable(query).split()[:MAX_FILTER_WORDS]:
+        has_word = (Q((f"{column}__icontains", word)) for column in columns)
+        sessions = sessions.filter(reduce(or_, has_word))
+    return sessions
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fork:
-    """``fork_turn`` is the last turn that both share; None: it goes on in the other's
-    place."""
-
-    uuid: UUID
-    title: str
-    fork_turn: int | None
-    turn_count: int
-    is_archived: bool
-    last_active_at: datetime
-
-
-def list_forks(session: Session, *, limit: int) -> list[Fork]:
-    """The first of them, as they were made. Only those of the same workspace, which
-    whoever reads the session may read too."""
+def list_forks(session: Session, *, limit: int) -> list[SessionRecord]:
+    """The first sessions that came from this one, as they were made: branches of it, and
+    those that go on in its place. Only those of the same workspace, which whoever reads
+    the session may read too."""
     forks = Session.objects.filter(parent=session.pk, workspace=session.workspace_id)
-    columns = ("uuid", "title", "fork_turn", "next_turn", "archived_at", "last_active_at")
-    return [
-        Fork(
-            uuid=uuid,
-            title=title,
-            fork_turn=fork_turn,
-            turn_count=next_turn - 1,
-            is_archived=archived_at is not None,
-            last_active_at=last_active_at,
-        )
-        for uuid, title, fork_turn, next_turn, archived_at, last_active_at in forks.order_by(
-            "pk"
-        ).values_list(*columns)[:limit]
-    ]
+    return _read_records(forks.order_by("pk")[:limit], is_full=False)

@@ -2,30 +2,27 @@
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from functools import reduce
-from operator import or_
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
 from django.contrib.auth.models import User
 from django.db import IntegrityError, connection, transaction
-from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery
+from django.db.models import F, Q, QuerySet
 from django.utils import timezone
 
 from conversations.domain.digest import first_digest
 from conversations.domain.errors import Conflict, NotFound, Rejected
 from conversations.domain.invisible_chars import without_unseen
 from conversations.domain.people import VIEWER
-from conversations.domain.runs import ACTIVE_STATES, COMPACT, IDLE, INTERRUPTED, QUEUED
 from conversations.domain.session_keys import channel_of
 from conversations.domain.text import dump_json, is_storable, one_line, storable
 from conversations.domain.tool_policy import ToolScope
 from conversations.domain.turns import StoredTurn
 from conversations.feature import features
-from conversations.models import PurgeOrder, Run, Session, Workspace
+from conversations.models import PurgeOrder, Session, Workspace
 
 from .expiry import expiry_of, is_current, is_over, last_of_key, take_note
 from .rights import may_write_sql, roles_of_person
@@ -60,9 +57,6 @@ def lock_session(session_pk: int) -> str:
 
 
 TITLE_LIMIT = 120
-
-FILTER_WORDS = 8
-"""Words of a filter that count."""
 
 _UUID_START = re.compile(r"[0-9a-fA-F]{4}[0-9a-fA-F-]{0,31}")
 
@@ -280,164 +274,9 @@ def save_system_prompt(session_pk: int, *, system_prompt: str) -> None:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionItem:
-    """A session as a list shows it. ``state`` is a run state or ``idle``."""
-
-    uuid: UUID
-    title: str
-    preview: str
-    last_active_at: datetime
-    turn_count: int
-    state: str
-    pinned: bool
-    archived: bool
-    channel: str
-    owner: str
-    model: str = ""
-    expired: bool = False
-    purge_due: datetime | None = None
-
-    @property
-    def url(self) -> str:
-        return f"/s/{self.uuid}/"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionPage:
-    """``next_cursor`` is None on the last page."""
-
-    items: list[SessionItem]
-    next_cursor: str | None
-
-
-def list_sessions(
-    workspace: Workspace,
-    *,
-    query: str = "",
-    archived: bool = False,
-    before: str = "",
-    limit: int,
-    with_previews: bool = True,
-) -> SessionPage:
-    """Sessions of a workspace: pinned ones first, then by last activity; paged by
-    the cursor of the last item. ``query`` filters by words of title and preview; without
-    previews nothing of what was said is shown, nor can be guessed at."""
-    sessions = Session.objects.filter(workspace=workspace, archived_at__isnull=not archived)
-    columns = ("title", "preview") if with_previews else ("title",)
-    sessions = filter_by_words(sessions, query, *columns)
-    page = _unpinned_page(sessions, before=before, limit=limit)
-    if not before:
-        pinned = [_item(row) for row in _listed(sessions.filter(pinned_at__isnull=False))[:limit]]
-        page = replace(page, items=pinned + page.items)
-    if with_previews:
-        return page
-    return replace(page, items=[replace(item, preview="") for item in page.items])
-
-
-def _unpinned_page(sessions: QuerySet[Session], *, before: str, limit: int) -> SessionPage:
-    sessions = sessions.filter(pinned_at=None)
-    if before:
-        moment, pk = parse_list_cursor(before)
-        sessions = sessions.filter(
-            Q(last_active_at__lt=moment) | Q(last_active_at=moment, pk__lt=pk)
-        )
-    rows = list(_listed(sessions)[: limit + 1])
-    more = len(rows) > limit
-    last = rows[limit - 1] if more else None
-    return SessionPage(
-        items=[_item(row) for row in rows[:limit]],
-        next_cursor=f"{last['last_active_at'].isoformat()}~{last['pk']}" if last else None,
-    )
-
-
-def filter_by_words(sessions: QuerySet[Session], query: str, *columns: str) -> QuerySet[Session]:
-    """Those that have each word of the query in one of the columns."""
-    for word in storable(query).split()[:FILTER_WORDS]:
-        has_word = (Q((f"{column}__icontains", word)) for column in columns)
-        sessions = sessions.filter(reduce(or_, has_word))
-    return sessions
-
-
-def parse_list_cursor(text: str) -> tuple[datetime, int]:
-    """When the last session of a page was active, and its key. Raises Rejected."""
-    moment, _, pk = text.partition("~")
-    try:
-        parsed = datetime.fromisoformat(moment)
-        if parsed.tzinfo is None:
-            raise ValueError("a moment without a zone")
-        if not pk.isascii() or not pk.isdigit() or len(pk) > 18:
-            raise ValueError("no key")
-        return parsed.astimezone(UTC), int(pk)
-    except (ValueError, OverflowError) as error:
-        raise Rejected("This is not a cursor of the session list.", code="bad_cursor") from error
-
-
-def with_run_states(sessions: QuerySet[Session], *columns: str) -> QuerySet[Session, Any]:
-    """These columns of them, and what :func:`list_state` takes."""
-    answers = Run.objects.filter(session=OuterRef("pk")).exclude(kind=COMPACT)
-    latest = answers.order_by("-id").values("state")[:1]
-    active = Run.objects.filter(session=OuterRef("pk"), state__in=ACTIVE_STATES)
-    annotated = sessions.annotate(
-        latest_state=Subquery(latest),
-        active_state=Subquery(active.values("state")[:1]),
-        is_queued=Exists(Run.objects.filter(session=OuterRef("pk"), state=QUEUED)),
-    )
-    found: QuerySet[Session, Any] = annotated.values(
-        *columns, "latest_state", "active_state", "is_queued"
-    )
-    return found
-
-
-def _listed(sessions: QuerySet[Session]) -> QuerySet[Session, Any]:
-    return with_run_states(
-        sessions.order_by("-last_active_at", "-pk"),
-        "pk",
-        "uuid",
-        "title",
-        "preview",
-        "last_active_at",
-        "next_turn",
-        "pinned_at",
-        "archived_at",
-        "expires_at",
-        "channel",
-        "model",
-        "owner__username",
-        "purge_order__due_at",
-    )
-
-
-def _item(row: dict[str, Any]) -> SessionItem:
-    return SessionItem(
-        uuid=row["uuid"],
-        title=row["title"],
-        preview=row["preview"],
-        last_active_at=row["last_active_at"],
-        turn_count=row["next_turn"] - 1,
-        state=list_state(row),
-        pinned=row["pinned_at"] is not None,
-        archived=row["archived_at"] is not None,
-        expired=has_expired(row["expires_at"]),
-        purge_due=row["purge_order__due_at"],
-        channel=row["channel"],
-        model=row["model"],
-        owner=row["owner__username"],
-    )
-
-
 def has_expired(expires_at: datetime | None) -> bool:
     """Whether a session that expires then has done so by now."""
     return expires_at is not None and expires_at <= timezone.now()
-
-
-def list_state(row: dict[str, Any]) -> str:
-    """The run state that a list shows, or ``idle``."""
-    if row["active_state"]:
-        return str(row["active_state"])
-    if row["is_queued"]:
-        return QUEUED
-    return str(row["latest_state"]) if row["latest_state"] in (INTERRUPTED, "failed") else IDLE
 
 
 def save_floor(session_pk: int, *, floor: int) -> None:

@@ -1,20 +1,40 @@
-"""Cursors name a place in the transcript, and the source it comes from.
+"""Cursors: where the next page of a list begins, as text. Each names a row and not a count,
+so nothing is skipped or shown twice when something is added meanwhile.
 
-``seq:123`` is the journal's row 123; ``turn:45.2`` is the third row synthesised
-from turn 45. ``seq:0`` is the place before everything.
+==================  =============================================  ======================
+form                the row                                        lists
+==================  =============================================  ======================
+``seq:123``         the journal's row 123                          transcript
+``turn:45.2``       the third row synthesised from turn 45         transcript
+``2026-…~17``       when it was active last, and its key           sessions, queue, feed
+``best.1f.2a``      the figures of a hit, in hexadecimal           search
+``123``             its number or key                              audit log, holds, …
+base64              ``next`` or ``previous`` and one of the above  the API
+==================  =============================================  ======================
+
+What is no cursor raises Rejected with the code ``bad_cursor``.
 """
 
 import re
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from .errors import Rejected
 
-_FORM = re.compile(r"(?:seq:(\d{1,18})|turn:(\d{1,18})(?:\.(\d{1,6}))?)")
+_TRANSCRIPT = re.compile(r"(?:seq:(\d{1,18})|turn:(\d{1,18})(?:\.(\d{1,6}))?)", re.ASCII)
+_NUMBER = re.compile(r"\d{1,18}", re.ASCII)
+_HIT = re.compile(r"([a-z]+)((?:\.[0-9a-f]{1,20}){1,5})")
+
+
+def bad_cursor(message: str = "This is not a cursor of this list.") -> Rejected:
+    return Rejected(message, code="bad_cursor")
 
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """``source`` is ``seq`` or ``turn``; ``part`` counts a turn's rows from 0."""
+    """A place in the transcript. ``source`` is ``seq`` or ``turn``; ``part`` counts a
+    turn's rows from 0. ``seq:0`` is the place before everything."""
 
     source: str
     number: int
@@ -26,10 +46,83 @@ class Cursor:
 
 def parse_cursor(text: str) -> Cursor:
     """Raises Rejected with what a cursor looks like."""
-    match = _FORM.fullmatch(text)
+    match = _TRANSCRIPT.fullmatch(text)
     if match is None:
-        raise Rejected("A cursor looks like seq:123 or turn:45.", code="bad_cursor")
+        raise bad_cursor("A cursor looks like seq:123 or turn:45.")
     seq, turn, part = match.groups()
     if seq is not None:
         return Cursor("seq", int(seq))
     return Cursor("turn", int(turn), int(part or 0))
+
+
+@dataclass(frozen=True, slots=True)
+class SessionListCursor:
+    """A session in a list by last activity."""
+
+    moment: datetime
+    pk: int
+
+    def __str__(self) -> str:
+        return f"{self.moment.isoformat()}~{self.pk}"
+
+
+def parse_list_cursor(text: str) -> SessionListCursor:
+    moment, _, pk = text.partition("~")
+    try:
+        parsed = datetime.fromisoformat(moment)
+        if parsed.tzinfo is None:
+            raise ValueError("a moment without a zone")
+        return SessionListCursor(parsed.astimezone(UTC), parse_number(pk))
+    except (ValueError, OverflowError, Rejected) as error:
+        raise bad_cursor("This is not a cursor of the session list.") from error
+
+
+def parse_number(text: str) -> int:
+    """The number or key of a row."""
+    if not _NUMBER.fullmatch(text):
+        raise bad_cursor()
+    return int(text)
+
+
+@dataclass(frozen=True, slots=True)
+class SearchCursor:
+    """Whole numbers of a page's last hit, for one ``kind`` of search."""
+
+    kind: str
+    numbers: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return ".".join([self.kind, *(f"{number:x}" for number in self.numbers)])
+
+
+def parse_search_cursor(text: str, kind: str, *, count: int) -> tuple[int, ...] | None:
+    """The numbers; None for no cursor, or one that is not for this search: a page of
+    another search begins anew."""
+    match = _HIT.fullmatch(text)
+    if match is None or match[1] != kind:
+        return None
+    numbers = tuple(int(part, 16) for part in match[2].split(".")[1:])
+    is_sane = len(numbers) == count and all(number < 1 << 63 for number in numbers)
+    return numbers if is_sane else None
+
+
+@dataclass(frozen=True, slots=True)
+class PageCursor:
+    """A page of a list of the API: from which row, and which way from it."""
+
+    place: str
+    is_back: bool = False
+
+    def __str__(self) -> str:
+        way = "previous" if self.is_back else "next"
+        return urlsafe_b64encode(f"{way} {self.place}".encode()).decode().rstrip("=")
+
+
+def parse_page_cursor(text: str) -> PageCursor:
+    try:
+        way, place = urlsafe_b64decode(text.encode() + b"==").decode().split(" ", 1)
+    except ValueError as error:
+        raise bad_cursor() from error
+    if way not in ("next", "previous") or not place or not place.isascii():
+        raise bad_cursor()
+    return PageCursor(place, way == "previous")

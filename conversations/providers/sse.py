@@ -3,8 +3,7 @@
 Follows the WHATWG HTML standard, 9.2.6 "Interpreting an event stream": lines end
 with LF, CRLF or CR and with nothing else (U+2028 is text); several ``data``
 lines are joined by LF; a blank line ends the event; an event that the end of the
-stream cuts is dropped. ``id`` and ``retry`` only serve reconnecting and are
-ignored.
+stream cuts is dropped. ``retry`` is ignored.
 """
 
 from typing import NamedTuple
@@ -14,10 +13,12 @@ DEFAULT_EVENT = "message"
 
 
 class SseEvent(NamedTuple):
-    """``name`` is the ``event`` field, ``message`` where there was none."""
+    """``name`` is the ``event`` field, ``message`` where there was none; ``last_id`` the
+    last id that was given, with this event or before it."""
 
     name: str
     data: str
+    last_id: str = ""
 
 
 class SseParser:
@@ -27,7 +28,7 @@ class SseParser:
         self._pieces: list[bytes] = []
         self._skip_line_feed = False
         self._at_start = True
-        self._name = ""
+        self._name = self._last_id = ""
         self._data: list[str] = []
 
     def feed(self, chunk: bytes) -> list[SseEvent]:
@@ -45,13 +46,11 @@ class SseParser:
             self._skip_line_feed = chunk.endswith(b"\r")
             chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         if b"\n" not in chunk:
+            # Kept apart: a long line that comes in many chunks is joined once.
             self._pieces.append(chunk)
             return []
         *lines, rest = b"".join([*self._pieces, chunk]).split(b"\n")
         self._pieces = [rest]
-        return self._without_mark(lines)
-
-    def _without_mark(self, lines: list[bytes]) -> list[bytes]:
         if self._at_start:
             self._at_start = False
             lines[0] = lines[0].removeprefix(BYTE_ORDER_MARK)
@@ -59,16 +58,16 @@ class SseParser:
 
     def _take_line(self, line: bytes, events: list[SseEvent]) -> None:
         if not line:
-            self._end_event(events)
+            if self._data:
+                data = "\n".join(self._data)
+                events.append(SseEvent(self._name or DEFAULT_EVENT, data, self._last_id))
+            self._name, self._data = "", []
             return
-        field, _, value = line.partition(b":")
-        if field == b"data":
-            self._data.append(value.removeprefix(b" ").decode(errors="replace"))
-        elif field == b"event":
-            self._name = value.removeprefix(b" ").decode(errors="replace")
-
-    def _end_event(self, events: list[SseEvent]) -> None:
-        if self._data:
-            events.append(SseEvent(self._name or DEFAULT_EVENT, "\n".join(self._data)))
-            self._data = []
-        self._name = ""
+        name, _, content = line.partition(b":")
+        value = content.removeprefix(b" ").decode(errors="replace")
+        if name == b"data":
+            self._data.append(value)
+        elif name == b"event":
+            self._name = value
+        elif name == b"id" and "\0" not in value:
+            self._last_id = value

@@ -14,7 +14,7 @@ from uuid import UUID
 from django.db.models import Count, Exists, OuterRef, Q, QuerySet, Subquery
 from django.utils import timezone
 
-from conversations.archive.sessions import parse_list_cursor
+from conversations.domain.keyset import SessionListCursor, parse_list_cursor
 from conversations.models import (
     BROKEN,
     UNREVIEWED,
@@ -118,13 +118,13 @@ def read_queue(filters: QueueFilters, *, before: str = "", limit: int) -> QueueP
     cursor that is none."""
     found = filters.sessions
     if before:
-        found = _after(found, *parse_list_cursor(before))
+        found = _after(found, parse_list_cursor(before))
     places = list(_in_order(found).values_list("pk", "last_active_at")[: limit + 1])
     pks = [pk for pk, _ in places[:limit]]
     cursor = ""
     if len(places) > limit:
         pk, moment = places[limit - 1]
-        cursor = f"{moment.isoformat()}~{pk}"
+        cursor = str(SessionListCursor(moment, pk))
     return QueuePage(items=read_items(pks), next_cursor=cursor)
 
 
@@ -141,7 +141,7 @@ def next_unreviewed(filters: QueueFilters, *, after: Session | None = None) -> S
     found = replace(filters, queue="unreviewed").sessions.select_related("workspace")
     if after is None:
         return _in_order(found).first()
-    following = _in_order(_after(found, after.last_active_at, after.pk)).first()
+    following = _in_order(_after(found, SessionListCursor(after.last_active_at, after.pk))).first()
     return following or _in_order(found.exclude(pk=after.pk)).first()
 
 
@@ -149,10 +149,10 @@ def _in_order(sessions: QuerySet[Session]) -> QuerySet[Session]:
     return sessions.order_by("-last_active_at", "-pk")
 
 
-def _after(sessions: QuerySet[Session], moment: datetime, pk: int) -> QuerySet[Session]:
-    """What follows a place of the list. The first condition alone is a range of the index."""
-    is_later = Q(last_active_at__lt=moment) | Q(pk__lt=pk)
-    return sessions.filter(is_later, last_active_at__lte=moment)
+def _after(sessions: QuerySet[Session], mark: SessionListCursor) -> QuerySet[Session]:
+    """What follows a place of the list. The second condition alone is a range of the index."""
+    is_later = Q(last_active_at__lt=mark.moment) | Q(pk__lt=mark.pk)
+    return sessions.filter(is_later, last_active_at__lte=mark.moment)
 
 
 def _listed(sessions: QuerySet[Session]) -> QuerySet[Session, Any]:

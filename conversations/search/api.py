@@ -12,9 +12,15 @@ from django.http import HttpRequest
 from ninja import Field, Query, Router, Schema
 from pydantic import StringConstraints
 
-from conversations.access import HIDDEN, get_session_for, record_reading, require_reason_to_search
+from conversations.access import (
+    HIDDEN,
+    get_session_for,
+    record_reading,
+    require_reason_to_search,
+    visit_of,
+)
 from conversations.accounts.tokens import READ
-from conversations.api.auth import caller_of, needs, visit_of
+from conversations.api.auth import caller_of, needs
 from conversations.api.fields import Page, ShortText, Text
 from conversations.archive.rights import is_reviewer, readable_sessions, readable_workspaces
 from conversations.archive.storage_errors import is_storage_error
@@ -136,7 +142,7 @@ def search(request: HttpRequest, wanted: Query[SearchFilters]) -> dict[str, Any]
 @router.get("/sessions/{uuid:uuid}/recall", auth=needs(READ), response=RecallOut, url_name="recall")
 def recall(request: HttpRequest, uuid: UUID, wanted: Query[RecallFilters]) -> dict[str, Any]:
     """Turns of one session, as the model finds them."""
-    session, _ = get_session_for(visit_of(request), uuid)
+    session, _ = get_session_for(request, uuid)
     with _unavailable():
         found = search_session(session.pk, wanted.q, limit=wanted.limit, with_neighbours=True)
     return as_answer(found, wanted.q)

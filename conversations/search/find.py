@@ -1,10 +1,10 @@
 """Finding turns by words: in one session, or in all that somebody may read."""
 
-import re
 import struct
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from conversations.domain.keyset import SearchCursor, parse_search_cursor
 from conversations.models import Session
 from conversations.models.search import TURN_BITS, entry_id
 
@@ -15,33 +15,6 @@ from .people import find_meant
 from .query import SearchQuery, parse_query
 from .results import NOTHING, SearchResults, read_hits
 from .source import IndexSource, catch_up
-
-# Where a search goes on: after which hit, among which turns.
-
-
-_FORM = re.compile(r"([a-z]+)((?:\.[0-9a-f]{1,20}){1,5})")
-
-
-@dataclass(frozen=True, slots=True)
-class SearchCursor:
-    """Whole numbers of a page's last hit, for one ``kind`` of search."""
-
-    kind: str
-    numbers: tuple[int, ...]
-
-    def __str__(self) -> str:
-        return ".".join([self.kind, *(f"{number:x}" for number in self.numbers)])
-
-
-def read_cursor(text: str, kind: str, *, count: int) -> tuple[int, ...] | None:
-    """The numbers; None for no cursor, or one that is not for this search."""
-    match = _FORM.fullmatch(text)
-    if match is None or match[1] != kind:
-        return None
-    numbers = tuple(int(part, 16) for part in match[2].split(".")[1:])
-    is_sane = len(numbers) == count and all(number < 1 << 63 for number in numbers)
-    return numbers if is_sane else None
-
 
 MAX_HITS = 200  # Hits of one page.
 
@@ -81,7 +54,7 @@ def search_session(
     limit = max(1, min(limit, MAX_HITS))
     if order == "best" and asked.has_words:
         return _best_of_session(source, asked, limit, cursor, with_neighbours=with_neighbours)
-    after = read_cursor(cursor, "newest", count=1)
+    after = parse_search_cursor(cursor, "newest", count=1)
     match = choose_words(source, asked)
     ids = _newest_ids(source, asked, match, limit + 1, below=after[0] if after else None)
     page = ids[:limit]
@@ -117,7 +90,7 @@ def _best_of_session(
     source: IndexSource, query: SearchQuery, limit: int, cursor: str, *, with_neighbours: bool
 ) -> SearchResults:
     """The cursor keeps later turns out, so that ranks stay what they were."""
-    after = read_cursor(cursor, "best", count=4)
+    after = parse_search_cursor(cursor, "best", count=4)
     if after:
         [place] = source.places
         place = place.below(after[0] + 1)

@@ -5,6 +5,7 @@ from typing import Any
 
 from django.db.models import QuerySet, Sum
 
+from conversations.domain.keyset import SearchCursor, parse_search_cursor
 from conversations.domain.searchable import owner_mark, workspace_mark
 from conversations.models import SearchProgress, Session, Workspace, involving
 from conversations.models.search import TURN_BITS, entry_id
@@ -12,13 +13,11 @@ from conversations.models.search import TURN_BITS, entry_id
 from .best import keep_phrases, rank_entries
 from .find import (
     MAX_HITS,
-    SearchCursor,
     as_fraction,
     as_number,
     choose_words,
     found_best,
     missing_words,
-    read_cursor,
 )
 from .latest import LatestFirst, as_numbers, as_placed, read_at_once
 from .matching import IndexScope, match_filters, select_keys, session_place
@@ -99,7 +98,7 @@ def search_sessions(
     sessions = within.among(sessions)
     limit = max(1, min(limit, MAX_HITS))
     by_rank = order == "best" and asked.has_words
-    after = read_cursor(cursor, "all", count=5) if by_rank else None
+    after = parse_search_cursor(cursor, "all", count=5) if by_rank else None
     # The newest session of the first page: later ones are no part of the others.
     highest = after[0] if after else None
     places = _places(sessions, asked, within, highest=highest)
@@ -174,7 +173,7 @@ def _best(
 def _newest(
     source: IndexSource, query: SearchQuery, sessions: QuerySet[Session], limit: int, cursor: str
 ) -> SearchResults:
-    numbers = read_cursor(cursor, "latest", count=2)
+    numbers = parse_search_cursor(cursor, "latest", count=2)
     match = choose_words(source, query).of_something()
     most = MAX_COUNTED_APART if source.is_sparse else MAX_COUNTED
     most = MAX_COUNTED_PHRASES if query.phrases else most

@@ -26,12 +26,11 @@ from conversations.access import AccessContext, get_workspace_for
 from conversations.accounts.tokens import FEED, READ, find_caller
 from conversations.archive.session_records import (
     SessionFilter,
-    SessionListCursor,
     SessionRecord,
     list_session_records,
 )
-from conversations.archive.sessions import parse_list_cursor
 from conversations.domain.errors import NotPermitted
+from conversations.domain.keyset import parse_list_cursor
 from conversations.domain.runs import IDLE
 from conversations.models import Workspace
 
@@ -145,7 +144,7 @@ def _read_page(request: HttpRequest, workspace: Workspace) -> _Page:
     cursor = after or before
     found = list_session_records(
         SessionFilter(workspaces=[workspace.pk], archived=False),
-        mark=SessionListCursor(*parse_list_cursor(cursor)) if cursor else None,
+        mark=parse_list_cursor(cursor) if cursor else None,
         is_back=bool(after),
         limit=PAGE + 1,
     )
@@ -154,14 +153,10 @@ def _read_page(request: HttpRequest, workspace: Workspace) -> _Page:
         shown.reverse()
     has_newer, has_older = (goes_on, True) if after else (bool(before), goes_on)
     return _Page(
-        records=[record for _, record in shown],
-        newer=_cursor(shown[0][0]) if shown and has_newer else "",
-        older=_cursor(shown[-1][0]) if shown and has_older else "",
+        records=shown,
+        newer=str(shown[0].cursor) if shown and has_newer else "",
+        older=str(shown[-1].cursor) if shown and has_older else "",
     )
-
-
-def _cursor(mark: SessionListCursor) -> str:
-    return f"{mark.moment.isoformat()}~{mark.pk}"
 
 
 def _make_feed(
@@ -189,7 +184,7 @@ def _make_feed(
         feed.add_item(
             title=_sayable(record.title or "Untitled session"),
             link=request.build_absolute_uri(reverse("session", args=[record.uuid])),
-            description=summary or None,
+            description=summary or None,  # type: ignore[arg-type]  # None: no summary
             author_name=_sayable(record.owner),
             pubdate=record.created_at,
             updateddate=record.last_active_at,

@@ -11,7 +11,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from conversations.archive.rights import is_administrator
-from conversations.archive.session_records import RecentPage, list_recent_sessions
+from conversations.archive.session_records import SessionPage, list_recent_sessions
 from conversations.archive.workspaces import list_workspaces
 from conversations.feature import links_at
 from conversations.models import Membership
@@ -39,11 +39,11 @@ def palette(request: HttpRequest) -> HttpResponse:
     return JsonResponse(answer)
 
 
-def _sessions(page: RecentPage) -> list[dict[str, str]]:
+def _sessions(page: SessionPage) -> list[dict[str, str]]:
     return [
         {
             "name": item.title or "Untitled session",
-            "says": item.workspace,
+            "says": item.workspace_name,
             "url": reverse("session", args=[item.uuid]),
         }
         for item in page.items

@@ -8,22 +8,22 @@ from itertools import groupby
 from django.conf import settings
 from django.utils import timezone
 
-from conversations.archive.sessions import SessionItem, list_sessions
+from conversations.archive.session_records import SessionRecord, list_sessions
 from conversations.models import Workspace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionGroup:
     label: str
-    items: list[SessionItem]
+    items: list[SessionRecord]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionList:
-    """``next_cursor`` is None on the last page."""
+    """``next_cursor`` is empty on the last page."""
 
     groups: list[SessionGroup]
-    next_cursor: str | None
+    next_cursor: str
     query: str
     archived: bool
 
@@ -53,7 +53,7 @@ def read_session_list(
     )
 
 
-def _grouped(items: Iterable[SessionItem]) -> list[SessionGroup]:
+def _grouped(items: Iterable[SessionRecord]) -> list[SessionGroup]:
     today = timezone.localdate()
     return [
         SessionGroup(label=label, items=list(group))
@@ -61,8 +61,8 @@ def _grouped(items: Iterable[SessionItem]) -> list[SessionGroup]:
     ]
 
 
-def _label(item: SessionItem, today: date) -> str:
-    if item.pinned:
+def _label(item: SessionRecord, today: date) -> str:
+    if item.pinned_at:
         return "Pinned"
     day = timezone.localtime(item.last_active_at).date()
     if day >= today:

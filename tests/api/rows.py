@@ -33,6 +33,14 @@ def owners(status: int) -> Statuses:
     return readers(403) | {"owner": status}
 
 
+def reviewers(status: int) -> Statuses:
+    return for_roles(404, reviewer=status, superuser=status)
+
+
+def administrators(status: int) -> Statuses:
+    return for_roles(404, administrator=status, superuser=status)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     """What each role gets, with which scope. ``body`` is sent as JSON, ``query`` follows

@@ -172,7 +172,10 @@ async def test_a_reset_begins_from_the_start_and_loses_nothing(
         )
         assert answer.status_code == 200, answer.content
         left = await caller.get(f"{API}/conversations/{session.uuid}", headers=headers)
-        return [one["content"] for one in json.loads(await read_all(left))["messages"]]
+        conversation = json.loads(await read_all(left))
+        turns = [one["content"] for one in conversation["messages"] if one["number"]]
+        assert conversation["message_count"] == answer.json()["message_count"] == len(turns)
+        return [one["content"] for one in conversation["messages"]]
 
     assert await reset(None, "Investigate", "It leaks.") == ["Debug."]
     assert await reset({"keep_system_message": True}, "And now?") == ["Debug."]

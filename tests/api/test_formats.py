@@ -7,9 +7,9 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.test import Client
 
-from conversations.api.fields import make_cursor
 from conversations.archive.session_messages import read_messages
 from conversations.archive.sessions import get_session
+from conversations.domain.keyset import PageCursor
 from conversations.models import Session
 from tests.domain.formats import samples
 
@@ -49,7 +49,7 @@ def test_the_conversation_is_read_as_messages(owner: Client) -> None:
         cursor = page["next"]
     assert found == samples.ANTHROPIC
     assert owner.get(f"{address}?format=word").status_code == 422
-    backwards = make_cursor("previous", "3")
+    backwards = str(PageCursor("3", is_back=True))
     assert owner.get(f"{address}?cursor={backwards}").json()["code"] == "bad_cursor"
 
 

@@ -7,12 +7,12 @@ import pytest
 from django.contrib.auth.models import User
 from django.db import connection
 
+from conversations.archive.session_records import list_sessions
 from conversations.archive.sessions import (
     archive_session,
     create_session,
     get_or_create_by_key,
     get_session,
-    list_sessions,
     open_empty_session,
     open_first_session,
     pin_session,

@@ -33,8 +33,18 @@ def test_it_joins_several_data_lines() -> None:
 
 
 def test_it_ignores_comments_and_other_fields() -> None:
-    stream = b": hello\nid: 7\nretry: 10\nnonsense\ndata: a\n:\n\n"
+    stream = b": hello\nretry: 10\nnonsense\ndata: a\n:\n\n"
     assert parse(stream) == [SseEvent("message", "a")]
+
+
+def test_an_id_holds_until_the_next_one() -> None:
+    stream = b"id: 7\ndata: a\n\ndata: b\n\nid: 8\n\nid: 9\0\ndata: c\n\nid\ndata: d\n\n"
+    assert [(event.data, event.last_id) for event in parse(stream)] == [
+        ("a", "7"),
+        ("b", "7"),
+        ("c", "8"),
+        ("d", ""),
+    ]
 
 
 def test_it_gives_no_event_without_data() -> None:

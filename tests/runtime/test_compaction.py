@@ -17,7 +17,8 @@ from conversations.archive.compactions import (
     request_compaction,
 )
 from conversations.archive.runs import interrupt_run
-from conversations.archive.sessions import archive_session, list_sessions
+from conversations.archive.session_records import list_sessions
+from conversations.archive.sessions import archive_session
 from conversations.archive.skills import append_loaded_skill
 from conversations.archive.transcript import read_page
 from conversations.archive.verify import verify_session

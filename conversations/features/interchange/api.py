@@ -12,7 +12,7 @@ from ninja import Field, File, Form, Query, Router, Schema, Status, UploadedFile
 
 from conversations.access import get_session_for, get_workspace_for
 from conversations.accounts.tokens import READ, WRITE
-from conversations.api.auth import caller_of, needs, visit_of
+from conversations.api.auth import caller_of, needs
 from conversations.api.fields import Page
 from conversations.api.idempotency import makes_once
 from conversations.archive.rights import WRITE as TO_WRITE
@@ -87,7 +87,7 @@ async def export(
     request: HttpRequest, uuid: UUID, wanted: Query[ExportFilters]
 ) -> HttpResponseBase:
     """The whole session as it is now."""
-    session, _ = await sync_to_async(get_session_for)(visit_of(request), uuid)
+    session, _ = await sync_to_async(get_session_for)(request, uuid)
     return export_response(session, wanted.format)
 
 
@@ -109,7 +109,7 @@ def start_import(
     """Import an export or database of another program, or an archive (ZIP) of such files,
     into the workspace. The server reads it in the background. ``Location`` has its address."""
     service.require_imports()
-    workspace, _ = get_workspace_for(visit_of(request), slug, to=TO_WRITE)
+    workspace, _ = get_workspace_for(request, slug, to=TO_WRITE)
     service.check_size(file)
     made = service.take_upload(workspace, caller_of(request).user, file, format=format)
     response["Location"] = reverse("api:import", args=[made.uuid])

@@ -5,24 +5,22 @@ import json
 from collections.abc import AsyncIterator, Callable
 from time import monotonic
 from typing import Any
-from uuid import UUID
 
 from asgiref.sync import sync_to_async
 from django.conf import settings
-from django.http import HttpRequest, HttpResponse, JsonResponse, StreamingHttpResponse
+from django.http import HttpRequest, JsonResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from ninja import Router
 
 from conversations.access import get_workspace_for
 from conversations.accounts.tokens import READ, WRITE
-from conversations.api.auth import caller_of, needs, visit_of
+from conversations.api.auth import caller_of, needs
 from conversations.api.messages import reason_of
 from conversations.api.streams import STREAMED, free_connection, recheck_of
 from conversations.archive.rights import READ as TO_READ
-from conversations.archive.run_transcript import read_said
+from conversations.archive.run_transcript import read_run, read_said
 from conversations.domain.errors import LoomError, NotFound, Unavailable
 from conversations.domain.text import dump_json, estimate_tokens
-from conversations.models import Run, Session
 from conversations.runtime.current import current_runtime, list_models
 from conversations.runtime.engine import Runtime
 from conversations.runtime.hub import Subscriber
@@ -53,14 +51,15 @@ async def create_message(request: HttpRequest, slug: str, asked: MessagesIn) -> 
     without either a new one begins."""
     runtime, person_pk = await current_runtime(), caller_of(request).user.pk
     await runtime.know_models()
-    _require_model(runtime, asked.model)
+    if asked.model not in {one.id for one in runtime.models}:
+        raise NotFound(f"model: {asked.model}")  # in the words of the API
     if asked.stream:
         runtime.lines.require_room(STREAMS, person_pk)
     exchange = await sync_to_async(open_exchange)(request, slug, asked)
     drafts = _Drafts(runtime, exchange.session.pk)
     try:
         answering = await ask(runtime, exchange, asked)
-        run = await runtime.readers.read(_uuid_of, answering.run_pk)
+        run = (await runtime.readers.read(read_run, answering.run_pk)).uuid
         recheck = await recheck_of(request, exchange.session)
         await free_connection()
     except BaseException:
@@ -77,32 +76,13 @@ async def create_message(request: HttpRequest, slug: str, asked: MessagesIn) -> 
         drafts.close()
         answered = await wait_for_answer(runtime, answering)
         await runtime.readers.read(recheck)
-        response = await _respond(runtime, answering, answered, run, asked.model)
-    return _named(response, exchange.session, run)
-
-
-def _require_model(runtime: Runtime, model: str) -> None:
-    """Raises NotFound, as the API answers, for one that is not on offer."""
-    if model not in {one.id for one in runtime.models}:
-        raise NotFound(f"model: {model}")
-
-
-def _uuid_of(run_pk: int) -> UUID:
-    return Run.objects.values_list("uuid", flat=True).get(pk=run_pk)
-
-
-def _named(response: HttpResponseBase, session: Session, run: UUID) -> HttpResponseBase:
+        if answered.answer.state in UNANSWERED:
+            response = error_response(*await _failure_of(runtime, answering, answered))
+        else:
+            response = JsonResponse(make_message(answered, run=run, model=asked.model))
     response["Request-Id"] = f"req_{run.hex}"
-    response["Loom-Session"] = str(session.uuid)
+    response["Loom-Session"] = str(exchange.session.uuid)
     return response
-
-
-async def _respond(
-    runtime: Runtime, asked: PendingRun, answered: Answered, run: UUID, model: str
-) -> HttpResponse:
-    if answered.answer.state in UNANSWERED:
-        return error_response(*await _failure_of(runtime, asked, answered))
-    return JsonResponse(make_message(answered, run=run, model=model))
 
 
 async def _failure_of(runtime: Runtime, asked: PendingRun, answered: Answered) -> tuple[int, str]:
@@ -212,7 +192,7 @@ def _told(writer: EventWriter, frame: dict[str, Any]) -> list[str]:
 )
 def count_tokens(request: HttpRequest, slug: str, counted: CountIn) -> TokensOut:
     """Roughly how many tokens these messages are, by themselves."""
-    get_workspace_for(visit_of(request), slug, to=TO_READ)
+    get_workspace_for(request, slug, to=TO_READ)
     given = [counted.messages, counted.system, counted.tools]
     return TokensOut(input_tokens=sum(estimate_tokens(dump_json(one)) for one in given if one))
 
@@ -226,7 +206,7 @@ def count_tokens(request: HttpRequest, slug: str, counted: CountIn) -> TokensOut
 )
 def list_offered_models(request: HttpRequest, slug: str) -> dict[str, Any]:
     """The models on offer."""
-    get_workspace_for(visit_of(request), slug, to=TO_READ)
+    get_workspace_for(request, slug, to=TO_READ)
     models = [
         {
             "type": "model",

@@ -15,7 +15,7 @@ from django.http import HttpRequest
 
 from conversations.access import get_workspace_for
 from conversations.agent.tools.tool import ToolResult
-from conversations.api.auth import caller_of, visit_of
+from conversations.api.auth import caller_of
 from conversations.api.fields import KEY_HEADER
 from conversations.api.stored_responses import OtherRequest
 from conversations.archive.attachments import (
@@ -81,7 +81,7 @@ class ClientExchange:
 def open_exchange(request: HttpRequest, slug: str, asked: MessagesIn) -> ClientExchange:
     """Find or begin the session, and keep what is attached. Raises as the archive does."""
     choices = read_client_choices(asked)
-    workspace, _ = get_workspace_for(visit_of(request), slug, to=WRITE)
+    workspace, _ = get_workspace_for(request, slug, to=WRITE)
     before, said = split_messages(asked.messages)
     words, given = read_words(said), read_results(said)
     check_message_text(words.text, may_be_empty=bool(words.files or given))
@@ -148,7 +148,8 @@ def _follow(session: Session, before: list[dict[str, Any]], asked: MessagesIn) -
 def _beginning_of(request: HttpRequest, asked: MessagesIn, choices: RunChoices) -> str:
     """What the ``client_id`` of a request begins with, and of the same one sent again."""
     key = request.headers.get(KEY_HEADER, "")
-    return _digest(f"key {key}" if key else dump_json([asked.messages, choices.as_json()]))
+    text = f"key {key}" if key else dump_json([asked.messages, choices.as_json()])
+    return f"{CHANNEL}-{sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:40]}"
 
 
 def _is_retry(request: HttpRequest) -> bool:
@@ -165,10 +166,6 @@ def _client_id_of(
         return find_resent(session, beginning) or beginning
     known = find_resent(session, beginning) if _is_retry(request) else None
     return known or f"{beginning}-{uuid4().hex[:12]}"
-
-
-def _digest(text: str) -> str:
-    return f"{CHANNEL}-{sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:40]}"
 
 
 def _read_result(session: Session, user: User, block: dict[str, Any]) -> Result:

@@ -112,7 +112,8 @@ def split_messages(
 
 def read_results(said: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """The results of tools among what is said."""
-    return [block for block in _blocks(said) if block.get("type") == "tool_result"]
+    lists = [message["content"] for message in said if isinstance(message.get("content"), list)]
+    return [block for content in lists for block in content if _is_result(block)]
 
 
 def read_words(said: Sequence[dict[str, Any]]) -> Spoken:
@@ -124,11 +125,6 @@ def read_words(said: Sequence[dict[str, Any]]) -> Spoken:
             content = [block for block in content if not _is_result(block)]
         contents.append(content)
     return read_spoken(contents)
-
-
-def _blocks(said: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    lists = [message["content"] for message in said if isinstance(message.get("content"), list)]
-    return [block for content in lists for block in content if isinstance(block, dict)]
 
 
 def _is_result(block: Any) -> bool:
@@ -167,10 +163,15 @@ def read_client_choices(asked: MessagesIn) -> RunChoices:
     for name, value in (asked.model_extra or {}).items():
         if value is not None and name not in WITHOUT_EFFECT:
             raise refused(name, "This is not known here, and would have no effect.")
+    if not all(one.strip() for one in asked.stop_sequences):
+        raise refused("stop_sequences", "Each has more than white space.")
+    if asked.thinking is not None and asked.thinking.get("type") not in THINKING:
+        one_of = ", ".join(THINKING)
+        raise refused("thinking", f"Its type is one of {one_of}; a budget cannot be given.")
     passed = {
-        "stop_sequences": _read_sequences(asked.stop_sequences),
+        "stop_sequences": asked.stop_sequences or None,
         TOOL_CHOICE: _read_tool_choice(asked),
-        "thinking": _read_thinking(asked.thinking),
+        "thinking": asked.thinking,
         "output_config": asked.output_config,
         **{name: _read_sampling(asked, name) for name in SAMPLING},
     }
@@ -194,12 +195,6 @@ def require_forced_tool(choices: RunChoices, tools: Container[str]) -> None:
         raise refused(TOOL_CHOICE, f"{choice['name']} is none of the tools of the request.")
 
 
-def _read_sequences(sequences: list[str]) -> list[str] | None:
-    if not all(one.strip() for one in sequences):
-        raise refused("stop_sequences", "Each has more than white space.")
-    return sequences or None
-
-
 def _read_sampling(asked: MessagesIn, name: str) -> float | None:
     value: float | None = getattr(asked, name)
     if value is None or value == NEUTRAL.get(name):
@@ -207,13 +202,6 @@ def _read_sampling(asked: MessagesIn, name: str) -> float | None:
     if not takes_sampling(asked.model):
         raise refused(name, f"{asked.model} does not take it. Leave it out.")
     return value
-
-
-def _read_thinking(thinking: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    if thinking is not None and thinking.get("type") not in THINKING:
-        one_of = ", ".join(THINKING)
-        raise refused("thinking", f"Its type is one of {one_of}; a budget cannot be given.")
-    return thinking
 
 
 def _read_tool_choice(asked: MessagesIn) -> Mapping[str, Any] | None:

@@ -9,9 +9,9 @@ from django.utils import timezone
 from ninja import Query, Router, Schema, Status
 from pydantic import StringConstraints
 
-from conversations.access import get_session_for, require_keeper
+from conversations.access import get_session_for, require_keeper, visit_of
 from conversations.accounts.tokens import DELETE, MANAGE, READ
-from conversations.api.auth import caller_of, needs, visit_of
+from conversations.api.auth import caller_of, needs
 from conversations.api.conversations import router as conversations
 from conversations.api.fields import (
     Page,
@@ -19,11 +19,11 @@ from conversations.api.fields import (
     ShortText,
     Text,
     make_page,
-    number_of,
     walk_of,
 )
 from conversations.archive.purge import plan_purge
 from conversations.archive.rights import WRITE as TO_WRITE
+from conversations.domain.keyset import parse_number
 from conversations.models import PurgeOrder, Session
 
 from . import service
@@ -152,10 +152,10 @@ def call_purge_off(request: HttpRequest, uuid: UUID) -> Status[None]:
 def list_holds(request: HttpRequest, paging: Query[Paging]) -> dict[str, Any]:
     """The holds in force, the latest first. For administrators and reviewers, as all about
     holds."""
-    require_keeper(visit_of(request))
+    require_keeper(request)
     walk, holds = walk_of(paging), service.holds_in_force()
     if walk.place:
-        pk = number_of(walk.place)
+        pk = parse_number(walk.place)
         holds = holds.filter(pk__gt=pk).order_by("pk") if walk.is_back else holds.filter(pk__lt=pk)
     found = list(holds[: walk.limit + 1])
     return make_page(walk, found, as_item=_as_hold, place_of=lambda one: str(one.pk))
@@ -182,7 +182,7 @@ def release_hold(request: HttpRequest, hold: int) -> dict[str, Any]:
 
 
 def _purgeable(request: HttpRequest, uuid: UUID) -> Session:
-    session, access = get_session_for(visit_of(request), uuid, to=TO_WRITE)
+    session, access = get_session_for(request, uuid, to=TO_WRITE)
     service.require_may_purge(session, access, caller_of(request).user)
     return session
 

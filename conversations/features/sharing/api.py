@@ -9,9 +9,9 @@ from django.http import HttpRequest
 from ninja import Field, Router, Schema, Status
 from pydantic import StrictBool, StrictInt
 
-from conversations.access import get_session_for
+from conversations.access import get_session_for, visit_of
 from conversations.accounts.tokens import READ, WRITE
-from conversations.api.auth import needs, visit_of
+from conversations.api.auth import needs
 from conversations.api.fields import MAX_NUMBER, Page
 from conversations.api.idempotency import belongs_to, makes_once
 from conversations.archive.rights import WRITE as TO_WRITE
@@ -81,13 +81,13 @@ def make_share_link(request: HttpRequest, uuid: UUID, new: ShareLinkIn) -> Statu
 )
 def revoke_share_link(request: HttpRequest, uuid: UUID, link: UUID) -> Status[None]:
     """End a link at once. One that has ended already stays as it is."""
-    session, _ = get_session_for(visit_of(request), uuid, to=TO_WRITE)
+    session, _ = get_session_for(request, uuid, to=TO_WRITE)
     service.revoke_share_link(session, link, origin=visit_of(request).origin)
     return Status(204, None)
 
 
 def _shareable(request: HttpRequest, uuid: UUID) -> Session:
-    session, _ = get_session_for(visit_of(request), uuid, to=TO_WRITE)
+    session, _ = get_session_for(request, uuid, to=TO_WRITE)
     service.require_sharing()
     return session
 

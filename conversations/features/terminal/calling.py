@@ -20,6 +20,7 @@ from conversations.domain.errors import (
     Unavailable,
 )
 from conversations.domain.text import dump_json, load_json
+from conversations.providers.sse import SseParser
 
 WAITS = (0.2, 0.5, 1.0, *(2.0,) * 10, *(5.0,) * 8)
 """Seconds before each further try; after a minute it is given up."""
@@ -110,11 +111,13 @@ class Api:
                     response = await self._open(stack, path, after)
                     if response.status == 204:
                         return
-                    async for event_id, event in _read_events(response):
-                        tries, after = _Tries(), event_id
-                        yield event
-                        if event.kind == END:
-                            return
+                    parser = SseParser()
+                    async for chunk in response.content.iter_any():
+                        for name, data, last_id in parser.feed(chunk):
+                            tries, after = _Tries(), last_id or after
+                            yield ServerEvent(name, _read_object(data))
+                            if name == END:
+                                return
             except BROKEN as error:
                 yield ServerEvent(LOST, {})
                 await tries.wait(error)
@@ -187,32 +190,3 @@ def _read_object(text: str) -> dict[str, Any]:
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
-
-
-async def _read_events(response: ClientResponse) -> AsyncIterator[tuple[str, ServerEvent]]:
-    """The events with the last id that was given, as the HTML standard reads them."""
-    last_id, kind, data = "", "message", list[str]()
-    async for raw in _read_lines(response):
-        line = raw.decode(errors="replace")
-        if not line:
-            if data:
-                yield last_id, ServerEvent(kind, _read_object("\n".join(data)))
-            kind, data = "message", []
-            continue
-        name, _, value = line.partition(":")
-        value = value.removeprefix(" ")
-        if name == "id":
-            last_id = value
-        elif name == "event":
-            kind = value
-        elif name == "data":
-            data.append(value)
-
-
-async def _read_lines(response: ClientResponse) -> AsyncIterator[bytes]:
-    """Lines of any length."""
-    rest = b""
-    async for chunk in response.content.iter_any():
-        *lines, rest = (rest + chunk).split(b"\n")
-        for line in lines:
-            yield line.removesuffix(b"\r")

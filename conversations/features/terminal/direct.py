@@ -13,6 +13,7 @@ from django.conf import settings
 from conversations.archive import sessions as archive_sessions
 from conversations.archive.journal import get_chat_events, synthesise_events
 from conversations.archive.runs import active_runs
+from conversations.archive.session_records import list_sessions
 from conversations.archive.sessions import get_session
 from conversations.archive.tool_calls import read_open_calls
 from conversations.archive.turns import MAX_PAGE, walk_active_turns_back
@@ -232,12 +233,12 @@ def _read_active_run(session_pk: int) -> _Running | None:
 
 
 def _list_sessions(workspace: str, *, query: str, limit: int) -> list[SessionChoice]:
-    page = archive_sessions.list_sessions(get_workspace(workspace), query=query, limit=limit)
+    page = list_sessions(get_workspace(workspace), query=query, limit=limit)
     return [
         SessionChoice(
             uuid=item.uuid,
-            title=item.title or item.preview,
-            turn_count=item.turn_count,
+            title=item.title or item.preview or "",
+            turn_count=item.turns,
             last_active_at=item.last_active_at,
             model=item.model,
             state=item.state,

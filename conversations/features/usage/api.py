@@ -9,9 +9,9 @@ from django.contrib.auth.models import User
 from django.http import HttpRequest
 from ninja import Field, Query, Router, Schema, Status
 
-from conversations.access import get_workspace_for
+from conversations.access import get_workspace_for, visit_of
 from conversations.accounts.tokens import MANAGE, READ
-from conversations.api.auth import caller_of, needs, visit_of
+from conversations.api.auth import caller_of, needs
 from conversations.api.fields import MAX_NUMBER, Page, ShortText
 from conversations.domain.errors import NotPermitted, Rejected
 from conversations.models import Workspace
@@ -64,7 +64,7 @@ class UsageLineOut(SumsOut):
     name: str
 
 
-class UsageOut(Schema):
+class UsageReportOut(Schema):
     """``days`` are those with calls, in order; the lists have the hundred that cost most."""
 
     first: date
@@ -105,7 +105,7 @@ class BudgetOut(BudgetFields):
     may_change: bool
 
 
-@router.get("/usage", auth=needs(READ), response=UsageOut, url_name="usage")
+@router.get("/usage", auth=needs(READ), response=UsageReportOut, url_name="usage")
 def get_usage(request: HttpRequest, filters: Query[AllUsageFilters]) -> dict[str, Any]:
     """What you may see of what was used: your own use, that of workspaces that you own, as
     an administrator all."""
@@ -113,13 +113,16 @@ def get_usage(request: HttpRequest, filters: Query[AllUsageFilters]) -> dict[str
 
 
 @router.get(
-    "/workspaces/{slug:slug}/usage", auth=needs(READ), response=UsageOut, url_name="workspace_usage"
+    "/workspaces/{slug:slug}/usage",
+    auth=needs(READ),
+    response=UsageReportOut,
+    url_name="workspace_usage",
 )
 def get_workspace_usage(
     request: HttpRequest, slug: str, filters: Query[UsageFilters]
 ) -> dict[str, Any]:
     """The same, for one workspace."""
-    workspace, _ = get_workspace_for(visit_of(request), slug)
+    workspace, _ = get_workspace_for(request, slug)
     return _read(caller_of(request).user, filters, workspace)
 
 

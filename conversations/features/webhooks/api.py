@@ -12,10 +12,10 @@ from django.urls import reverse
 from ninja import Field, Query, Router, Schema, Status
 from pydantic import StrictBool, StringConstraints
 
-from conversations.access import get_workspace_for
+from conversations.access import get_workspace_for, visit_of
 from conversations.accounts.tokens import HOOKS
-from conversations.api.auth import caller_of, needs, visit_of
-from conversations.api.fields import Page, Paging, Text, key_header, make_page, number_of, walk_of
+from conversations.api.auth import caller_of, needs
+from conversations.api.fields import Page, Paging, Text, key_header, make_page, walk_of
 from conversations.api.idempotency import makes_once
 from conversations.archive.rights import MANAGE
 from conversations.domain.errors import Conflict
@@ -195,7 +195,7 @@ def list_hook_deliveries(
     walk = walk_of(paging)
     found = deliveries.walk_deliveries(
         _find(request, slug, hook),
-        place=number_of(walk.place) if walk.place else None,
+        place=walk.number,
         is_back=walk.is_back,
         limit=walk.limit + 1,
     )
@@ -217,7 +217,7 @@ def deliver_again(
 
 
 def _managed(request: HttpRequest, slug: str) -> Workspace:
-    workspace, _ = get_workspace_for(visit_of(request), slug, to=MANAGE)
+    workspace, _ = get_workspace_for(request, slug, to=MANAGE)
     return workspace
 
 

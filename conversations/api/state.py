@@ -1,0 +1,273 @@
+"""What a session has beside its turns: the session state, files that it changed, summaries."""
+
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import quote, unquote
+from uuid import UUID
+
+from asgiref.sync import sync_to_async
+from django.http import HttpRequest
+from ninja import Field, Query, Router, Schema
+
+from conversations.access import get_session_for
+from conversations.accounts.tokens import READ, WRITE
+from conversations.agent.undo.disk import FileState, real_path, stored_path
+from conversations.agent.undo.records import Scope, recent_reverts
+from conversations.agent.undo.review import FileReview, review_changes
+from conversations.archive.compactions import require_compaction
+from conversations.archive.rights import WRITE as TO_WRITE
+from conversations.archive.session_records import SessionRecord, read_session_record
+from conversations.archive.session_state import read_state_view
+from conversations.domain.errors import Rejected
+from conversations.domain.keyset import PageCursor, parse_page_cursor
+from conversations.domain.session_state.document import StateItem
+from conversations.runtime.current import current_runtime
+
+from .auth import caller_of, needs
+from .fields import Moment, Page, Text
+from .sessions import SessionOut
+
+router = Router(tags=["Session state and files"])
+
+
+class StateItemOut(Schema):
+    """An item of the session state. ``actions`` can be done to it now; ``original`` is the
+    text before a person reworded it."""
+
+    id: str
+    kind: str
+    text: str
+    turn: int
+    action: str
+    source: str
+    is_pinned: bool
+    original: str
+    struck_by: str
+    actions: list[str]
+
+
+class StateOut(Schema):
+    """The session state after turn ``turn`` and event ``seq``."""
+
+    turn: int
+    seq: int
+    items: list[StateItemOut]
+    struck: list[StateItemOut]
+
+
+class StateEditIn(Schema):
+    """``text`` is the new wording of an ``edit``."""
+
+    action: Literal["pin", "unpin", "edit", "strike", "unstrike"]
+    text: Text = ""
+
+
+@router.get(
+    "/sessions/{uuid:uuid}/state", auth=needs(READ), response=StateOut, url_name="session_state"
+)
+def get_session_state(request: HttpRequest, uuid: UUID) -> dict[str, Any]:
+    """The items of the session state that are in force, and those that were struck."""
+    session, _ = get_session_for(request, uuid)
+    return _read_state(session.pk)
+
+
+@router.post(
+    "/sessions/{uuid:uuid}/state/{item}",
+    auth=needs(WRITE),
+    response=StateOut,
+    url_name="session_state_item",
+)
+async def edit_session_state(
+    request: HttpRequest, uuid: UUID, item: str, wanted: StateEditIn
+) -> dict[str, Any]:
+    """Pin, unpin, reword (`edit`), strike or restore (`unstrike`) one item. What is so
+    already changes nothing."""
+    session, _ = await sync_to_async(get_session_for)(request, uuid, to=TO_WRITE)
+    runtime = await current_runtime()
+    await runtime.edit_state(
+        session,
+        actor_pk=caller_of(request).user.pk,
+        action=wanted.action,
+        item=item,
+        text=wanted.text,
+    )
+    return await sync_to_async(_read_state)(session.pk)
+
+
+def _read_state(session_pk: int) -> dict[str, Any]:
+    view = read_state_view(session_pk)
+    return {
+        "turn": view.turn,
+        "seq": view.seq,
+        "items": [_as_item(item) for item in view.items],
+        "struck": [_as_item(item) for item in view.struck],
+    }
+
+
+def _as_item(item: StateItem) -> dict[str, Any]:
+    return item._asdict() | {"actions": item.actions}
+
+
+# Files that calls of tools changed, and putting them back.
+
+
+class FileStateOut(Schema):
+    """``kind`` is file, folder or link; ``size`` in bytes, ``mode`` its permissions."""
+
+    kind: str
+    size: int | None
+    mode: int
+
+
+class ChangedFileOut(Schema):
+    """``before`` the first and ``after`` the last change; null: it was not there. ``state``
+    is what putting it back would do: ``ready``, ``conflict`` or ``lost`` with a ``reason``;
+    ``back`` where it is as it was before."""
+
+    path: str
+    before: FileStateOut | None
+    after: FileStateOut | None
+    state: str
+    reason: str
+    moved_from: str
+    moved_to: str
+    calls: list[UUID]
+
+
+class RevertOut(Schema):
+    """A revert that can be reverted itself."""
+
+    uuid: UUID
+    at: Moment
+    by: str
+    files: int
+    folders: int
+
+
+class ChangesOut(Page[ChangedFileOut]):
+    """By path. ``total`` counts the files of all pages, ``standing`` those that were not
+    put back; ``reverts`` are the latest."""
+
+    total: int
+    standing: int
+    reverts: list[RevertOut]
+
+
+class ChangeFilters(Schema):
+    """At most one of ``run`` and ``call``; neither: of the whole session."""
+
+    run: UUID | None = None
+    call: UUID | None = None
+    cursor: str = Field("", max_length=20_000, description="`next` of another page.")
+
+
+class RevertIn(Schema):
+    """One of the four says what is put back. ``replace`` names files that are put back
+    though they were changed since."""
+
+    all: bool = False
+    run: UUID | None = None
+    call: UUID | None = None
+    revert: UUID | None = None
+    replace: list[Text] = Field(default_factory=list, max_length=1000)
+
+
+class RevertedOut(Schema):
+    """``left`` has the files that are not as they were, each with the reason."""
+
+    back: list[str]
+    left: dict[str, str]
+
+
+@router.get(
+    "/sessions/{uuid:uuid}/changes", auth=needs(READ), response=ChangesOut, url_name="changes"
+)
+def list_changed_files(
+    request: HttpRequest, uuid: UUID, wanted: Query[ChangeFilters]
+) -> dict[str, Any]:
+    """The files that calls of tools have changed, and how each stands now."""
+    session, _ = get_session_for(request, uuid)
+    scope = _scope_of(run=wanted.run, call=wanted.call)
+    after = real_path(unquote(parse_page_cursor(wanted.cursor).place)) if wanted.cursor else ""
+    review = review_changes(session.pk, Path(session.workspace.root), scope=scope, after=after)
+    following = quote(stored_path(review.following)) if review.following else ""
+    return {
+        "items": [_as_file(file) for file in review.files],
+        "next": str(PageCursor(following)) if following else None,
+        "total": review.total,
+        "standing": review.standing,
+        "reverts": recent_reverts(session.pk),
+    }
+
+
+@router.post(
+    "/sessions/{uuid:uuid}/changes/revert",
+    auth=needs(WRITE),
+    response=RevertedOut,
+    url_name="changes_revert",
+)
+async def revert_changes(request: HttpRequest, uuid: UUID, wanted: RevertIn) -> dict[str, Any]:
+    """Put files back as they were before a call, a run, the session, or a revert."""
+    session, _ = await sync_to_async(get_session_for)(request, uuid, to=TO_WRITE)
+    scope = _scope_of(run=wanted.run, call=wanted.call, revert=wanted.revert)
+    if wanted.all is (scope != Scope()):
+        raise Rejected("Say what is to be put back.", code="nothing_to_revert")
+    runtime = await current_runtime()
+    done = await runtime.undo.revert(
+        session,
+        Path(session.workspace.root),
+        scope=scope,
+        actor_pk=caller_of(request).user.pk,
+        replace={real_path(path) for path in wanted.replace},
+    )
+    return {
+        "back": [stored_path(path) for path in done.back],
+        "left": {stored_path(path): reason for path, reason in done.left.items()},
+    }
+
+
+def _scope_of(**given: UUID | None) -> Scope:
+    """Raises Rejected for more than one."""
+    chosen = {name: uuid for name, uuid in given.items() if uuid is not None}
+    if len(chosen) > 1:
+        raise Rejected(f"Give one of {', '.join(given)}.", code="bad_scope")
+    return Scope(**chosen)
+
+
+def _as_file(file: FileReview) -> dict[str, Any]:
+    return {
+        "path": stored_path(file.path),
+        "before": _as_file_state(file.before),
+        "after": _as_file_state(file.after),
+        "state": file.plan.state if file.plan else "back",
+        "reason": file.plan.reason if file.plan else "",
+        "moved_from": stored_path(file.moved_from),
+        "moved_to": stored_path(file.moved_to),
+        "calls": list(dict.fromkeys(one.call for one in file.changes if one.call)),
+    }
+
+
+def _as_file_state(state: FileState | None) -> dict[str, Any] | None:
+    if state is None:
+        return None
+    kind = "folder" if state.is_folder else "link" if state.is_link else "file"
+    return {"kind": kind, "size": state.size, "mode": state.permissions}
+
+
+# Summaries that stand for older turns.
+
+
+@router.post(
+    "/sessions/{uuid:uuid}/summaries/{uuid:summary}/undo",
+    auth=needs(WRITE),
+    response=SessionOut,
+    url_name="summary_undo",
+)
+async def undo_summary(request: HttpRequest, uuid: UUID, summary: UUID) -> SessionRecord:
+    """Give the model the turns themselves again. The row of the summary, of the type
+    `compaction`, has its uuid."""
+    session, _ = await sync_to_async(get_session_for)(request, uuid, to=TO_WRITE)
+    await sync_to_async(require_compaction)(session, summary)
+    runtime = await current_runtime()
+    await runtime.undo_compaction(session, uuid=summary, user_pk=caller_of(request).user.pk)
+    return await sync_to_async(read_session_record)(session.pk)

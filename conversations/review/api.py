@@ -1,0 +1,366 @@
+"""Review and the audit log for programs: what the pages of reviewers and administrators do."""
+
+import json
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, Literal
+from uuid import UUID
+
+from asgiref.sync import sync_to_async
+from django.http import HttpRequest, HttpResponseBase, StreamingHttpResponse
+from ninja import Field, Query, Router, Schema, Status
+
+from conversations.access import (
+    get_session_for_review,
+    origin_of_act,
+    require_administrator,
+    require_reviewer,
+    visit_of,
+)
+from conversations.accounts.tokens import AUDIT, REVIEW
+from conversations.api.auth import needs
+from conversations.api.fields import MAX_NUMBER, Moment, Page, Paging, ShortText, Text, walk_of
+from conversations.archive.audit import AuditOrigin
+from conversations.archive.workspaces import find_user
+from conversations.domain.errors import Rejected
+from conversations.domain.keyset import PageCursor, bad_cursor
+from conversations.models import AuditEntry, ReviewFlag, ReviewMark, ReviewNote, Session
+from conversations.web.downloads import in_threads
+
+from .audit_log import ACTIONS, Wanted, export_log, read_log_page
+from .queue import QueueFilters, read_queue
+from .remarks import (
+    mark_reviewed,
+    mark_unreviewed,
+    read_remarks,
+    resolve_flag,
+    set_flag,
+    withdraw_note,
+    write_note,
+)
+
+router = Router()
+
+
+class QueueItemOut(Schema):
+    """A session as reviewers see it in a list. It is reviewed through ``reviewed_turn``."""
+
+    uuid: UUID
+    title: str
+    owner: str
+    workspace: str
+    channel: str
+    created_at: datetime
+    last_active_at: datetime
+    turn_count: int
+    reviewed_turn: int
+    reviewed_by: str
+    reviewed_at: datetime | None
+    flags: int
+    notes: int
+    is_archived: bool
+    is_expired: bool
+    has_rewinds: bool
+
+
+class QueueQuery(Paging):
+    """``person`` owns the session or has asked for something in it."""
+
+    queue: Literal["unreviewed", "flagged", "all"] = "unreviewed"
+    person: ShortText = ""
+    workspace: ShortText = ""
+    channel: ShortText = ""
+    since: Moment | None = Field(None, description="Used since then.")
+    until: Moment | None = Field(None, description="Begun before then.")
+    with_errors: bool = False
+
+
+class NoteOut(Schema):
+    uuid: UUID
+    turn: int | None
+    author: str
+    text: str
+    created_at: datetime
+    withdrawn_at: datetime | None
+
+    @staticmethod
+    def resolve_author(one: Any) -> str:
+        return str(one.author)
+
+
+class FlagOut(Schema):
+    uuid: UUID
+    turn: int | None
+    label: str
+    author: str
+    text: str
+    created_at: datetime
+    resolved_at: datetime | None
+
+    @staticmethod
+    def resolve_author(one: Any) -> str:
+        return str(one.author)
+
+
+class MarkOut(Schema):
+    """Reviewed through a turn; 0: not any more."""
+
+    through_turn: int
+    author: str
+    created_at: datetime
+
+    @staticmethod
+    def resolve_author(one: Any) -> str:
+        return str(one.author)
+
+
+class RemarksOut(Schema):
+    """All notes and flags, the oldest first, and the newest marks."""
+
+    notes: list[NoteOut]
+    flags: list[FlagOut]
+    marks: list[MarkOut]
+
+
+class NoteIn(Schema):
+    """``turn`` null: about the session."""
+
+    text: Text
+    turn: int | None = Field(None, ge=1, le=MAX_NUMBER)
+
+
+class FlagIn(NoteIn):
+    text: Text = ""
+    label: ShortText
+
+
+class MarkIn(Schema):
+    """0: the session is to be reviewed again."""
+
+    through: int = Field(ge=0, le=MAX_NUMBER)
+
+
+TAGS = ["Review"]
+SESSION = "/review/sessions/{uuid:uuid}"
+
+
+@router.get(
+    "/review/sessions",
+    auth=needs(REVIEW),
+    response=Page[QueueItemOut],
+    url_name="review_queue",
+    tags=TAGS,
+)
+def list_review_queue(request: HttpRequest, wanted: Query[QueueQuery]) -> dict[str, Any]:
+    """Sessions of everybody for reviewers, the last used first. No list shows words of a
+    transcript but the title."""
+    require_reviewer(request)
+    walk = walk_of(wanted)
+    if walk.is_back:
+        raise bad_cursor()
+    filters = QueueFilters(
+        queue=wanted.queue,
+        person=find_user(wanted.person, even_closed=True).pk if wanted.person else None,
+        workspace=wanted.workspace,
+        channel=wanted.channel,
+        since=wanted.since,
+        until=wanted.until,
+        has_errors=wanted.with_errors,
+    )
+    page = read_queue(filters, before=walk.place, limit=walk.limit)
+    return {
+        "items": page.items,
+        "next": str(PageCursor(page.next_cursor)) if page.next_cursor else None,
+    }
+
+
+@router.get(
+    SESSION + "/remarks",
+    auth=needs(REVIEW),
+    response=RemarksOut,
+    url_name="review_remarks",
+    tags=TAGS,
+)
+def list_remarks(request: HttpRequest, uuid: UUID) -> Any:
+    """What reviewers have said of a session."""
+    session, _ = _open(request, uuid)
+    return read_remarks(session)
+
+
+@router.post(
+    SESSION + "/notes",
+    auth=needs(REVIEW),
+    response={201: NoteOut},
+    url_name="review_notes",
+    tags=TAGS,
+)
+def remark(request: HttpRequest, uuid: UUID, new: NoteIn) -> Status[ReviewNote]:
+    """Write a note about a session or a turn."""
+    session, origin = _open(request, uuid)
+    return Status(201, write_note(session, origin, text=new.text, turn=new.turn))
+
+
+@router.post(
+    SESSION + "/notes/{uuid:note}/withdraw",
+    auth=needs(REVIEW),
+    response={204: None},
+    url_name="review_note_withdraw",
+    tags=TAGS,
+)
+def withdraw_remark(request: HttpRequest, uuid: UUID, note: UUID) -> Status[None]:
+    """Say that a note does not hold any more; its text stays."""
+    session, origin = _open(request, uuid)
+    withdraw_note(session, origin, uuid=note)
+    return Status(204, None)
+
+
+@router.post(
+    SESSION + "/flags",
+    auth=needs(REVIEW),
+    response={201: FlagOut},
+    url_name="review_flags",
+    tags=TAGS,
+)
+def flag_session(request: HttpRequest, uuid: UUID, new: FlagIn) -> Status[ReviewFlag]:
+    """Say that something is to be done about a session or a turn."""
+    session, origin = _open(request, uuid)
+    return Status(201, set_flag(session, origin, label=new.label, text=new.text, turn=new.turn))
+
+
+@router.post(
+    SESSION + "/flags/{uuid:flag}/resolve",
+    auth=needs(REVIEW),
+    response={204: None},
+    url_name="review_flag_resolve",
+    tags=TAGS,
+)
+def resolve_session_flag(request: HttpRequest, uuid: UUID, flag: UUID) -> Status[None]:
+    """Say that nothing is left to be done."""
+    session, origin = _open(request, uuid)
+    resolve_flag(session, origin, uuid=flag)
+    return Status(204, None)
+
+
+@router.post(
+    SESSION + "/mark", auth=needs(REVIEW), response=MarkOut, url_name="review_mark", tags=TAGS
+)
+def mark_session(request: HttpRequest, uuid: UUID, new: MarkIn) -> ReviewMark:
+    """Say through which turn a session is reviewed."""
+    session, origin = _open(request, uuid)
+    if new.through == 0:
+        return mark_unreviewed(session, origin)
+    return mark_reviewed(session, origin, through=new.through)
+
+
+def _open(request: HttpRequest, uuid: UUID) -> tuple[Session, AuditOrigin]:
+    """The session, of which nothing is shown, and who decides something about it."""
+    visit = replace(visit_of(request), action="")
+    session = get_session_for_review(visit, uuid)
+    return session, origin_of_act(visit, session)
+
+
+# The audit log, for administrators.
+
+
+class AuditEntryOut(Schema):
+    """``digest`` covers the entry and everything before it."""
+
+    number: int
+    at: datetime
+    action: str
+    actor_name: str
+    session: UUID | None
+    workspace: str
+    place: str
+    address: str
+    agent: str
+    reason: str
+    metadata: dict[str, Any]
+    digest: str
+
+    @staticmethod
+    def resolve_metadata(entry: AuditEntry) -> Any:
+        return json.loads(entry.metadata)
+
+
+class AuditFilters(Schema):
+    """Left out: whatever it is."""
+
+    person: ShortText = ""
+    action: ShortText = Field(
+        "", description="One of the log; `readings` or `decisions`: all of them."
+    )
+    workspace: ShortText = ""
+    session: UUID | None = None
+    after: Moment | None = None
+    before: Moment | None = None
+
+    @property
+    def wanted(self) -> Wanted:
+        """Raises Rejected for a person or an action that there is not."""
+        if self.action and self.action not in ACTIONS:
+            raise Rejected("The audit log has no such action.", code="unknown_action")
+        return Wanted(
+            person=find_user(self.person, even_closed=True) if self.person else None,
+            action=self.action,
+            session=self.session,
+            workspace=self.workspace,
+            after=self.after,
+            before=self.before,
+        )
+
+
+class AuditQuery(AuditFilters, Paging):
+    pass
+
+
+class AuditExport(AuditFilters):
+    format: Literal["jsonl", "csv"] = "jsonl"
+
+
+@router.get(
+    "/audit",
+    auth=needs(AUDIT),
+    response=Page[AuditEntryOut],
+    url_name="audit",
+    tags=["Audit log"],
+)
+def list_audit_log(request: HttpRequest, wanted: Query[AuditQuery]) -> dict[str, Any]:
+    """The latest entries first. A page may have fewer entries than there are, even none,
+    and a `next`: only so many are looked through at once."""
+    require_administrator(request)
+    walk = walk_of(wanted)
+    if walk.is_back:
+        raise bad_cursor()
+    page = read_log_page(wanted.wanted, before=walk.number, limit=walk.limit)
+    return {
+        "items": page.entries,
+        "next": str(PageCursor(str(page.cursor))) if page.cursor else None,
+    }
+
+
+@router.get(
+    "/audit/export",
+    auth=needs(AUDIT),
+    url_name="audit_export",
+    tags=["Audit log"],
+    openapi_extra={
+        "responses": {
+            200: {
+                "description": "The entries, the oldest first, streamed.",
+                "content": {
+                    kind: {"schema": {"type": "string"}}
+                    for kind in ("application/jsonl", "text/csv")
+                },
+            }
+        }
+    },
+)
+async def export_audit_log(request: HttpRequest, wanted: Query[AuditExport]) -> HttpResponseBase:
+    """What the filters leave of the log, as a file. That it was taken is entered."""
+    visit = visit_of(request)
+    await sync_to_async(require_administrator)(visit)
+    chosen = await sync_to_async(lambda: wanted.wanted)()
+    pieces = await sync_to_async(export_log)(chosen, format=wanted.format, origin=visit.origin)
+    kind = {"jsonl": "application/jsonl", "csv": "text/csv"}[wanted.format]
+    return StreamingHttpResponse(in_threads(pieces), content_type=f"{kind}; charset=utf-8")

@@ -1,0 +1,93 @@
+"""Workspaces by the API: made, set up, shared."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.test import Client
+
+from conversations.models import AuditEntry, Invitation, Membership, Workspace
+
+pytestmark = pytest.mark.django_db
+
+API = "/api/v1/workspaces"
+
+
+def send(caller: Client, method: str, path: str, **body: Any) -> Any:
+    return getattr(caller, method)(f"{API}{path}", body, content_type="application/json")
+
+
+def test_a_workspace_is_made_of_a_folder(
+    owner: Client, user: User, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings.LOOM, "workspace_roots", (tmp_path,))
+    (tmp_path / "shed").mkdir()
+    made = send(owner, "post", "", root=str(tmp_path / "shed"))
+    assert (made.status_code, made.json()) == (
+        201,
+        {"slug": "shed", "name": "shed", "role": "owner"},
+    )
+    assert owner.get(made["Location"]).json() == made.json()
+    for wrong in ("shed", str(tmp_path / "none"), "/etc"):
+        assert send(owner, "post", "", root=wrong).status_code == 400
+
+
+def test_a_patch_changes_what_it_names(owner: Client, workspace: Workspace) -> None:
+    before = owner.get(f"{API}/garden/settings").json()
+    patch = {"instructions": "Briefly.", "keep_recent": 3, "reads_instruction_files": False}
+    after = send(owner, "patch", "/garden/settings", **patch, allows_network=True).json()
+    assert after == before | patch | {"allows_network": True}
+    assert owner.get(f"{API}/garden/settings").json() == after
+    assert send(owner, "patch", "/garden/settings", keep_recent=None).json()["keep_recent"] is None
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"default_model": "none"},
+        {"window_strategy": "none"},
+        {"tool_policy": "none"},
+        {"high_water": 10, "low_water": 50},
+        {"keep_recent": 0},
+    ],
+)
+def test_a_wrong_setting_changes_nothing(
+    owner: Client, workspace: Workspace, wrong: dict[str, Any]
+) -> None:
+    before = owner.get(f"{API}/garden/settings").json()
+    answer = send(owner, "patch", "/garden/settings", name="Other", **wrong)
+    assert (answer.status_code, answer.json()["code"]) == (400, "bad_settings")
+    assert owner.get(f"{API}/garden/settings").json() == before
+
+
+def test_members_come_change_and_go(
+    owner: Client, workspace: Workspace, user: User, other_user: User
+) -> None:
+    assert send(owner, "put", "/garden/members/bob", role="viewer").status_code == 200
+    send(owner, "put", "/garden/members/bob", role="member")
+    found = owner.get(f"{API}/garden/members").json()["items"]
+    assert found == [
+        {"username": "ann", "role": "owner"},
+        {"username": "bob", "role": "member"},
+    ]
+    assert owner.delete(f"{API}/garden/members/bob").status_code == 204
+    assert not Membership.objects.filter(user=other_user).exists()
+    assert AuditEntry.objects.filter(actor=user, action="role").count() == 3
+    assert owner.delete(f"{API}/garden/members/ann").json()["code"] == "last_owner"
+    assert send(owner, "put", "/garden/members/nobody", role="member").status_code == 400
+    assert send(owner, "put", "/garden/members/bob", role="king").status_code == 422
+
+
+def test_an_invitation_is_a_link_that_can_be_revoked(owner: Client, workspace: Workspace) -> None:
+    made = send(owner, "post", "/garden/invitations", role="viewer", label="Eve")
+    assert made.status_code == 201
+    link = made.json()["link"].removeprefix("http://testserver")
+    assert Client().get(link).status_code == 200
+    [shown] = owner.get(f"{API}/garden/invitations").json()["items"]
+    assert (shown["label"], shown["role"], shown["created_by"]) == ("Eve", "viewer", "ann")
+    assert link not in str(shown)
+    assert owner.delete(f"{API}/garden/invitations/{shown['id']}").status_code == 204
+    assert owner.delete(f"{API}/garden/invitations/{shown['id']}").status_code == 404
+    assert Invitation.objects.get().revoked_at
