@@ -64,7 +64,7 @@ class UsageLineOut(SumsOut):
     name: str
 
 
-class UsageOut(Schema):
+class UsageReportOut(Schema):
     """``days`` are those with calls, in order; the lists have the hundred that cost most."""
 
     first: date
@@ -105,7 +105,7 @@ class BudgetOut(BudgetFields):
     may_change: bool
 
 
-@router.get("/usage", auth=needs(READ), response=UsageOut, url_name="usage")
+@router.get("/usage", auth=needs(READ), response=UsageReportOut, url_name="usage")
 def get_usage(request: HttpRequest, filters: Query[AllUsageFilters]) -> dict[str, Any]:
     """What you may see of what was used: your own use, that of workspaces that you own, as
     an administrator all."""
@@ -113,7 +113,10 @@ def get_usage(request: HttpRequest, filters: Query[AllUsageFilters]) -> dict[str
 
 
 @router.get(
-    "/workspaces/{slug:slug}/usage", auth=needs(READ), response=UsageOut, url_name="workspace_usage"
+    "/workspaces/{slug:slug}/usage",
+    auth=needs(READ),
+    response=UsageReportOut,
+    url_name="workspace_usage",
 )
 def get_workspace_usage(
     request: HttpRequest, slug: str, filters: Query[UsageFilters]
