@@ -116,8 +116,6 @@ def test_only_the_archive_and_the_guards_speak_sql() -> None:
     }
     known = {
         "conversations/management/base.py",  # BaseCommand.execute, which is no SQL
-        "conversations/features/interchange/loom_sqlite.py",  # databases of others
-        "conversations/features/interchange/opening.py",
         "conversations/models/guards.py",
         "conversations/models/search.py",
     }
