@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import APIResponse, Locator, Page, Route, expect
 
 from tests.e2e.accessibility import (
     violations,
@@ -125,6 +125,27 @@ def test_an_item_is_pinned_reworded_struck_and_restored(decided: Chat) -> None:
     page.reload()
     settle()
     assert decided.rows_html() == live
+
+
+def test_a_late_answer_does_not_hide_a_newer_change(decided: Chat) -> None:
+    page = decided.page
+    late: list[tuple[Route, APIResponse]] = []
+
+    def hold_first(route: Route) -> None:
+        if late:
+            route.continue_()
+        else:
+            late.append((route, route.fetch()))
+
+    page.route("**/state/edit/", hold_first)
+    item(page, "tabs").get_by_role("button", name="Pin").first.click()
+    item(page, "main").get_by_role("button", name="Strike").first.click()
+    page.wait_for_timeout(600)  # unlike a sleep, it lets the routes answer
+    route, response = late[0]
+    route.fulfill(response=response)
+    settle(0.3)
+    expect(item(page, "tabs").get_by_text("Pinned")).to_be_visible()
+    expect(panel(page).locator("#struck summary")).to_be_visible()
 
 
 def test_it_follows_the_session_and_keeps_what_is_being_written(
