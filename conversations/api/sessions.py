@@ -247,7 +247,7 @@ async def rewind(request: HttpRequest, uuid: UUID, wanted: RewindIn) -> dict[str
 def require_model(model: str) -> None:
     """Raises Rejected for one that is not on offer."""
     if model not in {one.id for one in list_models()}:
-        raise Rejected("This model is not on offer.", code="unknown_model")
+        raise Rejected("This model is not available.", code="unknown_model")
 
 
 def as_session(record: SessionRecord) -> dict[str, Any]:

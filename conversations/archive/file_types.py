@@ -143,7 +143,7 @@ def _looks_like_image(data: bytes) -> bool:
 def _examine_text(data: bytes, name: str) -> FileType:
     text = decode_text(data)
     if text is None:
-        raise Rejected(f"{name} is none of what can be sent. {ACCEPTED}", code="attachment_type")
+        raise Rejected(f"{name} can’t be attached. {ACCEPTED}", code="attachment_type")
     if not text.strip():
         raise Rejected(f"{name} has no text in it.", code="attachment_empty")
     limit = settings.LOOM.max_message_chars

@@ -79,12 +79,12 @@ async def _history(order: CommandRequest) -> CommandResult:
         return CommandResult(url=order.address("session_find", q=order.argument), opens=PANEL)
     page = await sync_to_async(hydrate)(order.session, limit=settings.LOOM.page_size)
     if not page.older:
-        return CommandResult(said="There are no older rows.")
+        return CommandResult(said="No older messages.")
     return CommandResult(url=order.address("session", before=str(page.older)))
 
 
 async def _clear(order: CommandRequest) -> CommandResult:
-    raise Rejected("The view is cleared by a script, and this page has none.", code="needs_script")
+    raise Rejected("Clearing the view needs JavaScript.", code="needs_script")
 
 
 async def _compact(order: CommandRequest) -> CommandResult:
@@ -122,7 +122,7 @@ async def _export(order: CommandRequest) -> CommandResult:
     if wanted not in FORMATS:
         raise Rejected(f"Choose one of these formats: {', '.join(FORMATS)}.", code="bad_format")
     return CommandResult(
-        said="The session is downloaded.", url=export_url(order, wanted), opens=FILE
+        said="Downloading the session.", url=export_url(order, wanted), opens=FILE
     )
 
 

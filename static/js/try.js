@@ -25,6 +25,6 @@ document.addEventListener("submit", async (event) => {
       : text;
     shown.textContent = `${answer.status} ${answer.statusText}\n\n${body}`;
   } catch {
-    shown.textContent = "The server does not answer.";
+    shown.textContent = "The server is not responding.";
   }
 });

@@ -41,13 +41,13 @@ def test_it_is_opened_and_left_by_keyboard(chat: Chat) -> None:
 def test_its_tabs_are_pages_of_their_own(chat: Chat) -> None:
     page = chat.page
     opener(page).click()
-    page.get_by_role("link", name="Window", exact=True).click()
-    expect(panel(page).get_by_role("heading", name="Window")).to_be_focused()
-    tab = page.get_by_role("link", name="Window", exact=True)
+    page.get_by_role("link", name="Context", exact=True).click()
+    expect(panel(page).get_by_role("heading", name="Context")).to_be_focused()
+    tab = page.get_by_role("link", name="Context", exact=True)
     expect(tab).to_have_attribute("aria-current", "page")
     page.get_by_role("link", name="Open as a page").click()
     expect(page).to_have_url(f"{chat.server.url}/s/{page.url.split('/s/')[1]}")
-    expect(page.get_by_role("heading", name="Window")).to_be_visible()
+    expect(page.get_by_role("heading", name="Context")).to_be_visible()
 
 
 @pytest.mark.parametrize("viewport", [SHEET, NARROW], ids=["sheet", "narrow"])
@@ -225,11 +225,11 @@ def looked(chat: Chat, wire: WireThread) -> Chat:
 
 def test_what_the_model_saw_opens_from_an_answer(looked: Chat) -> None:
     page = looked.page
-    link = page.get_by_role("link", name="What the model saw").last
+    link = page.get_by_role("link", name="Model request").last
     link.focus()
     page.keyboard.press("Enter")
     shown = panel(page)
-    expect(shown.get_by_role("heading", name="What the model saw")).to_be_focused()
+    expect(shown.get_by_role("heading", name="Model request")).to_be_focused()
     expect(shown.get_by_text("it is what was sent, to the byte")).to_be_visible()
     expect(shown.get_by_role("listitem")).to_have_count(3)
     expect(shown.get_by_text("failed: overloaded")).to_be_visible()

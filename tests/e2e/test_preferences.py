@@ -17,7 +17,7 @@ def test_somebody_joins_chooses_how_pages_are_and_signs_out_everywhere(
     server: Server, tab: Page, open_context: Callable[..., BrowserContext], wire: WireThread
 ) -> None:
     tab.goto(f"{server.url}/w/example/settings/")
-    tab.get_by_role("button", name="Make a link").click()
+    tab.get_by_role("button", name="Create link").click()
     link = tab.get_by_label("Link", exact=True).input_value()
 
     page = open_context(locale="en-GB", storage_state=None).new_page()

@@ -199,7 +199,7 @@ class TestByAPlainForm:
         posted = [SimpleUploadedFile("a.txt", b"words"), SimpleUploadedFile("b.bin", b"\x00")]
         response = self.send(user, session, text="Look", files=posted)
         assert response.status_code == 400
-        assert "b.bin is none of what can be sent." in response.text
+        assert "b.bin can’t be attached." in response.text
         kept = Attachment.objects.get()
         assert f'name="attachments" value="{kept.uuid}" checked' in response.text
         assert not Run.objects.exists()

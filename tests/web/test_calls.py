@@ -122,7 +122,7 @@ def test_it_shows_what_the_model_was_given_and_what_came_of_it(
         "800 ms",
         "cut at the output limit",
         "after the system prompt, after message 42",
-        "go on where the answer ended",
+        "continue where the answer ended",
         "conversation_recall",
         "Asked for: stop_sequences [&quot;END&quot;]",
     ):
@@ -199,7 +199,7 @@ def test_failed_calls_of_the_answer_are_listed(owner: Client, answered: Session)
     address = reverse("model_call", args=[answered.uuid, failed.run.uuid, 0])
     assert f'href="{address}"' in page
     assert "failed: rate limited" in page
-    assert "A call that gave no turn" in owner.get(address).text
+    assert "A call without an answer" in owner.get(address).text
 
 
 def test_a_call_of_another_session_is_not_found(

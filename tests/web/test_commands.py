@@ -70,7 +70,7 @@ def test_what_only_looks_like_one_is_a_message(text: str) -> None:
     [
         ("/renam Beans", "There is no command /renam. Did you mean /rename?"),
         ("/Hlp", "There is no command /hlp. Did you mean /help?"),
-        ("/zzzz", "There is no command /zzzz. /help lists them."),
+        ("/zzzz", "There is no command /zzzz. See /help for the list."),
         ("/clear all of it", "Nothing may follow /clear."),
         ("/rename", "/rename needs a title after it."),
     ],
@@ -194,7 +194,7 @@ def test_a_plain_form_carries_commands_out(owner: Client, session: Session) -> N
     assert "The session is called Peas now." in send(owner, session, "/rename Peas").text
     assert "Commands and keys</h1>" in send(owner, session, "/help").text
     assert send(owner, session, "/resume pea").request["QUERY_STRING"] == "q=pea"
-    assert "There are no older rows." in send(owner, session, "/history").text
+    assert "No older messages." in send(owner, session, "/history").text
     assert send(owner, session, "/history beans").request["PATH_INFO"] == of(session, "find/")
     refused = send(owner, session, "/clear")
     assert refused.status_code == 400

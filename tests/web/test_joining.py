@@ -188,7 +188,7 @@ def test_a_link_is_over_when_whoever_made_it_could_not_make_it_now(
     end(workspace, user)
     page = client.get(link)
     assert page.status_code == 410
-    assert "This invitation does not work" in page.text
+    assert "This invitation is no longer valid" in page.text
     assert browser_of(other_user).post(link).status_code == 410
     assert role_of(workspace, other_user.pk) is None
 

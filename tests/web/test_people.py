@@ -124,7 +124,7 @@ def test_nobody_changes_themselves_or_a_superuser(office: Client, head: User, na
     page = office.get(reverse("person", args=[head.pk])).text
     assert "This is you." in page
     assert reverse("person_close", args=[head.pk]) not in page
-    assert "Only a superuser changes another one." in (
+    assert "Only a superuser can change a superuser." in (
         office.get(reverse("person", args=[root.pk])).text
     )
     other = browser_of(User.objects.create_superuser("second"))

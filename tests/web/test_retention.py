@@ -51,7 +51,7 @@ def test_a_purge_is_counted_ordered_and_called_off(owner: Client, session: Sessi
     assert order(owner, session) == 302
     assert get_session(session.uuid).archived_at is not None
     text = page(owner, "session", session.uuid)
-    assert "This session will be purged on" in text
+    assert "This session will be permanently deleted on" in text
     assert "They asked for it." in text
     assert 'id="composer"' not in text
     owner.post(reverse("session_purge_call_off", args=[session.uuid]))
@@ -87,7 +87,7 @@ def test_what_will_be_purged_offers_no_bringing_back(owner: Client, session: Ses
     assert all("Bring back</button>" in text for text in pages())
     order(owner, session)
     assert not any("Bring back</button>" in text for text in pages())
-    assert "<span>Purge ordered</span>" in pages()[1]
+    assert "<span>Deletion scheduled</span>" in pages()[1]
     owner.post(reverse("session_purge_call_off", args=[session.uuid]))
     assert all("Bring back</button>" in text for text in pages())
 
@@ -132,7 +132,7 @@ def test_an_expired_session_says_so_and_offers_a_new_one(owner: Client, session:
     say(session, "Plant the beans")
     Session.objects.update(expires_at=timezone.now())
     text = page(owner, "session", session.uuid)
-    assert "This session has expired. It stays readable." in text
+    assert "This session has expired. It is read-only." in text
     assert "Plant the beans" in text
     assert 'id="composer"' not in text
     assert 'data-can-write="false"' in text

@@ -158,7 +158,7 @@ class _Tries:
         """Raises Unavailable where it has taken too long."""
         seconds = next(self._waits, None)
         if seconds is None:
-            raise Unavailable("The server does not answer.") from error
+            raise Unavailable("The server is not responding.") from error
         await asyncio.sleep(max(seconds, error.seconds if isinstance(error, _Busy) else 0))
 
 
@@ -181,7 +181,7 @@ def _read_answer(text: str) -> dict[str, Any]:
     """Raises Rejected for what no such server answers."""
     found = _read_object(text)
     if text and not found:
-        raise Rejected("What answers there is no Loom Web.")
+        raise Rejected("That server is not Loom Web.")
     return found
 
 
