@@ -6,7 +6,7 @@ imports none: a feature can be deleted together with its line. Its models say
 ``app_label = "conversations"``, so its tables have the same names wherever the code lies.
 """
 
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
@@ -76,6 +76,17 @@ class PurgedTables:
     names: dict[type["Model"], str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """A link to a feature's page. ``says``: what it is for, where there is room for that;
+    ``begins_group``: in a menu a line stands above it."""
+
+    label: str
+    url: str
+    says: str = ""
+    begins_group: bool = False
+
+
 class Feature(AppConfig):
     """Override what the feature adds. An ``apps.py`` imports this module and not the class:
     Django takes each AppConfig that it finds there. The hooks that begin with ``on_`` are
@@ -98,6 +109,22 @@ class Feature(AppConfig):
         """Of its API operations: ``router`` in its module ``api``."""
         api = self._import("api")
         return () if api is None else (api.router,)
+
+    def links(self, place: str, request: "HttpRequest", **about: Any) -> Iterable[Link]:
+        """Links to its pages at a place of the core's pages, with what the page is about:
+
+        - ``menu.account``, ``menu.api``, ``menu.audit``: in the menu of the account, after
+          the link that the place is named for; the palette has the first two as well
+        - ``session.menu``, ``session.menu.end`` (``uuid``, ``can_write``): in that of a session
+        - ``review`` (``uuid``): beside a session that is reviewed
+        - ``workspace`` (``slug``): above its sessions
+        - ``workspace.programs`` (``slug``): in its settings, below “Other programs”
+        """
+        return ()
+
+    def render_part(self, place: str, request: "HttpRequest", **about: Any) -> str:
+        """HTML of its own at a place of the core's pages, where links do not suffice."""
+        return ""
 
     def workers(self, runtime: Any) -> Iterable[Callable[[], Coroutine[Any, Any, None]]]:
         """Loops for the process that supervises; one that fails is started again."""
@@ -138,3 +165,8 @@ class Feature(AppConfig):
 def features() -> tuple[Feature, ...]:
     """Those of this installation, in the order of ``settings.FEATURES``."""
     return tuple(config for config in apps.get_app_configs() if isinstance(config, Feature))
+
+
+def links_at(place: str, request: "HttpRequest", **about: Any) -> Iterator[Link]:
+    for feature in features():
+        yield from feature.links(place, request, **about)

@@ -82,12 +82,13 @@ TEMPLATES = [
         "APP_DIRS": True,
         "OPTIONS": {
             "builtins": ["conversations.rendering.template_tags"],
+            "libraries": {"features": "conversations.web.feature_tags"},
             "context_processors": [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
                 "conversations.accounts.own_account.preferences",
-            ]
+            ],
         },
     }
 ]

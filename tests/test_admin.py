@@ -30,11 +30,9 @@ from conversations.archive.sessions import create_session, get_session
 from conversations.domain.audit import RECORD, TRANSCRIPT
 from conversations.domain.events import UserMessage
 from conversations.domain.turns import NewTurn
-from conversations.features.discord.models import ChannelPlace, ChannelReply
 from conversations.features.interchange.models import Import
 from conversations.features.sharing.service import NewLink, create_share_link
 from conversations.features.usage.models import Budget, BudgetWarning, UsageDay, UsageTotal
-from conversations.features.webhooks.models import Delivery, Webhook
 from conversations.models import (
     ApiAnswer,
     ApiToken,
@@ -69,6 +67,7 @@ from conversations.models import (
 )
 from conversations.review import mark_reviewed, set_flag, write_note
 from conversations.search.indexing import index_session
+from tests.features import collect
 
 pytestmark = pytest.mark.django_db
 
@@ -123,10 +122,6 @@ def fill(workspace: Workspace, user: User, *, times: int) -> None:
         run = Run.objects.create(
             session=session, client_id="c", state="completed", requested_by=user, created_at=now
         )
-        ChannelPlace.objects.create(
-            workspace=workspace, key=f"discord:dm:{session.pk}", address=1, taken=1, updated_at=now
-        )
-        ChannelReply.objects.create(session=session, run=run, address=1, source=1, created_at=now)
         StateCheckpoint.objects.create(session=session, turn=9, seq=0, rewinds=0, state="{}")
         ModelCall.objects.create(
             session=session,
@@ -184,12 +179,6 @@ def fill(workspace: Workspace, user: User, *, times: int) -> None:
         )
         BudgetWarning.objects.create(budget=budget, starts_on=now, at=now)
         fill_accounts(workspace, user, number=session.pk)
-        webhook = Webhook.objects.create(
-            workspace=workspace, url="https://example.org/secret", events="[]", created_at=now
-        )
-        Delivery.objects.create(
-            webhook=webhook, session=session, event="x", payload="{}", next_at=now, created_at=now
-        )
         Import.objects.create(workspace=workspace, user=user, name="export.zip", created_at=now)
         new = NewLink(from_turn=1, to_turn=1, days=1)
         create_share_link(get_session(session.uuid), new, origin=AuditOrigin(user=user))
@@ -200,6 +189,8 @@ def fill(workspace: Workspace, user: User, *, times: int) -> None:
         ApiAnswer.objects.create(
             session=session, user=user, key=str(session.uuid), fingerprint="", created_at=now
         )
+        for stock in collect("stock"):
+            stock(session, run)
 
 
 def fill_accounts(workspace: Workspace, user: User, *, number: int) -> None:

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from django.core.management import find_commands
+from django.core.management import get_commands
 
 from conversations.web import consumers
 from loomweb.env import BASE_DIR
@@ -69,7 +69,7 @@ def test_the_protocol_names_every_way_a_socket_is_closed() -> None:
     assert {int(code) for code in named} == codes
 
 
-COMMANDS = find_commands(str(BASE_DIR / "conversations/management"))
+COMMANDS = [name for name, app in get_commands().items() if app.startswith("conversations")]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -80,8 +80,10 @@ def test_every_command_is_described(command: str) -> None:
 
 def test_every_metric_is_described() -> None:
     operating = (BASE_DIR / "docs/operating.md").read_text()
-    source = (BASE_DIR / "conversations/runtime/metrics.py").read_text()
-    assert first_column(section(operating, "Metrics")) == set(re.findall(r'"(loom_\w+)"', source))
+    sources = [BASE_DIR / "conversations/runtime/metrics.py"]
+    sources += (BASE_DIR / "conversations/features").glob("*/apps.py")
+    named = {name for path in sources for name in re.findall(r'"(loom_\w+)"', path.read_text())}
+    assert named <= first_column(section(operating, "Metrics"))
 
 
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")

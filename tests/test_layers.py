@@ -20,7 +20,15 @@ PRODUCT = [
 PAGES = {"views", "api", "forms", "urls", "pages", "queue_pages", "audit_pages", "search_pages"}
 """Modules of a room that answer requests, and do not write."""
 
-WRITERS = ("archive/", "search/", "accounts/", "review/", "features/", "agent/undo/records")
+WRITERS = (
+    "archive/",
+    "search/",
+    "accounts/",
+    "review/",
+    "features/",
+    "agent/undo/records",
+    "api/stored_responses",
+)
 
 
 def may_write(path: Path) -> bool:
@@ -55,6 +63,7 @@ NO_TABLE = {
     ("conversations/features/retention/cold_storage.py", "storage.save"),
     ("conversations/features/retention/cold_storage.py", "_storage().delete"),
     ("conversations/features/retention/cold_storage.py", "digest.update"),
+    ("conversations/admin.py", "TABLES.update"),
     ("loomweb/settings.py", "globals().update"),
 }
 """Calls of these names that have nothing to do with the database."""
@@ -108,8 +117,6 @@ def test_only_the_archive_and_the_guards_speak_sql() -> None:
     }
     assert speaking == {
         "conversations/management/base.py",  # BaseCommand.execute, which is no SQL
-        "conversations/features/interchange/loom_sqlite.py",  # databases of others
-        "conversations/features/interchange/opening.py",
         "conversations/models/guards.py",
         "conversations/models/search_schema.py",
     }
@@ -241,8 +248,8 @@ def changes_rights(node: ast.AST) -> bool:
 
 
 def test_rights_change_in_functions_that_enter_it_in_the_audit_log() -> None:
-    """Whatever writes an account, a group or a permission stands in ``archive``, beside the
-    call that makes the entry. Those of Django's own commands are not ours."""
+    """Whatever writes an account, a group or a permission stands in a module that writes,
+    beside the call that makes the entry. Those of Django's own commands are not ours."""
     found = {}
     for path in PRODUCT:
         for function in ast.walk(parse(path)):
@@ -256,4 +263,4 @@ def test_rights_change_in_functions_that_enter_it_in_the_audit_log() -> None:
     # After each migration, and nobody's.
     assert unnoted == {"conversations/archive/rights.py:role_group"}
     assert len(found) > 10
-    assert {name.split("/")[1] for name in found} == {"archive"}
+    assert {name.split("/")[1] for name in found} <= {"accounts", "archive", "features"}

@@ -2,9 +2,9 @@
 
 One session's workspace holds forty files each of which is an attack, and its answers quote
 texts that are one on the renderer. Meanwhile somebody else asks for a page that costs
-nothing, again and again: the longest wait is the longest pause of the event loop. The
-same with a harmless folder and harmless texts, in the same run, is what it is held
-against.
+nothing and pings over a socket, again and again: the longest wait is the longest pause of
+the event loop. The same with a harmless folder and harmless texts, in the same run, is
+what it is held against.
 """
 
 import asyncio
@@ -12,7 +12,10 @@ import json
 import shutil
 import threading
 from pathlib import Path
+from time import monotonic
 from uuid import UUID
+
+from websockets.sync.client import connect
 
 from benchmarks.bench import WORKSPACE, Bench
 from benchmarks.figures import Figure, percentile
@@ -33,18 +36,26 @@ def measure(bench: Bench) -> list[Figure]:
     files = make_forty()
     harmless = _pauses(bench, dict.fromkeys(files, b"Prune the roses.\n"), HARMLESS_TEXTS)
     hostile = _pauses(bench, files, HOSTILE_TEXTS)
-    longest, other = max(hostile), max(harmless)
-    return [
-        Figure(name="longest pause, harmless", value=1000 * other, unit="ms"),
-        Figure(name="longest pause, hostile", value=1000 * longest, unit="ms"),
-        Figure(name="hostile by harmless", value=longest / other, at_most=MAX_TIMES),
-        Figure(name="p99, harmless", value=1000 * percentile(harmless, 0.99), unit="ms"),
-        Figure(name="p99, hostile", value=1000 * percentile(hostile, 0.99), unit="ms"),
-    ]
+    figures = []
+    for way, other, waits in zip(("page", "socket"), harmless, hostile, strict=True):
+        figures += [
+            Figure(name=f"longest {way}, harmless", value=1000 * max(other), unit="ms"),
+            Figure(name=f"longest {way}, hostile", value=1000 * max(waits), unit="ms"),
+            Figure(
+                name=f"{way}, hostile by harmless",
+                value=max(waits) / max(other),
+                at_most=MAX_TIMES,
+            ),
+            Figure(name=f"p99 {way}, harmless", value=1000 * percentile(other, 0.99), unit="ms"),
+            Figure(name=f"p99 {way}, hostile", value=1000 * percentile(waits, 0.99), unit="ms"),
+        ]
+    return figures
 
 
-def _pauses(bench: Bench, files: dict[str, bytes], texts: list[str]) -> list[float]:
-    """Seconds that each of the other person's requests took."""
+def _pauses(
+    bench: Bench, files: dict[str, bytes], texts: list[str]
+) -> tuple[list[float], list[float]]:
+    """Seconds that each of the other person's requests took, and each ping."""
     root = Path(get_workspace(WORKSPACE).root)
     before = root.with_name(f"{root.name}-before")
     shutil.copytree(root, before)
@@ -54,17 +65,23 @@ def _pauses(bench: Bench, files: dict[str, bytes], texts: list[str]) -> list[flo
     try:
         with running_wire() as wire, running_server(bench.data_dir, settings=wire.settings) as at:
             cookie = at.sign_in()
-            waits: list[float] = []
+            pages: list[float] = []
+            pings: list[float] = []
             is_over = threading.Event()
-            other = threading.Thread(target=_ask_again, args=(at.port, cookie, waits, is_over))
-            other.start()
+            line, *sessions = bench.new_sessions(1 + len(texts))
+            others = (
+                threading.Thread(target=_ask_again, args=(at.port, cookie, pages, is_over)),
+                threading.Thread(target=_ping_again, args=(at.port, cookie, line, pings, is_over)),
+            )
+            for other in others:
+                other.start()
             try:
-                sessions = bench.new_sessions(len(texts))
                 asyncio.run(_send_all(at.port, cookie, sessions, texts))
             finally:
                 is_over.set()
-                other.join()
-            return waits
+                for other in others:
+                    other.join()
+            return pages, pings
     finally:
         shutil.rmtree(root)
         before.rename(root)
@@ -75,6 +92,20 @@ def _ask_again(port: int, cookie: str, waits: list[float], is_over: threading.Ev
     while not is_over.wait(0.01):
         waits.append(page.read("/healthz"))
     page.close()
+
+
+def _ping_again(
+    port: int, cookie: str, session: UUID, waits: list[float], is_over: threading.Event
+) -> None:
+    at = f"127.0.0.1:{port}"
+    headers = {"Cookie": cookie, "Origin": f"http://{at}"}
+    with connect(f"ws://{at}/ws/s/{session}/", additional_headers=headers) as socket:
+        while not is_over.wait(0.01):
+            began = monotonic()
+            socket.send('{"type": "ping"}')
+            while json.loads(socket.recv(timeout=60))["type"] != "pong":
+                pass
+            waits.append(monotonic() - began)
 
 
 async def _send_all(port: int, cookie: str, sessions: list[UUID], texts: list[str]) -> None:

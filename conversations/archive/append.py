@@ -25,7 +25,7 @@ from conversations.domain.errors import NotFound
 from conversations.domain.events import Payload, UserMessage, dump_payload, event_type_of
 from conversations.domain.session_state.values import StateEdit
 from conversations.domain.text import storable
-from conversations.domain.turns import NewTurn
+from conversations.domain.turns import NewTurn, content_values
 from conversations.rendering.rows import RENDER_VERSION, RowPosition, render_row
 
 from .row_sql import INSERT_EVENT, INSERT_TURN, moment_value, turn_values, updated_words
@@ -210,23 +210,7 @@ def _lock(cursor: Any, session_pk: int, now: datetime) -> _Session:
 
 def turn_digest(previous: str, turn: NewTurn, *, number: int, created_at: datetime) -> str:
     """The turn's link in the chain. ``content`` is as stored."""
-    return next_digest(
-        previous,
-        (
-            number,
-            turn.role,
-            turn.content,
-            turn.blocks,
-            turn.tool_calls,
-            turn.tool_call_id,
-            turn.tool_name,
-            turn.token_count,
-            turn.stop_reason,
-            turn.complete,
-            turn.metadata,
-            instant(created_at),
-        ),
-    )
+    return next_digest(previous, (number, *content_values(turn), instant(created_at)))
 
 
 def event_digest(

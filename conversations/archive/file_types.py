@@ -8,7 +8,6 @@ the product, so that it starts fast.
 
 import codecs
 import logging
-import resource
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -286,42 +285,3 @@ def _save(image: Image.Image, kind: str, **options: Any) -> bytes:
     file = BytesIO()
     image.save(file, kind, **options)
     return file.getvalue()
-
-
-CPU_SECONDS, MEMORY_BYTES = 5, 1_500_000_000
-
-MAX_NODES = 5_000
-
-
-def main() -> None:
-    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    from pypdf import PdfReader
-
-    reader = PdfReader(BytesIO(sys.stdin.buffer.read()))
-    print("encrypted" if reader.is_encrypted else count_pages(reader, most=int(sys.argv[1])))
-
-
-def count_pages(reader: Any, *, most: int) -> int:
-    """A tree that names a page twice could stand for any number of them: what was seen
-    is not entered again."""
-    from pypdf.generic import IndirectObject
-
-    root: Any = reader.trailer["/Root"]
-    waiting, pages = [root["/Pages"]], 0
-    seen: set[int] = set()
-    while waiting and pages <= most and len(seen) < MAX_NODES:
-        for kid in waiting.pop().get("/Kids", ()):
-            if not isinstance(kid, IndirectObject) or kid.idnum in seen:
-                continue
-            seen.add(kid.idnum)
-            child: Any = kid.get_object()
-            if "/Kids" in child:
-                waiting.append(child)
-            else:
-                pages += 1
-    return pages
-
-
-if __name__ == "__main__":
-    main()

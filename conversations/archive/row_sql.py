@@ -7,15 +7,15 @@ from django.db import connection
 
 from conversations.domain.invisible_chars import without_unseen
 from conversations.domain.text import one_line, strip_marks
-from conversations.domain.turns import NewTurn
+from conversations.domain.turns import CONTENT_COLUMNS, NewTurn, content_values
 
 PREVIEW_CHARS = 160
 TITLE_CHARS = 80
 
+_TURN_COLUMNS = ("session_id", "number", *CONTENT_COLUMNS, "created_at", "digest")
 INSERT_TURN = (
-    "INSERT INTO conversations_turn (session_id, number, role, content, blocks, tool_calls,"
-    " tool_call_id, tool_name, token_count, stop_reason, complete, metadata, created_at,"
-    " digest) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
+    f"INSERT INTO conversations_turn ({', '.join(_TURN_COLUMNS)})"  # noqa: S608 (constants)
+    f" VALUES ({', '.join(['%s'] * len(_TURN_COLUMNS))})"
 )
 INSERT_EVENT = (
     "INSERT INTO conversations_chatevent (session_id, seq, event_type, payload,"
@@ -28,22 +28,7 @@ def turn_values(
     session_pk: int, turn: NewTurn, *, number: int, created_at: datetime, digest: str
 ) -> tuple[Any, ...]:
     """The parameters of :data:`INSERT_TURN`."""
-    return (
-        session_pk,
-        number,
-        turn.role,
-        turn.content,
-        turn.blocks,
-        turn.tool_calls,
-        turn.tool_call_id,
-        turn.tool_name,
-        turn.token_count,
-        turn.stop_reason,
-        turn.complete,
-        turn.metadata,
-        moment_value(created_at),
-        digest,
-    )
+    return (session_pk, number, *content_values(turn), moment_value(created_at), digest)
 
 
 def moment_value(moment: datetime) -> Any:

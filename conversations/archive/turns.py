@@ -11,7 +11,7 @@ from django.db import connection
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Left
 
-from conversations.domain.turns import USER, NewTurn, StoredTurn
+from conversations.domain.turns import CONTENT_COLUMNS, USER, NewTurn, StoredTurn
 from conversations.models import Rewind, Session, Turn
 
 from .append import append
@@ -21,22 +21,8 @@ from .row_sql import read_moment
 MAX_PAGE = 500
 """Rows or turns that one read returns at most."""
 
-COLUMNS = (
-    "number",
-    "role",
-    "content",
-    "blocks",
-    "tool_calls",
-    "tool_call_id",
-    "tool_name",
-    "token_count",
-    "stop_reason",
-    "complete",
-    "metadata",
-    "created_at",
-    "digest",
-)
-
+COLUMNS = ("number", *CONTENT_COLUMNS, "created_at", "digest")
+"""What is read of a turn: the fields of :class:`StoredTurn`."""
 
 _BEYOND_ALL = 2**63 - 1
 

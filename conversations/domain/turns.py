@@ -1,8 +1,9 @@
 """Turns as plain values, and the rows that a turn without events stands for."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
+from operator import attrgetter
 from typing import Any
 
 from .attachments import is_reference, shown_attachment
@@ -34,8 +35,13 @@ INDICATED_KINDS = {"image": "image", "document": "document", "file": "file"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewTurn:
-    """A turn to append. ``blocks`` is what the provider sent, as stored JSON text."""
+class AnyTurn:
+    """What a turn holds, in the order of its digest. ``blocks`` is what the provider sent;
+    JSON columns are text.
+
+    The one list of these columns: the statements that write and read turns, their digest,
+    the export and the import are derived from it, and a test holds the model to it.
+    """
 
     role: str
     content: str
@@ -47,29 +53,26 @@ class NewTurn:
     stop_reason: str = ""
     complete: bool = True
     metadata: str = "{}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewTurn(AnyTurn):
+    """A turn to append."""
+
     created_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoredTurn:
-    """A turn as read from the archive; JSON columns are still text."""
+class StoredTurn(AnyTurn):
+    """A turn as read from the archive."""
 
     number: int
-    role: str
-    content: str
-    blocks: str | None
-    tool_calls: str | None
-    tool_call_id: str | None
-    tool_name: str | None
-    token_count: int
-    stop_reason: str
-    complete: bool
-    metadata: str
     created_at: datetime
     digest: str = ""
 
 
-type AnyTurn = NewTurn | StoredTurn
+CONTENT_COLUMNS = tuple(field.name for field in fields(AnyTurn))
+content_values = attrgetter(*CONTENT_COLUMNS)
 
 
 class MalformedTurn(ValueError):

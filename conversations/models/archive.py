@@ -7,9 +7,9 @@ JSON is kept as text so that any content survives byte for byte.
 from django.conf import settings
 from django.db import models
 
-from .sessions import Session
+from conversations.domain.turns import ROLES
 
-ROLES = ("user", "assistant", "tool", "system")
+from .sessions import Session
 
 
 class Turn(models.Model):

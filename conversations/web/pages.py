@@ -342,7 +342,6 @@ def _chat(
             "workspace": {"name": found.workspace.name, "slug": found.workspace.slug},
             "model": found.model or found.workspace.default_model or settings.LOOM.model,
             "can_write": access.can_write,
-            "can_share": access.can_write and settings.LOOM.share_links,
             "pinned": found.pinned_at is not None,
             "owner_name": found.owner.get_username(),
             "is_owner": found.owner_id == person(request).pk,

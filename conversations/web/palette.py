@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from typing import Any
 
-from django.conf import settings
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse, JsonResponse
@@ -14,6 +13,7 @@ from django.views.decorators.http import require_safe
 from conversations.archive.rights import is_administrator
 from conversations.archive.session_records import RecentPage, list_recent_sessions
 from conversations.archive.workspaces import list_workspaces
+from conversations.feature import links_at
 from conversations.models import Membership
 
 from .pages import MAX_FILTER_CHARS, person
@@ -35,7 +35,7 @@ def palette(request: HttpRequest) -> HttpResponse:
     )
     answer: dict[str, Any] = {"sessions": _sessions(found), "more": found.next_cursor}
     if request.GET.get("all") == "1":
-        answer |= {"places": list(_places(user)), "style": static("css/commands.css")}
+        answer |= {"places": list(_places(request, user)), "style": static("css/commands.css")}
     return JsonResponse(answer)
 
 
@@ -50,7 +50,7 @@ def _sessions(page: RecentPage) -> list[dict[str, str]]:
     ]
 
 
-def _places(user: User) -> Iterator[dict[str, str]]:
+def _places(request: HttpRequest, user: User) -> Iterator[dict[str, str]]:
     """``form``: the address is that of a form without fields."""
     for item in list_workspaces(user.pk):
         yield {
@@ -68,13 +68,17 @@ def _places(user: User) -> Iterator[dict[str, str]]:
     yield {"name": "Search what was said", "says": "", "url": reverse("search")}
     yield {"name": "Commands and keys", "says": "", "url": reverse("help")}
     yield {"name": "Account", "says": "", "url": reverse("account")}
-    if settings.LOOM.max_import_bytes:
-        yield {"name": "Import", "says": "", "url": reverse("imports")}
+    yield from _feature_places("menu.account", request)
     yield {"name": "Tokens", "says": "", "url": reverse("tokens")}
     yield {"name": "API", "says": "", "url": reverse("api_docs")}
-    yield {"name": "Usage", "says": "", "url": reverse("usage")}
+    yield from _feature_places("menu.api", request)
     yield {"name": "Change password", "says": "", "url": reverse("password_change")}
     if is_administrator(user):
         yield {"name": "People", "says": "", "url": reverse("people")}
     if user.is_staff:
         yield {"name": "Admin", "says": "", "url": reverse("admin:index")}
+
+
+def _feature_places(place: str, request: HttpRequest) -> Iterator[dict[str, str]]:
+    for link in links_at(place, request):
+        yield {"name": link.label, "says": link.says, "url": link.url}

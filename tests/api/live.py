@@ -21,8 +21,8 @@ class LiveServer(Server):
 
 MAKE_TOKEN = """
 from django.contrib.auth.models import User
-from conversations.archive.tokens import create_token
-from conversations.domain.tokens import SCOPES
+from conversations.accounts.tokens import create_token
+from conversations.accounts.tokens import SCOPES
 print(create_token(User.objects.get(), name="tests", scopes=SCOPES, lifetime=None))
 """
 

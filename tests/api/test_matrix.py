@@ -8,7 +8,6 @@ else any.
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -23,83 +22,31 @@ from conversations.accounts.tokens import APPROVE, DELETE, HOOKS, READ, SCOPES, 
 from conversations.api.auth import scope_of
 from conversations.api.main import api
 from conversations.archive.attachments import save_attachment
-from conversations.archive.audit import AuditOrigin, readings_of
+from conversations.archive.audit import readings_of
 from conversations.domain.audit import API, READINGS
-from conversations.features.webhooks.models import Delivery
-from conversations.features.webhooks.service import WebhookWish, create_webhook
 from conversations.models import AuditEntry, Run, Session, ToolCall, Workspace
 from conversations.runtime.following import END_ID
 from tests.archive.files import image_bytes
+from tests.features import collect, merge
 from tests.web.conftest import AS_REVIEWER, ROLES, MakePerson, runtime_ends, say  # noqa: F401
 
 from .conftest import token_of
-
-type Statuses = dict[str, int]
-
-type Operation = tuple[str, str]
-"""Its method and its path."""
-
-
-def for_roles(others: int, **named: int) -> Statuses:
-    return {role: named.get(role, 401 if role == "stranger" else others) for role in ROLES}
-
-
-def signed_in(status: int) -> Statuses:
-    return for_roles(status)
-
-
-def readers(status: int) -> Statuses:
-    return for_roles(status, other=404, administrator=404, staff=404)
-
-
-def writers(status: int) -> Statuses:
-    return readers(403) | {"member": status, "owner": status}
-
-
-def owners(status: int) -> Statuses:
-    return readers(403) | {"owner": status}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """What each role gets, with which scope. ``body`` is sent as JSON, ``query`` follows
-    the address. ``reads``: it shows what was said in a session; None: it does if its
-    address names one and a reviewer may."""
-
-    gets: Statuses
-    scope: str = READ
-    query: str = ""
-    body: dict[str, Any] | None = None
-    file: bool = False
-    headers: dict[str, str] = field(default_factory=dict)
-    reads: bool | None = None
-
+from .rows import Operation, Row, owners, readers, signed_in, writers
 
 SESSION = "/sessions/{uuid}"
 CALL = SESSION + "/calls/{call}"
 RUN = SESSION + "/runs/{run}"
 GARDEN = "/workspaces/{slug}"
-HOOK = GARDEN + "/hooks/{hook}"
 KEY = GARDEN + "/keys/{key}"
 CONVERSATION = "/conversations/{uuid}"
 BEAD = "/beads/{bead}/conversation"
 ASKED = {"model": "demo", "max_tokens": 1, "messages": [{"role": "assistant", "content": "."}]}
 COUNTED = {"model": "demo", "messages": [{"role": "user", "content": "."}]}
-WISH = {"url": "https://hooks.example.org/token", "events": ["run.completed"]}
 
 TABLE: dict[Operation, Row] = {
     ("GET", "/models"): Row(gets=signed_in(200)),
     ("GET", "/workspaces"): Row(gets=signed_in(200)),
     ("GET", GARDEN): Row(gets=readers(200)),
-    ("GET", GARDEN + "/hooks"): Row(gets=owners(200), scope=HOOKS),
-    ("POST", GARDEN + "/hooks"): Row(gets=owners(201), scope=HOOKS, body=WISH),
-    ("GET", HOOK): Row(gets=owners(200), scope=HOOKS),
-    ("PATCH", HOOK): Row(gets=owners(200), scope=HOOKS, body={"active": False}),
-    ("POST", HOOK + "/rotate"): Row(gets=owners(200), scope=HOOKS),
-    ("POST", HOOK + "/test"): Row(gets=owners(409), scope=HOOKS),  # it is turned off
-    ("GET", HOOK + "/deliveries"): Row(gets=owners(200), scope=HOOKS),
-    ("POST", HOOK + "/deliveries/{delivery}/again"): Row(gets=owners(409), scope=HOOKS),
-    ("DELETE", HOOK): Row(gets=owners(204), scope=HOOKS),
     ("GET", "/sessions"): Row(gets=signed_in(200)),
     ("GET", GARDEN + "/sessions"): Row(gets=readers(200)),
     ("POST", GARDEN + "/sessions"): Row(gets=writers(201), scope=WRITE, body={}),
@@ -143,7 +90,7 @@ TABLE: dict[Operation, Row] = {
     ("POST", SESSION + "/rewind"): Row(gets=writers(200), scope=WRITE, body={"from_turn": 1}),
     ("POST", CONVERSATION + "/reset"): Row(gets=writers(200), scope=WRITE, body={}),
     ("DELETE", CONVERSATION): Row(gets=owners(200), scope=DELETE),
-}
+} | merge("OPERATIONS")
 """What it answers. A stranger has no token (401); to a person who is no member the
 workspace and what is in it do not exist (404)."""
 
@@ -194,16 +141,7 @@ def addresses(transactional_db: None, workspace: Workspace, session: Session) ->
     attachment = save_attachment(
         session.pk, data=image_bytes(), name="bed.png", user_pk=None, turn=1
     )
-    webhook = create_webhook(
-        workspace,
-        WebhookWish(url=WISH["url"], events=WISH["events"], with_text=False, is_active=True),
-        site="",
-        origin=AuditOrigin(user=session.owner),
-    )
-    delivery = Delivery.objects.create(
-        webhook=webhook, event="x", payload="{}", next_at=now, created_at=now
-    )
-    return {
+    values = {
         "slug": workspace.slug,
         "uuid": session.uuid,
         "number": 1,
@@ -212,9 +150,10 @@ def addresses(transactional_db: None, workspace: Workspace, session: Session) ->
         "call": call.uuid,
         "run": run.uuid,
         "attachment": attachment.uuid,
-        "hook": webhook.uuid,
-        "delivery": delivery.uuid,
     }
+    for make in collect("make_operation_values"):
+        values |= make(session)
+    return values
 
 
 def address_of(operation: Operation, addresses: dict[str, Any]) -> str:

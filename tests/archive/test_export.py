@@ -453,7 +453,7 @@ def test_the_command_refuses_what_it_cannot_use(full: Session, options: dict[str
 def test_a_reader_who_leaves_ends_the_export_quietly(tmp_path: Path) -> None:
     script = (
         "import sys, django; django.setup();"
-        "from conversations.management.commands import export_sessions as command;"
+        "import conversations.features.interchange.management.commands.export_sessions as command;"
         "command.session_lines = lambda _: ('x' * 1000 for _ in range(100_000));"
         "command.choose_sessions = lambda **_: iter([None]);"
         "from django.core.management import call_command;"

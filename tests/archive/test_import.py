@@ -1142,10 +1142,11 @@ def test_progress_is_shown_on_a_terminal(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    commands = "conversations.management.commands"
+    commands = "conversations.features.interchange.management.commands"
     monkeypatch.setattr(f"{commands}.import_sessions.PROGRESS_LINES", 5)
     monkeypatch.setattr(f"{commands}.export_sessions.PROGRESS_LINES", 5)
-    monkeypatch.setattr(f"{commands}.verify_archive.PROGRESS_SESSIONS", 1)
+    verify = "conversations.management.commands.verify_archive"
+    monkeypatch.setattr(f"{verify}.PROGRESS_SESSIONS", 1)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     call_command("import_sessions", str(file))
     assert "\r5 lines" in capsys.readouterr().err

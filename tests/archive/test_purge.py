@@ -37,12 +37,10 @@ from conversations.domain.errors import Conflict, NotFound, Rejected
 from conversations.domain.events import UserMessage
 from conversations.domain.text import dump_json, load_json
 from conversations.domain.turns import NewTurn
-from conversations.features.discord.models import ChannelReply
 from conversations.features.retention.holds import hold_session, hold_workspace, release_hold
 from conversations.features.sharing.models import ShareLink
 from conversations.features.usage.models import UsageDay
 from conversations.features.usage.recording import UsedByCall, add_call
-from conversations.features.webhooks.models import Delivery, Webhook
 from conversations.models import (
     ApiAnswer,
     AuditEntry,
@@ -72,6 +70,7 @@ from conversations.models import (
 from conversations.models.search_schema import INDEX
 from conversations.search.indexing import index_session
 from tests.archive.files import image_bytes
+from tests.features import collect
 
 pytestmark = pytest.mark.django_db
 
@@ -102,7 +101,6 @@ def stock(session: Session, user: User) -> None:
     )
     StateCheckpoint.objects.create(**of, turn=50, seq=0, rewinds=0, state="{}")
     run = Run.objects.create(**of, client_id="c", state="completed", created_at=now)
-    ChannelReply.objects.create(**of, run=run, address=1, source=1, created_at=now)
     DraftChunk.objects.create(run=run, ordinal=0, part=0, kind="text", text="x")
     earlier = PromptText.objects.create(digest=uuid4().hex * 2, text="Summary of earlier turns")
     manifest = dump_json({"previous_digest": earlier.digest, "system_digest": "0" * 64})
@@ -122,12 +120,6 @@ def stock(session: Session, user: User) -> None:
         reverted_by=revert,
     )
     ApiAnswer.objects.create(**of, user=user, key=str(session.uuid), fingerprint="", created_at=now)
-    webhook = session.workspace.webhooks.first() or Webhook.objects.create(
-        workspace=session.workspace, url="https://a.example/", events="[]", created_at=now
-    )
-    Delivery.objects.create(
-        **of, webhook=webhook, event="x", payload="{}", next_at=now, created_at=now
-    )
     save_attachment(session.pk, data=image_bytes(), name="bed.png", user_pk=user.pk, turn=1)
     review = {**of, "author": user, "created_at": now}
     ReviewNote.objects.create(**review, turn=1, text="Look at this")
@@ -153,6 +145,8 @@ def stock(session: Session, user: User) -> None:
     hold = hold_session(session, origin=AuditOrigin(user=user), reason="A question")
     release_hold(hold.pk, origin=AuditOrigin(user=user))
     PurgeOrder.objects.create(**of, reason="r", ordered_at=now, due_at=now)
+    for stock_feature in collect("stock"):
+        stock_feature(session, run)
 
 
 def remove(session: Session, user: User, **options: object) -> Receipt:

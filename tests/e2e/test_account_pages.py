@@ -58,7 +58,7 @@ def used(server: Server) -> None:
 
 A_BUDGET = """
 from conversations.archive.audit import AuditOrigin
-from conversations.archive.budgets import set_budget
+from conversations.features.usage.budgets import set_budget
 set_budget(AuditOrigin(), period="month", unit="usd", limit=10**12, warn_percent=80)
 """
 
@@ -73,8 +73,8 @@ LONG_NAMES = """
 from datetime import timedelta
 from django.contrib.auth.models import User
 from conversations.archive.audit import AuditOrigin
-from conversations.archive.invitations import create_invitation
-from conversations.archive.people import create_group
+from conversations.accounts.invitations import create_invitation
+from conversations.accounts.people import create_group
 from conversations.archive.workspaces import add_group, add_member, get_workspace
 found, origin = get_workspace("example"), AuditOrigin(user=User.objects.get(pk=1))
 person = User.objects.create_user("constantine-of-" * 5, email="c" * 60 + "@example.org")
@@ -139,9 +139,9 @@ from uuid import UUID
 from django.contrib.auth.models import User
 from django.utils import timezone
 from conversations.archive.audit import AuditOrigin
-from conversations.archive.holds import hold_session
+from conversations.features.retention.holds import hold_session
 from conversations.archive.purge import PurgeRequest, purge
-from conversations.archive.purge_orders import order_purge
+from conversations.features.retention.orders import order_purge
 from conversations.archive.sessions import create_session
 from conversations.archive.workspaces import get_workspace
 found, user, now = get_workspace("example"), User.objects.get(pk=1), timezone.now()

@@ -176,7 +176,7 @@ def test_it_works_on_the_servers_event_loop(root: Path) -> None:
 KILLED = """
 import asyncio, os, pathlib, django
 django.setup()
-from conversations.sandbox import run_command
+from conversations.agent.sandbox import run_command
 def report(text): print(text, end="", flush=True)
 asyncio.run(run_command({command!r}, root=pathlib.Path({root!r}), report=report))
 """

@@ -339,8 +339,8 @@ KILLED = """
 import asyncio, os, signal, sys
 import django; django.setup()
 from pathlib import Path
-from conversations.tools.mcp.connection import Timing
-from conversations.tools.mcp.servers import ToolServers
+from conversations.agent.mcp.connection import Timing
+from conversations.agent.mcp.servers import ToolServers
 from tests.mcp_servers.running import HERE, HttpServer, config, plain
 async def main():
     servers = ToolServers(config(plain=plain("stubborn", "child")), Timing(wait=30))

@@ -27,12 +27,10 @@ from conversations.archive.attachments import save_attachment
 from conversations.archive.audit import readings_of
 from conversations.archive.workspaces import add_member
 from conversations.domain.audit import LIVE, RECORD
-from conversations.features.discord.models import ChannelReply
 from conversations.features.interchange.models import Import
 from conversations.features.sharing.models import ShareLink
 from conversations.features.sharing.service import share_token
 from conversations.features.usage.models import UsageDay
-from conversations.features.webhooks.models import Webhook
 from conversations.models import (
     ApiAnswer,
     AuditEntry,
@@ -46,79 +44,28 @@ from conversations.models import (
 from conversations.web.consumers import _REQUESTS
 from conversations.web.urls import websocket_urlpatterns
 from tests.archive.files import image_bytes
+from tests.features import collect, merge
 from tests.test_admin import fill
 
 from .conftest import AS_REVIEWER, ROLES, MakePerson, browser_of, permissions_of, say
+from .rows import (
+    REFUSED,
+    Row,
+    administrators,
+    everybody,
+    for_roles,
+    keepers,
+    managers,
+    members,
+    readers,
+    reviewers,
+    signed_in,
+    whose_it_is,
+    writers,
+)
 from .sockets import Socket, open_socket
 
 pytestmark = pytest.mark.django_db
-
-type Statuses = dict[str, int]
-
-
-def for_roles(*, stranger: int, others: int, **named: int) -> Statuses:
-    return {role: named.get(role, stranger if role == "stranger" else others) for role in ROLES}
-
-
-def everybody(status: int) -> Statuses:
-    return for_roles(stranger=status, others=status)
-
-
-def signed_in(status: int) -> Statuses:
-    return for_roles(stranger=302, others=status)
-
-
-def readers(status: int) -> Statuses:
-    return for_roles(stranger=302, others=status, other=404, administrator=404, staff=404)
-
-
-def administrators(status: int) -> Statuses:
-    """To everybody else the page is not there."""
-    return for_roles(stranger=302, others=404, administrator=status, superuser=status)
-
-
-def keepers(status: int) -> Statuses:
-    """To everybody else the page is not there."""
-    return administrators(status) | {"reviewer": status}
-
-
-def reviewers(status: int) -> Statuses:
-    """To everybody else the page is not there."""
-    return for_roles(stranger=302, others=404, reviewer=status, superuser=status)
-
-
-def writers(status: int) -> Statuses:
-    return readers(403) | {"member": status, "owner": status}
-
-
-def members(status: int) -> Statuses:
-    return readers(404) | {"viewer": status, "member": status, "owner": status}
-
-
-def managers(status: int) -> Statuses:
-    return readers(403) | {"owner": status}
-
-
-def whose_it_is(status: int) -> Statuses:
-    """To everybody else it is not there."""
-    return for_roles(stranger=302, others=404, owner=status)
-
-
-REFUSED = everybody(405)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """What each role gets. ``query`` follows the address, ``data`` is what is posted.
-    ``reads``: a GET shows what was said in a session; None: it does if its address names
-    one."""
-
-    get: Statuses
-    post: Statuses
-    query: str = ""
-    data: dict[str, str] = field(default_factory=dict)
-    reads: bool | None = None
-
 
 SHARE = {"from_turn": "1", "to_turn": "2", "days": "1"}
 
@@ -144,12 +91,6 @@ TABLE: dict[str, Row] = {
     "workspace_tool_server_connect": Row(get=REFUSED, post=managers(404)),  # there is none
     "workspace_permission_revoke": Row(get=REFUSED, post=managers(404)),  # there is none
     "workspace_feed": Row(get=readers(200) | {"stranger": 401}, post=REFUSED),
-    "workspace_webhooks": Row(get=managers(200), post=managers(400)),  # no address
-    "workspace_webhook": Row(get=managers(200), post=managers(400)),
-    "workspace_webhook_test": Row(get=REFUSED, post=managers(302)),
-    "workspace_webhook_rotate": Row(get=REFUSED, post=managers(200)),
-    "workspace_webhook_again": Row(get=REFUSED, post=managers(404)),  # there is none
-    "workspace_webhook_remove": Row(get=REFUSED, post=managers(302)),
     "workspace_files": Row(get=members(200), post=signed_in(405)),
     "session_create": Row(get=REFUSED, post=writers(302)),
     "session": Row(get=readers(200), post=signed_in(405)),
@@ -262,7 +203,7 @@ TABLE: dict[str, Row] = {
     "healthz": Row(get=everybody(200), post=REFUSED),
     "readyz": Row(get=everybody(200), post=REFUSED),
     "metrics": Row(get=everybody(200), post=REFUSED),
-}
+} | merge("PAGES")
 """Name of a URL → what it answers. A stranger is sent to sign in (302); to a person
 who is no member the workspace and what is in it do not exist (404)."""
 
@@ -342,16 +283,11 @@ def addresses(
         created_at=now,
         expires_at=now + timedelta(days=1),
     )
-    webhook = Webhook.objects.create(
-        workspace=workspace, url="https://example.org/", events="[]", created_at=now
-    )
     imported = Import.objects.create(
         workspace=workspace, user=session.owner, name="export.zip", created_at=now
     )
     values = {
         "import_uuid": imported.uuid,
-        "webhook": webhook.uuid,
-        "delivery": session.uuid,
         "receipt": session.uuid,
         "attachment": attachment.uuid,
         "run": run.uuid,
@@ -371,6 +307,8 @@ def addresses(
         "note": session.uuid,
         "flag": session.uuid,
     }
+    for make in collect("make_page_values"):
+        values |= make(session, monkeypatch)
     return {
         name: reverse(
             name, kwargs={key: value for key, value in values.items() if f":{key}>" in URLS[name]}
@@ -588,7 +526,7 @@ def admin_addresses() -> dict[str, str]:
     return found
 
 
-SAYS_NOTHING = frozenset({ApiAnswer, ChannelReply, UsageDay})
+SAYS_NOTHING = frozenset({ApiAnswer, UsageDay}).union(*collect("SAYS_NOTHING"))
 """Tables about sessions that hold, or show, nothing of what was said in them."""
 
 

@@ -1,12 +1,29 @@
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
+from django.conf import settings
+from django.http import HttpRequest
+from django.urls import reverse
+
 from conversations import feature
 
 
 class InterchangeConfig(feature.Feature):
     name = "conversations.features.interchange"
     verbose_name = "Import and export"
+
+    def links(self, place: str, request: HttpRequest, **about: Any) -> Iterable[feature.Link]:
+        if place == "menu.account" and settings.LOOM.max_import_bytes:
+            yield feature.Link(label="Import", url=reverse("imports"))
+        elif place == "session.menu":
+            address = reverse("session_export", args=[about["uuid"]])
+            yield feature.Link(
+                label="Export as Markdown", url=f"{address}?format=markdown", begins_group=True
+            )
+            yield feature.Link(label="Export as JSON lines", url=f"{address}?format=jsonl")
+        elif place == "review":
+            address = reverse("session_export", args=[about["uuid"]])
+            yield feature.Link(label="Export", url=f"{address}?format=markdown")
 
     def workers(self, runtime: Any) -> Iterable[Callable[[], Coroutine[Any, Any, None]]]:
         from .worker import ImportWorker

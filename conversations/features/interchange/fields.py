@@ -16,8 +16,7 @@ from typing import Any, BinaryIO
 from uuid import UUID, uuid5
 
 from conversations.domain.text import dump_json, is_storable, load_json, storable
-from conversations.domain.turns import SYSTEM, USER, NewTurn, text_of_blocks
-from conversations.models.archive import ROLES
+from conversations.domain.turns import ROLES, SYSTEM, USER, NewTurn, text_of_blocks
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
 MAX_NUMBER = 2**63 - 1

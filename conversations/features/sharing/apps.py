@@ -1,9 +1,23 @@
+from collections.abc import Iterable
+from typing import Any
+
+from django.conf import settings
+from django.http import HttpRequest
+from django.urls import reverse
+
 from conversations import feature
 
 
 class SharingConfig(feature.Feature):
     name = "conversations.features.sharing"
     verbose_name = "Share links"
+
+    def links(self, place: str, request: HttpRequest, **about: Any) -> Iterable[feature.Link]:
+        if place != "session.menu" or not settings.LOOM.share_links:
+            return
+        if about["can_write"]:
+            address = reverse("session_share", args=[about["uuid"]])
+            yield feature.Link(label="Share by link", url=address)
 
     def purged_tables(self) -> feature.PurgedTables:
         from .models import ShareLink

@@ -1,9 +1,21 @@
+from collections.abc import Iterable
+from typing import Any
+
+from django.http import HttpRequest
+from django.urls import reverse
+
 from conversations import feature
 
 
 class UsageConfig(feature.Feature):
     name = "conversations.features.usage"
     verbose_name = "Usage and budgets"
+
+    def links(self, place: str, request: HttpRequest, **about: Any) -> Iterable[feature.Link]:
+        if place == "menu.api":
+            yield feature.Link(label="Usage", url=reverse("usage"))
+        elif place == "workspace":
+            yield feature.Link(label="Usage", url=reverse("workspace_usage", args=[about["slug"]]))
 
     def purged_tables(self) -> feature.PurgedTables:
         from .models import UsageDay

@@ -1,12 +1,23 @@
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any
 
+from django.http import HttpRequest
+from django.urls import reverse
+
 from conversations import feature
 
 
 class WebhooksConfig(feature.Feature):
     name = "conversations.features.webhooks"
     verbose_name = "Webhooks"
+
+    def links(self, place: str, request: HttpRequest, **about: Any) -> Iterable[feature.Link]:
+        if place == "workspace.programs":
+            yield feature.Link(
+                label="Webhooks",
+                url=reverse("workspace_webhooks", args=[about["slug"]]),
+                says="notify other programs about runs.",
+            )
 
     def workers(self, runtime: Any) -> Iterable[Callable[[], Coroutine[Any, Any, None]]]:
         from .worker import WebhookSender

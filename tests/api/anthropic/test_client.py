@@ -33,12 +33,12 @@ WEATHER = {
 
 
 def request(*messages: Any, **more: Any) -> dict[str, Any]:
-    said = [{"role": "user", "content": m} if isinstance(m, str) else m for m in api]
+    said = [{"role": "user", "content": m} if isinstance(m, str) else m for m in messages]
     return {"model": MODEL, "max_tokens": 100, "messages": said} | more
 
 
 async def say(client: AsyncAnthropic, *messages: Any, **more: Any) -> Any:
-    return await client.messages.create(**request(*api, **more))
+    return await client.messages.create(**request(*messages, **more))
 
 
 async def turns() -> list[tuple[str, str]]:
