@@ -225,13 +225,13 @@ def delete_conversation(
     visit, caller = visit_of(request), caller_of(request)
     session, access = get_session_for(visit, uuid, to=TO_WRITE)
     if not may_purge(session, access, caller.user):
-        raise NotPermitted("Only owners of this workspace can purge its sessions.")
+        raise NotPermitted("Only owners of this workspace can permanently delete its sessions.")
     order = find_order(session) or order_purge(
         session, origin=visit.origin, reason=reason, now=timezone.now(), grace=grace()
     )
     if order.due_at > timezone.now():
         moment = f"{order.due_at:%Y-%m-%d %H:%M} UTC"
-        message = f"It will be purged on {moment}; until then that can be called off."
+        message = f"It will be permanently deleted on {moment}; until then that can be called off."
         return {"success": True, "message": message, "purge_at": order.due_at}
     return _purge_now(order, request)
 

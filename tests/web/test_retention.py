@@ -241,4 +241,4 @@ def test_receipts_are_found_by_session_workspace_and_owner(
     for query in (str(session.uuid), "garden", "ann"):
         assert str(receipt.uuid) in page(administrator, "receipts", q=query)
     for query in ("bob", "00000000-0000-4000-8000-000000000000"):
-        assert "No receipt fits" in page(administrator, "receipts", q=query)
+        assert "No matching receipts" in page(administrator, "receipts", q=query)

@@ -126,7 +126,7 @@ def test_days_that_cannot_be_shown_are_said_to_be_so(owner: Client) -> None:
     }
     for query, sentence in wrong.items():
         assert sentence in text_of(owner, f"/usage/?{query}", status=400)
-    assert "Nothing was used in these days" in text_of(owner)
+    assert "No usage in this period" in text_of(owner)
 
 
 def test_only_the_days_that_are_asked_for_count(session: Session, user: User) -> None:

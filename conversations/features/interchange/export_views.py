@@ -47,7 +47,7 @@ async def session_export(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
 def export_response(session: Session, wanted: str, *, is_head: bool = False) -> HttpResponseBase:
     """The file, streamed. Raises Rejected for a format that is none."""
     if wanted not in EXPORTERS:
-        raise Rejected(f"The format is one of {', '.join(EXPORTERS)}.", code="bad_format")
+        raise Rejected(f"The format must be one of {', '.join(EXPORTERS)}.", code="bad_format")
     write, ending, content_type = EXPORTERS[wanted]
     pieces = iter(()) if is_head else write(session)
     response = StreamingHttpResponse(in_threads(pieces), content_type=content_type)

@@ -20,7 +20,7 @@ def clean_reason(text: str) -> str:
     """Raises Rejected for an empty one."""
     reason = one_line(storable(text), limit=REASON_LIMIT)
     if not reason:
-        raise Rejected("Say why: it stays on record.", code="reason_empty")
+        raise Rejected("Enter a reason; it is kept on record.", code="reason_empty")
     return reason
 
 
@@ -58,7 +58,7 @@ def release_hold(pk: int, *, origin: AuditOrigin, now: datetime | None = None) -
             released_at=now or timezone.now(), released_by=origin.user
         )
         if not released:
-            raise Conflict("This hold is released already.", code="hold_released")
+            raise Conflict("This hold is already released.", code="hold_released")
         record(origin, _release_note(hold))
 
 

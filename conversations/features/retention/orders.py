@@ -47,9 +47,9 @@ def order_purge(
         refuse_held(session)
         refuse_busy(session.pk)
         if idle_since is not None and session.last_active_at > idle_since:
-            raise Conflict("The session was used meanwhile.", code="session_used")
+            raise Conflict("The session was used in the meantime.", code="session_used")
         if PurgeOrder.objects.filter(session=session.pk).exists():
-            raise Conflict("A purge of this session is ordered already.", code="purge_ordered")
+            raise Conflict("This session is already scheduled for deletion.", code="purge_ordered")
         order = PurgeOrder.objects.create(
             session=session,
             ordered_by=origin.user,
@@ -73,7 +73,7 @@ def call_off_purge(session: Session, *, origin: AuditOrigin, now: datetime) -> N
         lock_session(session.pk)
         order = find_order(session)
         if order is None:
-            raise Conflict("No purge of this session is ordered.", code="no_purge_ordered")
+            raise Conflict("This session is not scheduled for deletion.", code="no_purge_ordered")
         order.delete()
         sessions = Session.objects.filter(pk=session.pk)
         if not order.was_archived:

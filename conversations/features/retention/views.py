@@ -60,7 +60,7 @@ def holds(request: HttpRequest) -> HttpResponse:
     asked = {"what": request.GET.get("session", "")[:120]}
     form = HoldForm(request.POST) if is_sent else HoldForm(initial=asked)
     if form.is_valid() and _set(request, form):
-        messages.success(request, "On hold: nothing of it is purged.")
+        messages.success(request, "On hold. It cannot be permanently deleted.")
         return redirect("holds")
     before = read_cursor(request)
     found = list_holds(before=before, limit=PAGE + 1)
@@ -150,7 +150,7 @@ def workspace_retention(request: HttpRequest, slug: str) -> HttpResponse:
         change_policies(found, origin=visit_of(request).origin, **form.policies)
         messages.success(request, "Saved.")
     else:
-        messages.error(request, "Hours and days are whole numbers from 1 on, or empty.")
+        messages.error(request, "Hours and days must be positive integers or empty.")
     return redirect("workspace_settings", slug=slug)
 
 
@@ -213,7 +213,7 @@ def _purgeable(request: HttpRequest, uuid: UUID) -> Session:
     user = request.user
     assert isinstance(user, User)
     if not may_purge(session, access, user):
-        raise NotPermitted("Only owners of this workspace can purge its sessions.")
+        raise NotPermitted("Only owners of this workspace can permanently delete its sessions.")
     return session
 
 
@@ -238,11 +238,11 @@ def session_purge_call_off(request: HttpRequest, uuid: UUID) -> HttpResponse:
     assert isinstance(user, User)
     order = find_order(session)
     if order is not None and not may_call_off(session, access, user, order):
-        raise NotPermitted("Only owners of this workspace can call this purge off.")
+        raise NotPermitted("Only owners of this workspace can cancel this deletion.")
     try:
         call_off_purge(session, origin=visit_of(request).origin, now=timezone.now())
     except Conflict as error:
         messages.error(request, error.message)
     else:
-        messages.success(request, "The purge is called off: the session is as it was before.")
+        messages.success(request, "The deletion is cancelled.")
     return redirect("session", uuid=uuid)

@@ -59,7 +59,7 @@ def make_plots(days: Mapping[date, Sums], *, first: date, last: date) -> list[Pl
     plots = [
         _plot("Cost", ("Cost",), shown, lambda sums: (sums.cost_microusd,), usd),
         _plot("Tokens", ("Answered", "Given", "From the cache"), shown, _tokens, number_text),
-        _plot("Time to the first token", ("Median", "95 % within"), shown, _times, duration_text),
+        _plot("Time to the first token", ("Median", "p95"), shown, _times, duration_text),
     ]
     return [plot for plot in plots if plot is not None]
 

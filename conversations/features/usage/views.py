@@ -58,7 +58,7 @@ def budgets(request: HttpRequest) -> HttpResponse:
     if request.method != "POST":
         return _budgets_page(request, rights, _budget_form(rights))
     if not rights.sees_others:
-        raise NotPermitted("Administrators and owners of workspaces set budgets.")
+        raise NotPermitted("Only administrators and owners of workspaces can set budgets.")
     form = _budget_form(rights, request.POST.dict())
     if not form.is_valid():
         return _budgets_page(request, rights, form, status=400)
@@ -88,7 +88,7 @@ def budget_end(request: HttpRequest, budget: UUID) -> HttpResponse:
     """One does not count any more."""
     found = require_budget(budget, usage_rights(person(request)))
     end_budget(visit_of(request).origin, found)
-    messages.success(request, "The budget does not count any more.")
+    messages.success(request, "The budget has ended.")
     return redirect("budgets")
 
 
@@ -240,7 +240,7 @@ def _wish_of(request: HttpRequest, user: User) -> tuple[UsageRights, UsageWish]:
     rights = usage_rights(user)
     form = _usage_form(request, rights, {})
     if not form.is_valid():
-        raise Rejected("These days cannot be shown.", code="bad_days")
+        raise Rejected("This period cannot be shown.", code="bad_days")
     return rights, form.wish
 
 
