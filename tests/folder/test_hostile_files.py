@@ -25,7 +25,7 @@ from conversations.agent.window.system_prompt import (
     describe_problems,
     describe_skills,
 )
-from conversations.rendering.block_stream import BlockStream
+from conversations.rendering.streaming import BlockStream
 from conversations.rendering.markdown import (
     TOO_MUCH_WORK,
     render_markdown,
