@@ -15,9 +15,9 @@ TEMPLATES = sorted(
     if "templates" in path.parts
 )
 MAX_LINE_CHARS = 120
-BLOCKS = "|".join(
-    "article aside dd details div dl dt fieldset figure footer form h1 h2 h3 h4 header li link"
-    " main nav ol option p pre script section select summary table tbody td th thead tr ul".split()
+BLOCKS = (
+    "article|aside|dd|details|div|dl|dt|fieldset|figure|footer|form|h1|h2|h3|h4|header|li|link|main"
+    "|nav|ol|option|p|pre|script|section|select|summary|table|tbody|td|th|thead|tr|ul"
 )
 ELEMENT = re.compile(rf"<(?:{BLOCKS})\b")
 

@@ -288,9 +288,7 @@ MAX_TOKEN_DAYS = 3650
 
 
 class TokenForm(forms.Form):
-    name = forms.CharField(
-        max_length=120, strip=True, label="Name", help_text="Only shown to you."
-    )
+    name = forms.CharField(max_length=120, strip=True, label="Name", help_text="Only shown to you.")
     scopes = forms.MultipleChoiceField(
         choices=list(SCOPES.items()),
         widget=forms.CheckboxSelectMultiple,

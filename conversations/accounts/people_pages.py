@@ -126,7 +126,7 @@ def person_open(request: HttpRequest, pk: int) -> HttpResponse:
 @_form
 def person_sign_out(request: HttpRequest, pk: int) -> HttpResponse:
     archive_people.sign_out_person(pk, origin=_origin(request))
-    messages.success(request, "Signed out everywhere. Tokens are revoked and open pages are closed.")
+    messages.success(request, "Signed out everywhere. Tokens are revoked and open pages close.")
     return redirect("person", pk=pk)
 
 

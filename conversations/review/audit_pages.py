@@ -102,7 +102,7 @@ def session_readers(request: HttpRequest, uuid: UUID) -> HttpResponse:
     """Who has read the session: for its owner, and for those of the workspace."""
     session, access = get_session_for(request, uuid)
     if not sees_readers(session, access, person(request)):
-        raise NotPermitted("Only the owners of a session and of its workspace can see who has read it.")
+        raise NotPermitted("Only owners of a session or its workspace can see who read it.")
     before = _number(request)
     readings = readings_of(session.uuid)
     if before is not None:

@@ -121,9 +121,7 @@ async def _export(order: CommandRequest) -> CommandResult:
     wanted = order.argument.lower() or next(iter(FORMATS))
     if wanted not in FORMATS:
         raise Rejected(f"Choose one of these formats: {', '.join(FORMATS)}.", code="bad_format")
-    return CommandResult(
-        said="Downloading the session.", url=export_url(order, wanted), opens=FILE
-    )
+    return CommandResult(said="Downloading the session.", url=export_url(order, wanted), opens=FILE)
 
 
 def export_url(order: CommandRequest, format: str) -> str:

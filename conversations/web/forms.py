@@ -54,14 +54,17 @@ class WorkspaceSettingsForm(forms.Form):
         min_value=1,
         max_value=1000,
         label="Exchanges to keep",
-        help_text="An exchange is a message and everything that answers it. They are kept as long as they fit.",
+        help_text=(
+            "An exchange is a message and everything that answers it."
+            " They are kept as long as they fit."
+        ),
     )
     high_water = forms.IntegerField(
         required=False,
         min_value=1,
         max_value=100,
         label="High-water mark (%)",
-        help_text="Older turns are left out once the history takes up more of the context than this.",
+        help_text="Older turns are left out once the history takes up more of the context.",
     )
     low_water = forms.IntegerField(
         required=False,
@@ -150,7 +153,9 @@ class MemberForm(forms.Form):
 def check_client_id(value: Any) -> str:
     """Raises Rejected unless it is 8 to 64 characters of ``A-Z a-z 0-9 _ -``."""
     if not isinstance(value, str) or not _CLIENT_ID.fullmatch(value):
-        raise Rejected("client_id must have 8 to 64 characters of A-Z a-z 0-9 _ -.", code="bad_client_id")
+        raise Rejected(
+            "client_id must have 8 to 64 characters of A-Z a-z 0-9 _ -.", code="bad_client_id"
+        )
     return value
 
 
@@ -175,7 +180,7 @@ def check_reason(value: Any) -> str:
     text, holds half a character or is too long."""
     reason = storable(require_encodable(value)).strip() if isinstance(value, str) else None
     if reason is None or len(reason) > MAX_REASON_CHARS:
-        raise Rejected(f"A reason may have at most {MAX_REASON_CHARS:,} characters.", code="bad_reason")
+        raise Rejected(f"A reason has at most {MAX_REASON_CHARS:,} characters.", code="bad_reason")
     return reason
 
 

@@ -93,7 +93,7 @@ def test_everything_is_undone(
     expect(panel.get_by_role("status")).to_contain_text("1 file left as it is.")
     assert "somebody else's" in (folder / "beds.py").read_text()
     assert not (folder / "build").exists()
-    expect(page.locator("#rows .row-info").last).to_contain_text("put back as they were before")
+    expect(page.locator("#rows .row-info").last).to_contain_text("to their state before")
     panel.get_by_role("checkbox", name="Replace what is there now").check()
     panel.get_by_role("button", name="Undo everything").click()
     expect(panel.get_by_role("status")).to_contain_text("1 file put back")
@@ -104,7 +104,7 @@ def test_everything_is_undone(
     expect(panel.get_by_role("status")).to_contain_text("taken back")
     assert "somebody else's" in (folder / "beds.py").read_text()
     chat.ask("Go on")
-    assert "Note: 1 file put back as it was" in json.dumps(wire.requests[-1]["messages"])
+    assert "Note: Restored 1 file to its state" in json.dumps(wire.requests[-1]["messages"])
 
     narrow = open_chat(viewport=NARROW)
     narrow.page.goto(f"{server.url}/s/{chat.uuid}/changes/")

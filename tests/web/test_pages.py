@@ -40,7 +40,7 @@ from conversations.runtime.current import current_runtime
 from conversations.runtime.engine import Runtime
 from conversations.runtime.windows import rules_of
 
-from .conftest import MakePerson, browser_of, say
+from .conftest import MakePerson, browser_of, flat, say
 
 pytestmark = pytest.mark.django_db
 
@@ -290,11 +290,11 @@ def make_session(workspace: Workspace, title: str, *, days: float = 0, **more: A
 
 
 def titles(response: HttpResponse) -> list[str]:
-    return re.findall(r'<span class="title">([^<]+)</span>', response.text)
+    return re.findall(r'<span class="title">([^<]+)</span>', flat(response.text))
 
 
 def groups(response: HttpResponse) -> list[str]:
-    return re.findall(r'<section class="group"><h2>([^<]+)</h2>', response.text)
+    return re.findall(r'<section class="group"><h2>([^<]+)</h2>', flat(response.text))
 
 
 def test_sessions_are_grouped_by_date(owner: Client, workspace: Workspace) -> None:
@@ -463,7 +463,7 @@ def test_the_list_marks_what_a_session_does(
     if state == "interrupted":
         interrupt_run(accepted.run_pk)
     response = owner.get("/w/garden/")
-    assert f'<span class="mark" data-state="{state}">{mark}</span>' in response.text
+    assert f'<span class="mark" data-state="{state}">{mark}</span>' in flat(response.text)
     home = owner.get("/")
     assert ("1 running" in home.text) == (state == "running")
 

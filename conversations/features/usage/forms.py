@@ -35,9 +35,7 @@ class BudgetForm(forms.Form):
     period = forms.ChoiceField(choices=((MONTH, "Each month"), (DAY, "Each day")))
     limit = forms.DecimalField(min_value=Decimal(0), max_value=Decimal(MAX_AMOUNT))
     unit = forms.ChoiceField(choices=((USD, "US dollars"), (TOKENS, "Tokens")), label="Unit")
-    warn_percent = forms.IntegerField(
-        label="Warn at (%)", min_value=1, max_value=100, initial=80
-    )
+    warn_percent = forms.IntegerField(label="Warn at (%)", min_value=1, max_value=100, initial=80)
 
     use_required_attribute = False
 

@@ -313,7 +313,7 @@ def deliver_again(webhook: Webhook, uuid: UUID) -> Delivery:
         now = timezone.now()
         over = Delivery.objects.filter(pk=delivery.pk).exclude(state=PENDING)
         if not over.update(state=PENDING, attempts=0, next_at=now):
-            raise Conflict("This message is already waiting to be delivered.", code="delivery_pending")
+            raise Conflict("This message is already being delivered.", code="delivery_pending")
         delivery.refresh_from_db()
     return delivery
 
