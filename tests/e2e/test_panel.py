@@ -113,13 +113,13 @@ def test_an_item_is_pinned_reworded_struck_and_restored(decided: Chat) -> None:
     field.fill("Spaces, two of them")
     page.get_by_role("button", name="Save").click()
     expect(item(page, "Spaces, two")).to_contain_text("reworded")
-    item(page, "Spaces, two").get_by_role("button", name="Strike").click()
-    expect(panel(page).get_by_text("Struck", exact=False).first).to_be_visible()
-    expect(page.locator("#rows")).to_contain_text("Decision struck: Spaces, two of them")
+    item(page, "Spaces, two").get_by_role("button", name="Remove").click()
+    expect(panel(page).get_by_text("Removed", exact=False).first).to_be_visible()
+    expect(page.locator("#rows")).to_contain_text("Decision removed: Spaces, two of them")
     panel(page).locator("#struck summary").click()
     settle(0.6)  # the row of the change has come, and the panel has followed it
     panel(page).get_by_role("button", name="Restore").click()
-    expect(item(page, "Spaces, two").get_by_role("button", name="Strike")).to_be_visible()
+    expect(item(page, "Spaces, two").get_by_role("button", name="Remove")).to_be_visible()
     settle()
     live = decided.rows_html()
     page.reload()
@@ -139,7 +139,7 @@ def test_a_late_answer_does_not_hide_a_newer_change(decided: Chat) -> None:
 
     page.route("**/state/edit/", hold_first)
     item(page, "tabs").get_by_role("button", name="Pin").first.click()
-    item(page, "main").get_by_role("button", name="Strike").first.click()
+    item(page, "main").get_by_role("button", name="Remove").first.click()
     page.wait_for_timeout(600)  # unlike a sleep, it lets the routes answer
     route, response = late[0]
     route.fulfill(response=response)
@@ -201,7 +201,7 @@ def test_axe_finds_nothing_in_the_state(
     page = chat.page
     opener(page).click()
     item(page, "tabs").get_by_role("button", name="Pin").first.click()
-    item(page, "main").get_by_role("button", name="Strike").first.click()
+    item(page, "main").get_by_role("button", name="Remove").first.click()
     panel(page).locator("#struck summary").click()
     width = "wide" if viewport is WIDE else "narrow"
     settle()
@@ -234,8 +234,8 @@ def test_what_the_model_saw_opens_from_an_answer(looked: Chat) -> None:
     expect(shown.get_by_role("listitem")).to_have_count(3)
     expect(shown.get_by_text("failed: overloaded")).to_be_visible()
     take_picture(page, "call-wide")
-    shown.get_by_role("link", name="Read it").click()
-    expect(shown.get_by_role("heading", name="The very text")).to_be_focused()
+    shown.get_by_role("link", name="View full request").click()
+    expect(shown.get_by_role("heading", name="Full request")).to_be_focused()
     first = shown.locator("#text-1")
     first.locator("summary").click()
     expect(first).to_contain_text("What is in a.py?")
@@ -249,13 +249,13 @@ def test_the_window_follows_the_calls(looked: Chat, wire: WireThread) -> None:
     page = looked.page
     page.locator("#meter").click()
     shown = panel(page)
-    expect(shown.get_by_text("The newest call")).to_be_visible()
+    expect(shown.get_by_text("Latest call")).to_be_visible()
     calls = shown.get_by_role("region", name="Calls", exact=True).get_by_role("listitem")
     expect(calls).to_have_count(3)
     wire.enqueue(Scenario(text="Yes."))
     looked.ask("And beans?")
     expect(calls).to_have_count(4)
-    expect(shown.get_by_text("The newest call, for turn 6")).to_be_visible()
+    expect(shown.get_by_text("Latest call, for turn 6")).to_be_visible()
     expect(shown.get_by_text("it is what was sent, to the byte")).to_be_visible()
 
 
@@ -271,7 +271,7 @@ def test_axe_finds_nothing_in_what_the_model_saw(chat: Chat, wire: WireThread) -
         page.goto(chat.server.url + path)
         assert violations_everywhere(page, f"page-{name}") == [], name
     page.goto(f"{chat.server.url}/s/{uuid}/calls/2/")
-    page.get_by_role("link", name="Read it").click()
+    page.get_by_role("link", name="View full request").click()
     for summary in page.locator("details.text summary").all():
         summary.click()
     assert violations_everywhere(page, "page-text") == []

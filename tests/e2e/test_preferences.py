@@ -25,7 +25,7 @@ def test_somebody_joins_chooses_how_pages_are_and_signs_out_everywhere(
     page.get_by_label("Username").fill("eve")
     page.get_by_label("Password", exact=True).fill(PASSWORD)
     page.get_by_label("Password confirmation").fill(PASSWORD)
-    page.get_by_role("button", name="Make an account and join").click()
+    page.get_by_role("button", name="Create account and join").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Example")
 
     page.goto(f"{server.url}/account/")

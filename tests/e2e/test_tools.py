@@ -219,7 +219,7 @@ def test_a_change_is_allowed_by_mouse(chat: Chat, wire: WireThread, server: Serv
     same_after_reload(chat)
     done(chat.page).locator("summary").click()
     expect(done(chat.page)).to_contain_text("Allowed once by")
-    chat.page.get_by_role("link", name="Record of this call").click()
+    chat.page.get_by_role("link", name="Call details").click()
     expect(chat.page.locator("#panel")).to_contain_text("Allowed once by")
     assert violations_light_and_dark(chat.page, "tool-record") == []
 
@@ -397,7 +397,7 @@ def test_a_long_output_is_read_in_pages_and_copied_whole(
     expect(page.locator("#announce")).to_have_text("Copied")
     copied = page.evaluate("navigator.clipboard.readText()")
     assert copied.strip().endswith("number 900")
-    done(page).get_by_role("link", name="Record of this call").click()
+    done(page).get_by_role("link", name="Call details").click()
     panel = page.locator("#panel .output")
     expect(panel).to_contain_text("number 200")
     panel.get_by_role("link", name="Show more").click()

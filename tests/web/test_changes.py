@@ -172,7 +172,7 @@ async def test_files_are_put_back_and_that_is_taken_back(
     assert revert is not None
     response = await undo(browser, session, revert=revert[1])
     assert response.status_code == 200
-    assert "taken back" in response.text
+    assert "before the undo" in response.text
     assert "<html" not in response.text
     assert (root / "a").read_text() == "2\n"
 

@@ -85,7 +85,7 @@ def test_looking_at_the_link_changes_nothing(
 
 def test_somebody_with_an_account_joins(user: User, workspace: Workspace, other_user: User) -> None:
     client, link = browser_of(other_user), invitation(workspace, user)
-    assert "Make an account" not in client.get(link).text
+    assert "Create an account" not in client.get(link).text
     response = client.post(link)
     assert response["Location"] == reverse("workspace", args=["garden"])
     assert role_of(workspace, other_user.pk) == "member"
