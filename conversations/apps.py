@@ -13,7 +13,7 @@ class ConversationsConfig(AppConfig):
         from conversations.accounts import devices
         from conversations.archive.rights import make_role_groups
         from conversations.models.guards import install_guards
-        from conversations.models.search_schema import install_search
+        from conversations.models.search import install_search
 
         post_migrate.connect(install_guards, sender=self, dispatch_uid="archive-guards")
         post_migrate.connect(install_search, sender=self, dispatch_uid="search-index")

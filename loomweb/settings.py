@@ -48,6 +48,7 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "django.contrib.staticfiles",
     "axes",
+    "ninja",  # for the static files of the API's reference
     "conversations",
     *FEATURES,
 ]

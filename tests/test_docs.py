@@ -86,6 +86,17 @@ def test_every_metric_is_described() -> None:
     assert named <= first_column(section(operating, "Metrics"))
 
 
+def test_where_to_add_something_is_there() -> None:
+    text = (BASE_DIR / "docs/architecture.md").read_text()
+    rows = re.findall(r"^\| (.+?) \| (.+) \|$", section(text, "Where would I add …"), re.M)
+    assert len(rows) > 10
+    for what, where in rows[2:]:
+        paths = [name for name in re.findall(r"`([\w/.]+)`", where) if "/" in name]
+        assert paths, what
+        for name in paths:
+            assert (BASE_DIR / name).exists(), (what, name)
+
+
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
 

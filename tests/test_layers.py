@@ -118,7 +118,7 @@ def test_only_the_archive_and_the_guards_speak_sql() -> None:
     assert speaking == {
         "conversations/management/base.py",  # BaseCommand.execute, which is no SQL
         "conversations/models/guards.py",
-        "conversations/models/search_schema.py",
+        "conversations/models/search.py",
     }
 
 

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from benchmarks.bench import Bench
 from benchmarks.figures import Figure
-from conversations.agent.files.search_engines import Expression
-from conversations.agent.files.searching import FileQuery, Search
+from conversations.agent.files.searching import Expression, FileQuery, Search
 from conversations.agent.tools import edit_file, glob_files
 
 FILES, QUICK_FILES = 20_000, 4_000

@@ -25,8 +25,8 @@ from django.utils.safestring import SafeString
 from django.views.decorators.http import require_http_methods, require_safe
 
 from conversations.access import post_by_person, sign_in_first
-from conversations.archive.iteration import walk_rows
 from conversations.archive.rights import is_administrator, is_reviewer, workspaces_of
+from conversations.archive.row_sql import walk_rows
 from conversations.archive.workspaces import list_workspaces
 from conversations.domain.digest import instant
 from conversations.domain.errors import NotFound, Rejected

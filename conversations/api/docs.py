@@ -1,42 +1,34 @@
-"""The reference of the API as a page: open to everybody, as its description is."""
+"""The API's addresses, all below ``/api/v1/``, and its reference as a page."""
 
-from functools import cache
+from typing import Any
 
-from django.conf import settings
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
 from django.urls import path
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_safe
-
-from conversations.accounts.tokens import SCOPES
+from ninja.openapi.docs import Swagger
 
 from .main import api
 from .problems import problem
-from .reference import OperationGroup, Reference
+
+
+class Reference(Swagger):
+    """Swagger UI with the static files of django-ninja, inside a page of ours."""
+
+    template = "api/docs.html"
 
 
 @require_safe
 def api_docs(request: HttpRequest) -> HttpResponse:
     """What programs can do. Who is signed in can try what only reads."""
-    groups, refusals = _read_reference()
-    context = {
-        "groups": groups,
-        "refusals": refusals,
-        "scopes": SCOPES.items(),
-        "rate": settings.LOOM.api_rate,
-        "site": request.build_absolute_uri("/").rstrip("/"),
+    settings: dict[str, Any] = {
+        "deepLinking": True,
+        "docExpansion": "none",
+        "defaultModelsExpandDepth": 0,
+        "supportedSubmitMethods": ["get"] if request.user.is_authenticated else [],
+        "validatorUrl": None,  # else the description is sent to a server of Swagger's
     }
-    return render(request, "api/docs.html", context)
-
-
-@cache
-def _read_reference() -> tuple[list[OperationGroup], list[tuple[str, str]]]:
-    reference = Reference(api.get_openapi_schema())
-    return reference.groups(), reference.refusals()
-
-
-# The API's addresses, all below ``/api/v1/``.
+    return Reference(settings).render_page(request, api)
 
 
 @csrf_exempt

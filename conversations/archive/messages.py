@@ -24,7 +24,7 @@ from conversations.domain.runs import (
     RunChoices,
     read_first_choices,
 )
-from conversations.domain.text import dump_json, load_json, storable
+from conversations.domain.text import dump_json, load_json
 from conversations.models import Rewind, Run, Session, Turn
 
 from .append import Appended, Row
@@ -198,19 +198,6 @@ def was_sent_before(run_pk: int, *, text: str, attachments: Sequence[str]) -> bo
 
 def _digests(run: Run, attachments: Sequence[str]) -> list[str]:
     return [one.digest for one in list_attachments(run.session_id, attachments)]
-
-
-def was_said_before(run_pk: int, text: str, *, choices: RunChoices = NO_CHOICES) -> bool:
-    """Whether the message that this run answers has that text, and its answer is what was
-    asked for at first."""
-    run = Run.objects.get(pk=run_pk)
-    if run.choices is not None and read_first_choices(run.choices) != choices:
-        return False
-    if run.kind == states.MESSAGE:
-        return message_text(run) == text
-    return Turn.objects.filter(
-        session=run.session_id, number=run.user_turn or 0, content=storable(text)
-    ).exists()
 
 
 def _create_run(

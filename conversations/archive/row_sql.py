@@ -1,9 +1,11 @@
 """How a turn and an event become rows of their tables: for appending and importing."""
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
 from django.db import connection
+from django.db.models import QuerySet
 
 from conversations.domain.invisible_chars import without_unseen
 from conversations.domain.text import one_line, strip_marks
@@ -49,3 +51,30 @@ def updated_words(turn: NewTurn, *, title: str, preview: str) -> tuple[str, str]
     if turn.role == "user" and not title:
         title = one_line(without_unseen(turn.content[: TITLE_CHARS * 8]), limit=TITLE_CHARS)
     return title, one_line(without_unseen(strip_marks(turn.content)), limit=PREVIEW_CHARS)
+
+
+# Walking through all rows of a chain in bounded memory.
+
+
+MOST_ROWS, FIRST_ROWS = 50, 10
+PAGE_CHARS = 2_000_000
+
+
+def walk_rows(rows: QuerySet[Any], *columns: str, key: str) -> Iterator[dict[str, Any]]:
+    """The rows as dicts of these columns, in the order of ``key``, which is unique
+    among them, positive and one of the columns."""
+    last, size = 0, FIRST_ROWS
+    while True:
+        page = list(rows.filter(**{f"{key}__gt": last}).order_by(key).values(*columns)[:size])
+        if not page:
+            return
+        is_last = len(page) < size
+        last, size = page[-1][key], _next_size(page)
+        yield from page
+        if is_last:
+            return
+
+
+def _next_size(page: list[dict[str, Any]]) -> int:
+    chars = sum(len(value) for row in page for value in row.values() if isinstance(value, str))
+    return max(1, min(MOST_ROWS, PAGE_CHARS * len(page) // max(1, chars)))

@@ -32,7 +32,7 @@ from conversations.domain.session_state.values import (
 from conversations.domain.turns import StoredTurn
 from conversations.models import ChatEvent, Rewind, Session, StateCheckpoint, Turn
 
-from .iteration import walk_rows
+from .row_sql import walk_rows
 from .sessions import lock_session
 from .state_updates import CHECKPOINT_TURNS, INSERT_CHECKPOINT, edit_of, read_facts_of
 from .turns import COLUMNS, merge_ranges

@@ -15,8 +15,7 @@ from conversations.domain.turns import CONTENT_COLUMNS, USER, NewTurn, StoredTur
 from conversations.models import Rewind, Session, Turn
 
 from .append import append
-from .iteration import walk_rows
-from .row_sql import read_moment
+from .row_sql import read_moment, walk_rows
 
 MAX_PAGE = 500
 """Rows or turns that one read returns at most."""

@@ -27,7 +27,7 @@ from conversations.models import (
 
 from .append import event_digest, turn_digest
 from .blobs import read_blob
-from .iteration import walk_rows
+from .row_sql import walk_rows
 from .skills import digest_of
 from .turns import COLUMNS
 

@@ -26,7 +26,7 @@ ACCEPTED = "Images (PNG, JPEG, GIF, WebP), PDF and text can be attached."
 HIDDEN = "There is no such file, or it is not yours."
 """The same words for what is not there and for what is somebody else's."""
 
-MAX_NAME = 255
+MAX_NAME_BYTES = 255
 
 _UNSHOWABLE = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
@@ -38,18 +38,14 @@ def clean_name(name: str) -> str:
     nothing that turns the direction of writing, at most 255 bytes; never empty."""
     last = re.split(r"[/\\]", name)[-1]
     shown = " ".join(_UNSHOWABLE.sub("", last).split()).strip(". ")
-    return _shortened(shown) or "file"
-
-
-def _shortened(name: str) -> str:
-    """The end stays, which says what it is."""
-    if len(name.encode()) <= MAX_NAME:
-        return name
-    stem, dot, ending = name.rpartition(".")
+    if len(shown.encode()) <= MAX_NAME_BYTES:
+        return shown or "file"
+    # The end stays, which says what it is.
+    stem, dot, ending = shown.rpartition(".")
     if not dot or len(ending) > 16:
-        stem, ending = name, ""
-    room = MAX_NAME - len((dot + ending).encode())
-    return stem.encode()[:room].decode(errors="ignore").rstrip() + (dot + ending if ending else "")
+        stem, dot, ending = shown, "", ""
+    room = MAX_NAME_BYTES - len((dot + ending).encode())
+    return stem.encode()[:room].decode(errors="ignore").rstrip() + dot + ending
 
 
 def is_reference(block: Any) -> bool:

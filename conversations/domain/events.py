@@ -7,8 +7,8 @@ only reader, ``dump_payload`` the only writer.
 """
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable
+from dataclasses import MISSING, Field, asdict, dataclass, field, fields, replace
 from typing import Any
 
 from .text import dump_json, load_json
@@ -164,178 +164,7 @@ class Malformed(ValueError):
     """A stored payload that cannot be understood; the text says why."""
 
 
-def dump_payload(payload: Payload) -> str:
-    """The JSON text to store: the version, then what differs from the defaults."""
-    values = {k: v for k, v in asdict(payload).items() if v not in ("", None, [], False)}
-    values |= {name: getattr(payload, name) for name in _REQUIRED[type(payload)]}
-    if isinstance(payload, ToolCallCompleted) and payload.ok is False:
-        values["ok"] = False
-    return dump_json({"v": PAYLOAD_VERSION} | values)
-
-
-def parse_payload(event_type: str, text: str) -> Payload:
-    """Read a stored payload. Raises :class:`Malformed` with the reason."""
-    read = _READERS.get(event_type)
-    if read is None:
-        raise Malformed(f"unknown event type {event_type!r}")
-    try:
-        value = load_json(text, default={})
-    except ValueError as error:
-        raise Malformed(f"not JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise Malformed(f"not an object but {type(value).__name__}")
-    return read(value)
-
-
-def event_type_of(payload: Payload) -> str:
-    return _TYPES[type(payload)]
-
-
-def _first(value: Mapping[str, Any], *names: str) -> Any:
-    for name in names:
-        if value.get(name) is not None:
-            return value[name]
-    return None
-
-
-def _text(value: Mapping[str, Any], *names: str) -> str:
-    found = _first(value, *names)
-    if found is None:
-        return ""
-    return found if isinstance(found, str) else dump_json(found)
-
-
-def _number(value: Mapping[str, Any], *names: str) -> int | None:
-    found = _first(value, *names)
-    if isinstance(found, bool) or not isinstance(found, int | float):
-        return None
-    try:
-        return int(found)
-    except (OverflowError, ValueError):  # inf and NaN are JSON to Python
-        return None
-
-
-def _required_text(value: Mapping[str, Any], *names: str) -> str:
-    found = _first(value, *names)
-    if not isinstance(found, str):
-        raise Malformed(f"{names[0]!r} is missing")
-    return found
-
-
-def _read_user_message(value: Mapping[str, Any]) -> UserMessage:
-    attachments = value.get("attachments")
-    return UserMessage(
-        text=_required_text(value, "text", "content", "message"),
-        client_id=_text(value, "client_id"),
-        attachments=attachments if isinstance(attachments, list) else [],
-    )
-
-
-def _read_assistant_text(value: Mapping[str, Any]) -> AssistantText:
-    thinking = _text(value, "thinking")
-    return AssistantText(
-        text=_text(value, "text", "content", "markup")
-        if thinking
-        else _required_text(value, "text", "content", "markup"),
-        thinking=thinking,
-        thinking_ms=_number(value, "thinking_ms"),
-        partial=value.get("partial") is True,
-        model=_text(value, "model"),
-    )
-
-
-def _read_tool_call_started(value: Mapping[str, Any]) -> ToolCallStarted:
-    return ToolCallStarted(
-        call_id=_text(value, "call_id", "tool_call_id", "id"),
-        name=_required_text(value, "name", "tool_name"),
-        arguments=_first(value, "arguments", "args", "input"),
-        call=_text(value, "call"),
-    )
-
-
-def _read_tool_call_completed(value: Mapping[str, Any]) -> ToolCallCompleted:
-    ok = _first(value, "ok", "success")
-    return ToolCallCompleted(
-        call_id=_text(value, "call_id", "tool_call_id", "id"),
-        name=_text(value, "name", "tool_name") or "tool",
-        ok=ok if isinstance(ok, bool) else None,
-        output=_text(value, "output", "result"),
-        error=_text(value, "error"),
-        arguments=_first(value, "arguments", "args", "input"),
-        duration_ms=_number(value, "duration_ms", "elapsed_ms"),
-        call=_text(value, "call"),
-        state=_text(value, "state"),
-        output_chars=_number(value, "output_chars"),
-        exit_code=_number(value, "exit_code"),
-        diff=_text(value, "diff"),
-        decision=_text(value, "decision"),
-        decided_by=_text(value, "decided_by"),
-        reason=_text(value, "reason"),
-    )
-
-
-def _read_content_indicator(value: Mapping[str, Any]) -> ContentIndicator:
-    return ContentIndicator(
-        label=_text(value, "label", "text", "name", "content_blocks") or "content",
-        kind=_text(value, "kind", "type") or "file",
-        media_type=_text(value, "media_type"),
-        size=_number(value, "size"),
-        call_id=_text(value, "call_id", "tool_call_id"),
-        attachment=_text(value, "attachment"),
-    )
-
-
-def _read_turn_separator(value: Mapping[str, Any]) -> TurnSeparator:
-    return TurnSeparator(
-        run=_text(value, "run"),
-        state=_text(value, "state") or "completed",
-        stop_reason=_text(value, "stop_reason"),
-        model=_text(value, "model"),
-        input_tokens=_number(value, "input_tokens"),
-        output_tokens=_number(value, "output_tokens", "tokens"),
-        cached_tokens=_number(value, "cached_tokens"),
-        cost_usd=_text(value, "cost_usd"),
-        duration_ms=_number(value, "duration_ms", "elapsed_ms"),
-        first_token_ms=_number(value, "first_token_ms"),
-        is_demo=value.get("is_demo") is True,
-    )
-
-
-_STYLE = re.compile(r"(?<!\\)\[(?:/|/?[a-zA-Z#@][^\[\]]*)\]")
-
-
-def _without_styles(text: str) -> str:
-    """A text of a terminal that marks its styles: ``[dim]…[/dim]``, ``\\[`` for a bracket."""
-    return _STYLE.sub("", text).replace("\\[", "[")
-
-
-def _read_info(value: Mapping[str, Any]) -> Info:
-    data = value.get("data")
-    text = _required_text(value, "text", "message", "content", "markup")
-    return Info(
-        text=_without_styles(text) if value.get("markup") is True else text,
-        kind=_text(value, "kind") or "notice",
-        code=_text(value, "code"),
-        detail=_text(value, "detail"),
-        action=_text(value, "action"),
-        run=_text(value, "run"),
-        data=data if isinstance(data, dict) else None,
-    )
-
-
-_READERS: dict[str, Callable[[Mapping[str, Any]], Payload]] = {
-    USER_MESSAGE: _read_user_message,
-    ASSISTANT_TEXT: _read_assistant_text,
-    TOOL_CALL_STARTED: _read_tool_call_started,
-    TOOL_CALL_COMPLETED: _read_tool_call_completed,
-    CONTENT_INDICATOR: _read_content_indicator,
-    TURN_SEPARATOR: _read_turn_separator,
-    INFO: _read_info,
-}
-
-EVENT_TYPES = tuple(_READERS)
-
-_TYPES: dict[type, str] = {
+_TYPES: dict[type[Payload], str] = {
     UserMessage: USER_MESSAGE,
     AssistantText: ASSISTANT_TEXT,
     ToolCallStarted: TOOL_CALL_STARTED,
@@ -344,13 +173,128 @@ _TYPES: dict[type, str] = {
     TurnSeparator: TURN_SEPARATOR,
     Info: INFO,
 }
+_CLASSES = {name: cls for cls, name in _TYPES.items()}
 
-_REQUIRED: dict[type, tuple[str, ...]] = {
-    UserMessage: ("text",),
-    AssistantText: ("text",),
-    ToolCallStarted: ("call_id", "name"),
-    ToolCallCompleted: ("call_id", "name"),
-    ContentIndicator: ("label",),
-    TurnSeparator: (),
-    Info: ("text",),
+EVENT_TYPES = tuple(_CLASSES)
+
+_NAMES: dict[type[Payload], dict[str, tuple[str, ...]]] = {
+    UserMessage: {"text": ("text", "content", "message")},
+    AssistantText: {"text": ("text", "content", "markup")},
+    ToolCallStarted: {
+        "call_id": ("call_id", "tool_call_id", "id"),
+        "name": ("name", "tool_name"),
+        "arguments": ("arguments", "args", "input"),
+    },
+    ToolCallCompleted: {
+        "call_id": ("call_id", "tool_call_id", "id"),
+        "name": ("name", "tool_name"),
+        "ok": ("ok", "success"),
+        "output": ("output", "result"),
+        "arguments": ("arguments", "args", "input"),
+        "duration_ms": ("duration_ms", "elapsed_ms"),
+    },
+    ContentIndicator: {
+        "label": ("label", "text", "name", "content_blocks"),
+        "kind": ("kind", "type"),
+        "call_id": ("call_id", "tool_call_id"),
+    },
+    TurnSeparator: {
+        "output_tokens": ("output_tokens", "tokens"),
+        "duration_ms": ("duration_ms", "elapsed_ms"),
+    },
+    Info: {"text": ("text", "message", "content", "markup")},
 }
+"""Field → the keys under which journals of any version have it, where it is not its name."""
+
+_NEEDED = {UserMessage: "text", AssistantText: "text", ToolCallStarted: "name", Info: "text"}
+"""The text without which a payload means nothing."""
+
+_STYLE = re.compile(r"(?<!\\)\[(?:/|/?[a-zA-Z#@][^\[\]]*)\]")
+"""A mark of a terminal's text: ``[dim]…[/dim]``."""
+
+
+def _text(found: Any) -> str:
+    if found is None:
+        return ""
+    return found if isinstance(found, str) else dump_json(found)
+
+
+def _number(found: Any) -> int | None:
+    if isinstance(found, bool) or not isinstance(found, int | float):
+        return None
+    try:
+        return int(found)
+    except (OverflowError, ValueError):  # inf and NaN are JSON to Python
+        return None
+
+
+_READERS: dict[Any, Callable[[Any], Any]] = {
+    str: _text,
+    int | None: _number,
+    bool: lambda found: found is True,
+    bool | None: lambda found: found if isinstance(found, bool) else None,
+    list[Any]: lambda found: found if isinstance(found, list) else [],
+    dict[str, Any] | None: lambda found: found if isinstance(found, dict) else None,
+    Any: lambda found: found,
+}
+"""A field's type → its value from JSON. What does not fit is as if it were missing."""
+
+_OTHERWISE = {(ToolCallCompleted, "name"): "tool", (ContentIndicator, "label"): "content"}
+
+
+def _is_required(field: Field[Any]) -> bool:
+    return field.default is MISSING and field.default_factory is MISSING
+
+
+def _empty_text(cls: type[Payload], field: Field[Any]) -> Any:
+    """What stands for an empty text."""
+    default = "" if _is_required(field) or field.type is not str else field.default
+    return _OTHERWISE.get((cls, field.name), default)
+
+
+_FIELDS = {
+    cls: [
+        (f.name, _NAMES[cls].get(f.name, (f.name,)), _READERS[f.type], _empty_text(cls, f))
+        for f in fields(cls)
+    ]
+    for cls in _TYPES
+}
+
+
+def dump_payload(payload: Payload) -> str:
+    """The JSON text to store: the version, then what differs from the defaults."""
+    values = {k: v for k, v in asdict(payload).items() if v not in ("", None, [], False)}
+    values |= {f.name: getattr(payload, f.name) for f in fields(payload) if _is_required(f)}
+    if isinstance(payload, ToolCallCompleted) and payload.ok is False:
+        values["ok"] = False
+    return dump_json({"v": PAYLOAD_VERSION} | values)
+
+
+def parse_payload(event_type: str, text: str) -> Payload:
+    """Read a stored payload. Raises :class:`Malformed` with the reason."""
+    cls = _CLASSES.get(event_type)
+    if cls is None:
+        raise Malformed(f"unknown event type {event_type!r}")
+    try:
+        value = load_json(text, default={})
+    except ValueError as error:
+        raise Malformed(f"not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise Malformed(f"not an object but {type(value).__name__}")
+    needed = _NEEDED.get(cls)
+    if cls is AssistantText and value.get("thinking") not in (None, ""):
+        needed = None
+    found: dict[str, Any] = {}
+    for name, keys, read, empty in _FIELDS[cls]:
+        given = next((value[key] for key in keys if value.get(key) is not None), None)
+        if name == needed and not isinstance(given, str):
+            raise Malformed(f"{name!r} is missing")
+        found[name] = empty if (field := read(given)) == "" else field
+    payload: Any = cls(**found)
+    if isinstance(payload, Info) and value.get("markup") is True:
+        return replace(payload, text=_STYLE.sub("", payload.text).replace("\\[", "["))
+    return payload  # type: ignore[no-any-return]
+
+
+def event_type_of(payload: Payload) -> str:
+    return _TYPES[type(payload)]

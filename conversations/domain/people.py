@@ -13,10 +13,7 @@ KEYS = {
     "none": "None but Enter and Esc",
 }
 
-ENTERS = {
-    "send": "Sends the message",
-    "break": "Makes a new line",
-}
+ENTERS = {"send": "Sends the message", "break": "Makes a new line"}
 
 LANGUAGES = {
     "": "As the browser does",

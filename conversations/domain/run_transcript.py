@@ -124,17 +124,14 @@ def parts_of_turn(turn: Any) -> tuple[AnswerPart, ...]:
         texts = [(block.get("type"), block) for block in blocks if isinstance(block, dict)]
         parts = [(kind, str(block.get(kind, ""))) for kind, block in texts if kind in SPOKEN]
     else:
-        parts = list(_parts_of_cut(turn.content, _read(turn.metadata, dict)))
+        metadata = _read(turn.metadata, dict)
+        whole = {TEXT: turn.content, THINKING: str(metadata.get("thinking", ""))}
+        starts, parts = dict.fromkeys(SPOKEN, 0), []
+        for kind, length in metadata.get("parts") or [(k, len(whole[k])) for k in (THINKING, TEXT)]:
+            start = starts[kind]
+            starts[kind] += length + len(SEPARATOR)
+            parts.append((kind, whole[kind][start : start + length]))
     return tuple(AnswerPart(kind, storable(text)) for kind, text in parts if text)
-
-
-def _parts_of_cut(content: str, metadata: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    whole = {TEXT: content, THINKING: str(metadata.get("thinking", ""))}
-    taken = dict.fromkeys(SPOKEN, 0)
-    for kind, length in metadata.get("parts") or [(k, len(whole[k])) for k in (THINKING, TEXT)]:
-        start = taken[kind]
-        taken[kind] = start + length + len(SEPARATOR)
-        yield kind, whole[kind][start : start + length]
 
 
 def _read[T](text: str | None, expected: type[T]) -> T:

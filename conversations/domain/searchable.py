@@ -108,12 +108,17 @@ def read_searchable(turn: StoredTurn, *, call_name: str | None = None) -> Search
             return Searchable(role=turn.role)
         tools = "\n".join(part for part in (name, turn.content) if part)
         return Searchable(role=turn.role, tools=tools, names=(name,) if name else ())
-    calls = [call for call in _calls_of(turn) if call.get("name") != RECALL_TOOL]
+    try:
+        calls = [call for call in read_tool_calls(turn) if call.get("name") != RECALL_TOOL]
+    except MalformedTurn:
+        calls = []
+    names = tuple(str(call.get("name") or "tool") for call in calls)
+    inputs = ((name, *_texts(call.get("input"))) for name, call in zip(names, calls, strict=True))
     return Searchable(
         role=turn.role,
         said="\n".join([*(attached_names(turn) if turn.role == USER else ()), turn.content]),
-        tools="\n".join(_call_text(call) for call in calls),
-        names=tuple(str(call.get("name") or "tool") for call in calls),
+        tools="\n".join("\n".join(texts) for texts in inputs),
+        names=names,
     )
 
 
@@ -124,20 +129,27 @@ def make_entry(
     marks = [
         role_mark(searchable.role),
         *(tool_mark(name) for name in searchable.names),
-        *_facts(turn),
+        *_fact_marks(turn),
         *marks_of(turn.created_at),
         owner_mark(owner),
         workspace_mark(workspace),
     ]
+    text = searchable.text
+    found = (
+        run.rstrip(".")
+        for run in _RUN.findall(text)
+        if "/" in run or "\\" in run or ("." in run and _EXTENSION.search(run.rstrip(".")))
+    )
+    paths = islice(dict.fromkeys(found), MAX_PATHS)
     return SearchableTurn(
         said=" ".join(read_tokens(searchable.said)),
         tools=" ".join(read_tokens(searchable.tools)),
-        paths=" ".join(_path_tokens(searchable.text)),
+        paths=" ".join(token for path in paths for token in read_tokens(path)),
         marks=" ".join(dict.fromkeys(marks)),
     )
 
 
-def _facts(turn: StoredTurn) -> Iterator[str]:
+def _fact_marks(turn: StoredTurn) -> Iterator[str]:
     if turn.role == TOOL and read_tool_outcome(turn)[0] is False:
         yield ERROR_MARK
     if turn.role == ASSISTANT:
@@ -146,17 +158,6 @@ def _facts(turn: StoredTurn) -> Iterator[str]:
             yield model_mark(model)
         if not turn.complete:
             yield ERROR_MARK
-
-
-def _calls_of(turn: StoredTurn) -> list[dict[str, Any]]:
-    try:
-        return read_tool_calls(turn)
-    except MalformedTurn:
-        return []
-
-
-def _call_text(call: dict[str, Any]) -> str:
-    return "\n".join([str(call.get("name") or "tool"), *_texts(call.get("input"))])
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -170,14 +171,3 @@ def _texts(value: Any) -> Iterator[str]:
             waiting += reversed(item)
         elif item is not None:
             yield item if isinstance(item, str) else str(item)
-
-
-def _path_tokens(text: str) -> Iterator[str]:
-    for path in islice(dict.fromkeys(_find_paths(text)), MAX_PATHS):
-        yield from read_tokens(path)
-
-
-def _find_paths(text: str) -> Iterator[str]:
-    for run in _RUN.findall(text):
-        if "/" in run or "\\" in run or ("." in run and _EXTENSION.search(run.rstrip("."))):
-            yield run.rstrip(".")

@@ -4,7 +4,7 @@ from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from .tool_calls import ASK, AUTO, CHANGES, READ_ONLY, READS
+from .tool_calls import ASK, AUTO, READ_ONLY, READS
 
 RUN, REFUSE = "run", "refuse"
 
@@ -17,7 +17,7 @@ PLAIN_PROGRAMS = frozenset(
     """.split()  # noqa: SIM905 (seventy quoted names are harder to read)
 )
 """Programs that are known to run no other: of all their options, or (``diff``, ``find``,
-``rg``, ``sort``) of those that ``agent.tools.command_kinds`` lists. Left out for what looks
+``rg``, ``sort``) of those that ``agent.tools.commands`` lists. Left out for what looks
 harmless and is not: ``awk``, ``env``, ``file -z``, ``less``, ``man``, ``sed``, ``split``,
 ``tar``, ``time``, ``tree -R``, ``xargs``, ``zip`` run programs; ``printf -v`` and ``test -v``
 of bash expand what stands between quotes."""
@@ -67,20 +67,6 @@ def decide(scope: ToolScope, *, effect: str, kind: Kind | None, allowed: Collect
     if scope.policy == AUTO or (kind is not None and kind.key in allowed):
         return RUN
     return ASK
-
-
-__all__ = [
-    "ASK",
-    "CHANGES",
-    "PLAIN_PROGRAMS",
-    "READS",
-    "REFUSE",
-    "RUN",
-    "Kind",
-    "ToolScope",
-    "decide",
-    "is_kind",
-]
 
 
 # What a person is shown when a call needs approval.

@@ -132,12 +132,27 @@ def synthesise_rows(turn: StoredTurn) -> list[Payload]:
     """The rows of a turn that has no events. The same turn always gives the same
     rows. Raises MalformedTurn, from which a fallback row is made."""
     if turn.role == USER:
-        return list(_user_rows(turn))
+        # What is attached is shown with the message, other content in rows of its own.
+        blocks = read_blocks(turn) or []
+        shown = [shown_attachment(block) for block in blocks if is_reference(block)]
+        rows: list[Payload] = [
+            indicate(block)
+            for block in blocks
+            if block.get("type") in INDICATED_KINDS and not is_reference(block)
+        ]
+        return [*rows, UserMessage(text=turn.content, attachments=shown)]
     if turn.role == ASSISTANT:
         return list(_assistant_rows(turn))
     if turn.role == TOOL:
-        return list(_tool_rows(turn))
-    return list(_system_rows(turn))
+        ok, output, error = read_tool_outcome(turn)
+        call_id, name = turn.tool_call_id or "", turn.tool_name or "tool"
+        blocks = read_blocks(turn) or []
+        return [
+            ToolCallCompleted(call_id=call_id, name=name, ok=ok, output=output, error=error),
+            *(indicate(b, call_id=call_id) for b in blocks if b.get("type") in INDICATED_KINDS),
+        ]
+    is_shown = read_metadata(turn).get("user_facing") is True
+    return [Info(text=turn.content)] if is_shown else []
 
 
 def _read_list(text: str | None, name: str) -> list[dict[str, Any]] | None:
@@ -170,16 +185,6 @@ def _normal_call(call: dict[str, Any]) -> dict[str, Any]:
         "name": str(function.get("name") or function.get("tool_name") or "tool"),
         "input": arguments if isinstance(arguments, dict) else {"value": arguments},
     }
-
-
-def _user_rows(turn: StoredTurn) -> Iterator[Payload]:
-    """What is attached is shown with the message, other content in rows of its own."""
-    blocks = read_blocks(turn) or []
-    for block in blocks:
-        if block.get("type") in INDICATED_KINDS and not is_reference(block):
-            yield indicate(block)
-    attachments = [shown_attachment(block) for block in blocks if is_reference(block)]
-    yield UserMessage(text=turn.content, attachments=attachments)
 
 
 def indicate(block: dict[str, Any], *, call_id: str = "") -> ContentIndicator:
@@ -218,20 +223,6 @@ def _assistant_rows(turn: StoredTurn) -> Iterator[Payload]:
         )
 
 
-def _tool_rows(turn: StoredTurn) -> Iterator[Payload]:
-    ok, output, error = read_tool_outcome(turn)
-    yield ToolCallCompleted(
-        call_id=turn.tool_call_id or "",
-        name=turn.tool_name or "tool",
-        ok=ok,
-        output=output,
-        error=error,
-    )
-    for block in read_blocks(turn) or []:
-        if block.get("type") in INDICATED_KINDS:
-            yield indicate(block, call_id=turn.tool_call_id or "")
-
-
 def read_tool_outcome(turn: StoredTurn) -> tuple[bool | None, str, str]:
     """Outcome, output and error: from a recorded result object where the content
     is one (``{"success", "output", "error"}``), else the content itself."""
@@ -253,11 +244,6 @@ def _as_text(value: Any) -> str:
     if value is None:
         return ""
     return value if isinstance(value, str) else dump_json(value)
-
-
-def _system_rows(turn: StoredTurn) -> Iterator[Payload]:
-    if read_metadata(turn).get("user_facing") is True:
-        yield Info(text=turn.content)
 
 
 def read_metadata(turn: AnyTurn) -> dict[str, Any]:

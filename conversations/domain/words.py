@@ -66,12 +66,10 @@ good better best
 """
 
 
-def _read_forms() -> dict[str, str]:
-    groups = [group.split() for group in _FORMS.split(";")]
-    return {form: words[0] for words in reversed(groups) for form in words}
-
-
-IRREGULAR: dict[str, str] = _read_forms()
+# A form that stands in two groups is of the first one.
+IRREGULAR = {
+    form: forms[0] for forms in map(str.split, reversed(_FORMS.split(";"))) for form in forms
+}
 """A form, and the first one to the index, of the same word."""
 
 
@@ -148,13 +146,20 @@ def tokens_of_word(word: str) -> tuple[str, ...]:
         return (_token(word.lower()),)
     word = _DROPPED.sub("", word)
     if not word.isascii():
-        word = _without_accents(word).casefold()
+        bare = _OPTIONAL.sub("", unicodedata.normalize("NFKD", word))
+        word = unicodedata.normalize("NFKC", bare).replace("ı", "i").casefold()
     if word.isascii():
         pieces = [piece.lower() for piece in _ASCII_PIECE.findall(word)]
         return _with_whole(pieces, "".join(pieces))
-    found = [(match.group(), match["dense"] is not None) for match in _PIECE.finditer(word)]
-    pieces = [pair for piece, dense in found for pair in (_pairs(piece) if dense else [piece])]
-    if any(dense for _, dense in found):
+    pieces, has_dense = [], False
+    for match in _PIECE.finditer(word):
+        piece = match.group()
+        if match["dense"] is not None:
+            has_dense = True
+            pieces += [piece[i : i + 2] for i in range(len(piece) - 1)] or [piece]
+        else:
+            pieces.append(piece)
+    if has_dense:
         return tuple(_token(piece) for piece in pieces)
     return _with_whole(pieces, "".join(pieces))
 
@@ -169,23 +174,11 @@ def _with_whole(pieces: list[str], whole: str) -> tuple[str, ...]:
     return tuple(tokens)
 
 
-def _pairs(run: str) -> list[str]:
-    return [run[i : i + 2] for i in range(len(run) - 1)] or [run]
-
-
-def _without_accents(word: str) -> str:
-    bare = _OPTIONAL.sub("", unicodedata.normalize("NFKD", word))
-    return unicodedata.normalize("NFKC", bare).replace("ı", "i")
-
-
 def _token(piece: str) -> str:
     if len(piece) < 3 or not piece.isascii() or not piece.isalpha():
         return piece[:MAX_TOKEN]
-    return _stem(IRREGULAR.get(piece, piece))[:MAX_TOKEN]
-
-
-def _stem(word: str) -> str:
+    # A stemmer is not safe for several threads.
     stemmer: Stemmer | None = getattr(_local, "stemmer", None)
     if stemmer is None:
         stemmer = _local.stemmer = Stemmer("english", 0)
-    return str(stemmer.stemWord(word))
+    return str(stemmer.stemWord(IRREGULAR.get(piece, piece)))[:MAX_TOKEN]

@@ -3,57 +3,12 @@
 from .accounts import Device, Invitation, Preferences, SignInLink
 from .archive import ChatEvent, JournalGap, PromptText, PurgePermit, Rewind, Turn
 from .audit import AuditEntry, AuditHead
-from .context import Compaction, SessionSkill
+from .context import Compaction, SessionSkill, StateCheckpoint
 from .retention import Hold, PurgedContent, PurgeOrder, Receipt
 from .review import ReviewFlag, ReviewMark, ReviewNote
 from .runs import BROKEN, DraftChunk, ModelCall, Run, ToolCall
 from .search import SearchEntry, SearchProgress
 from .sessions import UNINDEXED, UNREVIEWED, Session
-from .states import StateCheckpoint
 from .tokens import ApiAnswer, ApiToken
 from .tools import Attachment, FileChange, Revert, ToolPermission
 from .workspaces import Membership, Workspace, WorkspaceGroup
-
-__all__ = [
-    "BROKEN",
-    "UNINDEXED",
-    "UNREVIEWED",
-    "ApiAnswer",
-    "ApiToken",
-    "Attachment",
-    "AuditEntry",
-    "AuditHead",
-    "ChatEvent",
-    "Compaction",
-    "Device",
-    "DraftChunk",
-    "FileChange",
-    "Hold",
-    "Invitation",
-    "JournalGap",
-    "Membership",
-    "ModelCall",
-    "Preferences",
-    "PromptText",
-    "PurgeOrder",
-    "PurgePermit",
-    "PurgedContent",
-    "Receipt",
-    "Revert",
-    "ReviewFlag",
-    "ReviewMark",
-    "ReviewNote",
-    "Rewind",
-    "Run",
-    "SearchEntry",
-    "SearchProgress",
-    "Session",
-    "SessionSkill",
-    "SignInLink",
-    "StateCheckpoint",
-    "ToolCall",
-    "ToolPermission",
-    "Turn",
-    "Workspace",
-    "WorkspaceGroup",
-]

@@ -2,6 +2,7 @@
 
 from django.conf import settings
 from django.db import models
+from django.db.models import CheckConstraint, Index, Q
 
 from conversations.domain.people import CLOCKS, ENTERS, KEYS, LANGUAGES, ROLES, THEMES, TIMES
 
@@ -43,7 +44,7 @@ class Device(models.Model):
 
     class Meta:
         ordering = ("-last_seen_at", "-id")
-        indexes = (models.Index(fields=("user", "-last_seen_at", "-id"), name="device_of_person"),)
+        indexes = (Index(fields=("user", "-last_seen_at", "-id"), name="device_of_person"),)
 
     def __str__(self) -> str:
         return f"device {self.pk} of {self.user}"
@@ -65,8 +66,8 @@ class Preferences(models.Model):
     class Meta:
         verbose_name_plural = "preferences"
         constraints = (
-            models.CheckConstraint(
-                condition=models.Q(
+            CheckConstraint(
+                condition=Q(
                     theme__in=tuple(THEMES),
                     keys__in=tuple(KEYS),
                     enter__in=tuple(ENTERS),
@@ -107,9 +108,9 @@ class Invitation(models.Model):
     class Meta:
         ordering = ("-id",)
         constraints = (
-            models.CheckConstraint(
-                condition=models.Q(workspace__isnull=True, role="")
-                | models.Q(workspace__isnull=False, role__in=ROLES),
+            CheckConstraint(
+                condition=Q(workspace__isnull=True, role="")
+                | Q(workspace__isnull=False, role__in=ROLES),
                 name="invitation_role_known",
             ),
         )

@@ -4,11 +4,12 @@ The database itself refuses to change or remove what is archived (``guards``).
 JSON is kept as text so that any content survives byte for byte.
 """
 
-from django.conf import settings
 from django.db import models
+from django.db.models import CheckConstraint, Index, Q, UniqueConstraint
 
 from conversations.domain.turns import ROLES
 
+from .fields import actor_field
 from .sessions import Session
 
 
@@ -37,14 +38,14 @@ class Turn(models.Model):
     class Meta:
         ordering = ("session", "number")
         constraints = (
-            models.UniqueConstraint(fields=("session", "number"), name="turn_number_unique"),
-            models.CheckConstraint(condition=models.Q(number__gte=1), name="turn_number_positive"),
-            models.CheckConstraint(condition=models.Q(role__in=ROLES), name="turn_role_known"),
+            UniqueConstraint(fields=("session", "number"), name="turn_number_unique"),
+            CheckConstraint(condition=Q(number__gte=1), name="turn_number_positive"),
+            CheckConstraint(condition=Q(role__in=ROLES), name="turn_role_known"),
         )
         indexes = (
-            models.Index(
+            Index(
                 fields=("session", "tool_name", "number"),
-                condition=models.Q(tool_name__isnull=False),
+                condition=Q(tool_name__isnull=False),
                 name="turn_by_tool",
             ),
         )
@@ -70,10 +71,10 @@ class ChatEvent(models.Model):
     class Meta:
         ordering = ("session", "seq")
         constraints = (
-            models.UniqueConstraint(fields=("session", "seq"), name="event_seq_unique"),
-            models.CheckConstraint(condition=models.Q(seq__gte=1), name="event_seq_positive"),
+            UniqueConstraint(fields=("session", "seq"), name="event_seq_unique"),
+            CheckConstraint(condition=Q(seq__gte=1), name="event_seq_positive"),
         )
-        indexes = (models.Index(fields=("session", "turn_number", "seq"), name="event_by_turn"),)
+        indexes = (Index(fields=("session", "turn_number", "seq"), name="event_by_turn"),)
 
     def __str__(self) -> str:
         return f"event {self.seq} ({self.event_type})"
@@ -95,14 +96,12 @@ class Rewind(models.Model):
     from_seq = models.BigIntegerField()
     to_seq = models.BigIntegerField()
     reason = models.CharField(max_length=16, choices=Reason)
-    actor = models.ForeignKey(
-        settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+"
-    )
+    actor = actor_field()
     created_at = models.DateTimeField()
 
     class Meta:
         ordering = ("id",)
-        indexes = (models.Index(fields=("session", "to_seq"), name="rewind_by_seq"),)
+        indexes = (Index(fields=("session", "to_seq"), name="rewind_by_seq"),)
 
     def __str__(self) -> str:
         return f"rewind of turns {self.from_turn}–{self.to_turn}"
@@ -120,7 +119,7 @@ class JournalGap(models.Model):
     class Meta:
         ordering = ("session", "from_turn")
         constraints = (
-            models.UniqueConstraint(fields=("session", "from_turn"), name="journal_gap_unique"),
+            UniqueConstraint(fields=("session", "from_turn"), name="journal_gap_unique"),
         )
 
     def __str__(self) -> str:

@@ -1,9 +1,11 @@
 """Who read what of other people's, and who decided what about it."""
 
-from django.conf import settings
 from django.db import models
+from django.db.models import CheckConstraint, Index, Q
 
 from conversations.domain.audit import AUDIT_ACTIONS
+
+from .fields import actor_field
 
 
 class AuditEntry(models.Model):
@@ -17,9 +19,7 @@ class AuditEntry(models.Model):
     number = models.BigIntegerField(unique=True)
     at = models.DateTimeField()
     action = models.CharField(max_length=24)
-    actor = models.ForeignKey(
-        settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+"
-    )
+    actor = actor_field()
     actor_name = models.CharField(max_length=200)
     session = models.UUIDField(null=True)
     workspace = models.CharField(max_length=60, default="", db_default="")
@@ -37,16 +37,14 @@ class AuditEntry(models.Model):
             ("administer_installation", "Can manage people, policies and the audit log"),
         )
         constraints = (
-            models.CheckConstraint(
-                condition=models.Q(action__in=AUDIT_ACTIONS), name="audit_action_known"
-            ),
+            CheckConstraint(condition=Q(action__in=AUDIT_ACTIONS), name="audit_action_known"),
         )
         indexes = (
-            models.Index(fields=("session", "-number"), name="audit_of_session"),
-            models.Index(fields=("actor", "-number"), name="audit_of_actor"),
-            models.Index(fields=("action", "-number"), name="audit_of_action"),
-            models.Index(fields=("workspace", "-number"), name="audit_of_workspace"),
-            models.Index(fields=("at",), name="audit_by_time"),
+            Index(fields=("session", "-number"), name="audit_of_session"),
+            Index(fields=("actor", "-number"), name="audit_of_actor"),
+            Index(fields=("action", "-number"), name="audit_of_action"),
+            Index(fields=("workspace", "-number"), name="audit_of_workspace"),
+            Index(fields=("at",), name="audit_by_time"),
         )
 
     def __str__(self) -> str:

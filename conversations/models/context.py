@@ -2,9 +2,10 @@
 
 import uuid
 
-from django.conf import settings
 from django.db import models
+from django.db.models import CheckConstraint, Q, UniqueConstraint
 
+from .fields import actor_field
 from .sessions import Session
 
 COMPACTION_REASONS = ("manual", "threshold", "end")
@@ -27,9 +28,7 @@ class SessionSkill(models.Model):
     class Meta:
         ordering = ("id",)
         constraints = (
-            models.CheckConstraint(
-                condition=models.Q(turn_number__gte=1), name="skill_turn_positive"
-            ),
+            CheckConstraint(condition=Q(turn_number__gte=1), name="skill_turn_positive"),
         )
 
     def __str__(self) -> str:
@@ -55,27 +54,51 @@ class Compaction(models.Model):
     after_turns = models.BigIntegerField()
     before_tokens = models.BigIntegerField()
     after_tokens = models.BigIntegerField()
-    actor = models.ForeignKey(
-        settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+"
-    )
+    actor = actor_field()
     created_at = models.DateTimeField()
     metadata = models.TextField(default="{}", db_default="{}")
     undone_at = models.DateTimeField(null=True, blank=True)
-    undone_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
-    )
+    undone_by = actor_field(blank=True)
 
     class Meta:
         ordering = ("id",)
         constraints = (
-            models.CheckConstraint(
-                condition=models.Q(from_turn__gte=1, to_turn__gte=models.F("from_turn")),
+            CheckConstraint(
+                condition=Q(from_turn__gte=1, to_turn__gte=models.F("from_turn")),
                 name="compaction_turns_in_order",
             ),
-            models.CheckConstraint(
-                condition=models.Q(reason__in=COMPACTION_REASONS), name="compaction_reason_known"
+            CheckConstraint(
+                condition=Q(reason__in=COMPACTION_REASONS), name="compaction_reason_known"
             ),
         )
 
     def __str__(self) -> str:
         return f"summary of turns {self.from_turn}–{self.to_turn}"
+
+
+# Snapshots of the session state, so that no reading of an earlier one starts at the beginning.
+
+
+class StateCheckpoint(models.Model):
+    """The state after turn ``turn`` and the edit that is event ``seq`` (0: none yet),
+    when the session had ``rewinds`` rewinds. One every fifty turns, one after each
+    rewind and one after each edit. Derived: ``rebuild_state`` makes it anew."""
+
+    session = models.ForeignKey(
+        Session, on_delete=models.CASCADE, related_name="state_checkpoints", db_index=False
+    )
+    turn = models.BigIntegerField()
+    seq = models.BigIntegerField()
+    rewinds = models.BigIntegerField()
+    state = models.TextField()
+
+    class Meta:
+        ordering = ("session", "turn", "seq", "rewinds")
+        constraints = (
+            UniqueConstraint(
+                fields=("session", "turn", "seq", "rewinds"), name="state_checkpoint_unique"
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"state after turn {self.turn}"

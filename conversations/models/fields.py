@@ -1,10 +1,14 @@
-"""Columns with a rule of their own."""
+"""Columns with a rule of their own, and those that many tables have."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from django.conf import settings
 from django.db import models
 
 from conversations.domain.invisible_chars import without_unseen
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
 
 
 class ShownField(models.CharField):  # type: ignore[type-arg]
@@ -22,3 +26,14 @@ class ShownField(models.CharField):  # type: ignore[type-arg]
         # In the database it is an ordinary column.
         name, _, args, kwargs = super().deconstruct()
         return name, "django.db.models.CharField", args, kwargs
+
+
+def actor_field(*, blank: bool = False) -> "models.ForeignKey[User | None, User | None]":
+    """Who did it. Null: the server itself, or a program without a person."""
+    return models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        null=True,
+        blank=blank,
+        on_delete=models.PROTECT,
+        related_name="+",
+    )

@@ -28,27 +28,10 @@ GUARDED: dict[str, tuple[str, ...]] = {
 }
 """Table → the columns that may change after a row was written; all others never do."""
 
-NUMBERED_BY = {
-    "conversations_turn": "id = NEW.id OR (session_id = NEW.session_id AND number = NEW.number)",
-    "conversations_chatevent": "id = NEW.id OR (session_id = NEW.session_id AND seq = NEW.seq)",
-    "conversations_rewind": "id = NEW.id",
-    "conversations_sessionskill": "id = NEW.id",
-    "conversations_compaction": "id = NEW.id OR uuid = NEW.uuid",
-    "conversations_reviewnote": "id = NEW.id OR uuid = NEW.uuid",
-    "conversations_reviewflag": "id = NEW.id OR uuid = NEW.uuid",
-    "conversations_reviewmark": "id = NEW.id",
-    "conversations_auditentry": "id = NEW.id OR number = NEW.number",
-    "conversations_receipt": "id = NEW.id OR uuid = NEW.uuid",
-}
-
 KEPT_FOR_EVER = frozenset({"conversations_auditentry", "conversations_receipt"})
 """Tables whose rows no purge removes."""
 
 _PERMIT = "EXISTS (SELECT 1 FROM conversations_purgepermit WHERE session_pk = OLD.session_id)"
-
-
-def _may_be_removed(table: str) -> str:
-    return "1 = 0" if table in KEPT_FOR_EVER else _PERMIT
 
 
 def guard_names(table: str, vendor: str) -> list[str]:
@@ -61,16 +44,11 @@ def install_guards(*, using: str = DEFAULT_DB_ALIAS, **_: Any) -> None:
     connection = connections[using]
     present = set(connection.introspection.table_names())
     statements = {"sqlite": _sqlite, "postgresql": _postgresql}[connection.vendor]
+    models = {model._meta.db_table: model for model in apps.get_models()}
     with connection.cursor() as cursor:
         for table in GUARDED.keys() & present:
-            for statement in statements(table, _fixed_columns(table)):
+            for statement in statements(table, models[table]._meta):
                 cursor.execute(statement)
-
-
-def _fixed_columns(table: str) -> list[str]:
-    models = {model._meta.db_table: model for model in apps.get_models()}
-    columns = [field.column for field in models[table]._meta.local_concrete_fields]
-    return [column for column in columns if column and column not in GUARDED[table]]
 
 
 def missing_guards(connection: BaseDatabaseWrapper) -> list[str]:
@@ -86,42 +64,57 @@ def missing_guards(connection: BaseDatabaseWrapper) -> list[str]:
     return [name for name in wanted if name not in found]
 
 
-def _sqlite(table: str, columns: list[str]) -> list[str]:
+def _fixed_columns(table: str, meta: Any) -> list[str]:
+    columns = [field.column for field in meta.local_concrete_fields]
+    return [column for column in columns if column not in GUARDED[table]]
+
+
+def _removal(table: str) -> str:
+    """The condition under which a row may be removed."""
+    return "1 = 0" if table in KEPT_FOR_EVER else _PERMIT
+
+
+def _sqlite(table: str, meta: Any) -> list[str]:
     no_update, no_delete, no_replace = guard_names(table, "sqlite")
     refuse = f"BEGIN SELECT RAISE(ABORT, '{table} is append-only'); END"
+    columns = ", ".join(_fixed_columns(table, meta))
+    same = [f"{f.column} = NEW.{f.column}" for f in meta.local_concrete_fields if f.unique]
+    for constraint in meta.total_unique_constraints:
+        names = [meta.get_field(name).column for name in constraint.fields]
+        same.append(f"({' AND '.join(f'{name} = NEW.{name}' for name in names)})")
     return [
         f"DROP TRIGGER IF EXISTS {no_update}",
-        f"CREATE TRIGGER {no_update} BEFORE UPDATE OF {', '.join(columns)} ON {table} {refuse}",
+        f"CREATE TRIGGER {no_update} BEFORE UPDATE OF {columns} ON {table} {refuse}",
         f"DROP TRIGGER IF EXISTS {no_delete}",
         f"CREATE TRIGGER {no_delete} BEFORE DELETE ON {table}"
-        f" WHEN NOT ({_may_be_removed(table)}) {refuse}",
+        f" WHEN NOT ({_removal(table)}) {refuse}",
         # INSERT OR REPLACE removes the old row without firing its delete trigger.
         f"DROP TRIGGER IF EXISTS {no_replace}",
         f"CREATE TRIGGER {no_replace} BEFORE INSERT ON {table}"
-        f" WHEN EXISTS (SELECT 1 FROM {table} WHERE {NUMBERED_BY[table]}) {refuse}",
+        f" WHEN EXISTS (SELECT 1 FROM {table} WHERE {' OR '.join(same)}) {refuse}",
     ]
 
 
-def _postgresql(table: str, columns: list[str]) -> list[str]:
+def _postgresql(table: str, meta: Any) -> list[str]:
     no_update, no_delete, no_truncate = guard_names(table, "postgresql")
-    refuse = (
-        f"RAISE EXCEPTION '{table} is append-only' USING ERRCODE = 'integrity_constraint_violation'"
-    )
+    code = "USING ERRCODE = 'integrity_constraint_violation'"
+    refuse = f"RAISE EXCEPTION '{table} is append-only' {code}"
+    columns = _fixed_columns(table, meta)
     changed = " OR ".join(f"OLD.{c} IS DISTINCT FROM NEW.{c}" for c in columns)
+    # Function → the event, how often it fires, when it refuses, what it returns.
+    triggers = {
+        no_update: ("UPDATE", "ROW", changed, "NEW"),
+        no_delete: ("DELETE", "ROW", f"NOT ({_removal(table)})", "OLD"),
+        no_truncate: ("TRUNCATE", "STATEMENT", f"EXISTS (SELECT 1 FROM {table})", "NULL"),
+    }
     return [
-        f"""CREATE OR REPLACE FUNCTION {no_update}() RETURNS trigger LANGUAGE plpgsql AS $$
-            BEGIN IF {changed} THEN {refuse}; END IF; RETURN NEW; END $$""",
-        f"DROP TRIGGER IF EXISTS {no_update} ON {table}",
-        f"""CREATE TRIGGER {no_update} BEFORE UPDATE ON {table}
-            FOR EACH ROW EXECUTE FUNCTION {no_update}()""",
-        f"""CREATE OR REPLACE FUNCTION {no_delete}() RETURNS trigger LANGUAGE plpgsql AS $$
-            BEGIN IF NOT ({_may_be_removed(table)}) THEN {refuse}; END IF; RETURN OLD; END $$""",
-        f"DROP TRIGGER IF EXISTS {no_delete} ON {table}",
-        f"""CREATE TRIGGER {no_delete} BEFORE DELETE ON {table}
-            FOR EACH ROW EXECUTE FUNCTION {no_delete}()""",
-        f"""CREATE OR REPLACE FUNCTION {no_truncate}() RETURNS trigger LANGUAGE plpgsql AS $$
-            BEGIN IF EXISTS (SELECT 1 FROM {table}) THEN {refuse}; END IF; RETURN NULL; END $$""",
-        f"DROP TRIGGER IF EXISTS {no_truncate} ON {table}",
-        f"""CREATE TRIGGER {no_truncate} BEFORE TRUNCATE ON {table}
-            FOR EACH STATEMENT EXECUTE FUNCTION {no_truncate}()""",
+        statement
+        for name, (event, each, condition, result) in triggers.items()
+        for statement in (
+            f"""CREATE OR REPLACE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $$
+            BEGIN IF {condition} THEN {refuse}; END IF; RETURN {result}; END $$""",
+            f"DROP TRIGGER IF EXISTS {name} ON {table}",
+            f"""CREATE TRIGGER {name} BEFORE {event} ON {table}
+            FOR EACH {each} EXECUTE FUNCTION {name}()""",
+        )
     ]

@@ -8,7 +8,9 @@ import uuid
 
 from django.conf import settings
 from django.db import models
+from django.db.models import CheckConstraint, Index, Q
 
+from .fields import actor_field
 from .sessions import Session
 
 # What reviewers say of sessions: the words that it takes.
@@ -41,18 +43,14 @@ class ReviewNote(models.Model):
     text = models.TextField()
     created_at = models.DateTimeField()
     withdrawn_at = models.DateTimeField(null=True)
-    withdrawn_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+"
-    )
+    withdrawn_by = actor_field()
 
     class Meta:
         ordering = ("id",)
         constraints = (
-            models.CheckConstraint(
-                condition=models.Q(turn=None) | models.Q(turn__gte=1), name="review_note_turn"
-            ),
+            CheckConstraint(condition=Q(turn=None) | Q(turn__gte=1), name="review_note_turn"),
         )
-        indexes = (models.Index(fields=("session", "turn", "id"), name="review_note_of_session"),)
+        indexes = (Index(fields=("session", "turn", "id"), name="review_note_of_session"),)
 
     def __str__(self) -> str:
         return f"note {self.uuid}"
@@ -72,27 +70,17 @@ class ReviewFlag(models.Model):
     author = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
     created_at = models.DateTimeField()
     resolved_at = models.DateTimeField(null=True)
-    resolved_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+"
-    )
+    resolved_by = actor_field()
 
     class Meta:
         ordering = ("id",)
         constraints = (
-            models.CheckConstraint(
-                condition=models.Q(turn=None) | models.Q(turn__gte=1), name="review_flag_turn"
-            ),
-            models.CheckConstraint(
-                condition=models.Q(label__in=LABELS), name="review_flag_label_known"
-            ),
+            CheckConstraint(condition=Q(turn=None) | Q(turn__gte=1), name="review_flag_turn"),
+            CheckConstraint(condition=Q(label__in=LABELS), name="review_flag_label_known"),
         )
         indexes = (
-            models.Index(fields=("session", "turn", "id"), name="review_flag_of_session"),
-            models.Index(
-                fields=("session",),
-                condition=models.Q(resolved_at=None),
-                name="review_flag_open",
-            ),
+            Index(fields=("session", "turn", "id"), name="review_flag_of_session"),
+            Index(fields=("session",), condition=Q(resolved_at=None), name="review_flag_open"),
         )
 
     def __str__(self) -> str:
@@ -112,12 +100,8 @@ class ReviewMark(models.Model):
 
     class Meta:
         ordering = ("id",)
-        constraints = (
-            models.CheckConstraint(
-                condition=models.Q(through_turn__gte=0), name="review_mark_turn"
-            ),
-        )
-        indexes = (models.Index(fields=("session", "-id"), name="review_mark_of_session"),)
+        constraints = (CheckConstraint(condition=Q(through_turn__gte=0), name="review_mark_turn"),)
+        indexes = (Index(fields=("session", "-id"), name="review_mark_of_session"),)
 
     def __str__(self) -> str:
         return f"reviewed through turn {self.through_turn}"

@@ -2,15 +2,16 @@
 
 import uuid
 
-from django.conf import settings
 from django.db import models
+from django.db.models import CheckConstraint, Index, Q, UniqueConstraint
 
 from conversations.domain.runs import ACTIVE_STATES, FAILED, INTERRUPTED, RUN_KINDS, RUN_STATES
 from conversations.domain.tool_calls import DECISIONS, OPEN_STATES, TOOL_CALL_STATES
 
+from .fields import actor_field
 from .sessions import Session
 
-BROKEN = models.Q(state=FAILED) | models.Q(state=INTERRUPTED)
+BROKEN = Q(state=FAILED) | Q(state=INTERRUPTED)
 """Of a run: it ended as nobody meant it to. SQLite finds the index of these by each
 comparison as it stands here, and not by a list of states."""
 
@@ -36,9 +37,7 @@ class Run(models.Model):
     user_turn = models.BigIntegerField(null=True)
     user_seq = models.BigIntegerField(null=True)
     from_seq = models.BigIntegerField(null=True)
-    requested_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+"
-    )
+    requested_by = actor_field()
     created_at = models.DateTimeField()
     started_at = models.DateTimeField(null=True)
     finished_at = models.DateTimeField(null=True)
@@ -51,36 +50,24 @@ class Run(models.Model):
     class Meta:
         ordering = ("id",)
         constraints = (
-            models.UniqueConstraint(fields=("session", "client_id"), name="run_client_id_unique"),
-            models.UniqueConstraint(
+            UniqueConstraint(fields=("session", "client_id"), name="run_client_id_unique"),
+            UniqueConstraint(
                 fields=("session",),
-                condition=models.Q(state__in=ACTIVE_STATES),
+                condition=Q(state__in=ACTIVE_STATES),
                 name="run_one_active_per_session",
             ),
-            models.CheckConstraint(
-                condition=models.Q(state__in=RUN_STATES), name="run_state_known"
-            ),
-            models.CheckConstraint(condition=models.Q(kind__in=RUN_KINDS), name="run_kind_known"),
+            CheckConstraint(condition=Q(state__in=RUN_STATES), name="run_state_known"),
+            CheckConstraint(condition=Q(kind__in=RUN_KINDS), name="run_kind_known"),
         )
         indexes = (
-            models.Index(
-                fields=("session", "id"),
-                condition=models.Q(state="queued"),
-                name="run_queued",
+            Index(fields=("session", "id"), condition=Q(state="queued"), name="run_queued"),
+            Index(
+                fields=("owner",), condition=Q(state__in=ACTIVE_STATES), name="run_active_by_owner"
             ),
-            models.Index(
-                fields=("owner",),
-                condition=models.Q(state__in=ACTIVE_STATES),
-                name="run_active_by_owner",
-            ),
-            models.Index(
-                fields=("session",),
-                condition=BROKEN,
-                name="run_broken_of_session",
-            ),
-            models.Index(
+            Index(fields=("session",), condition=BROKEN, name="run_broken_of_session"),
+            Index(
                 fields=("session", "user_turn", "id"),
-                condition=models.Q(choices__isnull=False),
+                condition=Q(choices__isnull=False),
                 name="run_with_choices",
             ),
         )
@@ -119,14 +106,12 @@ class ModelCall(models.Model):
 
     class Meta:
         ordering = ("run", "ordinal")
-        constraints = (
-            models.UniqueConstraint(fields=("run", "ordinal"), name="model_call_unique"),
-        )
+        constraints = (UniqueConstraint(fields=("run", "ordinal"), name="model_call_unique"),)
         indexes = (
-            models.Index(fields=("session", "id"), name="model_call_of_session"),
-            models.Index(
+            Index(fields=("session", "id"), name="model_call_of_session"),
+            Index(
                 fields=("session", "turn_number", "id"),
-                condition=models.Q(turn_number__isnull=False),
+                condition=Q(turn_number__isnull=False),
                 name="model_call_of_turn",
             ),
         )
@@ -160,42 +145,28 @@ class ToolCall(models.Model):
     asked = models.TextField(default="", db_default="")
     asked_at = models.DateTimeField(null=True)
     decision = models.CharField(max_length=8, default="", db_default="")
-    decided_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+"
-    )
+    decided_by = actor_field()
     decided_at = models.DateTimeField(null=True)
     reason = models.TextField(default="", db_default="")
     started_at = models.DateTimeField(null=True)
     stop_requested_at = models.DateTimeField(null=True)
-    stop_requested_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+"
-    )
+    stop_requested_by = actor_field()
     tree = models.CharField(max_length=64, default="", db_default="")
 
     class Meta:
         ordering = ("id",)
         constraints = (
-            models.UniqueConstraint(
-                fields=("run", "turn_number", "call_id"), name="tool_call_unique"
-            ),
-            models.CheckConstraint(
-                condition=models.Q(state__in=TOOL_CALL_STATES), name="tool_call_state_known"
-            ),
-            models.CheckConstraint(
-                condition=models.Q(decision__in=("", *DECISIONS)), name="tool_call_decision_known"
+            UniqueConstraint(fields=("run", "turn_number", "call_id"), name="tool_call_unique"),
+            CheckConstraint(condition=Q(state__in=TOOL_CALL_STATES), name="tool_call_state_known"),
+            CheckConstraint(
+                condition=Q(decision__in=("", *DECISIONS)), name="tool_call_decision_known"
             ),
         )
         indexes = (
-            models.Index(fields=("session", "id"), name="tool_call_of_session"),
-            models.Index(
-                fields=("run", "id"),
-                condition=models.Q(state__in=OPEN_STATES),
-                name="tool_call_open",
-            ),
-            models.Index(fields=("id",), condition=~models.Q(tree=""), name="tool_call_unsettled"),
-            models.Index(
-                fields=("session",), condition=models.Q(ok=False), name="tool_call_failed"
-            ),
+            Index(fields=("session", "id"), name="tool_call_of_session"),
+            Index(fields=("run", "id"), condition=Q(state__in=OPEN_STATES), name="tool_call_open"),
+            Index(fields=("id",), condition=~Q(tree=""), name="tool_call_unsettled"),
+            Index(fields=("session",), condition=Q(ok=False), name="tool_call_failed"),
         )
 
     def __str__(self) -> str:
@@ -213,9 +184,7 @@ class DraftChunk(models.Model):
 
     class Meta:
         ordering = ("run", "ordinal")
-        constraints = (
-            models.UniqueConstraint(fields=("run", "ordinal"), name="draft_chunk_unique"),
-        )
+        constraints = (UniqueConstraint(fields=("run", "ordinal"), name="draft_chunk_unique"),)
 
     def __str__(self) -> str:
         return f"draft chunk {self.ordinal}"

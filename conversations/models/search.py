@@ -1,10 +1,13 @@
 """The search index: what is searched for each turn, and how far it reaches.
 
-Everything here is made from the turns and can be made again. ``search_schema``
-adds what the databases have of their own for full-text search.
+Everything here is made from the turns and can be made again, and all that the databases
+have of their own for full-text search is put back after every migration.
 """
 
-from django.db import models
+from typing import Any
+
+from django.db import DEFAULT_DB_ALIAS, DatabaseError, connections, models, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
 
 from .sessions import Session
 
@@ -57,3 +60,74 @@ class SearchProgress(models.Model):
 
     def __str__(self) -> str:
         return f"indexed to turn {self.indexed_turn}"
+
+
+ENTRIES = SearchEntry._meta.db_table
+INDEX = "conversations_searchindex"
+COLUMNS = ("said", "tools", "paths", "marks")
+
+# Unmerged segments at which FTS5 merges within a write; the indexer is far earlier.
+CRISIS_SEGMENTS = 1000
+
+# The words of an entry as PostgreSQL's index knows them.
+WORDS = f"string_to_array({" || ' ' || ".join(COLUMNS)}, ' ')"
+
+
+def install_search(*, using: str = DEFAULT_DB_ALIAS, **_: Any) -> None:
+    """Create what is missing on one database (a post_migrate receiver)."""
+    connection = connections[using]
+    if ENTRIES in connection.introspection.table_names():
+        {"sqlite": _install_fts5, "postgresql": _install_gin}[connection.vendor](connection)
+
+
+def rebuild_fts5(connection: BaseDatabaseWrapper) -> None:
+    """Make the FTS5 table anew from the entries, in one step."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"INSERT INTO {INDEX} ({INDEX}) VALUES ('rebuild')")
+
+
+def _install_fts5(connection: BaseDatabaseWrapper) -> None:
+    """A table that keeps, for each word, the ids of the entries that have it; the words
+    themselves stay in the entries. Triggers keep it in step, whoever removes an entry."""
+    is_there = INDEX in connection.introspection.table_names()
+    columns = ", ".join(COLUMNS)
+    new, old = (", ".join(f"{row}.{name}" for name in COLUMNS) for row in ("NEW", "OLD"))
+    insert = f"INSERT INTO {INDEX} (rowid, {columns}) VALUES (NEW.id, {new});"
+    remove = f"INSERT INTO {INDEX} ({INDEX}, rowid, {columns}) VALUES ('delete', OLD.id, {old});"
+    with connection.cursor() as cursor:
+        if not is_there:
+            cursor.execute(
+                f"CREATE VIRTUAL TABLE {INDEX} USING fts5 ({columns}, content='{ENTRIES}',"
+                " content_rowid='id', tokenize='ascii', detail=column, columnsize=0)"
+            )
+            # It merges its segments only when asked, so no write waits for that.
+            for option, value in (("automerge", 0), ("crisismerge", CRISIS_SEGMENTS)):
+                cursor.execute(f"INSERT INTO {INDEX} ({INDEX}, rank) VALUES ('{option}', {value})")
+        for kind, event, body in (
+            ("added", "INSERT", insert),
+            ("removed", "DELETE", remove),
+            ("changed", "UPDATE", remove + insert),
+        ):
+            cursor.execute(f"DROP TRIGGER IF EXISTS {ENTRIES}_{kind}")
+            cursor.execute(
+                f"CREATE TRIGGER {ENTRIES}_{kind} AFTER {event} ON {ENTRIES} BEGIN {body} END"
+            )
+    if not is_there:
+        rebuild_fts5(connection)
+
+
+def _install_gin(connection: BaseDatabaseWrapper) -> None:
+    columns = f"session_id, ({WORDS})"
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 1 FROM pg_indexes WHERE indexname = %s", [INDEX])
+        if cursor.fetchone():
+            return
+        try:
+            with transaction.atomic(using=connection.alias):
+                cursor.execute("CREATE EXTENSION IF NOT EXISTS btree_gin")
+        except DatabaseError:
+            # Without it, a search within a session reads the matches of all sessions.
+            columns = f"({WORDS})"
+        cursor.execute(
+            f"CREATE INDEX {INDEX} ON {ENTRIES} USING gin ({columns}) WITH (fastupdate = off)"
+        )

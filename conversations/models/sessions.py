@@ -4,14 +4,15 @@ import uuid
 
 from django.conf import settings
 from django.db import models
+from django.db.models import CheckConstraint, Index, Q, UniqueConstraint
 
 from .fields import ShownField
 from .workspaces import Workspace
 
-UNREVIEWED = models.Q(next_turn__gt=models.F("reviewed_turn") + 1)
+UNREVIEWED = Q(next_turn__gt=models.F("reviewed_turn") + 1)
 """Of a session: it has turns that no reviewer has marked as reviewed."""
 
-UNINDEXED = models.Q(next_turn__gt=models.F("unindexed_turn"))
+UNINDEXED = Q(next_turn__gt=models.F("unindexed_turn"))
 """Of a session: it has turns that the search index does not know yet."""
 
 
@@ -92,38 +93,35 @@ class Session(models.Model):
         ordering = ("-last_active_at", "-id")
         permissions = (("review_transcripts", "Can read and review other people's transcripts"),)
         constraints = (
-            models.UniqueConstraint(
+            UniqueConstraint(
                 fields=("workspace", "key"),
-                condition=models.Q(key__isnull=False),
+                condition=Q(key__isnull=False),
                 name="session_key_unique",
             ),
-            models.CheckConstraint(
-                condition=models.Q(next_turn__gte=1, next_seq__gte=1), name="session_counters"
+            CheckConstraint(
+                condition=Q(next_turn__gte=1, next_seq__gte=1), name="session_counters"
             ),
         )
         indexes = (
-            models.Index(
-                fields=("workspace", "-last_active_at", "-id"), name="session_by_activity"
+            Index(fields=("workspace", "-last_active_at", "-id"), name="session_by_activity"),
+            Index(
+                fields=("workspace", "channel", "-last_active_at", "-id"), name="session_of_channel"
             ),
-            models.Index(
-                fields=("workspace", "channel", "-last_active_at", "-id"),
-                name="session_of_channel",
-            ),
-            models.Index(fields=("-last_active_at", "-id"), name="session_by_time"),
-            models.Index(
+            Index(fields=("-last_active_at", "-id"), name="session_by_time"),
+            Index(
                 fields=("-last_active_at", "-id"), condition=UNREVIEWED, name="session_unreviewed"
             ),
-            models.Index(
+            Index(
                 fields=("expires_at",),
-                condition=models.Q(expires_at__isnull=False, expired_at=None),
+                condition=Q(expires_at__isnull=False, expired_at=None),
                 name="session_to_expire",
             ),
-            models.Index(
+            Index(
                 fields=("workspace", "former_key", "-expired_at"),
-                condition=models.Q(former_key__isnull=False),
+                condition=Q(former_key__isnull=False),
                 name="session_by_former_key",
             ),
-            models.Index(fields=("id",), condition=UNINDEXED, name="session_unindexed"),
+            Index(fields=("id",), condition=UNINDEXED, name="session_unindexed"),
         )
 
     def __str__(self) -> str:

@@ -3,6 +3,7 @@ are given again."""
 
 from django.conf import settings
 from django.db import models
+from django.db.models import Index, UniqueConstraint
 
 from .sessions import Session
 
@@ -27,7 +28,7 @@ class ApiToken(models.Model):
 
     class Meta:
         ordering = ("-id",)
-        indexes = (models.Index(fields=("user", "-id"), name="token_of_person"),)
+        indexes = (Index(fields=("user", "-id"), name="token_of_person"),)
 
     def __str__(self) -> str:
         return f"token {self.hint}… of {self.user}"
@@ -51,7 +52,7 @@ class ApiAnswer(models.Model):
 
     class Meta:
         ordering = ("id",)
-        constraints = (models.UniqueConstraint(fields=("user", "key"), name="api_answer_unique"),)
+        constraints = (UniqueConstraint(fields=("user", "key"), name="api_answer_unique"),)
 
     def __str__(self) -> str:
         return f"answer to a request of {self.user}"

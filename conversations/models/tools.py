@@ -2,9 +2,10 @@
 
 import uuid
 
-from django.conf import settings
 from django.db import models
+from django.db.models import CheckConstraint, Index, Q, UniqueConstraint
 
+from .fields import actor_field
 from .runs import Run, ToolCall
 from .sessions import Session
 from .workspaces import Workspace
@@ -19,21 +20,17 @@ class ToolPermission(models.Model):
     )
     kind = models.CharField(max_length=255)
     label = models.CharField(max_length=255)
-    granted_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+"
-    )
+    granted_by = actor_field()
     granted_at = models.DateTimeField()
-    revoked_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+"
-    )
+    revoked_by = actor_field()
     revoked_at = models.DateTimeField(null=True)
 
     class Meta:
         ordering = ("id",)
         constraints = (
-            models.UniqueConstraint(
+            UniqueConstraint(
                 fields=("workspace", "kind"),
-                condition=models.Q(revoked_at=None),
+                condition=Q(revoked_at=None),
                 name="tool_permission_unique",
             ),
         )
@@ -49,9 +46,7 @@ class Revert(models.Model):
     session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="reverts")
     run = models.ForeignKey(Run, null=True, on_delete=models.PROTECT, related_name="+")
     call = models.ForeignKey(ToolCall, null=True, on_delete=models.PROTECT, related_name="+")
-    actor = models.ForeignKey(
-        settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+"
-    )
+    actor = actor_field()
     created_at = models.DateTimeField()
 
     class Meta:
@@ -63,7 +58,7 @@ class Revert(models.Model):
 
 class FileChange(models.Model):
     """One file, link or folder that a call (or a revert) changed. ``before`` and ``after``
-    are digests of the content (see ``agent.undo.file_changes``), empty: there was, or is,
+    are digests of the content (see ``agent.undo.disk``), empty: there was, or is,
     none; the modes are all of ``st_mode``. What a tool changes is recorded before it is
     touched, and ``done_at`` is null until that is known to have happened. ``path`` is
     relative to the workspace's folder, quoted where it is not UTF-8. ``has_copy``: what
@@ -94,10 +89,8 @@ class FileChange(models.Model):
     class Meta:
         ordering = ("id",)
         indexes = (
-            models.Index(fields=("session", "id"), name="file_change_of_session"),
-            models.Index(
-                fields=("call",), condition=models.Q(done_at=None), name="file_change_begun"
-            ),
+            Index(fields=("session", "id"), name="file_change_of_session"),
+            Index(fields=("call",), condition=Q(done_at=None), name="file_change_begun"),
         )
 
     def __str__(self) -> str:
@@ -126,24 +119,21 @@ class Attachment(models.Model):
     sent = models.CharField(max_length=64, default="", db_default="")
     sent_type = models.CharField(max_length=127, default="", db_default="")
     thumbnail = models.CharField(max_length=64, default="", db_default="")
-    added_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+"
-    )
+    added_by = actor_field()
     created_at = models.DateTimeField()
 
     class Meta:
         ordering = ("id",)
         constraints = (
-            models.CheckConstraint(
-                condition=models.Q(kind__in=("image", "document", "text")),
-                name="attachment_kind_known",
+            CheckConstraint(
+                condition=Q(kind__in=("image", "document", "text")), name="attachment_kind_known"
             ),
         )
         indexes = (
-            models.Index(fields=("session", "turn_number", "id"), name="attachment_of_turn"),
-            models.Index(
+            Index(fields=("session", "turn_number", "id"), name="attachment_of_turn"),
+            Index(
                 fields=("created_at",),
-                condition=models.Q(turn_number__isnull=True),
+                condition=Q(turn_number__isnull=True),
                 name="attachment_unsent",
             ),
         )

@@ -2,6 +2,7 @@
 
 from django.conf import settings
 from django.db import models
+from django.db.models import CheckConstraint, Q, UniqueConstraint
 
 from conversations.domain.people import MEMBER, OWNER, ROLES, VIEWER
 from conversations.domain.windows import STRATEGIES
@@ -61,16 +62,15 @@ class Workspace(models.Model):
     class Meta:
         ordering = ("name", "id")
         constraints = (
-            models.CheckConstraint(
-                condition=models.Q(tool_policy__in=("read_only", "ask", "auto")),
+            CheckConstraint(
+                condition=Q(tool_policy__in=("read_only", "ask", "auto")),
                 name="workspace_tool_policy_known",
             ),
-            models.CheckConstraint(
-                condition=models.Q(window_strategy__in=("", *STRATEGIES)),
-                name="workspace_strategy_known",
+            CheckConstraint(
+                condition=Q(window_strategy__in=("", *STRATEGIES)), name="workspace_strategy_known"
             ),
-            models.CheckConstraint(
-                condition=models.Q(channel_recall__in=("session", "workspace")),
+            CheckConstraint(
+                condition=Q(channel_recall__in=("session", "workspace")),
                 name="workspace_channel_recall_known",
             ),
         )
@@ -98,10 +98,9 @@ class Membership(models.Model):
     class Meta:
         ordering = ("id",)
         constraints = (
-            models.UniqueConstraint(fields=("workspace", "user"), name="membership_unique"),
-            models.CheckConstraint(
-                condition=models.Q(role__in=("viewer", "member", "owner")),
-                name="membership_role_known",
+            UniqueConstraint(fields=("workspace", "user"), name="membership_unique"),
+            CheckConstraint(
+                condition=Q(role__in=("viewer", "member", "owner")), name="membership_role_known"
             ),
         )
 
@@ -121,10 +120,8 @@ class WorkspaceGroup(models.Model):
     class Meta:
         ordering = ("id",)
         constraints = (
-            models.UniqueConstraint(fields=("workspace", "group"), name="workspace_group_unique"),
-            models.CheckConstraint(
-                condition=models.Q(role__in=ROLES), name="workspace_group_role_known"
-            ),
+            UniqueConstraint(fields=("workspace", "group"), name="workspace_group_unique"),
+            CheckConstraint(condition=Q(role__in=ROLES), name="workspace_group_role_known"),
         )
 
     def __str__(self) -> str:

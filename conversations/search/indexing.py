@@ -19,8 +19,7 @@ from django.db.models import Q, QuerySet
 
 from conversations.domain.words import VERSION
 from conversations.models import UNINDEXED, SearchEntry, SearchProgress, Session
-from conversations.models.search import entry_id
-from conversations.models.search_schema import ENTRIES, INDEX
+from conversations.models.search import ENTRIES, INDEX, entry_id
 
 from .entries import TurnEntry, read_entries
 

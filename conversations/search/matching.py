@@ -18,8 +18,7 @@ from conversations.domain.searchable import (
     tool_mark,
 )
 from conversations.models import Session
-from conversations.models.search import TURN_BITS, entry_id
-from conversations.models.search_schema import COLUMNS, ENTRIES, INDEX, WORDS
+from conversations.models.search import COLUMNS, ENTRIES, INDEX, TURN_BITS, WORDS, entry_id
 
 from .entries import TurnEntry
 from .query import SearchQuery

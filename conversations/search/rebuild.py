@@ -10,8 +10,7 @@ from django.db.models import Sum
 from conversations.domain.text import dump_json
 from conversations.domain.words import VERSION
 from conversations.models import SearchEntry, SearchProgress, Session
-from conversations.models.search import TURN_BITS, entry_id
-from conversations.models.search_schema import INDEX, install_search, rebuild_fts5
+from conversations.models.search import INDEX, TURN_BITS, entry_id, install_search, rebuild_fts5
 
 from .entries import read_entries
 from .indexing import BATCH, index_session, remove_session, repeat_watermark, replace_entries

@@ -20,8 +20,7 @@ from conversations.access import Access, get_session_for, sign_in_first, visit_o
 from conversations.agent.files.executed_files import runs_itself
 from conversations.agent.files.paths import shown
 from conversations.agent.tools.file_edits import unified_diff
-from conversations.agent.undo.disk import ROOT
-from conversations.agent.undo.file_changes import FileState, digest_of, real_path, stored_path
+from conversations.agent.undo.disk import ROOT, FileState, digest_of, real_path, stored_path
 from conversations.agent.undo.records import Scope, recent_reverts
 from conversations.agent.undo.revert import LOST, describe
 from conversations.agent.undo.review import FileReview, content_of, permissions_text, review_changes

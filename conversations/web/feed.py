@@ -8,16 +8,17 @@ else may stand there. A browser that is signed in reads it as well.
 import hashlib
 import re
 from base64 import b64decode
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 from urllib.parse import urlencode
-from xml.etree import ElementTree
 
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.cache import get_conditional_response, patch_vary_headers
+from django.utils.feedgenerator import Atom1Feed
+from django.utils.html import escape
 from django.utils.http import http_date
 from django.views.decorators.http import require_safe
 
@@ -36,82 +37,29 @@ from conversations.models import Workspace
 
 from .addresses import client_address
 
-# Atom feeds (RFC 4287), in pages (RFC 5005).
-
-
-NAMESPACE = "http://www.w3.org/2005/Atom"
-
-MEDIA_TYPE = "application/atom+xml; charset=utf-8"
-
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """What XML 1.0 cannot say, not even escaped."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FeedEntry:
-    """``summary`` is plain text; ``states`` become categories."""
-
-    id: str
-    title: str
-    link: str
-    author: str
-    published: datetime
-    updated: datetime
-    summary: str = ""
-    states: Iterable[str] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Feed:
-    """A page of a feed. All pages have the same ``id``; ``links`` are relation → address."""
-
-    id: str
-    title: str
-    updated: datetime
-    links: Mapping[str, str]
-    entries: list[FeedEntry] = field(default_factory=list)
-
-
-def render_feed(feed: Feed) -> bytes:
-    root = ElementTree.Element("feed", xmlns=NAMESPACE)
-    _add(root, "id", feed.id)
-    _add(root, "title", feed.title)
-    _add(root, "updated", feed.updated.isoformat())
-    _add(root, "generator", "Loom Web")
-    for relation, address in feed.links.items():
-        kind = "text/html" if relation == "alternate" else "application/atom+xml"
-        _add(root, "link", rel=relation, href=address, type=kind)
-    for entry in feed.entries:
-        _add_entry(root, entry)
-    document: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
-    return document
-
-
-def _add_entry(root: ElementTree.Element, entry: FeedEntry) -> None:
-    element = _add(root, "entry")
-    _add(element, "id", entry.id)
-    _add(element, "title", entry.title)
-    _add(element, "link", rel="alternate", href=entry.link, type="text/html")
-    _add(_add(element, "author"), "name", entry.author)
-    _add(element, "published", entry.published.isoformat())
-    _add(element, "updated", entry.updated.isoformat())
-    for state in entry.states:
-        _add(element, "category", term=state)
-    if entry.summary:
-        _add(element, "summary", entry.summary)
-
-
-def _add(
-    parent: ElementTree.Element, name: str, text: str = "", **attributes: str
-) -> ElementTree.Element:
-    said = {key: _sayable(value) for key, value in attributes.items()}
-    element = ElementTree.SubElement(parent, name, said)
-    element.text = _sayable(text) or None
-    return element
-
-
 def _sayable(text: str) -> str:
     return _NO_XML.sub("\ufffd", text)
+
+
+class PagedFeed(Atom1Feed):
+    """Atom (RFC 4287) with links to further pages (RFC 5005)."""
+
+    def add_root_elements(self, handler: Any) -> None:
+        super().add_root_elements(handler)
+        handler.addQuickElement("generator", "Loom Web")
+        for relation, address in self.feed["pages"].items():
+            handler.addQuickElement(
+                "link", "", {"rel": relation, "href": address, "type": "application/atom+xml"}
+            )
+
+    def latest_post_date(self) -> datetime:
+        # A feed without entries has a date too, and the same one each time.
+        updated: datetime = self.feed["updated"]
+        return updated
 
 
 PAGE = 50
@@ -136,7 +84,7 @@ def workspace_feed(request: HttpRequest, slug: str) -> HttpResponse:
     workspace, access = get_workspace_for(visit, slug)
     page = _read_page(request, workspace)
     feed = _make_feed(request, workspace, page, with_previews=access.role is not None)
-    return _answer(request, render_feed(feed), feed.updated)
+    return _answer(request, feed.writeString("utf-8").encode(), feed.latest_post_date())
 
 
 def _signed_in(request: HttpRequest) -> User | None:
@@ -218,23 +166,37 @@ def _cursor(mark: SessionListCursor) -> str:
 
 def _make_feed(
     request: HttpRequest, workspace: Workspace, page: _Page, *, with_previews: bool
-) -> Feed:
-    home = request.build_absolute_uri(reverse("workspace", args=[workspace.slug]))
+) -> PagedFeed:
     address = request.build_absolute_uri(request.path)
-    links = {"alternate": home, "self": request.build_absolute_uri()}
-    links["first"] = _address_of(request, address)
+    pages = {"first": _address_of(request, address)}
     if page.newer:
-        links["previous"] = _address_of(request, address, after=page.newer)
+        pages["previous"] = _address_of(request, address, after=page.newer)
     if page.older:
-        links["next"] = _address_of(request, address, before=page.older)
+        pages["next"] = _address_of(request, address, before=page.older)
     moments = [record.last_active_at for record in page.records]
-    return Feed(
-        id=address,
-        title=f"Sessions of {workspace.name}",
+    feed = PagedFeed(
+        title=_sayable(f"Sessions of {workspace.name}"),
+        link=request.build_absolute_uri(reverse("workspace", args=[workspace.slug])),
+        description=None,
+        feed_guid=address,
+        feed_url=request.build_absolute_uri(),
         updated=max(moments, default=workspace.created_at),
-        links=links,
-        entries=[_entry(request, record, with_previews) for record in page.records],
+        pages=pages,
     )
+    for record in page.records:
+        # The generator writes a summary as HTML.
+        summary = escape(_sayable(record.preview or "")) if with_previews else ""
+        feed.add_item(
+            title=_sayable(record.title or "Untitled session"),
+            link=request.build_absolute_uri(reverse("session", args=[record.uuid])),
+            description=summary or None,
+            author_name=_sayable(record.owner),
+            pubdate=record.created_at,
+            updateddate=record.last_active_at,
+            unique_id=record.uuid.urn,
+            categories=() if record.state == IDLE else (record.state,),
+        )
+    return feed
 
 
 def _address_of(request: HttpRequest, address: str, **cursor: str) -> str:
@@ -244,22 +206,9 @@ def _address_of(request: HttpRequest, address: str, **cursor: str) -> str:
     return f"{address}?{query}" if query else address
 
 
-def _entry(request: HttpRequest, record: SessionRecord, with_preview: bool) -> FeedEntry:
-    return FeedEntry(
-        id=record.uuid.urn,
-        title=record.title or "Untitled session",
-        link=request.build_absolute_uri(reverse("session", args=[record.uuid])),
-        author=record.owner,
-        published=record.created_at,
-        updated=record.last_active_at,
-        summary=record.preview or "" if with_preview else "",
-        states=() if record.state == IDLE else (record.state,),
-    )
-
-
 def _answer(request: HttpRequest, body: bytes, updated: datetime) -> HttpResponse:
     """The feed, or 304 for who has it already."""
-    response: HttpResponse = HttpResponse(body, content_type=MEDIA_TYPE)
+    response: HttpResponse = HttpResponse(body, content_type=PagedFeed.content_type)
     response["Cache-Control"] = "private, no-cache"
     response["Referrer-Policy"] = "no-referrer"
     response["ETag"] = etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'

@@ -12,8 +12,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from conversations.access import get_session_for
-from conversations.agent.window.manifest import COMPACTION, Manifest, read_manifest
-from conversations.agent.window.rebuild import rebuild_request
+from conversations.agent.window.manifest import COMPACTION, Manifest, read_manifest, rebuild_request
 from conversations.archive.compactions import window_mark_of
 from conversations.archive.model_calls import (
     CallDetail,

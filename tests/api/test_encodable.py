@@ -13,7 +13,7 @@ from tests.web.conftest import say
 pytestmark = pytest.mark.django_db
 
 HALF = "half \ud83d of it"
-SAID = {"model": "demo", "max_tokens": 9, "messages": [{"role": "user", "content": HALF}]}
+HISTORY = [{"role": "user", "content": HALF}]
 
 BODIES = {
     "message": ("post", "/sessions/{uuid}/messages", {"text": HALF}),
@@ -24,7 +24,7 @@ BODIES = {
     "name of metadata": ("patch", "/sessions/{uuid}", {"metadata": {"job": {HALF: 1}}}),
     "instructions": ("post", "/workspaces/garden/sessions", {"instructions": HALF}),
     "key": ("post", "/workspaces/garden/sessions", {"key": f"cli:{HALF}"}),
-    "history": ("post", "/workspaces/garden/sessions", {"messages": SAID["messages"]}),
+    "history": ("post", "/workspaces/garden/sessions", {"messages": HISTORY}),
     "title by key": ("put", "/workspaces/garden/keys/cli:a", {"title": HALF}),
     "file": (
         "post",
@@ -62,14 +62,6 @@ def test_the_refusal_is_the_one_of_all_wrong_values(session: Session, owner: Cli
     address = f"/api/v1/sessions/{session.uuid}"
     problem = assert_refused(owner, address, "patch", b'{"title": "\xed\xa0\x80"}')
     assert problem["code"] == "invalid"
-
-
-def test_clients_of_the_messages_api_are_told_in_their_form(
-    workspace: Workspace, session: Session, owner: Client
-) -> None:
-    address = f"/api/v1/anthropic/{workspace.slug}/v1/messages"
-    answer = assert_refused(owner, address, "post", json.dumps(SAID), status=400)
-    assert (answer["type"], answer["error"]["type"]) == ("error", "invalid_request_error")
 
 
 def test_a_whole_pair_is_a_character(session: Session, owner: Client) -> None:

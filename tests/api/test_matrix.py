@@ -40,8 +40,6 @@ GARDEN = "/workspaces/{slug}"
 KEY = GARDEN + "/keys/{key}"
 CONVERSATION = "/conversations/{uuid}"
 BEAD = "/beads/{bead}/conversation"
-ASKED = {"model": "demo", "max_tokens": 1, "messages": [{"role": "assistant", "content": "."}]}
-COUNTED = {"model": "demo", "messages": [{"role": "user", "content": "."}]}
 
 TABLE: dict[Operation, Row] = {
     ("GET", "/models"): Row(gets=signed_in(200)),
@@ -57,9 +55,6 @@ TABLE: dict[Operation, Row] = {
     ("GET", BEAD): Row(gets=readers(200) | {"reviewer": 404, "superuser": 404}, reads=False),
     ("PUT", BEAD): Row(gets=writers(200), scope=WRITE, body={"project_id": "garden"}),
     ("POST", KEY): Row(gets=writers(201), scope=WRITE),
-    ("GET", "/anthropic/{slug}/v1/models"): Row(gets=readers(200)),
-    ("POST", "/anthropic/{slug}/v1/messages/count_tokens"): Row(gets=readers(200), body=COUNTED),
-    ("POST", "/anthropic/{slug}/v1/messages"): Row(gets=writers(400), scope=WRITE, body=ASKED),
     ("GET", SESSION): Row(gets=readers(200)),
     ("PATCH", SESSION): Row(gets=writers(200), scope=WRITE, body={"title": "Beans"}),
     ("GET", SESSION + "/turns"): Row(gets=readers(200)),

@@ -12,7 +12,7 @@ import pytest
 from django.conf import settings
 from django.contrib.auth.models import User
 
-from conversations.agent.window.attachments import MISSING, withhold
+from conversations.agent.window.messages import MISSING, withhold
 from conversations.archive.append import append
 from conversations.archive.attachments import attachment_block, save_attachment
 from conversations.archive.blobs import put_blob

@@ -67,7 +67,7 @@ from conversations.models import (
     Turn,
     Workspace,
 )
-from conversations.models.search_schema import INDEX
+from conversations.models.search import INDEX
 from conversations.search.indexing import index_session
 from tests.archive.files import image_bytes
 from tests.features import collect

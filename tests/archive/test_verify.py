@@ -8,7 +8,7 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from django.utils import timezone
 
-from conversations.agent.window.rebuild import find_damaged_calls
+from conversations.agent.window.manifest import find_damaged_calls
 from conversations.agent.window.window import MANIFEST_VERSION
 from conversations.archive.append import NewEvent, append
 from conversations.archive.audit import AuditOrigin

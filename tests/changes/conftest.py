@@ -11,7 +11,7 @@ from asgiref.sync import async_to_sync, sync_to_async
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from conversations.agent.undo.file_changes import Author
+from conversations.agent.undo.disk import Author
 from conversations.agent.undo.trees import Watch, watched
 from conversations.archive.sessions import create_session
 from conversations.models import Run, Session, ToolCall, Workspace

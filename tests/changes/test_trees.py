@@ -9,8 +9,7 @@ import pytest
 from asgiref.sync import async_to_sync
 
 from conversations.agent.undo import listing as listings
-from conversations.agent.undo.disk import read_state
-from conversations.agent.undo.file_changes import Change, FileState
+from conversations.agent.undo.disk import Change, FileState, read_state
 from conversations.agent.undo.listing import ListingLimits, take_listing
 from conversations.agent.undo.records import record_changes
 from conversations.agent.undo.trees import settle_all, watched

@@ -5,7 +5,7 @@ import os
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conversations.agent.undo.file_changes import real_path, stored_path
+from conversations.agent.undo.disk import real_path, stored_path
 
 
 @given(name=st.binary(min_size=1, max_size=20).filter(lambda data: b"\0" not in data))

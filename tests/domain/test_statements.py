@@ -2,7 +2,7 @@
 
 import pytest
 
-from conversations.domain.session_state.statements import MOST, find_decisions
+from conversations.domain.session_state.statements import MAX_DECISIONS_IN_MESSAGE, find_decisions
 
 DECISIONS = """\
 Never use an ORM, raw SQL only.
@@ -171,7 +171,10 @@ def test_of_a_long_paste_only_the_person_s_words_count() -> None:
 
 
 def test_a_message_gives_a_handful_at_most() -> None:
-    assert len(find_decisions("\n".join(f"Never use tool {n}." for n in range(30)))) == MOST
+    assert (
+        len(find_decisions("\n".join(f"Never use tool {n}." for n in range(30))))
+        == MAX_DECISIONS_IN_MESSAGE
+    )
 
 
 def test_what_is_said_twice_counts_once() -> None:
@@ -189,4 +192,4 @@ def test_a_long_sentence_is_cut_to_a_line() -> None:
     ["never " * 3000, "we use " + "a'" * 5000, '"' * 9000 + " never", "`" * 9000, "x must " * 1500],
 )
 def test_strange_texts_are_read_in_little_time(text: str) -> None:
-    assert len(find_decisions(text)) <= MOST
+    assert len(find_decisions(text)) <= MAX_DECISIONS_IN_MESSAGE

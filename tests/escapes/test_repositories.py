@@ -20,8 +20,7 @@ import pytest
 from asgiref.sync import async_to_sync
 from django.conf import settings
 
-from conversations.agent.sandbox.reaching import Reach
-from conversations.agent.sandbox.repositories import find_repositories
+from conversations.agent.sandbox.repositories import Reach, find_repositories
 from conversations.agent.tools.tool import ToolResult
 from conversations.agent.undo.disarming import disarm
 from conversations.agent.undo.listing import dump_listing, load_listing

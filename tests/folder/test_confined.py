@@ -130,7 +130,7 @@ def test_nothing_is_overwritten_by_moving(
     root: Path, monkeypatch: pytest.MonkeyPatch, is_known: bool
 ) -> None:
     if not is_known:  # a kernel or file system without renameat2
-        monkeypatch.setattr("conversations.agent.files.opening._renameat2", lambda: None)
+        monkeypatch.setattr("conversations.agent.files.paths._renameat2", lambda: None)
     (root / "a.txt").write_text("a")
     (root / "b.txt").write_text("b")
     (root / "folder/full").mkdir(parents=True)

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conversations.agent.files.ignoring import decide, read_pattern, read_rules
-from conversations.agent.files.walking import FolderWalk
+from conversations.agent.files.walking import FolderWalk, decide, read_pattern, read_rules
 from conversations.domain.errors import Rejected
 
 NAMES = ("a", "b", "ab", "a.b", ".a", "a b", "A")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from asgiref.sync import sync_to_async
 
-from conversations.agent.window.rebuild import rebuild_request
+from conversations.agent.window.manifest import rebuild_request
 from conversations.agent.window.summary import SYSTEM
 from conversations.archive.compactions import (
     CompactionRequest,

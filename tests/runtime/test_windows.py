@@ -10,7 +10,7 @@ from django.core.management import call_command
 
 from benchmarks.script import SAMPLE_TOOL, make_script
 from conversations.agent.tools.registry import TOOLS
-from conversations.agent.window.rebuild import RebuiltRequest, rebuild_request
+from conversations.agent.window.manifest import RebuiltRequest, rebuild_request
 from conversations.domain.stream import ModelInfo
 from conversations.domain.text import load_json
 from conversations.models import ModelCall, Session, Workspace

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conversations.agent.tools.command_kinds import MAX_LINE_CHARS, kind_of
+from conversations.agent.tools.commands import MAX_LINE_CHARS, kind_of
 from conversations.domain.tool_policy import PLAIN_PROGRAMS, is_kind
 
 

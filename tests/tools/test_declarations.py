@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from conversations.agent.tools.arguments import Arguments, schema_of
 from conversations.agent.tools.registry import TOOLS
-from conversations.agent.tools.tool import Tool, ToolResult
+from conversations.agent.tools.tool import Arguments, Tool, ToolResult, schema_of
 
 WRONG: dict[str, tuple[Any, ...]] = {
     "string": (3, 1.5, True, [], ["a"], {}),

@@ -9,10 +9,9 @@ import pytest
 
 from conversations.agent.tools import fetch_url, web_client
 from conversations.agent.tools.fetch_url import FetchUrl, fetch_page
-from conversations.agent.tools.page_text import html_to_text
 from conversations.agent.tools.registry import find_tool
 from conversations.agent.tools.tool import ToolContext, ToolResult, declare_tool
-from conversations.agent.tools.web_client import Allows, is_public
+from conversations.agent.tools.web_client import Allows, html_to_text, is_public
 from conversations.domain.tool_policy import CallPlan, ToolScope
 
 PAGE = """<!doctype html><html><head><title>Roses</title><style>p {}</style>

@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conversations.agent.tools.git_options import CONFIG_READS, CONFIG_WRITES, FORMS
-from conversations.agent.tools.git_words import NotAllowed, read_call
-from conversations.agent.tools.option_words import read_list
+from conversations.agent.tools.git_words import NotAllowed, read_call, read_list
 
 from .commanding import Commands, commands, root
 

@@ -6,13 +6,13 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conversations.agent.recall.passages import make_finder
 from conversations.agent.recall.quotation import (
     BEGIN,
     BUDGET,
     END,
     QuotedGroup,
     fit,
+    make_finder,
     quote,
     say_turn,
 )

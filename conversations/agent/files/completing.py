@@ -1,7 +1,7 @@
 """Finding files of a folder by part of their path, while somebody types it.
 
-The paths of a folder are read once and kept for a moment, since every key asks again.
-A folder may be huge: reading ends at a time and a number, and says so.
+The paths of a folder are read once and kept for a moment, since every key asks again. A folder may
+be huge: reading ends at a time and a number, and says so.
 """
 
 import time
@@ -16,14 +16,12 @@ from threading import Lock
 from conversations.domain.errors import Rejected
 
 from .executed_files import is_git_name
-from .ignoring import HEAVY
 from .paths import shown
-from .walking import FolderWalk
+from .walking import HEAVY, FolderWalk
 
 MAX_SHOWN = 20
 MAX_PATHS = 50_000
-MAX_SECONDS = 1.5
-"""For reading a folder: nobody waits longer for a list."""
+MAX_SECONDS = 1.5  # For reading a folder: nobody waits longer for a list
 
 KEPT_SECONDS = 5.0
 MAX_FOLDERS_CACHED = 8
@@ -51,14 +49,18 @@ _lock = Lock()
 
 
 def find_files(root: str | Path, query: str, *, limit: int = MAX_SHOWN) -> FoundFiles:
-    """The files whose path has the query's characters in this order, best first: those
-    whose name begins with it, whose name has it, whose path has it, the rest. Without a
-    query the files that were changed last. In a folder that is too large to be read, what
-    stands before the query's last slash is looked through as a folder. Raises Rejected
-    when the folder is gone."""
+    """The files whose path has the query's characters in this order, best first: those whose name
+    begins with it, whose name has it, whose path has it, the rest. Without a query the files that
+    were changed last. In a folder that is too large to be read, what stands before the query's last
+    slash is looked through as a folder. Raises Rejected when the folder is gone."""
     listing = _listing(str(root))
     folder, slash, name = query.rpartition("/")
-    if listing.is_cut and slash and _may_begin_in(folder):
+    # A walk passes such folders over, but not where it begins
+    if (
+        listing.is_cut
+        and slash
+        and not any(name in HEAVY or is_git_name(name) for name in folder.split("/"))
+    ):
         with suppress(Rejected):
             listing, query = _listing(str(root), folder), name
     wanted = query.casefold().replace(" ", "").strip("/")
@@ -99,32 +101,23 @@ def _has_in_order(text: str, wanted: str) -> bool:
     return True
 
 
-def _may_begin_in(folder: str) -> bool:
-    """A walk passes such folders over, but not where it begins."""
-    return not any(name in HEAVY or is_git_name(name) for name in folder.split("/"))
-
-
 def _listing(root: str, path: str = ".") -> _Listing:
     where = (root, path)
     with _lock:
         kept = _kept.get(where)
     if kept is None or time.monotonic() - kept.read_at > KEPT_SECONDS:
-        kept = _read(root, path)
+        walk = FolderWalk(root=Path(root), path=path, deadline=time.monotonic() + MAX_SECONDS)
+        files = list(islice(walk.files(), MAX_PATHS + 1))
+        newest = sorted(files[:MAX_PATHS], key=lambda file: (-file.mtime_ns, file.path))
+        kept = _Listing(
+            # A name that hides something cannot be typed, nor one with a quote be quoted.
+            paths=tuple(f.path for f in newest if '"' not in f.path and shown(f.path) == f.path),
+            is_cut=walk.is_late or len(files) > MAX_PATHS,
+            read_at=time.monotonic(),
+        )
         with _lock:
             _kept[where] = kept
             _kept.move_to_end(where)
             while len(_kept) > MAX_FOLDERS_CACHED:
                 _kept.popitem(last=False)
     return kept
-
-
-def _read(root: str, path: str) -> _Listing:
-    walk = FolderWalk(root=Path(root), path=path, deadline=time.monotonic() + MAX_SECONDS)
-    files = list(islice(walk.files(), MAX_PATHS + 1))
-    newest = sorted(files[:MAX_PATHS], key=lambda file: (-file.mtime_ns, file.path))
-    return _Listing(
-        # A name that hides something cannot be typed, nor one with a quote be quoted.
-        paths=tuple(f.path for f in newest if '"' not in f.path and shown(f.path) == f.path),
-        is_cut=walk.is_late or len(files) > MAX_PATHS,
-        read_at=time.monotonic(),
-    )

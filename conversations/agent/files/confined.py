@@ -1,10 +1,9 @@
 """Opening, replacing, moving and removing files below a folder, and nowhere else.
 
-A path is resolved first (:mod:`paths`). Then the place is reached name by name, from
-the folder's own descriptor and without following links: whatever is put in the way
-meanwhile makes the operation fail instead of leading it elsewhere. Content is never
-written into an existing file: a new one takes its place, so that another name of it (a
-hard link from anywhere) keeps what it had.
+A path is resolved first (:mod:`paths`). Then the place is reached name by name, from the folder's
+own descriptor and without following links: whatever is put in the way meanwhile makes the operation
+fail instead of leading it elsewhere. Content is never written into an existing file: a new one
+takes its place, so that another name of it (a hard link from anywhere) keeps what it had.
 
 All of it works on the thread that calls, and raises Rejected with a sentence.
 """
@@ -22,32 +21,36 @@ from threading import Lock
 from conversations.domain.errors import Rejected
 
 from .executed_files import completes_git_folder, is_git_name
-from .opening import (
+from .paths import (
     FILE,
     FOLDER,
     LINK,
     OTHER,
     FileStatus,
     Missing,
+    OutsideFolder,
+    ResolvedPath,
+    find_place,
     found_at,
     guarded,
+    is_within,
     open_folder,
     open_parent,
     open_regular,
+    private_places,
     rename_to_nothing,
+    shown,
     stat_regular,
 )
-from .paths import OutsideFolder, ResolvedPath, find_place, is_within, private_places, shown
 
-NO_FILE = ""
-"""As an expected digest: there must be nothing."""
+NO_FILE = ""  # As an expected digest: there must be nothing
 
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _PIECE = 1 << 20
 
+# Held from the last look at a file until it is replaced: of two calls that were made for the same
+# content only one succeeds.
 _last_step = Lock()
-"""Held from the last look at a file until it is replaced: of two calls that were made for
-the same content only one succeeds."""
 
 _GIT = "belongs to git's own data, which only git changes: use git_command"
 
@@ -101,12 +104,16 @@ def open_file(root: Path, path: str) -> Iterator[tuple[int, FileStatus]]:
 def read_bytes(root: Path, path: str, *, limit: int) -> FileContent:
     """The first ``limit`` bytes of a file."""
     with open_file(root, path) as (file, found):
-        return FileContent(found=found, data=_read_up_to(file, limit))
+        pieces, left = [], limit
+        while left > 0 and (piece := os.read(file, min(left, _PIECE))):
+            pieces.append(piece)
+            left -= len(piece)
+        return FileContent(found=found, data=b"".join(pieces))
 
 
 def list_folder(root: Path, path: str = ".") -> list[FileStatus]:
-    """What lies in a folder, by name. Links are shown as links, whatever is private to
-    the server is left out."""
+    """What lies in a folder, by name. Links are shown as links, whatever is private to the server
+    is left out."""
     place = find_place(root, path)
     with guarded(path), open_folder(place) as folder:
         return list(_list(place, folder, sorted(os.listdir(folder), key=os.fsencode)))
@@ -121,9 +128,9 @@ def replace_file(
     expect: str | None = None,
     may_enter_git: bool = False,
 ) -> None:
-    """Put the whole content in the file's place, durably, with the folders that are
-    missing. ``expect`` is the digest that the file has to have now, ``NO_FILE``: there
-    must be none, None: whatever there is. ``mode``: None keeps the file's permissions."""
+    """Put the whole content in the file's place, durably, with the folders that are missing.
+    ``expect`` is the digest that the file has to have now, ``NO_FILE``: there must be none, None:
+    whatever there is. ``mode``: None keeps the file's permissions."""
     place = find_place(root, path)
     _check_change(place, path, may_enter_git=may_enter_git)
     with guarded(path), open_parent(place, create=expect in (None, NO_FILE)) as folder:
@@ -165,8 +172,8 @@ def remove(
 
 
 def rename(root: Path, source: str, target: str, *, may_enter_git: bool = False) -> None:
-    """Move a file, a link or a folder to where nothing is, with the folders that are
-    missing there."""
+    """Move a file, a link or a folder to where nothing is, with the folders that are missing
+    there."""
     start = find_place(root, source, follow_last=False)
     end = find_place(root, target, follow_last=False)
     for place, path in ((start, source), (end, target)):
@@ -192,14 +199,6 @@ def _list(place: ResolvedPath, folder: int, names: list[str]) -> Iterator[FileSt
                 yield found_at(below, os.lstat(name, dir_fd=folder))
 
 
-def _read_up_to(file: int, limit: int) -> bytes:
-    pieces, left = [], limit
-    while left > 0 and (piece := os.read(file, min(left, _PIECE))):
-        pieces.append(piece)
-        left -= len(piece)
-    return b"".join(pieces)
-
-
 def _check_change(place: ResolvedPath, path: str, *, may_enter_git: bool) -> None:
     if not place.parts:
         raise Rejected("This is the workspace's folder itself.")
@@ -215,8 +214,8 @@ def _check_change(place: ResolvedPath, path: str, *, may_enter_git: bool) -> Non
 
 
 def _check_same_git(place: ResolvedPath, path: str, *, may_enter_git: bool) -> None:
-    """Names are not all that counts: where case does not matter, or by another mount,
-    a folder may be ``.git`` under another name."""
+    """Names are not all that counts: where case does not matter, or by another mount, a folder may
+    be ``.git`` under another name."""
     if may_enter_git:
         return
     inside = place.root

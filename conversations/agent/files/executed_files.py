@@ -1,8 +1,8 @@
-"""Files that other programs run by themselves: editors, shells, assistants and git's hook
-managers do so when somebody opens or enters a folder, or commits in it.
+"""Files that other programs run by themselves: editors, shells, assistants and git's hook managers
+do so when somebody opens or enters a folder, or commits in it.
 
-Nobody types a command for it, so a change of such a file is easily overlooked. What runs only
-when it is asked for (a Makefile, the scripts of ``package.json``, tests) does not count.
+Nobody types a command for it, so a change of such a file is easily overlooked. What runs only when
+it is asked for (a Makefile, the scripts of ``package.json``, tests) does not count.
 """
 
 import re
@@ -14,31 +14,30 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 CONFIGS = ("config", "config.worktree")
 HOOKS = "hooks"
 COMMON = "commondir"
+# Paths in a git folder: configuration, programs, the filters of files, where all of this is read
+# from instead, and two old forms of configuration.
 PARTS = (*CONFIGS, HOOKS, "info/attributes", COMMON, "remotes", "branches")
-"""Paths in a git folder: configuration, programs, the filters of files, where all of this
-is read from instead, and two old forms of configuration."""
 
 _TELLING = {"head", "objects", "refs", *(part.partition("/")[0] for part in PARTS)}
 
+# What ``git rebase --continue`` and its like do next; a step may be any program.
 STEPS = ("rebase-merge/git-rebase-todo", "rebase-merge/git-rebase-todo.backup", "sequencer/todo")
-"""What ``git rebase --continue`` and its like do next; a step may be any program."""
 
+# They name how to merge then. Git runs the program ``git-merge-NAME``, and ``../x`` is a name.
 STRATEGIES = ("rebase-merge/strategy", "sequencer/opts")
-"""They name how to merge then. Git runs the program ``git-merge-NAME``, and ``../x`` is a
-name."""
 
+# What the name of a part ends with that was put aside. Git knows no such name.
 DISARMED = ".disabled"
-"""What the name of a part ends with that was put aside. Git knows no such name."""
 
+# Of a file that is read to find what is harmless in it; a larger one is put aside.
 MAX_CONFIG_BYTES = 256 * 1024
-"""Of a file that is read to find what is harmless in it; a larger one is put aside."""
 
 _IGNORED = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 
 
 def is_git_name(name: str) -> bool:
-    """Whether a name stands for ``.git`` on any file system: without regard to case,
-    with signs that macOS ignores, and as Windows shortens it."""
+    """Whether a name stands for ``.git`` on any file system: without regard to case, with signs
+    that macOS ignores, and as Windows shortens it."""
     plain = _IGNORED.sub("", name).casefold().rstrip(". ")
     return plain in (".git", "git~1")
 
@@ -60,6 +59,9 @@ def is_hook(name: str) -> bool:
     return not name.endswith((".sample", DISARMED))
 
 
+# What a configuration may say without naming a program, a file or a place. ``branch.*`` are the
+# keys of sections that have a name. ``!``: what git itself writes there, and nobody sets by ``git
+# config``.
 _KEYS = {
     "author": "name email",
     "blame": "date",
@@ -99,9 +101,6 @@ _KEYS = {
     "tag": "sort",
     "user": "name email !useconfigonly",
 }
-"""What a configuration may say without naming a program, a file or a place. ``branch.*``
-are the keys of sections that have a name. ``!``: what git itself writes there, and nobody
-sets by ``git config``."""
 
 _HARMLESS = {section: frozenset(keys.replace("!", "").split()) for section, keys in _KEYS.items()}
 _SETTABLE = {
@@ -117,8 +116,8 @@ _STEP = re.compile(rb"[ \t]*(?:x|exec)(?:[ \t\r]|$)")
 
 
 def is_harmless(section: str, key: str, value: str, *, has_name: bool = False) -> bool:
-    """Whether a repository may be told this by somebody who is not trusted. ``section``
-    without the name in quotes behind it; ``has_name``: it has one."""
+    """Whether a repository may be told this by somebody who is not trusted. ``section`` without the
+    name in quotes behind it; ``has_name``: it has one."""
     if not _holds(_HARMLESS, section, key, has_name=has_name):
         return False
     # "ext::sh -c …" and other helpers are programs; an option is no address.
@@ -145,11 +144,11 @@ def _holds(keys: Mapping[str, frozenset[str]], section: str, key: str, *, has_na
 def clean_config(
     data: bytes, *, known: bytes = b"", may_work_in: Callable[[str], bool] = lambda _: False
 ) -> bytes:
-    """A configuration of which everything is a comment that is neither harmless nor a
-    line of ``known`` in the same section. ``may_work_in`` judges ``core.worktree``, a path.
+    """A configuration of which everything is a comment that is neither harmless nor a line of
+    ``known`` in the same section. ``may_work_in`` judges ``core.worktree``, a path.
 
-    Git's own grammar has escapes, quotes and lines that go on: a line that makes use of
-    them is kept only if it is known as a whole."""
+    Git's own grammar has escapes, quotes and lines that go on: a line that makes use of them is
+    kept only if it is known as a whole."""
     kept = {(header, entry) for header, entry in _logical_lines(known)}
     lines: list[bytes] = []
     is_in_known_place = True
@@ -170,8 +169,8 @@ def clean_config(
 
 
 def clean_steps(data: bytes, *, known: bytes = b"") -> bytes:
-    """The steps of a rebase of which those that run a program are comments, but for the
-    lines of ``known``."""
+    """The steps of a rebase of which those that run a program are comments, but for the lines of
+    ``known``."""
     kept = set(known.split(b"\n"))
     return b"\n".join(
         b"# disabled: " + line if _STEP.match(line) and line not in kept else line
@@ -190,8 +189,8 @@ def names_own_strategy(data: bytes) -> bool:
 
 
 def paths_named_by(data: bytes) -> tuple[list[str], list[str]]:
-    """The folders of hooks and the further configurations that a configuration leads to,
-    as they are written."""
+    """The folders of hooks and the further configurations that a configuration leads to, as they
+    are written."""
     hooks, includes = [], []
     for header, line in _logical_lines(data):
         key, _, value = line.decode(errors="replace").rpartition("]")[2].partition("=")
@@ -275,8 +274,8 @@ _BETWEEN = re.compile(r"[\s'\"`;&|<>()=,{}\\]+")
 
 
 def runs_itself(path: str) -> bool:
-    """Whether some widespread program runs what is at the path, or does what it says there,
-    without being told to."""
+    """Whether some widespread program runs what is at the path, or does what it says there, without
+    being told to."""
     *folders, name = path.casefold().strip("/").split("/")
     return name in _FILES or name.endswith(_ENDINGS) or not _FOLDERS.isdisjoint([*folders, name])
 

@@ -1,26 +1,28 @@
 """Where a path leads, inside a workspace's folder: checked before anything is opened.
 
-A path comes from a model: relative to the workspace's folder, or absolute inside it.
-Links are followed as long as they lead to something inside. What comes out is the
-place itself, without links; :mod:`confined` opens it step by step, so that a link put
-there meanwhile ends in an error and not elsewhere.
+A path comes from a model: relative to the workspace's folder, or absolute inside it. Links are
+followed as long as they lead to something inside. What comes out is the place itself, without
+links; :mod:`confined` opens it step by step, so that a link put there meanwhile ends in an error
+and not elsewhere.
 """
 
+import ctypes
+import errno
 import os
 import re
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from django.conf import settings
 
-from conversations.domain.errors import Rejected
+from conversations.domain.errors import NotFound, Rejected
 
-NAME_BYTES, PATH_BYTES = 255, 4096
-"""Limits of Linux for one name and for a path."""
-
-LEVELS = 200
-"""Of folders below the workspace's: each is opened and, if need be, made."""
+NAME_BYTES, PATH_BYTES = 255, 4096  # Limits of Linux for one name and for a path
+LEVELS = 200  # Of folders below the workspace's: each is opened and, if need be, made
 
 SHOWN_CHARS = 300
 
@@ -55,8 +57,8 @@ class ResolvedPath:
 
 
 def find_place(root: Path, path: str, *, follow_last: bool = True) -> ResolvedPath:
-    """Where the path leads; it need not exist. With ``follow_last`` False a link at the
-    end of the path is meant itself. Raises Rejected with a sentence."""
+    """Where the path leads; it need not exist. With ``follow_last`` False a link at the end of the
+    path is meant itself. Raises Rejected with a sentence."""
     _check(path)
     try:
         real_root = os.path.realpath(root, strict=True)
@@ -80,8 +82,8 @@ def is_within(real: str, real_folder: str) -> bool:
 
 
 def is_private(real: str, real_root: str) -> bool:
-    """Whether the place is part of the server's own data. A workspace may lie in the
-    data folder, but never the other way round."""
+    """Whether the place is part of the server's own data. A workspace may lie in the data folder,
+    but never the other way round."""
     return any(
         (real == own or is_within(real, own)) and not is_within(real_root, own)
         for own in private_places()
@@ -135,3 +137,231 @@ def _resolve(path: str, *, follow_last: bool) -> str:
     if name in ("", ".", ".."):
         return os.path.realpath(path)
     return os.path.join(os.path.realpath(folder), name)
+
+
+# Reaching a place name by name, from the folder's own descriptor, without following links:
+# whatever was put in the way since the path was resolved is an error.
+
+
+FILE, FOLDER, LINK, OTHER = "file", "folder", "link", "other"
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# A pipe in the file's place would be waited for without O_NONBLOCK.
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+
+class Missing(NotFound, Rejected):
+    """There is no such file."""
+
+    code = "not_found"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileStatus:
+    """What lies at a path. ``path`` is its real place, relative to the folder; ``mode`` are the
+    permission bits, ``size`` is in bytes."""
+
+    path: str
+    kind: str
+    size: int
+    mode: int
+    mtime_ns: int
+    identity: tuple[int, int]
+
+
+@contextmanager
+def open_parent(place: ResolvedPath, *, create: bool = False) -> Iterator[int]:
+    """The descriptor of the folder that the place lies in."""
+    if not place.parts:
+        raise IsADirectoryError(errno.EISDIR, "it is the workspace's folder itself")
+    with open_folder(ResolvedPath(place.root, place.parts[:-1]), create=create) as folder:
+        yield folder
+
+
+@contextmanager
+def open_folder(place: ResolvedPath, *, create: bool = False) -> Iterator[int]:
+    """The folder's descriptor, reached from the root's step by step. ``create`` makes those that
+    are missing."""
+    if os.open not in os.supports_dir_fd or os.stat not in os.supports_dir_fd:
+        raise Rejected("Files cannot be opened safely on this system; the server needs Linux.")
+    folder = os.open(place.root, _FOLDER)
+    try:
+        for name in place.parts:
+            below = enter(folder, name, create=create)
+            os.close(folder)
+            folder = below
+            # The data folder is known by more than its name (other case, another mount)
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(folder), os.stat(private_places()[0])):
+                    raise OutsideFolder(f"{shown(place.path)} belongs to this server.")
+        yield folder
+    finally:
+        os.close(folder)
+
+
+def enter(folder: int, name: str, *, create: bool = False) -> int:
+    """The descriptor of a folder's folder."""
+    try:
+        return os.open(name, _FOLDER, dir_fd=folder)
+    except FileNotFoundError:
+        if not create:
+            raise
+    with suppress(FileExistsError):
+        os.mkdir(name, dir_fd=folder)
+    return os.open(name, _FOLDER, dir_fd=folder)
+
+
+@contextmanager
+def guarded(path: str) -> Iterator[None]:
+    """Errors of the system as sentences about the path."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise Missing(f"There is no {shown(path)}.") from error
+    except OSError as error:
+        raise Rejected(
+            f"{shown(path)}: {_WORDS.get(error.errno or 0) or reason(error)}."
+        ) from error
+
+
+_WORDS = {
+    errno.EISDIR: "it is a folder, not a file",
+    errno.ENOTDIR: "part of the path is no folder, or a link that does not stay inside",
+    errno.ELOOP: "it is a link that leads nowhere, or was put there just now",
+    errno.EEXIST: "there is something already, and nothing is overwritten",
+    errno.ENOTEMPTY: "the folder is not empty",
+    errno.EXDEV: "it lies on another file system; copy and delete instead",
+    errno.ENOSPC: "there is no space left on the disk",
+    errno.EDQUOT: "the disk quota is used up",
+    errno.EACCES: "the server has no permission",
+    errno.EPERM: "the server has no permission",
+    errno.EROFS: "the file system is read-only",
+    errno.EBUSY: "it is in use, or a mount point",
+}
+
+
+def open_regular(folder: int, place: ResolvedPath, path: str) -> int:
+    """A descriptor to read a regular file with; everything else is refused."""
+    # Only looking first: opening a device can already do something.
+    _check_regular(os.lstat(place.parts[-1], dir_fd=folder), path)
+    file = os.open(place.parts[-1], _READ, dir_fd=folder)
+    try:
+        found = os.fstat(file)
+        _check_regular(found, path)
+        # Another name of the server's key or database is still the key
+        if found.st_nlink > 1 and (found.st_dev, found.st_ino) in _private_identities():
+            raise OutsideFolder(f"{shown(path)} belongs to this server and is not to be touched.")
+    except BaseException:
+        os.close(file)
+        raise
+    return file
+
+
+def _check_regular(found: os.stat_result, path: str) -> None:
+    kind = stat.S_IFMT(found.st_mode)
+    if kind == stat.S_IFDIR:
+        raise IsADirectoryError(errno.EISDIR, "")
+    if kind == stat.S_IFLNK:
+        raise OSError(errno.ELOOP, "")
+    if kind != stat.S_IFREG:
+        raise Rejected(f"{shown(path)} is {_KINDS.get(kind, 'special')}, not a file.")
+
+
+_KINDS = {
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
+
+def _private_identities() -> set[tuple[int, int]]:
+    folder, *files = private_places()
+    secrets_of_server = [os.path.join(folder, name) for name in ("secret_key", "loom.sqlite3")]
+    found = set()
+    for file in (*files, *secrets_of_server):
+        with suppress(OSError):
+            status = os.stat(file)
+            found.add((status.st_dev, status.st_ino))
+    return found
+
+
+def stat_regular(folder: int, place: ResolvedPath, path: str) -> os.stat_result | None:
+    """None where there is nothing; what is no regular file is refused."""
+    try:
+        found = os.lstat(place.parts[-1], dir_fd=folder)
+    except FileNotFoundError:
+        return None
+    _check_regular(found, path)
+    return found
+
+
+def found_at(place: ResolvedPath, status: os.stat_result) -> FileStatus:
+    return FileStatus(
+        path=place.path,
+        kind=_kind(status.st_mode),
+        size=status.st_size,
+        mode=stat.S_IMODE(status.st_mode),
+        mtime_ns=status.st_mtime_ns,
+        identity=(status.st_dev, status.st_ino),
+    )
+
+
+def _kind(mode: int) -> str:
+    if stat.S_ISREG(mode):
+        return FILE
+    if stat.S_ISDIR(mode):
+        return FOLDER
+    return LINK if stat.S_ISLNK(mode) else OTHER
+
+
+# Renaming to where nothing is, in one step where the system can do it.
+
+
+_NO_REPLACE = 1
+
+
+def rename_to_nothing(there: int, name: str, here: int, new_name: str) -> None:
+    """Rename an entry of the folder ``there`` (descriptors). Raises FileExistsError."""
+    if _rename_without_replacing(there, name, here, new_name):
+        return
+    if stat.S_ISDIR(os.lstat(name, dir_fd=there).st_mode):
+        with suppress(FileNotFoundError):
+            os.lstat(new_name, dir_fd=here)
+            raise FileExistsError(errno.EEXIST, "")
+        os.rename(name, new_name, src_dir_fd=there, dst_dir_fd=here)
+    else:
+        os.link(name, new_name, src_dir_fd=there, dst_dir_fd=here, follow_symlinks=False)
+        os.unlink(name, dir_fd=there)
+
+
+def _rename_without_replacing(there: int, name: str, here: int, new_name: str) -> bool:
+    """False where the kernel or the file system does not know how."""
+    call = _renameat2()
+    if call is None:
+        return False
+    if call(there, os.fsencode(name), here, os.fsencode(new_name), _NO_REPLACE) == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP):
+        return False
+    if code == errno.EEXIST and _is_same_entry(there, name, here, new_name):
+        os.rename(name, new_name, src_dir_fd=there, dst_dir_fd=here)
+        return True
+    raise OSError(code, os.strerror(code))
+
+
+def _is_same_entry(there: int, name: str, here: int, new_name: str) -> bool:
+    """Whether only the case of the name is to change, where case does not matter: one file, and not
+    a second name of it."""
+    if name == new_name or name.casefold() != new_name.casefold():
+        return False
+    one, other = os.lstat(name, dir_fd=there), os.lstat(new_name, dir_fd=here)
+    return os.path.samestat(one, other) and new_name not in os.listdir(here)
+
+
+def _renameat2() -> Callable[..., int] | None:
+    try:
+        return ctypes.CDLL(None, use_errno=True).renameat2
+    except (OSError, AttributeError):
+        return None

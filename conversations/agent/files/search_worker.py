@@ -1,21 +1,20 @@
-"""Matches lines against an expression, in a process of its own: the search of servers
-that have no ripgrep, and of expressions that it does not know.
+"""Matches lines against an expression, in a process of its own: the search of servers that have no
+ripgrep, and of expressions that it does not know.
 
-An expression can keep Python busy for ever, which holds up every thread of a process
-and cannot be stopped from inside; this process can be ended.
+An expression can keep Python busy for ever, which holds up every thread of a process and cannot be
+stopped from inside; this process can be ended.
 
-It is started as a script and imports nothing of ours. In: a line of JSON with
-``expression`` and ``ignores_case``, then for each file a line with its size in bytes
-and its text as UTF-8. Out: a line of JSON: ``true`` or what is wrong with the
-expression; then for each file the numbers of its lines that match.
+It is started as a script and imports nothing of ours. In: a line of JSON with ``expression`` and
+``ignores_case``, then for each file a line with its size in bytes and its text as UTF-8. Out: a
+line of JSON: ``true`` or what is wrong with the expression; then for each file the numbers of its
+lines that match.
 """
 
 import json
 import re
 import sys
 
-MAX_LINES = 10_000
-"""Of one file."""
+MAX_LINES = 10_000  # Of one file
 
 
 def main() -> None:

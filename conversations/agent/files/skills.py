@@ -1,10 +1,9 @@
 """Skills of a workspace: folders with a ``SKILL.md``, in the public Agent Skills format.
 
-The file begins with YAML front matter, of which ``name`` and ``description`` count
-here; what follows are instructions that the model gets when it loads the skill. Files
-written by hand are often not quite that: without usable front matter the folder's name
-and the text's first line stand in, and a line ``description: use when: …``, which is no
-YAML, is read as it is meant.
+The file begins with YAML front matter, of which ``name`` and ``description`` count here; what
+follows are instructions that the model gets when it loads the skill. Files written by hand are
+often not quite that: without usable front matter the folder's name and the text's first line stand
+in, and a line ``description: use when: …``, which is no YAML, is read as it is meant.
 
 Anybody may have written the files, so what they cost is bounded: see
 :mod:`conversations.agent.files.skills`, and the limits below.
@@ -30,16 +29,15 @@ from .text_files import FileText, read_file
 KEYS = ("name", "description", "disable-model-invocation")
 
 MAX_TOKENS = 400
-MAX_NESTING = 16
-"""Of lists and mappings. For each token the parser looks at all that are open."""
+MAX_NESTING = 16  # Of lists and mappings. For each token the parser looks at all that are open.
 
 _PLAIN_LINE = re.compile(rf"^({'|'.join(KEYS)})[ \t]*:[ \t]*+(?![&*])(.*)$", re.M)
 
 
 @dataclass(frozen=True, slots=True)
 class FrontMatter:
-    """``texts``: the values of KEYS that are texts. ``problem`` is a clause about what
-    could not be used, empty if there is nothing to say."""
+    """``texts``: the values of KEYS that are texts. ``problem`` is a clause about what could not be
+    used, empty if there is nothing to say."""
 
     texts: dict[str, str]
     problem: str = ""
@@ -91,28 +89,23 @@ def read_front_matter(source: str) -> FrontMatter:
     )
 
 
+# Where skills lie. Of two with the same name the one in the earlier folder counts.
 FOLDERS = (".claude/skills", "skills")
-"""Where skills lie. Of two with the same name the one in the earlier folder counts."""
 
 FILE_NAMES = ("SKILL.md", "skill.md", "Skill.md")
 
-HEAD_BYTES = 8192
-"""In which the front matter has to end."""
-
-NAME_CHARS, DESCRIPTION_CHARS = 64, 1024
-"""Limits of the format."""
-
-MAX_FOLDERS = 250
-"""Entries of each of the two folders that are looked at, in alphabetical order."""
+HEAD_BYTES = 8192  # In which the front matter has to end
+NAME_CHARS, DESCRIPTION_CHARS = 64, 1024  # Limits of the format
+MAX_FOLDERS = 250  # Entries of each of the two folders that are looked at, in alphabetical order
 
 _FRONT_MATTER = re.compile(r"\A---[ \t]*\n(.*?)(?:\n)?^(?:---|\.\.\.)[ \t]*$\n?", re.S | re.M)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skill:
-    """``path`` is the file's, relative to the workspace's folder. ``is_offered`` False:
-    only people may ask for it (``disable-model-invocation``). ``problem``: what of its
-    front matter could not be used, as a clause."""
+    """``path`` is the file's, relative to the workspace's folder. ``is_offered`` False: only people
+    may ask for it (``disable-model-invocation``). ``problem``: what of its front matter could not
+    be used, as a clause."""
 
     name: str
     description: str
@@ -194,12 +187,12 @@ def _first_line(body: str) -> str:
 # Instructions for agents that a project keeps in its root: AGENTS.md, CLAUDE.md.
 
 
+# The files, each with the spellings that are tried: a folder may be too large to be listed for
+# every message.
 NAMES = (
     ("AGENTS.md", "agents.md", "Agents.md", "AGENTS.MD"),
     ("CLAUDE.md", "claude.md", "Claude.md", "CLAUDE.MD"),
 )
-"""The files, each with the spellings that are tried: a folder may be too large to be
-listed for every message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,8 +208,8 @@ class InstructionFile:
 
 
 def read_instruction_files(root: Path, *, limit: int) -> list[InstructionFile]:
-    """The files that say something, at most ``limit`` bytes of each. One that is a
-    link to another, a copy of it or only refers to it (``@AGENTS.md``) is left out."""
+    """The files that say something, at most ``limit`` bytes of each. One that is a link to another,
+    a copy of it or only refers to it (``@AGENTS.md``) is left out."""
     found: list[tuple[str, FileText]] = []
     for spellings in NAMES:
         read = _read_first(root, spellings, limit=limit)

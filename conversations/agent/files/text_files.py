@@ -13,8 +13,7 @@ from conversations.domain.text import storable
 
 from .confined import read_bytes
 
-SNIFFED = 8192
-"""Bytes in which a NUL makes a file binary, as git has it."""
+SNIFFED = 8192  # Bytes in which a NUL makes a file binary, as git has it
 
 LF, CRLF = "\n", "\r\n"
 
@@ -32,8 +31,8 @@ class EncodingLacksCharacter(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextFile:
-    """``text`` has the file's own newlines; ``newline`` is the one that it uses most.
-    ``mark`` is its byte order mark, empty if it has none."""
+    """``text`` has the file's own newlines; ``newline`` is the one that it uses most. ``mark`` is
+    its byte order mark, empty if it has none."""
 
     text: str
     encoding: str
@@ -57,8 +56,8 @@ def split_lines(text: str) -> list[str]:
 
 
 def read_text(data: bytes, *, is_cut: bool = False) -> TextFile | None:
-    """None for what is no text. What is neither UTF-8 nor marked as UTF-16 is taken for
-    Latin-1. ``is_cut``: the data may end inside of a character."""
+    """None for what is no text. What is neither UTF-8 nor marked as UTF-16 is taken for Latin-1.
+    ``is_cut``: the data may end inside of a character."""
     mark, encoding = next((m for m in _MARKS if data.startswith(m[0])), (b"", ""))
     body = data[len(mark) :]
     if not encoding.startswith("utf-16") and b"\0" in data[:SNIFFED]:
@@ -92,16 +91,15 @@ def _decoded(data: bytes, encoding: str, mark: bytes, *, is_cut: bool) -> TextFi
 # Reading a small text file of a workspace, wherever its links lead.
 
 
-CACHED_FILES = 1000
-"""How many files are remembered; most of them by the head that an index needs."""
+CACHED_FILES = 1000  # How many files are remembered; most of them by the head that an index needs
 
 type _Key = tuple[str, str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileText:
-    """The beginning of a file. ``size`` is the whole file's in bytes, ``identity`` is
-    the same for two names of one file."""
+    """The beginning of a file. ``size`` is the whole file's in bytes, ``identity`` is the same for
+    two names of one file."""
 
     text: str
     size: int
@@ -125,9 +123,9 @@ def _stamp(found: os.stat_result) -> _Stamp:
 
 
 class _Cache:
-    """What was read last of each file, as long as its stamp is the same. That a path
-    leads to the file with this stamp is checked by whoever asks; that the file may be
-    read was found out when it was."""
+    """What was read last of each file, as long as its stamp is the same. That a path leads to the
+    file with this stamp is checked by whoever asks; that the file may be read was found out when it
+    was."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -154,9 +152,9 @@ _cache = _Cache()
 
 
 def read_file(root: Path, path: str, *, limit: int) -> FileText | None:
-    """The first ``limit`` bytes of the text file ``path`` (relative to ``root``).
-    None if there is none, if it leads out of ``root``, or if it is not to be read as
-    text: a folder, a pipe, a device, binary, forbidden to this process."""
+    """The first ``limit`` bytes of the text file ``path`` (relative to ``root``). None if there is
+    none, if it leads out of ``root``, or if it is not to be read as text: a folder, a pipe, a
+    device, binary, forbidden to this process."""
     try:
         stamp = _stamp(os.stat(os.path.join(root, path)))
         return _cache.get((str(root), path, limit), stamp)
@@ -186,8 +184,8 @@ def _read(root: Path, path: str, limit: int) -> FileText | None:
 
 
 def _lossy_text(data: bytes) -> str | None:
-    """UTF-8, whatever is damaged in it; None for what is no text. A character that the
-    limit cuts in two is left out."""
+    """UTF-8, whatever is damaged in it; None for what is no text. A character that the limit cuts
+    in two is left out."""
     if b"\0" in data:
         return None
     text = data.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace")

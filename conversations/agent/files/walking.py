@@ -1,34 +1,210 @@
 """Going through a folder and what lies below it, without following links.
 
-What git ignores and well-known heavy folders are passed over (and named), unless the
-walk begins inside of them. A walk ends at a time limit, so it always ends.
+What git ignores and well-known heavy folders are passed over (and named), unless the walk begins
+inside of them. A walk ends at a time limit, so it always ends.
 """
 
+import fnmatch
 import os
+import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 from conversations.domain.errors import Rejected
 
 from .confined import FILE, FOLDER, FileStatus
 from .executed_files import is_git_name
-from .ignoring import FILE_BYTES, FILE_NAME, HEAVY, Rules, decide, read_rules
-from .opening import enter, found_at, guarded, open_folder, open_regular
-from .paths import ResolvedPath, find_place, private_places
+from .paths import (
+    ResolvedPath,
+    enter,
+    find_place,
+    found_at,
+    guarded,
+    open_folder,
+    open_regular,
+    private_places,
+)
+
+# What git would leave out of a folder: the rules of ``.gitignore`` files.
+
+
+# Patterns for paths: ``*.py``, ``src/**/test_*.py``, ``*.{js,css}``.
+
+
+PATTERN_CHARS = 1000
+ALTERNATIVES = 64  # Into which the braces of one pattern may unfold
+
+# What one name has to match; None: any number of names (``**``).
+type Segment = re.Pattern[str] | None
+
+_BRACES = re.compile(r"\{([^{}]*)\}")
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """``matches`` takes the names of a path. A pattern without a slash is for names in every
+    folder."""
+
+    alternatives: tuple[tuple[Segment, ...], ...]
+
+    def matches(self, parts: Sequence[str]) -> bool:
+        return any(match_segments(segments, parts) for segments in self.alternatives)
+
+
+def read_pattern(text: str) -> Pattern:
+    """Raises Rejected for what cannot be a pattern here."""
+    if not text.strip() or len(text) > PATTERN_CHARS:
+        raise Rejected(f"A pattern has 1 to {PATTERN_CHARS} characters, such as '**/*.py'.")
+    if ".." in text.split("/"):
+        raise Rejected("A pattern cannot lead upwards with '..'; give the folder as 'path'.")
+    return Pattern(tuple(map(_read_alternative, _unfold(text.removeprefix("./")))))
+
+
+def read_segments(text: str) -> tuple[Segment, ...]:
+    """The names of a pattern between its slashes."""
+    return tuple(None if name == "**" else _read_name(name) for name in text.split("/") if name)
+
+
+def match_segments(segments: Sequence[Segment], parts: Sequence[str]) -> bool:
+    """``**`` at the end stands for something below, not for the folder itself."""
+    places = {0}
+    for segment in segments:
+        if segment is None:
+            places = set(range(min(places), len(parts) + 1))
+        else:
+            places = {at + 1 for at in places if at < len(parts) and segment.match(parts[at])}
+        if not places:
+            return False
+    if segments and segments[-1] is None:
+        return len(parts) in places and (len(parts) - 1 in places)
+    return len(parts) in places
+
+
+def _read_alternative(text: str) -> tuple[Segment, ...]:
+    segments = read_segments(text)
+    return segments if "/" in text else (None, *segments)
+
+
+def _unfold(text: str) -> Iterator[str]:
+    """The pattern with each choice in braces made."""
+    waiting, count = [text], 0
+    while waiting:
+        text = waiting.pop()
+        found = _BRACES.search(text)
+        if found is None:
+            yield text
+            continue
+        choices = found[1].split(",")
+        count += len(choices)
+        if count > ALTERNATIVES:
+            raise Rejected(f"The braces of a pattern stand for at most {ALTERNATIVES} choices.")
+        waiting += [text[: found.start()] + choice + text[found.end() :] for choice in choices]
+
+
+@lru_cache(maxsize=1024)
+def _read_name(text: str) -> re.Pattern[str]:
+    """A ``*`` takes the shortest run that fits and is never tried again: that is how ``fnmatch``
+    writes it, with atomic groups."""
+    plain = _ESCAPED.sub(_in_brackets, text.replace("[^", "[!"))
+    # For each bracket that nothing closes ``translate`` would look through all the rest.
+    closed = plain.rfind("]") + 1
+    return re.compile(fnmatch.translate(plain[:closed] + plain[closed:].replace("[", "[[]")))
+
+
+def _in_brackets(found: re.Match[str]) -> str:
+    return f"[{found[1]}]" if found[1] in "*?[" else found[1]
+
+
+FILE_NAME = ".gitignore"
+FILE_BYTES = 64_000
+MAX_RULES = 500
+
+# Folders with what tools made or fetched: left out even where no rule says so.
+HEAVY = frozenset(
+    (
+        *("node_modules", "bower_components", "__pycache__", ".venv", "venv", ".tox", ".nox"),
+        *(".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis", ".gradle", ".terraform"),
+        *(".next", ".nuxt", ".hg", ".svn"),
+    )
+)
+
+_ESCAPED_PAIR = re.compile(r"\\.", re.DOTALL)
+_CLOSED = re.compile(r"\\.|\[[!^]?\]?[^]]*\]")  # Escaped signs, and classes of signs that end
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    segments: tuple[Segment, ...]
+    is_negated: bool
+    only_folders: bool
+
+
+type Rules = tuple[Rule, ...]
+
+
+def read_rules(data: bytes) -> Rules:
+    """The rules of one file; lines that are none are left out."""
+    lines = data.decode("utf-8", "replace").splitlines()
+    return tuple(_read_all(lines[:MAX_RULES]))
+
+
+def decide(rules: Rules, parts: Sequence[str], *, is_folder: bool) -> bool | None:
+    """Whether the path, by its names below the rules' folder, is ignored; None where no rule says
+    anything. The last rule that matches counts."""
+    for rule in reversed(rules):
+        if (is_folder or not rule.only_folders) and match_segments(rule.segments, parts):
+            return not rule.is_negated
+    return None
+
+
+def _read_all(lines: list[str]) -> Iterator[Rule]:
+    for line in lines:
+        # Without the space at the end, unless a backslash keeps it
+        text = line.rstrip()
+        text = f"{text} " if text.endswith("\\") and text != line else text
+        if text and not text.startswith("#") and len(text) <= PATTERN_CHARS:
+            rule = _read_rule(text)
+            if rule is not None:
+                yield rule
+
+
+def _read_rule(text: str) -> Rule | None:
+    """None for what can match nothing."""
+    is_negated = text.startswith("!")
+    body = text.removeprefix("!").removeprefix("\\")
+    if text.startswith("\\") and not text.startswith(("\\#", "\\!")):
+        body = text
+    only_folders = body.endswith("/")
+    body = body.removesuffix("/")
+    if not body or "//" in body or _is_open(body):
+        return None
+    segments = read_segments(body)
+    if "/" not in body:
+        segments = (None, *segments)
+    return Rule(segments, is_negated, only_folders)
+
+
+def _is_open(body: str) -> bool:
+    """Whether a class of signs does not end."""
+    # Where a bracket follows the last closing one, each would be looked for to the end.
+    tail = body[body.rfind("]") + 1 :]
+    return "[" in _ESCAPED_PAIR.sub("", tail) or "[" in _CLOSED.sub("", body)
+
 
 MAX_DEPTH = 64
 
-type _Layer = tuple[int, Rules]
-"""Rules, and how many names deep their folder lies."""
+type _Layer = tuple[int, Rules]  # Rules, and how many names deep their folder lies
 
 
 @dataclass(slots=True, kw_only=True)
 class FolderWalk:
-    """One walk, and afterwards what it left out. ``deadline`` is an instant of
-    ``time.monotonic``. ``max_depth`` 1: the folder's own entries only."""
+    """One walk, and afterwards what it left out. ``deadline`` is an instant of ``time.monotonic``.
+    ``max_depth`` 1: the folder's own entries only."""
 
     root: Path
     path: str = "."
@@ -40,8 +216,8 @@ class FolderWalk:
     _private: tuple[str, ...] = ()
 
     def entries(self) -> Iterator[FileStatus]:
-        """Everything below the folder, sorted by name, a folder before what is in it.
-        Folders that are passed over come too."""
+        """Everything below the folder, sorted by name, a folder before what is in it. Folders that
+        are passed over come too."""
         place = find_place(self.root, self.path)
         self._private = private_places()
         with guarded(self.path), open_folder(place) as folder:
@@ -75,10 +251,12 @@ class FolderWalk:
         if not self.with_ignored:
             layers = [*layers, *self._layer(folder, place)]
         for name in sorted(os.listdir(folder), key=os.fsencode):
-            if self._has_ended():
+            self.is_late = self.is_late or time.monotonic() > self.deadline
+            if self.is_late:
                 return
             entry = self._look(folder, ResolvedPath(place.root, (*place.parts, name)))
-            if entry is None or self._is_left_out(entry, layers):
+            # Files that git ignores. A folder is shown, and not gone into.
+            if entry is None or (entry.kind != FOLDER and self._is_ignored(entry, layers)):
                 continue
             yield entry
             if entry.kind == FOLDER and self._goes_into(entry, layers, depth):
@@ -90,20 +268,12 @@ class FolderWalk:
                     finally:
                         os.close(below)
 
-    def _has_ended(self) -> bool:
-        self.is_late = self.is_late or time.monotonic() > self.deadline
-        return self.is_late
-
     def _look(self, folder: int, place: ResolvedPath) -> FileStatus | None:
         if place.real in self._private:
             return None
         with suppress(OSError):
             return found_at(place, os.lstat(place.parts[-1], dir_fd=folder))
         return None
-
-    def _is_left_out(self, entry: FileStatus, layers: list[_Layer]) -> bool:
-        """Files that git ignores. A folder is shown, and not gone into."""
-        return entry.kind != FOLDER and self._is_ignored(entry, layers)
 
     def _goes_into(self, entry: FileStatus, layers: list[_Layer], depth: int) -> bool:
         name = entry.path.rpartition("/")[2]

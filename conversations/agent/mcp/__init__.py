@@ -1,11 +1,11 @@
 """Tools of other programs, by the Model Context Protocol.
 
-``config`` says which servers there are; ``servers`` looks after the connections to them
-and hands out their tools; ``connection`` is one of those, opened again when it breaks;
-``session`` is the only module that knows the SDK, which is loaded when a server is
-configured; ``program`` runs a server of this machine; ``offers`` makes tools of what a
-server lists, ``results`` of what a call gives.
+``config`` says which servers there are; ``servers`` looks after the connections to them and hands
+out their tools; ``connection`` is one of those, opened again when it breaks; ``session`` is the
+only module that knows the SDK, which is loaded when a server is configured; ``program`` runs a
+server of this machine; ``offers`` makes tools of what a server lists, ``results`` of what a call
+gives.
 
-What a server says is somebody else's words: names, schemas, sizes and contents are
-checked here, before they reach the model's request or the archive.
+What a server says is somebody else's words: names, schemas, sizes and contents are checked here,
+before they reach the model's request or the archive.
 """

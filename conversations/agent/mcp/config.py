@@ -33,12 +33,11 @@ class ConfigError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig:
-    """One server: a ``command`` with its arguments to run, or a ``url`` to speak to.
-    ``folder`` is where a command runs, None: in the workspace's; ``sandbox``: it sees that
-    folder and nothing else of the machine, and the network only with ``network``.
-    ``effect`` is what its tools do, unless it is believed when it says that one only reads
-    (``trust_hints``).
-    ``tools`` are the names of those that are wanted, None: all."""
+    """One server: a ``command`` with its arguments to run, or a ``url`` to speak to. ``folder`` is
+    where a command runs, None: in the workspace's; ``sandbox``: it sees that folder and nothing
+    else of the machine, and the network only with ``network``. ``effect`` is what its tools do,
+    unless it is believed when it says that one only reads (``trust_hints``). ``tools`` are the
+    names of those that are wanted, None: all."""
 
     name: str
     command: tuple[str, ...] = ()
@@ -70,8 +69,7 @@ class WorkspaceServers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McpConfig:
-    """``warning`` is a sentence about the file, if something is amiss that harms nobody
-    yet."""
+    """``warning`` is a sentence about the file, if something is amiss that harms nobody yet."""
 
     servers: Mapping[str, ServerConfig] = field(default_factory=dict)
     workspaces: Mapping[str, WorkspaceServers] = field(default_factory=dict)
@@ -82,8 +80,8 @@ class McpConfig:
         return not self.servers and not any(own.servers for own in self.workspaces.values())
 
     def servers_of(self, workspace: str) -> list[ServerConfig]:
-        """Those of a workspace by name, which are not off: its own before the
-        installation's of the same name."""
+        """Those of a workspace by name, which are not off: its own before the installation's of the
+        same name."""
         off = self._own(workspace).off
         return [server for server in self._known_in(workspace) if server.name not in off]
 
@@ -119,7 +117,14 @@ def read_config(path: Path, *, environment: Mapping[str, str]) -> McpConfig:
         config = parse_config(data, environment=environment)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error
-    return _with_warning(config, path, mode)
+    # Secrets belong into a file that nobody else can read
+    servers = [*config.servers.values()]
+    servers += [one for own in config.workspaces.values() for one in own.servers.values()]
+    holds_secrets = any(server.environment or server.headers for server in servers)
+    if not holds_secrets or not mode & (stat.S_IRGRP | stat.S_IROTH):
+        return config
+    warning = f"{path} can be read by others on this machine: chmod 600 it."
+    return McpConfig(servers=config.servers, workspaces=config.workspaces, warning=warning)
 
 
 def parse_config(data: Any, *, environment: Mapping[str, str]) -> McpConfig:
@@ -133,17 +138,6 @@ def parse_config(data: Any, *, environment: Mapping[str, str]) -> McpConfig:
             for slug, own in workspaces.items()
         },
     )
-
-
-def _with_warning(config: McpConfig, path: Path, mode: int) -> McpConfig:
-    """Secrets belong into a file that nobody else can read."""
-    servers = [*config.servers.values()]
-    servers += [one for own in config.workspaces.values() for one in own.servers.values()]
-    holds_secrets = any(server.environment or server.headers for server in servers)
-    if not holds_secrets or not mode & (stat.S_IRGRP | stat.S_IROTH):
-        return config
-    warning = f"{path} can be read by others on this machine: chmod 600 it."
-    return McpConfig(servers=config.servers, workspaces=config.workspaces, warning=warning)
 
 
 def _workspace(data: Any, where: str, environment: Mapping[str, str]) -> WorkspaceServers:
@@ -176,9 +170,12 @@ def _server(name: str, data: Any, where: str, environment: Mapping[str, str]) ->
     if effect not in EFFECTS:
         raise ConfigError(f"{where}.effect is one of {', '.join(EFFECTS)}.")
     tools = entry.get("tools")
+    value = entry.get("timeout_seconds", CALL_SECONDS)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 1 <= value <= 3600:
+        raise ConfigError(f"{where}.timeout_seconds is a number from 1 to 3600.")
     common: dict[str, Any] = {
         "name": name,
-        "timeout_seconds": _seconds(entry.get("timeout_seconds", CALL_SECONDS), where),
+        "timeout_seconds": float(value),
         "effect": effect,
         "trust_hints": _flag(entry.get("trust_hints", False), f"{where}.trust_hints"),
         "tools": None if tools is None else frozenset(_texts(tools, f"{where}.tools")),
@@ -273,12 +270,6 @@ def _flag(value: Any, where: str) -> bool:
     if not isinstance(value, bool):
         raise ConfigError(f"{where} is true or false.")
     return value
-
-
-def _seconds(value: Any, where: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 1 <= value <= 3600:
-        raise ConfigError(f"{where}.timeout_seconds is a number from 1 to 3600.")
-    return float(value)
 
 
 # What goes wrong with a server.

@@ -1,22 +1,168 @@
 """One connection, opened again when it breaks, as long as it is wanted.
 
-A task of its own enters and leaves the session; calls come from the tasks of their runs
-and end by themselves when the connection does.
+A task of its own enters and leaves the session; calls come from the tasks of their runs and end by
+themselves when the connection does.
 """
 
 import asyncio
 import contextlib
 import importlib
+import json
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from hashlib import sha256
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from conversations.domain.text import one_line, storable
+from conversations.domain.tool_calls import READS
+
 from .config import CallRefused, McpError, ServerConfig, ServerFailed
-from .offers import Offers, make_offers
+
+# What a server lists, as tools that a model can be told of.
+
+
+PREFIX = "mcp__"
+MAX_NAME_CHARS = 128  # The provider's limit
+MAX_OWN_NAME_CHARS = 200
+MAX_DESCRIPTION_CHARS = 2000
+MAX_SCHEMA_CHARS = 20_000
+MAX_TOOLS = 128
+MAX_NOTES = 20
+
+_UNFIT = re.compile(r"[^a-zA-Z0-9_-]")
+_PROPERTY = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
+_NOT_AT_TOP = ("oneOf", "anyOf", "allOf")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """A tool of a server: under which ``name`` the model knows it, and the server."""
+
+    name: str
+    own_name: str
+    description: str
+    input_schema: dict[str, Any]
+    effect: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offers:
+    """``left_out`` says which tools are not there, and why; a sentence each."""
+
+    offers: tuple[Offer, ...] = ()
+    left_out: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Sorting:
+    wanted: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def leave_out(self, name: Any, reason: str) -> None:
+        shown = one_line(storable(str(name)), limit=60)
+        self.notes.append(f"{shown or 'A tool without a name'}: {reason}")
+
+
+def make_offers(config: ServerConfig, listed: Sequence[Mapping[str, Any]]) -> Offers:
+    """The tools of a list that can be offered, by name. It may take some milliseconds."""
+    sorting = _Sorting()
+    for tool in listed:
+        _sort_in(sorting, config, tool)
+    # Names that a model can use: unfit characters replaced; where that makes two the same, or one
+    # too long, part of a digest tells them apart.
+    server = config.name
+    plain = {own: f"{PREFIX}{server}__{_UNFIT.sub('_', own)}" for own in sorting.wanted}
+    uses = Counter(plain.values())
+    names = {}
+    for own, name in plain.items():
+        is_own = name == f"{PREFIX}{server}__{own}"
+        if len(name) > MAX_NAME_CHARS or (uses[name] > 1 and not is_own):
+            digest = sha256(f"{server}\0{own}".encode()).hexdigest()[:8]
+            name = f"{name[: MAX_NAME_CHARS - 9]}_{digest}"
+        names[own] = name
+    offers = [
+        _make_offer(config, names[own], own, sorting.wanted[own])
+        for own in sorted(sorting.wanted, key=lambda own: names[own])
+    ]
+    if len(offers) > MAX_TOOLS:
+        sorting.notes.append(f"{len(offers) - MAX_TOOLS} more: there are too many tools.")
+    known = {str(tool.get("name")) for tool in listed}
+    if missing := sorted((config.tools or frozenset()) - known):
+        sorting.notes.append(f"Wanted, but not there: {one_line(', '.join(missing), limit=200)}")
+    notes = sorting.notes[:MAX_NOTES]
+    return Offers(offers=tuple(offers[:MAX_TOOLS]), left_out=tuple(notes))
+
+
+def _sort_in(sorting: _Sorting, config: ServerConfig, tool: Mapping[str, Any]) -> None:
+    name = tool.get("name")
+    if not isinstance(name, str) or not name or storable(name) != name:
+        return sorting.leave_out(name, "this is no name.")
+    if config.tools is not None and name not in config.tools:
+        return None
+    if len(name) > MAX_OWN_NAME_CHARS:
+        return sorting.leave_out(name, "the name is too long.")
+    if name in sorting.wanted:
+        return sorting.leave_out(name, "there are two of this name.")
+    if problem := find_problem(tool.get("inputSchema")):
+        return sorting.leave_out(name, problem)
+    sorting.wanted[name] = tool
+    return None
+
+
+def find_problem(schema: Any) -> str:
+    """Why the provider would not take this schema; empty if it does."""
+    if not isinstance(schema, dict) or schema.get("type") != "object":
+        return "its arguments are no object."
+    try:
+        text = json.dumps(schema, allow_nan=False)
+    except (ValueError, RecursionError):
+        return "its schema cannot be written as JSON."
+    if len(text) > MAX_SCHEMA_CHARS:
+        return f"its schema is too long ({len(text):,} characters)."
+    if any(word in schema for word in _NOT_AT_TOP):
+        return "its schema leaves open at the top what the arguments are."
+    properties = schema.get("properties", {})
+    if not isinstance(properties, dict):
+        return "its properties are no object."
+    if unfit := [name for name in properties if not _PROPERTY.fullmatch(name)]:
+        return f"the model cannot use the argument {one_line(storable(unfit[0]), limit=60)!r}."
+    # Against the draft that the provider asks for. Nothing of it is carried out.
+    from jsonschema import Draft202012Validator, SchemaError
+
+    try:
+        Draft202012Validator.check_schema({k: v for k, v in schema.items() if k != "$schema"})
+    except SchemaError as error:
+        return f"its schema is not valid: {one_line(storable(error.message), limit=120)}"
+    except RecursionError:
+        return "its schema is nested too deeply."
+    return ""
+
+
+def _make_offer(config: ServerConfig, name: str, own: str, tool: Mapping[str, Any]) -> Offer:
+    annotations = tool.get("annotations")
+    hints = annotations if isinstance(annotations, dict) else {}
+    is_believed = config.trust_hints and hints.get("readOnlyHint") is True
+    words = tool.get("description")
+    text = storable(words).strip() if isinstance(words, str) else ""
+    if len(text) > MAX_DESCRIPTION_CHARS:
+        text = text[: MAX_DESCRIPTION_CHARS - 1] + "…"
+    return Offer(
+        name=name,
+        own_name=own,
+        description=(
+            f"The tool {own!r} of the tool server {config.name!r}, in the server's own words: "
+            f"{text or '(none)'}"
+        ),
+        input_schema=dict(tool["inputSchema"]),
+        effect=READS if is_believed else config.effect,
+    )
+
 
 if TYPE_CHECKING:
     from .session import ToolServerSession
@@ -25,17 +171,17 @@ logger = logging.getLogger(__name__)
 
 CONNECTING, READY, FAILED, OFF = "connecting", "ready", "failed", "off"
 
+# Seconds between a server's word that its list is another one and the look at it.
 RELIST_PAUSE = 0.2
-"""Seconds between a server's word that its list is another one and the look at it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """Seconds. ``wait``: what a model call waits for a server that has just begun to
-    connect; ``first_wait`` and ``longest_wait`` between two tries; ``steady``: a
-    connection that held so long begins with the first again; ``idle``: how long a
-    program is kept that nobody uses; ``look``: how often a server with an address is asked
-    for its list, which is how its absence is noticed."""
+    """Seconds. ``wait``: what a model call waits for a server that has just begun to connect;
+    ``first_wait`` and ``longest_wait`` between two tries; ``steady``: a connection that held so
+    long begins with the first again; ``idle``: how long a program is kept that nobody uses;
+    ``look``: how often a server with an address is asked for its list, which is how its absence is
+    noticed."""
 
     wait: float = 2.0
     connect: float = 30.0
@@ -48,8 +194,8 @@ class Timing:
 
 
 class ToolServerConnection:
-    """``root`` is the folder of the workspace whose server it is, None: it is shared.
-    ``version`` counts the lists of tools."""
+    """``root`` is the folder of the workspace whose server it is, None: it is shared. ``version``
+    counts the lists of tools."""
 
     def __init__(self, config: ServerConfig, *, root: Path | None, timing: Timing) -> None:
         self.config = config
@@ -106,8 +252,8 @@ class ToolServerConnection:
         return self.state == CONNECTING or (self.state == FAILED and self._is_recovering)
 
     async def settle(self, *, seconds: float | None = None) -> None:
-        """Wait until it is ready or not expected to be soon, for so many seconds; at
-        most until the time is over that a beginning connection is waited for."""
+        """Wait until it is ready or not expected to be soon, for so many seconds; at most until the
+        time is over that a beginning connection is waited for."""
         limit = self._patience - monotonic() if seconds is None else seconds
         if limit <= 0:
             return
@@ -120,7 +266,12 @@ class ToolServerConnection:
         self, name: str, arguments: dict[str, Any], *, report: Callable[[str], None]
     ) -> dict[str, Any]:
         """The result of one call. Raises McpError; cancelled, it tells the server."""
-        session = await self._require_session()
+        self.use()
+        if self._session is None:
+            await self.settle(seconds=self._timing.connect)
+        if self._session is None:
+            raise ServerFailed(self.reason or "It is not connected.")
+        session = self._session
         self.open_calls += 1
         try:
             async with asyncio.timeout(self.config.timeout_seconds):
@@ -129,28 +280,18 @@ class ToolServerConnection:
             seconds = f"{self.config.timeout_seconds:g}"
             raise CallRefused(f"No answer within {seconds} s; the call was cancelled.") from None
         except ServerFailed as error:
-            raise ServerFailed(await self._note_loss(session, str(error))) from error
+            # Have the connection made anew; why it broke, as the task that owns it knows
+            reason = str(error)
+            if self._session is session:
+                self._notice_end()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._timing.close):
+                    while self._held is session and self.state == READY:
+                        await self._changed.wait()
+            raise ServerFailed(self.reason or reason) from error
         finally:
             self.open_calls -= 1
             self.last_used = monotonic()
-
-    async def _require_session(self) -> "ToolServerSession":
-        self.use()
-        if self._session is None:
-            await self.settle(seconds=self._timing.connect)
-        if self._session is None:
-            raise ServerFailed(self.reason or "It is not connected.")
-        return self._session
-
-    async def _note_loss(self, session: "ToolServerSession", reason: str) -> str:
-        """Have the connection made anew; why it broke, as the task that owns it knows."""
-        if self._session is session:
-            self._notice_end()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._timing.close):
-                while self._held is session and self.state == READY:
-                    await self._changed.wait()
-        return self.reason or reason
 
     def _interrupt(self) -> None:
         """Whatever the owning task does: somebody wants something else."""
@@ -174,19 +315,17 @@ class ToolServerConnection:
             if monotonic() - began > self._timing.steady:
                 wait = self._timing.first_wait
             self._is_recovering = self.state == READY and wait == self._timing.first_wait
-            self._fail(reason)
-            await self._pause(wait)
+            self._change(FAILED, reason)
+            logger.warning("mcp_failed", extra={"fields": self._fields() | {"reason": reason}})
+            # Until it is time to try again, or somebody asks for that
+            self._woken.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait):
+                    while not self._is_closing and not self._is_asked_again:
+                        await self._woken.wait()
+                        self._woken.clear()
             wait = min(2 * wait, self._timing.longest_wait)
         self._change(OFF)
-
-    async def _pause(self, seconds: float) -> None:
-        """Until it is time to try again, or somebody asks for that."""
-        self._woken.clear()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                while not self._is_closing and not self._is_asked_again:
-                    await self._woken.wait()
-                    self._woken.clear()
 
     async def _connect(self) -> str:
         """Connect, and attend to the session until it ends; why it did."""
@@ -261,10 +400,6 @@ class ToolServerConnection:
     def _notice_end(self) -> None:
         self._is_lost = True
         self._woken.set()
-
-    def _fail(self, reason: str) -> None:
-        self._change(FAILED, reason)
-        logger.warning("mcp_failed", extra={"fields": self._fields() | {"reason": reason}})
 
     def _fields(self) -> dict[str, Any]:
         return {

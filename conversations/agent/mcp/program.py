@@ -1,10 +1,9 @@
 """A server of this machine: a program that is spoken to by lines.
 
-It hangs on the supervisor of the sandbox's commands, which ends it and everything that
-it started when it is told to, and when this process is gone, however that ends. Whoever
-configures a server trusts it with the machine as far as
-the server's own user may go, or has it confined in a sandbox as the commands of the model
-are. Its environment is made from nothing.
+It hangs on the supervisor of the sandbox's commands, which ends it and everything that it started
+when it is told to, and when this process is gone, however that ends. Whoever configures a server
+trusts it with the machine as far as the server's own user may go, or has it confined in a sandbox
+as the commands of the model are. Its environment is made from nothing.
 """
 
 import asyncio
@@ -25,16 +24,14 @@ from conversations.domain.text import one_line
 
 from .config import ServerConfig
 
-MAX_LINE_BYTES = 16_000_000
-"""Bytes of one message; a larger one ends the connection."""
+MAX_LINE_BYTES = 16_000_000  # Bytes of one message; a larger one ends the connection
 
+# Bytes that are no messages before the first one; what comes later is only passed over.
 MAX_NOISE_BYTES = 2_000_000
-"""Bytes that are no messages before the first one; what comes later is only passed over."""
 
 TAIL = 4000
 READ_BYTES = 256 * 1024
-LEAVE_SECONDS = 1.0
-"""Time to end by itself when there is nothing more to read for it."""
+LEAVE_SECONDS = 1.0  # Time to end by itself when there is nothing more to read for it
 END_SECONDS = supervise.GRACE + 3
 FOR_EVER = 1e9
 
@@ -51,8 +48,7 @@ class ProgramError(Exception):
 
 
 def make_environment(own: Mapping[str, str]) -> dict[str, str]:
-    """The way to programs and to a home, and what is configured; no secret of the
-    server's."""
+    """The way to programs and to a home, and what is configured; no secret of the server's."""
     common = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     return {"LANG": "C.UTF-8", **common, **own}
 
@@ -198,8 +194,8 @@ def _prepare(config: ServerConfig, folder: Path) -> PreparedCommand:
 
 
 def _options(prepared: PreparedCommand, status: int) -> dict[str, Any]:
-    """For the supervisor. Its environment is the command's, since its arguments can be
-    seen by every user of the machine."""
+    """For the supervisor. Its environment is the command's, since its arguments can be seen by
+    every user of the machine."""
     limits = default_limits()
     return {
         "parent": os.getpid(),

@@ -1,8 +1,8 @@
-"""A session with one server, by the SDK. Nothing else here imports it, and this module is
-imported when there is a server to connect to: it takes most of a second.
+"""A session with one server, by the SDK. Nothing else here imports it, and this module is imported
+when there is a server to connect to: it takes most of a second.
 
-The SDK's contexts are entered and left by one task, the connection's. Requests may be
-sent by any task; a cancelled one tells the server so.
+The SDK's contexts are entered and left by one task, the connection's. Requests may be sent by any
+task; a cancelled one tells the server so.
 """
 
 import asyncio
@@ -31,11 +31,8 @@ from .config import CallRefused, ServerConfig, ServerFailed
 from .program import MAX_LINE_BYTES, MAX_NOISE_BYTES, Program, ProgramError
 
 CONNECT_TIMEOUT = 30.0
-LEAST_READ_TIMEOUT = 300.0
-"""Seconds of silence that a stream of changes may have."""
-
-MAX_PAGES = 50
-"""Pages of a list of tools that are read."""
+LEAST_READ_TIMEOUT = 300.0  # Seconds of silence that a stream of changes may have
+MAX_PAGES = 50  # Pages of a list of tools that are read
 
 LISTEN_AGAIN = 2.0
 WRITE_SECONDS = 20.0
@@ -79,8 +76,8 @@ class ToolServerSession:
     async def call_tool(
         self, name: str, arguments: dict[str, Any], *, report: Callable[[str], None]
     ) -> dict[str, Any]:
-        """The result as the server gives it, unchecked; its own schema of results is
-        not applied, since that would run its patterns here. Raises CallRefused."""
+        """The result as the server gives it, unchecked; its own schema of results is not applied,
+        since that would run its patterns here. Raises CallRefused."""
 
         async def show(progress: float, total: float | None, message: str | None) -> None:
             of = f"/{total:g}" if total is not None else ""
@@ -98,8 +95,8 @@ class ToolServerSession:
         return _plain(result)
 
     async def listen(self, on_change: Callable[[], None]) -> None:
-        """Notice when the server's list changes, for servers that have to be asked for
-        that; the others say so by themselves."""
+        """Notice when the server's list changes, for servers that have to be asked for that; the
+        others say so by themselves."""
         tools = self._client.server_capabilities.tools
         if tools is None or not tools.list_changed:
             return
@@ -151,10 +148,10 @@ async def open_session(
     on_change: Callable[[], None],
     on_end: Callable[[], None],
 ) -> AsyncIterator[ToolServerSession]:
-    """Connect. ``root`` is the workspace's folder, if the server may know of it: there a
-    program runs. ``on_change``: its list of tools is another one; ``on_end``: a program
-    is gone, the body has to end. Raises ServerFailed when it breaks, with the reason,
-    also where the body raises it."""
+    """Connect. ``root`` is the workspace's folder, if the server may know of it: there a program
+    runs. ``on_change``: its list of tools is another one; ``on_end``: a program is gone, the body
+    has to end. Raises ServerFailed when it breaks, with the reason, also where the body raises
+    it."""
     said: list[str] = []  # why it broke, from where that is known best
     try:
         async with AsyncExitStack() as stack:
@@ -298,7 +295,22 @@ async def _read(
 ) -> None:
     async with to_us:
         try:
-            await _pass_on(program, to_us)
+            # Lines that are no messages are passed over; a server that says nothing else is given
+            # up. Raises ProgramError.
+            noise: int | None = 0
+            while (line := await program.read_line()) is not None:
+                try:
+                    message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+                except ValueError:
+                    if line.lstrip().startswith(b"{") and b'"jsonrpc"' in line:
+                        raise ProgramError("It sent a message that cannot be read.") from None
+                    if noise is not None:
+                        noise += len(line) + 1
+                        if noise > MAX_NOISE_BYTES:
+                            raise ProgramError("It writes things that are no messages.") from None
+                    continue
+                noise = None
+                await to_us.send(SessionMessage(message))
             said.append(program.describe_end())
         except ProgramError as error:
             said.append(str(error))
@@ -306,27 +318,6 @@ async def _read(
             return  # nobody listens any more
         finally:
             on_end()
-
-
-async def _pass_on(
-    program: Program, to_us: MemoryObjectSendStream[SessionMessage | Exception]
-) -> None:
-    """Lines that are no messages are passed over; a server that says nothing else is
-    given up. Raises ProgramError."""
-    noise: int | None = 0
-    while (line := await program.read_line()) is not None:
-        try:
-            message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
-        except ValueError:
-            if line.lstrip().startswith(b"{") and b'"jsonrpc"' in line:
-                raise ProgramError("It sent a message that cannot be read.") from None
-            if noise is not None:
-                noise += len(line) + 1
-                if noise > MAX_NOISE_BYTES:
-                    raise ProgramError("It writes things that are no messages.") from None
-            continue
-        noise = None
-        await to_us.send(SessionMessage(message))
 
 
 async def _write(

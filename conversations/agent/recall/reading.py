@@ -28,18 +28,16 @@ from conversations.models import Rewind, Session, Turn
 
 _COLUMNS = tuple(name for name in COLUMNS if name != "content")
 
-PIECE = 40_000
-"""Characters of a turn's text that one read returns; more than a tool may say."""
+PIECE = 40_000  # Characters of a turn's text that one read returns; more than a tool may say
 
+# Turns before a result among which its call is looked for: calls of one answer are carried out in
+# order, so as many as that may lie between.
 CALL_DISTANCE = 40
-"""Turns before a result among which its call is looked for: calls of one answer
-are carried out in order, so as many as that may lie between."""
 
-EXCHANGE_LIMIT = 300
-"""Turns of the running exchange that are looked through for its beginning."""
+EXCHANGE_LIMIT = 300  # Turns of the running exchange that are looked through for its beginning
 
+# How far the calls of one tool are counted, and how many tools are named.
 COUNTED, TOOL_NAMES = 1000, 40
-"""How far the calls of one tool are counted, and how many tools are named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,9 +52,9 @@ class RecalledCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecalledTurn:
-    """A turn as recall shows it. ``text`` is a part of it, ``length`` characters the
-    whole; ``attached`` names files. ``ok``: the outcome of a result, where known.
-    ``is_replaced``: no longer on the active path."""
+    """A turn as recall shows it. ``text`` is a part of it, ``length`` characters the whole;
+    ``attached`` names files. ``ok``: the outcome of a result, where known. ``is_replaced``: no
+    longer on the active path."""
 
     number: int
     role: str
@@ -153,8 +151,8 @@ def find_exchange_start(session_pk: int, call_turn: int) -> int:
 
 
 def read_tool_use(session_pk: int) -> list[ToolUse]:
-    """The tools of a session by name, each with the number of its results. One seek
-    in the index finds the next name, and no tool is counted to its end."""
+    """The tools of a session by name, each with the number of its results. One seek in the index
+    finds the next name, and no tool is counted to its end."""
     used: list[ToolUse] = []
     results = _turns(session_pk).filter(tool_name__isnull=False)
     last = ""
@@ -175,8 +173,8 @@ def read_own_facts(session_pk: int) -> SessionFacts | None:
 
 
 def read_quotable_facts(session_pk: int, user_pk: int | None, uuid: UUID) -> SessionFacts | None:
-    """Another session in figures. None alike where there is none, and where it cannot be
-    quoted in this one."""
+    """Another session in figures. None alike where there is none, and where it cannot be quoted in
+    this one."""
     return _facts(quotable_sessions(session_pk, user_pk).filter(uuid=uuid))
 
 
@@ -214,8 +212,8 @@ class SiblingItem:
 def list_siblings(
     session_pk: int, user_pk: int | None, *, limit: int, after: UUID | None = None
 ) -> list[SiblingItem]:
-    """Sessions with turns that can be quoted in this one, the latest active first; those
-    ``after`` one of them."""
+    """Sessions with turns that can be quoted in this one, the latest active first; those ``after``
+    one of them."""
     sessions = quotable_sessions(session_pk, user_pk)
     found = sessions.filter(next_turn__gt=1).order_by("-last_active_at", "-pk")
     last = sessions.filter(uuid=after).first() if after else None

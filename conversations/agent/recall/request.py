@@ -8,15 +8,15 @@ from uuid import UUID
 
 from pydantic import Field
 
-from conversations.agent.tools.arguments import Arguments, BadArgument, OneOf, Text, Whole
+from conversations.agent.tools.tool import Arguments, BadArgument, OneOf, Text, Whole
 
 from .reading import SessionFacts, find_exchange_start, read_own_facts, read_quotable_facts
 
 # The arguments of ``conversation_recall``.
 
 
+# Results of one call: seed 000's default, and as many as keep a passage each.
 DEFAULT_LIMIT, MAX_LIMIT = 10, 20
-"""Results of one call: seed 000's default, and as many as keep a passage each."""
 
 Action = Literal["search", "range", "tool_calls", "summary", "sessions"]
 
@@ -68,8 +68,7 @@ class Recall(Arguments):
     ] = ""
 
 
-MAX_QUERY = 1_000
-"""Characters of a query that are used."""
+MAX_QUERY = 1_000  # Characters of a query that are used
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,8 +88,8 @@ class Request:
         return min(self.arguments.limit, MAX_LIMIT)
 
     def target(self) -> "Target":
-        """The session to look into. Raises BadArgument unless it is this one or
-        another that can be quoted in it."""
+        """The session to look into. Raises BadArgument unless it is this one or another that can be
+        quoted in it."""
         text = self.arguments.session
         uuid = _read_uuid(text) if text else self.session
         if uuid == self.session:
@@ -101,8 +100,8 @@ class Request:
         return Target(facts=facts, is_own=False, before=facts.turn_count + 1)
 
     def sealed_cursor(self, *about: object) -> str:
-        """The inner part of a cursor that goes with these arguments only; empty if
-        none was sent. Raises BadArgument for one of another call."""
+        """The inner part of a cursor that goes with these arguments only; empty if none was sent.
+        Raises BadArgument for one of another call."""
         text = self.arguments.cursor
         if not text:
             return ""
@@ -117,8 +116,8 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """The session that is looked into. ``before``: only turns below it are searched,
-    since the exchange that is running answers itself."""
+    """The session that is looked into. ``before``: only turns below it are searched, since the
+    exchange that is running answers itself."""
 
     facts: SessionFacts
     is_own: bool

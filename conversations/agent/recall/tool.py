@@ -1,8 +1,8 @@
 """``conversation_recall``: the model looks things up in the archive (seed 000).
 
-Each action is a function from a :class:`Request` to the text that is said. All read a
-bounded number of rows, stay within seed 000's 8,000 tokens, mark what they quote as a
-quotation, and hand out a cursor where there is more.
+Each action is a function from a :class:`Request` to the text that is said. All read a bounded
+number of rows, stay within seed 000's 8,000 tokens, mark what they quote as a quotation, and hand
+out a cursor where there is more.
 """
 
 from collections.abc import Callable
@@ -10,10 +10,8 @@ from collections.abc import Callable
 from conversations.agent.tools.tool import ToolContext, ToolResult, declare_tool
 from conversations.domain.searchable import RECALL_TOOL
 
-from .past_calls import past_calls, summary
+from .actions import past_calls, search, siblings, summary, turn_range
 from .request import Action, Recall, Request
-from .search import search, siblings
-from .turn_range import turn_range
 
 ACTIONS: dict[Action, Callable[[Request], str]] = {
     "search": search,

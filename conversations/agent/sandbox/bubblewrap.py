@@ -1,11 +1,11 @@
 """What a sandbox holds, as arguments of ``bwrap``.
 
-Later mounts cover earlier ones: first the system, read-only; then an empty folder over
-Loom's data folder, wherever that may lie; then the workspace. A workspace that holds the
-data folder has it covered after the workspace.
+Later mounts cover earlier ones: first the system, read-only; then an empty folder over Loom's data
+folder, wherever that may lie; then the workspace. A workspace that holds the data folder has it
+covered after the workspace.
 
-All these paths are the server's own, which nobody else can exchange for a link. Those that
-lie in the workspace and need protection are mounted from inside (``protect``).
+All these paths are the server's own, which nobody else can exchange for a link. Those that lie in
+the workspace and need protection are mounted from inside (``protect``).
 """
 
 import sys
@@ -15,14 +15,13 @@ from pathlib import Path
 
 from . import protect
 
-TMP_BYTES, SHM_BYTES = 512 * 2**20, 64 * 2**20
-"""What /tmp and /dev/shm may hold; both are memory."""
-
+TMP_BYTES, SHM_BYTES = 512 * 2**20, 64 * 2**20  # What /tmp and /dev/shm may hold; both are memory
 HOME = "/tmp/home"  # noqa: S108 (in the sandbox, whose /tmp is its own)
 
+# Beside /usr; on most systems links into it.
 _SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
-"""Beside /usr; on most systems links into it."""
 
+# Never a folder that also holds keys, as ``ssl`` and ``pki`` do.
 _ETC = (
     "alternatives",
     "bash.bashrc",
@@ -63,13 +62,12 @@ _ETC = (
     "terminfo",
     "timezone",
 )
-"""Never a folder that also holds keys, as ``ssl`` and ``pki`` do."""
 _ETC_OF_NETWORK = ("hosts", "resolv.conf")
 
 _ALONE = ("--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL")
 _NO_NESTING = ("--unshare-user", "--disable-userns")
+# For ``protect``, which gives these capabilities up.
 _MAY_MOUNT = ("--cap-add", "CAP_SYS_ADMIN", "--cap-add", "CAP_SETPCAP", "--as-pid-1")
-"""For ``protect``, which gives these capabilities up."""
 _PROTECT = Path(protect.__file__).read_text()
 
 
@@ -77,10 +75,10 @@ _PROTECT = Path(protect.__file__).read_text()
 class Abilities:
     """What bwrap and the kernel of a machine can do, beyond what they must.
 
-    ``no_nesting``: forbid further user namespaces, whose owner may do things that need
-    rights (bubblewrap 0.8). ``sizes``: limit what a folder in memory holds (0.8, and not
-    where it is installed setuid). ``filters``: refuse system calls. ``protects``: mount from inside
-    (Linux 5.12, and not where bwrap is installed setuid or its programs get no capabilities)."""
+    ``no_nesting``: forbid further user namespaces, whose owner may do things that need rights
+    (bubblewrap 0.8). ``sizes``: limit what a folder in memory holds (0.8, and not where it is
+    installed setuid). ``filters``: refuse system calls. ``protects``: mount from inside (Linux
+    5.12, and not where bwrap is installed setuid or its programs get no capabilities)."""
 
     no_nesting: bool = False
     sizes: bool = False
@@ -90,8 +88,8 @@ class Abilities:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Protection:
-    """What of the workspace a command that may write must leave as it is: ``pinned`` folders
-    keep their name, ``read_only`` files and folders their content."""
+    """What of the workspace a command that may write must leave as it is: ``pinned`` folders keep
+    their name, ``read_only`` files and folders their content."""
 
     pinned: Sequence[Path] = ()
     read_only: Sequence[Path] = ()
@@ -99,9 +97,9 @@ class Protection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inside:
-    """What one sandbox is made of. ``root`` is the workspace's folder, ``folder`` the
-    working folder, ``readable`` further paths, read-only; ``hidden`` what must not be
-    seen wherever it lies."""
+    """What one sandbox is made of. ``root`` is the workspace's folder, ``folder`` the working
+    folder, ``readable`` further paths, read-only; ``hidden`` what must not be seen wherever it
+    lies."""
 
     root: Path
     folder: Path
@@ -120,8 +118,8 @@ def wrap(
     abilities: Abilities,
     seccomp: int | None = None,
 ) -> list[str]:
-    """The command as one that runs in such a sandbox. Its environment is bwrap's;
-    ``seccomp`` is the descriptor of a filter."""
+    """The command as one that runs in such a sandbox. Its environment is bwrap's; ``seccomp`` is
+    the descriptor of a filter."""
     protector = _protector(inside) if abilities.protects else []
     return [
         bwrap,
@@ -147,11 +145,11 @@ def wrap(
 def interpreter_paths() -> list[Path]:
     """Where the running Python is installed, if beside the system's own folders."""
     prefix = Path(sys.base_prefix)
-    return [path for path in dict.fromkeys((prefix, prefix.resolve())) if not _is_system(path)]
-
-
-def _is_system(path: Path) -> bool:
-    return path.is_relative_to("/usr")
+    return [
+        path
+        for path in dict.fromkeys((prefix, prefix.resolve()))
+        if not path.is_relative_to("/usr")
+    ]
 
 
 def _system(inside: Inside) -> Iterator[str]:
@@ -194,10 +192,10 @@ def _workspace(inside: Inside) -> Iterator[str]:
 
 
 def _protector(inside: Inside) -> list[str]:
-    """The words before a command that may write where something is to be protected. A mount
-    of its own cannot be renamed or removed, nor replaced by a rename; so a whole repository
-    cannot be put aside and another one in its place. Nor can a folder that leads to what is
-    hidden, or the next sandbox would not find what it has to cover."""
+    """The words before a command that may write where something is to be protected. A mount of its
+    own cannot be renamed or removed, nor replaced by a rename; so a whole repository cannot be put
+    aside and another one in its place. Nor can a folder that leads to what is hidden, or the next
+    sandbox would not find what it has to cover."""
     if not inside.may_write:
         return []
     leading = {

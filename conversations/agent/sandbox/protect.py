@@ -1,15 +1,14 @@
-"""Protects what a command must not change, then runs the command: the first program of a
-sandbox, as its process 1 (``python -I -S -c TEXT PINNED … -- READ_ONLY … -- COMMAND …``; it
-is given as text, since nothing of Loom is in a sandbox).
+"""Protects what a command must not change, then runs the command: the first program of a sandbox,
+as its process 1 (``python -I -S -c TEXT PINNED … -- READ_ONLY … -- COMMAND …``; it is given as
+text, since nothing of Loom is in a sandbox).
 
-Why in the sandbox: somebody may exchange a folder for a link at any moment, and ``bwrap``
-would follow it outside, where all of the machine is still there. Here a link leads to what
-the sandbox holds anyway; and each path is opened without following any, then mounted over
-by that descriptor. It needs the right to mount, which it gives up before the command is
-started: nothing else runs here yet, and process 1 sees the same mounts as the command.
+Why in the sandbox: somebody may exchange a folder for a link at any moment, and ``bwrap`` would
+follow it outside, where all of the machine is still there. Here a link leads to what the sandbox
+holds anyway; and each path is opened without following any, then mounted over by that descriptor.
+It needs the right to mount, which it gives up before the command is started: nothing else runs here
+yet, and process 1 sees the same mounts as the command.
 
-Every command waits for its imports: ``signal``, ``contextlib`` and ``typing`` would double
-them.
+Every command waits for its imports: ``signal``, ``contextlib`` and ``typing`` would double them.
 """
 
 import ctypes
@@ -19,14 +18,12 @@ import stat
 import struct
 import sys
 
+# Numbers of system calls, the same on every architecture that Linux has gained since 2001.
 OPEN_TREE, MOVE_MOUNT, MOUNT_SETATTR = 428, 429, 442
-"""Numbers of system calls, the same on every architecture that Linux has gained since 2001."""
 AT_EMPTY_PATH, AT_RECURSIVE = 0x1000, 0x8000
-TREE_FLAGS = AT_EMPTY_PATH | AT_RECURSIVE | 1 | os.O_CLOEXEC
-"""1: OPEN_TREE_CLONE."""
+TREE_FLAGS = AT_EMPTY_PATH | AT_RECURSIVE | 1 | os.O_CLOEXEC  # 1: OPEN_TREE_CLONE
 MOVE_BY_DESCRIPTORS = 0x44
-READ_ONLY = struct.pack("=QQQQ", 1, 0, 0, 0)
-"""A ``struct mount_attr`` that sets MOUNT_ATTR_RDONLY."""
+READ_ONLY = struct.pack("=QQQQ", 1, 0, 0, 0)  # A ``struct mount_attr`` that sets MOUNT_ATTR_RDONLY
 CAPBSET_DROP, CAP_AMBIENT, CLEAR_ALL = 24, 47, 4
 CAPABILITY_VERSION = 0x20080522
 SIGINT, SIGPIPE, SIGXFSZ = 2, 13, 25
@@ -53,7 +50,12 @@ def main() -> int:
         _libc.signal(number, None)
     child = os.fork()
     if child == 0:
-        _become(command)
+        try:
+            os.execvp(command[0], command)  # noqa: S606 (that is its purpose)
+        except OSError as error:
+            os.write(2, f"{command[0]}: {error.strerror}\n".encode(errors="surrogateescape"))
+        finally:
+            os._exit(127)
     while True:
         found, status = os.wait()
         if found == child:
@@ -123,15 +125,6 @@ def _call(number: int, *arguments: int | bytes) -> int:
 def _error() -> OSError:
     number = ctypes.get_errno()
     return OSError(number, os.strerror(number))
-
-
-def _become(command: list[str]) -> None:
-    try:
-        os.execvp(command[0], command)  # noqa: S606 (that is its purpose)
-    except OSError as error:
-        os.write(2, f"{command[0]}: {error.strerror}\n".encode(errors="surrogateescape"))
-    finally:
-        os._exit(127)
 
 
 if __name__ == "__main__":

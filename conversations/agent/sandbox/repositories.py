@@ -1,18 +1,21 @@
 """Finding the repositories below a folder, and what git obeys in each.
 
-The whole folder is looked at, ``.git`` itself included, since a repository may lie anywhere
-and a ``.git`` file may lead to any of them. No link is followed. The cost is that of
-reading the names once, up to a limit.
+The whole folder is looked at, ``.git`` itself included, since a repository may lie anywhere and a
+``.git`` file may lead to any of them. No link is followed. The cost is that of reading the names
+once, up to a limit.
 """
 
+import errno
 import hashlib
 import os
 import stat
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import islice, product
 from pathlib import Path
+from typing import BinaryIO, Self
 
 from django.conf import settings
 
@@ -28,49 +31,199 @@ from conversations.agent.files.executed_files import (
     is_hook,
     paths_named_by,
 )
+from conversations.domain.errors import Rejected
 
 from .bubblewrap import Protection
-from .reaching import Reach, open_file
 from .support import hidden_places
 
-LINK = ".git"
-"""The kind of a ``.git`` that is a file or a link and leads to a repository."""
+# Reaching what lies below a folder name by name, by descriptors.
 
+
+# Descriptors of folders that are held at once, so that not each path is begun at the root.
+MAX_OPEN_FOLDERS = 64
+
+_PLACE = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+_FOLDER = _PLACE | os.O_DIRECTORY
+
+
+def change_mode(opened: int, mode: int) -> None:
+    """Set the permission bits of what is open, if only by O_PATH; a link has none."""
+    if stat.S_ISLNK(os.fstat(opened).st_mode):
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+    os.chmod(f"/proc/self/fd/{opened}", stat.S_IMODE(mode))
+
+
+def open_place(folder: int, name: str, *, is_folder: bool = False) -> int:
+    """An entry of an open folder, by O_PATH: of a link the link itself."""
+    flags = _FOLDER if is_folder else _PLACE
+    return _let_in(folder, lambda: os.open(name, flags, dir_fd=folder))
+
+
+def open_file(opened: int) -> BinaryIO:
+    """The content of a regular file that is open by O_PATH."""
+    return open(f"/proc/self/fd/{opened}", "rb")
+
+
+def _let_in[T](folder: int, work: Callable[[], T]) -> T:
+    """Do it; where the folder's owner may not read or enter it, he may for that moment. Git itself
+    needs no more than to pass through."""
+    try:
+        return work()
+    except PermissionError:
+        mode = stat.S_IMODE(os.fstat(folder).st_mode)
+        if mode & 0o500 == 0o500:
+            raise
+        change_mode(folder, mode | 0o500)
+        try:
+            return work()
+        finally:
+            change_mode(folder, mode)
+
+
+class Reach:
+    """Paths are relative to the root, a real path; the empty one is the root itself. What is not
+    there, or has a link on the way, raises OSError. ``steps`` counts folders that were opened."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        try:
+            self._root = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise Rejected(f"The folder cannot be read: {error.strerror}.") from error
+        self._held: OrderedDict[str, int] = OrderedDict()
+        self.steps = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for opened in (*self._held.values(), self._root):
+            os.close(opened)
+
+    def folder(self, path: str) -> int:
+        """A folder by O_PATH, open until the next folder is reached."""
+        names = path.split("/") if path else []
+        known = len(names)
+        while known and "/".join(names[:known]) not in self._held:
+            known -= 1
+        if not known:
+            folder = self._root
+        else:
+            self._held.move_to_end("/".join(names[:known]))
+            folder = self._held["/".join(names[:known])]
+        for end in range(known, len(names)):
+            folder = open_place(folder, names[end], is_folder=True)
+            self.steps += 1
+            self._held["/".join(names[: end + 1])] = folder
+            if len(self._held) > MAX_OPEN_FOLDERS:
+                os.close(self._held.popitem(last=False)[1])
+        return folder
+
+    def entries(self, path: str, *, limit: int | None = None) -> list[tuple[str, bool]]:
+        """The names in a folder, each with whether it is a folder; no more than ``limit``."""
+        folder = self.folder(path)
+        return _let_in(folder, lambda: _scan(folder, limit))
+
+    @contextmanager
+    def entry(self, path: str) -> Iterator[int]:
+        """What is at the path, by O_PATH."""
+        upper, _, name = path.rpartition("/")
+        opened = open_place(self.folder(upper), name)
+        try:
+            yield opened
+        finally:
+            os.close(opened)
+
+    def is_link(self, path: str) -> bool:
+        with suppress(OSError), self.entry(path) as opened:
+            return stat.S_ISLNK(os.fstat(opened).st_mode)
+        return False
+
+    def open_way(self, path: str) -> None:
+        """Let the owner into the folders on the way, for good."""
+        names = path.split("/")[:-1]
+        for end in range(1, len(names) + 1):
+            folder = self.folder("/".join(names[:end]))
+            mode = stat.S_IMODE(os.fstat(folder).st_mode)
+            if mode & 0o700 != 0o700:
+                with suppress(OSError):  # somebody else's; perhaps it can be entered all the same
+                    change_mode(folder, mode | 0o700)
+
+    def resolve(self, base: str, name: str) -> str | None:
+        """The path that a name leads to that is written in the folder ``base``; None if that is
+        outside, or a link is on the way."""
+        if os.path.isabs(name):
+            if not f"{name}/".startswith(f"{self.root}/"):
+                return None
+            base, name = "", name[len(self.root) :]
+        path = base.split("/") if base else []
+        for part in name.split("/"):
+            if part in ("", "."):
+                continue
+            if part == "..":
+                if not path:
+                    return None
+                path.pop()
+            else:
+                path.append(part)
+                if self.is_link("/".join(path)):
+                    return None
+        return "/".join(path)
+
+    def read(self, path: str, *, limit: int) -> bytes | None:
+        """The content of a file of at most ``limit`` bytes."""
+        with self.entry(path) as opened:
+            if not stat.S_ISREG(os.fstat(opened).st_mode):
+                return None
+            with open_file(opened) as file:
+                data = file.read(limit + 1)
+        return data if len(data) <= limit else None
+
+
+def _scan(folder: int, limit: int | None) -> list[tuple[str, bool]]:
+    opened = os.open(f"/proc/self/fd/{folder}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with os.scandir(opened) as listing:
+            return [
+                (entry.name, entry.is_dir(follow_symlinks=False))
+                for entry in islice(listing, limit)
+            ]
+    finally:
+        os.close(opened)
+
+
+LINK = ".git"  # The kind of a ``.git`` that is a file or a link and leads to a repository
+
+# Repositories whose parts a sandbox holds read-only; of more, what changed is found afterwards.
+# Each takes some mounts and some words of bwrap's command line.
 MAX_PROTECTED = 500
-"""Repositories whose parts a sandbox holds read-only; of more, what changed is found
-afterwards. Each takes some mounts and some words of bwrap's command line."""
 
-MAX_INCLUDED = 50
-"""Further configurations that are read because another one includes them."""
+MAX_INCLUDED = 50  # Further configurations that are read because another one includes them
 
+# Names that are read for each file that a listing may have (LOOM_SNAPSHOT_MAX_FILES): to read a
+# name costs less than a tenth, and what is not read is not disarmed.
 NAMES_PER_FILE = 20
-"""Names that are read for each file that a listing may have (LOOM_SNAPSHOT_MAX_FILES): to
-read a name costs less than a tenth, and what is not read is not disarmed."""
 
-MAX_HELD = 100
-"""Parts of which a descriptor is held while a command runs."""
+MAX_HELD = 100  # Parts of which a descriptor is held while a command runs
 
+# Of the contents of configurations and steps that are kept to compare with.
 MAX_KEPT_BYTES = 32 * 2**20
-"""Of the contents of configurations and steps that are kept to compare with."""
 
+# Of a file whose content is compared; a larger one is told from another by its times.
 MAX_PART_BYTES = 64 * 2**20
-"""Of a file whose content is compared; a larger one is told from another by its times."""
 
-PATH_MAX = 4096
-"""Linux takes no longer path."""
-
-_FOLDERS = (HOOKS, "remotes", "branches")
-"""Parts of which each entry counts."""
+PATH_MAX = 4096  # Linux takes no longer path
+_FOLDERS = (HOOKS, "remotes", "branches")  # Parts of which each entry counts
 
 _PIECE = 2**20
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Something that git obeys. ``kind`` is its path in a repository; ``state`` says what it
-    is and has: ``f`` and the SHA-256 of a file's content, ``l`` and where a link leads, ``u`` and
-    the number and times of a file that cannot be read (but perhaps be run) or is too large, or
-    ``o``: a folder or something else."""
+    """Something that git obeys. ``kind`` is its path in a repository; ``state`` says what it is and
+    has: ``f`` and the SHA-256 of a file's content, ``l`` and where a link leads, ``u`` and the
+    number and times of a file that cannot be read (but perhaps be run) or is too large, or ``o``: a
+    folder or something else."""
 
     kind: str
     state: str
@@ -78,11 +231,11 @@ class Part:
 
 @dataclass(slots=True)
 class Repositories:
-    """``folders`` are those that git takes for a repository's own data, the outer ones
-    first; ``parts`` what git obeys, by path; ``named`` the places in the folder that a
-    configuration or a link leads to; ``contents`` the configurations and steps, by digest. All
-    paths are relative; the empty one is the folder itself.
-    ``is_whole`` False: there are too many names, and those that are deepest were not read."""
+    """``folders`` are those that git takes for a repository's own data, the outer ones first;
+    ``parts`` what git obeys, by path; ``named`` the places in the folder that a configuration or a
+    link leads to; ``contents`` the configurations and steps, by digest. All paths are relative; the
+    empty one is the folder itself. ``is_whole`` False: there are too many names, and those that are
+    deepest were not read."""
 
     folders: list[str] = field(default_factory=list)
     parts: dict[str, Part] = field(default_factory=dict)
@@ -109,8 +262,8 @@ def find_repositories(root: Path, *, known: Mapping[str, Part] | None = None) ->
 def make_protection(
     root: Path, found: Repositories, *, may_write_config: bool = False
 ) -> Protection:
-    """What a command in the folder must not change. ``may_write_config``: but for the
-    configuration itself."""
+    """What a command in the folder must not change. ``may_write_config``: but for the configuration
+    itself."""
     pinned = [root / folder for folder in found.folders[:MAX_PROTECTED] if folder]
     read_only = [
         root / path
@@ -134,13 +287,13 @@ def make_protection(
 def hold_parts(
     root: Path, found: Repositories, protection: Protection
 ) -> Iterator[Callable[[str], bool]]:
-    """Gives a function that says, once a command has ended, whether a part was read-only for
-    it all the time: then what changed in it was changed by somebody else.
+    """Gives a function that says, once a command has ended, whether a part was read-only for it all
+    the time: then what changed in it was changed by somebody else.
 
-    A mount is gone as soon as somebody outside renames another file to its place, or removes
-    it, and the command can write from then on. So what is at the path must be the same file
-    or folder still; a descriptor keeps its number from being used again. What has a second
-    name could be written by that."""
+    A mount is gone as soon as somebody outside renames another file to its place, or removes it,
+    and the command can write from then on. So what is at the path must be the same file or folder
+    still; a descriptor keeps its number from being used again. What has a second name could be
+    written by that."""
     real = os.path.realpath(root)
     held: dict[str, int] = {}
     with ExitStack() as stack:
@@ -310,8 +463,8 @@ def _look(opened: int) -> tuple[str, bytes | None]:
 
 
 def _inside(root: str, base: str, name: str) -> str | None:
-    """The path below the root that a name leads to, links followed. Whatever is done there
-    is done without."""
+    """The path below the root that a name leads to, links followed. Whatever is done there is done
+    without."""
     try:
         real = os.path.realpath(os.path.join(root, base, name))
     except ValueError:

@@ -1,9 +1,8 @@
 """Running one command for a tool, from the event loop's side.
 
-The command hangs on a supervisor (``supervise``), which alone decides when it is over.
-Its output pipe is closed when the supervisor and everything below it is gone, so reading
-to the end of the pipe is waiting for the end: no signal handler, no thread, the same on
-every event loop.
+The command hangs on a supervisor (``supervise``), which alone decides when it is over. Its output
+pipe is closed when the supervisor and everything below it is gone, so reading to the end of the
+pipe is waiting for the end: no signal handler, no thread, the same on every event loop.
 """
 
 import asyncio
@@ -46,6 +45,7 @@ from .support import (
 
 
 _SYSTEM_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
+# Nobody is there to answer a question or to turn a page.
 _COMMON = {
     "LANG": "C.UTF-8",
     "TERM": "dumb",
@@ -56,7 +56,6 @@ _COMMON = {
     "DEBIAN_FRONTEND": "noninteractive",
     "PIP_NO_INPUT": "1",
 }
-"""Nobody is there to answer a question or to turn a page."""
 
 
 def sandboxed_environment(readable: Iterable[Path]) -> dict[str, str]:
@@ -81,15 +80,16 @@ _numbers = itertools.count(1)
 
 
 def make_group(most: int) -> str:
-    """The folder of a new group with room for so many processes and threads; empty if
-    this process may not make one. Whoever writes to its ``cgroup.procs`` joins it."""
+    """The folder of a new group with room for so many processes and threads; empty if this process
+    may not make one. Whoever writes to its ``cgroup.procs`` joins it."""
     name = f"loom-{os.getpid()}-{next(_numbers)}"
     for parent in _parents():
         group = f"{parent}/{name}"
         with contextlib.suppress(OSError):
             os.mkdir(group)
             try:
-                _write(f"{group}/pids.max", str(most))
+                with open(f"{group}/pids.max", "w") as file:
+                    file.write(str(most))
             except OSError:
                 remove_group(group)
             else:
@@ -119,8 +119,7 @@ def _parents() -> Iterator[str]:
 
 
 def _with_limits(path: str) -> Iterator[str]:
-    """Groups of version 2, from this process's own upwards, whose children can be given
-    a limit."""
+    """Groups of version 2, from this process's own upwards, whose children can be given a limit."""
     while True:
         folder = f"{MOUNT}{path.rstrip('/')}"
         with contextlib.suppress(OSError), open(f"{folder}/cgroup.subtree_control") as file:
@@ -131,11 +130,6 @@ def _with_limits(path: str) -> Iterator[str]:
         path = os.path.dirname(path)
 
 
-def _write(path: str, text: str) -> None:
-    with open(path, "w") as file:
-        file.write(text)
-
-
 # What a command writes: kept in part, shown while it comes.
 
 
@@ -143,8 +137,8 @@ REPORT_SECONDS = 0.05
 
 
 class CommandOutput:
-    """Keeps the first and the last half of ``limit`` bytes. ``report`` is handed what is
-    new, at most every 50 ms, and no more than ``limit`` bytes in all."""
+    """Keeps the first and the last half of ``limit`` bytes. ``report`` is handed what is new, at
+    most every 50 ms, and no more than ``limit`` bytes in all."""
 
     def __init__(self, limit: int, report: Callable[[str], None] | None) -> None:
         self.count = 0
@@ -172,16 +166,13 @@ class CommandOutput:
             self._head += data[:room]
             data = data[room:]
         if data:
-            self._keep_end(data)
-
-    def _keep_end(self, data: bytes) -> None:
-        self._tail.append(data[-self._half :])
-        self._tail_size += len(self._tail[-1])
-        while self._tail_size - len(self._tail[0]) >= self._half:
-            self._tail_size -= len(self._tail.popleft())
-        if (over := self._tail_size - self._half) > 0:
-            self._tail[0] = self._tail[0][over:]
-            self._tail_size -= over
+            self._tail.append(data[-self._half :])
+            self._tail_size += len(self._tail[-1])
+            while self._tail_size - len(self._tail[0]) >= self._half:
+                self._tail_size -= len(self._tail.popleft())
+            if (over := self._tail_size - self._half) > 0:
+                self._tail[0] = self._tail[0][over:]
+                self._tail_size -= over
 
     def say(self, *, now: float, at_once: bool = False) -> None:
         """Report what is new, unless that was done just now."""
@@ -211,28 +202,26 @@ _CONTINUATION = bytes(range(0x80, 0xC0))
 
 
 READ_BYTES = 256 * 1024
-FLOOD_PAUSE = 0.005
-"""Seconds between two reads of what is not kept any more: a flood costs little."""
+FLOOD_PAUSE = 0.005  # Seconds between two reads of what is not kept any more: a flood costs little
+# Seconds that a supervisor may take beyond its time before it is killed itself.
 LATEST = supervise.GRACE + 8
-"""Seconds that a supervisor may take beyond its time before it is killed itself."""
+# Processes and threads are the same to the kernel: at so many times the processes that a command
+# may have, the kernel itself refuses more.
 THREADS = 4
-"""Processes and threads are the same to the kernel: at so many times the processes that a
-command may have, the kernel itself refuses more."""
 NO_TRACKING = {
     "GIT_CONFIG_COUNT": "1",
     "GIT_CONFIG_KEY_0": "branch.autoSetupMerge",
     "GIT_CONFIG_VALUE_0": "false",
 }
-BWRAP_LEVELS = 2
-"""Processes of bwrap's own above the command."""
+BWRAP_LEVELS = 2  # Processes of bwrap's own above the command
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandLimits:
-    """What one command may take. ``seconds`` of time; ``output_bytes`` are kept of its
-    output, which is read on beyond them; the others are of all its processes together,
-    but for ``file_bytes``, the size of one file. ``written_bytes`` is what all its files
-    may take on the disk together; it ends too when less than ``min_free_bytes`` is free."""
+    """What one command may take. ``seconds`` of time; ``output_bytes`` are kept of its output,
+    which is read on beyond them; the others are of all its processes together, but for
+    ``file_bytes``, the size of one file. ``written_bytes`` is what all its files may take on the
+    disk together; it ends too when less than ``min_free_bytes`` is free."""
 
     seconds: float
     output_bytes: int
@@ -245,10 +234,10 @@ class CommandLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """How a command ended. ``exit_code`` is that of a shell (128 + n: by signal n), None:
-    it was ended. ``reason`` is then ``time``, ``processes``, ``memory``, ``written`` (its
-    files took too much), ``disk`` (the disk is nearly full) or ``stopped``. ``left_out``
-    counts bytes of the output that were not kept."""
+    """How a command ended. ``exit_code`` is that of a shell (128 + n: by signal n), None: it was
+    ended. ``reason`` is then ``time``, ``processes``, ``memory``, ``written`` (its files took too
+    much), ``disk`` (the disk is nearly full) or ``stopped``. ``left_out`` counts bytes of the
+    output that were not kept."""
 
     exit_code: int | None
     output: str
@@ -273,8 +262,8 @@ class _Running:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedCommand:
-    """``words`` to execute with ``environment`` and the open ``descriptors``, of which
-    the first ``skipped`` levels of processes are not the command's own."""
+    """``words`` to execute with ``environment`` and the open ``descriptors``, of which the first
+    ``skipped`` levels of processes are not the command's own."""
 
     words: list[str]
     environment: dict[str, str]
@@ -312,15 +301,14 @@ async def run_command(
     report: Callable[[str], None] | None = None,
     stdin: bytes = b"",
 ) -> Finished:
-    """Run a command (words, no shell) in a workspace's folder, and wait until nothing of
-    it is left, also when this is cancelled.
+    """Run a command (words, no shell) in a workspace's folder, and wait until nothing of it is
+    left, also when this is cancelled.
 
-    ``may_write`` False: a sandbox holds the folder read-only. ``may_write_config``: of what
-    git obeys, which else is read-only, the configuration may change. ``protection``: what that
-    is, where it is known already. ``environment`` is added
-    to a clean one, ``readable`` to what the settings let a sandbox read. ``report`` is
-    handed new output, a few times a second at most. Raises Rejected where commands cannot
-    be run."""
+    ``may_write`` False: a sandbox holds the folder read-only. ``may_write_config``: of what git
+    obeys, which else is read-only, the configuration may change. ``protection``: what that is,
+    where it is known already. ``environment`` is added to a clean one, ``readable`` to what the
+    settings let a sandbox read. ``report`` is handed new output, a few times a second at most.
+    Raises Rejected where commands cannot be run."""
     limits = limits or default_limits()
     folder = folder or root
     _check_root(root)
@@ -366,8 +354,8 @@ async def run_command(
 def prepare_sandboxed(
     command: Sequence[str], *, root: Path, limits: CommandLimits, allows_network: bool = False
 ) -> PreparedCommand:
-    """For a program that stays, which somebody else starts. Raises Rejected where there
-    is no sandbox; the descriptors are the caller's to close."""
+    """For a program that stays, which somebody else starts. Raises Rejected where there is no
+    sandbox; the descriptors are the caller's to close."""
     if find_mode() != SANDBOXED:
         raise Rejected(f"{describe()} Without a sandbox it is not run.", code="no_sandbox")
     _check_root(root)
@@ -410,8 +398,8 @@ def _prepare(command: Sequence[str], inside: Inside, limits: CommandLimits) -> P
 def _options(
     limits: CommandLimits, prepared: PreparedCommand, *, writes_to: Path | None
 ) -> dict[str, Any]:
-    """For the supervisor. The limit of memory is each process's own and, counted now and
-    then, that of all; a process that has no room left is told so."""
+    """For the supervisor. The limit of memory is each process's own and, counted now and then, that
+    of all; a process that has no room left is told so."""
     disk = {"bytes": limits.written_bytes, "min_free": limits.min_free_bytes}
     return {
         "disk": None if writes_to is None else disk | {"folder": str(writes_to)},
@@ -487,7 +475,16 @@ async def _attend(running: _Running, limits: CommandLimits) -> Finished:
     finally:
         transport.close()
         status = _bury(running)
-    return _finished(running, status)
+    code, reason = status["exit"], status["reason"]
+    if code is not None and code < 0:
+        code = 128 - code
+    return Finished(
+        exit_code=None if reason else code,
+        output=running.output.text(),
+        seconds=time.monotonic() - running.since,
+        reason=reason,
+        left_out=running.output.left_out,
+    )
 
 
 async def _read_in_time(reader: asyncio.StreamReader, running: _Running, seconds: float) -> None:
@@ -526,8 +523,8 @@ async def _next(reader: asyncio.StreamReader, output: CommandOutput) -> bytes:
 
 
 def _bury(running: _Running) -> dict[str, Any]:
-    """Wait for the supervisor, which has closed its output and is as good as gone, and
-    read what it says. One that has not (this loop is being torn down) is killed."""
+    """Wait for the supervisor, which has closed its output and is as good as gone, and read what it
+    says. One that has not (this loop is being torn down) is killed."""
     if not running.has_ended:
         running.process.kill()
     running.process.wait()
@@ -538,8 +535,8 @@ def _bury(running: _Running) -> dict[str, Any]:
 
 
 async def _outlast(attending: "asyncio.Task[Finished]", running: _Running) -> None:
-    """Wait for the end of what was told to end, however often this is cancelled; from
-    the second time on without patience."""
+    """Wait for the end of what was told to end, however often this is cancelled; from the second
+    time on without patience."""
     while not attending.done():
         try:
             await asyncio.wait({attending})
@@ -547,16 +544,3 @@ async def _outlast(attending: "asyncio.Task[Finished]", running: _Running) -> No
             running.process.kill()
     if not attending.cancelled():
         attending.exception()
-
-
-def _finished(running: _Running, status: dict[str, Any]) -> Finished:
-    code, reason = status["exit"], status["reason"]
-    if code is not None and code < 0:
-        code = 128 - code
-    return Finished(
-        exit_code=None if reason else code,
-        output=running.output.text(),
-        seconds=time.monotonic() - running.since,
-        reason=reason,
-        left_out=running.output.left_out,
-    )

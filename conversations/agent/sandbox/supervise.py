@@ -1,15 +1,15 @@
 """Runs one command, keeps its limits, and ends everything that it started.
 
-A program of its own (``python -I -S supervise.py OPTIONS COMMAND …``), since it has to
-live on when the server is killed, and because what a command leaves behind has to find a
-parent that reaps it: as a "subreaper" it becomes the parent of every orphan below it.
-When it has ended, nothing of the command is left.
+A program of its own (``python -I -S supervise.py OPTIONS COMMAND …``), since it has to live on when
+the server is killed, and because what a command leaves behind has to find a parent that reaps it:
+as a "subreaper" it becomes the parent of every orphan below it. When it has ended, nothing of the
+command is left.
 
-It ends the command when the time is up, on SIGTERM, and when its own parent dies (the
-kernel sends SIGTERM then): SIGTERM to every process, SIGKILL after a grace. Too many
-processes, too much memory and too much on the disk are ended at once. It writes one JSON
-object to the status pipe: ``exit`` (negative: the signal) and ``reason``. The command gets
-the environment of the options, None: the supervisor's own.
+It ends the command when the time is up, on SIGTERM, and when its own parent dies (the kernel sends
+SIGTERM then): SIGTERM to every process, SIGKILL after a grace. Too many processes, too much memory
+and too much on the disk are ended at once. It writes one JSON object to the status pipe: ``exit``
+(negative: the signal) and ``reason``. The command gets the environment of the options, None: the
+supervisor's own.
 """
 
 import contextlib
@@ -27,16 +27,12 @@ from collections.abc import Iterator
 from typing import Any, NoReturn
 
 TICK = 0.1
-GRACE = 2.0
-"""Seconds between SIGTERM and SIGKILL."""
+GRACE = 2.0  # Seconds between SIGTERM and SIGKILL
 NICE = 5
-LOOK_SECONDS = 0.02
-"""How long a folder is looked through at each tick."""
+LOOK_SECONDS = 0.02  # How long a folder is looked through at each tick
 LOOK_EVERY = 5.0
-LOOK_REST = 5
-"""Seconds between two looks, and at least so many times as long as one took."""
-OOM_SCORE = b"500"
-"""When memory is short the kernel ends commands before the server."""
+LOOK_REST = 5  # Seconds between two looks, and at least so many times as long as one took
+OOM_SCORE = b"500"  # When memory is short the kernel ends commands before the server
 
 SET_PDEATHSIG, SET_SUBREAPER = 1, 36
 WATCHED = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -159,8 +155,8 @@ class Supervisor:
         return self.exit is not None
 
     def end_all(self) -> None:
-        """Kill whatever is left until nothing is. A sandbox dies with its first process.
-        Elsewhere all are stopped before they are killed, or they could multiply faster."""
+        """Kill whatever is left until nothing is. A sandbox dies with its first process. Elsewhere
+        all are stopped before they are killed, or they could multiply faster."""
         if self.exit is None:
             _send(self.child, signal.SIGKILL)
         for number in (signal.SIGSTOP, signal.SIGKILL):
@@ -183,15 +179,14 @@ class Supervisor:
 
 
 class Disk:
-    """Room on the disk: what the command takes in ``folder``, all its files together, and
-    what is left for everybody.
+    """Room on the disk: what the command takes in ``folder``, all its files together, and what is
+    left for everybody.
 
-    Asking the file system how much is free costs the same whatever the folder holds, so
-    that is what is done each time. When so much less is free than at the start that the
-    command may have taken more than ``bytes``, the folder is looked through, a bit at each
-    tick. What others have written is not counted against the command: it is looked again
-    when as much more has gone as it has left. Others may also have made room, so it is
-    looked now and then in any case.
+    Asking the file system how much is free costs the same whatever the folder holds, so that is
+    what is done each time. When so much less is free than at the start that the command may have
+    taken more than ``bytes``, the folder is looked through, a bit at each tick. What others have
+    written is not counted against the command: it is looked again when as much more has gone as it
+    has left. Others may also have made room, so it is looked now and then in any case.
     """
 
     def __init__(self, options: dict[str, Any]) -> None:
@@ -243,8 +238,8 @@ def free_bytes(folder: str) -> int:
 
 
 def written_since(folder: str, since: float) -> Iterator[int]:
-    """For each entry below the folder the bytes that it takes on the disk, 0 for what was
-    not touched since then."""
+    """For each entry below the folder the bytes that it takes on the disk, 0 for what was not
+    touched since then."""
     waiting = [folder]
     while waiting:
         path = waiting.pop()
@@ -264,16 +259,16 @@ def written_since(folder: str, since: float) -> Iterator[int]:
 
 
 def _size_of_unreadable(path: str, since: float) -> int:
-    """A folder that was closed meanwhile may hold anything; one that was before, nothing
-    of the command's."""
+    """A folder that was closed meanwhile may hold anything; one that was before, nothing of the
+    command's."""
     with contextlib.suppress(OSError):
         return sys.maxsize if os.stat(path).st_ctime >= since else 0
     return 0
 
 
 def held_without_name(folder: str) -> Iterator[int]:
-    """The bytes of files on the folder's file system that processes of the command have
-    open and that lie in no folder any more."""
+    """The bytes of files on the folder's file system that processes of the command have open and
+    that lie in no folder any more."""
     device = os.stat(folder).st_dev
     known = set()
     for pid in descendants(os.getpid()):
@@ -293,8 +288,8 @@ def _send(pid: int, number: int) -> None:
 
 
 def descendants(pid: int, *, skipped: int = 0, most: int = 10_000) -> list[int]:
-    """The processes below one, the first ``skipped`` levels left out. When more than
-    ``most`` are found it is not looked further."""
+    """The processes below one, the first ``skipped`` levels left out. When more than ``most`` are
+    found it is not looked further."""
     found: list[int] = []
     waiting = deque([(pid, -skipped)])
     while waiting and len(found) <= most:

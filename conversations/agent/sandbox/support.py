@@ -1,7 +1,7 @@
 """Whether this server can run commands, and how: tried once, not guessed.
 
-That ``bwrap`` is installed says little: containers and hardened kernels forbid the
-namespaces that it needs. So a command is run in a sandbox when the question first comes.
+That ``bwrap`` is installed says little: containers and hardened kernels forbid the namespaces that
+it needs. So a command is run in a sandbox when the question first comes.
 """
 
 import errno
@@ -28,10 +28,9 @@ from .bubblewrap import Abilities, Inside, Protection, interpreter_paths, wrap
 
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 _LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
+# Where these lie in the kernel's ``struct seccomp_data``.
 _NUMBER, _ARCH, _FIRST_ARGUMENT = 0, 4, 16
-"""Where these lie in the kernel's ``struct seccomp_data``."""
-_X32 = 0x40000000
-"""From here on, numbers are those of another way to call the same kernel."""
+_X32 = 0x40000000  # From here on, numbers are those of another way to call the same kernel
 
 _FAMILIES = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, getattr(socket, "AF_NETLINK", 16))
 
@@ -93,8 +92,8 @@ def make_filter() -> bytes:
 
 
 def open_filter() -> int | None:
-    """A descriptor from which the program can be read once, to be closed by whoever
-    asked; None where there is none."""
+    """A descriptor from which the program can be read once, to be closed by whoever asked; None
+    where there is none."""
     program = make_filter()
     if not program:
         return None
@@ -124,8 +123,8 @@ PROBE_SECONDS = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Support:
-    """``bwrap`` is empty where there can be no sandbox; ``reason`` then says why.
-    ``abilities`` are those that work here."""
+    """``bwrap`` is empty where there can be no sandbox; ``reason`` then says why. ``abilities`` are
+    those that work here."""
 
     bwrap: str = ""
     abilities: Abilities = field(default_factory=Abilities)
@@ -203,8 +202,8 @@ def hidden_places() -> list[Path]:
 
 @cache
 def find_prlimit() -> str:
-    """The program that sets the kernel's own limit of processes inside a sandbox, where
-    that holds: not for root, and counted for each sandbox since Linux 5.14."""
+    """The program that sets the kernel's own limit of processes inside a sandbox, where that holds:
+    not for root, and counted for each sandbox since Linux 5.14."""
     if os.geteuid() == 0 or _kernel() < (5, 14):
         return ""
     return shutil.which("prlimit", path="/usr/bin:/bin") or ""
@@ -227,8 +226,8 @@ def can_run() -> bool:
 
 
 def has_network(*, workspace_allows: bool) -> bool:
-    """Whether commands of such a workspace reach other machines. Without a sandbox
-    nothing keeps them from it."""
+    """Whether commands of such a workspace reach other machines. Without a sandbox nothing keeps
+    them from it."""
     if find_mode() == UNSANDBOXED:
         return True
     return workspace_allows and settings.LOOM.shell_network

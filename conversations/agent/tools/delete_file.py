@@ -8,7 +8,6 @@ from conversations.agent.files.confined import (
     FILE,
     FOLDER,
     LINK,
-    FileStatus,
     list_folder,
     stat_file,
 )
@@ -17,7 +16,6 @@ from conversations.agent.undo.apply import Remove
 from conversations.domain.errors import Rejected
 from conversations.domain.tool_calls import CHANGES
 
-from .arguments import Arguments, FilePath
 from .file_edits import unified_diff
 from .file_texts import (
     PreparedChange,
@@ -28,7 +26,7 @@ from .file_texts import (
     read_whole,
     size_text,
 )
-from .tool import declare_tool
+from .tool import Arguments, FilePath, declare_tool
 
 
 class DeleteFile(Arguments):
@@ -41,38 +39,30 @@ def prepare(root: Path, asked: DeleteFile) -> PreparedChange:
     if found is None:
         raise Rejected(f"There is no {shown(path)}.")
     if found.kind == FILE:
-        return _remove_file(root, path, found)
+        check_writable(found)
+        if found.size > settings.LOOM.max_read_bytes:
+            basis = f"{found.identity} {found.size} {found.mtime_ns}"
+            return _remove(path, what=f"the file of {size_text(found.size)}", basis=basis)
+        there = read_whole(root, path)
+        return PreparedChange(
+            actions=(Remove(path=path, expect=there.digest),),
+            summary=f"Delete {shown(path)}",
+            output=f"Deleted {shown(path)} ({size_text(found.size)}).",
+            diff=unified_diff(path, there.text.text, None) if there.text else "",
+            note=f"{size_text(found.size)}." if there.text else f"Binary, {size_text(found.size)}.",
+            basis=there.digest,
+        )
     if found.kind == FOLDER:
-        return _remove_folder(root, path)
+        entries = list_folder(root, path)
+        if entries:
+            count = count_text(len(entries), "entry")
+            raise Rejected(
+                f"{shown(path)} is a folder that holds {count}; only empty folders are deleted."
+            )
+        return _remove(path, what="the empty folder", basis="empty folder")
     if found.kind == LINK:
         return _remove(path, what="the link", basis=f"link {found.identity}")
     raise Rejected(f"{shown(path)} is neither a file nor a folder.")
-
-
-def _remove_file(root: Path, path: str, found: FileStatus) -> PreparedChange:
-    check_writable(found)
-    if found.size > settings.LOOM.max_read_bytes:
-        basis = f"{found.identity} {found.size} {found.mtime_ns}"
-        return _remove(path, what=f"the file of {size_text(found.size)}", basis=basis)
-    there = read_whole(root, path)
-    return PreparedChange(
-        actions=(Remove(path=path, expect=there.digest),),
-        summary=f"Delete {shown(path)}",
-        output=f"Deleted {shown(path)} ({size_text(found.size)}).",
-        diff=unified_diff(path, there.text.text, None) if there.text else "",
-        note=f"{size_text(found.size)}." if there.text else f"Binary, {size_text(found.size)}.",
-        basis=there.digest,
-    )
-
-
-def _remove_folder(root: Path, path: str) -> PreparedChange:
-    entries = list_folder(root, path)
-    if entries:
-        count = count_text(len(entries), "entry")
-        raise Rejected(
-            f"{shown(path)} is a folder that holds {count}; only empty folders are deleted."
-        )
-    return _remove(path, what="the empty folder", basis="empty folder")
 
 
 def _remove(path: str, *, what: str, basis: str) -> PreparedChange:

@@ -16,7 +16,6 @@ from conversations.agent.undo.apply import Put
 from conversations.domain.errors import Rejected
 from conversations.domain.tool_calls import CHANGES
 
-from .arguments import Arguments, BadArgument, ExactText, FilePath, Flag, Must, named
 from .file_edits import (
     EditMatch,
     describe_nearest,
@@ -34,14 +33,11 @@ from .file_texts import (
     planning,
     read_whole,
 )
-from .tool import declare_tool
+from .tool import Arguments, BadArgument, ExactText, FilePath, Flag, Must, declare_tool, named
 
 AROUND, SNIPPET_LINES = 3, 40
-NAMED = 20
-"""Places whose lines are named."""
-
-SHOWN = 4
-"""Places that are shown with the lines around them, when it is not clear which is meant."""
+NAMED = 20  # Places whose lines are named
+SHOWN = 4  # Places that are shown with the lines around them, when it is not clear which is meant
 
 
 OLD_TEXT = "be the text to replace. To write a whole file use write_file."
@@ -91,18 +87,6 @@ def _choose(path: str, file: TextFile, old: str, new: str, *, every: bool) -> Ed
         raise BadArgument(_say_missing(path, file, old))
     if len(match.spans) == 1 or (every and not match.drift):
         return match
-    raise BadArgument(_say_several(path, file, match, every=every))
-
-
-def _say_missing(path: str, file: TextFile, old: str) -> str:
-    if not file.text:
-        return f"{shown(path)} is empty. Use write_file."
-    nearest = describe_nearest(file, old)
-    hint = nearest or "Nothing in it is like that text; read the file again."
-    return f"'old_text' is not in {shown(path)}.\n{hint}"
-
-
-def _say_several(path: str, file: TextFile, match: EditMatch, *, every: bool) -> str:
     numbers = [line_of(file.text, span.start) for span in match.spans]
     if match.drift:
         ask = "Send it exactly as the file has it"
@@ -116,7 +100,15 @@ def _say_several(path: str, file: TextFile, match: EditMatch, *, every: bool) ->
         numbered(lines[max(0, number - 2) : number + 1], max(1, number - 1))
         for number in numbers[:SHOWN]
     ]
-    return "\n--\n".join([where, *shown_places])
+    raise BadArgument("\n--\n".join([where, *shown_places]))
+
+
+def _say_missing(path: str, file: TextFile, old: str) -> str:
+    if not file.text:
+        return f"{shown(path)} is empty. Use write_file."
+    nearest = describe_nearest(file, old)
+    hint = nearest or "Nothing in it is like that text; read the file again."
+    return f"'old_text' is not in {shown(path)}.\n{hint}"
 
 
 def _encode(path: str, text: str, like: TextFile) -> bytes:

@@ -1,7 +1,7 @@
 """``fetch_url``: a page of the web as text. Only where a workspace allows the network.
 
-It changes nothing here, but what stands in an address reaches whoever it belongs to; so a
-person is asked, and a redirect to another host is told instead of followed.
+It changes nothing here, but what stands in an address reaches whoever it belongs to; so a person is
+asked, and a redirect to another host is told instead of followed.
 """
 
 import asyncio
@@ -16,10 +16,8 @@ from conversations.domain.text import one_line, storable
 from conversations.domain.tool_calls import CHANGES
 from conversations.domain.tool_policy import CallPlan, ToolScope
 
-from .arguments import Arguments, Text, WholeOrZero
-from .page_text import html_to_text
-from .tool import ToolContext, ToolResult, declare_tool
-from .web_client import Allows, is_private_host, is_public, read_url
+from .tool import Arguments, Text, ToolContext, ToolResult, WholeOrZero, declare_tool
+from .web_client import Allows, html_to_text, is_private_host, is_public, read_url
 
 if TYPE_CHECKING:
     from .web_client import Fetched
@@ -67,8 +65,7 @@ async def run(context: ToolContext, asked: FetchUrl) -> ToolResult:
 
 
 async def fetch_page(asked: FetchUrl, *, allows: Allows) -> ToolResult:
-    """Carry out a call; ``allows`` says which addresses may be connected to. Raises
-    Rejected."""
+    """Carry out a call; ``allows`` says which addresses may be connected to. Raises Rejected."""
     from .web_client import fetch  # its client takes a third of a second to load
 
     fetched = await fetch(read_url(asked.url), allows=allows)
@@ -84,21 +81,7 @@ async def fetch_page(asked: FetchUrl, *, allows: Allows) -> ToolResult:
             ok=False, output=f"{fetched.url} is {kind}, {len(fetched.body):,} bytes; no text."
         )
     text = await asyncio.to_thread(_read_text, fetched)
-    return ToolResult(ok=fetched.status < 400, output=_tell(fetched, text, asked.offset))
-
-
-def _read_text(fetched: "Fetched") -> str:
-    try:
-        codec = codecs.lookup(fetched.charset or "utf-8").name
-        text = fetched.body.decode(codec, errors="replace")
-    except (LookupError, ValueError):
-        text = fetched.body.decode(errors="replace")
-    if fetched.media_type in _HTML:
-        text = html_to_text(text, base=fetched.url)
-    return _MARK.sub("‹", storable(text))
-
-
-def _tell(fetched: "Fetched", text: str, offset: int) -> str:
+    offset = asked.offset
     part = text[offset : offset + PAGE_CHARS]
     end = offset + len(part)
     lines = [
@@ -110,7 +93,18 @@ def _tell(fetched: "Fetched", text: str, offset: int) -> str:
         lines.append(f"More: call again with offset={end}.")
     elif fetched.is_cut:
         lines.append("The page is longer; what follows is not fetched.")
-    return "\n".join(lines)
+    return ToolResult(ok=fetched.status < 400, output="\n".join(lines))
+
+
+def _read_text(fetched: "Fetched") -> str:
+    try:
+        codec = codecs.lookup(fetched.charset or "utf-8").name
+        text = fetched.body.decode(codec, errors="replace")
+    except (LookupError, ValueError):
+        text = fetched.body.decode(errors="replace")
+    if fetched.media_type in _HTML:
+        text = html_to_text(text, base=fetched.url)
+    return _MARK.sub("‹", storable(text))
 
 
 TOOL = declare_tool(

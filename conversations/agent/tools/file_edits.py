@@ -1,9 +1,8 @@
 """Finding the place of a text that is to be replaced: as it stands, or nearly so.
 
-Models copy text imperfectly: with other newlines, with typographic quotes made plain,
-without the space at the end of lines, with other indentation, with the numbers that lines
-were shown with. Each of these is looked for in that order, and taken only if it leads to
-exactly one place.
+Models copy text imperfectly: with other newlines, with typographic quotes made plain, without the
+space at the end of lines, with other indentation, with the numbers that lines were shown with. Each
+of these is looked for in that order, and taken only if it leads to exactly one place.
 """
 
 import difflib
@@ -28,12 +27,11 @@ CONTEXT = 3
 DIFF_CHARS = 100_000
 LINE_CHARS = 5000
 
+# Lines of one side by those of the other: beyond it comparing would hold up everyone, and the part
+# that differs is shown as replaced whole.
 MAX_COMPARISONS = 4_000_000
-"""Lines of one side by those of the other: beyond it comparing would hold up everyone,
-and the part that differs is shown as replaced whole."""
 
-MAX_COMPARISONS = 1_000_000
-"""Of a line with another, for lines that both sides have many times."""
+MAX_COMPARISONS = 1_000_000  # Of a line with another, for lines that both sides have many times
 
 
 class TooManyComparisons(Exception):
@@ -41,8 +39,8 @@ class TooManyComparisons(Exception):
 
 
 class BoundedMatcher(difflib.SequenceMatcher[str]):
-    """Counts what it compares. It looks for the longest run that both sides have, again
-    and again in what is left and right of it, and each time through all equal pairs."""
+    """Counts what it compares. It looks for the longest run that both sides have, again and again
+    in what is left and right of it, and each time through all equal pairs."""
 
     def __init__(self, old: list[str], new: list[str]) -> None:
         super().__init__(None, old, new)
@@ -73,7 +71,14 @@ def unified_diff(path: str, before: str | None, after: str | None) -> str:
         f"--- {NOWHERE if before is None else f'a/{name}'}",
         f"+++ {NOWHERE if after is None else f'b/{name}'}",
     ]
-    return _capped([*head, *body])
+    lines = [*head, *body]
+    size = 0
+    for count, line in enumerate(lines):
+        size += len(line) + 1
+        if size > DIFF_CHARS:
+            rest = len(lines) - count
+            return "\n".join([*lines[:count], f"\\ {rest:,} more lines of this diff"]) + "\n"
+    return "\n".join(lines) + "\n"
 
 
 def _lines(text: str | None) -> list[str]:
@@ -94,8 +99,7 @@ def _hunks(old: list[str], new: list[str]) -> Iterator[str]:
         yield from _write_hunk(group, old, new)
 
 
-type _Operation = tuple[int, int, int, int]
-"""Lines a..b of the old text become c..d of the new one."""
+type _Operation = tuple[int, int, int, int]  # Lines a..b of the old text become c..d of the new one
 
 
 def _operations(old: list[str], new: list[str], start: int) -> list[_Operation]:
@@ -155,21 +159,8 @@ def _marked(mark: str, lines: list[str]) -> Iterator[str]:
             yield "\\ No newline at end of file"
 
 
-def _capped(lines: list[str]) -> str:
-    size = 0
-    for count, line in enumerate(lines):
-        size += len(line) + 1
-        if size > DIFF_CHARS:
-            rest = len(lines) - count
-            return "\n".join([*lines[:count], f"\\ {rest:,} more lines of this diff"]) + "\n"
-    return "\n".join(lines) + "\n"
-
-
-NEAREST, NEAR_LINES = 2, 12
-"""Places that a failed search shows, and lines of each."""
-
-MAX_SCANNED_PLACES = 3000
-"""Lines that are compared letter by letter."""
+NEAREST, NEAR_LINES = 2, 12  # Places that a failed search shows, and lines of each
+MAX_SCANNED_PLACES = 3000  # Lines that are compared letter by letter
 
 _TYPOGRAPHIC = str.maketrans(
     "‘’‚‛“”„‟′″‐‑‒–—−\u00a0\u2002\u2003\u2009\u202f", "''''\"\"\"\"'\"------     "
@@ -189,8 +180,8 @@ class TextEdit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EditMatch:
-    """``drift`` says how the file differs from what was looked for, empty: not at all
-    (or by newlines only)."""
+    """``drift`` says how the file differs from what was looked for, empty: not at all (or by
+    newlines only)."""
 
     spans: list[TextEdit]
     drift: str = ""
@@ -215,7 +206,8 @@ def find_match(file: TextFile, old: str, new: str) -> EditMatch:
     for drift, plain_line in _DRIFTS:
         if spans := list(_find_lines(file, wanted, new, plain_line)):
             return EditMatch(spans=spans, drift=drift)
-    if _has_numbers(old):
+    # Whether each line begins as ``read_file`` shows it
+    if all(_NUMBER.match(line) for line in old.strip(LF).split(LF)):
         bare = find_match(file, _without_numbers(old), _without_numbers(new))
         return EditMatch(spans=bare.spans, drift=bare.drift or "the line numbers")
     return EditMatch(spans=[])
@@ -242,11 +234,6 @@ def describe_nearest(file: TextFile, old: str) -> str:
         _describe(lines[start : start + len(wanted)], wanted, start)
         for start in _nearest(lines, wanted)
     )
-
-
-def _has_numbers(text: str) -> bool:
-    """Whether each line begins as ``read_file`` shows it."""
-    return all(_NUMBER.match(line) for line in text.strip(LF).split(LF))
 
 
 def _without_numbers(text: str) -> str:
@@ -300,7 +287,14 @@ def _find_lines(
             found = lines[at : at + len(keys)]
             end = starts[at + len(keys)] - 1
             end -= found[-1].endswith("\r")
-            yield TextEdit(starts[at], end, _reindent(new, wanted, found, file.newline))
+            # The new lines with the indentation that the file has where the old ones had theirs
+            known: dict[str, str] = {}
+            for asked, there in zip(wanted, found, strict=True):
+                if asked.strip():
+                    known.setdefault(_indent(asked), _indent(there))
+            yield TextEdit(
+                starts[at], end, file.newline.join(_indented(line, known) for line in new.split(LF))
+            )
             at += len(keys)
         else:
             at += 1
@@ -313,15 +307,6 @@ def _without_ends(old: str, new: str) -> tuple[str, str]:
     while old.endswith(LF) and new.endswith(LF):
         old, new = old[:-1], new[:-1]
     return old.strip(LF), new
-
-
-def _reindent(new: str, wanted: list[str], found: list[str], newline: str) -> str:
-    """The new lines with the indentation that the file has where the old ones had theirs."""
-    known: dict[str, str] = {}
-    for asked, there in zip(wanted, found, strict=True):
-        if asked.strip():
-            known.setdefault(_indent(asked), _indent(there))
-    return newline.join(_indented(line, known) for line in new.split(LF))
 
 
 def _indented(line: str, known: dict[str, str]) -> str:
@@ -342,8 +327,8 @@ def _indent(line: str) -> str:
 
 
 def _nearest(lines: list[str], wanted: list[str]) -> list[int]:
-    """Where the windows begin that share the most lines; else that hold the line most
-    like the longest one."""
+    """Where the windows begin that share the most lines; else that hold the line most like the
+    longest one."""
     keys = [_line_words(line) for line in wanted]
     known = {key: place for place, key in reversed(list(enumerate(keys))) if len(key) > 2}
     scores: dict[int, int] = {}
@@ -370,8 +355,7 @@ def _describe(found: list[str], wanted: list[str], start: int) -> str:
 
 
 def _compare(asked: list[str], there: list[str]) -> Iterator[str]:
-    """Whole lines, since to compare each with each sign by sign takes a power of their
-    length."""
+    """Whole lines, since to compare each with each sign by sign takes a power of their length."""
     matcher = difflib.SequenceMatcher(None, asked, there, autojunk=False)
     for tag, a, b, c, d in matcher.get_opcodes():
         if tag == "equal":

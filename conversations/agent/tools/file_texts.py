@@ -20,8 +20,7 @@ from conversations.domain.text import storable
 from conversations.domain.tool_calls import CHANGES, READS
 from conversations.domain.tool_policy import CallPlan
 
-from .arguments import Arguments
-from .tool import PlanWith, RunWith, ToolContext, ToolResult
+from .tool import Arguments, PlanWith, RunWith, ToolContext, ToolResult
 
 # How a call of a file tool is carried out: off the event loop, with sentences for what cannot
 # be done; and if it changes something, prepared first, and only then applied.
@@ -32,8 +31,8 @@ KIND, KIND_LABEL = "files", "file changes"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedChange:
-    """What a call would do. ``basis`` stands for the files that this was made from.
-    Without ``actions`` there is nothing to do."""
+    """What a call would do. ``basis`` stands for the files that this was made from. Without
+    ``actions`` there is nothing to do."""
 
     actions: tuple[FileAction, ...]
     summary: str
@@ -43,8 +42,8 @@ class PreparedChange:
     note: str = ""
 
 
+# Looks at the folder and changes nothing. Raises BadArgument or Rejected.
 type Prepare[A: Arguments] = Callable[[Path, A], PreparedChange]
-"""Looks at the folder and changes nothing. Raises BadArgument or Rejected."""
 
 
 def reading[A: Arguments](look: Callable[[Path, A], str]) -> RunWith[A]:
@@ -85,7 +84,11 @@ def changing[A: Arguments](prepare: Prepare[A]) -> RunWith[A]:
         prepared = await asyncio.to_thread(prepare, context.root, asked)
         if context.basis and context.basis != prepared.basis:
             return ToolResult(ok=False, output=CHANGED_SINCE)
-        await _apply(context, prepared)
+        author = Author(
+            session_pk=context.session_pk, run_pk=context.run_pk, call_pk=context.call_pk
+        )
+        if prepared.actions:
+            await apply_changes(context.root, prepared.actions, author=author, write=context.write)
         return ToolResult(ok=True, output=prepared.output, diff=prepared.diff)
 
     return run
@@ -97,17 +100,10 @@ CHANGED_SINCE = (
 )
 
 
-async def _apply(context: ToolContext, prepared: PreparedChange) -> None:
-    author = Author(session_pk=context.session_pk, run_pk=context.run_pk, call_pk=context.call_pk)
-    if prepared.actions:
-        await apply_changes(context.root, prepared.actions, author=author, write=context.write)
-
-
 # A text file of the workspace, whole, and what a result shows of one.
 
 
-LINE_CHARS = 2000
-"""What is shown of one line."""
+LINE_CHARS = 2000  # What is shown of one line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,8 +132,8 @@ def read_whole(root: Path, path: str) -> WholeFile:
 
 
 def check_writable(found: FileStatus) -> None:
-    """A file that somebody made read-only is left alone, although replacing it would
-    be possible."""
+    """A file that somebody made read-only is left alone, although replacing it would be
+    possible."""
     if not found.mode & 0o222:
         raise Rejected(
             f"{shown(found.path)} is read-only (mode {found.mode:04o}); somebody wants it so."

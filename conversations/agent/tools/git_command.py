@@ -1,9 +1,9 @@
 """``git_command``: git in the workspace's folder, without a shell.
 
-A repository names programs of its own (hooks, filters, pagers, editors, credential
-helpers) that git runs. So it always runs in the sandbox, with those turned off that can
-be, and where it only looks, with the workspace read-only. Where there is no sandbox,
-every call may do anything and is treated so.
+A repository names programs of its own (hooks, filters, pagers, editors, credential helpers) that
+git runs. So it always runs in the sandbox, with those turned off that can be, and where it only
+looks, with the workspace read-only. Where there is no sandbox, every call may do anything and is
+treated so.
 """
 
 import asyncio
@@ -24,7 +24,6 @@ from conversations.domain.tool_calls import CHANGES, READS
 from conversations.domain.tool_policy import CallPlan, ToolScope
 
 from . import git_words
-from .arguments import Arguments, BadArgument, Must
 from .commands import (
     Command,
     Folder,
@@ -36,7 +35,7 @@ from .commands import (
     read_seconds,
 )
 from .git_words import GitCall
-from .tool import ToolContext, ToolResult, declare_tool
+from .tool import Arguments, BadArgument, Must, ToolContext, ToolResult, declare_tool
 
 NAME = "git_command"
 NOBODY = "Loom"
@@ -69,9 +68,9 @@ _CONFIG = (
     "advice.detachedHead=false",
 )
 
+# What a call that needs the network may use; others also fetch no missing object. It goes before
+# the configuration, and a protocol that git has no code for is a program.
 _PROTOCOLS = "file:git:http:https:ssh"
-"""What a call that needs the network may use; others also fetch no missing object. It goes
-before the configuration, and a protocol that git has no code for is a program."""
 
 DESCRIPTION = """\
 Run git in the workspace's folder, without a shell: 'arguments' is what follows 'git', as \
@@ -94,8 +93,8 @@ class GitCommand(Arguments):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Request:
-    """A call as it was understood. ``changes``: it may change something, which all can
-    where there is no sandbox."""
+    """A call as it was understood. ``changes``: it may change something, which all can where there
+    is no sandbox."""
 
     git: GitCall
     folder: Path
@@ -133,29 +132,28 @@ async def run(context: ToolContext, asked: GitCommand) -> ToolResult:
         return ToolResult(ok=False, output=f"git {request.git.subcommand} is not allowed here.")
     name = await context.read(read_name, context.user_pk) if context.user_pk else ""
     with _identity_file(name or NOBODY) as identity:
-        return await execute(context, _command(context, request, identity))
-
-
-def _command(context: ToolContext, request: _Request, identity: Path) -> Command:
-    options = [word for setting in _CONFIG for word in ("-c", setting)]
-    return Command(
-        words=["git", "--no-pager", *options, *request.git.runs],
-        folder=request.folder,
-        seconds=request.seconds,
-        allows_network=request.allows_network,
-        may_write=request.changes,
-        may_write_config=request.git.writes_config,
-        readable=[identity],
-        environment={
-            "GIT_CONFIG_NOSYSTEM": "1",
-            "GIT_CONFIG_GLOBAL": str(identity),
-            "GIT_CEILING_DIRECTORIES": str(context.root.parent),
-            "GIT_OPTIONAL_LOCKS": "1" if request.changes else "0",
-            "GIT_ASKPASS": "true",
-            "GIT_ALLOW_PROTOCOL": _PROTOCOLS if request.git.needs_network else "",
-            "GIT_PROXY_COMMAND": "",
-        },
-    )
+        options = [word for setting in _CONFIG for word in ("-c", setting)]
+        return await execute(
+            context,
+            Command(
+                words=["git", "--no-pager", *options, *request.git.runs],
+                folder=request.folder,
+                seconds=request.seconds,
+                allows_network=request.allows_network,
+                may_write=request.changes,
+                may_write_config=request.git.writes_config,
+                readable=[identity],
+                environment={
+                    "GIT_CONFIG_NOSYSTEM": "1",
+                    "GIT_CONFIG_GLOBAL": str(identity),
+                    "GIT_CEILING_DIRECTORIES": str(context.root.parent),
+                    "GIT_OPTIONAL_LOCKS": "1" if request.changes else "0",
+                    "GIT_ASKPASS": "true",
+                    "GIT_ALLOW_PROTOCOL": _PROTOCOLS if request.git.needs_network else "",
+                    "GIT_PROXY_COMMAND": "",
+                },
+            ),
+        )
 
 
 @contextmanager

@@ -1,15 +1,15 @@
 """The git command lines that are offered, with the options that each may have.
 
-An option is in a list when it runs no program, writes nothing but the repository, the
-working tree and the folder it names there, and needs nobody at a keyboard. Left out on
-purpose, in whatever spelling: what names a program (``--exec``, ``--upload-pack``,
-``--receive-pack``, ``--open-files-in-pager``, ``--config``, ``--template``), what runs one
-that a configuration names (``--ext-diff``, ``--textconv``, ``--filters``, signing and
-verifying, ``--remerge-diff`` with its merge drivers, ``--trailer``, ``--alternate-refs``),
-what writes or reads any file (``--output``, ``--no-index``, ``--contents``,
-``--separate-git-dir``, ``--build-fake-ancestor``, ``--unsafe-paths``), what follows the
-addresses in ``.gitmodules`` (``--recurse-submodules``), and what asks (``--patch`` of
-``add`` and its like, ``--interactive`` except of ``rebase``, whose editor is off).
+An option is in a list when it runs no program, writes nothing but the repository, the working tree
+and the folder it names there, and needs nobody at a keyboard. Left out on purpose, in whatever
+spelling: what names a program (``--exec``, ``--upload-pack``, ``--receive-pack``,
+``--open-files-in-pager``, ``--config``, ``--template``), what runs one that a configuration names
+(``--ext-diff``, ``--textconv``, ``--filters``, signing and verifying, ``--remerge-diff`` with its
+merge drivers, ``--trailer``, ``--alternate-refs``), what writes or reads any file (``--output``,
+``--no-index``, ``--contents``, ``--separate-git-dir``, ``--build-fake-ancestor``,
+``--unsafe-paths``), what follows the addresses in ``.gitmodules`` (``--recurse-submodules``), and
+what asks (``--patch`` of ``add`` and its like, ``--interactive`` except of ``rebase``, whose editor
+is off).
 """
 
 from collections.abc import Mapping
@@ -100,9 +100,9 @@ _NOTE = "-f --force --allow-empty -m= --message= -F= --file= -C= --reuse-message
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """``effect`` empty: it depends on the options, see ``git_words``. ``writes_config``:
-    it writes ``.git/config`` or makes a repository. ``has_url``: its words may be
-    addresses. ``takes_words`` False: no words but options."""
+    """``effect`` empty: it depends on the options, see ``git_words``. ``writes_config``: it writes
+    ``.git/config`` or makes a repository. ``has_url``: its words may be addresses. ``takes_words``
+    False: no words but options."""
 
     options: str = ""
     effect: str = CHANGES
@@ -243,6 +243,7 @@ _CHANGES = {
     "worktree unlock": "",
 }
 
+# By ``subcommand`` or ``subcommand verb``.
 FORMS: Mapping[str, Form] = {
     **{name: _read(options) for name, options in _LOOKS.items()},
     **{name: Form(options=options) for name, options in _CHANGES.items()},
@@ -315,9 +316,8 @@ FORMS: Mapping[str, Form] = {
         writes_config=True,
     ),
 }
-"""By ``subcommand`` or ``subcommand verb``."""
+# Subcommands that have verbs of their own.
 VERBS = {name.partition(" ")[0] for name in FORMS if " " in name}
-"""Subcommands that have verbs of their own."""
 SUBCOMMANDS = {name.partition(" ")[0] for name in FORMS} | {"config"}
 
 CONFIG_READS = """--get --get-all --get-regexp -l --list --local --includes -z --null --name-only

@@ -8,13 +8,11 @@ from typing import Annotated
 from pydantic import Field
 
 from conversations.agent.files.confined import FOLDER, LINK, stat_file
-from conversations.agent.files.ignoring import read_pattern
 from conversations.agent.files.paths import shown
-from conversations.agent.files.walking import FolderWalk
+from conversations.agent.files.walking import FolderWalk, read_pattern
 
-from .arguments import Arguments, BadArgument, Flag, Must, PathText
 from .file_texts import count_text, describe_walk, reading, size_text
-from .tool import declare_tool
+from .tool import Arguments, BadArgument, Flag, Must, PathText, declare_tool
 
 MAX_FILES = 200
 SECONDS = 15

@@ -13,9 +13,8 @@ from conversations.agent.files.searching import path_order
 from conversations.agent.files.walking import FolderWalk
 from conversations.domain.errors import Rejected
 
-from .arguments import Arguments, PathText, Text, Whole
 from .file_texts import describe_walk, make_cursor, read_cursor, reading, size_text
-from .tool import declare_tool
+from .tool import Arguments, PathText, Text, Whole, declare_tool
 
 MAX_ENTRIES = 500
 MAX_DEPTH = 10

@@ -1,7 +1,7 @@
 """``load_skill``: the instructions of one of the workspace's skills.
 
-What was loaded is kept with the session, so that the window can go on showing it when
-the turn of the call is far below its floor.
+What was loaded is kept with the session, so that the window can go on showing it when the turn of
+the call is far below its floor.
 """
 
 import asyncio
@@ -14,12 +14,10 @@ from pydantic import Field
 from conversations.agent.files.skills import Skill, find_skills, read_skill
 from conversations.archive.skills import append_loaded_skill
 
-from .arguments import Arguments, ExactText, Must
-from .tool import ToolContext, ToolResult, declare_tool
+from .tool import Arguments, ExactText, Must, ToolContext, ToolResult, declare_tool
 
 NAME = "load_skill"
-LISTED = 200
-"""Names that an answer to an unknown one holds."""
+LISTED = 200  # Names that an answer to an unknown one holds
 
 
 NAMED = "be the name of a skill, as the system prompt lists them."
@@ -30,10 +28,14 @@ class LoadSkill(Arguments):
 
 
 async def run(context: ToolContext, asked: LoadSkill) -> ToolResult:
-    skills, name = await _find(context.root), asked.name.strip()
+    skills, name = await asyncio.to_thread(find_skills, context.root), asked.name.strip()
     if not name:
         return _refused(skills, f"'name' must {NAMED}")
-    skill = _named(skills, name)
+    # By name; or by that of its folder, which people mistake for it
+    wanted = name.lower()
+    by_folder = {skill.path.split("/")[-2].lower(): skill for skill in reversed(skills)}
+    by_name = {skill.name.lower(): skill for skill in skills}
+    skill = (by_folder | by_name).get(wanted)
     if skill is None:
         return _refused(skills, f"There is no skill named {name[:100]!r} here.")
     content = await asyncio.to_thread(_read, context.root, skill)
@@ -61,18 +63,6 @@ def _heading(skill: Skill) -> str:
         f"The skill {skill.name}, from {skill.path}. Paths in it are relative to {folder}/."
         " It stays with this conversation."
     )
-
-
-async def _find(root: Path) -> list[Skill]:
-    return await asyncio.to_thread(find_skills, root)
-
-
-def _named(skills: list[Skill], name: str) -> Skill | None:
-    """By name; or by that of its folder, which people mistake for it."""
-    wanted = name.lower()
-    by_folder = {skill.path.split("/")[-2].lower(): skill for skill in reversed(skills)}
-    by_name = {skill.name.lower(): skill for skill in skills}
-    return (by_folder | by_name).get(wanted)
 
 
 def _read(root: Path, skill: Skill) -> str | None:

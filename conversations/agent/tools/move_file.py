@@ -9,9 +9,8 @@ from conversations.agent.undo.apply import Move
 from conversations.domain.errors import Rejected
 from conversations.domain.tool_calls import CHANGES
 
-from .arguments import Arguments, PathText, named
 from .file_texts import PreparedChange, changing, planning
-from .tool import declare_tool
+from .tool import Arguments, PathText, declare_tool, named
 
 
 class MoveFile(Arguments):

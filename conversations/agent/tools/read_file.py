@@ -10,14 +10,22 @@ from pydantic import Field
 
 from conversations.agent.files.confined import read_bytes
 from conversations.agent.files.paths import shown
-from conversations.agent.files.text_files import TextFile, read_text
+from conversations.agent.files.text_files import read_text
 from conversations.archive.attachments import attachment_block, examine, save_attachment
 from conversations.archive.file_types import FileType
 from conversations.domain.errors import Rejected
 
-from .arguments import Arguments, BadArgument, FilePath, Whole, WholeOrZero
 from .file_texts import count_text, cut, numbered, size_text
-from .tool import ToolContext, ToolResult, declare_tool
+from .tool import (
+    Arguments,
+    BadArgument,
+    FilePath,
+    ToolContext,
+    ToolResult,
+    Whole,
+    WholeOrZero,
+    declare_tool,
+)
 
 # Images and PDFs that a tool gives: kept with the session, for the model and the row.
 
@@ -75,12 +83,8 @@ async def run(context: ToolContext, asked: ReadFile) -> ToolResult:
     read = await asyncio.to_thread(_read, context.root, asked)
     if isinstance(read, str):
         return ToolResult(ok=True, output=read)
-    return await _give(context, read)
-
-
-async def _give(context: ToolContext, picture: ExaminedFile) -> ToolResult:
-    output = f"{shown(picture.name)} is shown below ({size_text(len(picture.data))})."
-    return ToolResult(ok=True, output=output, blocks=[await save_file(context, picture)])
+    output = f"{shown(read.name)} is shown below ({size_text(len(read.data))})."
+    return ToolResult(ok=True, output=output, blocks=[await save_file(context, read)])
 
 
 def _read(root: Path, asked: ReadFile) -> str | ExaminedFile:
@@ -94,7 +98,25 @@ def _read(root: Path, asked: ReadFile) -> str | ExaminedFile:
         what = kind or "binary data"
         return f"{shown(path)} is no text: {what}, {size_text(content.found.size)}."
     size = content.found.size if content.is_cut else 0
-    return _show(path, file, offset=offset, limit=limit, cut_from=size)
+    lines = file.lines
+    if not lines:
+        return f"{shown(path)} is empty."
+    if offset > len(lines):
+        raise BadArgument(f"{shown(path)} has only {count_text(len(lines), 'line')}.")
+    chosen = _fitting(lines[offset - 1 : offset - 1 + limit])
+    end = offset - 1 + len(chosen)
+    notes = [numbered(chosen, offset)]
+    if end < len(lines):
+        notes.append(f"[Lines {offset}–{end} of {len(lines):,}. Go on with offset={end + 1}.]")
+    if size:
+        read = size_text(settings.LOOM.max_read_bytes)
+        notes.append(
+            f"[The file has {size_text(size)}; only its first {read} are read here."
+            " search_files or a command reaches the rest.]"
+        )
+    if file.encoding != "utf-8":
+        notes.append(f"[Encoding: {file.encoding}.]")
+    return "\n".join(notes)
 
 
 def _examine(path: str, data: bytes, *, is_cut: bool, kind: str) -> ExaminedFile:
@@ -110,28 +132,6 @@ def _kind(data: bytes) -> str:
     if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
         return "WebP image"
     return next((kind for start, kind in _SIGNATURES if data.startswith(start)), "")
-
-
-def _show(path: str, file: TextFile, *, offset: int, limit: int, cut_from: int) -> str:
-    lines = file.lines
-    if not lines:
-        return f"{shown(path)} is empty."
-    if offset > len(lines):
-        raise BadArgument(f"{shown(path)} has only {count_text(len(lines), 'line')}.")
-    chosen = _fitting(lines[offset - 1 : offset - 1 + limit])
-    end = offset - 1 + len(chosen)
-    notes = [numbered(chosen, offset)]
-    if end < len(lines):
-        notes.append(f"[Lines {offset}–{end} of {len(lines):,}. Go on with offset={end + 1}.]")
-    if cut_from:
-        read = size_text(settings.LOOM.max_read_bytes)
-        notes.append(
-            f"[The file has {size_text(cut_from)}; only its first {read} are read here."
-            " search_files or a command reaches the rest.]"
-        )
-    if file.encoding != "utf-8":
-        notes.append(f"[Encoding: {file.encoding}.]")
-    return "\n".join(notes)
 
 
 def _fitting(lines: list[str]) -> list[str]:

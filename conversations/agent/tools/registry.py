@@ -48,16 +48,16 @@ NO_MORE: Mapping[str, Tool] = MappingProxyType({})
 
 
 def is_offered(tool: Tool, scope: ToolScope) -> bool:
-    """Whether the model is told of the tool. A tool that also reads (its effect depends
-    on the call) says so itself."""
+    """Whether the model is told of the tool. A tool that also reads (its effect depends on the
+    call) says so itself."""
     if tool.is_offered is not None:
         return tool.is_offered(scope)
     return tool.effect != CHANGES or scope.offers_changes
 
 
 def offered_tools(scope: ToolScope, more: Mapping[str, Tool] = NO_MORE) -> str:
-    """The tools as the provider is told of them, in a stable order: a list in JSON.
-    ``more`` are those of other programs (see ``agent.mcp``), which come last."""
+    """The tools as the provider is told of them, in a stable order: a list in JSON. ``more`` are
+    those of other programs (see ``agent.mcp``), which come last."""
     tools = (*TOOLS.values(), *more.values())
     return f"[{','.join(tool.as_json for tool in tools if is_offered(tool, scope))}]"
 

@@ -8,25 +8,26 @@ from django.conf import settings
 from pydantic import Field
 
 from conversations.agent.files.confined import stat_file
-from conversations.agent.files.ignoring import read_pattern
 from conversations.agent.files.paths import shown
-from conversations.agent.files.search_engines import Expression
-from conversations.agent.files.searching import FileQuery, Lines, Search
+from conversations.agent.files.searching import Expression, FileQuery, Lines, Search
+from conversations.agent.files.walking import read_pattern
 from conversations.domain.errors import Rejected
 
-from .arguments import (
+from .file_texts import count_text, cut, describe_passed_over, make_cursor, read_cursor, size_text
+from .tool import (
     Arguments,
     BadArgument,
     ExactText,
     Flag,
     Must,
     PathText,
+    ToolContext,
+    ToolResult,
     Whole,
     WholeOrZero,
+    declare_tool,
     named,
 )
-from .file_texts import count_text, cut, describe_passed_over, make_cursor, read_cursor, size_text
-from .tool import ToolContext, ToolResult, declare_tool
 
 MAX_MATCHES, DEFAULT_MATCHES = 500, 100
 MAX_CONTEXT = 10
@@ -71,7 +72,27 @@ class SearchFiles(Arguments):
 
 async def run(context: ToolContext, asked: SearchFiles) -> ToolResult:
     """Carry out a call; see :class:`Tool`. Cancelled, it ends the search."""
-    search = Search(context.root, _read_query(asked))
+    pattern = asked.pattern
+    if not pattern or len(pattern) > PATTERN_CHARS:
+        raise BadArgument(f"'pattern' must {PATTERN}")
+    if "\n" in pattern or "\0" in pattern:
+        raise BadArgument("'pattern' is for one line at a time; it cannot hold a line break.")
+    search = Search(
+        context.root,
+        FileQuery(
+            expression=Expression(
+                text=pattern,
+                is_literal=asked.literal,
+                ignores_case=asked.ignore_case,
+            ),
+            path=asked.path,
+            glob=read_pattern(asked.glob) if asked.glob else None,
+            with_ignored=asked.include_ignored,
+            after=_read_cursor(asked.cursor),
+            limit=settings.LOOM.max_read_bytes,
+            seconds=SECONDS,
+        ),
+    )
     limit, around = min(asked.limit, MAX_MATCHES), min(asked.context, MAX_CONTEXT)
     return ToolResult(ok=True, output=await _in_thread(search, limit=limit, around=around))
 
@@ -84,27 +105,6 @@ async def _in_thread(search: Search, *, limit: int, around: int) -> str:
         search.stop()
         await asyncio.gather(work, return_exceptions=True)
         raise
-
-
-def _read_query(asked: SearchFiles) -> FileQuery:
-    pattern = asked.pattern
-    if not pattern or len(pattern) > PATTERN_CHARS:
-        raise BadArgument(f"'pattern' must {PATTERN}")
-    if "\n" in pattern or "\0" in pattern:
-        raise BadArgument("'pattern' is for one line at a time; it cannot hold a line break.")
-    return FileQuery(
-        expression=Expression(
-            text=pattern,
-            is_literal=asked.literal,
-            ignores_case=asked.ignore_case,
-        ),
-        path=asked.path,
-        glob=read_pattern(asked.glob) if asked.glob else None,
-        with_ignored=asked.include_ignored,
-        after=_read_cursor(asked.cursor),
-        limit=settings.LOOM.max_read_bytes,
-        seconds=SECONDS,
-    )
 
 
 def _read_cursor(text: str) -> tuple[str, int] | None:

@@ -1,7 +1,7 @@
 """``session_state``: the model notes a decision in the register, or takes one back.
 
-Nothing is stored beside the call: the register is read off the turns, and the call and
-its result are turns. The result of a strike begins with the id of what was struck.
+Nothing is stored beside the call: the register is read off the turns, and the call and its result
+are turns. The result of a strike begins with the id of what was struck.
 """
 
 from typing import Annotated, Literal
@@ -13,8 +13,7 @@ from conversations.domain.session_state.document import StateItem
 from conversations.domain.session_state.values import DECISION, FILE, ITEM_CHARS
 from conversations.domain.text import one_line
 
-from .arguments import Arguments, BadArgument, OneOf, Text
-from .tool import ToolContext, ToolResult, declare_tool
+from .tool import Arguments, BadArgument, OneOf, Text, ToolContext, ToolResult, declare_tool
 
 NAME = "session_state"
 
@@ -48,7 +47,12 @@ async def run(context: ToolContext, asked: AboutState) -> ToolResult:
 
 async def _carry_out(context: ToolContext, asked: AboutState) -> str:
     if asked.action == "note":
-        return _note(asked.text)
+        text = asked.text
+        if not text:
+            raise BadArgument("'text' must be the decision, in one sentence.")
+        if len(one_line(text, limit=ITEM_CHARS + 1)) > ITEM_CHARS:
+            raise BadArgument(f"'text' must have at most {ITEM_CHARS} characters; say it shorter.")
+        return f"Noted: {one_line(text, limit=ITEM_CHARS)}"
     view = await context.read(read_state_view, context.session_pk)
     if asked.action == "show":
         return "\n".join(map(_line, view.items)) or "There is nothing in the register yet."
@@ -59,20 +63,17 @@ async def _carry_out(context: ToolContext, asked: AboutState) -> str:
     return f"Struck {found.id}: {found.text}"
 
 
-def _note(text: str) -> str:
-    if not text:
-        raise BadArgument("'text' must be the decision, in one sentence.")
-    if len(one_line(text, limit=ITEM_CHARS + 1)) > ITEM_CHARS:
-        raise BadArgument(f"'text' must have at most {ITEM_CHARS} characters; say it shorter.")
-    return f"Noted: {one_line(text, limit=ITEM_CHARS)}"
-
-
 def _find(decisions: list[StateItem], wanted: str) -> StateItem:
     """The decision with this id or wording, or the only one that holds the words."""
     words = one_line(wanted, limit=2 * ITEM_CHARS).casefold()
     if not words:
         raise BadArgument("'text' must be the decision to strike, as it stands in the state.")
-    same = [d for d in decisions if words in (d.id, d.text.casefold(), _told(d).casefold())]
+    # A decision as the state in the window has it
+    same = [
+        d
+        for d in decisions
+        if words in (d.id, d.text.casefold(), f"{d.text} (turn {d.turn})".casefold())
+    ]
     found = same or [d for d in decisions if words in d.text.casefold()]
     if len(found) == 1:
         return found[0]
@@ -80,11 +81,6 @@ def _find(decisions: list[StateItem], wanted: str) -> StateItem:
     reason = "More than one decision holds these words." if found else "There is no such decision."
     listed = "\n".join(map(_line, choices))
     raise BadArgument(f"{reason} There are:\n{listed}" if choices else f"{reason} There is none.")
-
-
-def _told(item: StateItem) -> str:
-    """A decision as the state in the window has it."""
-    return f"{item.text} (turn {item.turn})"
 
 
 def _line(item: StateItem) -> str:

@@ -11,19 +11,18 @@ from conversations.domain.text import one_line
 from conversations.domain.tool_calls import CHANGES
 from conversations.domain.tool_policy import CallPlan, ToolScope
 
-from .arguments import Arguments, Text
-from .command_kinds import kind_of
 from .commands import (
     Command,
     Folder,
     Seconds,
     check_text,
     execute,
+    kind_of,
     note_of,
     read_folder,
     read_seconds,
 )
-from .tool import ToolContext, ToolResult, declare_tool
+from .tool import Arguments, Text, ToolContext, ToolResult, declare_tool
 
 NAME = "shell_execute"
 
@@ -69,15 +68,15 @@ async def run(context: ToolContext, asked: ShellExecute) -> ToolResult:
 async def _read(context: ToolContext, asked: ShellExecute) -> Command:
     check_text(asked.command, "command")
     return Command(
-        words=[_shell(), "-c", asked.command],
+        words=[
+            shutil.which("bash", path="/usr/bin:/bin:/usr/local/bin") or "/bin/sh",
+            "-c",
+            asked.command,
+        ],
         folder=await asyncio.to_thread(read_folder, asked.folder, context.root),
         seconds=read_seconds(asked.timeout_seconds),
         allows_network=sandbox.has_network(workspace_allows=context.scope.allows_network),
     )
-
-
-def _shell() -> str:
-    return shutil.which("bash", path="/usr/bin:/bin:/usr/local/bin") or "/bin/sh"
 
 
 TOOL = declare_tool(

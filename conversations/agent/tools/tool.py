@@ -4,16 +4,186 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, Self, get_args, get_origin
 from uuid import UUID
 
-from conversations.agent.undo.file_changes import Crossing
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+)
+from pydantic.fields import FieldInfo
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import ErrorDetails, PydanticCustomError, PydanticUseDefault
+from pydantic_core.core_schema import WithDefaultSchema
+
+from conversations.agent.undo.disk import Crossing
 from conversations.domain.errors import Rejected
 from conversations.domain.text import dump_json
 from conversations.domain.tool_calls import READS
 from conversations.domain.tool_policy import CallPlan, ToolScope
 
-from .arguments import Arguments, BadArgument, schema_of
+# What a tool is called with: one typed declaration for each tool, from which come both the JSON
+# schema that the model is told and the reading of what it sends.
+
+
+HIGHEST = 10**15  # What databases and slices can take; a higher number means this one
+
+
+class BadArgument(ValueError):
+    """An argument cannot be used; the text says what to send instead."""
+
+
+class Arguments(BaseModel):
+    """The arguments of one call. Every field has a description for the model; one with a default
+    need not be sent."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
+
+    @classmethod
+    def read(cls, sent: dict[str, Any]) -> Self:
+        """What the model sent. Raises BadArgument."""
+        try:
+            return cls.model_validate(sent)
+        except ValidationError as error:
+            found = error.errors(include_url=False, include_input=False)
+            sentences = dict.fromkeys(_explain(cls, one) for one in found)
+        raise BadArgument(" ".join(sentences))
+
+
+def schema_of(declared: type[Arguments]) -> dict[str, Any]:
+    """The JSON schema of the arguments, as the model is told of it."""
+    schema = declared.model_json_schema(schema_generator=_PlainSchema)
+    return {
+        "type": "object",
+        "properties": schema.get("properties", {}),
+        "required": schema.get("required", []),
+        "additionalProperties": False,
+    }
+
+
+class _PlainSchema(GenerateJsonSchema):
+    """Without what only costs tokens: titles that repeat names, and defaults, which the
+    descriptions tell."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+    def default_schema(self, schema: WithDefaultSchema) -> JsonSchemaValue:
+        return self.generate_inner(schema["schema"])
+
+
+@dataclass(frozen=True, slots=True)
+class Must:
+    """What is said where an argument is missing or of the wrong form: it must …"""
+
+    be: str
+
+
+def named(name: str, *others: str, description: str) -> Any:
+    """A field that is also taken under other names; the model is told of the first."""
+    return Field(description=description, validation_alias=AliasChoices(name, *others))
+
+
+def _not_null(value: Any) -> Any:
+    if value is None:
+        raise PydanticUseDefault
+    return value
+
+
+def _not_blank(value: Any) -> Any:
+    if value is None or (isinstance(value, str) and not value.strip()):
+        raise PydanticUseDefault
+    return value
+
+
+def _no_flag(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise PydanticCustomError("int_type", "a truth value")
+    return value
+
+
+def _stripped(value: Any) -> Any:
+    return value.strip() if isinstance(value, str) else value
+
+
+def _capped(value: int) -> int:
+    return min(value, HIGHEST)
+
+
+# Without space around it.
+Text = Annotated[str, BeforeValidator(_not_blank), AfterValidator(str.strip)]
+
+ExactText = Annotated[str, BeforeValidator(_not_null)]  # As it was sent; may be empty
+
+# As it was sent: names of files may begin or end with a space.
+PathText = Annotated[
+    str, BeforeValidator(_not_blank), Must("be a path inside the workspace's folder.")
+]
+
+FilePath = Annotated[
+    PathText,
+    named(
+        "path",
+        "file_path",
+        description="Relative to the workspace's folder, or absolute inside it.",
+    ),
+]
+
+# A whole number from 1 on.
+Whole = Annotated[
+    int,
+    Field(ge=1),
+    AfterValidator(_capped),
+    BeforeValidator(_no_flag),
+    BeforeValidator(_not_blank),
+]
+
+WholeOrZero = Annotated[
+    int,
+    Field(ge=0),
+    AfterValidator(_capped),
+    BeforeValidator(_no_flag),
+    BeforeValidator(_not_blank),
+]
+
+Flag = Annotated[bool, BeforeValidator(_not_blank)]
+
+OneOf = BeforeValidator(_stripped)  # With a ``Literal`` of texts
+
+
+def _explain(declared: type[Arguments], found: ErrorDetails) -> str:
+    name = str(found["loc"][0])
+    fields = declared.model_fields
+    field = fields[name] if name in fields else next(f for f in fields.values() if name in names(f))
+    must = next((rule.be for rule in field.metadata if isinstance(rule, Must)), "")
+    if found["type"] != "missing":
+        return f"'{name}' must {_form(field) or must}"
+    if must or get_origin(field.annotation) is Literal:
+        return f"'{name}' must {must or _form(field)}"
+    return f"'{name}' is missing: {field.description}"
+
+
+def _form(field: FieldInfo) -> str:
+    """What the type asks for, empty where that is several."""
+    if field.annotation is int:
+        lowest = next((rule.ge for rule in field.metadata if hasattr(rule, "ge")), 0)
+        return f"be a whole number from {lowest} on."
+    if get_origin(field.annotation) is Literal:
+        return f"be one of {', '.join(map(repr, get_args(field.annotation)))}."
+    if field.annotation is bool:
+        return "be true or false."
+    return "be a text." if field.annotation is str else ""
+
+
+def names(field: FieldInfo) -> list[str]:
+    """The names under which it is taken, if it has others than its own."""
+    alias = field.validation_alias
+    return [str(name) for name in alias.choices] if isinstance(alias, AliasChoices) else []
 
 
 def _say_nothing(text: str) -> None:
@@ -22,12 +192,11 @@ def _say_nothing(text: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolContext:
-    """For whom a call is carried out, and its ways to the archive. ``user_pk`` is
-    the person whose message is being answered; None: a program of the server.
-    ``call_turn`` is the turn that holds the call, ``call_pk`` the call's record, ``root``
-    the workspace's folder. ``basis`` is that of the plan which was approved, empty where
-    nobody was asked. ``report`` shows output while the call runs: text to add to what
-    was shown. ``write`` is one transaction."""
+    """For whom a call is carried out, and its ways to the archive. ``user_pk`` is the person whose
+    message is being answered; None: a program of the server. ``call_turn`` is the turn that holds
+    the call, ``call_pk`` the call's record, ``root`` the workspace's folder. ``basis`` is that of
+    the plan which was approved, empty where nobody was asked. ``report`` shows output while the
+    call runs: text to add to what was shown. ``write`` is one transaction."""
 
     session_pk: int
     session: UUID
@@ -47,9 +216,8 @@ class ToolContext:
 class ToolResult:
     """What a call gave: text for the model and the row; ``ok`` False: it failed.
 
-    ``blocks`` are content blocks that the model gets behind the text (images and PDFs
-    by reference, see ``archive.attachments``), ``diff`` what was changed, as unified
-    diff, for the row."""
+    ``blocks`` are content blocks that the model gets behind the text (images and PDFs by reference,
+    see ``archive.attachments``), ``diff`` what was changed, as unified diff, for the row."""
 
     ok: bool
     output: str
@@ -64,16 +232,16 @@ type Planning = Callable[[ToolContext, dict[str, Any]], Awaitable[CallPlan | Too
 
 @dataclass(frozen=True, kw_only=True)
 class Tool:
-    """``run`` gets the arguments as the model sent them: it checks them itself and
-    answers with ``ok=False`` and a sentence that says what to do instead. It may be
-    cancelled at any await, and leaves nothing running then.
+    """``run`` gets the arguments as the model sent them: it checks them itself and answers with
+    ``ok=False`` and a sentence that says what to do instead. It may be cancelled at any await, and
+    leaves nothing running then.
 
-    ``effect`` is the most that a call of it can do. A tool that can change something
-    has a ``plan``, which says what this call would do, without doing it; or why it
-    cannot be carried out, as a result. ``is_offered`` says where the tool is on offer,
-    beyond the rule that one which always changes something is not where nothing may be
-    changed. ``arguments`` is what it is called with: a declaration for a tool of ours (made
-    by :func:`declare_tool`), a JSON schema for one of another program."""
+    ``effect`` is the most that a call of it can do. A tool that can change something has a
+    ``plan``, which says what this call would do, without doing it; or why it cannot be carried out,
+    as a result. ``is_offered`` says where the tool is on offer, beyond the rule that one which
+    always changes something is not where nothing may be changed. ``arguments`` is what it is called
+    with: a declaration for a tool of ours (made by :func:`declare_tool`), a JSON schema for one of
+    another program."""
 
     name: str
     description: str
@@ -114,8 +282,8 @@ def declare_tool[A: Arguments](
     effect: str = READS,
     is_offered: Callable[[ToolScope], bool] | None = None,
 ) -> Tool:
-    """A tool whose ``run`` and ``plan`` get what was sent as ``arguments``. What they
-    raise as BadArgument or Rejected is told to the model."""
+    """A tool whose ``run`` and ``plan`` get what was sent as ``arguments``. What they raise as
+    BadArgument or Rejected is told to the model."""
     return Tool(
         name=name,
         description=description,

@@ -1,19 +1,23 @@
 """A client for the web that cannot be turned against this network.
 
-Every connection goes through one gate: the address that the socket is about to connect to
-is looked at, whatever name, number or redirect led there. So a name cannot lead to one
-address when it is checked and to another when it is used.
+Every connection goes through one gate: the address that the socket is about to connect to is looked
+at, whatever name, number or redirect led there. So a name cannot lead to one address when it is
+checked and to another when it is used.
 """
 
 import asyncio
+import re
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from html.parser import HTMLParser
 from ipaddress import IPv6Address, ip_address
 from typing import Any
+from urllib.parse import urljoin
 
 import aiohttp
+import nh3
 from yarl import URL
 
 from conversations.domain.errors import Rejected
@@ -24,13 +28,12 @@ from conversations.domain.errors import Rejected
 MAX_URL_CHARS = 2000
 SCHEMES = ("http", "https")
 
-type Allows = Callable[[str], bool]
-"""Whether an IP address may be connected to."""
+type Allows = Callable[[str], bool]  # Whether an IP address may be connected to
 
 
 def is_public(address: str) -> bool:
-    """Whether an IP address belongs to the Internet, and not to this machine, its
-    network, a cloud's metadata service or something that stands for one of them."""
+    """Whether an IP address belongs to the Internet, and not to this machine, its network, a
+    cloud's metadata service or something that stands for one of them."""
     found = ip_address(address.partition("%")[0])
     if isinstance(found, IPv6Address) and found.ipv4_mapped:
         found = found.ipv4_mapped
@@ -40,9 +43,9 @@ def is_public(address: str) -> bool:
 
 
 def is_private_host(host: str) -> bool:
-    """Whether a URL's host is known, without asking anybody, not to belong to the Internet:
-    an address in any form that the system takes for one (``127.1``, ``0x7f000001``,
-    ``2130706433``), or a name of this machine."""
+    """Whether a URL's host is known, without asking anybody, not to belong to the Internet: an
+    address in any form that the system takes for one (``127.1``, ``0x7f000001``, ``2130706433``),
+    or a name of this machine."""
     name = host.strip("[]").partition("%")[0].rstrip(".").lower()
     if name == "localhost" or name.endswith(".localhost"):
         return True
@@ -74,8 +77,8 @@ class PrivateAddress(OSError):
 
 
 def open_client(allows: Allows, *, headers: Mapping[str, str]) -> aiohttp.ClientSession:
-    """A client without cookies, proxies or memory. ``allows`` says which addresses may be
-    connected to. To be used as a context."""
+    """A client without cookies, proxies or memory. ``allows`` says which addresses may be connected
+    to. To be used as a context."""
     connector = aiohttp.TCPConnector(
         resolver=aiohttp.ThreadedResolver(),
         use_dns_cache=False,
@@ -132,8 +135,8 @@ HEADERS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetched:
-    """What a server answered. ``moved_to``: it sends the reader to another host, which
-    was not asked. ``is_cut``: there was more than is taken."""
+    """What a server answered. ``moved_to``: it sends the reader to another host, which was not
+    asked. ``is_cut``: there was more than is taken."""
 
     url: str
     status: int
@@ -145,8 +148,8 @@ class Fetched:
 
 
 async def fetch(url: URL, *, allows: Allows = is_public) -> Fetched:
-    """Get the page, following redirects on the same host. ``allows`` says which
-    addresses may be connected to. Raises Rejected with a sentence."""
+    """Get the page, following redirects on the same host. ``allows`` says which addresses may be
+    connected to. Raises Rejected with a sentence."""
     try:
         async with asyncio.timeout(SECONDS), open_client(allows, headers=HEADERS) as client:
             return await _follow(client, url)
@@ -161,7 +164,19 @@ async def _follow(client: aiohttp.ClientSession, url: URL) -> Fetched:
         async with client.get(url, allow_redirects=False) as response:
             location = response.headers.get("Location")
             if response.status not in (301, 302, 303, 307, 308) or not location:
-                return await _read(response, url)
+                body = bytearray()
+                async for chunk in response.content.iter_chunked(64 * 1024):
+                    body += chunk
+                    if len(body) > MAX_BYTES:
+                        break
+                return Fetched(
+                    url=str(url),
+                    status=response.status,
+                    media_type=response.content_type,
+                    charset=response.charset or "",
+                    body=bytes(body[:MAX_BYTES]),
+                    is_cut=len(body) > MAX_BYTES,
+                )
         target = read_url(str(url.join(URL(location))))
         if target.raw_host != url.raw_host:
             return Fetched(
@@ -176,17 +191,85 @@ async def _follow(client: aiohttp.ClientSession, url: URL) -> Fetched:
     raise Rejected(f"{url.host} redirects more than {MAX_REDIRECTS} times.")
 
 
-async def _read(response: aiohttp.ClientResponse, url: URL) -> Fetched:
-    body = bytearray()
-    async for chunk in response.content.iter_chunked(64 * 1024):
-        body += chunk
-        if len(body) > MAX_BYTES:
-            break
-    return Fetched(
-        url=str(url),
-        status=response.status,
-        media_type=response.content_type,
-        charset=response.charset or "",
-        body=bytes(body[:MAX_BYTES]),
-        is_cut=len(body) > MAX_BYTES,
+# A web page as text that a model reads: headings, paragraphs, lists, code, links.
+
+
+_HEADINGS = {f"h{level}": "#" * level for level in range(1, 7)}
+_BLOCKS = {
+    *_HEADINGS,
+    *("article", "aside", "blockquote", "dd", "div", "dl", "dt", "figcaption", "figure", "footer"),
+    *("header", "hr", "li", "main", "nav", "ol", "p", "pre", "section", "table", "tr", "ul"),
+}
+_INLINE = {"a", "br", "code", "img", "td", "th", "title"}
+_LEFT_OUT = {"iframe", "math", "noscript", "object", "script", "style", "svg", "template"}
+_SPACE = re.compile(r"\s+")
+_GAPS = re.compile(r"\n(?:[ \t]*\n){2,}")
+_ENDS = re.compile(r"[ \t]+\n")
+
+
+def html_to_text(html: str, *, base: str) -> str:
+    """The page's readable text. Links are written as ``[text](address)``, addresses in full. nh3
+    repairs the page first, so that no page is hard to parse."""
+    clean = nh3.clean(
+        html,
+        tags=_BLOCKS | _INLINE,
+        clean_content_tags=_LEFT_OUT,
+        attributes={"a": {"href"}, "img": {"alt"}},
+        link_rel=None,
+        strip_comments=True,
     )
+    reader = _Reader(base)
+    reader.feed(clean)
+    reader.close()
+    return _GAPS.sub("\n\n", _ENDS.sub("\n", "".join(reader.pieces))).strip()
+
+
+class _Reader(HTMLParser):
+    def __init__(self, base: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.pieces: list[str] = []
+        self._base = base
+        self._verbatim = 0
+        self._links: list[tuple[str, int]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = dict(attrs)
+        if tag in _BLOCKS or tag == "title":
+            self.pieces.append("\n" if tag in ("li", "tr", "dt", "dd") else "\n\n")
+        if tag in _HEADINGS:
+            self.pieces.append(f"{_HEADINGS[tag]} ")
+        elif tag == "li":
+            self.pieces.append("- ")
+        elif tag == "pre":
+            self._verbatim += 1
+            self.pieces.append("```\n")
+        elif tag == "br":
+            self.pieces.append("\n")
+        elif tag == "a":
+            self._links.append((values.get("href") or "", len(self.pieces)))
+        elif tag == "img" and values.get("alt"):
+            self.pieces.append(f"[{values['alt']}]")
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "a" and self._links:
+            self._end_link(*self._links.pop())
+        elif tag == "pre":
+            self._verbatim = max(0, self._verbatim - 1)
+            self.pieces.append("\n```")
+        elif tag in ("td", "th"):
+            self.pieces.append(" | ")
+        if (tag in _BLOCKS and tag not in ("li", "tr", "dt", "dd")) or tag == "title":
+            self.pieces.append("\n\n")
+
+    def handle_data(self, data: str) -> None:
+        self.pieces.append(data if self._verbatim else _SPACE.sub(" ", data))
+
+    def _end_link(self, address: str, begin: int) -> None:
+        text = "".join(self.pieces[begin:]).strip()
+        if not text or not address or address.startswith("#"):
+            return
+        try:
+            target = urljoin(self._base, address)
+        except ValueError:
+            return
+        self.pieces[begin:] = [f"[{_SPACE.sub(' ', text)}]({target})"]

@@ -12,7 +12,6 @@ from conversations.agent.undo.apply import Put
 from conversations.domain.errors import Rejected, TooLarge
 from conversations.domain.tool_calls import CHANGES
 
-from .arguments import Arguments, BadArgument, ExactText, FilePath, Must, named
 from .file_edits import unified_diff
 from .file_texts import (
     PreparedChange,
@@ -24,7 +23,7 @@ from .file_texts import (
     read_whole,
     size_text,
 )
-from .tool import declare_tool
+from .tool import Arguments, BadArgument, ExactText, FilePath, Must, declare_tool, named
 
 
 class WriteFile(Arguments):
@@ -38,7 +37,13 @@ class WriteFile(Arguments):
 
 def prepare(root: Path, asked: WriteFile) -> PreparedChange:
     path, text = asked.path, asked.content
-    data = _to_bytes(text)
+    try:
+        data = text.encode()
+    except UnicodeEncodeError as error:
+        raise BadArgument("'content' holds a lone surrogate, which is no character.") from error
+    limit = settings.LOOM.max_read_bytes
+    if len(data) > limit:
+        raise TooLarge(f"'content' has {size_text(len(data))}, more than {size_text(limit)}.")
     there = _find(root, path)
     lines = count_text(len(split_lines(text)), "line")
     if there is None:
@@ -86,17 +91,6 @@ def _find(root: Path, path: str) -> WholeFile | None:
     if found.kind == FILE:
         check_writable(found)
     return read_whole(root, path)
-
-
-def _to_bytes(text: str) -> bytes:
-    try:
-        data = text.encode()
-    except UnicodeEncodeError as error:
-        raise BadArgument("'content' holds a lone surrogate, which is no character.") from error
-    limit = settings.LOOM.max_read_bytes
-    if len(data) > limit:
-        raise TooLarge(f"'content' has {size_text(len(data))}, more than {size_text(limit)}.")
-    return data
 
 
 TOOL = declare_tool(

@@ -1,8 +1,8 @@
 """Putting, moving and removing files, each recorded before it is touched.
 
-The order is: keep a copy of what is there (a blob), record the change (durable), touch
-the file, record that it is done. After a crash at any point the record says which file
-may have been touched, and its former content is there.
+The order is: keep a copy of what is there (a blob), record the change (durable), touch the file,
+record that it is done. After a crash at any point the record says which file may have been touched,
+and its former content is there.
 """
 
 import asyncio
@@ -18,14 +18,23 @@ from conversations.agent.files.paths import find_place, reason, shown
 from conversations.archive.blobs import put_blob
 from conversations.domain.errors import Rejected, TooLarge
 
-from .disk import carry_through, list_below, read_state
-from .file_changes import NOTHING, Author, Change, Crossing, FileState, digest_of, same_state
+from .disk import (
+    NOTHING,
+    Author,
+    Change,
+    Crossing,
+    FileState,
+    carry_through,
+    digest_of,
+    list_below,
+    read_state,
+    same_state,
+)
 from .records import FileChangeOutcome, complete_changes, record_changes
 
 __all__ = ["Author", "FileAction", "FileChanged", "Move", "Put", "Remove", "apply_changes"]
 
-MAX_MOVED_FILES = 5000
-"""Files that may lie in a folder that is moved: each is recorded."""
+MAX_MOVED_FILES = 5000  # Files that may lie in a folder that is moved: each is recorded
 
 ATTEMPTS = 3
 
@@ -38,9 +47,9 @@ class FileChanged(Rejected):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Put:
-    """Write a file, whole. ``expect`` is the digest of the content that it has to have
-    now, empty: there must be none, None: whatever it is. ``mode``: permission bits,
-    None: those it has, or the usual ones."""
+    """Write a file, whole. ``expect`` is the digest of the content that it has to have now, empty:
+    there must be none, None: whatever it is. ``mode``: permission bits, None: those it has, or the
+    usual ones."""
 
     path: str
     data: bytes
@@ -78,11 +87,11 @@ class _Step:
 async def apply_changes(
     root: Path, actions: Sequence[FileAction], *, author: Author, write: Crossing
 ) -> None:
-    """Carry out the actions in order, inside the workspace's folder. Folders that are
-    missing on the way to a file are made.
+    """Carry out the actions in order, inside the workspace's folder. Folders that are missing on
+    the way to a file are made.
 
-    Raises FileChanged, or Rejected with a sentence (outside the folder, not a file, too
-    large, no space); what was done before stays done and recorded."""
+    Raises FileChanged, or Rejected with a sentence (outside the folder, not a file, too large, no
+    space); what was done before stays done and recorded."""
     for action in actions:
         await carry_through(_carry_out(root, action, author, write))
 
@@ -98,42 +107,31 @@ async def _carry_out(root: Path, action: FileAction, author: Author, write: Cros
             await asyncio.to_thread(step.touch)
             has_touched = True
         except confined.Differs as error:
-            if _is_particular(action) or attempt == ATTEMPTS - 1:
+            # Whether it is meant for one content of the file, and not for whatever it is
+            if (
+                not isinstance(action, Move) and action.expect is not None
+            ) or attempt == ATTEMPTS - 1:
                 raise FileChanged(error.message) from error
         else:
             return
         finally:
             now = await asyncio.to_thread(_look, root, step.changes)
-            done, dropped = _judge(pks, step.changes, now, has_touched=has_touched)
+            # Which of the changes have happened, with the permissions that files got, and which
+            # have not. What somebody else wrote right afterwards is not theirs.
+            done, dropped = [], []
+            for pk, change, state in zip(pks, step.changes, now, strict=True):
+                is_as_meant = digest_of(state) == digest_of(change.after)
+                if has_touched or (is_as_meant and not same_state(change.before, state)):
+                    done.append(
+                        FileChangeOutcome(pk=pk, after=state if is_as_meant else change.after)
+                    )
+                else:
+                    dropped.append(pk)
             await write(complete_changes, done=done, dropped=dropped)
-
-
-def _is_particular(action: FileAction) -> bool:
-    """Whether it is meant for one content of the file, and not for whatever it is."""
-    return not isinstance(action, Move) and action.expect is not None
 
 
 def _look(root: Path, changes: Sequence[Change]) -> list[FileState | None]:
     return [read_state(root, change.path, limit=None, keep=False) for change in changes]
-
-
-def _judge(
-    pks: Sequence[int],
-    changes: Sequence[Change],
-    now: Sequence[FileState | None],
-    *,
-    has_touched: bool,
-) -> tuple[list[FileChangeOutcome], list[int]]:
-    """Which of the changes have happened, with the permissions that files got, and which
-    have not. What somebody else wrote right afterwards is not theirs."""
-    done, dropped = [], []
-    for pk, change, state in zip(pks, changes, now, strict=True):
-        is_as_meant = digest_of(state) == digest_of(change.after)
-        if has_touched or (is_as_meant and not same_state(change.before, state)):
-            done.append(FileChangeOutcome(pk=pk, after=state if is_as_meant else change.after))
-        else:
-            dropped.append(pk)
-    return done, dropped
 
 
 def _prepare(root: Path, action: FileAction) -> _Step:

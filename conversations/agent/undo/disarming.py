@@ -1,9 +1,9 @@
 """Disarming what git would run or obey and what came into being while a command ran.
 
-What was there before is read-only for commands. What was not (a new repository, a link in
-the place of one, a part that git had not had) is looked at as soon as the command has
-ended: harmless configuration stays, all else is put aside under a name that git does not
-know, or made a comment, and what stood there before is put back. Nothing is lost by it.
+What was there before is read-only for commands. What was not (a new repository, a link in the place
+of one, a part that git had not had) is looked at as soon as the command has ended: harmless
+configuration stays, all else is put aside under a name that git does not know, or made a comment,
+and what stood there before is put back. Nothing is lost by it.
 """
 
 import errno
@@ -27,32 +27,24 @@ from conversations.agent.files.executed_files import (
     clean_steps,
     names_own_strategy,
 )
-from conversations.agent.files.opening import rename_to_nothing
-from conversations.agent.files.paths import shown
-from conversations.agent.sandbox.reaching import Reach
-from conversations.agent.sandbox.repositories import LINK, Part, find_repositories
+from conversations.agent.files.paths import rename_to_nothing, shown
+from conversations.agent.sandbox.repositories import LINK, Part, Reach, find_repositories
 from conversations.archive.blobs import has_blob, read_blob
 from conversations.domain.errors import LoomError
 
-from .disk import NoFolder, folder_of, put_file, put_link
-from .file_changes import FileState
+from .disk import FileState, NoFolder, folder_of, put_file, put_link
 
 logger = logging.getLogger(__name__)
 
-MAX_FAILED_FOLDERS = 100
-"""Workspaces of which it is remembered what could not be disarmed."""
-
-MAX_NAMED = 10
-"""Parts that a note names."""
-
-ATTEMPTS = 1000
-"""Names that are tried for a part that is put aside."""
+MAX_FAILED_FOLDERS = 100  # Workspaces of which it is remembered what could not be disarmed
+MAX_NAMED = 10  # Parts that a note names
+ATTEMPTS = 1000  # Names that are tried for a part that is put aside
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disarmed:
-    """The parts that were disarmed, by path, and those that could not be. ``is_whole``
-    False: part of the folder was not looked at, there is too much."""
+    """The parts that were disarmed, by path, and those that could not be. ``is_whole`` False: part
+    of the folder was not looked at, there is too much."""
 
     paths: Sequence[str] = ()
     failed: Sequence[str] = ()
@@ -89,12 +81,12 @@ def disarm(
     was_held: Callable[[str], bool] = lambda _: False,
 ) -> Disarmed:
     """Look at everything that git obeys in the folder; ``before`` is what it obeyed earlier,
-    ``contents`` by digest and ``kept`` the states of files then, for what stays and is put
-    back. ``was_held``: the part at the path was read-only meanwhile, so that what changed in it
-    is somebody else's.
+    ``contents`` by digest and ``kept`` the states of files then, for what stays and is put back.
+    ``was_held``: the part at the path was read-only meanwhile, so that what changed in it is
+    somebody else's.
 
-    A part with the content of one of the same kind that was there before stays: folders
-    with a repository may be moved and copied."""
+    A part with the content of one of the same kind that was there before stays: folders with a
+    repository may be moved and copied."""
     real = os.path.realpath(root)
     now = find_repositories(root, known=before)
     trusted = without_failed(root, before)
@@ -141,8 +133,8 @@ def _failed_before(root: str) -> dict[str, Part]:
 
 
 def without_failed(root: Path, parts: Mapping[str, Part]) -> dict[str, Part]:
-    """Without those that came from an earlier command and could not be disarmed then: they are
-    no more trusted for having been there."""
+    """Without those that came from an earlier command and could not be disarmed then: they are no
+    more trusted for having been there."""
     failed = _failed_before(os.path.realpath(root))
     return {path: part for path, part in parts.items() if failed.get(path) != part}
 
@@ -205,8 +197,8 @@ class _Disarming:
             return None
 
     def _cleaned(self, path: str, part: Part) -> bytes | None:
-        """The content without what is not harmless; None: all of it is. Empty: it cannot
-        be told."""
+        """The content without what is not harmless; None: all of it is. Empty: it cannot be
+        told."""
         data = self._read(path)
         if data is None or not part.state.startswith("f"):
             return b""

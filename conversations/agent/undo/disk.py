@@ -1,8 +1,7 @@
 """Reading and touching one entry of a workspace's folder, step by step from its root.
 
-No link is followed on the way: each folder is opened below the one before, so nothing
-that is swapped meanwhile leads outside. An entry is what its name stands for: of a
-link the link itself.
+No link is followed on the way: each folder is opened below the one before, so nothing that is
+swapped meanwhile leads outside. An entry is what its name stands for: of a link the link itself.
 """
 
 import asyncio
@@ -12,23 +11,159 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
+from uuid import UUID
 
-from conversations.agent.sandbox import reaching
+from conversations.agent.sandbox import repositories
 from conversations.archive.blobs import BlobBatch, batch
 from conversations.domain.errors import NotFound, Rejected, TooLarge
 
-from .file_changes import NOTHING, FileState
+# What a file was and is: the plain values behind every record of a change.
+
+
+# The content of a folder, as far as records go: it has none of its own.
+NOTHING = hashlib.sha256(b"").hexdigest()
+
+
+def count_entries(*, files: int, folders: int) -> str:
+    """Such as "2 files and 1 folder"; files are not named where there are only folders."""
+    counts = [(files, "file")] if files or not folders else []
+    counts += [(folders, "folder")] if folders else []
+    return " and ".join(f"{n:,} {word}{'' if n == 1 else 's'}" for n, word in counts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileState:
+    """One entry of a folder as it was at one moment; where there is none, None stands.
+
+    ``mode`` is all of ``st_mode``: the type and the permission bits. ``digest`` is the SHA-256 of
+    the content; of a link: of its text; of a folder: NOTHING; of what is not read (too large,
+    forbidden, a device): of its size and times, and then ``is_read`` is False. ``has_copy``: the
+    content can be put back."""
+
+    mode: int
+    digest: str
+    size: int
+    has_copy: bool = True
+    is_read: bool = True
+
+    @property
+    def is_folder(self) -> bool:
+        return stat.S_ISDIR(self.mode)
+
+    @property
+    def is_link(self) -> bool:
+        return stat.S_ISLNK(self.mode)
+
+    @property
+    def is_file(self) -> bool:
+        return stat.S_ISREG(self.mode)
+
+    @property
+    def permissions(self) -> int:
+        return stat.S_IMODE(self.mode)
+
+
+def same_state(one: FileState | None, other: FileState | None) -> bool:
+    """Whether type, permissions and content are the same, or there is nothing both times."""
+    if one is None or other is None:
+        return one is other
+    return (one.mode, one.digest) == (other.mode, other.digest)
+
+
+def digest_of(state: FileState | None) -> str:
+    """The content's digest; empty where there is nothing."""
+    return state.digest if state else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One entry that became another. ``path`` is relative to the workspace's folder, as the
+    operating system gave it (it need not be UTF-8)."""
+
+    path: str
+    before: FileState | None
+    after: FileState | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredChange:
+    """A change as it is on record. ``is_done`` False: it was about to happen when its process
+    ended. ``started_at``: the entry was ``before`` at the latest then."""
+
+    pk: int
+    path: str
+    before: FileState | None
+    after: FileState | None
+    started_at: datetime
+    is_done: bool
+    run: UUID | None = None
+    call: UUID | None = None
+    call_name: str = ""
+    turn: int | None = None
+    revert: UUID | None = None
+    reverted_by: UUID | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Author:
+    """In whose name files are changed: a call of a run, or a revert."""
+
+    session_pk: int
+    run_pk: int | None = None
+    call_pk: int | None = None
+    revert_pk: int | None = None
+
+
+def stored_path(path: str) -> str:
+    """A path as every database can hold it: one that is not UTF-8 is quoted the way git does it."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        pass
+    else:
+        if not path.startswith('"'):
+            return path
+    quoted = path.replace("\\", "\\\\").encode(errors="surrogateescape")
+    return '"' + "".join(chr(b) if b < 128 else f"\\{b:03o}" for b in quoted) + '"'
+
+
+def real_path(stored: str) -> str:
+    """The path that ``stored_path`` made this of; never fails."""
+    if len(stored) < 2 or not (stored.startswith('"') and stored.endswith('"')):
+        return stored
+    data = stored[1:-1].encode(errors="surrogateescape")
+    return _QUOTED.sub(_unquote, data).decode(errors="surrogateescape")
+
+
+_QUOTED = re.compile(rb"\\(\\|[0-3][0-7]{2})")
+
+
+def _unquote(found: re.Match[bytes]) -> bytes:
+    return b"\\" if found[1] == b"\\" else bytes([int(found[1], 8)])
+
+
+# How async code reaches functions that use the database.
+
+
+class Crossing(Protocol):
+    """Runs a function of the archive on a thread that may use the database."""
+
+    async def __call__[**P, T](
+        self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> T: ...
+
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-ROOT = "."
-"""The path of the workspace's folder itself, of which only the permissions can change."""
+ROOT = "."  # The path of the workspace's folder itself, of which only the permissions can change
 
 
 class NoFolder(NotFound, Rejected):
@@ -37,8 +172,8 @@ class NoFolder(NotFound, Rejected):
 
 @contextmanager
 def folder_of(root: Path, path: str) -> Iterator[tuple[int, str]]:
-    """The open folder that holds the entry, and the entry's name in it; ROOT is the
-    workspace's own. Raises NoFolder, and Rejected for a path that leads out."""
+    """The open folder that holds the entry, and the entry's name in it; ROOT is the workspace's
+    own. Raises NoFolder, and Rejected for a path that leads out."""
     parts = path.split("/")
     is_odd = any(part in ("", ".", "..") for part in parts) and path != ROOT
     if is_odd or "\0" in path:
@@ -86,8 +221,8 @@ def open_folder(root: Path, path: str) -> Iterator[int]:
 
 
 def read_state(root: Path, path: str, *, limit: int | None, keep: bool) -> FileState | None:
-    """What is there now; None: nothing. ``keep``: its content becomes a blob. What has
-    more than ``limit`` bytes is not read."""
+    """What is there now; None: nothing. ``keep``: its content becomes a blob. What has more than
+    ``limit`` bytes is not read."""
     try:
         with folder_of(root, path) as (folder, name):
             if not keep:
@@ -108,8 +243,8 @@ def keep_state(root: Path, path: str, kept: BlobBatch) -> FileState | None:
 def read_entry(
     folder: int, name: str, *, limit: int | None, kept: BlobBatch | None
 ) -> tuple[FileState | None, os.stat_result | None]:
-    """The state of an entry, and its status when it was read. Its content goes to the
-    batch, if there is one."""
+    """The state of an entry, and its status when it was read. Its content goes to the batch, if
+    there is one."""
     try:
         found = os.lstat(name, dir_fd=folder)
         if stat.S_ISDIR(found.st_mode):
@@ -118,7 +253,19 @@ def read_entry(
             return _link_state(folder, name, found, kept), found
         if stat.S_ISREG(found.st_mode) and (limit is None or found.st_size <= limit):
             with suppress(PermissionError):
-                return _file_state(folder, name, kept)
+                file = os.open(name, _FILE, dir_fd=folder)
+                with os.fdopen(file, "rb") as opened:
+                    found = os.fstat(file)
+                    if not stat.S_ISREG(found.st_mode):
+                        return unread_state(found), found
+                    if kept:
+                        digest, size = kept.copy(opened)
+                    else:
+                        digest, size = (
+                            hashlib.file_digest(opened, "sha256").hexdigest(),
+                            opened.tell(),
+                        )
+                    return FileState(mode=found.st_mode, digest=digest, size=size), found
     except FileNotFoundError:
         return None, None
     return unread_state(found), found
@@ -152,19 +299,6 @@ def _link_state(folder: int, name: str, found: os.stat_result, kept: BlobBatch |
     return FileState(mode=found.st_mode, digest=digest, size=len(text))
 
 
-def _file_state(folder: int, name: str, kept: BlobBatch | None) -> tuple[FileState, os.stat_result]:
-    file = os.open(name, _FILE, dir_fd=folder)
-    with os.fdopen(file, "rb") as opened:
-        found = os.fstat(file)
-        if not stat.S_ISREG(found.st_mode):
-            return unread_state(found), found
-        if kept:
-            digest, size = kept.copy(opened)
-        else:
-            digest, size = hashlib.file_digest(opened, "sha256").hexdigest(), opened.tell()
-        return FileState(mode=found.st_mode, digest=digest, size=size), found
-
-
 _DRAFT = re.compile(r"\.loom-[0-9a-f]{16}\.tmp")
 
 
@@ -174,8 +308,8 @@ def _draft_name() -> str:
 
 
 def remove_drafts(root: Path, path: str, data: bytes) -> None:
-    """Remove what a process left beside the file that died while it wrote ``data``: a
-    draft that holds it, or the beginning of it."""
+    """Remove what a process left beside the file that died while it wrote ``data``: a draft that
+    holds it, or the beginning of it."""
     with suppress(NoFolder), folder_of(root, path) as (folder, _):
         for name in filter(_DRAFT.fullmatch, os.listdir(folder)):
             with suppress(OSError):
@@ -228,9 +362,9 @@ def change_mode(root: Path, path: str, mode: int) -> None:
 
 
 def _change_mode(folder: int, name: str, mode: int) -> None:
-    opened = reaching.open_place(folder, name)
+    opened = repositories.open_place(folder, name)
     try:
-        reaching.change_mode(opened, mode)
+        repositories.change_mode(opened, mode)
     finally:
         os.close(opened)
 

@@ -1,8 +1,8 @@
 """What a folder holds at one moment, with copies of the contents that are not kept yet.
 
-Everything counts, caches and ``.git`` too. Links are listed as links. A file that has
-the same stamp as when it was read last is not read again, unless it was written to so
-shortly before that reading that a later write could have left the same stamp.
+Everything counts, caches and ``.git`` too. Links are listed as links. A file that has the same
+stamp as when it was read last is not read again, unless it was written to so shortly before that
+reading that a later write could have left the same stamp.
 """
 
 import json
@@ -25,23 +25,30 @@ from conversations.agent.sandbox.repositories import Part
 from conversations.archive.blobs import BlobBatch, batch, blobs_folder, read_blob, touch_blob
 from conversations.domain.errors import NotFound, Rejected
 
-from .disk import ROOT, NoFolder, folder_of, open_folder, read_entry, unread_state
-from .file_changes import NOTHING, FileState, real_path, stored_path
+from .disk import (
+    NOTHING,
+    ROOT,
+    FileState,
+    NoFolder,
+    folder_of,
+    open_folder,
+    read_entry,
+    real_path,
+    stored_path,
+    unread_state,
+)
 from .records import open_trees, used_digests
 
+# A file whose times are younger than this when it is read may change again without getting another
+# stamp: clocks of file systems tick in up to two seconds (FAT).
 FRESH_NS = 2_000_000_000
-"""A file whose times are younger than this when it is read may change again without
-getting another stamp: clocks of file systems tick in up to two seconds (FAT)."""
 
+# How long a blob is taken to be there without a look: what removes blobs spares those that were
+# touched in twice that time (``features.retention.service``), or longer (``prune``).
 TOUCHED_NS = 1800 * 10**9
-"""How long a blob is taken to be there without a look: what removes blobs spares those
-that were touched in twice that time (``features.retention.service``), or longer (``prune``)."""
 
-KNOWN_FOLDERS = 8
-"""Workspaces whose files' digests are remembered."""
-
-PATH_CHARS = 4000
-"""Longer paths cannot be recorded."""
+KNOWN_FOLDERS = 8  # Workspaces whose files' digests are remembered
+PATH_CHARS = 4000  # Longer paths cannot be recorded
 
 BATCH = 2000
 
@@ -67,10 +74,10 @@ def read_limits() -> ListingLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """What is in a folder, by path. ``unlisted`` are folders of which it is not known
-    what they hold: there was too much, or they could not be opened. ``git`` is what git
-    obeys in the folder, None: it was not looked for; ``git_contents`` its configurations and
-    steps by digest, whatever the limits."""
+    """What is in a folder, by path. ``unlisted`` are folders of which it is not known what they
+    hold: there was too much, or they could not be opened. ``git`` is what git obeys in the folder,
+    None: it was not looked for; ``git_contents`` its configurations and steps by digest, whatever
+    the limits."""
 
     entries: Mapping[str, FileState]
     unlisted: frozenset[str] = frozenset()
@@ -92,8 +99,8 @@ _lock = Lock()
 
 @contextmanager
 def _remembered(root: Path) -> Iterator[dict[str, _Known]]:
-    """What is known of a folder's files; replaced as a whole, so that two listings at
-    once do no harm."""
+    """What is known of a folder's files; replaced as a whole, so that two listings at once do no
+    harm."""
     key = str(root)
     with _lock:
         known = dict(_known.get(key, {}))
@@ -108,8 +115,8 @@ def _remembered(root: Path) -> Iterator[dict[str, _Known]]:
 def take_listing(
     root: Path, *, limits: ListingLimits | None = None, earlier: Listing | None = None
 ) -> Listing:
-    """List the folder and keep what is in it. ``earlier``: a listing that this one will
-    be compared with; what was read then is read again, what was not is not.
+    """List the folder and keep what is in it. ``earlier``: a listing that this one will be compared
+    with; what was read then is read again, what was not is not.
 
     Raises Rejected where there is no space for the copies."""
     limits = limits or read_limits()
@@ -149,7 +156,12 @@ class _Work:
         folders = [""]
         for folder in folders:
             try:
-                found = _scan(self.root, folder)
+                with open_folder(self.root, folder) as opened, os.scandir(opened) as entries:
+                    found = []
+                    for entry in entries:
+                        with suppress(FileNotFoundError):
+                            found.append((entry.name, entry.stat(follow_symlinks=False)))
+                found = sorted(found)
             except (NoFolder, PermissionError):
                 if not folder:
                     raise
@@ -225,15 +237,6 @@ class _Work:
             self.known[path] = _Known(stamp_of(status), state, read_at=now, touched_at=now)
 
 
-def _scan(root: Path, folder: str) -> list[tuple[str, os.stat_result]]:
-    with open_folder(root, folder) as opened, os.scandir(opened) as entries:
-        found = []
-        for entry in entries:
-            with suppress(FileNotFoundError):
-                found.append((entry.name, entry.stat(follow_symlinks=False)))
-    return sorted(found)
-
-
 def _identities(places: tuple[str, ...]) -> set[tuple[int, int]]:
     found = set()
     for place in places:
@@ -303,8 +306,7 @@ def load_listing(data: bytes) -> Listing:
 # Removing contents that nothing refers to any more.
 
 
-SAFE_DAYS = 2
-"""Blobs that were touched since stay in any case (see ``listing.TOUCHED_NS``)."""
+SAFE_DAYS = 2  # Blobs that were touched since stay in any case (see ``listing.TOUCHED_NS``)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -335,8 +337,8 @@ def prune_blobs(*, days: int, dry_run: bool) -> Pruned:
 
 
 def _files() -> Iterator[tuple[Path, bytes, int, float]]:
-    """Every file of the store with the digest it is named after; drafts that a dead
-    process left have none."""
+    """Every file of the store with the digest it is named after; drafts that a dead process left
+    have none."""
     for folder, _, names in os.walk(blobs_folder()):
         for name in names:
             path = Path(folder, name)

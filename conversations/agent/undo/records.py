@@ -24,31 +24,20 @@ from conversations.domain.tool_calls import OPEN_STATES
 from conversations.domain.turns import FILES_BACK, MODEL_NOTE, SYSTEM, NewTurn
 from conversations.models import Attachment, FileChange, Revert, Run, Session, ToolCall
 
-from .file_changes import (
-    Author,
-    Change,
-    FileState,
-    StoredChange,
-    count_entries,
-    real_path,
-    stored_path,
-)
+from .disk import Author, Change, FileState, StoredChange, count_entries, real_path, stored_path
 
 # The records of changed files: written before a file is touched, and read to undo.
 
 
-GIT_DISARMED = "git_disarmed"
-"""The code of the notice."""
-
-ROWS = 400
-"""Rows that one statement, and better one transaction, writes: others want to write too."""
+GIT_DISARMED = "git_disarmed"  # The code of the notice
+ROWS = 400  # Rows that one statement, and better one transaction, writes: others want to write too
 
 
 def record_changes(
     *, author: Author, changes: Sequence[Change], is_done: bool = False
 ) -> list[int]:
-    """Put the changes on record; returns their keys. With ``is_done`` they have happened
-    already, else they are about to."""
+    """Put the changes on record; returns their keys. With ``is_done`` they have happened already,
+    else they are about to."""
     now = timezone.now()
     rows = [
         FileChange(
@@ -71,8 +60,8 @@ def record_changes(
 
 
 def record_found(*, author: Author, changes: Sequence[Change]) -> None:
-    """Put on record what a call has changed, unless another process that settles the
-    same call was first."""
+    """Put on record what a call has changed, unless another process that settles the same call was
+    first."""
     with transaction.atomic():
         lock_session(author.session_pk)
         paths = [stored_path(change.path) for change in changes]
@@ -104,8 +93,8 @@ def complete_changes(
     confirmed: Sequence[int] = (),
     dropped: Sequence[int] = (),
 ) -> None:
-    """Say that these have happened, ``confirmed`` as they were recorded, and that
-    ``dropped`` have not."""
+    """Say that these have happened, ``confirmed`` as they were recorded, and that ``dropped`` have
+    not."""
     now = timezone.now()
     with transaction.atomic():
         if confirmed:
@@ -119,15 +108,15 @@ def complete_changes(
 
 
 def record_tree(call_pk: int, *, digest: str) -> None:
-    """Say which blob lists the folder as it is right before a command of the call. Raises
-    Conflict where one is noted already."""
+    """Say which blob lists the folder as it is right before a command of the call. Raises Conflict
+    where one is noted already."""
     if not ToolCall.objects.filter(pk=call_pk, tree="").update(tree=digest):
         raise Conflict("This call has changed files already.", code="call_has_tree")
 
 
 def release_tree(call_pk: int) -> str:
-    """Say that what changed since the call's listing is on record; returns the digest of
-    the listing, which nothing refers to any more."""
+    """Say that what changed since the call's listing is on record; returns the digest of the
+    listing, which nothing refers to any more."""
     with transaction.atomic():
         tree = ToolCall.objects.values_list("tree", flat=True).get(pk=call_pk)
         ToolCall.objects.filter(pk=call_pk).update(tree="")
@@ -143,8 +132,8 @@ def append_disarmed(session_pk: int, *, text: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unsettled:
-    """A call that ended with its process: what it changed is not known yet. ``tree`` is
-    empty where it ran no command, ``changes`` were about to happen."""
+    """A call that ended with its process: what it changed is not known yet. ``tree`` is empty where
+    it ran no command, ``changes`` were about to happen."""
 
     author: Author
     root: Path
@@ -173,8 +162,8 @@ def read_unsettled(call_pk: int) -> Unsettled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """Which changes of a session: of one call, one run, one revert, or, with none of
-    them, of all calls."""
+    """Which changes of a session: of one call, one run, one revert, or, with none of them, of all
+    calls."""
 
     run: UUID | None = None
     call: UUID | None = None
@@ -182,8 +171,8 @@ class Scope:
 
 
 def read_changes(session_pk: int, scope: Scope) -> list[StoredChange]:
-    """The changes in the order in which they were made. Those of reverts only where one
-    is asked for. Raises NotFound for what the session does not have."""
+    """The changes in the order in which they were made. Those of reverts only where one is asked
+    for. Raises NotFound for what the session does not have."""
     rows = (
         _rows_of(session_pk, scope)
         .order_by("pk")
@@ -250,8 +239,8 @@ def _require(table: type[Revert | ToolCall | Run], session_pk: int, uuid: UUID) 
 
 
 def paths_of_others(session_pk: int, *, paths: Iterable[str], since: datetime) -> dict[str, UUID]:
-    """Which of these files calls of other sessions in the workspace have changed since
-    then, each with the last such session. What they put back does not count."""
+    """Which of these files calls of other sessions in the workspace have changed since then, each
+    with the last such session. What they put back does not count."""
     workspace = Session.objects.values_list("workspace_id", flat=True).get(pk=session_pk)
     rows = FileChange.objects.filter(
         session__workspace=workspace, done_at__gte=since, revert=None, reverted_by=None
@@ -306,8 +295,8 @@ class Begun:
 
 
 def begin_revert(session: Session, *, scope: Scope, actor_pk: int | None) -> Begun:
-    """Put on record that files are about to be put back. Raises Conflict while an answer
-    is being written, and for an archived session."""
+    """Put on record that files are about to be put back. Raises Conflict while an answer is being
+    written, and for an archived session."""
     with transaction.atomic():
         refuse_archived(lock_session(session.pk))
         refuse_busy(session.pk)
@@ -328,11 +317,15 @@ def begin_revert(session: Session, *, scope: Scope, actor_pk: int | None) -> Beg
 def finish_revert(
     session: Session, begun: Begun, *, back: Sequence[str], text: str, told: str, left: int
 ) -> Appended:
-    """Say what was put back: ``back`` are the files that are as they were, and ``left``
-    is the number of those that are not. ``text`` is the row's, ``told`` what the model
-    reads with the next message."""
+    """Say what was put back: ``back`` are the files that are as they were, and ``left`` is the
+    number of those that are not. ``text`` is the row's, ``told`` what the model reads with the next
+    message."""
     data = {"revert": str(begun.uuid), "files": len(back), "left": left}
-    note = {MODEL_NOTE: True, "user_facing": True, FILES_BACK: _names(back)} | data
+    note = {
+        MODEL_NOTE: True,
+        "user_facing": True,
+        FILES_BACK: [stored_path(path) for path in back[:MAX_PUT_BACK]],
+    } | data
     turn = NewTurn(
         role=SYSTEM,
         content=storable(told),
@@ -343,13 +336,9 @@ def finish_revert(
     return append(session.pk, session_uuid=session.uuid, turns=[turn], events=[event])
 
 
-def _names(paths: Sequence[str]) -> list[str]:
-    return [stored_path(path) for path in paths[:MAX_PUT_BACK]]
-
-
 def mark_undone(begun: Begun, *, changes: Sequence[StoredChange]) -> None:
-    """Changes of calls are undone by this revert; those of an earlier revert too, and
-    then what that one had undone stands again."""
+    """Changes of calls are undone by this revert; those of an earlier revert too, and then what
+    that one had undone stands again."""
     earlier = {change.revert for change in changes if change.revert is not None}
     paths = [stored_path(change.path) for change in changes]
     with transaction.atomic():

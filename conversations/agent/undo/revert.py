@@ -1,7 +1,7 @@
 """Putting files back as they were before a call, a run or all of a session.
 
-A revert is a change too: what it replaces is kept and put on record first, so it can
-itself be taken back, and a revert that was cut short is simply done again.
+A revert is a change too: what it replaces is kept and put on record first, so it can itself be
+taken back, and a revert that was cut short is simply done again.
 """
 
 import asyncio
@@ -17,15 +17,21 @@ from django.conf import settings
 from conversations.agent.files.paths import shown
 from conversations.agent.sandbox.repositories import Repositories, find_repositories
 from conversations.archive.append import Appended
-from conversations.archive.blobs import BlobBatch, batch, has_blob, read_blob
+from conversations.archive.blobs import batch, has_blob, read_blob
 from conversations.domain.errors import LoomError, Rejected
 from conversations.models import Session
 
 from .disarming import disarm
 from .disk import (
     ROOT,
+    Change,
+    Crossing,
+    FileState,
+    StoredChange,
     carry_through,
     change_mode,
+    count_entries,
+    digest_of,
     keep_state,
     make_folder,
     put_file,
@@ -33,14 +39,6 @@ from .disk import (
     read_state,
     remove_drafts,
     remove_entry,
-)
-from .file_changes import (
-    Change,
-    Crossing,
-    FileState,
-    StoredChange,
-    count_entries,
-    digest_of,
     same_state,
 )
 from .records import (
@@ -60,15 +58,14 @@ from .records import (
 # What putting files back would do to each of them, found out without touching any.
 
 
+# It can be put back; it is as it was before already; somebody has to decide; it cannot be put back.
 READY, BACK, CONFLICT, LOST = "ready", "back", "conflict", "lost"
-"""It can be put back; it is as it was before already; somebody has to decide; it cannot
-be put back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilePlan:
-    """One file: the changes that are to be undone, oldest first, what is there now, and
-    what was there before them. ``reason`` is a sentence for a conflict."""
+    """One file: the changes that are to be undone, oldest first, what is there now, and what was
+    there before them. ``reason`` is a sentence for a conflict."""
 
     path: str
     changes: Sequence[StoredChange]
@@ -93,8 +90,8 @@ class FilePlan:
 
 
 def plan_revert(session_pk: int, root: Path, *, scope: Scope) -> list[FilePlan]:
-    """What would become of each file, by path; reads the database and the folder. What
-    was undone before is left out."""
+    """What would become of each file, by path; reads the database and the folder. What was undone
+    before is left out."""
     changes = [c for c in read_changes(session_pk, scope) if c.reverted_by is None]
     if not changes:
         return []
@@ -123,10 +120,15 @@ def judge_file(
     state, reason = READY, ""
     if same_state(current, target):
         state = BACK
-    elif target is not None and not _is_kept(target):
+    elif target is not None and not (
+        target.has_copy and (target.is_folder or has_blob(target.digest))
+    ):
         state, reason = LOST, "What it was before was too large to be kept, or no file."
     elif not _leads_back(current, changes):
-        state, reason = CONFLICT, _what_happened(current)
+        state, reason = (
+            CONFLICT,
+            ("It was changed since." if current is not None else "It was removed since."),
+        )
     elif path in others:
         state, reason = CONFLICT, "Another session changed it at the same time or since."
     elif current is not None and current.is_file and not current.is_read:
@@ -135,17 +137,13 @@ def judge_file(
 
 
 def read_current(root: Path, path: str, changes: Sequence[StoredChange]) -> FileState | None:
-    """What is there now. A large file is read only if it is not what the changes left as
-    far as can be told without."""
+    """What is there now. A large file is read only if it is not what the changes left as far as can
+    be told without."""
     limit = settings.LOOM.snapshot_max_file_bytes
     current = read_state(root, path, limit=limit, keep=False)
     if current is not None and current.is_file and not _leads_back(current, changes):
         return read_state(root, path, limit=None, keep=False) if not current.is_read else current
     return current
-
-
-def _is_kept(state: FileState) -> bool:
-    return state.has_copy and (state.is_folder or has_blob(state.digest))
 
 
 def _leads_back(current: FileState | None, changes: Sequence[StoredChange]) -> bool:
@@ -159,20 +157,15 @@ def _leads_back(current: FileState | None, changes: Sequence[StoredChange]) -> b
     return True
 
 
-def _what_happened(current: FileState | None) -> str:
-    return "It was changed since." if current is not None else "It was removed since."
-
-
 KEPT_TOGETHER = 1000
 
-MAX_PATHS_NAMED = 20
-"""Files that the model is told by name."""
+MAX_PATHS_NAMED = 20  # Files that the model is told by name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reverted:
-    """``back`` are the files that are as they were now, ``left`` those that are not, each
-    with the reason; ``folders`` are those of both that are none."""
+    """``back`` are the files that are as they were now, ``left`` those that are not, each with the
+    reason; ``folders`` are those of both that are none."""
 
     back: list[str]
     left: dict[str, str]
@@ -182,9 +175,9 @@ class Reverted:
 
 @dataclass(slots=True, kw_only=True)
 class _Work:
-    """The files that are to be put back. ``changes`` are what is on record of it, with
-    the keys ``keys``; ``confirmed``, ``dropped`` and ``others`` what became of them: as
-    recorded, nothing, something else. ``failed``: the files that are not back, and why."""
+    """The files that are to be put back. ``changes`` are what is on record of it, with the keys
+    ``keys``; ``confirmed``, ``dropped`` and ``others`` what became of them: as recorded, nothing,
+    something else. ``failed``: the files that are not back, and why."""
 
     root: Path
     plans: list[FilePlan]
@@ -201,23 +194,20 @@ class _Work:
         self.git = find_repositories(self.root)
         for chunk in batched(self.plans, KEPT_TOGETHER, strict=False):
             with batch() as kept:
-                self._keep(chunk, kept)
-
-    def _keep(self, plans: Sequence[FilePlan], kept: BlobBatch) -> None:
-        for plan in plans:
-            now = keep_state(self.root, plan.path, kept)
-            is_unread = plan.current is not None and not plan.current.is_read
-            if not is_unread and not same_state(now, plan.current):
-                raise Rejected(
-                    f"{shown(plan.path)} was changed this moment. Look again.",
-                    code="file_changed",
-                )
-            self.changes.append(Change(path=plan.path, before=now, after=plan.target))
+                for plan in chunk:
+                    now = keep_state(self.root, plan.path, kept)
+                    is_unread = plan.current is not None and not plan.current.is_read
+                    if not is_unread and not same_state(now, plan.current):
+                        raise Rejected(
+                            f"{shown(plan.path)} was changed this moment. Look again.",
+                            code="file_changed",
+                        )
+                    self.changes.append(Change(path=plan.path, before=now, after=plan.target))
 
     def touch(self) -> None:
-        """Folders that get other permissions are opened first; then what is in the way
-        goes, deepest first; then folders, files and links come back; and last of all
-        folders get the permissions that they had."""
+        """Folders that get other permissions are opened first; then what is in the way goes,
+        deepest first; then folders, files and links come back; and last of all folders get the
+        permissions that they had."""
         for change in sorted(self.changes, key=_depth):
             if change.before is not None and change.before.is_folder and _is_folder(change.after):
                 self._try(change, lambda c: change_mode(self.root, c.path, _opened(c.after)))
@@ -324,11 +314,10 @@ async def revert_files(
     read: Crossing,
     write: Crossing,
 ) -> Reverted:
-    """Put back what the changes in the scope replaced. A file that is not what they left
-    stays as it is, unless ``replace`` names it.
+    """Put back what the changes in the scope replaced. A file that is not what they left stays as
+    it is, unless ``replace`` names it.
 
-    Raises Conflict while an answer is being written, Rejected when there is nothing to
-    put back."""
+    Raises Conflict while an answer is being written, Rejected when there is nothing to put back."""
     plans = await read(plan_revert, session.pk, root, scope=scope)
     chosen = [p for p in plans if p.state == READY or (p.state == CONFLICT and p.path in replace)]
     if not chosen:

@@ -10,23 +10,19 @@ from uuid import UUID
 from conversations.archive.blobs import read_blob
 from conversations.domain.errors import NotFound
 
-from .disk import read_content
-from .file_changes import FileState, StoredChange, same_state
+from .disk import FileState, StoredChange, read_content, same_state
 from .records import Scope, paths_of_others, read_changes
 from .revert import BACK, CONFLICT, FilePlan, group_by_path, judge_file
 
-PAGE = 30
-"""Files of a page."""
-
-SHOWN_BYTES = 300_000
-"""Up to which a file's text is compared."""
+PAGE = 30  # Files of a page
+SHOWN_BYTES = 300_000  # Up to which a file's text is compared
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileReview:
-    """One file: ``before`` the first and ``after`` the last change. ``plan`` says what
-    putting it back would do; None: it was put back. ``moved_from`` and ``moved_to`` are
-    the other name, where the content only moved."""
+    """One file: ``before`` the first and ``after`` the last change. ``plan`` says what putting it
+    back would do; None: it was put back. ``moved_from`` and ``moved_to`` are the other name, where
+    the content only moved."""
 
     path: str
     changes: Sequence[StoredChange]
@@ -65,9 +61,9 @@ class CallChanges:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Review:
-    """A page of the files that were changed. ``total`` counts them all, ``passing`` those
-    that came and went, ``standing`` those that were not put back. ``following`` is the
-    path after which the next page begins, empty: there is none."""
+    """A page of the files that were changed. ``total`` counts them all, ``passing`` those that came
+    and went, ``standing`` those that were not put back. ``following`` is the path after which the
+    next page begins, empty: there is none."""
 
     files: Sequence[FileReview]
     total: int
@@ -78,8 +74,8 @@ class Review:
 
 
 def review_changes(session_pk: int, root: Path, *, scope: Scope, after: str = "") -> Review:
-    """The files that the changes in the scope concern, by path, from the one after
-    ``after`` on. Reads the database, and of the folder the page's files."""
+    """The files that the changes in the scope concern, by path, from the one after ``after`` on.
+    Reads the database, and of the folder the page's files."""
     changes = read_changes(session_pk, scope)
     standing = group_by_path(change for change in changes if change.reverted_by is None)
     grouped = group_by_path(changes) | standing
@@ -118,8 +114,8 @@ def _others(session_pk: int, changes: Sequence[StoredChange]) -> dict[str, UUID]
 
 
 def _shown_paths(grouped: dict[str, list[StoredChange]]) -> list[str]:
-    """Sorted; without files that came and went, and without folders in which something
-    else is shown."""
+    """Sorted; without files that came and went, and without folders in which something else is
+    shown."""
     differing = [
         path for path, of in sorted(grouped.items()) if not same_state(of[0].before, of[-1].after)
     ]
@@ -133,8 +129,8 @@ def _folders_of(path: str) -> Iterable[str]:
 
 
 def _moves(grouped: dict[str, list[StoredChange]]) -> dict[str, str]:
-    """Files that went away, and what came with the same content: where there is exactly
-    one of each."""
+    """Files that went away, and what came with the same content: where there is exactly one of
+    each."""
     gone: dict[str, list[str]] = {}
     come: dict[str, list[str]] = {}
     for path, of in grouped.items():
@@ -170,8 +166,8 @@ def _calls(changes: Iterable[StoredChange]) -> list[CallChanges]:
 
 
 def content_of(root: Path, path: str, state: FileState | None) -> bytes | None:
-    """The content of a file in that state: kept, or what is there if it is that. None:
-    it is not to be had, or too large to be shown."""
+    """The content of a file in that state: kept, or what is there if it is that. None: it is not to
+    be had, or too large to be shown."""
     if state is None or state.size > SHOWN_BYTES or not (state.is_file or state.is_link):
         return None
     try:

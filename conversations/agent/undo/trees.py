@@ -1,17 +1,16 @@
 """What a command changes in a folder: known by comparing what was there before and after.
 
-Before the command everything is listed, and what is not kept yet is copied; the listing
-itself is a blob that the call's record names. Afterwards everything is listed again. If
-the process ends in between, the record still names the listing, and the comparison is
-made up for.
+Before the command everything is listed, and what is not kept yet is copied; the listing itself is a
+blob that the call's record names. Afterwards everything is listed again. If the process ends in
+between, the record still names the listing, and the comparison is made up for.
 
-Who wrote a file cannot be seen: what others change in the folder while the command runs
-counts as changed by it.
+Who wrote a file cannot be seen: what others change in the folder while the command runs counts as
+changed by it.
 """
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from itertools import batched
@@ -30,8 +29,16 @@ from conversations.archive.disk_space import require_space
 from conversations.domain.errors import LoomError, NotFound, Rejected
 
 from .disarming import Disarmed, disarm, without_failed
-from .disk import carry_through, read_state, remove_drafts
-from .file_changes import Author, Change, Crossing, digest_of, same_state
+from .disk import (
+    Author,
+    Change,
+    Crossing,
+    carry_through,
+    digest_of,
+    read_state,
+    remove_drafts,
+    same_state,
+)
 from .listing import Listing, dump_listing, load_listing, read_limits, take_listing
 from .records import (
     ROWS,
@@ -54,8 +61,8 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True, kw_only=True)
 class Watch:
-    """``changes`` is filled when the block has ended. ``note`` is a sentence for the
-    result where not everything that may have changed is known or can be put back."""
+    """``changes`` is filled when the block has ended. ``note`` is a sentence for the result where
+    not everything that may have changed is known or can be put back."""
 
     changes: list[Change] = field(default_factory=list)
     note: str = ""
@@ -65,8 +72,8 @@ class Watch:
     held: ExitStack = field(default_factory=ExitStack)
 
     def protect(self, *, may_write_config: bool) -> Protection:
-        """What a sandbox is to hold read-only while the block runs. What was changed there all
-        the same was changed by somebody else."""
+        """What a sandbox is to hold read-only while the block runs. What was changed there all the
+        same was changed by somebody else."""
         if self.repositories is None:
             return Protection()
         protection = make_protection(
@@ -79,8 +86,8 @@ class Watch:
 
 @asynccontextmanager
 async def watched(root: Path, *, author: Author, write: Crossing) -> AsyncIterator[Watch]:
-    """Record what changes in the folder inside the block, however it ends. Raises
-    Rejected or StorageFull, before anything has happened, when the files cannot be kept."""
+    """Record what changes in the folder inside the block, however it ends. Raises Rejected or
+    StorageFull, before anything has happened, when the files cannot be kept."""
     await asyncio.to_thread(require_space, "Commands that may write", root)
     before, repositories = await asyncio.to_thread(_look_before, root)
     tree = await asyncio.to_thread(_keep_listing, before, author)
@@ -137,12 +144,17 @@ async def _conclude(
         watch.note = f"{error.message} What was changed is found out when the server starts next."
         return
     watch.changes = list(compare(before, after))
-    watch.note = " ".join(filter(None, (disarmed.note, _note(after, watch.changes))))
-    await _record(author, watch.changes, write)
-
-
-async def _record(author: Author, changes: Sequence[Change], write: Crossing) -> None:
-    for chunk in batched(changes, ROWS, strict=False):
+    lost = [c.path for c in watch.changes if c.before is not None and not c.before.has_copy]
+    told = []
+    if lost:
+        told.append(f"{len(lost)} changed files were too large to be kept: no undo for them.")
+    if after.unlisted:
+        told.append(
+            f"The folder has more than {read_limits().files:,} files or some that cannot be"
+            " read; what was changed in part of it is not known."
+        )
+    watch.note = " ".join(filter(None, (disarmed.note, " ".join(told))))
+    for chunk in batched(watch.changes, ROWS, strict=False):
         await write(record_changes, author=author, changes=chunk, is_done=True)
     if author.call_pk is not None:
         await _forget_tree(author.call_pk, write)
@@ -170,22 +182,9 @@ def _is_below(path: str, folders: frozenset[str]) -> bool:
     return any("/".join(parts[:end]) in folders for end in range(len(parts)))
 
 
-def _note(after: Listing, changes: Sequence[Change]) -> str:
-    lost = [c.path for c in changes if c.before is not None and not c.before.has_copy]
-    told = []
-    if lost:
-        told.append(f"{len(lost)} changed files were too large to be kept: no undo for them.")
-    if after.unlisted:
-        told.append(
-            f"The folder has more than {read_limits().files:,} files or some that cannot be"
-            " read; what was changed in part of it is not known."
-        )
-    return " ".join(told)
-
-
 async def settle_all(*, read: Crossing, write: Crossing) -> int:
-    """Find out what calls have changed that ended with their process; returns how many
-    there were. A folder that cannot be read now is tried again the next time."""
+    """Find out what calls have changed that ended with their process; returns how many there were.
+    A folder that cannot be read now is tried again the next time."""
     found = await read(unsettled_calls)
     for call_pk in found:
         try:
@@ -196,9 +195,9 @@ async def settle_all(*, read: Crossing, write: Crossing) -> int:
 
 
 async def settle_interrupted(call_pk: int, *, read: Crossing, write: Crossing) -> None:
-    """Put on record what a call that is over has changed, as far as it is not: what it
-    was about to change, by a look at the files; what a command changed, by comparing the
-    folder as it is now with the listing before the command."""
+    """Put on record what a call that is over has changed, as far as it is not: what it was about to
+    change, by a look at the files; what a command changed, by comparing the folder as it is now
+    with the listing before the command."""
     found = await read(read_unsettled, call_pk)
     done, dropped = await asyncio.to_thread(_judge_begun, found)
     if done or dropped:

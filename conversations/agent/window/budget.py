@@ -9,26 +9,26 @@ from conversations.domain.windows import WindowRules
 
 from .messages import MessageCaps, Piece
 
+# Shares of the input left free because tokens are estimated: once the provider has reported how its
+# count compares, and before.
 KNOWN_MARGIN, UNKNOWN_MARGIN = 0.05, 0.15
-"""Shares of the input left free because tokens are estimated: once the provider has
-reported how its count compares, and before."""
 
+# Bounds of the correction: a report outside is a mistake of the report.
 LOWEST_RATIO, HIGHEST_RATIO = 0.5, 4.0
-"""Bounds of the correction: a report outside is a mistake of the report."""
 
+# At least what the model may answer, or an eighth of its input, is kept for the answer; a long
+# answer gets more where the window leaves room.
 RESERVED_SHARE = 8
-"""At least what the model may answer, or an eighth of its input, is kept for the
-answer; a long answer gets more where the window leaves room."""
 
+# Share of the budget that the history has even if the system prompt is enormous.
 LEAST_HISTORY = 0.2
-"""Share of the budget that the history has even if the system prompt is enormous."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowBudget:
-    """``limit``: tokens of input and answer that the model takes. ``reserve`` of them
-    are for the answer. ``tokens``: estimated tokens that the whole prompt may have;
-    ``ratio``: real tokens for one that is estimated."""
+    """``limit``: tokens of input and answer that the model takes. ``reserve`` of them are for the
+    answer. ``tokens``: estimated tokens that the whole prompt may have; ``ratio``: real tokens for
+    one that is estimated."""
 
     limit: int
     reserve: int
@@ -48,8 +48,8 @@ class WindowBudget:
 
 
 def make_budget(*, limit: int, max_output: int, ratio: float, share: float = 1.0) -> WindowBudget:
-    """``ratio`` 0: not known yet. ``share`` below 1 makes a window that the provider
-    found too long shorter."""
+    """``ratio`` 0: not known yet. ``share`` below 1 makes a window that the provider found too long
+    shorter."""
     margin = KNOWN_MARGIN if ratio else UNKNOWN_MARGIN
     bounded = min(HIGHEST_RATIO, max(LOWEST_RATIO, ratio)) if ratio else 1.0
     reserve = min(max_output, limit // RESERVED_SHARE)
@@ -65,8 +65,8 @@ def make_budget(*, limit: int, max_output: int, ratio: float, share: float = 1.0
 
 
 def make_caps(budget: WindowBudget, rules: WindowRules) -> MessageCaps:
-    """From the limit alone and not from the ratio, which changes with every answer:
-    a turn has to be the same bytes in every call, or the cache is lost."""
+    """From the limit alone and not from the ratio, which changes with every answer: a turn has to
+    be the same bytes in every call, or the cache is lost."""
     room = budget.limit - budget.reserve
     return MessageCaps(
         message=int(room * rules.message_share),
@@ -79,8 +79,8 @@ def make_caps(budget: WindowBudget, rules: WindowRules) -> MessageCaps:
 
 
 LOOK_BACK = 20
+# Blocks from the end of the history to the breakpoint between, below the look-back.
 SPACING = LOOK_BACK - 2
-"""Blocks from the end of the history to the breakpoint between, below the look-back."""
 
 type Block = dict[str, Any]
 type Message = dict[str, Any]
@@ -133,16 +133,15 @@ def _history_places(messages: list[Message]) -> list[tuple[int, int]]:
 # Choosing the turns: from the floor to the newest, within the budget.
 
 
-LEAST_CAP = 8
-"""Estimated tokens to which everything is shortened before a window counts as full."""
+LEAST_CAP = 8  # Estimated tokens to which everything is shortened before a window counts as full
 
 type MakePiece = Callable[[StoredTurn, MessageCaps], Piece]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """``pieces`` in order, from the floor on. ``head``: a message below the floor that
-    is given too. ``tight``: lower caps, where one exchange was still too much."""
+    """``pieces`` in order, from the floor on. ``head``: a message below the floor that is given
+    too. ``tight``: lower caps, where one exchange was still too much."""
 
     pieces: list[Piece]
     floor: int
@@ -152,8 +151,8 @@ class Choice:
 
 @dataclass(slots=True)
 class _Taken:
-    """Turns from the newest back. ``exchanges`` and ``units`` are the places where a
-    window can start: the cost and the number of turns from there on."""
+    """Turns from the newest back. ``exchanges`` and ``units`` are the places where a window can
+    start: the cost and the number of turns from there on."""
 
     turns: list[StoredTurn] = field(default_factory=list)
     pieces: list[Piece] = field(default_factory=list)
@@ -181,8 +180,8 @@ def choose_turns(
     make: MakePiece,
     find_head: Callable[[int], StoredTurn | None],
 ) -> Choice:
-    """``newest_first`` are the active turns down to the floor, ``find_head`` gives the
-    last message of a person before a turn."""
+    """``newest_first`` are the active turns down to the floor, ``find_head`` gives the last message
+    of a person before a turn."""
     taken = _Taken()
     for turn in newest_first:
         taken.add(turn, make(turn, caps))
@@ -203,10 +202,21 @@ def _cut(
     make: MakePiece,
     find_head: Callable[[int], StoredTurn | None],
 ) -> Choice:
-    size = _pick_exchange(taken, budget, rules)
+    # How many turns to keep so that the window starts with an exchange; 0: even the newest one is
+    # too long.
+    low, high = budget * rules.low_water, budget * rules.high_water
+    recent = taken.exchanges[: rules.keep_recent]
+    fitting = [size for cost, size in taken.exchanges if cost <= low]
+    fitting += [size for cost, size in recent if cost <= (low + high) / 2]
+    newest = [size for cost, size in taken.exchanges[:1] if cost <= high]
+    size = max(fitting, default=0) or max(newest, default=0)
     if size:
         return _fit(taken.turns[:size][::-1], None, budget, caps, make)
-    head = find_head(taken.turns[-1].number) if not taken.exchanges else _newest_user(taken)
+    head = (
+        find_head(taken.turns[-1].number)
+        if not taken.exchanges
+        else taken.turns[taken.exchanges[0][1] - 1]
+    )
     room = budget * rules.low_water - (make(head, caps).cost if head else 0)
     units = [size for cost, size in taken.units if cost <= room]
     size = units[-1] if units else taken.units[0][1]
@@ -216,21 +226,6 @@ def _cut(
     return _fit(kept, head, budget, caps, make)
 
 
-def _pick_exchange(taken: _Taken, budget: int, rules: WindowRules) -> int:
-    """How many turns to keep so that the window starts with an exchange; 0: even the
-    newest one is too long."""
-    low, high = budget * rules.low_water, budget * rules.high_water
-    recent = taken.exchanges[: rules.keep_recent]
-    fitting = [size for cost, size in taken.exchanges if cost <= low]
-    fitting += [size for cost, size in recent if cost <= (low + high) / 2]
-    newest = [size for cost, size in taken.exchanges[:1] if cost <= high]
-    return max(fitting, default=0) or max(newest, default=0)
-
-
-def _newest_user(taken: _Taken) -> StoredTurn:
-    return taken.turns[taken.exchanges[0][1] - 1]
-
-
 def _fit(
     kept: list[StoredTurn],
     head: StoredTurn | None,
@@ -238,8 +233,8 @@ def _fit(
     caps: MessageCaps,
     make: MakePiece,
 ) -> Choice:
-    """Shorten further until the pieces fit: tool results first, then leave out what is
-    attached, then shorten messages."""
+    """Shorten further until the pieces fit: tool results first, then leave out what is attached,
+    then shorten messages."""
     for tight in _tighter(caps):
         pieces = [make(turn, tight) for turn in kept]
         first = make(head, tight) if head else None

@@ -1,14 +1,13 @@
 """Which older turns a message is about, if it is plainly about some.
 
-A word says the more the rarer it is among the turns below the floor; words that people
-use about anything say little, and those that the window is full of nothing. A turn is
-strong evidence when it has most of what the message's words say together, and has more
-of it than any turn in the window: what the window holds needs no looking up. A question
-needs less than a statement, because an order or a new subject often shares a word with
-something old.
+A word says the more the rarer it is among the turns below the floor; words that people use about
+anything say little, and those that the window is full of nothing. A turn is strong evidence when it
+has most of what the message's words say together, and has more of it than any turn in the window:
+what the window holds needs no looking up. A question needs less than a statement, because an order
+or a new subject often shares a word with something old.
 
-The constants were tuned on one half of ``tests/context/samples``; ``docs/tools.md``
-has the figures for both halves.
+The constants were tuned on one half of ``tests/context/samples``; ``docs/tools.md`` has the figures
+for both halves.
 """
 
 import math
@@ -63,23 +62,20 @@ _WORDS = """
 COMMON = frozenset(token for word in _WORDS.split() for token in read_tokens(word))
 
 
+# The part of a message that is looked at, in which it is said what it is about, and the words of it
+# that are looked up: first those that are not common.
 MAX_CHARS, MAX_WORDS = 600, 10
-"""The part of a message that is looked at, in which it is said what it is about, and the
-words of it that are looked up: first those that are not common."""
 
+# Turns with a word, from which on it tells nothing; in long sessions up to one in a hundred.
 OFTEN, OFTEN_IN_LONG_SESSIONS = 64, 200
-"""Turns with a word, from which on it tells nothing; in long sessions up to one in a
-hundred."""
 
-COMMON_SHARE = 0.3
-"""What a common word says of what another one as rare would."""
+COMMON_SHARE = 0.3  # What a common word says of what another one as rare would
 
+# Turns that are nearly as good as the best are named with it; where there are more than a few, none
+# of them is what is meant.
 AS_GOOD, MOST_TURNS = 0.9, 3
-"""Turns that are nearly as good as the best are named with it; where there are more
-than a few, none of them is what is meant."""
 
-WINDOW_SHARE = 0.8
-"""Below this share of the best turn's evidence, the window knows nothing of it."""
+WINDOW_SHARE = 0.8  # Below this share of the best turn's evidence, the window knows nothing of it
 
 ASKING = re.compile(
     r"^\W*(?:what|which|who|whom|whose|when|where|why|how|did|do|does|is|are|was|were|had|have"
@@ -87,14 +83,13 @@ ASKING = re.compile(
     re.IGNORECASE,
 )
 
-type Word = tuple[str, ...]
-"""The tokens of one word as written."""
+type Word = tuple[str, ...]  # The tokens of one word as written
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Threshold:
-    """``share`` of what the message's words say, and ``evidence`` in all, that the best
-    turn has at least."""
+    """``share`` of what the message's words say, and ``evidence`` in all, that the best turn has at
+    least."""
 
     share: float
     evidence: float
@@ -109,8 +104,8 @@ STATEMENT = Threshold(share=0.7, evidence=1.2)
 
 
 def find_related_turns(session_pk: int, text: str, *, floor: int, turn: int) -> list[int]:
-    """The turns below ``floor`` that the message in ``turn`` is about, in order; none
-    unless that is plain. One query a word."""
+    """The turns below ``floor`` that the message in ``turn`` is about, in order; none unless that
+    is plain. One query a word."""
     words = read_telling_words(text)
     if floor <= 1 or all(COMMON.issuperset(word) for word in words):
         return []
@@ -149,9 +144,9 @@ def _threshold(rare_words: int, *, asks: bool) -> Threshold:
 
 
 class Evidence:
-    """What the words say for each turn below the floor, and at most for one in the
-    window, where ``found`` has the turns with each token. ``total``: what they say
-    together; ``rare_words``: how many words that are not common each turn has."""
+    """What the words say for each turn below the floor, and at most for one in the window, where
+    ``found`` has the turns with each token. ``total``: what they say together; ``rare_words``: how
+    many words that are not common each turn has."""
 
     def __init__(
         self,
@@ -167,24 +162,21 @@ class Evidence:
         self._found, self._floor, self._often = found, floor, often
         window: dict[int, float] = defaultdict(float)
         for word in words:
-            self._add(word, window)
+            # Of a word in pieces those that occur count, and all of them as one word
+            pieces = [token for token in word if self._found.get(token)] or list(word)
+            weights = {token: self._weight(token) for token in pieces}
+            most, whole = max(weights.values()), sum(weights.values())
+            self.total += most
+            rare: set[int] = set()
+            for token, weight in weights.items():
+                for turn in self._found.get(token, ()):
+                    scores = self.below if turn < self._floor else window
+                    scores[turn] += weight * most / whole if whole else 0.0
+                    if turn < self._floor and weight and token not in COMMON:
+                        rare.add(turn)
+            for turn in rare:
+                self.rare_words[turn] += 1
         self.in_window = max(window.values(), default=0.0)
-
-    def _add(self, word: Word, window: dict[int, float]) -> None:
-        """Of a word in pieces those that occur count, and all of them as one word."""
-        pieces = [token for token in word if self._found.get(token)] or list(word)
-        weights = {token: self._weight(token) for token in pieces}
-        most, whole = max(weights.values()), sum(weights.values())
-        self.total += most
-        rare: set[int] = set()
-        for token, weight in weights.items():
-            for turn in self._found.get(token, ()):
-                scores = self.below if turn < self._floor else window
-                scores[turn] += weight * most / whole if whole else 0.0
-                if turn < self._floor and weight and token not in COMMON:
-                    rare.add(turn)
-        for turn in rare:
-            self.rare_words[turn] += 1
 
     def _weight(self, token: str) -> float:
         """From 0 for what is everywhere to 1 for what was never said below the floor."""
@@ -199,6 +191,7 @@ class Evidence:
 # The recall hint: one line for the model that names turns outside the window.
 
 
+# Seed 000's list.
 PHRASES = (
     "like we discussed",
     "as before",
@@ -215,17 +208,16 @@ PHRASES = (
     "that thing",
     "we already",
 )
-"""Seed 000's list."""
 
+# Phrases that may as well mean something in the window, and what they point at.
 POINTING = {"that file": "file", "that error": "error", "that function": "function"}
-"""Phrases that may as well mean something in the window, and what they point at."""
 
+# Seed 000's sentence.
 PHRASE_HINT = (
     "[System: The user may be referencing earlier conversation that is no longer in your"
     " context window. Use the conversation_recall tool to search for relevant context before"
     " proceeding.]"
 )
-"""Seed 000's sentence."""
 
 _PHRASE = re.compile(
     rf"\b(?:{'|'.join(re.escape(phrase.lower()) for phrase in PHRASES)})\b", re.IGNORECASE
@@ -233,8 +225,8 @@ _PHRASE = re.compile(
 
 
 def find_hint(session_pk: int, text: str, *, floor: int, turn: int) -> str:
-    """A line about turns below ``floor`` that the person's message ``text`` in ``turn``
-    seems to be about; empty when there is none. Reads a bounded number of rows."""
+    """A line about turns below ``floor`` that the person's message ``text`` in ``turn`` seems to be
+    about; empty when there is none. Reads a bounded number of rows."""
     if floor <= 1:
         return ""
     related = find_related_turns(session_pk, text, floor=floor, turn=turn)

@@ -7,29 +7,25 @@ from conversations.domain.text import estimate_tokens
 
 type Block = dict[str, Any]
 
-SHORTEST = 8
-"""Estimated tokens below which nothing is shortened any further."""
+SHORTEST = 8  # Estimated tokens below which nothing is shortened any further
+ROOM_FOR_NOTICE = 100  # Estimated tokens from which a cut is explained in a sentence
 
-ROOM_FOR_NOTICE = 100
-"""Estimated tokens from which a cut is explained in a sentence."""
-
+# Signed by the provider, which wants them back unchanged.
 UNSHORTENED = ("thinking", "redacted_thinking")
-"""Signed by the provider, which wants them back unchanged."""
 
+# An image costs (width x height) / 750 tokens, about 1,600 at the size to which the provider scales
+# it down; a page of a document 1,500 to 3,000 (its pages on vision and PDF support). The reported
+# usage corrects both.
 IMAGE_TOKENS, DOCUMENT_TOKENS = 1_600, 6_000
-"""An image costs (width x height) / 750 tokens, about 1,600 at the size to which the
-provider scales it down; a page of a document 1,500 to 3,000 (its pages on vision and
-PDF support). The reported usage corrects both."""
 
 ATTACHED = {"image": IMAGE_TOKENS, "document": DOCUMENT_TOKENS}
 
-BLOCK_TOKENS = 12
-"""What surrounds the text of a block: its type, ids and names."""
+BLOCK_TOKENS = 12  # What surrounds the text of a block: its type, ids and names
 
 
 def shorten_text(text: str, *, cap: int, turn: int) -> str:
-    """The beginning and the end of a text that costs more than ``cap`` estimated
-    tokens, with a notice between them that says where the rest is."""
+    """The beginning and the end of a text that costs more than ``cap`` estimated tokens, with a
+    notice between them that says where the rest is."""
     cost = estimate_tokens(text)
     if cost <= cap:
         return text
@@ -63,15 +59,11 @@ def cost_of_block(block: Block) -> int:
     if kind == "thinking":
         return estimate_tokens(str(block.get("thinking", "")) + str(block.get("signature", "")))
     if kind in ATTACHED:
-        return _cost_of_attached(block)
+        # What was estimated when it was attached
+        if is_reference(block) and isinstance(block["source"].get("tokens"), int):
+            return int(block["source"]["tokens"]) + BLOCK_TOKENS
+        return ATTACHED[str(block["type"])]
     return _cost_of_value(block) + BLOCK_TOKENS
-
-
-def _cost_of_attached(block: Block) -> int:
-    """What was estimated when it was attached."""
-    if is_reference(block) and isinstance(block["source"].get("tokens"), int):
-        return int(block["source"]["tokens"]) + BLOCK_TOKENS
-    return ATTACHED[str(block["type"])]
 
 
 def cost_of_blocks(blocks: list[Block]) -> int:
@@ -79,8 +71,8 @@ def cost_of_blocks(blocks: list[Block]) -> int:
 
 
 def shorten_blocks(blocks: list[Block], *, cap: int, turn: int) -> list[Block]:
-    """The same blocks, their texts shortened in proportion so that together they
-    cost about ``cap``; what is signed and what is no text stays as it is."""
+    """The same blocks, their texts shortened in proportion so that together they cost about
+    ``cap``; what is signed and what is no text stays as it is."""
     cost = cost_of_blocks(blocks)
     if cost <= cap:
         return blocks

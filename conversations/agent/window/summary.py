@@ -1,9 +1,9 @@
 """What the summarising model is given, in as many stages as its window needs.
 
-A stage is one request: the summary so far, and the turns that follow it as a quotation,
-with long messages and tool results shortened. Its answer is the summary of the next
-stage. So a conversation of any length fits, and the next compaction begins where the
-last one ended. Every request can be made again from its manifest and the archive.
+A stage is one request: the summary so far, and the turns that follow it as a quotation, with long
+messages and tool results shortened. Its answer is the summary of the next stage. So a conversation
+of any length fits, and the next compaction begins where the last one ended. Every request can be
+made again from its manifest and the archive.
 """
 
 from collections.abc import Mapping, Sequence
@@ -54,8 +54,8 @@ done unless it is."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SummaryCaps:
-    """Estimated tokens above which a message, a tool's result and the arguments of a
-    call are shortened."""
+    """Estimated tokens above which a message, a tool's result and the arguments of a call are
+    shortened."""
 
     message: int = 2000
     result: int = 300
@@ -73,9 +73,9 @@ class SummaryTurn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionPlan:
-    """What a compaction is to do. ``parts`` are the turns that are new to the summary,
-    in order, after ``previous``. Of the window, ``stays`` and ``goes`` are the estimated
-    tokens of what is kept and of what the summary replaces; turns are counted too."""
+    """What a compaction is to do. ``parts`` are the turns that are new to the summary, in order,
+    after ``previous``. Of the window, ``stays`` and ``goes`` are the estimated tokens of what is
+    kept and of what the summary replaces; turns are counted too."""
 
     from_turn: int
     to_turn: int
@@ -109,9 +109,9 @@ def plan_summary(
     most_tokens: int,
     caps: SummaryCaps = SummaryCaps(),
 ) -> CompactionPlan | None:
-    """Which turns to summarise: all but the last ``keep_recent`` exchanges, after the
-    summary that is in force, and no more than ``most_tokens`` of them. None when there
-    are none. Reads a number of rows that these two bound."""
+    """Which turns to summarise: all but the last ``keep_recent`` exchanges, after the summary that
+    is in force, and no more than ``most_tokens`` of them. None when there are none. Reads a number
+    of rows that these two bound."""
     previous = read_active_compaction(session_pk)
     after = previous.to_turn if previous else 0
     start = max(floor, after + 1)

@@ -1,7 +1,7 @@
 """The system prompt: the same bytes for the same workspace, folder and settings.
 
-It stands in front of everything else that the provider caches, so it holds no clock,
-no counter and nothing of the session; what is likeliest to change comes last.
+It stands in front of everything else that the provider caches, so it holds no clock, no counter and
+nothing of the session; what is likeliest to change comes last.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,11 +35,11 @@ MAX_PROBLEMS = 5
 
 
 def describe_skills(root: Path) -> str:
-    """The index for the system prompt: one line for each skill; the same bytes as
-    long as the folder is the same. Empty when there are none.
+    """The index for the system prompt: one line for each skill; the same bytes as long as the
+    folder is the same. Empty when there are none.
 
-    Names come before descriptions: while the index is within its limit every skill
-    has its description, after that only its name.
+    Names come before descriptions: while the index is within its limit every skill has its
+    description, after that only its name.
     """
     loom = settings.LOOM
     skills = find_skills(root)
@@ -60,8 +60,8 @@ def describe_skills(root: Path) -> str:
 
 
 def describe_problems(root: Path, skills: Sequence[Skill] | None = None) -> list[str]:
-    """A sentence for each of what could not be used of the skills' files, at most
-    MAX_PROBLEMS and two more. For the model and for people."""
+    """A sentence for each of what could not be used of the skills' files, at most MAX_PROBLEMS and
+    two more. For the model and for people."""
     skills = find_skills(root) if skills is None else skills
     lines = [f"{shown(skill.path)}: {skill.problem}." for skill in skills if skill.problem]
     if len(lines) > MAX_PROBLEMS:
@@ -120,10 +120,9 @@ def build_system_prompt(
     reads_instruction_files: bool,
     own_instructions: str = "",
 ) -> str:
-    """The prompt for a workspace; ``root`` is its folder, ``own_instructions`` are those
-    of the session. Reads a bounded number of
-    bytes from it, and files that have not changed not again. Never raises for what
-    lies there."""
+    """The prompt for a workspace; ``root`` is its folder, ``own_instructions`` are those of the
+    session. Reads a bounded number of bytes from it, and files that have not changed not again.
+    Never raises for what lies there."""
     parts = [GUIDELINES, ARCHIVE, DATA, f"Workspace: {workspace_name}"]
     if instructions.strip():
         parts.append(f"Instructions of the workspace:\n{instructions.strip()}")
@@ -148,8 +147,7 @@ def _section(file: InstructionFile) -> str:
 # What stands in front of the history: what was left out, and what stands for it.
 
 
-LINES = 8
-"""Messages of the person that are named as what went before."""
+LINES = 8  # Messages of the person that are named as what went before
 
 LINE_CHARS = 90
 
@@ -164,8 +162,8 @@ def make_preamble(
     summary_to: int,
     skills: Sequence[LoadedSkill],
 ) -> str:
-    """The text, empty when nothing is left out. ``lines`` are beginnings of messages
-    by turn; ``summary`` stands for the turns up to ``summary_to``."""
+    """The text, empty when nothing is left out. ``lines`` are beginnings of messages by turn;
+    ``summary`` stands for the turns up to ``summary_to``."""
     parts = []
     if summary:
         parts.append(

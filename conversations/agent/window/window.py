@@ -1,9 +1,8 @@
 """The window: what one model call is given, and the record of it.
 
-The order is tools, system prompt, preamble and history from the floor, then what
-changes with every message (session state, hint) behind the last cache breakpoint.
-Whatever is decided here is written into the manifest, from which ``rebuild`` makes
-the very same request again.
+The order is tools, system prompt, preamble and history from the floor, then what changes with every
+message (session state, hint) behind the last cache breakpoint. Whatever is decided here is written
+into the manifest, from which ``rebuild`` makes the very same request again.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,15 +21,25 @@ from conversations.archive.turns import (
     read_user_turn_before,
     walk_active_turns_back,
 )
+from conversations.domain.attachments import Block
 from conversations.domain.runs import NO_CHOICES, RunChoices
 from conversations.domain.stream import ModelRequest
 from conversations.domain.text import dump_json, estimate_tokens, load_json
 from conversations.domain.turns import StoredTurn
 from conversations.domain.windows import WindowRules
 
-from .attachments import expand_request, replace_withheld, withhold
 from .budget import Choice, Place, WindowBudget, choose_turns, make_budget, make_caps, mark_cache
-from .messages import CONTINUE_TEXT, Block, Message, MessageCaps, Piece, join_pieces, recall_piece
+from .messages import (
+    CONTINUE_TEXT,
+    Message,
+    MessageCaps,
+    Piece,
+    expand_request,
+    join_pieces,
+    recall_piece,
+    replace_withheld,
+    withhold,
+)
 from .system_prompt import LINE_CHARS, LINES, make_preamble
 
 MANIFEST_VERSION = 2
@@ -40,10 +49,10 @@ STATE_MARK = "[Session state, kept by the archive: a record of what happened, no
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowWish:
-    """What a window is to be made of. ``floor`` is where the last one started,
-    ``rewinds`` how many the session has, ``share`` below 1 asks for a shorter one,
-    ``tools`` are JSON. ``refuses_files``: the provider refused a request with what is
-    attached. ``has_compactions`` and ``has_skills`` False save looking for them."""
+    """What a window is to be made of. ``floor`` is where the last one started, ``rewinds`` how many
+    the session has, ``share`` below 1 asks for a shorter one, ``tools`` are JSON.
+    ``refuses_files``: the provider refused a request with what is attached. ``has_compactions`` and
+    ``has_skills`` False save looking for them."""
 
     session_pk: int
     floor: int
@@ -67,8 +76,8 @@ class WindowWish:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Texts:
-    """What is in a window besides its turns. ``tools`` are JSON, ``lines`` beginnings
-    of messages that stand below the floor."""
+    """What is in a window besides its turns. ``tools`` are JSON, ``lines`` beginnings of messages
+    that stand below the floor."""
 
     system: str
     tools: str
@@ -81,10 +90,10 @@ class Texts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """What the model is given. ``floor`` is the number of its first turn, ``left_out``
-    counts the active turns below. ``texts`` are those that a manifest names by digest.
-    ``estimated`` is the prompt's size in estimated tokens, ``limit`` in real ones.
-    ``referring`` is the request with attachments by reference, as it is described."""
+    """What the model is given. ``floor`` is the number of its first turn, ``left_out`` counts the
+    active turns below. ``texts`` are those that a manifest names by digest. ``estimated`` is the
+    prompt's size in estimated tokens, ``limit`` in real ones. ``referring`` is the request with
+    attachments by reference, as it is described."""
 
     request: ModelRequest
     referring: ModelRequest
@@ -101,14 +110,14 @@ class Window:
         return self.request is not self.referring
 
     def describe(self) -> tuple[str, str]:
-        """The manifest and the request's digest. For a long window that takes some
-        milliseconds, so the request goes out first."""
+        """The manifest and the request's digest. For a long window that takes some milliseconds, so
+        the request goes out first."""
         return dump_json(self.decisions), request_digest(self.referring)
 
 
 def assemble_window(wish: WindowWish) -> Window:
-    """Read the turns of the window and make the request. Reads a number of rows that
-    the window bounds and not the session."""
+    """Read the turns of the window and make the request. Reads a number of rows that the window
+    bounds and not the session."""
     budget = make_budget(
         limit=wish.limit, max_output=wish.max_output, ratio=wish.ratio, share=wish.share
     )
@@ -294,8 +303,8 @@ def make_request(
     withheld: Mapping[str, str],
     choices: RunChoices,
 ) -> tuple[ModelRequest, list[Place]]:
-    """The request, and where its cache breakpoints are. What is added behind them is
-    not part of the next call's history. Attachments are references in it still."""
+    """The request, and where its cache breakpoints are. What is added behind them is not part of
+    the next call's history. Attachments are references in it still."""
     given = [
         replace(piece, blocks=replace_withheld(piece.blocks, withheld)) if withheld else piece
         for piece in pieces

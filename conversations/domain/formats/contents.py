@@ -29,24 +29,19 @@ FORMATS_KEY = "formats"
 def difference(written: Any, read: Any) -> Difference | None:
     """How to get from one JSON value to another; None: they are the same."""
     if isinstance(written, dict) and isinstance(read, dict):
-        return _difference_of_objects(written, read)
+        found = {
+            key: difference(written[key], value) if key in written else {"is": value}
+            for key, value in read.items()
+        }
+        changed = {key: what for key, what in found.items() if what is not None}
+        parts = {"in": changed, "without": [key for key in written if key not in read]}
+        return {name: part for name, part in parts.items() if part} or None
     if isinstance(written, list) and isinstance(read, list) and len(written) == len(read):
         pairs = enumerate(zip(written, read, strict=True))
         found = {str(place): difference(*pair) for place, pair in pairs}
         changed = {place: what for place, what in found.items() if what is not None}
         return {"at": changed} if changed else None
     return None if type(written) is type(read) and written == read else {"is": read}
-
-
-def _difference_of_objects(written: dict[str, Any], read: dict[str, Any]) -> Difference | None:
-    found = {
-        key: difference(written[key], value) if key in written else {"is": value}
-        for key, value in read.items()
-    }
-    changed = {key: what for key, what in found.items() if what is not None}
-    without = [key for key in written if key not in read]
-    parts = {"in": changed, "without": without}
-    return {name: part for name, part in parts.items() if part} or None
 
 
 def restore(written: Any, kept: Any) -> Any:
@@ -57,21 +52,17 @@ def restore(written: Any, kept: Any) -> Any:
     if "is" in kept:
         return kept["is"]
     if isinstance(written, dict):
-        return _restore_object(written, kept)
+        without = kept.get("without")
+        gone = without if isinstance(without, list) else []
+        restored = {key: value for key, value in written.items() if key not in gone}
+        for key, what in _object(kept.get("in")).items():
+            if key in written or "is" in _object(what):
+                restored[key] = restore(written.get(key), what)
+        return restored
     if isinstance(written, list):
         changed = _object(kept.get("at"))
         return [restore(item, changed.get(str(place))) for place, item in enumerate(written)]
     return written
-
-
-def _restore_object(written: dict[str, Any], kept: dict[str, Any]) -> dict[str, Any]:
-    without = kept.get("without")
-    gone = without if isinstance(without, list) else []
-    restored = {key: value for key, value in written.items() if key not in gone}
-    for key, what in _object(kept.get("in")).items():
-        if key in written or "is" in _object(what):
-            restored[key] = restore(written.get(key), what)
-    return restored
 
 
 def _object(value: Any) -> dict[str, Any]:
@@ -138,13 +129,11 @@ def check_message(place: int, message: Any, roles: Iterable[str]) -> Message:
 
 def check_list(place: int, content: Any) -> list[Block]:
     """A list of content blocks. Raises Rejected."""
-    if not isinstance(content, list) or not all(_is_block(item) for item in content):
+    if not isinstance(content, list) or not all(
+        isinstance(item, dict) and isinstance(item.get("type"), str) for item in content
+    ):
         raise refuse(place, "Its content is neither a text nor a list of blocks with a type.")
     return content
-
-
-def _is_block(item: Any) -> bool:
-    return isinstance(item, dict) and isinstance(item.get("type"), str)
 
 
 def make_turn(

@@ -67,45 +67,39 @@ def read_messages(messages: Iterable[Any]) -> Iterator[NewTurn]:
 def _read_all(messages: Iterable[Any]) -> Iterator[NewTurn]:
     previous = ""
     for place, value in enumerate(messages):
+        message = check_message(place, value, ROLES)
+        turns: list[NewTurn] = []
         try:
-            turns = list(_read_message(place, check_message(place, value, ROLES), previous))
+            for part in _cut(place, message):
+                turn = _read_part(part)
+                usual = BEGINS if (turn.role, previous) != (TOOL, TOOL) else CONTINUES
+                actual = CONTINUES if turns else BEGINS
+                if actual != usual:
+                    metadata = keep(read_metadata(turn), CUT, actual)
+                    turn = replace(turn, metadata=dump_json(metadata))
+                previous = turn.role
+                turns.append(keep_difference(turn, part, name=NAME, write=_write_part))
         except RecursionError:
             raise refuse(place, "It is nested too deeply.") from None
-        previous = turns[-1].role
         yield from turns
 
 
-def _read_message(place: int, message: Message, previous: str) -> Iterator[NewTurn]:
-    for number, part in enumerate(_cut(place, message)):
-        turn = _read_part(part)
-        usual = BEGINS if (turn.role, previous) != (TOOL, TOOL) else CONTINUES
-        actual = CONTINUES if number else BEGINS
-        if actual != usual:
-            metadata = keep(read_metadata(turn), CUT, actual)
-            turn = replace(turn, metadata=dump_json(metadata))
-        previous = turn.role
-        yield keep_difference(turn, part, name=NAME, write=_write_part)
-
-
-def _cut(place: int, message: Message) -> Iterator[Message]:
+def _cut(place: int, message: Message) -> list[Message]:
     """The message as one for each turn: results of tools are turns of their own."""
     content = message.get("content")
     if isinstance(content, str):
-        yield message
-        return
+        return [message]
     blocks = check_list(place, content)
     if message["role"] != USER or not any(map(_is_result, blocks)):
-        yield message
-        return
+        return [message]
     parts: list[list[Block]] = []
     for block in blocks:
         if parts and not _is_result(block) and not _is_result(parts[-1][-1]):
             parts[-1].append(block)
         else:
             parts.append([block])
-    yield message | {"content": parts[0]}
-    for part in parts[1:]:
-        yield {"role": USER, "content": part}
+    rest: list[Message] = [{"role": USER, "content": part} for part in parts[1:]]
+    return [message | {"content": parts[0]}, *rest]
 
 
 def _is_result(block: Block) -> bool:
@@ -118,23 +112,19 @@ def _read_part(message: Message) -> NewTurn:
         return make_turn(role, content)
     blocks = [_without_marks(block) for block in content]
     if role == USER and blocks and _is_result(blocks[0]):
-        return _read_result(blocks[0])
+        [result, *_], text = blocks, blocks[0].get("content")
+        is_list = isinstance(text, list) and all(isinstance(item, dict) for item in text)
+        blocks = text if is_list and text else []
+        return make_turn(
+            TOOL,
+            text if isinstance(text, str) else text_of_blocks(blocks),
+            blocks=blocks or None,
+            call_id=result.get("tool_use_id"),
+            metadata={"ok": result.get("is_error") is not True},
+        )
     text = text_of_answer(blocks) if role == ASSISTANT else text_of_blocks(blocks)
     calls = [block for block in blocks if block["type"] == "tool_use"] if role == ASSISTANT else []
     return make_turn(role, text, blocks=blocks, tool_calls=calls)
-
-
-def _read_result(block: Block) -> NewTurn:
-    content = block.get("content")
-    is_list = isinstance(content, list) and all(isinstance(item, dict) for item in content)
-    blocks = content if is_list and content else None
-    return make_turn(
-        TOOL,
-        content if isinstance(content, str) else text_of_blocks(blocks or []),
-        blocks=blocks,
-        call_id=block.get("tool_use_id"),
-        metadata={"ok": block.get("is_error") is not True},
-    )
 
 
 def _without_marks(block: Block) -> Block:
@@ -155,7 +145,9 @@ def write_messages(
     number, message, previous = 0, None, ""
     for place, turn in enumerate(turns):
         part = restore_message(_write_part(turn, open_content), turn, NAME)
-        if message is not None and _continues(turn, previous) and _can_join(message, part):
+        usual = CONTINUES if turn.role == previous == TOOL else BEGINS
+        continues = (find_kept(turn, CUT) or usual) == CONTINUES
+        if message is not None and continues and _is_list(message) and _is_list(part):
             message = message | {"content": [*message["content"], *part["content"]]}
         else:
             if message is not None:
@@ -166,17 +158,8 @@ def write_messages(
         yield number, message
 
 
-def _continues(turn: AnyTurn, previous: str) -> bool:
-    usual = CONTINUES if turn.role == previous == TOOL else BEGINS
-    return (find_kept(turn, CUT) or usual) == CONTINUES
-
-
-def _can_join(message: Message, part: Message) -> bool:
-    return (
-        message.get("role") == part.get("role") == USER
-        and isinstance(message.get("content"), list)
-        and isinstance(part.get("content"), list)
-    )
+def _is_list(message: Message) -> bool:
+    return message.get("role") == USER and isinstance(message.get("content"), list)
 
 
 def _write_part(turn: AnyTurn, open_content: OpenContent = leave_closed) -> Message:

@@ -14,6 +14,7 @@ import binascii
 import json
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Any
 
 from conversations.domain.attachments import TEXT_TYPE
@@ -71,8 +72,8 @@ def read_messages(messages: Iterable[Any]) -> Iterator[NewTurn]:
 
 def _read_all(messages: Iterable[Any]) -> Iterator[NewTurn]:
     for place, value in enumerate(messages):
+        message = check_message(place, value, ROLES)
         try:
-            message = check_message(place, value, ROLES)
             turn = _read_message(place, message)
             turn = keep_difference(turn, message, name=NAME, write=_write_message)
         except RecursionError:
@@ -82,44 +83,27 @@ def _read_all(messages: Iterable[Any]) -> Iterator[NewTurn]:
 
 def _read_message(place: int, message: Message) -> NewTurn:
     role: str = ROLE_OF.get(message["role"]) or message["role"]
-    text, blocks = _read_content(place, message.get("content"))
+    content, blocks = message.get("content"), None
+    if content is not None and not isinstance(content, str):
+        blocks = [block_of(part) for part in check_list(place, content)]
+    text = content or "" if blocks is None else text_of_blocks(blocks)
     if role == ASSISTANT:
-        return _read_answer(place, message, text)
+        # The text of a refused answer is a key of its own or a part.
+        places = [message, *(content if isinstance(content, list) else [])]
+        refusals = [place.get(REFUSAL) for place in places]
+        refusal = "\n\n".join(text for text in refusals if isinstance(text, str))
+        return make_turn(
+            ASSISTANT,
+            text or refusal,
+            tool_calls=_read_calls(place, message),
+            stop_reason=REFUSAL if refusal else "",
+        )
     if role == TOOL:
         name = message.get("name")
-        return make_turn(
-            TOOL,
-            text,
-            blocks=blocks,
-            call_id=message.get("tool_call_id"),
-            name=name if isinstance(name, str) else None,
-        )
+        name = name if isinstance(name, str) else None
+        call_id = message.get("tool_call_id")
+        return make_turn(TOOL, text, blocks=blocks, call_id=call_id, name=name)
     return make_turn(role, text, blocks=blocks)
-
-
-def _read_content(place: int, content: Any) -> tuple[str, list[Block] | None]:
-    if content is None or isinstance(content, str):
-        return content or "", None
-    blocks = [block_of(part) for part in check_list(place, content)]
-    return text_of_blocks(blocks), blocks
-
-
-def _read_answer(place: int, message: Message, text: str) -> NewTurn:
-    refusal = _read_refusal(message)
-    return make_turn(
-        ASSISTANT,
-        text or refusal,
-        tool_calls=_read_calls(place, message),
-        stop_reason=REFUSAL if refusal else "",
-    )
-
-
-def _read_refusal(message: Message) -> str:
-    """Of a refused answer the text, which is a key of its own or a part; else empty."""
-    parts = message.get("content")
-    places = [message, *(parts if isinstance(parts, list) else [])]
-    texts = [place.get(REFUSAL) for place in places]
-    return "\n\n".join(text for text in texts if isinstance(text, str))
 
 
 def _read_calls(place: int, message: Message) -> list[Block]:
@@ -143,25 +127,25 @@ def write_messages(
 
 def _write_message(turn: AnyTurn, open_content: OpenContent = leave_closed) -> Message:
     if turn.role == ASSISTANT:
-        return _write_answer(turn)
+        calls = _write_calls(turn)
+        message: Message = {"role": ASSISTANT, "content": turn.content}
+        if turn.stop_reason == REFUSAL:
+            message = {"role": ASSISTANT, "content": None, REFUSAL: turn.content}
+        elif calls and not turn.content:
+            message["content"] = None
+        return message | ({"tool_calls": calls} if calls else {})
+    content: str | list[Block] = turn.content
     blocks = blocks_of(turn, open_content)
     if turn.role == TOOL:
-        content = turn.content if blocks is None else _write_result(turn.content, blocks)
+        if blocks is not None:  # a result has texts only
+            texts = [block if _is_text(block) else name_block(block) for block in blocks]
+            has_text = any(map(_is_text, blocks))
+            own = [] if has_text or not turn.content else [text_block(turn.content)]
+            content = [*own, *texts]
         return {"role": TOOL, "tool_call_id": turn.tool_call_id or "", "content": content}
-    parts = None if blocks is None else [_part_of(block) for block in blocks]
-    return {"role": turn.role, "content": turn.content if parts is None else parts}
-
-
-def _write_answer(turn: AnyTurn) -> Message:
-    calls = _write_calls(turn)
-    if turn.stop_reason == REFUSAL:
-        message: Message = {"role": ASSISTANT, "content": None, REFUSAL: turn.content}
-    else:
-        message = {
-            "role": ASSISTANT,
-            "content": turn.content if turn.content or not calls else None,
-        }
-    return message | ({"tool_calls": calls} if calls else {})
+    if blocks is not None:
+        content = [_part_of(block) for block in blocks]
+    return {"role": turn.role, "content": content}
 
 
 def _write_calls(turn: AnyTurn) -> list[Block]:
@@ -172,23 +156,14 @@ def _write_calls(turn: AnyTurn) -> list[Block]:
         stored = []
     if stored and all(isinstance(call.get("function"), dict) for call in stored):
         return stored
-    return [_write_call(call) for call in calls_of(turn)]
-
-
-def _write_call(call: Block) -> Block:
-    arguments = read_unparsed_input(call)
-    if arguments is None:
-        arguments = json.dumps(call.get("input"), ensure_ascii=False)
-    function = {"name": str(call.get("name") or "tool"), "arguments": arguments}
-    return {"id": str(call.get("id", "")), "type": "function", "function": function}
-
-
-def _write_result(text: str, blocks: list[Block]) -> str | list[Block]:
-    """A result has texts only."""
-    texts = [block if _is_text(block) else name_block(block) for block in blocks]
-    if any(map(_is_text, blocks)):
-        return texts
-    return [*([text_block(text)] if text else []), *texts]
+    calls: list[Block] = []
+    for call in calls_of(turn):
+        arguments = read_unparsed_input(call)
+        if arguments is None:
+            arguments = json.dumps(call.get("input"), ensure_ascii=False)
+        function = {"name": str(call.get("name") or "tool"), "arguments": arguments}
+        calls.append({"id": str(call.get("id", "")), "type": "function", "function": function})
+    return calls
 
 
 def _is_text(block: Block) -> bool:
@@ -200,20 +175,16 @@ def block_of(part: Block) -> Block:
     if part.get("type") == "text":
         return text_block(part["text"]) if isinstance(part.get("text"), str) else part
     if part.get("type") == "image_url":
-        return _read_image(part)
-    if part.get("type") == "file":
+        image = part.get("image_url")
+        url = image.get("url") if isinstance(image, dict) else image
+        if not isinstance(url, str):
+            return part
+        found = _DATA_URL.fullmatch(url)
+        source = _base64_source(*found.groups()) if found else {"type": "url", "url": url}
+        return {"type": "image", "source": source}
+    if part.get("type") == "file" and isinstance(part.get("file"), dict):
         return _read_file(part)
     return part
-
-
-def _read_image(part: Block) -> Block:
-    image = part.get("image_url")
-    url = image.get("url") if isinstance(image, dict) else image
-    if not isinstance(url, str):
-        return part
-    if found := _DATA_URL.fullmatch(url):
-        return {"type": "image", "source": _base64_source(*found.groups())}
-    return {"type": "image", "source": {"type": "url", "url": url}}
 
 
 def _base64_source(media_type: str, data: str) -> Block:
@@ -221,65 +192,46 @@ def _base64_source(media_type: str, data: str) -> Block:
 
 
 def _read_file(part: Block) -> Block:
-    file = part.get("file")
-    if not isinstance(file, dict):
-        return part
+    file = part["file"]
     name, data, known = file.get("filename"), file.get("file_data"), file.get("file_id")
-    title = {"title": name} if isinstance(name, str) else {}
     found = _DATA_URL.fullmatch(data) if isinstance(data, str) else None
     if found is not None:
-        return {"type": "document", "source": _document_source(*found.groups())} | title
-    if isinstance(known, str):
-        return {"type": "document", "source": {"type": "file", "file_id": known}} | title
-    return part
-
-
-def _document_source(media_type: str, data: str) -> Block:
-    if media_type == TEXT_TYPE:
-        try:
-            text = base64.b64decode(data, validate=True).decode()
-            return {"type": "text", "media_type": TEXT_TYPE, "data": text}
-        except (binascii.Error, ValueError):
-            pass
-    return _base64_source(media_type, data)
+        source = _base64_source(*found.groups())
+        if found[1] == TEXT_TYPE:
+            with suppress(binascii.Error, ValueError):
+                text = base64.b64decode(found[2], validate=True).decode()
+                source = {"type": "text", "media_type": TEXT_TYPE, "data": text}
+    elif isinstance(known, str):
+        source = {"type": "file", "file_id": known}
+    else:
+        return part
+    title = {"title": name} if isinstance(name, str) else {}
+    return {"type": "document", "source": source} | title
 
 
 def _part_of(block: Block) -> Block:
     """A block as a part. What neither a text, an image nor a file is came as a part, or is
     named."""
-    source = block.get("source")
-    if block.get("type") == "image" and isinstance(source, dict):
-        return _write_image(block, source)
-    if block.get("type") == "document" and isinstance(source, dict):
-        return _write_file(block, source)
-    if block.get("type") in _BLOCKS_ONLY:
-        return name_block(block)
-    return block
+    kind, source = block.get("type"), block.get("source")
+    if kind in ("image", "document") and isinstance(source, dict):
+        url = f"data:{source.get('media_type')};base64,{source.get('data')}"
+        if kind == "document":
+            return _write_file(block, source, url=url)
+        if source.get("type") in ("base64", "url"):
+            url = url if source["type"] == "base64" else str(source.get("url"))
+            return {"type": "image_url", "image_url": {"url": url}}
+    return name_block(block) if kind in _BLOCKS_ONLY else block
 
 
 _BLOCKS_ONLY = ("image", "document", "search_result", "container_upload", "tool_result")
 """Blocks of the Messages API that are no parts."""
 
 
-def _write_image(block: Block, source: Block) -> Block:
-    if source.get("type") == "base64":
-        url = _data_url(source)
-    elif source.get("type") == "url":
-        url = str(source.get("url"))
-    else:
-        return name_block(block)
-    return {"type": "image_url", "image_url": {"url": url}}
-
-
-def _data_url(source: Block) -> str:
-    return f"data:{source.get('media_type')};base64,{source.get('data')}"
-
-
-def _write_file(block: Block, source: Block) -> Block:
+def _write_file(block: Block, source: Block, *, url: str) -> Block:
     kind, title = source.get("type"), block.get("title")
     file: Block = {"filename": title} if isinstance(title, str) else {}
     if kind == "base64":
-        file |= {"file_data": _data_url(source)}
+        file |= {"file_data": url}
     elif kind == "text":
         data = base64.b64encode(str(source.get("data")).encode("utf-8", "surrogatepass")).decode()
         file |= {"file_data": f"data:{TEXT_TYPE};base64,{data}"}

@@ -34,19 +34,15 @@ def read_spoken(contents: Sequence[Any]) -> Spoken:
     texts: list[str] = []
     files: list[SpokenFile] = []
     for content in contents:
-        for block in _blocks_of(content):
+        blocks = [text_block(content)] if isinstance(content, str) else content
+        if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
+            raise _refused("Content is a text or a list of blocks.")
+        for block in map(block_of, blocks):
             if block.get("type") == "text":
                 texts.append(str(block.get("text") or ""))
             else:
                 files.append(read_new_file(block))
     return Spoken(text="\n\n".join(text for text in texts if text.strip()), files=files)
-
-
-def _blocks_of(content: Any) -> list[Block]:
-    blocks = [text_block(content)] if isinstance(content, str) else content
-    if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
-        raise _refused("Content is a text or a list of blocks.")
-    return [block_of(block) for block in blocks]
 
 
 def read_file(block: Block) -> SpokenFile:
@@ -57,7 +53,16 @@ def read_file(block: Block) -> SpokenFile:
     given, media_type = source.get("data"), str(source.get("media_type") or "")
     if not isinstance(given, str):
         raise _refused(f"The {kind} has no data. Addresses are not loaded.")
-    return SpokenFile(name=_name_of(block, media_type), data=_data_of(source, given))
+    title = block.get("title")
+    if not isinstance(title, str) or not title:
+        ending = "txt" if media_type == TEXT_TYPE else media_type.partition("/")[2] or "bin"
+        title = f"{kind}.{ending}"
+    if source.get("type") == "text":
+        return SpokenFile(name=title, data=given.encode("utf-8", "replace"))
+    try:
+        return SpokenFile(name=title, data=base64.b64decode(given))
+    except (binascii.Error, ValueError) as error:
+        raise _refused("The data is not base64.") from error
 
 
 def read_new_file(block: Block) -> SpokenFile:
@@ -70,23 +75,6 @@ def read_new_file(block: Block) -> SpokenFile:
     if citations.get("enabled") if isinstance(citations, dict) else citations:
         raise _refused("Answers have no citations here. Leave them out.")
     return file
-
-
-def _data_of(source: Block, given: str) -> bytes:
-    if source.get("type") == "text":
-        return given.encode("utf-8", "replace")
-    try:
-        return base64.b64decode(given)
-    except (binascii.Error, ValueError) as error:
-        raise _refused("The data is not base64.") from error
-
-
-def _name_of(block: Block, media_type: str) -> str:
-    title = block.get("title")
-    if isinstance(title, str) and title:
-        return title
-    ending = "txt" if media_type == TEXT_TYPE else media_type.partition("/")[2] or "bin"
-    return f"{block['type']}.{ending}"
 
 
 def _refused(reason: str) -> Rejected:

@@ -15,7 +15,6 @@ from conversations.domain.text import estimate_tokens
 
 from .facts import READ
 from .values import (
-    ACTIONS,
     COMMIT,
     DECISION,
     ERROR,
@@ -76,13 +75,7 @@ class StateItem(NamedTuple):
             turn=self.turn,
             action=self.action,
             source=self.source,
-            is_pinned=False,
-            is_struck=False,
-            rewording="",
         )
-
-
-assert {PIN, UNPIN, REWORD, STRIKE, UNSTRIKE} == set(ACTIONS)
 
 
 def list_items(state: SessionState) -> tuple[tuple[StateItem, ...], tuple[StateItem, ...]]:
@@ -96,7 +89,10 @@ def list_items(state: SessionState) -> tuple[tuple[StateItem, ...], tuple[StateI
         for d in state.struck
         if d.id not in marks or not marks[d.id].is_pinned
     ]
-    for item in _with_pinned(state):
+    registered = list(_registered(state))
+    known = {item.id for item in registered}
+    pinned = [_item(mark) for mark in state.marks if mark.is_pinned and mark.id not in known]
+    for item in sorted(registered + pinned, key=lambda item: item.turn):
         mark = marks.get(item.id)
         if mark is None:
             shown.append(item)
@@ -111,13 +107,6 @@ def list_items(state: SessionState) -> tuple[tuple[StateItem, ...], tuple[StateI
     ]
     items = [item for kind in _LIMITS for item in _limited(shown, kind)]
     return tuple(items), tuple(sorted(struck, key=lambda item: (item.kind, item.turn)))
-
-
-def _with_pinned(state: SessionState) -> list[StateItem]:
-    items = list(_registered(state))
-    known = {item.id for item in items}
-    items += [_item(mark) for mark in state.marks if mark.is_pinned and mark.id not in known]
-    return sorted(items, key=lambda item: item.turn)
 
 
 def _registered(state: SessionState) -> Iterator[StateItem]:
@@ -194,11 +183,9 @@ def write_yaml(state: SessionState, *, session: str, workspace: str, turn_count:
         f"  total_tokens: {state.tokens}",
     ]
     text = _document(head, items)
-    return text if estimate_tokens(text) <= MAX_TOKENS else _fitted(head, items)
-
-
-def _fitted(head: Sequence[str], items: Sequence[StateItem]) -> str:
-    """With as few items left out as it takes, found by halving."""
+    if estimate_tokens(text) <= MAX_TOKENS:
+        return text
+    # As few items are left out as it takes, found by halving.
     order = sorted(items, key=_worth)
     low, high = 1, len(order)
     while low < high:
@@ -230,24 +217,21 @@ def _document(head: Sequence[str], items: Sequence[StateItem]) -> str:
     by_kind: dict[str, list[StateItem]] = {}
     for item in items:
         by_kind.setdefault(item.kind, []).append(item)
-    return "\n".join([*head, *_sections(by_kind), ""])
-
-
-def _sections(by_kind: dict[str, list[StateItem]]) -> Iterator[str]:
+    lines = [*head]
     if files := by_kind.get(FILE):
-        yield "files_touched:"
+        lines.append("files_touched:")
         for item in files:
-            yield f"  - path: {_scalar(item.text)}"
-            yield f"    action: {_scalar(item.action)}"
-            yield f"    turn: {item.turn}"
+            lines.append(f"  - path: {_scalar(item.text)}")
+            lines.append(f"    action: {_scalar(item.action)}")
+            lines.append(f"    turn: {item.turn}")
     if decisions := by_kind.get(DECISION):
-        yield "key_decisions:"
-        yield from (f"  - {_quoted(_with_turn(item))}" for item in decisions)
-    for item in by_kind.get(FOCUS, ()):
-        yield f"current_focus: {_quoted(item.text)}"
+        lines.append("key_decisions:")
+        lines += [f"  - {_quoted(_with_turn(item))}" for item in decisions]
+    lines += [f"current_focus: {_quoted(item.text)}" for item in by_kind.get(FOCUS, ())]
     if errors := by_kind.get(ERROR):
-        yield "errors_resolved:"
-        yield from (f"  - {_quoted(_with_turn(item))}" for item in errors)
+        lines.append("errors_resolved:")
+        lines += [f"  - {_quoted(_with_turn(item))}" for item in errors]
+    return "\n".join([*lines, ""])
 
 
 def _with_turn(item: StateItem) -> str:
@@ -263,8 +247,6 @@ def _quoted(text: str) -> str:
     """A double-quoted scalar. JSON's escapes are YAML's; YAML has more characters that
     may not stand as they are."""
     quoted = _ENCODER.encode(text)
-    return quoted if quoted.isascii() and "\x7f" not in quoted else _UNSAFE.sub(_escaped, quoted)
-
-
-def _escaped(match: re.Match[str]) -> str:
-    return f"\\u{ord(match[0]):04x}"
+    if quoted.isascii() and "\x7f" not in quoted:
+        return quoted
+    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", quoted)

@@ -6,7 +6,8 @@ them, so that imported histories count too.
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -70,11 +71,10 @@ _COMMANDS = ("command", "cmd", "script", "commandline", "args", "argv", "argumen
 
 MAX_CALLS, MAX_PATHS = 50, 10
 MAX_PUT_BACK = 1000
-JSON_OUTPUT_CHARS = 200_000
+MAX_JSON_OUTPUT_CHARS = 200_000
 
 _REPLACED = re.compile(
-    r"(?<![\w/\\.-])(?:overwr\w+|replaced|updated|already existed)(?![\w/\\-]|\.\w)",
-    re.IGNORECASE,
+    r"(?<![\w/\\.-])(?:overwr\w+|replaced|updated|already existed)(?![\w/\\-]|\.\w)", re.IGNORECASE
 )
 """Not as part of a path, whose file may have any name."""
 
@@ -84,7 +84,7 @@ _LOOKS_FAILED = re.compile(
 )
 _STRUCK = re.compile(r"Struck (d\d+\.\d+):")
 
-FOCUS_SCANNED = 4_000
+FOCUS_SCANNED_CHARS = 4_000
 _MARKER = re.compile(r"\s*(?:```.*|~~~.*|</?[A-Za-z][\w-]*>)?\s*")
 """A line that says nothing: blank, a fence, a tag by itself."""
 
@@ -126,71 +126,53 @@ class TurnFacts:
 
 def read_facts(turn: AnyTurn) -> TurnFacts:
     """Never fails: what cannot be read says nothing."""
+    facts = TurnFacts(role=turn.role, tokens=turn.token_count)
     if turn.role == USER:
-        return _message_facts(turn)
+        lines = turn.content[:FOCUS_SCANNED_CHARS].splitlines()
+        line = next((line for line in lines if not _MARKER.fullmatch(line)), "")
+        focus = "" if _ACKNOWLEDGED.fullmatch(line) else one_line(line, limit=FOCUS_CHARS)
+        return replace(facts, focus=focus, decisions=find_decisions(turn.content))
     if turn.role == ASSISTANT:
-        return TurnFacts(
-            role=ASSISTANT, tokens=turn.token_count, model=_model(turn), calls=_calls(turn)
-        )
+        model = read_metadata(turn).get("model") if '"model"' in turn.metadata else ""
+        model = storable(model)[:120] if isinstance(model, str) else ""
+        return replace(facts, model=model, calls=_read_calls(turn))
     if turn.role == SYSTEM:
-        return TurnFacts(role=SYSTEM, tokens=turn.token_count, put_back=_put_back(turn))
-    outcome = _outcome(turn) if turn.role == TOOL else None
-    return TurnFacts(role=turn.role, tokens=turn.token_count, outcome=outcome)
+        metadata = read_metadata(turn)
+        paths = metadata.get(FILES_BACK) if metadata.get(MODEL_NOTE) is True else None
+        back = paths[:MAX_PUT_BACK] if isinstance(paths, list) else []
+        return replace(facts, put_back=tuple(path for path in back if isinstance(path, str)))
+    return replace(facts, outcome=_read_outcome(turn)) if turn.role == TOOL else facts
 
 
-def _put_back(turn: AnyTurn) -> tuple[str, ...]:
-    metadata = read_metadata(turn)
-    paths = metadata.get(FILES_BACK) if metadata.get(MODEL_NOTE) is True else None
-    if not isinstance(paths, list):
-        return ()
-    return tuple(path for path in paths[:MAX_PUT_BACK] if isinstance(path, str))
-
-
-def _message_facts(turn: AnyTurn) -> TurnFacts:
-    text = turn.content
-    lines = text[:FOCUS_SCANNED].splitlines()
-    line = next((line for line in lines if not _MARKER.fullmatch(line)), "")
-    is_said = not _ACKNOWLEDGED.fullmatch(line)
-    return TurnFacts(
-        role=USER,
-        tokens=turn.token_count,
-        focus=one_line(line, limit=FOCUS_CHARS) if is_said else "",
-        decisions=find_decisions(text),
-    )
-
-
-def _model(turn: AnyTurn) -> str:
-    model = read_metadata(turn).get("model") if '"model"' in turn.metadata else ""
-    return storable(model)[:120] if isinstance(model, str) else ""
-
-
-def _calls(turn: AnyTurn) -> tuple[Call, ...]:
+def _read_calls(turn: AnyTurn) -> tuple[Call, ...]:
     if not turn.tool_calls and '"tool_use"' not in (turn.blocks or ""):
         return ()
     try:
-        calls = read_tool_calls(turn)
+        found = read_tool_calls(turn)
     except MalformedTurn:
         return ()
-    return tuple(_call(call, place) for place, call in enumerate(calls[:MAX_CALLS]))
-
-
-def _call(call: dict[str, Any], place: int) -> Call:
-    found = call.get("input")
-    arguments: dict[str, Any] = found if isinstance(found, dict) else {}
-    name = storable(str(call.get("name") or "tool"))[:100]
-    kind = _kind(name, arguments)
-    paths = tuple(_paths(kind, arguments))
-    key, detail = _READERS.get(kind, _read_nothing)(arguments)
-    return Call(
-        id=storable(str(call.get("id") or ""))[:255],
-        name=name,
-        kind=kind,
-        turn=0,
-        place=place,
-        paths=paths,
-        key=f"{name} {paths[0]}" if paths else f"{name} {key}" if kind == OTHER else key,
-        detail=detail,
-    )
+    calls: list[Call] = []
+    for place, call in enumerate(found[:MAX_CALLS]):
+        given = call.get("input")
+        arguments: dict[str, Any] = given if isinstance(given, dict) else {}
+        name = storable(str(call.get("name") or "tool"))[:100]
+        kind = _kind(name, arguments)
+        paths = tuple(_paths(kind, arguments))
+        read = _READERS.get(kind)
+        key, detail = read(arguments) if read else ("", "")
+        calls.append(
+            Call(
+                id=storable(str(call.get("id") or ""))[:255],
+                name=name,
+                kind=kind,
+                turn=0,
+                place=place,
+                paths=paths,
+                key=f"{name} {paths[0]}" if paths else f"{name} {key}" if kind == OTHER else key,
+                detail=detail,
+            )
+        )
+    return tuple(calls)
 
 
 def _kind(name: str, arguments: dict[str, Any]) -> str:
@@ -227,15 +209,10 @@ def _text(values: dict[str, Any], names: tuple[str, ...]) -> str:
         if isinstance(value, str) and value.strip():
             return value
         if isinstance(value, list) and value and all(isinstance(word, str) for word in value):
-            return _line(value)
+            if len(value) == 3 and value[0].endswith("sh") and value[1] in ("-c", "-lc"):
+                return str(value[2])  # what a shell is given to run
+            return " ".join(_quoted(word) for word in value)
     return ""
-
-
-def _line(words: list[str]) -> str:
-    """Words as one command; what a shell is given to run as it is."""
-    if len(words) == 3 and words[0].endswith("sh") and words[1] in ("-c", "-lc"):
-        return words[2]
-    return " ".join(_quoted(word) for word in words)
 
 
 def _quoted(word: str) -> str:
@@ -268,10 +245,6 @@ def _read_other(arguments: dict[str, Any]) -> tuple[str, str]:
     return one_line(storable(", ".join(told)), limit=ITEM_CHARS), ""
 
 
-def _read_nothing(arguments: dict[str, Any]) -> tuple[str, str]:
-    return "", ""
-
-
 _READERS: dict[str, Callable[[dict[str, Any]], tuple[str, str]]] = {
     SHELL: _read_shell,
     GIT: _read_git,
@@ -282,26 +255,32 @@ _READERS: dict[str, Callable[[dict[str, Any]], tuple[str, str]]] = {
 another one of a shell or git call a commit's message."""
 
 
-def _outcome(turn: AnyTurn) -> CallOutcome:
+def _read_outcome(turn: AnyTurn) -> CallOutcome:
     name = storable(turn.tool_name or "")
     kind = _kind(name, {})
-    metadata, value = read_metadata(turn), _object(turn.content)
+    metadata, value = read_metadata(turn), {}
+    if turn.content.startswith("{") and len(turn.content) <= MAX_JSON_OUTPUT_CHARS:
+        with suppress(ValueError):
+            value = load_json(turn.content)
     ok, output = _result(turn, metadata, value)
     if ok and kind in (SHELL, GIT, OTHER):
-        ok = not _exit_code(metadata, value, output)
-    struck = _STRUCK.match(output) if kind == STATE else None
+        codes = [
+            values[name]
+            for values in (metadata, value)
+            for name in ("exit_code", "exitCode", "returncode", "exit_status")
+            if isinstance(values.get(name), int)
+        ]
+        ok = not (codes[0] if codes else exit_code(output))
+    start, struck = output[:200], _STRUCK.match(output) if kind == STATE else None
+    says_replaced = not start.startswith("Created ") and _REPLACED.search(start) is not None
     return CallOutcome(
         call_id=turn.tool_call_id or "",
         name=name,
         ok=ok,
         error="" if ok else error_line(storable(output)),
-        is_replaced=kind in (WRITE, OTHER) and _says_replaced(output[:200]),
+        is_replaced=kind in (WRITE, OTHER) and says_replaced,
         struck=struck[1] if struck else "",
     )
-
-
-def _says_replaced(start: str) -> bool:
-    return not start.startswith("Created ") and _REPLACED.search(start) is not None
 
 
 def _result(turn: AnyTurn, metadata: dict[str, Any], value: dict[str, Any]) -> tuple[bool, str]:
@@ -314,22 +293,3 @@ def _result(turn: AnyTurn, metadata: dict[str, Any], value: dict[str, Any]) -> t
     if isinstance(recorded, bool):
         return recorded, turn.content
     return not _LOOKS_FAILED.match(turn.content), turn.content
-
-
-def _object(content: str) -> dict[str, Any]:
-    if not content.startswith("{") or len(content) > JSON_OUTPUT_CHARS:
-        return {}
-    try:
-        value = load_json(content)
-    except ValueError:
-        return {}
-    return value if isinstance(value, dict) else {}
-
-
-def _exit_code(metadata: dict[str, Any], value: dict[str, Any], output: str) -> int:
-    """Not 0 for a command that failed, however that was told."""
-    for values in (metadata, value):
-        for name in ("exit_code", "exitCode", "returncode", "exit_status"):
-            if isinstance(values.get(name), int):
-                return int(values[name])
-    return exit_code(output) or 0

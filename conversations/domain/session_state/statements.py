@@ -14,8 +14,7 @@ from conversations.domain.text import one_line
 
 from .values import ITEM_CHARS
 
-MOST, LONGEST, SHORTEST_WORDS = 5, 400, 3
-"""Decisions of one message; characters and words of one sentence."""
+MAX_DECISIONS_IN_MESSAGE, MAX_SENTENCE_CHARS, MIN_SENTENCE_WORDS = 5, 400, 3
 
 SCANNED_CHARS, LONG_LINES, SHORT_PARAGRAPH = 10_000, 40, 6
 """A message of more lines is mostly pasted: only its first and last paragraph
@@ -137,12 +136,13 @@ def find_decisions(text: str) -> tuple[str, ...]:
     if not _is_hinted(text):
         return ()
     found: dict[str, str] = {}
-    for sentence in _sentences(text):
-        decision = _decision(sentence) if _is_hinted(sentence) else ""
-        if decision:
-            found.setdefault(decision.casefold(), decision)
-        if len(found) == MOST:
-            break
+    for line in _own_lines(_FENCE.sub("\n\n", text)):
+        for sentence in _ENDS.split(_BULLET.sub("", line).strip()):
+            decision = _decision(sentence) if _is_hinted(sentence) else ""
+            if decision:
+                found.setdefault(decision.casefold(), decision)
+            if len(found) == MAX_DECISIONS_IN_MESSAGE:
+                return tuple(found.values())
     return tuple(found.values())
 
 
@@ -151,49 +151,35 @@ def _is_hinted(text: str) -> bool:
     return any(hint in lowered for hint in _HINTS)
 
 
-def _sentences(text: str) -> Iterator[str]:
-    for paragraph in _own_paragraphs(_FENCE.sub("\n\n", text)):
-        for line in paragraph:
-            yield from _ENDS.split(_BULLET.sub("", line).strip())
-
-
-def _own_paragraphs(text: str) -> list[list[str]]:
-    """The lines that the person wrote, by paragraph."""
+def _own_lines(text: str) -> Iterator[str]:
+    """The lines that the person wrote."""
     paragraphs: list[list[str]] = [[]]
-    count = 0
-    for line in _outside_tags(text.splitlines()):
-        if line.strip():
-            count += 1
-            paragraphs[-1].append(line)
-        elif paragraphs[-1]:
-            paragraphs.append([])
-    paragraphs = [lines for lines in paragraphs if lines]
-    if count > LONG_LINES:
-        ends = paragraphs[:1] + paragraphs[1:][-1:]
-        paragraphs = [lines for lines in ends if len(lines) <= SHORT_PARAGRAPH]
-    return [[line for line in lines if not _PASTED.match(line)] for lines in paragraphs]
-
-
-def _outside_tags(lines: list[str]) -> Iterator[str]:
-    """Without what programs put between tags that stand on lines of their own."""
     end = ""
-    for line in lines:
+    for line in text.splitlines():
+        # What programs put between tags that stand on lines of their own is left out.
         if end:
             end = "" if end in line else end
         elif (tag := _TAG.match(line)) and f"</{tag[1]}>" not in line:
             end = f"</{tag[1]}>"
-        else:
-            yield line
+        elif line.strip():
+            paragraphs[-1].append(line)
+        elif paragraphs[-1]:
+            paragraphs.append([])
+    paragraphs = [lines for lines in paragraphs if lines]
+    if sum(map(len, paragraphs)) > LONG_LINES:
+        ends = paragraphs[:1] + paragraphs[1:][-1:]
+        paragraphs = [lines for lines in ends if len(lines) <= SHORT_PARAGRAPH]
+    return (line for lines in paragraphs for line in lines if not _PASTED.match(line))
 
 
 def _decision(sentence: str) -> str:
-    if sentence.rstrip("\"')] ").endswith("?") or len(sentence) > LONGEST:
+    if sentence.rstrip("\"')] ").endswith("?") or len(sentence) > MAX_SENTENCE_CHARS:
         return ""
     said = sentence[_LEADING.match(sentence).end() :].strip()  # type: ignore[union-attr]
     bare = _QUOTED.sub("…", said)
     if not (any(rule.match(bare) for rule in _RULES) or _AT_END.search(bare)):
         return ""
-    if len(bare.split()) < SHORTEST_WORDS or _STORY.match(bare) or _DOUBT.search(bare):
+    if len(bare.split()) < MIN_SENTENCE_WORDS or _STORY.match(bare) or _DOUBT.search(bare):
         return ""
     return one_line(said.strip(" *_").rstrip(".!;,: *_"), limit=ITEM_CHARS)
 
@@ -246,22 +232,23 @@ def main_words(command: str) -> list[str]:
     """The words of the command that does the work: the last one of a sequence, what
     changes the folder or wraps it left out, without options and redirections."""
     for segment in reversed(_SEGMENT.split(command.strip()[:2000])):
-        words = _words(_REDIRECT.sub(" ", segment.split("|")[0]))
+        segment = _REDIRECT.sub(" ", segment.split("|")[0])
+        words = _split_words(segment) or segment.split()
+        while words and (_ASSIGNMENT.match(words[0]) or words[0] in _WRAPPERS):
+            words = words[2:] if words[:2] == ["uv", "run"] or words[1:2] == ["run"] else words[1:]
+        if len(words) > 2 and re.fullmatch(r"python[\d.]*|py", words[0]) and words[1] == "-m":
+            words = words[2:]
         if words and words[0] not in ("cd", "true", "echo"):
-            return words
+            return words[:1] + [word for word in words[1:] if not word.startswith("-")]
     return []
 
 
-def _words(segment: str) -> list[str]:
+def _split_words(command: str) -> list[str]:
+    """As a shell splits them; none where its quotes do not close."""
     try:
-        words = shlex.split(segment)
+        return shlex.split(command)
     except ValueError:
-        words = segment.split()
-    while words and (_ASSIGNMENT.match(words[0]) or words[0] in _WRAPPERS):
-        words = words[2:] if words[:2] == ["uv", "run"] or words[1:2] == ["run"] else words[1:]
-    if len(words) > 2 and re.fullmatch(r"python[\d.]*|py", words[0]) and words[1] == "-m":
-        words = words[2:]
-    return words[:1] + [word for word in words[1:] if not word.startswith("-")]
+        return []
 
 
 def command_key(command: str) -> str:
@@ -300,22 +287,15 @@ def commit_message(command: str) -> str:
     here = _COMMIT_TEXT.search(command)
     if here and "git commit" in command:
         return one_line(here[2], limit=ITEM_CHARS)
-    try:
-        words = shlex.split(command[:20_000])
-    except ValueError:
-        return ""
-    for place, word in enumerate(words):
-        if word == "commit" and place and _is_git(words[:place]):
+    words = _split_words(command[:20_000])
+    for place in (place for place, word in enumerate(words) if word == "commit"):
+        before = words[:place]
+        # What stands between: git [-C folder] [-c x=y] commit
+        while before and (before[-1].startswith("-") or before[-2:-1] in (["-C"], ["-c"])):
+            before.pop()
+        if before and before[-1] in ("git", "/usr/bin/git"):
             return one_line(_message_of(words[place + 1 :]).split("\n")[0], limit=ITEM_CHARS)
     return ""
-
-
-def _is_git(before: Sequence[str]) -> bool:
-    """Whether the words before ``commit`` end as ``git [-C folder] [-c x=y]``."""
-    words = list(before)
-    while words and (words[-1].startswith("-") or (len(words) > 1 and words[-2] in ("-C", "-c"))):
-        words.pop()
-    return bool(words) and words[-1] in ("git", "/usr/bin/git")
 
 
 def _message_of(words: Sequence[str]) -> str:

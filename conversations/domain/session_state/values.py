@@ -84,9 +84,9 @@ class ItemMark(NamedTuple):
     turn: int
     action: str
     source: str
-    is_pinned: bool
-    is_struck: bool
-    rewording: str
+    is_pinned: bool = False
+    is_struck: bool = False
+    rewording: str = ""
 
 
 class SessionState(NamedTuple):
@@ -120,14 +120,14 @@ _ENCODER = JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 def dump_state(state: SessionState) -> str:
-    parts = (f'"{name}":{_dump(getattr(state, name))}' for name in SessionState._fields)
+    parts = (f'"{name}":{_dump_part(getattr(state, name))}' for name in SessionState._fields)
     text = f"{PREFIX}{','.join(parts)}}}"
-    _RECENT.add(text, state)
+    _remember(text, state)
     return text
 
 
 @lru_cache(maxsize=1_000)
-def _dump(part: Any) -> str:
+def _dump_part(part: Any) -> str:
     """One field. Most are what they were in the state before."""
     return _ENCODER.encode(part)
 
@@ -137,37 +137,28 @@ def load_state(text: str) -> SessionState | None:
     what was damaged: the archive gives it again."""
     if text == EMPTY:
         return SessionState()
-    state = _RECENT.find(text)
+    state = _RECENT.get(text)
     if state is None and text.startswith(PREFIX):
         try:
             state = parse_state(text)
         except (ValueError, KeyError, TypeError):
             return None
-        _RECENT.add(text, state)
+        _remember(text, state)
     return state
 
 
-class _Recent:
-    """The newest states by their text: what one append writes the next one starts
-    from, and the window reads in between."""
-
-    MOST = 200
-
-    def __init__(self) -> None:
-        self._states: dict[str, SessionState] = {}
-        self._lock = Lock()
-
-    def add(self, text: str, state: SessionState) -> None:
-        with self._lock:
-            self._states[text] = state
-            if len(self._states) > self.MOST:
-                del self._states[next(iter(self._states))]
-
-    def find(self, text: str) -> SessionState | None:
-        return self._states.get(text)
+_RECENT: dict[str, SessionState] = {}
+"""The newest states by their text: what one append writes the next one starts from, and
+the window reads in between."""
+_RECENT_LOCK = Lock()
+MAX_RECENT_STATES = 200
 
 
-_RECENT = _Recent()
+def _remember(text: str, state: SessionState) -> None:
+    with _RECENT_LOCK:
+        _RECENT[text] = state
+        if len(_RECENT) > MAX_RECENT_STATES:
+            del _RECENT[next(iter(_RECENT))]
 
 
 def parse_state(text: str) -> SessionState:
@@ -181,8 +172,10 @@ def parse_state(text: str) -> SessionState:
         decisions=_tuples(StateDecision, value["decisions"]),
         errors=_tuples(Resolved, value["errors"]),
         struck=_tuples(StateDecision, value["struck"]),
-        calls=tuple(_call(row) for row in value["calls"]),
-        failures=tuple(_failure(row) for row in value["failures"]),
+        calls=tuple(c._replace(paths=tuple(c.paths)) for c in _tuples(Call, value["calls"])),
+        failures=tuple(
+            f._replace(fixes=tuple(f.fixes)) for f in _tuples(Failure, value["failures"])
+        ),
         marks=_tuples(ItemMark, value["marks"]),
         edit_seq=value["edit_seq"],
     )
@@ -190,16 +183,6 @@ def parse_state(text: str) -> SessionState:
 
 def _tuples[T](kind: type[T], rows: Iterable[list[Any]]) -> tuple[T, ...]:
     return tuple(kind(*row) for row in rows)
-
-
-def _call(row: list[Any]) -> Call:
-    call = Call(*row)
-    return call._replace(paths=tuple(call.paths))
-
-
-def _failure(row: list[Any]) -> Failure:
-    failure = Failure(*row)
-    return failure._replace(fixes=tuple(failure.fixes))
 
 
 # A person's edits of single items: pin, strike, reword, and back.
@@ -232,20 +215,16 @@ class StateEdit:
     text: str = ""
 
 
+_ITEM_FIELDS = ("id", "kind", "text", "turn", "action", "source")
+
+
 def dump_edit(edit: StateEdit, *, by: str) -> dict[str, Any]:
     """The data of the event. ``by`` is a user name, for people to read."""
     item = edit.item
     data: dict[str, Any] = {
         "v": EDIT_VERSION,
         "action": edit.action,
-        "item": {
-            "id": item.id,
-            "kind": item.kind,
-            "text": item.text,
-            "turn": item.turn,
-            "action": item.action,
-            "source": item.source,
-        },
+        "item": {name: getattr(item, name) for name in _ITEM_FIELDS},
         "text": edit.text,
         "by": by,
     }
@@ -270,9 +249,6 @@ def read_edit(data: dict[str, Any] | None) -> StateEdit | None:
             turn=turn,
             action=_text(item, "action", 20),
             source=_text(item, "source", 20),
-            is_pinned=False,
-            is_struck=False,
-            rewording="",
         ),
         text=_text(data, "text", ITEM_CHARS),
     )
@@ -295,15 +271,11 @@ def apply_edit(state: SessionState, edit: StateEdit, *, seq: int) -> SessionStat
     marks = [other for other in state.marks if other.id != mark.id]
     if mark.is_pinned or mark.is_struck or mark.rewording:
         marks.append(mark)
-    return state._replace(marks=_limited(marks), edit_seq=seq)
-
-
-def _limited(marks: list[ItemMark]) -> tuple[ItemMark, ...]:
     pins = [mark.id for mark in marks if mark.is_pinned][-MAX_PINS:]
     kept = [mark for mark in marks if mark.id in pins or not mark.is_pinned]
     while len(kept) > MAX_MARKS:
         kept.remove(next(mark for mark in kept if not mark.is_pinned))
-    return tuple(kept)
+    return state._replace(marks=tuple(kept), edit_seq=seq)
 
 
 def drop_marks(state: SessionState, ranges: Iterable[tuple[int, int]]) -> SessionState:

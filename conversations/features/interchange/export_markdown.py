@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from conversations.archive.iteration import walk_rows
+from conversations.archive.row_sql import walk_rows
 from conversations.archive.transcript_plan import RewoundRange, rewound_ranges
 from conversations.archive.turns import COLUMNS
 from conversations.domain.text import one_line

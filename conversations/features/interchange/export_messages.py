@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from conversations.archive.attachments import content_opener
-from conversations.archive.iteration import walk_rows
+from conversations.archive.row_sql import walk_rows
 from conversations.archive.transcript_plan import rewound_ranges
 from conversations.archive.turns import COLUMNS
 from conversations.domain.digest import instant

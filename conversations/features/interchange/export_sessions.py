@@ -12,7 +12,7 @@ from uuid import UUID
 
 from django.db.models import QuerySet
 
-from conversations.archive.iteration import walk_rows
+from conversations.archive.row_sql import walk_rows
 from conversations.archive.turns import COLUMNS
 from conversations.domain.digest import instant
 from conversations.domain.errors import NotFound

@@ -11,8 +11,8 @@ from django.db import connection, transaction
 from django.db.models import Exists, OuterRef, Q
 from django.db.models.functions import Substr
 
-from conversations.archive.iteration import walk_rows
 from conversations.archive.journal import synthesise_events
+from conversations.archive.row_sql import walk_rows
 from conversations.archive.transcript import render_turn
 from conversations.archive.turns import COLUMNS, stored_turns
 from conversations.domain.events import (

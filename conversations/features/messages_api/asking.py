@@ -11,18 +11,18 @@ from typing import Any
 from uuid import uuid4
 
 from conversations.archive.messages import Accepted, last_user_turn
-from conversations.archive.run_transcript import (
-    AskedCall,
-    RunAnswer,
-    list_open_calls,
-    read_run_answer,
-)
 from conversations.domain.errors import Rejected, Unavailable
 from conversations.domain.runs import FAILED, INTERRUPTED
 from conversations.models import Session
 from conversations.runtime.engine import Runtime
 from conversations.runtime.following import wait_for_final_state
 
+from .records import (
+    AskedCall,
+    RunAnswer,
+    list_open_calls,
+    read_run_answer,
+)
 from .sessions import ClientExchange
 from .shapes import MessagesIn, require_forced_tool
 

@@ -24,9 +24,8 @@ from conversations.archive.attachments import (
     save_attachment,
 )
 from conversations.archive.import_history import import_history, prepare_messages, save_spoken_files
-from conversations.archive.messages import Accepted, find_accepted, was_said_before
+from conversations.archive.messages import Accepted, find_accepted
 from conversations.archive.rights import WRITE
-from conversations.archive.run_transcript import AskedCall, find_asked_call, find_begun, find_resent
 from conversations.archive.sessions import (
     choose_model,
     create_session,
@@ -43,6 +42,7 @@ from conversations.domain.turns import text_of_blocks
 from conversations.models import Session
 from conversations.web.forms import check_message_text
 
+from .records import AskedCall, find_asked_call, find_begun, find_resent, was_said_before
 from .shapes import (
     MessagesIn,
     read_client_choices,

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
-from conversations.archive.run_transcript import RunAnswer
 from conversations.domain.text import dump_json
 
 from .asking import Answered
+from .records import RunAnswer
 
 type Event = dict[str, Any]
 

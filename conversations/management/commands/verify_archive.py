@@ -8,7 +8,7 @@ from uuid import UUID
 from django.core.management.base import CommandError
 from django.db import DatabaseError, connection
 
-from conversations.agent.window.rebuild import find_damaged_calls
+from conversations.agent.window.manifest import find_damaged_calls
 from conversations.archive.audit import verify_audit
 from conversations.archive.sessions import get_session
 from conversations.archive.verify import check_database_file, verify_sessions

@@ -9,7 +9,7 @@ from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.contrib.auth.models import User
 
-from conversations.agent.window.rebuild import rebuild_request
+from conversations.agent.window.manifest import rebuild_request
 from conversations.archive.runs import Claimed, claim_next_run
 from conversations.models import ModelCall, Run, Session, Turn
 from conversations.runtime.current import current_runtime

@@ -1,0 +1,48 @@
+"""Errors in the form that clients of the Messages API know, whoever answers them."""
+
+import json
+
+import pytest
+from django.test import Client
+
+from conversations.archive.storage_errors import database_unavailable
+from conversations.features.messages_api import api
+from conversations.models import Session, Workspace
+from tests.api.conftest import fresh_rates, owner  # noqa: F401 (fixtures)
+from tests.api.test_encodable import HALF, assert_refused
+
+pytestmark = pytest.mark.django_db
+
+
+def test_half_a_surrogate_pair_is_refused(
+    workspace: Workspace,
+    session: Session,
+    owner: Client,  # noqa: F811 (the fixture)
+) -> None:
+    body = {"model": "demo", "max_tokens": 9, "messages": [{"role": "user", "content": HALF}]}
+    address = f"/api/v1/anthropic/{workspace.slug}/v1/messages"
+    answer = assert_refused(owner, address, "post", json.dumps(body), status=400)
+    assert (answer["type"], answer["error"]["type"]) == ("error", "invalid_request_error")
+
+
+def test_an_unknown_host_is_refused(db: None) -> None:
+    answer = Client().get("/api/v1/anthropic/v1/messages", HTTP_HOST="evil.example")
+    assert (answer.status_code, answer["Content-Type"]) == (400, "application/json")
+    assert answer.text.startswith('{"type":"error"')
+    assert "LOOM_ALLOWED_HOSTS" in answer.text
+    assert "evil" not in answer.text
+
+
+def test_a_database_that_does_not_answer_is_an_error_of_the_api(
+    workspace: Workspace,
+    owner: Client,  # noqa: F811 (the fixture)
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise database_unavailable()
+
+    monkeypatch.setattr(api, "get_workspace_for", fail)
+    answer = owner.get(f"/api/v1/anthropic/{workspace.slug}/v1/models")
+    assert answer.status_code == 503
+    assert answer.json()["error"]["type"] == "api_error"
+    assert answer["Retry-After"]
