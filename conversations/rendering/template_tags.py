@@ -2,6 +2,7 @@
 
 import re
 from datetime import UTC, datetime
+from typing import cast
 
 from django import template
 from django.template.base import NodeList, Parser, Token, TokenType
@@ -23,7 +24,7 @@ def oneline(parser: Parser, token: Token) -> template.Node:
     """
     is_in_tag = False
     # The parser keeps the tokens that are still to come in reverse.
-    for coming in reversed(parser.tokens):
+    for coming in reversed(cast(list[Token], parser.tokens)):
         if coming.token_type == TokenType.BLOCK and coming.contents == "endoneline":
             break
         if coming.token_type == TokenType.TEXT:
