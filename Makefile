@@ -9,20 +9,26 @@ ENVIRONMENT := .venv/.made
 # Else every process that a test starts compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-postgres bench lint format browser sandbox clean
+.PHONY: run test test-features test-postgres bench lint format browser sandbox clean
 
 run: $(RUNNING)
 	@exec $(PYTHON) manage.py serve
 
 # The whole suite on SQLite; what asks the database in its own way again on PostgreSQL;
 # the extra way to sign in with settings of its own; then in a browser.
-ON_POSTGRES = tests/archive tests/retention tests/runtime $(addprefix tests/web/test_,audit_pages.py budgets.py retention.py review.py review_search.py rights.py search.py usage.py outage.py) $(addprefix tests/api/test_,idempotency.py keys.py sessions.py) tests/tools/test_conversation_recall.py tests/tools/test_session_state.py tests/test_admin.py tests/test_migrations.py
-NOT_ON_POSTGRES = $(addprefix tests/runtime/test_,attachments.py compaction.py needles.py product_tools.py program_tools.py tool_servers.py webhooks.py windows.py window_frames.py)
+ON_POSTGRES = tests/archive tests/features/retention tests/features/usage tests/features/webhooks tests/runtime $(addprefix tests/web/test_,audit_pages.py review.py review_search.py rights.py search.py outage.py) $(addprefix tests/api/test_,idempotency.py keys.py sessions.py) tests/tools/test_conversation_recall.py tests/tools/test_session_state.py tests/test_admin.py tests/test_migrations.py
+NOT_ON_POSTGRES = $(addprefix tests/runtime/test_,attachments.py compaction.py needles.py product_tools.py program_tools.py tool_servers.py windows.py window_frames.py)
 test: $(ENVIRONMENT) browser sandbox
 	$(PYTHON) -m pytest -q -n auto --dist worksteal --ignore=tests/e2e
 	$(PYTHON) -m scripts.with_postgres $(PYTHON) -m pytest -q -n auto --dist worksteal $(ON_POSTGRES) $(NOT_ON_POSTGRES:%=--ignore=%)
 	$(PYTHON) -m pytest -q --ds=tests.sso.settings tests/sso
 	$(PYTHON) -m pytest -q -n auto tests/e2e
+
+# What is left without each of the features.
+test-features: $(ENVIRONMENT) sandbox
+	for feature in $(notdir $(patsubst %/apps.py,%,$(wildcard conversations/features/*/apps.py))); do \
+		$(PYTHON) -m scripts.without $$feature || exit 1; \
+	done
 
 # All of it on PostgreSQL.
 test-postgres: $(ENVIRONMENT) sandbox

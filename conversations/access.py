@@ -40,7 +40,6 @@ from conversations.archive.sessions import get_session
 from conversations.archive.workspaces import get_workspace
 from conversations.domain.audit import (
     ATTACHMENT,
-    EXPORT,
     HIT,
     LIVE,
     OLDER,
@@ -65,7 +64,6 @@ READING = {
     "session_find": HIT,
     "search": HIT,
     "review_search": HIT,
-    "session_export": EXPORT,
     "attachment": ATTACHMENT,
     "attachment_thumb": ATTACHMENT,
 }
@@ -257,16 +255,6 @@ def require_keeper(visit: AccessContext | HttpRequest) -> None:
     user = _visit(visit).user
     if not is_administrator(user) and not is_reviewer(user):
         raise NotFound(HIDDEN)
-
-
-def find_for_hold(name: str) -> Session | Workspace:
-    """The session of this uuid, or the workspace of this slug, to whoever may put it on
-    hold; nothing of it is shown. Raises NotFound."""
-    try:
-        uuid = UUID(name)
-    except ValueError:
-        return get_workspace(name)
-    return get_session(uuid)
 
 
 def record_reading(visit: AccessContext | HttpRequest, sessions: Iterable[Session]) -> None:

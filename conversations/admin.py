@@ -312,7 +312,6 @@ TABLES: dict[str, Table] = {
     ),
     "conversations.AuditHead": Table("number digest"),
     "conversations.PurgePermit": Table("session_pk created_at"),
-    "conversations.Hold": Table("__str__ session workspace reason created_at released_at"),
     "conversations.PurgeOrder": Table("session ordered_by ordered_at due_at by_policy reason"),
     "conversations.PurgedContent": Table("digest purged_at"),
     "conversations.Receipt": Table(

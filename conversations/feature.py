@@ -6,7 +6,7 @@ imports none: a feature can be deleted together with its line. Its models say
 ``app_label = "conversations"``, so its tables have the same names wherever the code lies.
 """
 
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
@@ -17,10 +17,12 @@ from django.apps import AppConfig, apps
 from django.utils.module_loading import module_has_submodule
 
 if TYPE_CHECKING:
+    from django.contrib.auth.models import User
     from django.db.models import Model, QuerySet
     from django.http import HttpRequest, HttpResponse
     from ninja import Router
 
+    from conversations.domain.events import Info
     from conversations.models import Session
 
 
@@ -60,6 +62,9 @@ class CallUsage:
         return (self.input_tokens or 0) + cached + (self.output_tokens or 0)
 
 
+type Notices = Callable[[], Sequence["Info"]]
+"""Called in a transaction that then writes these rows: a notice is given once."""
+
 type Rows = Callable[[int], "QuerySet[Any]"]
 """The rows of a table that belong to the session with this key."""
 
@@ -87,6 +92,19 @@ class Link:
     begins_group: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DownloadCommand:
+    """A command of the composer that downloads something of the session. ``choices`` may
+    follow its name, the first where nothing does; ``view`` is the name of the URL, which
+    takes the choice in its query under the name ``argument``."""
+
+    name: str
+    says: str
+    argument: str
+    choices: Mapping[str, str]
+    view: str
+
+
 class Feature(AppConfig):
     """Override what the feature adds. An ``apps.py`` imports this module and not the class:
     Django takes each AppConfig that it finds there. The hooks that begin with ``on_`` are
@@ -110,12 +128,19 @@ class Feature(AppConfig):
         api = self._import("api")
         return () if api is None else (api.router,)
 
+    def session_facts(self, session: "Session", access: Any, person: "User") -> Mapping[str, Any]:
+        """What its page has to know of a session besides, for a person with this
+        ``conversations.access.Access``: goes into the ``session`` of its templates."""
+        return {}
+
     def links(self, place: str, request: "HttpRequest", **about: Any) -> Iterable[Link]:
         """Links to its pages at a place of the core's pages, with what the page is about:
 
         - ``menu.account``, ``menu.api``, ``menu.audit``: in the menu of the account, after
           the link that the place is named for; the palette has the first two as well
-        - ``session.menu``, ``session.menu.end`` (``uuid``, ``can_write``): in that of a session
+        - ``session.menu`` (``uuid``, ``can_write``), ``session.menu.end`` (``session``): in
+          that of a session
+        - ``window`` (``uuid``): beside what a session cost, in its panel
         - ``review`` (``uuid``): beside a session that is reviewed
         - ``workspace`` (``slug``): above its sessions
         - ``workspace.programs`` (``slug``): in its settings, below “Other programs”
@@ -123,8 +148,21 @@ class Feature(AppConfig):
         return ()
 
     def render_part(self, place: str, request: "HttpRequest", **about: Any) -> str:
-        """HTML of its own at a place of the core's pages, where links do not suffice."""
+        """HTML of its own at a place of the core's pages, where links do not suffice:
+
+        - ``session.style``, ``session.notice`` (``session``): in the head of its page; in the
+          place of the box for messages
+        - ``workspace.settings`` (``slug``): a card
+        """
         return ""
+
+    def commands(self) -> Iterable[DownloadCommand]:
+        """Of the composer, beside the core's own."""
+        return ()
+
+    def account_files(self, user: "User") -> Iterable[tuple[str, Iterator[bytes]]]:
+        """Files of the ZIP with everything that is a person's: names and contents."""
+        return ()
 
     def workers(self, runtime: Any) -> Iterable[Callable[[], Coroutine[Any, Any, None]]]:
         """Loops for the process that supervises; one that fails is started again."""
@@ -140,6 +178,10 @@ class Feature(AppConfig):
     def check_purge(self, session: "Session") -> None:
         """Raise Conflict to keep a session from being purged."""
 
+    def forget_old(self, now: datetime) -> None:
+        """Remove what is kept for a time only. Called every so often, outside of any
+        transaction."""
+
     def verify(self) -> tuple[Sequence[str], str]:
         """For ``verify_archive``: a sentence for each thing that is not as it should be,
         and what to say where there is none."""
@@ -149,6 +191,15 @@ class Feature(AppConfig):
         self, request: "HttpRequest", response: "HttpResponse"
     ) -> "HttpResponse | None":
         """An error below the API's address in the feature's own form; None: not its own."""
+        return None
+
+    has_call_limits_sql = ""
+    """SQL that is true while :meth:`check_model_call` is to be asked, as part of a statement
+    that is made before each call anyway: where nothing is limited, that costs nothing."""
+
+    def check_model_call(self, session_pk: int, person_pk: int | None) -> Notices | None:
+        """Raise BudgetReached to keep the model from being called in this session, for this
+        person or for nobody in particular; or return what is to be said while it is."""
         return None
 
     def on_model_call(self, usage: CallUsage) -> None:

@@ -17,7 +17,6 @@ from environs.exceptions import EnvError
 from marshmallow.validate import OneOf, Range, Regexp
 
 from conversations.agent.mcp.config import ConfigError, read_config
-from conversations.features.discord.rules import BadRules, DiscordRules, read_ids, read_people
 from conversations.providers.model_limits import read_prices
 
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -392,7 +391,6 @@ class Environment:
             "LOOM_PURGE_GRACE_DAYS", 30, validate=Range(min=0, max=3650)
         )
         self.expire_minutes: int = env.int("LOOM_EXPIRE_MINUTES", 60, validate=Range(min=0))
-        self.cold_storage: str = env.str("LOOM_COLD_STORAGE", "")
 
     def _read_discord_settings(self, env: Env) -> None:
         self.discord_token: str = env.str("LOOM_DISCORD_TOKEN", "")
@@ -409,15 +407,9 @@ class Environment:
         self.discord_edit_seconds: float = env.float(
             "LOOM_DISCORD_EDIT_SECONDS", 1.5, validate=Range(min=0.02, max=60)
         )
-        answer = env.str("LOOM_DISCORD_ANSWER", "mentions", validate=OneOf(("mentions", "all")))
-        try:
-            people, everybody = read_people(env.list("LOOM_DISCORD_USERS", []))
-            self.discord = DiscordRules(
-                guilds=read_ids(env.list("LOOM_DISCORD_GUILDS", [])),
-                channels=read_ids(env.list("LOOM_DISCORD_CHANNELS", [])),
-                people=people,
-                everybody=everybody,
-                mentions_only=answer == "mentions",
-            )
-        except BadRules as error:
-            raise SettingsError(f"{error}. See docs/discord.md.") from error
+        self.discord_answer: str = env.str(
+            "LOOM_DISCORD_ANSWER", "mentions", validate=OneOf(("mentions", "all"))
+        )
+        self.discord_users: list[str] = env.list("LOOM_DISCORD_USERS", [])
+        self.discord_guilds: list[str] = env.list("LOOM_DISCORD_GUILDS", [])
+        self.discord_channels: list[str] = env.list("LOOM_DISCORD_CHANNELS", [])

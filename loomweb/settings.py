@@ -5,7 +5,6 @@ import re
 import dj_database_url
 from django.utils.csp import CSP
 
-from .cold_storage import read_cold_storage
 from .env import BASE_DIR, Environment, SettingsError
 
 LOOM = Environment()
@@ -207,8 +206,6 @@ STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {"BACKEND": "loomweb.static_storage.LoomStaticStorage"},
 }
-if LOOM.cold_storage:
-    STORAGES["cold"] = read_cold_storage(LOOM.cold_storage)
 
 SECURE_CSP = {
     "default-src": [CSP.NONE],

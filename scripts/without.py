@@ -16,13 +16,16 @@ from tempfile import TemporaryDirectory
 ROOT = Path(__file__).resolve().parent.parent
 FEATURES = ROOT / "conversations/features"
 
-FIRST_PAGE = """
+START = """
 import django
 django.setup()
+from django.core.management import call_command
 from django.test import Client
+call_command("migrate", verbosity=0)
+call_command("check")
 PAGES = {"/healthz": 200, "/sign-in/": 200, "/": 302, "/api/v1/openapi.json": 200}
 for path, status in PAGES.items():
-    found = Client().get(path, follow=False).status_code
+    found = Client(HTTP_HOST="localhost").get(path).status_code
     assert found == status, (path, found)
 """
 
@@ -40,7 +43,11 @@ def copy_without(feature: str, folder: Path) -> None:
         capture_output=True,
         text=True,
     )
-    gone = (f"conversations/features/{feature}/", f"tests/features/{feature}/")
+    gone = (
+        f"conversations/features/{feature}/",
+        f"tests/features/{feature}/",
+        "tests/features/test_",  # of the whole
+    )
     for name in listed.stdout.split("\0"):
         if name and not name.startswith(gone) and (ROOT / name).is_file():
             target = folder / name
@@ -61,11 +68,9 @@ def run_without(feature: str, tests: list[str]) -> int:
             key: value
             for key, value in os.environ.items()
             if not key.startswith(("LOOM_", "PYTEST"))
-        } | {"LOOM_DATA_DIR": str(folder / "data"), "DJANGO_SETTINGS_MODULE": "loomweb.settings"}
+        } | {"LOOM_DATA_DIR": str(folder / "data"), "DJANGO_SETTINGS_MODULE": "tests.settings"}
         steps = (
-            ["manage.py", "migrate", "--verbosity", "0"],
-            ["manage.py", "check"],
-            ["-c", FIRST_PAGE],
+            ["-c", START],
             ["-m", "pytest", "-q", "-p", "no:cacheprovider", *tests],
         )
         for step in steps:

@@ -30,9 +30,6 @@ from conversations.archive.sessions import create_session, get_session
 from conversations.domain.audit import RECORD, TRANSCRIPT
 from conversations.domain.events import UserMessage
 from conversations.domain.turns import NewTurn
-from conversations.features.interchange.models import Import
-from conversations.features.sharing.service import NewLink, create_share_link
-from conversations.features.usage.models import Budget, BudgetWarning, UsageDay, UsageTotal
 from conversations.models import (
     ApiAnswer,
     ApiToken,
@@ -43,7 +40,6 @@ from conversations.models import (
     Device,
     DraftChunk,
     FileChange,
-    Hold,
     Invitation,
     JournalGap,
     ModelCall,
@@ -158,7 +154,6 @@ def fill(workspace: Workspace, user: User, *, times: int) -> None:
         DraftChunk.objects.create(run=run, ordinal=0, part=0, kind="text", text="x")
         PromptText.objects.create(digest=f"{session.pk:064}", text="{}")
         PurgePermit.objects.create(session_pk=-session.pk, reason="x", created_at=now)
-        Hold.objects.create(session=session, reason="x", created_at=now)
         PurgeOrder.objects.create(session=session, reason="x", ordered_at=now, due_at=now)
         PurgedContent.objects.create(digest=f"{session.pk:064}", purged_at=now)
         Receipt.objects.create(
@@ -170,18 +165,7 @@ def fill(workspace: Workspace, user: User, *, times: int) -> None:
             events=1,
         )
         create_sign_in_link(user)
-        UsageDay.objects.create(
-            day=now, workspace=workspace, session=session, person=user, model="m"
-        )
-        UsageTotal.objects.create(scope="person", target=session.pk, day=now)
-        budget = Budget.objects.create(
-            workspace=workspace, period="day", unit="usd", limit=1, created_at=now
-        )
-        BudgetWarning.objects.create(budget=budget, starts_on=now, at=now)
         fill_accounts(workspace, user, number=session.pk)
-        Import.objects.create(workspace=workspace, user=user, name="export.zip", created_at=now)
-        new = NewLink(from_turn=1, to_turn=1, days=1)
-        create_share_link(get_session(session.uuid), new, origin=AuditOrigin(user=user))
         record(AuditOrigin(user=user), note_of(session, TRANSCRIPT))
         write_note(session, AuditOrigin(user=user), text="x", turn=None)
         set_flag(session, AuditOrigin(user=user), label="other", turn=None)

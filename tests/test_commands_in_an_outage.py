@@ -7,6 +7,7 @@ import pytest
 
 from benchmarks.processes import clean_environment
 
+from .features import merge
 from .starting import SETTINGS, Starts, forked_starts
 
 
@@ -20,8 +21,7 @@ def starts() -> Iterator[Starts]:
     "command",
     [
         "send --workspace example Hello",
-        "export_sessions --all",
-        "import_sessions {}/all.jsonl",
+        *merge("COMMANDS"),
         "migrate",
         "serve",
     ],

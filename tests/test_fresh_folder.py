@@ -11,6 +11,7 @@ from django.core.management import get_commands
 from benchmarks.processes import clean_environment
 from conversations.management.base import DatabaseCommand
 
+from .features import merge
 from .starting import SETTINGS, Starts, forked_starts
 
 WITHOUT = {"bench", "check_mcp"}
@@ -30,7 +31,7 @@ def starts() -> Iterator[Starts]:
     ("words", "code", "says"),
     [
         (["create_workspace", "{}/data/workspaces/beds"], 0, "/w/beds/"),
-        (["import_sessions", "{}/all.jsonl"], 0, "sessions: 1 added"),
+        *((command.split(), *row) for command, row in merge("COMMANDS").items()),
         (["send", "--workspace", "example", "Hello"], 1, "There is no such workspace."),
         (["sign_in_link"], 1, "No account."),
     ],

@@ -1,7 +1,7 @@
 """A person's own account: how pages are for them, and where they are signed in."""
 
 import zipfile
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import asdict
 from datetime import timedelta
 from typing import Any
@@ -13,7 +13,6 @@ from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import User
 from django.core.validators import MaxValueValidator
-from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -25,14 +24,13 @@ from django.utils.safestring import SafeString
 from django.views.decorators.http import require_http_methods, require_safe
 
 from conversations.access import post_by_person, sign_in_first
-from conversations.archive.rights import is_administrator, is_reviewer, workspaces_of
-from conversations.archive.row_sql import walk_rows
+from conversations.archive.rights import is_administrator, is_reviewer
 from conversations.archive.workspaces import list_workspaces
 from conversations.domain.digest import instant
 from conversations.domain.errors import NotFound, Rejected
 from conversations.domain.text import dump_json
-from conversations.features.interchange.export_sessions import session_lines
-from conversations.models import Device, Membership, Session, WorkspaceGroup
+from conversations.feature import features
+from conversations.models import Device, Membership, WorkspaceGroup
 from conversations.web.pages import person
 
 from .devices import list_devices, sign_out_device, sign_out_devices
@@ -148,24 +146,8 @@ def _devices(user: User) -> Iterator[dict[str, Any]]:
         }
 
 
-def own_sessions(user: User) -> QuerySet[Session]:
-    """The person's sessions in workspaces that they are in: what somebody has left is
-    not theirs to read any more."""
-    return Session.objects.filter(owner=user, workspace__in=workspaces_of(user.pk))
-
-
 def account_text(user: User) -> Iterator[bytes]:
     yield (dump_json(account_data(user)) + "\n").encode("utf-8", "backslashreplace")
-
-
-def own_session_text(user: User) -> Iterator[bytes]:
-    """One interchange file of all of them, the oldest first. Memory does not grow with
-    their number or length."""
-    for row in walk_rows(own_sessions(user), "pk", key="pk"):
-        of_key = Session.objects.select_related("workspace", "owner", "parent")
-        for found in of_key.filter(pk=row["pk"]):  # none, where it was purged meanwhile
-            for line in session_lines(found):
-                yield (line + "\n").encode("utf-8", "backslashreplace")
 
 
 # What the installation has of a person, as a file: a ZIP that is written as fast as the browser
@@ -174,11 +156,11 @@ def own_session_text(user: User) -> Iterator[bytes]:
 
 PIECE_BYTES = 64_000
 
-FILES: dict[str, Callable[[User], Iterator[bytes]]] = {
-    "account.json": account_text,
-    "sessions.jsonl": own_session_text,
-}
-"""Name in the ZIP → what writes it. The sessions are an interchange file."""
+
+def account_files(user: User) -> Iterator[tuple[str, Iterator[bytes]]]:
+    yield "account.json", account_text(user)
+    for feature in features():
+        yield from feature.account_files(user)
 
 
 @require_safe
@@ -217,9 +199,9 @@ def zip_pieces(user: User) -> Iterator[bytes]:
     """The ZIP; at most one piece of it is in memory."""
     sink, size = _Sink(), 0
     with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED) as whole:  # type: ignore[call-overload]
-        for name, write in FILES.items():
+        for name, pieces in account_files(user):
             with whole.open(name, "w", force_zip64=True) as file:
-                for data in write(user):
+                for data in pieces:
                     file.write(data)
                     size += len(data)
                     if size >= PIECE_BYTES:
@@ -267,7 +249,6 @@ def _chosen(request: HttpRequest) -> dict[str, Any]:
         "theme": chosen.theme,
         "enter": chosen.enter,
         "attributes": _attributes(chosen),
-        "can_import": settings.LOOM.max_import_bytes > 0,
     }
 
 

@@ -17,7 +17,8 @@ from conversations.models import ApiToken
 PREFIX = "loom_"
 """How every token begins, so that people and scanners know one when they see it."""
 
-READ, WRITE, APPROVE, DELETE, HOOKS, FEED = "read", "write", "approve", "delete", "hooks", "feed"
+READ, WRITE, APPROVE, DELETE = "read", "write", "approve", "delete"
+HOOKS, MANAGE, FEED = "hooks", "manage", "feed"
 
 SCOPES = {
     READ: "read workspaces, sessions and transcripts",
@@ -25,6 +26,7 @@ SCOPES = {
     APPROVE: "allow and deny calls of tools",
     DELETE: "order purges",
     HOOKS: "set up webhooks",
+    MANAGE: "set budgets, place and release holds",
     FEED: "read feeds, also by an address that has the token in it",
 }
 """Scope → what it is for. A token never grants more than its owner may do."""

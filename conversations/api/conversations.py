@@ -14,34 +14,28 @@ from uuid import UUID
 from asgiref.sync import sync_to_async
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.urls import reverse
-from django.utils import timezone
 from ninja import Field, Query, Router, Schema, Status
 
 from conversations.access import get_session_for, get_workspace_for
-from conversations.accounts.tokens import DELETE, READ, WRITE
+from conversations.accounts.tokens import READ, WRITE
 from conversations.archive.rights import WRITE as TO_WRITE
 from conversations.archive.rights import roles_of_person
 from conversations.archive.session_records import SessionRecord, read_session_record
 from conversations.archive.sessions import find_by_key, find_in_workspaces, open_by_key
 from conversations.archive.turns import walk_active_turns
-from conversations.domain.errors import Conflict, NotFound, NotPermitted
+from conversations.domain.errors import Conflict, NotFound
 from conversations.domain.session_keys import BEAD, check_key, path_of
 from conversations.domain.turns import MalformedTurn, StoredTurn, read_tool_calls
-from conversations.features.retention.orders import find_order, order_purge
-from conversations.features.retention.service import carry_out_order, grace
-from conversations.features.retention.views import may_purge
-from conversations.models import PurgeOrder, Session
+from conversations.models import Session
 from conversations.runtime.current import current_runtime
 from conversations.web.downloads import in_threads
 
 from .auth import caller_of, needs, visit_of
-from .fields import LongText, Metadata, Moment, Paging, ShortText, Title
+from .fields import LongText, Metadata, Moment, Paging, Title
 from .problems import dump
 from .sessions import SessionFilters, SessionStart, begun_as, list_sessions_of
 
 router = Router(tags=["Conversations of work items"])
-
-PURGE_REASON = "Deleted through the API."
 
 
 class ConversationMessage(Schema):
@@ -110,16 +104,6 @@ class ResetIn(Schema):
     """``keep_system_message``: whether instructions and system messages in front stay."""
 
     keep_system_message: bool = True
-
-
-class DeletedOut(Schema):
-    """``purge_at``: until then the purge can be called off, and the session be read.
-    ``receipt`` is there once it was purged, and proves what it held."""
-
-    success: bool
-    message: str
-    purge_at: datetime | None = None
-    receipt: UUID | None = None
 
 
 @router.get("/conversations", auth=needs(READ), response=ConversationList, url_name="conversations")
@@ -209,37 +193,6 @@ async def reset_conversation(
         user_pk=caller_of(request).user.pk,
     )
     return _as_line(await sync_to_async(read_session_record)(session.pk))
-
-
-@router.delete(
-    "/conversations/{uuid:uuid}",
-    auth=needs(DELETE),
-    response=DeletedOut,
-    url_name="conversation",
-)
-def delete_conversation(
-    request: HttpRequest, uuid: UUID, reason: ShortText = PURGE_REASON
-) -> dict[str, Any]:
-    """Have a session purged, if you may: after the installation's grace period everything
-    that it held goes, and a receipt remains. Asking again changes nothing."""
-    visit, caller = visit_of(request), caller_of(request)
-    session, access = get_session_for(visit, uuid, to=TO_WRITE)
-    if not may_purge(session, access, caller.user):
-        raise NotPermitted("Only owners of this workspace can permanently delete its sessions.")
-    order = find_order(session) or order_purge(
-        session, origin=visit.origin, reason=reason, now=timezone.now(), grace=grace()
-    )
-    if order.due_at > timezone.now():
-        moment = f"{order.due_at:%Y-%m-%d %H:%M} UTC"
-        message = f"It will be permanently deleted on {moment}; until then that can be called off."
-        return {"success": True, "message": message, "purge_at": order.due_at}
-    return _purge_now(order, request)
-
-
-def _purge_now(order: PurgeOrder, request: HttpRequest) -> dict[str, Any]:
-    receipt = carry_out_order(order, origin=visit_of(request).origin, now=timezone.now())
-    message = f"It is purged: {receipt.turns} turns and all that belongs to them."
-    return {"success": True, "message": message, "receipt": receipt.uuid}
 
 
 def _whole(session: Session) -> StreamingHttpResponse:

@@ -1,19 +1,17 @@
-"""Files: attachments in and out, and whole sessions to keep."""
+"""Files: attachments in and out."""
 
 from typing import Annotated, Any
 from uuid import UUID
 
-from asgiref.sync import sync_to_async
 from django.conf import settings
-from django.http import HttpRequest, HttpResponse, HttpResponseBase
-from ninja import Field, File, Query, Router, Schema, Status, UploadedFile
+from django.http import HttpRequest, HttpResponse
+from ninja import File, Router, Schema, Status, UploadedFile
 
 from conversations.access import get_session_for
 from conversations.accounts.tokens import READ, WRITE
 from conversations.archive.attachments import get_attachment, remove_attachment
 from conversations.archive.rights import WRITE as TO_WRITE
 from conversations.domain.errors import Rejected, StorageFull
-from conversations.features.interchange.export_views import EXPORTERS, export_response
 from conversations.web.attachments import give_attachment
 from conversations.web.uploads import lacks_space, save_files
 
@@ -23,7 +21,6 @@ from .problems import problem
 
 router = Router(tags=["Files"])
 
-TEXT = {"type": "string"}
 BYTES = {"schema": {"type": "string", "format": "binary"}}
 
 
@@ -45,10 +42,6 @@ class AttachmentOut(Schema):
 
 class AttachmentsOut(Schema):
     items: list[AttachmentOut]
-
-
-class ExportFilters(Schema):
-    format: str = Field("jsonl", json_schema_extra={"enum": list(EXPORTERS)})
 
 
 @router.post(
@@ -106,27 +99,3 @@ def take_back(request: HttpRequest, uuid: UUID, attachment: UUID) -> Status[None
     session, _ = get_session_for(visit_of(request), uuid, to=TO_WRITE)
     remove_attachment(session.pk, attachment, user_pk=caller_of(request).user.pk)
     return Status(204, None)
-
-
-@router.get(
-    "/sessions/{uuid:uuid}/export",
-    auth=needs(READ),
-    url_name="export",
-    openapi_extra={
-        "responses": {
-            200: {
-                "description": "The session as a file, streamed.",
-                "content": {
-                    kind.partition(";")[0]: {"schema": {} if "/json" in kind else TEXT}
-                    for _, _, kind in EXPORTERS.values()
-                },
-            }
-        }
-    },
-)
-async def export(
-    request: HttpRequest, uuid: UUID, wanted: Query[ExportFilters]
-) -> HttpResponseBase:
-    """The whole session as it is now."""
-    session, _ = await sync_to_async(get_session_for)(visit_of(request), uuid)
-    return export_response(session, wanted.format)

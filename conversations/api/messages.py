@@ -18,10 +18,10 @@ from conversations.archive.import_history import save_spoken_files
 from conversations.archive.messages import Accepted, was_sent_before
 from conversations.archive.rights import WRITE as TO_WRITE
 from conversations.archive.run_transcript import RunFacts, RunTranscript, read_run, read_said
+from conversations.archive.session_messages import read_messages
 from conversations.domain.events import ASSISTANT_TEXT, INFO
 from conversations.domain.formats.spoken import Spoken, read_spoken
 from conversations.domain.run_transcript import TEXT, StreamCursor
-from conversations.features.interchange.export_messages import read_messages
 from conversations.models import Session
 from conversations.runtime.current import current_runtime
 from conversations.runtime.engine import Runtime

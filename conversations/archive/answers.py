@@ -12,10 +12,10 @@ from django.utils import timezone
 from conversations.domain.text import dump_json, storable
 from conversations.domain.tool_calls import STARTED, CallEnding, make_result_turn
 from conversations.domain.turns import NewTurn
-from conversations.feature import CallUsage, features
+from conversations.feature import CallUsage, Notices, features
 from conversations.models import DraftChunk, ModelCall, ToolCall
 
-from .append import Appended, ContextSize, Counted, PreparedEvent, append
+from .append import Appended, ContextSize, Counted, NewEvent, PreparedEvent, append
 from .runs import Claimed
 from .tool_calls import end_call
 
@@ -90,6 +90,22 @@ def append_failed_call(claimed: Claimed, *, call: CallRecord) -> None:
     with transaction.atomic():
         kept_at = _insert_call(claimed, call, turn_number=None)
         _tell_features(claimed, call, at=kept_at)
+
+
+def check_model_call(session_pk: int, *, person_pk: int | None) -> list[Notices]:
+    """What features have to say before the model is called. Raises BudgetReached."""
+    given = [feature.check_model_call(session_pk, person_pk) for feature in features()]
+    return [notices for notices in given if notices is not None]
+
+
+def append_notices(session_pk: int, *, session: UUID, due: Sequence[Notices]) -> Appended:
+    """Say in a session what features have to say, as far as nobody has said it meanwhile,
+    there or elsewhere."""
+    with transaction.atomic():
+        new = [NewEvent(payload=notice) for notices in due for notice in notices()]
+        if not new:
+            return Appended(turns=[], rows=[])
+        return append(session_pk, session_uuid=session, events=new)
 
 
 def _insert_call(claimed: Claimed, call: CallRecord, *, turn_number: int | None) -> datetime:

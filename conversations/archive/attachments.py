@@ -36,13 +36,12 @@ from .file_types import FileType, decode_text
 from .file_types import check_size as check_size
 from .file_types import examine as examine
 
+# How long a file waits to be sent. Its blob goes when unused blobs are removed.
 KEPT_UNSENT = timedelta(days=1)
-"""How long a file waits to be sent. Its blob goes when unused blobs are removed."""
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
-MAX_UNSENT = 100
-"""Files of one person that wait in one session."""
+MAX_UNSENT = 100  # Files of one person that wait in one session.
 
 
 def facts_of(content: FileType, *, name: str, size: int) -> dict[str, Any]:
@@ -212,10 +211,10 @@ def _queued_uuids(session_pks: Any) -> set[str]:
 # What a block that names an attachment stands for, as a block of the Messages API.
 
 
+# What is ours in such a block; the other keys came with it.
 REFERENCE_KEYS = frozenset(
     ("type", "source", "title", "attachment", "size", "media_type", "width", "height", "pages")
 )
-"""What is ours in such a block; the other keys came with it."""
 
 
 def make_content_block(block: Block, data: bytes, *, media_type: str) -> Block:
@@ -230,11 +229,7 @@ def make_content_block(block: Block, data: bytes, *, media_type: str) -> Block:
 
 
 def _encode(data: bytes, media_type: str) -> dict[str, str]:
-    return {
-        "type": "base64",
-        "media_type": media_type,
-        "data": base64.b64encode(data).decode(),
-    }
+    return {"type": "base64", "media_type": media_type, "data": base64.b64encode(data).decode()}
 
 
 def content_opener(session_pk: int) -> Callable[[Block], list[Block]]:
@@ -246,30 +241,14 @@ def content_opener(session_pk: int) -> Callable[[Block], list[Block]]:
         if not is_reference(block):
             return [block]
         try:
-            digest, media_type = _find(session_pk, block)
-            data = read_blob(digest)
-        except NotFound:
+            # As recorded: what the block says itself is anybody's claim.
+            uuid = UUID(str(block.get("attachment")))
+            found = Attachment.objects.get(session=session_pk, uuid=uuid)
+            data = read_blob(found.digest)
+        except (ValueError, Attachment.DoesNotExist, NotFound):
             name = block.get("title") or "An attachment"
             return [{"type": "text", "text": f"[{name} was attached; it is not kept any more.]"}]
         came_with = {k: value for k, value in block.items() if k not in REFERENCE_KEYS}
-        return [make_content_block(block, data, media_type=media_type) | came_with]
+        return [make_content_block(block, data, media_type=found.media_type) | came_with]
 
     return open_content
-
-
-def _find(session_pk: int, block: Block) -> tuple[str, str]:
-    """Digest and media type, as recorded. Raises NotFound where there is no record: what
-    the block says itself is anybody's claim."""
-    uuid = _uuid_of(block)
-    rows = Attachment.objects.filter(session=session_pk, uuid=uuid) if uuid else None
-    found = rows.values_list("digest", "media_type").first() if rows is not None else None
-    if found is None:
-        raise NotFound("This file is not on record.")
-    return found
-
-
-def _uuid_of(block: Block) -> UUID | None:
-    try:
-        return UUID(str(block.get("attachment")))
-    except ValueError:
-        return None

@@ -19,8 +19,7 @@ from conversations.domain.audit import FIRST, READINGS, Chained, entry_digest
 from conversations.domain.text import dump_json, one_line, storable
 from conversations.models import AuditEntry, AuditHead, Session
 
-HEAD = 1
-"""The key of the one head."""
+HEAD = 1  # The key of the one head.
 
 CHUNK = 500
 
@@ -59,10 +58,7 @@ class AuditEvent:
 def note_of(session: Session, action: str, **metadata: Any) -> AuditEvent:
     """An entry about this session."""
     return AuditEvent(
-        action=action,
-        session=session.uuid,
-        workspace=session.workspace.slug,
-        metadata=metadata,
+        action=action, session=session.uuid, workspace=session.workspace.slug, metadata=metadata
     )
 
 

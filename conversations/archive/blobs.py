@@ -19,9 +19,9 @@ from conversations.domain.errors import NotFound
 
 PIECE = 1 << 20
 
+# Up to so many new blobs of a batch are flushed each by itself, more of them by one flush of
+# everything that the system has to write: a disk takes milliseconds for each.
 ONE_BY_ONE = 16
-"""Up to so many new blobs of a batch are flushed each by itself, more of them by one
-flush of everything that the system has to write: a disk takes milliseconds for each."""
 
 
 def put_blob(data: bytes) -> str:
@@ -172,27 +172,22 @@ def remove_untouched(digest: str, *, since: float) -> bool:
     path = blob_path(digest)
     aside = path.with_name(f".{path.name}")
     try:
-        with _alone_in(path.parent):
-            with suppress(FileNotFoundError):
-                path.rename(aside)
-            if aside.stat().st_mtime > since:
-                aside.replace(path)  # the same content, in case it was written anew
-                return False
-            aside.unlink()
+        folder = os.open(path.parent, os.O_RDONLY)
+    except FileNotFoundError:
+        return True
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)  # nobody else removes anything there meanwhile
+        with suppress(FileNotFoundError):
+            path.rename(aside)
+        if aside.stat().st_mtime > since:
+            aside.replace(path)  # the same content, in case it was written anew
+            return False
+        aside.unlink()
     except FileNotFoundError:
         pass
-    return True
-
-
-@contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
-    """Nobody else removes what is in this folder meanwhile."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
     finally:
-        os.close(descriptor)
+        os.close(folder)
+    return True
 
 
 def _sync(path: Path) -> None:

@@ -96,6 +96,10 @@ def list_tool_records(
 def _record(
     found: ToolCall, changed_files: int, *, completed: ToolCallCompleted | None = None
 ) -> ToolRecord:
+    try:
+        asked = load_json(found.asked)
+    except ValueError:
+        asked = None
     return ToolRecord(
         call=found.uuid,
         run=found.run.uuid,
@@ -108,7 +112,7 @@ def _record(
         result_turn=found.result_turn,
         duration_ms=found.duration_ms,
         created_at=found.created_at,
-        asked=_read_asked(found.asked),
+        asked=read_asked(asked) if isinstance(asked, dict) else None,
         asked_at=found.asked_at,
         decision=found.decision,
         decided_by=found.decided_by.get_username() if found.decided_by else "",
@@ -140,14 +144,6 @@ def read_turn_output(session_pk: int, number: int) -> ToolOutput:
         return ToolOutput(name="", text=turn.content)
     _, output, error = read_tool_outcome(turn)
     return ToolOutput(name=turn.tool_name or "", text=output or error)
-
-
-def _read_asked(text: str) -> ApprovalRequest | None:
-    try:
-        data = load_json(text)
-    except ValueError:
-        return None
-    return read_asked(data) if isinstance(data, dict) else None
 
 
 def _read_completed(session_pk: int, call: ToolCall) -> ToolCallCompleted | None:

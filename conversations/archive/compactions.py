@@ -104,23 +104,17 @@ def append_compaction(
             created_at=timezone.now(),
             **asdict(new),
         )
-        _move_window(claimed.session_pk, new)
+        # The window starts after the turns, and is smaller by what the summary saves.
+        sessions = Session.objects.filter(pk=claimed.session_pk)
+        sessions.filter(floor_turn__lte=new.to_turn).update(floor_turn=new.to_turn + 1)
+        saved = max(0, new.before_tokens - new.after_tokens)
+        sessions.filter(context_tokens__gt=saved).update(context_tokens=F("context_tokens") - saved)
         changed = Run.objects.filter(pk=claimed.run_pk, state__in=ACTIVE_STATES).update(
             state=states.COMPLETED, finished_at=timezone.now(), note=""
         )
         if not changed:
             raise Conflict("This run has ended already.", code="run_ended")
     return appended
-
-
-def _move_window(session_pk: int, new: NewCompaction) -> None:
-    """The window starts after the turns, and is smaller by what the summary saves."""
-    Session.objects.filter(pk=session_pk, floor_turn__lte=new.to_turn).update(
-        floor_turn=new.to_turn + 1
-    )
-    saved = max(0, new.before_tokens - new.after_tokens)
-    sessions = Session.objects.filter(pk=session_pk, context_tokens__gt=saved)
-    sessions.update(context_tokens=F("context_tokens") - saved)
 
 
 def undo_compaction(session: Session, *, uuid: UUID, user_pk: int | None) -> Appended:

@@ -23,19 +23,19 @@ logger = logging.getLogger(__name__)
 
 MIB = 2**20
 
+# A write of this size finds out whether there is room: more than what is left over in blocks
+# that files have already, and in SQLite's log.
 PROBE_BYTES = 64 * 1024
-"""A write of this size finds out whether there is room: more than what is left over in
-blocks that files have already, and in SQLite's log."""
 
+# For so long an answer of :func:`can_write` holds: whoever asks often writes no more.
 PROBE_SECONDS = 1.0
-"""For so long an answer of :func:`can_write` holds: whoever asks often writes no more."""
 
+# How long a probe waits for SQLite's one writer. Somebody who writes is a good sign.
 PROBE_WAIT_MS = 500
-"""How long a probe waits for SQLite's one writer. Somebody who writes is a good sign."""
 
+# Times the threshold has to be free before the shortage counts as over, so that a disk around
+# it does not fill the log.
 ENOUGH_AGAIN = 1.1
-"""Times the threshold has to be free before the shortage counts as over, so that a disk
-around it does not fill the log."""
 
 
 def min_free_mib() -> int:
@@ -93,21 +93,17 @@ def probe_writes() -> None:
         with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
             file.write(os.urandom(PROBE_BYTES))  # not zeros, which some file systems leave out
             os.fsync(file.fileno())
-    try:
-        _write_to_database()
-    except OperationalError as error:
-        if "locked" not in str(error):
-            raise
-
-
-def _write_to_database() -> None:
     with connection.cursor() as cursor:
         if connection.vendor != "sqlite":
-            return _touch_row()
+            _touch_row()
+            return
         [usual] = cursor.execute("PRAGMA busy_timeout").fetchone()
         cursor.execute(f"PRAGMA busy_timeout = {PROBE_WAIT_MS}")
         try:
             _touch_row()
+        except OperationalError as error:
+            if "locked" not in str(error):
+                raise
         finally:
             cursor.execute(f"PRAGMA busy_timeout = {usual}")
 
@@ -146,20 +142,16 @@ class DiskMonitor:
         """Why nothing can be written, None: it can. See :func:`probe_writes`."""
         with self._lock:
             if time.monotonic() >= self._until:
-                before, self._problem = self._problem, _try_to_write()
+                before, self._problem = self._problem, None
+                try:
+                    probe_writes()
+                except Exception as error:
+                    self._problem = error
                 self._until = time.monotonic() + PROBE_SECONDS
                 if self._problem is not None and before is None:
                     reason = {"error_class": type(self._problem).__name__, "reason": self._problem}
                     logger.error("write_probe_failed", extra={"fields": reason})
             return self._problem
-
-
-def _try_to_write() -> Exception | None:
-    try:
-        probe_writes()
-    except Exception as error:
-        return error
-    return None
 
 
 MONITOR = DiskMonitor()

@@ -1,10 +1,4 @@
-"""Counts a PDF's pages: a program of its own, since some files keep their reader busy
-for minutes, or fill the memory.
-
-It reads the file from its input and writes the number of pages, counted up to a bound;
-``encrypted`` for a protected file; nothing for what cannot be read. It knows nothing of
-the product, so that it starts fast.
-"""
+"""What a file is, by its content: never by its name or by what the sender says."""
 
 import codecs
 import logging
@@ -19,19 +13,9 @@ from typing import Any
 from django.conf import settings
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from conversations.domain.attachments import (
-    ACCEPTED,
-    DOCUMENT,
-    IMAGE,
-    PDF_TYPE,
-    TEXT,
-    TEXT_TYPE,
-)
+from conversations.domain.attachments import ACCEPTED, DOCUMENT, IMAGE, PDF_TYPE, TEXT, TEXT_TYPE
 from conversations.domain.errors import Rejected, TooLarge
 from conversations.domain.text import estimate_tokens
-
-# What a file is, by its content: never by its name or by what the sender says.
-
 
 logger = logging.getLogger(__name__)
 
@@ -45,25 +29,22 @@ FORMATS = {
 
 MAX_PIXELS = 50_000_000
 
+# Pixels to which the provider scales an image down (its pages on vision); what is sent is no
+# larger. It refuses what has more than 8,000 on an edge.
 LONG_EDGE = 1568
-"""Pixels to which the provider scales an image down (its pages on vision); what is sent
-is no larger. It refuses what has more than 8,000 on an edge."""
 
+# The provider takes 5 MB of an image as base64, which is a third longer.
 MAX_SENT_BYTES = 3_700_000
-"""The provider takes 5 MB of an image as base64, which is a third longer."""
 
 THUMBNAIL_EDGE = 320
 
 PIXELS_PER_TOKEN = 750
 
-TOKENS_PER_PAGE = 2_500
-"""A page costs 1,500 to 3,000 tokens: its text and a picture of it."""
+TOKENS_PER_PAGE = 2_500  # A page costs 1,500 to 3,000 tokens: its text and a picture of it.
 
-MAX_PAGES = 100
-"""Pages of all PDFs of one request, for the provider."""
+MAX_PAGES = 100  # Pages of all PDFs of one request, for the provider.
 
-READING_SECONDS = 20
-"""How long a PDF may take by the clock; ``pdf_pages`` has its own limits."""
+READING_SECONDS = 20  # How long a PDF may take by the clock; ``pdf_pages`` has its own limits.
 
 _decoding = Lock()
 
@@ -93,9 +74,22 @@ def examine(data: bytes, name: str) -> FileType:
     check_size(len(data), name)
     if data.startswith(b"%PDF-"):
         return _examine_pdf(data, name)
-    if _looks_like_image(data):
+    starts = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a")
+    if data.startswith(starts) or (data[:4] == b"RIFF" and data[8:12] == b"WEBP"):
         return _examine_image(data, name)
-    return _examine_text(data, name)
+    text = decode_text(data)
+    if text is None:
+        raise Rejected(f"{name} can’t be attached. {ACCEPTED}", code="attachment_type")
+    if not text.strip():
+        raise Rejected(f"{name} has no text in it.", code="attachment_empty")
+    limit = settings.LOOM.max_message_chars
+    if len(text) > limit:
+        raise TooLarge(
+            f"{name} has {len(text):,} characters; at most {limit:,} can be attached. "
+            "Put it into the workspace's folder, where the model can read it in parts.",
+            code="attachment_too_large",
+        )
+    return FileType(kind=TEXT, media_type=TEXT_TYPE, tokens=estimate_tokens(text))
 
 
 def check_size(size: int, name: str) -> None:
@@ -132,27 +126,6 @@ _MARKS = (
 
 def _megabytes(size: int) -> str:
     return f"{size / 1_000_000:.1f} MB" if size >= 100_000 else f"{size:,} bytes"
-
-
-def _looks_like_image(data: bytes) -> bool:
-    starts = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a")
-    return data.startswith(starts) or (data[:4] == b"RIFF" and data[8:12] == b"WEBP")
-
-
-def _examine_text(data: bytes, name: str) -> FileType:
-    text = decode_text(data)
-    if text is None:
-        raise Rejected(f"{name} can’t be attached. {ACCEPTED}", code="attachment_type")
-    if not text.strip():
-        raise Rejected(f"{name} has no text in it.", code="attachment_empty")
-    limit = settings.LOOM.max_message_chars
-    if len(text) > limit:
-        raise TooLarge(
-            f"{name} has {len(text):,} characters; at most {limit:,} can be attached. "
-            "Put it into the workspace's folder, where the model can read it in parts.",
-            code="attachment_too_large",
-        )
-    return FileType(kind=TEXT, media_type=TEXT_TYPE, tokens=estimate_tokens(text))
 
 
 def _examine_pdf(data: bytes, name: str) -> FileType:
@@ -228,10 +201,16 @@ def _read_image(data: bytes, name: str) -> FileType:
         if width * height > MAX_PIXELS:
             raise _too_many_pixels(name)
         media_type = FORMATS[image.format or ""]
-        is_plain = _is_plain(image)
+        # Every reader takes it: one picture, in usual colours.
+        is_usual = image.mode != "CMYK" and image.format != "MPO"
+        is_plain = is_usual and not getattr(image, "is_animated", False)
         turned = image.getexif().get(0x0112, 1)
         image.draft("RGB", (LONG_EDGE, LONG_EDGE))  # a JPEG is decoded no larger than needed
-        whole = _flat(image)
+        # The first picture, upright, with nothing but its pixels.
+        upright = ImageOps.exif_transpose(image)
+        has_alpha = "A" in upright.getbands() or "transparency" in upright.info
+        whole = upright.convert("RGBA" if has_alpha else "RGB")
+        whole.info = {}
     if turned in (5, 6, 7, 8):
         width, height = height, width
     whole.thumbnail((LONG_EDGE, LONG_EDGE))
@@ -254,22 +233,6 @@ def _read_image(data: bytes, name: str) -> FileType:
         sent_type=sent_type,
         thumbnail=_save(whole, "WEBP", quality=80),
     )
-
-
-def _is_plain(image: Image.Image) -> bool:
-    """Of a kind that every reader takes: one picture, in usual colours."""
-    return (
-        image.mode != "CMYK" and image.format != "MPO" and not getattr(image, "is_animated", False)
-    )
-
-
-def _flat(image: Image.Image) -> Image.Image:
-    """The first picture, upright, in RGB or RGBA, with nothing but its pixels."""
-    upright = ImageOps.exif_transpose(image)
-    has_alpha = "A" in upright.getbands() or "transparency" in upright.info
-    flat = upright.convert("RGBA" if has_alpha else "RGB")
-    flat.info = {}
-    return flat
 
 
 def _encode(image: Image.Image, media_type: str) -> tuple[bytes, str]:

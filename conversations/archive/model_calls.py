@@ -12,8 +12,7 @@ from conversations.domain.errors import NotFound
 from conversations.domain.stream import Usage
 from conversations.models import Compaction, ModelCall, PromptText, SessionSkill
 
-MAX_OF_RUN = 100
-"""Calls of one run that a page lists."""
+MAX_OF_RUN = 100  # Calls of one run that a page lists.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

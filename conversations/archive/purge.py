@@ -1,17 +1,16 @@
 """Removing a session from the archive, the one way there is.
 
 All of it goes in one transaction, which leaves the receipt and an entry in the audit
-log. The guards let rows go only under a permit, which the same transaction writes and
-removes. :data:`ROWS` names every table that has something of a session; a test fails
-when a new one is missing.
+log. :data:`ROWS` names every table of the core that has something of a session; a test
+fails when a new one is missing.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain, islice
-from typing import Any, NamedTuple
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from django.contrib.auth.models import User
 from django.db import transaction
@@ -21,7 +20,7 @@ from conversations.domain.audit import PURGED
 from conversations.domain.digest import instant, next_digest
 from conversations.domain.errors import Conflict
 from conversations.domain.text import dump_json, load_json
-from conversations.feature import Rows, features
+from conversations.feature import PurgedTables, Rows, features
 from conversations.models import (
     ApiAnswer,
     Attachment,
@@ -29,7 +28,6 @@ from conversations.models import (
     Compaction,
     DraftChunk,
     FileChange,
-    Hold,
     JournalGap,
     ModelCall,
     PromptText,
@@ -58,54 +56,11 @@ from .audit import AuditOrigin, note_of, record
 from .messages import refuse_busy
 from .sessions import lock_session
 
-# What remains of a purged session, as its digest covers it.
-
-
-class Received(NamedTuple):
-    """The columns of a receipt that its digest covers, in this order."""
-
-    uuid: str
-    session: str
-    workspace: str
-    owner: str
-    key: str
-    channel: str
-    created_at: datetime
-    last_active_at: datetime
-    purged_at: datetime
-    ordered_by: int | None
-    ordered_by_name: str
-    reason: str
-    by_policy: bool
-    turns: int
-    events: int
-    counts: str
-    turn_digest: str
-    event_digest: str
-    cold_name: str
-    cold_digest: str
-
-
-def receipt_digest(receipt: Received) -> str:
-    """SHA-256 over the columns as compact JSON."""
-    values = (instant(item) if isinstance(item, datetime) else item for item in receipt)
-    return next_digest("loom:receipt", tuple(values))
-
-
 CHUNK = 500
 
 
-def _of_session(model: type[Model]) -> Callable[[int], QuerySet[Any]]:
+def _of_session(model: type[Model]) -> Rows:
     return lambda pk: model._default_manager.filter(session=pk)
-
-
-def _draft_chunks(pk: int) -> QuerySet[DraftChunk]:
-    return DraftChunk.objects.filter(run__in=Run.objects.filter(session=pk).values("pk"))
-
-
-def _search_entries(pk: int) -> QuerySet[SearchEntry]:
-    """By their keys, a range: they have no index by session."""
-    return SearchEntry.objects.filter(pk__gt=entry_id(pk, 0), pk__lt=entry_id(pk + 1, 0))
 
 
 def _summaries_given(pk: int) -> QuerySet[PromptText]:
@@ -114,62 +69,59 @@ def _summaries_given(pk: int) -> QuerySet[PromptText]:
     manifests = ModelCall.objects.filter(session=pk, manifest__contains='"previous_digest"')
     digests = set()
     for manifest in manifests.order_by("pk").values_list("manifest", flat=True).iterator():
-        digests.add(_previous_digest(manifest))
+        with suppress(ValueError):  # one that cannot be read names nothing
+            value = load_json(manifest, default={})
+            if isinstance(value, dict):
+                digests.add(str(value.get("previous_digest") or ""))
     return PromptText.objects.filter(digest__in=digests - {""})
 
 
-def _previous_digest(manifest: str) -> str:
-    try:
-        value = load_json(manifest, default={})
-    except ValueError:
-        return ""
-    return str(value.get("previous_digest") or "") if isinstance(value, dict) else ""
-
-
-ROWS: dict[type[Model], Rows] = {
+_ORDER: tuple[type[Model], ...] = (
+    *(PromptText, FileChange, Revert, ApiAnswer, ToolCall, ModelCall, DraftChunk, Run),
+    *(Attachment, Compaction, SessionSkill, StateCheckpoint, Rewind, JournalGap, ChatEvent),
+    *(Turn, SearchEntry, SearchProgress, ReviewNote, ReviewFlag, ReviewMark, PurgeOrder),
+)
+_FOUND_OTHERWISE: dict[type[Model], Rows] = {
     PromptText: _summaries_given,
-    FileChange: _of_session(FileChange),
-    Revert: _of_session(Revert),
-    ApiAnswer: _of_session(ApiAnswer),
-    ToolCall: _of_session(ToolCall),
-    ModelCall: _of_session(ModelCall),
-    DraftChunk: _draft_chunks,
-    Run: _of_session(Run),
-    Attachment: _of_session(Attachment),
-    Compaction: _of_session(Compaction),
-    SessionSkill: _of_session(SessionSkill),
-    StateCheckpoint: _of_session(StateCheckpoint),
-    Rewind: _of_session(Rewind),
-    JournalGap: _of_session(JournalGap),
-    ChatEvent: _of_session(ChatEvent),
-    Turn: _of_session(Turn),
-    SearchEntry: _search_entries,
-    SearchProgress: _of_session(SearchProgress),
-    ReviewNote: _of_session(ReviewNote),
-    ReviewFlag: _of_session(ReviewFlag),
-    ReviewMark: _of_session(ReviewMark),
-    Hold: _of_session(Hold),
-    PurgeOrder: _of_session(PurgeOrder),
+    DraftChunk: lambda pk: DraftChunk.objects.filter(
+        run__in=Run.objects.filter(session=pk).values("pk")
+    ),
+    # By their keys, a range: they have no index by session.
+    SearchEntry: lambda pk: SearchEntry.objects.filter(
+        pk__gt=entry_id(pk, 0), pk__lt=entry_id(pk + 1, 0)
+    ),
+}
+ROWS: dict[type[Model], Rows] = {
+    **{model: _FOUND_OTHERWISE.get(model) or _of_session(model) for model in _ORDER},
     Session: lambda pk: Session.objects.filter(pk=pk),
 }
 """Table of the core → its rows of the session with this key, in the order in which they go.
 Those of the features go before them."""
 
+_NAMES: dict[type[Model], str] = {
+    ChatEvent: "events",
+    SearchEntry: "search entries",
+    SearchProgress: "places in the search index",
+    PromptText: "summaries that the model was given",
+    FileChange: "records of changed files",
+    SessionSkill: "loaded skills",
+    Compaction: "summaries",
+    StateCheckpoint: "snapshots of the session state",
+    PurgeOrder: "orders to purge",
+}
 
-def removed_tables() -> dict[type[Model], Rows]:
-    """All tables that have rows of a session, in the order in which these go."""
-    tables: dict[type[Model], Rows] = {}
+
+def purged_tables() -> PurgedTables:
+    """Those of the features and of the core."""
+    found = PurgedTables()
     for feature in features():
-        tables |= feature.purged_tables().removed
-    return tables | ROWS
-
-
-def folded_tables() -> dict[type[Model], Callable[[int], int]]:
-    """Table → what takes a session's rows together with others that name none."""
-    tables: dict[type[Model], Callable[[int], int]] = {}
-    for feature in features():
-        tables |= feature.purged_tables().folded
-    return tables
+        own = feature.purged_tables()
+        found.removed.update(own.removed)
+        found.folded.update(own.folded)
+        found.names.update(own.names)
+    found.removed.update(ROWS)
+    found.names.update(_NAMES)
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,16 +143,6 @@ class PurgePlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ColdCopy:
-    """A copy in cold storage, and the session's digests when it was made."""
-
-    name: str
-    digest: str
-    turn_digest: str
-    event_digest: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PurgeRequest:
     """Who decided on a purge, and why. ``pk`` is that of the order that is carried out,
     which can be called off until then; None: nothing was ordered before."""
@@ -218,7 +160,8 @@ def plan_purge(session: Session) -> PurgePlan:
     return PurgePlan(
         counts=count_rows(session.pk),
         folded={
-            name_of(model): _of_session(model)(session.pk).count() for model in folded_tables()
+            name_of(model): _of_session(model)(session.pk).count()
+            for model in purged_tables().folded
         },
         contents=contents,
         shared=len(named_elsewhere(contents, session_pk=session.pk)),
@@ -227,26 +170,28 @@ def plan_purge(session: Session) -> PurgePlan:
 
 
 def count_rows(session_pk: int) -> dict[str, int]:
-    """The session's rows by table."""
-    counted = {name_of(model): rows(session_pk).count() for model, rows in removed_tables().items()}
-    return {name: count for name, count in counted.items() if count}
+    """The session's rows by table, of tables that have any."""
+    tables = purged_tables()
+    counts = {
+        name_of(model, tables): rows(session_pk).count() for model, rows in tables.removed.items()
+    }
+    return {name: count for name, count in counts.items() if count}
 
 
-def purge(
-    session: Session,
-    *,
-    order: PurgeRequest,
-    origin: AuditOrigin,
-    now: datetime,
-    cold: ColdCopy | None = None,
-) -> Receipt:
+def name_of(model: type[Model], tables: PurgedTables | None = None) -> str:
+    """What a table's rows are called in a plan and a receipt."""
+    names = (tables or purged_tables()).names
+    return names.get(model) or str(model._meta.verbose_name_plural)
+
+
+def purge(session: Session, *, order: PurgeRequest, origin: AuditOrigin, now: datetime) -> Receipt:
     """Remove a session and leave a receipt, all or nothing. Its contents are noted for
-    removal (see ``features.retention.service``).
+    removal: files cannot be rolled back, so they go after the commit.
 
-    Raises Conflict while it is on hold, while an answer is being written, where the order
-    was called off, and where it has changed since the ``cold`` copy was made; NotFound
-    when it is gone already.
+    Raises Conflict while a feature keeps it (a hold), while an answer is being written, and
+    where the order was called off; NotFound when it is gone already.
     """
+    tables = purged_tables()
     with transaction.atomic():
         lock_session(session.pk)
         Workspace.objects.select_for_update(no_key=True).get(pk=session.workspace_id)
@@ -254,14 +199,20 @@ def purge(
         for feature in features():
             feature.check_purge(session)
         refuse_busy(session.pk)
-        _refuse_called_off(order)
-        _refuse_changed(session, cold)
-        _note_contents(contents_of(session.pk), now=now)
+        if order.pk is not None and not PurgeOrder.objects.filter(pk=order.pk).exists():
+            raise Conflict("The purge was called off meanwhile.", code="no_purge_ordered")
+        for some in _in_chunks(contents_of(session.pk)):
+            PurgedContent.objects.bulk_create(
+                [PurgedContent(digest=digest, purged_at=now) for digest in some],
+                update_conflicts=True,
+                unique_fields=["digest"],
+                update_fields=["purged_at"],
+            )
         Session.objects.filter(parent=session.pk).update(parent=None)
-        for fold in folded_tables().values():
+        for fold in tables.folded.values():
             fold(session.pk)
-        receipt = _make_receipt(session, order=order, now=now, cold=cold)
-        receipt.counts = dump_json(_remove_rows(session.pk, reason=order.reason, now=now))
+        receipt = _make_receipt(session, order=order, now=now)
+        receipt.counts = dump_json(_remove_rows(session.pk, tables, order.reason, now))
         receipt.digest = digest_of_receipt(receipt)
         receipt.save(force_insert=True)
         known = {"receipt": str(receipt.uuid), "digest": receipt.digest}
@@ -269,54 +220,21 @@ def purge(
     return receipt
 
 
-def _refuse_called_off(order: PurgeRequest) -> None:
-    if order.pk is not None and not PurgeOrder.objects.filter(pk=order.pk).exists():
-        raise Conflict("The purge was called off meanwhile.", code="no_purge_ordered")
-
-
-def _refuse_changed(session: Session, cold: ColdCopy | None) -> None:
-    if cold is None:
-        return
-    if (cold.turn_digest, cold.event_digest) != (session.turn_digest, session.event_digest):
-        raise Conflict(
-            "The session has changed since it was copied. Try again.", code="session_changed"
-        )
-
-
-def _remove_rows(session_pk: int, *, reason: str, now: datetime) -> dict[str, int]:
+def _remove_rows(
+    session_pk: int, tables: PurgedTables, reason: str, now: datetime
+) -> dict[str, int]:
+    """Returns how many went, by table."""
+    # The triggers let archived rows go while this row is there; nobody else ever sees it.
     permit = PurgePermit.objects.create(session_pk=session_pk, reason=reason, created_at=now)
     counts = {}
-    for model, rows in removed_tables().items():
+    for model, rows in tables.removed.items():
         found = rows(session_pk)
-        counts[name_of(model)] = found._raw_delete(found.db)
+        counts[name_of(model, tables)] = found._raw_delete(found.db)
     permit.delete()
     return {name: count for name, count in counts.items() if count}
 
 
-_NAMES: dict[type[Model], str] = {
-    ChatEvent: "events",
-    SearchEntry: "search entries",
-    SearchProgress: "places in the search index",
-    PromptText: "summaries that the model was given",
-    FileChange: "records of changed files",
-    SessionSkill: "loaded skills",
-    Compaction: "summaries",
-    StateCheckpoint: "snapshots of the session state",
-    PurgeOrder: "orders to purge",
-}
-
-
-def name_of(model: type[Model]) -> str:
-    """What a table's rows are called in a plan and a receipt."""
-    names = dict(_NAMES)
-    for feature in features():
-        names |= feature.purged_tables().names
-    return names.get(model) or str(model._meta.verbose_name_plural)
-
-
-def _make_receipt(
-    session: Session, *, order: PurgeRequest, now: datetime, cold: ColdCopy | None
-) -> Receipt:
+def _make_receipt(session: Session, *, order: PurgeRequest, now: datetime) -> Receipt:
     return Receipt(
         uuid=uuid4(),
         session=session.uuid,
@@ -335,20 +253,26 @@ def _make_receipt(
         events=session.last_seq,
         turn_digest=session.turn_digest,
         event_digest=session.event_digest,
-        cold_name=cold.name if cold else "",
-        cold_digest=cold.digest if cold else "",
     )
 
 
+DIGESTED = (
+    *("uuid", "session", "workspace", "owner", "key", "channel", "created_at", "last_active_at"),
+    *("purged_at", "ordered_by_id", "ordered_by_name", "reason", "by_policy", "turns", "events"),
+    *("counts", "turn_digest", "event_digest", "cold_name", "cold_digest"),
+)
+"""The columns of a receipt that its digest covers, in this order."""
+
+
 def digest_of_receipt(receipt: Receipt) -> str:
-    """What the receipt's digest has to be."""
-    values = {name: getattr(receipt, name) for name in Received._fields}
-    values |= {
-        "uuid": str(receipt.uuid),
-        "session": str(receipt.session),
-        "ordered_by": receipt.ordered_by_id,
-    }
-    return receipt_digest(Received(**values))
+    """What the receipt's digest has to be: SHA-256 over the columns as compact JSON."""
+    values = [getattr(receipt, name) for name in DIGESTED]
+    for place, value in enumerate(values):
+        if isinstance(value, datetime):
+            values[place] = instant(value)
+        elif isinstance(value, UUID):
+            values[place] = str(value)
+    return next_digest("loom:receipt", tuple(values))
 
 
 def contents_of(session_pk: int) -> set[str]:
@@ -372,15 +296,14 @@ _NAMING: tuple[tuple[type[Model], str], ...] = (
 
 def named_elsewhere(digests: Iterable[str], *, session_pk: int | None = None) -> set[str]:
     """Those of the digests that a row names, of any session but this one."""
-    return set(chain.from_iterable(_named(some, session_pk) for some in _in_chunks(digests)))
-
-
-def _named(digests: list[str], session_pk: int | None) -> Iterator[str]:
-    for model, column in _NAMING:
-        rows = model._default_manager.filter(**{f"{column}__in": digests})
-        if session_pk is not None:
-            rows = rows.exclude(session=session_pk)
-        yield from rows.order_by().values_list(column, flat=True).distinct()
+    found: set[str] = set()
+    for some in _in_chunks(digests):
+        for model, column in _NAMING:
+            rows = model._default_manager.filter(**{f"{column}__in": some})
+            if session_pk is not None:
+                rows = rows.exclude(session=session_pk)
+            found.update(rows.order_by().values_list(column, flat=True).distinct())
+    return found
 
 
 def waiting_contents(*, after: str = "") -> dict[str, datetime]:
@@ -396,14 +319,6 @@ def forget_contents(noted: dict[str, datetime]) -> None:
         digests = (digest for digest, at in noted.items() if at == moment)
         for some in _in_chunks(digests):
             PurgedContent.objects.filter(digest__in=some, purged_at=moment).delete()
-
-
-def _note_contents(digests: Iterable[str], *, now: datetime) -> None:
-    for some in _in_chunks(digests):
-        rows = [PurgedContent(digest=digest, purged_at=now) for digest in some]
-        PurgedContent.objects.bulk_create(
-            rows, update_conflicts=True, unique_fields=["digest"], update_fields=["purged_at"]
-        )
 
 
 def _in_chunks(items: Iterable[str]) -> Iterator[list[str]]:

@@ -1,4 +1,4 @@
-"""How a turn and an event become rows of their tables: for appending and importing."""
+"""How turns and events become rows of their tables, and all of them are walked through."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -53,28 +53,23 @@ def updated_words(turn: NewTurn, *, title: str, preview: str) -> tuple[str, str]
     return title, one_line(without_unseen(strip_marks(turn.content)), limit=PREVIEW_CHARS)
 
 
-# Walking through all rows of a chain in bounded memory.
-
-
-MOST_ROWS, FIRST_ROWS = 50, 10
-PAGE_CHARS = 2_000_000
+FIRST_PAGE_ROWS, MAX_PAGE_ROWS, MAX_PAGE_CHARS = 10, 50, 2_000_000
 
 
 def walk_rows(rows: QuerySet[Any], *columns: str, key: str) -> Iterator[dict[str, Any]]:
     """The rows as dicts of these columns, in the order of ``key``, which is unique
-    among them, positive and one of the columns."""
-    last, size = 0, FIRST_ROWS
+    among them, positive and one of the columns; in bounded memory."""
+    # Never by one long-running cursor: on SQLite that would keep the log from being
+    # checkpointed, on PostgreSQL it needs a transaction.
+    last, size = 0, FIRST_PAGE_ROWS
     while True:
         page = list(rows.filter(**{f"{key}__gt": last}).order_by(key).values(*columns)[:size])
         if not page:
             return
-        is_last = len(page) < size
-        last, size = page[-1][key], _next_size(page)
+        is_last, last = len(page) < size, page[-1][key]
+        # Pages shrink where rows are long.
+        chars = sum(len(value) for row in page for value in row.values() if isinstance(value, str))
+        size = max(1, min(MAX_PAGE_ROWS, MAX_PAGE_CHARS * len(page) // max(1, chars)))
         yield from page
         if is_last:
             return
-
-
-def _next_size(page: list[dict[str, Any]]) -> int:
-    chars = sum(len(value) for row in page for value in row.values() if isinstance(value, str))
-    return max(1, min(MOST_ROWS, PAGE_CHARS * len(page) // max(1, chars)))

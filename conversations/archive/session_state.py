@@ -111,51 +111,39 @@ def edit_state(
     that is none or not possible for the item, TooLarge for too long a wording."""
     if action not in ACTIONS:
         raise Rejected(f"There is no action {action[:40]!r}.", code="state_action_unknown")
-    wording = _wording(text) if action == REWORD else ""
+    wording = ""
+    if action == REWORD:
+        wording = one_line(storable(text), limit=ITEM_CHARS + 1)
+        if not wording:
+            raise Rejected("A wording needs at least one character.", code="state_text_empty")
+        if len(wording) > ITEM_CHARS:
+            raise TooLarge(
+                f"A wording has at most {ITEM_CHARS} characters.", code="state_text_too_long"
+            )
     catch_up_state(session.pk)
     with transaction.atomic():
         lock_session(session.pk)
         view = read_state_view(session.pk)
-        found = _find(view, item)
-        if _is_done(found, action, wording):
+        found = next((one for one in (*view.items, *view.struck) if one.id == item), None)
+        if found is None:
+            raise Rejected(
+                "This item is not in the session state any more.", code="state_item_unknown"
+            )
+        is_so = {
+            PIN: found.is_pinned,
+            UNPIN: not found.is_pinned,
+            STRIKE: bool(found.struck_by),
+            UNSTRIKE: not found.struck_by,
+            REWORD: found.text == wording,
+        }
+        if is_so[action]:
             return Appended(turns=[], rows=[])
         _refuse_impossible(view, found, action, wording)
-        appended = append(
-            session.pk,
-            session_uuid=session.uuid,
-            events=[NewEvent(payload=_notice(found, action, wording, actor_pk))],
-        )
+        notice = NewEvent(payload=_notice(found, action, wording, actor_pk))
+        appended = append(session.pk, session_uuid=session.uuid, events=[notice])
         if not appended.rows:
             raise Unavailable("The change could not be kept. Try again.", code="not_kept")
         return appended
-
-
-def _wording(text: str) -> str:
-    wording = one_line(storable(text), limit=ITEM_CHARS + 1)
-    if not wording:
-        raise Rejected("A wording needs at least one character.", code="state_text_empty")
-    if len(wording) > ITEM_CHARS:
-        raise TooLarge(
-            f"A wording has at most {ITEM_CHARS} characters.", code="state_text_too_long"
-        )
-    return wording
-
-
-def _find(view: StateView, item: str) -> StateItem:
-    for found in (*view.items, *view.struck):
-        if found.id == item:
-            return found
-    raise Rejected("This item is not in the session state any more.", code="state_item_unknown")
-
-
-def _is_done(item: StateItem, action: str, wording: str) -> bool:
-    return (
-        (action == PIN and item.is_pinned)
-        or (action == UNPIN and not item.is_pinned)
-        or (action == STRIKE and bool(item.struck_by))
-        or (action == UNSTRIKE and not item.struck_by)
-        or (action == REWORD and item.text == wording)
-    )
 
 
 def _refuse_impossible(view: StateView, item: StateItem, action: str, wording: str) -> None:

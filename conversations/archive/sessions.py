@@ -24,6 +24,7 @@ from conversations.domain.session_keys import channel_of
 from conversations.domain.text import dump_json, is_storable, one_line, storable
 from conversations.domain.tool_policy import ToolScope
 from conversations.domain.turns import StoredTurn
+from conversations.feature import features
 from conversations.models import PurgeOrder, Run, Session, Workspace
 
 from .expiry import expiry_of, is_current, is_over, last_of_key, take_note
@@ -474,7 +475,7 @@ class WindowFacts:
     tool_policy: str
     allows_network: bool
     may_change: bool
-    has_budgets: bool
+    has_call_limits: bool
 
     @property
     def scope(self) -> ToolScope:
@@ -498,6 +499,8 @@ def read_place(session_pk: int) -> WorkspaceDir:
 def read_window_facts(session_pk: int, *, user_pk: int | None = None) -> WindowFacts:
     """Raw SQL, because every first word waits for it. ``user_pk`` is the person whose
     message is answered; None: a program of the server, which may what members may."""
+    limits = " OR ".join(one.has_call_limits_sql for one in features() if one.has_call_limits_sql)
+    limits = limits or "FALSE"
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT s.uuid, s.floor_turn, s.system_prompt, w.name, w.root, w.instructions,"  # noqa: S608 (our own)
@@ -508,7 +511,7 @@ def read_window_facts(session_pk: int, *, user_pk: int | None = None) -> WindowF
             " EXISTS(SELECT 1 FROM conversations_sessionskill k WHERE k.session_id = s.id),"
             " s.context_tokens, w.slug, w.tool_policy, w.allows_network,"
             f" CAST(%s AS bigint) IS NULL OR {may_write_sql('w.id')},"
-            " EXISTS(SELECT 1 FROM conversations_budget b WHERE b.ended_at IS NULL)"
+            f" {limits}"
             " FROM conversations_session s"
             " JOIN conversations_workspace w ON w.id = s.workspace_id WHERE s.id = %s",
             [user_pk, user_pk, user_pk, session_pk],

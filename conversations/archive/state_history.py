@@ -9,6 +9,7 @@ the checkpoint does not know decide how far back to go.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from heapq import merge
 from itertools import count
 from uuid import UUID
 
@@ -94,12 +95,15 @@ _START = StateCheckpoint(turn=0, seq=0, rewinds=0, state=EMPTY)
 
 def read_state_at(session_pk: int, moment: StateMoment) -> SessionState:
     """The state as it was then."""
-    newest = _checkpoint(session_pk, moment, through=moment.turn)
-    later = _rewinds(session_pk, after=newest.rewinds, through=moment.rewinds)
-    marked = drop_marks(_load(newest), later)
-    base, gone = _valid(session_pk, moment, newest, later)
+    base = _checkpoint(session_pk, moment, through=moment.turn)
+    later = _rewinds(session_pk, after=base.rewinds, through=moment.rewinds)
+    marked = drop_marks(_load(base), later)
+    # The newest checkpoint none of whose turns was rewound after it.
+    while (lowest := min((low for low, _ in later), default=base.turn + 1)) <= base.turn:
+        base = _checkpoint(session_pk, moment, through=lowest - 1)
+        later = _rewinds(session_pk, after=base.rewinds, through=moment.rewinds)
     state = _load(base)
-    for turn in active_turns(session_pk, base.turn, moment.turn, gone):
+    for turn in active_turns(session_pk, base.turn, moment.turn, later):
         state = fold_facts(state, turn.number, read_facts_of(turn))
     return state._replace(marks=marked.marks, edit_seq=marked.edit_seq)
 
@@ -137,36 +141,16 @@ def _rewinds(session_pk: int, *, after: int, through: int) -> Ranges:
     ]
 
 
-def _valid(
-    session_pk: int, moment: StateMoment, checkpoint: StateCheckpoint, later: Ranges
-) -> tuple[StateCheckpoint, Ranges]:
-    """The newest checkpoint none of whose turns was rewound after it, and the rewinds
-    that it does not know."""
-    while checkpoint.turn:
-        lowest = min((low for low, _ in later), default=checkpoint.turn + 1)
-        if lowest > checkpoint.turn:
-            break
-        checkpoint = _checkpoint(session_pk, moment, through=lowest - 1)
-        later = _rewinds(session_pk, after=checkpoint.rewinds, through=moment.rewinds)
-    return checkpoint, later
-
-
 def active_turns(session_pk: int, after: int, through: int, gone: Ranges) -> Iterator[StoredTurn]:
     """The turns after one and up to another, without those rewound."""
-    for low, high in _stretches(after + 1, through, gone):
+    start, left = after + 1, []
+    for first, last in merge_ranges(gone):
+        left.append((start, min(first - 1, through)))
+        start = max(start, last + 1)
+    for low, high in (pair for pair in [*left, (start, through)] if pair[0] <= pair[1]):
         turns = Turn.objects.filter(session=session_pk, number__gte=low, number__lte=high)
         for row in walk_rows(turns, *COLUMNS, key="number"):
             yield StoredTurn(**row)
-
-
-def _stretches(low: int, high: int, gone: Ranges) -> Ranges:
-    """What is left of low to high without some ranges."""
-    left = []
-    for first, last in merge_ranges(gone):
-        if first > low:
-            left.append((low, min(first - 1, high)))
-        low = max(low, last + 1)
-    return [(first, last) for first, last in [*left, (low, high)] if first <= last]
 
 
 def store_rewound_state(session_pk: int) -> None:
@@ -190,11 +174,9 @@ def store_rewound_state(session_pk: int) -> None:
 # The session state made anew from the archive, as it came about.
 
 
-ATTEMPTS = 4
-"""Foldings without the lock; after them, with it."""
+ATTEMPTS = 4  # Foldings without the lock; after them, with it.
 
-type Key = tuple[int, int, int]
-"""Turn, event and rewinds of a checkpoint."""
+type Key = tuple[int, int, int]  # Turn, event and rewinds of a checkpoint.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,7 +215,12 @@ def fold_session(session_pk: int, moment: StateMoment) -> RebuiltState:
     turns = active_turns(session_pk, 0, moment.turn, [])
     for number in count():
         while following is not None and following.turn <= number:
-            _apply(session_pk, rebuilt, following)
+            if following.edit is not None:
+                edited = apply_edit(rebuilt.state, following.edit, seq=following.seq)
+                rebuilt.state = drop_marks(edited, rebuilt.gone)
+            else:
+                _apply_rewind(session_pk, rebuilt, following.rewound)
+            _add_checkpoint(rebuilt)
             following = next(happenings, None)
         turn = next(turns, None)
         if turn is None:
@@ -241,27 +228,18 @@ def fold_session(session_pk: int, moment: StateMoment) -> RebuiltState:
         rebuilt.state = fold_facts(rebuilt.state, turn.number, read_facts_of(turn))
         rebuilt.turn = turn.number
         if turn.number % CHECKPOINT_TURNS == 0:
-            _keep(rebuilt)
+            _add_checkpoint(rebuilt)
     return rebuilt
 
 
-def _keep(rebuilt: RebuiltState) -> None:
+def _add_checkpoint(rebuilt: RebuiltState) -> None:
     key = (rebuilt.turn, rebuilt.state.edit_seq, rebuilt.rewinds)
     rebuilt.checkpoints[key] = dump_state(rebuilt.state)
     rebuilt.valid.append((rebuilt.turn, rebuilt.state))
 
 
-def _apply(session_pk: int, rebuilt: RebuiltState, happening: _Happening) -> None:
-    if happening.edit is not None:
-        rebuilt.state = apply_edit(rebuilt.state, happening.edit, seq=happening.seq)
-        rebuilt.state = drop_marks(rebuilt.state, rebuilt.gone)
-    else:
-        rebuilt.rewinds += 1
-        _rewind(session_pk, rebuilt, happening.rewound)
-    _keep(rebuilt)
-
-
-def _rewind(session_pk: int, rebuilt: RebuiltState, rewound: tuple[int, int]) -> None:
+def _apply_rewind(session_pk: int, rebuilt: RebuiltState, rewound: tuple[int, int]) -> None:
+    rebuilt.rewinds += 1
     low, high = rewound
     if low > high:
         return
@@ -277,20 +255,11 @@ def _rewind(session_pk: int, rebuilt: RebuiltState, rewound: tuple[int, int]) ->
 
 def _happenings(session_pk: int, moment: StateMoment) -> Iterator[_Happening]:
     """In order; what an import has out of order happens as late as what was before it."""
-    edits, rewinds = _edits(session_pk, moment), _rewind_happenings(session_pk, moment)
-    edit, rewind = next(edits, None), next(rewinds, None)
-    while edit is not None or rewind is not None:
-        if rewind is None or (edit is not None and _place(edit) <= _place(rewind)):
-            assert edit is not None
-            yield edit
-            edit = next(edits, None)
-        else:
-            yield rewind
-            rewind = next(rewinds, None)
-
-
-def _place(happening: _Happening) -> tuple[int, int]:
-    return happening.turn, happening.seq
+    return merge(
+        _edits(session_pk, moment),
+        _rewind_happenings(session_pk, moment),
+        key=lambda happening: (happening.turn, happening.seq),
+    )
 
 
 def _edits(session_pk: int, moment: StateMoment) -> Iterator[_Happening]:

@@ -25,15 +25,14 @@ from conversations.domain.errors import (
 FULL = "The server’s disk is full to store anything. Nothing that was saved is lost."
 AWAY = "The database is not responding at the moment. Nothing that was saved is lost."
 
+# How statements begin that change nothing by themselves.
 READING_SQL = ("SELECT", "BEGIN", "SAVEPOINT", "RELEASE", "ROLLBACK")
-"""How statements begin that change nothing by themselves."""
 
 _FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT)
 
 # A shared-memory file that cannot grow is reported as an I/O error and not as FULL.
 _SQLITE_FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE)
-_SQLITE_PRIMARY = 0xFF
-"""The bits of an extended result code that are its primary code."""
+_SQLITE_PRIMARY = 0xFF  # The bits of an extended result code that are its primary code.
 
 _POSTGRES_AWAY = (
     postgres.ConnectionException,
@@ -48,8 +47,7 @@ _POSTGRES_AWAY = (
 )
 _CONNECTION_CLASS = "08"
 
-MAX_END_MS = 2000
-"""For which the server waits until a process of its own has ended."""
+MAX_END_MS = 2000  # For which the server waits until a process of its own has ended.
 
 _STATUS = "SELECT pg_xact_status(%s::xid8)"
 _END_PROCESS = """
@@ -60,7 +58,10 @@ _END_PROCESS = """
 def translate_storage_error(error: BaseException) -> LoomError | None:
     """StorageFull where nothing can be written, Unavailable (``database_unavailable``) where
     the database cannot be reached; None for any other error. Looks at what caused it too."""
-    for one in _with_causes(error):
+    seen: set[int] = set()
+    one: BaseException | None = error
+    while one is not None and id(one) not in seen:
+        seen.add(id(one))
         if isinstance(one, LoomError):
             is_storage = isinstance(one, StorageFull) or one.code == DATABASE_UNAVAILABLE
             return one if is_storage else None
@@ -68,6 +69,7 @@ def translate_storage_error(error: BaseException) -> LoomError | None:
             return StorageFull(FULL)
         if _is_away(one):
             return database_unavailable()
+        one = one.__cause__
     return None
 
 
@@ -126,15 +128,6 @@ def status_of(transaction: str) -> str:
             return status
     except DataError:  # the server crashed before any of it was on disk: it has no such id
         return "aborted"
-
-
-def _with_causes(error: BaseException) -> Iterator[BaseException]:
-    seen: set[int] = set()
-    at: BaseException | None = error
-    while at is not None and id(at) not in seen:
-        seen.add(id(at))
-        yield at
-        at = at.__cause__
 
 
 def _is_full(error: BaseException) -> bool:

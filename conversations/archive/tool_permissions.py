@@ -1,6 +1,5 @@
 """What people have always allowed in a workspace, and the rules that a call runs under."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -61,13 +60,9 @@ def grant_permission(workspace_pk: int, *, kind: str, label: str, user_pk: int |
                 granted_at=timezone.now(),
             )
     except IntegrityError:
-        if kind not in _kinds_of(workspace_pk):
+        found = ToolPermission.objects.filter(workspace=workspace_pk, revoked_at=None, kind=kind)
+        if not found.exists():
             raise
-
-
-def _kinds_of(workspace_pk: int) -> Sequence[str]:
-    found = ToolPermission.objects.filter(workspace=workspace_pk, revoked_at=None)
-    return list(found.order_by("pk").values_list("kind", flat=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

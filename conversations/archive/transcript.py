@@ -90,7 +90,11 @@ def read_page(
     limit = page_limit(limit)
     plan = make_plan(session, use_journal, synthesise, include_rewound)
     if around_turn is not None:
-        return _page_around(session, plan, around_turn, limit)
+        cursor = locate(session, plan, Cursor("turn", around_turn))
+        previous = Cursor("turn", around_turn - 1, 10**6)
+        if cursor.source == "seq":
+            previous = Cursor("seq", cursor.number - 1)
+        return _page(session, plan, cut_before(plan, cursor), cut_after(plan, previous), limit)
     if after is not None:
         rest = cut_after(plan, locate(session, plan, after))
         return _page(session, plan, [], rest, limit)
@@ -123,24 +127,8 @@ def render_rewound_marker(session: Session, rewound: RewoundRange) -> str:
     return render_rewound(place=place, count=rewound.count, show_url=show_url)
 
 
-def _page_around(session: Session, plan: list[Stretch], turn: int, limit: int) -> TranscriptPage:
-    cursor = locate(session, plan, Cursor("turn", turn))
-    earlier = cut_before(plan, cursor)
-    previous = (
-        Cursor("seq", cursor.number - 1)
-        if cursor.source == "seq"
-        else Cursor("turn", turn - 1, 10**6)
-    )
-    later = cut_after(plan, previous)
-    return _page(session, plan, earlier, later, limit)
-
-
 def _page(
-    session: Session,
-    plan: list[Stretch],
-    earlier: list[Stretch],
-    later: list[Stretch],
-    limit: int,
+    session: Session, plan: list[Stretch], earlier: list[Stretch], later: list[Stretch], limit: int
 ) -> TranscriptPage:
     """Rows from the end of ``earlier`` and from the start of ``later``; half of
     each where both are given, more of one where the other is short."""
@@ -155,30 +143,19 @@ def _page(
         newest_first = _take(reader, earlier, limit - len(tail), newest_first=True)
     rows = newest_first[::-1] + tail
     _cache(reader)
-    kinds = {row.cursor.partition(":")[0] for row in rows}
-    source = (
-        {"seq": "journal", "turn": "turns"}.get(kinds.pop(), "")
-        if len(kinds) == 1
-        else ("mixed" if kinds else "journal")
-    )
-    return TranscriptPage(
-        rows=rows,
-        older=rows[0].cursor if rows and _has_before(session, plan, rows[0]) else None,
-        newer=rows[-1].cursor if rows and _has_after(session, plan, rows[-1]) else None,
-        source=source,
-    )
-
-
-def _has_before(session: Session, plan: list[Stretch], row: PageRow) -> bool:
-    return bool(cut_before(plan, _parse(row.cursor)))
-
-
-def _has_after(session: Session, plan: list[Stretch], row: PageRow) -> bool:
-    rest = cut_after(plan, _parse(row.cursor))
+    if not rows:
+        return TranscriptPage(rows=[], older=None, newer=None)
+    has_after = bool(rest := cut_after(plan, _parse(rows[-1].cursor)))
     if len(rest) == 1 and rest[0].kind == "turn" and rest[0].low == rest[0].high:
         [turn] = _read_turns(session, rest[0], newest_first=False, limit=1)
-        return len(_turn_rows(_Reader(session), turn)) > rest[0].skip
-    return bool(rest)
+        has_after = len(_turn_rows(_Reader(session), turn)) > rest[0].skip
+    kinds = {row.cursor.partition(":")[0] for row in rows}
+    return TranscriptPage(
+        rows=rows,
+        older=rows[0].cursor if cut_before(plan, _parse(rows[0].cursor)) else None,
+        newer=rows[-1].cursor if has_after else None,
+        source="mixed" if len(kinds) > 1 else {"seq": "journal", "turn": "turns"}[kinds.pop()],
+    )
 
 
 def _parse(text: str) -> Cursor:
@@ -200,8 +177,10 @@ def _take(
             rows = _take_turns(reader, stretch, left, newest_first=newest_first)
             chosen.append(rows)
             left -= len(rows)
-        elif stretch.kind == "rewound":
-            chosen.append([_marker(reader.session, stretch)])
+        elif stretch.rewind is not None:
+            cursor = f"{stretch.rewind.source}:{stretch.rewind.high}"
+            html = render_rewound_marker(reader.session, stretch.rewind)
+            chosen.append([PageRow(cursor=cursor, html=html)])
             left -= 1
         else:
             count = min(left, stretch.high - stretch.low + 1)
@@ -217,14 +196,6 @@ def _take(
         else:
             taken += item
     return taken
-
-
-def _marker(session: Session, stretch: Stretch) -> PageRow:
-    assert stretch.rewind is not None
-    return PageRow(
-        cursor=f"{stretch.rewind.source}:{stretch.rewind.high}",
-        html=render_rewound_marker(session, stretch.rewind),
-    )
 
 
 def _read_events(reader: _Reader, stretches: list[Stretch]) -> dict[int, PageRow]:
@@ -282,7 +253,9 @@ def _take_turns(
     while stretch.low <= stretch.high and len(taken) < limit:
         turns = _read_turns(reader.session, stretch, newest_first=newest_first, limit=limit)
         for turn in turns:
-            rows = _turn_rows(reader, turn)[_part_slice(stretch, turn.number)]
+            skip = stretch.skip if turn.number == stretch.low else 0
+            stop = stretch.stop if turn.number == stretch.high else None
+            rows = _turn_rows(reader, turn)[skip:stop]
             taken += rows[::-1] if newest_first else rows
             if len(taken) >= limit:
                 return taken[:limit]
@@ -295,13 +268,6 @@ def _take_turns(
             else replace(stretch, low=reached + 1, skip=0)
         )
     return taken
-
-
-def _part_slice(stretch: Stretch, number: int) -> slice:
-    return slice(
-        stretch.skip if number == stretch.low else 0,
-        stretch.stop if number == stretch.high else None,
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,10 +61,19 @@ def rewound_ranges(session: Session, *, source: str) -> list[RewoundRange]:
 def make_plan(
     session: Session, use_journal: bool, synthesise: bool, include_rewound: bool
 ) -> list[Stretch]:
-    if not use_journal:
-        stretches = [Stretch("turn", 1, session.turn_count, after_seq=session.last_seq)]
-    else:
-        stretches = list(_stretches(session, synthesise))
+    stretches: list[Stretch] = []
+    position, turn = 1, 1
+    if use_journal:
+        if synthesise:
+            gaps = JournalGap.objects.filter(session=session.pk).order_by("after_seq", "from_turn")
+            for low, high, after_seq in gaps.values_list("from_turn", "to_turn", "after_seq"):
+                stretches.append(Stretch("seq", position, after_seq))
+                stretches.append(Stretch("turn", low, high, after_seq=after_seq))
+                position = after_seq + 1
+        stretches.append(Stretch("seq", position, session.last_seq))
+        turn = session.journal_turn + 1
+    if synthesise or not use_journal:
+        stretches.append(Stretch("turn", turn, session.turn_count, after_seq=session.last_seq))
     stretches = [stretch for stretch in stretches if stretch.low <= stretch.high]
     if include_rewound or session.rewind_count == 0:
         return stretches
@@ -73,20 +82,6 @@ def make_plan(
         for source in {stretch.kind for stretch in stretches}
     }
     return [piece for stretch in stretches for piece in _cut_out(stretch, hidden[stretch.kind])]
-
-
-def _stretches(session: Session, synthesise: bool) -> Iterator[Stretch]:
-    position = 1
-    gaps = JournalGap.objects.filter(session=session.pk).order_by("after_seq", "from_turn")
-    if synthesise:
-        for low, high, after_seq in gaps.values_list("from_turn", "to_turn", "after_seq"):
-            yield Stretch("seq", position, after_seq)
-            yield Stretch("turn", low, high, after_seq=after_seq)
-            position = after_seq + 1
-    yield Stretch("seq", position, session.last_seq)
-    if synthesise:
-        tail = session.journal_turn + 1
-        yield Stretch("turn", tail, session.turn_count, after_seq=session.last_seq)
 
 
 def _cut_out(stretch: Stretch, hidden: Iterable[RewoundRange]) -> Iterator[Stretch]:
@@ -149,23 +144,26 @@ def _source(stretch: Stretch) -> str:
     return stretch.rewind.source if stretch.rewind else stretch.kind
 
 
-def _side(stretch: Stretch, cursor: Cursor) -> int:
+def _side(plan: Sequence[Stretch], stretch: Stretch, cursor: Cursor) -> int:
     """-1: the stretch lies before the cursor, 1: after it, 0: the cursor is in it."""
-    source = _source(stretch)
-    if source == cursor.source:
+    if _source(stretch) == cursor.source:
         if stretch.high < cursor.number:
             return -1
         return 1 if stretch.low > cursor.number else 0
-    if source == "turn":  # and the cursor is a seq
+    if cursor.source == "seq":  # and the stretch is of turns
         return -1 if stretch.after_seq < cursor.number else 1
-    return 0
+    # A stretch of the journal against a place among turns: by where those stand.
+    for other in plan:
+        if _source(other) == "turn" and other.low <= cursor.number <= other.high:
+            return -1 if stretch.high <= other.after_seq else 1
+    return -1 if cursor.number > 0 else 1
 
 
 def cut_before(plan: Sequence[Stretch], cursor: Cursor) -> list[Stretch]:
     """What lies strictly before the cursor."""
     kept: list[Stretch] = []
     for stretch in plan:
-        side = _mixed_side(plan, stretch, cursor)
+        side = _side(plan, stretch, cursor)
         if side == -1:
             kept.append(stretch)
         elif side == 0 and stretch.kind == "seq" and stretch.low < cursor.number:
@@ -182,7 +180,7 @@ def cut_after(plan: Sequence[Stretch], cursor: Cursor) -> list[Stretch]:
     """What lies strictly after the cursor."""
     kept: list[Stretch] = []
     for stretch in plan:
-        side = _mixed_side(plan, stretch, cursor)
+        side = _side(plan, stretch, cursor)
         if side == 1:
             kept.append(stretch)
         elif side == 0 and stretch.kind == "seq" and cursor.number < stretch.high:
@@ -190,13 +188,3 @@ def cut_after(plan: Sequence[Stretch], cursor: Cursor) -> list[Stretch]:
         elif side == 0 and stretch.kind == "turn":
             kept.append(replace(stretch, low=cursor.number, skip=cursor.part + 1))
     return kept
-
-
-def _mixed_side(plan: Sequence[Stretch], stretch: Stretch, cursor: Cursor) -> int:
-    if _source(stretch) == cursor.source or cursor.source == "seq":
-        return _side(stretch, cursor)
-    # A stretch of the journal against a place among turns: by where those stand.
-    for other in plan:
-        if _source(other) == "turn" and other.low <= cursor.number <= other.high:
-            return -1 if stretch.high <= other.after_seq else 1
-    return -1 if cursor.number > 0 else 1

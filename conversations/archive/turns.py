@@ -17,11 +17,10 @@ from conversations.models import Rewind, Session, Turn
 from .append import append
 from .row_sql import read_moment, walk_rows
 
-MAX_PAGE = 500
-"""Rows or turns that one read returns at most."""
+MAX_PAGE = 500  # Rows or turns that one read returns at most.
 
+# What is read of a turn: the fields of :class:`StoredTurn`.
 COLUMNS = ("number", *CONTENT_COLUMNS, "created_at", "digest")
-"""What is read of a turn: the fields of :class:`StoredTurn`."""
 
 _BEYOND_ALL = 2**63 - 1
 
@@ -91,7 +90,10 @@ def walk_active_turns_back(
     statement = _WALK_BACK.format(" AND number NOT BETWEEN %s AND %s" * len(gone))
     while True:
         values = [session_pk, down_to, before, *chain.from_iterable(gone), page]
-        found = _select_turns(statement, values)
+        with connection.cursor() as cursor:
+            cursor.execute(statement, values)
+            rows = [dict(zip(COLUMNS, row, strict=True)) for row in cursor.fetchall()]
+        found = [StoredTurn(**row | {"created_at": read_moment(row["created_at"])}) for row in rows]
         yield from found
         if len(found) < page:
             return
@@ -103,13 +105,6 @@ def walk_active_turns(session_pk: int) -> Iterator[StoredTurn]:
     active = Turn.objects.filter(session=session_pk).exclude(_rewound_turns(session_pk))
     for row in walk_rows(active, *COLUMNS, key="number"):
         yield StoredTurn(**row)
-
-
-def _select_turns(statement: str, values: Sequence[int]) -> list[StoredTurn]:
-    with connection.cursor() as cursor:
-        cursor.execute(statement, values)
-        rows = [dict(zip(COLUMNS, row, strict=True)) for row in cursor.fetchall()]
-    return [StoredTurn(**row | {"created_at": read_moment(row["created_at"])}) for row in rows]
 
 
 def read_turns_in(session_pk: int, ranges: Iterable[tuple[int, int]]) -> list[StoredTurn]:
@@ -132,8 +127,7 @@ def read_user_turn_before(
     return found[0] if found else None
 
 
-LINE_TURNS = 400
-"""How far below a turn its predecessors are looked for."""
+LINE_TURNS = 400  # How far below a turn its predecessors are looked for.
 
 
 def list_user_turns_before(

@@ -1,7 +1,8 @@
 """Is the archive whole? Both hash chains of a session and its markers, checked in
 constant memory."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC
 from hashlib import sha256
@@ -55,20 +56,11 @@ def verify_sessions(*, session: UUID | None = None) -> Iterator[Verified]:
         if not batch:
             return
         for row in batch:
-            verified = _verify_if_there(row)
-            if verified is not None:
-                yield verified
+            with suppress(Session.DoesNotExist):  # it was purged meanwhile
+                verified = verify_session(row)
+                if not verified.problem or Session.objects.filter(pk=row.pk).exists():
+                    yield verified
         last_pk = batch[-1].pk
-
-
-def _verify_if_there(session: Session) -> Verified | None:
-    """None: it was purged meanwhile."""
-    try:
-        verified = verify_session(session)
-    except Session.DoesNotExist:
-        return None
-    is_there = not verified.problem or Session.objects.filter(pk=session.pk).exists()
-    return verified if is_there else None
 
 
 def verify_session(session: Session) -> Verified:
@@ -166,56 +158,55 @@ def _counters(session: Session) -> dict[str, int]:
 
 
 def _walk_turns(session: Session) -> tuple[int, str]:
-    digest, expected = first_digest(session.uuid, chain="turns"), 1
+    def link(previous: str, row: dict[str, Any]) -> str:
+        number, created_at = row.pop("number"), row["created_at"]
+        return turn_digest(previous, NewTurn(**row), number=number, created_at=created_at)
+
     turns = Turn.objects.filter(session=session.pk)
-    counted = turns.filter(number__lt=session.next_turn)
-    for row in walk_rows(counted, *COLUMNS, key="number"):
-        number, stored, created_at = row.pop("number"), row.pop("digest"), row["created_at"]
-        if number != expected:
-            return expected - 1, f"turn {expected} is missing"
-        digest = turn_digest(digest, NewTurn(**row), number=number, created_at=created_at)
-        if digest != stored:
-            return expected, f"turn {number} is not what was written"
-        expected += 1
-    end = _end("turn", expected, digest, session.next_turn, session.turn_digest)
-    return expected - 1, end or _surplus(session, turns, "number", "next_turn")
+    return _walk(session, turns, "turn", ("number", "next_turn"), COLUMNS, link)
 
 
 def _walk_events(session: Session) -> tuple[int, str]:
-    digest, expected = first_digest(session.uuid, chain="events"), 1
+    def link(previous: str, row: dict[str, Any]) -> str:
+        row["turn"], row["created_at"] = row.pop("turn_number"), row["created_at"].astimezone(UTC)
+        return event_digest(previous, **row)
+
     events = ChatEvent.objects.filter(session=session.pk)
-    counted = events.filter(seq__lt=session.next_seq)
     columns = ("seq", "event_type", "payload", "turn_number", "created_at", "digest")
-    for row in walk_rows(counted, *columns, key="seq"):
-        seq, stored = row["seq"], row["digest"]
-        if seq != expected:
-            return expected - 1, f"event {expected} is missing"
-        digest = event_digest(
-            digest,
-            seq=seq,
-            event_type=row["event_type"],
-            payload=row["payload"],
-            turn=row["turn_number"],
-            created_at=row["created_at"].astimezone(UTC),
-        )
+    return _walk(session, events, "event", ("seq", "next_seq"), columns, link)
+
+
+def _walk(
+    session: Session,
+    rows: QuerySet[Any],
+    kind: str,
+    names: tuple[str, str],
+    columns: Sequence[str],
+    link: Callable[[str, dict[str, Any]], str],
+) -> tuple[int, str]:
+    """How many rows of a chain are as they were written, and what is wrong with the next.
+    ``names`` are those of a row's number and of the session's counter."""
+    key, counter = names
+    digest, expected = first_digest(session.uuid, chain=f"{kind}s"), 1
+    counted = rows.filter(**{f"{key}__lt": getattr(session, counter)})
+    for row in walk_rows(counted, *columns, key=key):
+        number, stored = row[key], row.pop("digest")
+        if number != expected:
+            return expected - 1, f"{kind} {expected} is missing"
+        digest = link(digest, row)
         if digest != stored:
-            return expected, f"event {seq} is not what was written"
+            return expected, f"{kind} {number} is not what was written"
         expected += 1
-    end = _end("event", expected, digest, session.next_seq, session.event_digest)
-    return expected - 1, end or _surplus(session, events, "seq", "next_seq")
-
-
-def _end(kind: str, expected: int, digest: str, counter: int, stored: str) -> str:
-    if counter != expected:
-        return f"{kind} {expected} is missing: the session counts {counter - 1}"
-    return "" if digest == stored else f"the session's digest does not end at {kind} {expected - 1}"
-
-
-def _surplus(session: Session, rows: QuerySet[Any], name: str, counter: str) -> str:
-    """Rows that the session does not count, as of now: it may have grown meanwhile."""
-    newest = rows.order_by(f"-{name}").values_list(name, flat=True).first() or 0
-    counted = Session.objects.values_list(counter, flat=True).get(pk=session.pk)
-    return f"{name} {newest} is not counted by the session" if newest >= counted else ""
+    if getattr(session, counter) != expected:
+        total = getattr(session, counter) - 1
+        return expected - 1, f"{kind} {expected} is missing: the session counts {total}"
+    if digest != getattr(session, f"{kind}_digest"):
+        return expected - 1, f"the session's digest does not end at {kind} {expected - 1}"
+    # Rows that the session does not count, as of now: it may have grown meanwhile.
+    newest = rows.order_by(f"-{key}").values_list(key, flat=True).first() or 0
+    total = Session.objects.values_list(counter, flat=True).get(pk=session.pk)
+    surplus = f"{key} {newest} is not counted by the session" if newest >= total else ""
+    return expected - 1, surplus
 
 
 def check_database_file() -> str:

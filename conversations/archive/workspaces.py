@@ -22,7 +22,7 @@ from .accounts import read_username
 from .audit import AuditEvent, AuditOrigin, record
 from .rights import roles_of_person, workspaces_of
 
-SLUG_LIMIT = 50
+MAX_SLUG_CHARS = 50
 
 
 def resolve_root(
@@ -50,8 +50,13 @@ def resolve_root(
         raise Rejected(f"There is no folder {real} on the server.", code="root_missing")
     if data_dir is not None and _holds_data(real, data_dir.resolve()):
         raise Rejected("The server's own data lies there.", code="root_not_allowed")
-    if user_pk is not None and _is_taken(real, user_pk):
-        raise Rejected("Another workspace uses this folder, or part of it.", code="root_taken")
+    if user_pk is not None:
+        others = Workspace.objects.exclude(pk__in=workspaces_of(user_pk))
+        for other in map(Path, others.values_list("root", flat=True).iterator()):
+            if real == other or real in other.parents or other in real.parents:
+                raise Rejected(
+                    "Another workspace uses this folder, or part of it.", code="root_taken"
+                )
     return real
 
 
@@ -63,46 +68,27 @@ def _holds_data(folder: Path, data_dir: Path) -> bool:
     return data_dir in folder.parents and workspaces not in (folder, *folder.parents)
 
 
-def _is_taken(folder: Path, user_pk: int) -> bool:
-    others = Workspace.objects.exclude(pk__in=workspaces_of(user_pk)).values_list("root", flat=True)
-    for text in others.iterator():
-        other = Path(text)
-        if folder == other or folder in other.parents or other in folder.parents:
-            return True
-    return False
-
-
 def create_workspace(
-    *,
-    root: Path,
-    name: str = "",
-    slug: str = "",
-    owner: User | None = None,
-    instructions: str = "",
+    *, root: Path, name: str = "", slug: str = "", owner: User | None = None, instructions: str = ""
 ) -> Workspace:
     """Create a workspace on a folder that has been checked by ``resolve_root``."""
     name = one_line(storable(name), limit=120) or root.name or "workspace"
-    with transaction.atomic():
-        workspace = _insert_workspace(root, name, slug or slugify(name)[:SLUG_LIMIT], instructions)
-        if owner is not None:
-            add_member(workspace, user_pk=owner.pk, role=OWNER)
-    return workspace
-
-
-def _insert_workspace(root: Path, name: str, slug: str, instructions: str) -> Workspace:
+    slug = slug or slugify(name)[:MAX_SLUG_CHARS] or "workspace"
     for attempt in range(1, 100):
-        candidate = f"{slug or 'workspace'}-{attempt}" if attempt > 1 else slug or "workspace"
         try:
             with transaction.atomic():
-                return Workspace.objects.create(
+                workspace = Workspace.objects.create(
                     name=name,
-                    slug=candidate,
+                    slug=f"{slug}-{attempt}" if attempt > 1 else slug,
                     root=str(root),
                     instructions=instructions,
                     created_at=timezone.now(),
                 )
+                if owner is not None:
+                    add_member(workspace, user_pk=owner.pk, role=OWNER)
+                return workspace
         except IntegrityError:
-            continue
+            continue  # the slug is taken
     raise Rejected("Too many workspaces have this name.", code="name_taken")
 
 
@@ -155,14 +141,14 @@ def add_member(
             defaults={"role": role},
             create_defaults={"role": role, "created_at": timezone.now()},
         )
-        _note_role(workspace, origin, person=read_username(user_pk), role=role)
+        _record_role(workspace, origin, person=read_username(user_pk), role=role)
 
 
 def remove_member(workspace: Workspace, *, user_pk: int, origin: AuditOrigin | None = None) -> None:
     with transaction.atomic():
         _keep_an_owner(workspace, user_pk)
         if Membership.objects.filter(workspace=workspace, user=user_pk).delete()[0]:
-            _note_role(workspace, origin, person=read_username(user_pk), role="")
+            _record_role(workspace, origin, person=read_username(user_pk), role="")
 
 
 def _keep_an_owner(workspace: Workspace, user_pk: int) -> None:
@@ -182,16 +168,16 @@ def add_group(workspace: Workspace, *, group: Group, role: str, origin: AuditOri
             defaults={"role": role},
             create_defaults={"role": role, "created_at": timezone.now()},
         )
-        _note_role(workspace, origin, group=group.name, role=role)
+        _record_role(workspace, origin, group=group.name, role=role)
 
 
 def remove_group(workspace: Workspace, *, group: Group, origin: AuditOrigin) -> None:
     with transaction.atomic():
         if WorkspaceGroup.objects.filter(workspace=workspace, group=group).delete()[0]:
-            _note_role(workspace, origin, group=group.name, role="")
+            _record_role(workspace, origin, group=group.name, role="")
 
 
-def _note_role(workspace: Workspace, origin: AuditOrigin | None, **metadata: str) -> None:
+def _record_role(workspace: Workspace, origin: AuditOrigin | None, **metadata: str) -> None:
     if origin is not None:
         record(origin, AuditEvent(action=ROLE, workspace=workspace.slug, metadata=metadata))
 
@@ -238,18 +224,8 @@ def list_workspaces(user_pk: int) -> list[WorkspaceItem]:
             last_active_at=Max("sessions__last_active_at", filter=_LISTED),
         )
     )
-    return [
-        WorkspaceItem(
-            name=row.name,
-            slug=row.slug,
-            root=row.root,
-            role=roles[row.pk],
-            session_count=row.session_count,
-            running_count=row.running_count,
-            last_active_at=row.last_active_at,
-        )
-        for row in rows.defer("instructions")
-    ]
+    columns = ("name", "slug", "root", "session_count", "running_count", "last_active_at")
+    return [WorkspaceItem(role=roles[row.pop("pk")], **row) for row in rows.values("pk", *columns)]
 
 
 _LISTED = Q(sessions__archived_at=None)

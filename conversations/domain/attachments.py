@@ -23,8 +23,8 @@ IMAGE_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
 ACCEPTED = "Images (PNG, JPEG, GIF, WebP), PDF and text can be attached."
 
+# The same words for what is not there and for what is somebody else's.
 HIDDEN = "There is no such file, or it is not yours."
-"""The same words for what is not there and for what is somebody else's."""
 
 MAX_NAME_BYTES = 255
 

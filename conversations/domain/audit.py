@@ -15,6 +15,8 @@ TRANSCRIPT, OLDER, HIT = "transcript", "older", "search_hit"
 PART, ATTACHMENT, EXPORT = "part", "attachment", "export"
 LIVE, RECORD, API = "live", "record", "api"
 
+# Kind of reading → what the person did, as it is said on a page. ``part`` is what belongs to
+# a session beside its rows: state, changed files, calls, tool output.
 READINGS = {
     TRANSCRIPT: "opened the transcript",
     OLDER: "paged through the transcript",
@@ -26,8 +28,6 @@ READINGS = {
     RECORD: "opened a record in the admin",
     API: "read through the API",
 }
-"""Kind of reading → what the person did, as it is said on a page. ``part`` is what
-belongs to a session beside its rows: state, changed files, calls, tool output."""
 
 NOTE, UNNOTE, FLAG, UNFLAG = "note", "unnote", "flag", "unflag"
 REVIEWED, UNREVIEWED = "reviewed", "unreviewed"
@@ -42,6 +42,7 @@ SHARED, UNSHARED = "shared", "unshared"
 AUDIT_EXPORT, ROLE, BUDGET, RETENTION = "audit_export", "role", "budget", "retention"
 WEBHOOK, RECALL = "webhook", "recall"
 
+# Kind of decision → what the person did.
 ACTS = {
     NOTE: "wrote a note",
     UNNOTE: "withdrew a note",
@@ -64,12 +65,10 @@ ACTS = {
     WEBHOOK: "changed a webhook",
     RECALL: "changed what sessions of channels and programs can quote",
 }
-"""Kind of decision → what the person did."""
 
 AUDIT_ACTIONS = READINGS | ACTS
 
-FIRST = hashlib.sha256(b"loom:audit").hexdigest()
-"""Where the chain begins."""
+FIRST = hashlib.sha256(b"loom:audit").hexdigest()  # Where the chain begins.
 
 
 class Chained(NamedTuple):

@@ -75,8 +75,7 @@ class BudgetReached(LoomError):
 
 DATABASE_UNAVAILABLE = "database_unavailable"
 
-DATABASE_RETRY_AFTER_SECONDS = 2
-"""When to try again where the database did not answer."""
+DATABASE_RETRY_AFTER_SECONDS = 2  # When to try again where the database did not answer.
 
 
 class Unavailable(LoomError):
@@ -84,8 +83,7 @@ class Unavailable(LoomError):
 
     code = "unavailable"
     status = 503
-    may_be_done = False
-    """What was asked for may have been committed: its answer is lost."""
+    may_be_done = False  # What was asked for may have been committed: its answer is lost.
 
     def __init__(
         self, message: str, *, code: str | None = None, retry_after: int | None = None

@@ -23,23 +23,21 @@ CONTENT_INDICATOR = "content_indicator"
 TURN_SEPARATOR = "turn_separator"
 INFO = "info"
 
-APPROVAL = "approval"
-"""The kind of a notice about a call that waits for a person. Its codes:"""
+APPROVAL = "approval"  # The kind of a notice about a call that waits for a person. Its codes:
 
+# The data of the first is a ``domain.tool_policy.Asked``; of the second ``{"call", "call_id",
+# "decision", "by", "reason"}``.
 APPROVAL_ASKED, APPROVAL_DECIDED = "approval_asked", "approval_decided"
-"""The data of the first is a ``domain.tool_policy.Asked``; of the second ``{"call",
-"call_id", "decision", "by", "reason"}``."""
 
+# The code of the notice that files were put back. Its data: ``{"revert", "files", "left"}``:
+# the revert's uuid, how many are back and how many are not.
 REVERTED = "reverted"
-"""The code of the notice that files were put back. Its data: ``{"revert", "files", "left"}``:
-the revert's uuid, how many are back and how many are not."""
 
+# The code of the notice that the turns before it came from another program, and the key of
+# the format that they came in, in their metadata. Its data: ``{"turns"}``, how many.
 BROUGHT_ALONG = "brought_along"
-"""The code of the notice that the turns before it came from another program, and the key
-of the format that they came in, in their metadata. Its data: ``{"turns"}``, how many."""
 
-COMPACTED = "compacted"
-"""The code of the notice of a summary; its data holds the summary."""
+COMPACTED = "compacted"  # The code of the notice of a summary; its data holds the summary.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,6 +175,7 @@ _CLASSES = {name: cls for cls, name in _TYPES.items()}
 
 EVENT_TYPES = tuple(_CLASSES)
 
+# Field → the keys under which journals of any version have it, where it is not its name.
 _NAMES: dict[type[Payload], dict[str, tuple[str, ...]]] = {
     UserMessage: {"text": ("text", "content", "message")},
     AssistantText: {"text": ("text", "content", "markup")},
@@ -204,13 +203,12 @@ _NAMES: dict[type[Payload], dict[str, tuple[str, ...]]] = {
     },
     Info: {"text": ("text", "message", "content", "markup")},
 }
-"""Field → the keys under which journals of any version have it, where it is not its name."""
 
+# The text without which a payload means nothing.
 _NEEDED = {UserMessage: "text", AssistantText: "text", ToolCallStarted: "name", Info: "text"}
-"""The text without which a payload means nothing."""
 
+# A mark of a terminal's text: ``[dim]…[/dim]``.
 _STYLE = re.compile(r"(?<!\\)\[(?:/|/?[a-zA-Z#@][^\[\]]*)\]")
-"""A mark of a terminal's text: ``[dim]…[/dim]``."""
 
 
 def _text(found: Any) -> str:
@@ -228,6 +226,7 @@ def _number(found: Any) -> int | None:
         return None
 
 
+# A field's type → its value from JSON. What does not fit is as if it were missing.
 _READERS: dict[Any, Callable[[Any], Any]] = {
     str: _text,
     int | None: _number,
@@ -237,7 +236,6 @@ _READERS: dict[Any, Callable[[Any], Any]] = {
     dict[str, Any] | None: lambda found: found if isinstance(found, dict) else None,
     Any: lambda found: found,
 }
-"""A field's type → its value from JSON. What does not fit is as if it were missing."""
 
 _OTHERWISE = {(ToolCallCompleted, "name"): "tool", (ContentIndicator, "label"): "content"}
 

@@ -15,9 +15,9 @@ _UNSEEN = re.compile(
 _PICTURES = {code: chr(0x2400 + code) for code in range(32)} | {127: "\u2421"}
 _LEFT_OUT = "\ufffd"
 
+# Characters of one text that are written out; the rest become U+FFFD, so that a text of
+# nothing else stays small.
 MAX_WRITTEN_OUT_CHARS = 200
-"""Characters of one text that are written out; the rest become U+FFFD, so that a text of
-nothing else stays small."""
 
 
 _SPACES = dict.fromkeys((*range(32), *range(127, 160), 8232, 8233), " ")

@@ -15,6 +15,7 @@ KEYS = {
 
 ENTERS = {"send": "Sends the message", "break": "Makes a new line"}
 
+# Languages of dates, as browsers name them.
 LANGUAGES = {
     "": "As the browser does",
     "en-GB": "English (United Kingdom)",
@@ -39,12 +40,10 @@ LANGUAGES = {
     "ko": "한국어",
     "zh-CN": "中文",
 }
-"""Languages of dates, as browsers name them."""
 
 CLOCKS = {"h23": "24 hours", "h12": "12 hours"}
 
-TIMES = {"relative": "How long ago", "exact": "Date and time"}
-"""How lists say when something was."""
+TIMES = {"relative": "How long ago", "exact": "Date and time"}  # How lists say when something was.
 
 
 VIEWER, MEMBER, OWNER = "viewer", "member", "owner"

@@ -31,8 +31,7 @@ CONTINUE = "continue"
 COMPACT = "compact"
 RUN_KINDS = (MESSAGE, REGENERATE, CONTINUE, COMPACT)
 
-IDLE = "idle"
-"""What a session is when no run of it is active or queued."""
+IDLE = "idle"  # What a session is when no run of it is active or queued.
 
 
 # What a program asks of the answers to its message, beside the message.
@@ -44,8 +43,7 @@ TOOL_CHOICE = "tool_choice"
 
 FIRST = "first"
 
-FORCED = ("any", "tool")
-"""Choices by which the model has to call a tool."""
+FORCED = ("any", "tool")  # Choices by which the model has to call a tool.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

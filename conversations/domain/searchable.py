@@ -16,26 +16,23 @@ from .turns import (
     ROLES,
     TOOL,
     USER,
-    MalformedTurn,
     StoredTurn,
     attached_names,
+    calls_of,
     read_metadata,
-    read_tool_calls,
     read_tool_outcome,
 )
 from .words import read_tokens
 
 RECALL_TOOL = "conversation_recall"
 
-MAX_PATHS = 300
-"""Paths of one turn that ``in:path`` knows."""
+MAX_PATHS = 300  # Paths of one turn that ``in:path`` knows.
 
 _RUN = re.compile(r"[\w.@~+/\\-]+")
 _EXTENSION = re.compile(r"\w\.[A-Za-z]\w{0,7}\Z")
 _ROLE_MARK, _TOOL_MARK, _OTHER, _MODEL_MARK = "\ue000", "\ue001", "\ue002", "\ue004"
 _OWNER_MARK, _WORKSPACE_MARK = "\ue006", "\ue007"
-ERROR_MARK = "\ue005"
-"""Of a result of a tool that failed, and of an answer that broke off."""
+ERROR_MARK = "\ue005"  # Of a result of a tool that failed, and of an answer that broke off.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,8 +69,7 @@ def role_mark(role: str) -> str:
     return _ROLE_MARK + role
 
 
-ROLE_MARKS = tuple(role_mark(role) for role in ROLES)
-"""Every entry has one of these."""
+ROLE_MARKS = tuple(role_mark(role) for role in ROLES)  # Every entry has one of these.
 
 
 def tool_mark(name: str) -> str:
@@ -108,10 +104,7 @@ def read_searchable(turn: StoredTurn, *, call_name: str | None = None) -> Search
             return Searchable(role=turn.role)
         tools = "\n".join(part for part in (name, turn.content) if part)
         return Searchable(role=turn.role, tools=tools, names=(name,) if name else ())
-    try:
-        calls = [call for call in read_tool_calls(turn) if call.get("name") != RECALL_TOOL]
-    except MalformedTurn:
-        calls = []
+    calls = [call for call in calls_of(turn) if call.get("name") != RECALL_TOOL]
     names = tuple(str(call.get("name") or "tool") for call in calls)
     inputs = ((name, *_texts(call.get("input"))) for name, call in zip(names, calls, strict=True))
     return Searchable(

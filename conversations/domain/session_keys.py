@@ -10,17 +10,15 @@ import re
 from .errors import Rejected
 from .text import is_storable
 
-MAX_KEY_CHARS = 255
-"""Characters; the column holds no more."""
+MAX_KEY_CHARS = 255  # Characters; the column holds no more.
 
-BEAD = "bead"
-"""The channel of work items."""
+BEAD = "bead"  # The channel of work items.
 
+# Channels in which only members of the workspace read: the pages, the terminal, and the
+# histories of other programs that a member has brought.
 MEMBER_CHANNELS = frozenset(
     {"web", "cli", "import", "chatgpt", "claude", "claude-code", "openwebui", "loom"}
 )
-"""Channels in which only members of the workspace read: the pages, the terminal, and the
-histories of other programs that a member has brought."""
 
 _FORM = re.compile(r"([a-z0-9][a-z0-9_-]{0,31}):(?=\S)(.*\S)")
 

@@ -122,8 +122,8 @@ def load_json(text: str | None, *, default: Any = None) -> Any:
 # Cells of a file that somebody opens in a spreadsheet.
 
 
+# With these a spreadsheet begins a formula, and runs it.
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
-"""With these a spreadsheet begins a formula, and runs it."""
 
 
 def safe_cell(value: Any) -> Any:

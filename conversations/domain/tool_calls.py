@@ -30,16 +30,16 @@ OPEN_STATES = (STARTED, WAITING, RUNNING)
 TOOL_CALL_STATES = (*OPEN_STATES, COMPLETED, DENIED, STOPPED, INTERRUPTED)
 
 READS, CHANGES = "reads", "changes"
+# What a call does: look at things, or change something (a file, a service, a process).
 EFFECTS = (READS, CHANGES)
-"""What a call does: look at things, or change something (a file, a service, a process)."""
 
 READ_ONLY, ASK, AUTO = "read_only", "ask", "auto"
 POLICIES = (READ_ONLY, ASK, AUTO)
 
 BY_POLICY, ONCE, ALWAYS, DENY = "policy", "once", "always", "deny"
+# Who let a call run: the workspace's policy, a person for this call, a person for this kind
+# of call in this workspace; or a person did not.
 DECISIONS = (BY_POLICY, ONCE, ALWAYS, DENY)
-"""Who let a call run: the workspace's policy, a person for this call, a person for this
-kind of call in this workspace; or a person did not."""
 
 
 # The input of a tool call, from the text that a model wrote.
@@ -70,8 +70,7 @@ def read_unparsed_input(block: dict[str, Any]) -> str | None:
 # How a call ended, as the turn that the model reads and the rows that people see.
 
 
-ROW_CHARS = 20_000
-"""Characters of an output that its row holds; the turn has all of it."""
+ROW_CHARS = 20_000  # Characters of an output that its row holds; the turn has all of it.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

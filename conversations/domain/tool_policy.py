@@ -8,6 +8,11 @@ from .tool_calls import ASK, AUTO, READ_ONLY, READS
 
 RUN, REFUSE = "run", "refuse"
 
+# Programs that are known to run no other: of all their options, or (``diff``, ``find``,
+# ``rg``, ``sort``) of those that ``agent.tools.commands`` lists. Left out for what looks
+# harmless and is not: ``awk``, ``env``, ``file -z``, ``less``, ``man``, ``sed``, ``split``,
+# ``tar``, ``time``, ``tree -R``, ``xargs``, ``zip`` run programs; ``printf -v`` and ``test
+# -v`` of bash expand what stands between quotes.
 PLAIN_PROGRAMS = frozenset(
     """b2sum base64 basename cal cat chmod cksum cmp column comm cp cut date df diff dirname du
     echo expand false find fmt fold free grep head hexdump id join ln ls md5sum mkdir mktemp mv
@@ -16,11 +21,6 @@ PLAIN_PROGRAMS = frozenset(
     uptime wc which whoami xxd
     """.split()  # noqa: SIM905 (seventy quoted names are harder to read)
 )
-"""Programs that are known to run no other: of all their options, or (``diff``, ``find``,
-``rg``, ``sort``) of those that ``agent.tools.commands`` lists. Left out for what looks
-harmless and is not: ``awk``, ``env``, ``file -z``, ``less``, ``man``, ``sed``, ``split``,
-``tar``, ``time``, ``tree -R``, ``xargs``, ``zip`` run programs; ``printf -v`` and ``test -v``
-of bash expand what stands between quotes."""
 _PROGRAM_KEY = "shell:"
 
 

@@ -24,12 +24,11 @@ TOOL = "tool"
 SYSTEM = "system"
 ROLES = (USER, ASSISTANT, TOOL, SYSTEM)
 
+# In the metadata of a system turn: the model is given its text, as a note beside the person's
+# messages. Other system turns are not part of the window.
 MODEL_NOTE = "model_note"
-"""In the metadata of a system turn: the model is given its text, as a note beside the
-person's messages. Other system turns are not part of the window."""
 
-FILES_BACK = "files_back"
-"""In the metadata of such a turn: paths of files that a person put back."""
+FILES_BACK = "files_back"  # In the metadata of such a turn: paths of files that a person put back.
 
 INDICATED_KINDS = {"image": "image", "document": "document", "file": "file"}
 
@@ -91,6 +90,14 @@ def read_tool_calls(turn: AnyTurn) -> list[dict[str, Any]]:
     if blocks is not None:
         return [block for block in blocks if block.get("type") == "tool_use"]
     return [_normal_call(call) for call in read_stored_calls(turn)]
+
+
+def calls_of(turn: AnyTurn) -> list[dict[str, Any]]:
+    """The same; none of a damaged turn."""
+    try:
+        return read_tool_calls(turn)
+    except MalformedTurn:
+        return []
 
 
 def read_stored_calls(turn: AnyTurn) -> list[dict[str, Any]]:

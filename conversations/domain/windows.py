@@ -6,8 +6,8 @@ ARCHIVE = "archive"
 SLIDING_WINDOW = "sliding_window"
 SUMMARIZE = "summarize"
 
+# How the texts begin that a window adds to what was said.
 ADDED = ("[Session state", "[Archive:", "[System:", "[Summary of turns", "[Note:", "[Skill ")
-"""How the texts begin that a window adds to what was said."""
 
 STRATEGIES = (ARCHIVE, SLIDING_WINDOW, SUMMARIZE)
 
@@ -35,8 +35,8 @@ def is_added(text: str) -> bool:
 # What a summary of turns consists of, and when one is worth its price.
 
 
+# The first sentence of what the summarising model is told.
 TASK = "You write the summary that stands for the earlier part of a conversation."
-"""The first sentence of what the summarising model is told."""
 
 HEADINGS = (
     "Goal",
@@ -49,16 +49,15 @@ HEADINGS = (
 
 MANUAL, THRESHOLD, END = "manual", "threshold", "end"
 
-LEAST_GAIN = 0.2
-"""Share of the window that a summary has to save for it to be made unasked."""
+LEAST_GAIN = 0.2  # Share of the window that a summary has to save for it to be made unasked.
 
+# Share by which the window has to grow before an attempt that did not help (it failed, was
+# stopped, saved too little or was undone) is made again unasked.
 BACK_OFF = 0.25
-"""Share by which the window has to grow before an attempt that did not help (it failed,
-was stopped, saved too little or was undone) is made again unasked."""
 
+# Share of the high-water mark at which the strategy ``summarize`` has one written, so that it
+# is there before the floor would move.
 SUMMARIZE_AT = 0.85
-"""Share of the high-water mark at which the strategy ``summarize`` has one written, so
-that it is there before the floor would move."""
 
 
 def tokens_at(threshold: int, *, limit: int) -> int:

@@ -67,34 +67,33 @@ good better best
 
 
 # A form that stands in two groups is of the first one.
+# A form, and the first one to the index, of the same word.
 IRREGULAR = {
     form: forms[0] for forms in map(str.split, reversed(_FORMS.split(";"))) for form in forms
 }
-"""A form, and the first one to the index, of the same word."""
 
 
-VERSION = 2
-"""Goes up when the same turn gives another entry: indexes are then made anew."""
+VERSION = 2  # Goes up when the same turn gives another entry: indexes are then made anew.
 
+# Characters of a token; pieces of a compound whose whole is a token too.
 MAX_TOKEN, MAX_PIECES = 64, 8
-"""Characters of a token; pieces of a compound whose whole is a token too."""
 
 KEPT_WORDS = 100_000
 
+# Signs on or between letters, which Python does not count as part of a word.
 _MARKS = (
     "\u0300-\u036f\u0483-\u0487\u0591-\u05bd\u05bf\u05c1\u05c2\u0610-\u061a\u064b-\u065f\u0670"
     "\u0900-\u0963\u0966-\u0dff\u0e31-\u0e3a\u0e47-\u0e4e\u0eb1-\u0ebc\u0ec8-\u0ecd\u102b-\u103e"
     "\u17b4-\u17d3\u3099\u309a"
 )
-"""Signs on or between letters, which Python does not count as part of a word."""
 
+# Scripts that put no space between words, and Korean, whose particles hang on.
 _DENSE = (
     "\u0e00-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u3005-\u3007\u3021-\u3029"
     "\u3031-\u3035\u3041-\u30ff\u3105-\u312f\u3131-\u318e\u31a0-\u31ff\u3400-\u4dbf"
     "\u4e00-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\uff66-\uffdc"
     "\U0001b000-\U0001b16f\U00020000-\U0003ffff"
 )
-"""Scripts that put no space between words, and Korean, whose particles hang on."""
 
 _WORD = re.compile(rf"[\w{_MARKS}]+(?:(?:[.'’‐‑-]|(?<=\d),(?=\d))[\w{_MARKS}]+)*")
 _PLAIN = re.compile(r"[A-Z]?[a-z]+")

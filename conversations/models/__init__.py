@@ -4,9 +4,9 @@ from .accounts import Device, Invitation, Preferences, SignInLink
 from .archive import ChatEvent, JournalGap, PromptText, PurgePermit, Rewind, Turn
 from .audit import AuditEntry, AuditHead
 from .context import Compaction, SessionSkill, StateCheckpoint
-from .retention import Hold, PurgedContent, PurgeOrder, Receipt
+from .purges import PurgedContent, PurgeOrder, Receipt
 from .review import ReviewFlag, ReviewMark, ReviewNote
-from .runs import BROKEN, DraftChunk, ModelCall, Run, ToolCall
+from .runs import BROKEN, DraftChunk, ModelCall, Run, ToolCall, involving
 from .search import SearchEntry, SearchProgress
 from .sessions import UNINDEXED, UNREVIEWED, Session
 from .tokens import ApiAnswer, ApiToken

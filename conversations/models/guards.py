@@ -14,6 +14,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 _CACHE = ("html", "render_version")
 
+# Table → the columns that may change after a row was written; all others never do.
 GUARDED: dict[str, tuple[str, ...]] = {
     "conversations_turn": _CACHE,
     "conversations_chatevent": _CACHE,
@@ -26,10 +27,9 @@ GUARDED: dict[str, tuple[str, ...]] = {
     "conversations_auditentry": (),
     "conversations_receipt": (),
 }
-"""Table → the columns that may change after a row was written; all others never do."""
 
+# Tables whose rows no purge removes.
 KEPT_FOR_EVER = frozenset({"conversations_auditentry", "conversations_receipt"})
-"""Tables whose rows no purge removes."""
 
 _PERMIT = "EXISTS (SELECT 1 FROM conversations_purgepermit WHERE session_pk = OLD.session_id)"
 

@@ -18,6 +18,7 @@ from .sessions import Session
 
 SAFETY, QUALITY, POLICY, PRIVACY, OTHER = "safety", "quality", "policy", "privacy", "other"
 
+# What a flag is about → how it is said on a page.
 LABELS = {
     SAFETY: "Safety",
     QUALITY: "Quality",
@@ -25,10 +26,8 @@ LABELS = {
     PRIVACY: "Privacy",
     OTHER: "Other",
 }
-"""What a flag is about → how it is said on a page."""
 
-TEXT_LIMIT = 4000
-"""Characters of a note, and of what is said with a flag."""
+TEXT_LIMIT = 4000  # Characters of a note, and of what is said with a flag.
 
 
 class ReviewNote(models.Model):

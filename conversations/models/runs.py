@@ -11,9 +11,15 @@ from conversations.domain.tool_calls import DECISIONS, OPEN_STATES, TOOL_CALL_ST
 from .fields import actor_field
 from .sessions import Session
 
+# Of a run: it ended as nobody meant it to. SQLite finds the index of these by each comparison
+# as it stands here, and not by a list of states.
 BROKEN = Q(state=FAILED) | Q(state=INTERRUPTED)
-"""Of a run: it ended as nobody meant it to. SQLite finds the index of these by each
-comparison as it stands here, and not by a list of states."""
+
+
+def involving(user_pk: int) -> Q:
+    """Of a session: this person owns it, or has asked for something in it."""
+    asked = Run.objects.filter(requested_by=user_pk).order_by().values("session")
+    return Q(owner=user_pk) | Q(pk__in=asked)
 
 
 class Run(models.Model):

@@ -11,9 +11,9 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from .sessions import Session
 
+# A session has fewer than 2**24 turns, so that an entry's id names both, and one session's
+# entries are one range of ids.
 TURN_BITS = 24
-"""A session has fewer than 2**24 turns, so that an entry's id names both, and one
-session's entries are one range of ids."""
 
 
 def entry_id(session_pk: int, number: int) -> int:

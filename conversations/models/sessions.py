@@ -9,11 +9,11 @@ from django.db.models import CheckConstraint, Index, Q, UniqueConstraint
 from .fields import ShownField
 from .workspaces import Workspace
 
+# Of a session: it has turns that no reviewer has marked as reviewed.
 UNREVIEWED = Q(next_turn__gt=models.F("reviewed_turn") + 1)
-"""Of a session: it has turns that no reviewer has marked as reviewed."""
 
+# Of a session: it has turns that the search index does not know yet.
 UNINDEXED = Q(next_turn__gt=models.F("unindexed_turn"))
-"""Of a session: it has turns that the search index does not know yet."""
 
 
 class Session(models.Model):
@@ -22,22 +22,6 @@ class Session(models.Model):
     The row is a checkpoint derived from the archive: its counters allocate the
     gapless numbers of turns and events, and its digests are the ends of the two
     hash chains. Both are written only together with the rows they count.
-
-    ``context_tokens`` is the size of the newest window with its answer, as reported
-    or else as estimated, ``context_limit`` what it may have; ``token_ratio`` is how
-    many tokens ``token_model`` counts for one that is estimated. 0: unknown.
-
-    ``reviewed_turn`` is the turn through which a reviewer has marked it as reviewed;
-    ``unindexed_turn`` the first one without a search entry, which repeats what the search
-    index says of itself, so that the sessions that it has to catch up with are found at
-    once among any number.
-
-    ``instructions`` are this session's own, in its system prompt after the workspace's.
-
-    From ``expires_at`` on nobody goes on with it; ``expired_at`` is when the server took
-    note of that and gave its key free, which is the ``former_key`` then. It stays readable;
-    a session that goes on in its place has it as its ``parent``, without a ``fork_turn``.
-    Another one can be begun under the key at any time.
     """
 
     uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
@@ -52,6 +36,7 @@ class Session(models.Model):
     preview = models.CharField(max_length=200, blank=True, default="", db_default="")
     model = models.CharField(max_length=120, blank=True, default="", db_default="")
     system_prompt = models.TextField(blank=True, default="", db_default="")
+    # Its own, in its system prompt after the workspace's.
     instructions = models.TextField(blank=True, default="", db_default="")
     state = models.TextField(default="{}", db_default="{}")
     state_turn = models.BigIntegerField(default=0, db_default=0)
@@ -62,13 +47,18 @@ class Session(models.Model):
     event_digest = models.CharField(max_length=64)
     journal_turn = models.BigIntegerField(default=0, db_default=0)
     floor_turn = models.BigIntegerField(default=1, db_default=1)
+    # Of the newest window with its answer, as reported or else as estimated, and what it may
+    # have; how many tokens ``token_model`` counts for one that is estimated. 0: unknown.
     context_tokens = models.BigIntegerField(default=0, db_default=0)
     context_limit = models.BigIntegerField(default=0, db_default=0)
     token_ratio = models.FloatField(default=0.0, db_default=0.0)
     token_model = models.CharField(max_length=120, blank=True, default="", db_default="")
     rewind_count = models.BigIntegerField(default=0, db_default=0)
 
+    # The turn through which a reviewer has marked it as reviewed.
     reviewed_turn = models.BigIntegerField(default=0, db_default=0)
+    # The first one without a search entry. It repeats what the search index says of itself,
+    # so that the sessions to catch up with are found at once among any number.
     unindexed_turn = models.BigIntegerField(default=1, db_default=1)
 
     input_tokens = models.BigIntegerField(default=0, db_default=0)
@@ -76,12 +66,15 @@ class Session(models.Model):
     cached_tokens = models.BigIntegerField(default=0, db_default=0)
     cost_microusd = models.BigIntegerField(default=0, db_default=0)
 
+    # Where it was forked; of one that goes on in the place of an expired one there is no turn.
     parent = models.ForeignKey(
         "self", null=True, blank=True, on_delete=models.PROTECT, related_name="forks"
     )
     fork_turn = models.BigIntegerField(null=True, blank=True)
     created_at = models.DateTimeField()
     last_active_at = models.DateTimeField()
+    # From then on nobody goes on with it; when the server took note of that, its key was given
+    # free, under which another one can be begun any time. It stays readable.
     expires_at = models.DateTimeField(null=True, blank=True)
     expired_at = models.DateTimeField(null=True, blank=True)
     former_key = models.CharField(max_length=255, null=True, blank=True)

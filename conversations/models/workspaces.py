@@ -17,9 +17,10 @@ class Workspace(models.Model):
 
     A new session expires after ``expire_after_hours``; one that is idle for
     ``retention_days`` is purged after the grace period; null: never. ``members_may_purge``
-    lets members order that for sessions of their own, ``uses_cold_storage`` keeps a copy
-    of what is purged. ``channel_recall`` is what sessions of channels and programs can
-    quote (``archive.rights``)."""
+    lets members order that for sessions of their own; with ``uses_cold_storage`` an earlier
+    version kept a copy of what is purged, so nothing is while that is on.
+    ``channel_recall`` is what sessions of channels and programs can quote
+    (``archive.rights``)."""
 
     class ToolPolicy(models.TextChoices):
         READ_ONLY = "read_only", "read only"

@@ -24,6 +24,7 @@ from conversations.models import (
     Session,
     ToolCall,
     Turn,
+    involving,
 )
 
 QUEUES = ("unreviewed", "flagged", "all")
@@ -35,12 +36,6 @@ HAS_ERRORS = Exists(Run.objects.filter(BROKEN, session=OuterRef("pk"))) | Exists
     ToolCall.objects.filter(session=OuterRef("pk"), ok=False)
 )
 """Of a session: a run of it failed or was cut off, or a call of a tool failed."""
-
-
-def involving(user_pk: int) -> Q:
-    """Of a session: this person owns it, or has asked for something in it."""
-    asked = Run.objects.filter(requested_by=user_pk).order_by().values("session")
-    return Q(owner=user_pk) | Q(pk__in=asked)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,7 +26,12 @@ from conversations.agent.window.summary import (
     take_stage,
 )
 from conversations.agent.window.window import digest_of, request_digest
-from conversations.archive.answers import CallRecord, append_call, append_failed_call
+from conversations.archive.answers import (
+    CallRecord,
+    append_call,
+    append_failed_call,
+    check_model_call,
+)
 from conversations.archive.append import Appended, NewEvent, PreparedEvent, prepare_event
 from conversations.archive.compactions import (
     CompactionRequest,
@@ -53,7 +58,6 @@ from conversations.domain.windows import (
     is_due,
     tokens_at,
 )
-from conversations.features.usage.budgets import check_budgets
 from conversations.rendering.source_text import number_text
 
 from .failures import sentence
@@ -241,8 +245,11 @@ class CompactionExecution:
         self, job: _Job, rest: Sequence[SummaryTurn], summary: str, reached: int
     ) -> tuple[_Stage, MessageCompleted, CallRecord]:
         while True:
-            if job.facts.has_budgets:
-                await self._runtime.readers.read(self._check_budgets)
+            if job.facts.has_call_limits:
+                claimed = self.claimed
+                await self._runtime.readers.read(
+                    check_model_call, claimed.session_pk, person_pk=claimed.user_pk
+                )
             stage = self._make_stage(job, rest, summary, reached)
             began = monotonic()
             try:
@@ -256,9 +263,6 @@ class CompactionExecution:
                 await self._mend(job, error)
             else:
                 return stage, message, self._record(stage, message, began)
-
-    def _check_budgets(self) -> None:
-        check_budgets(self.claimed.session_pk, person_pk=self.claimed.user_pk)
 
     def _make_stage(
         self, job: _Job, rest: Sequence[SummaryTurn], summary: str, reached: int

@@ -1,6 +1,6 @@
 """What a person is told when an answer fails, and what can be done next."""
 
-from conversations.domain.errors import ProviderError
+from conversations.domain.errors import BudgetReached, ProviderError
 from conversations.domain.events import Info
 
 NEXT_STEP = {
@@ -50,6 +50,18 @@ def describe_refused_files(error: ProviderError) -> Info:
         " without them; they are kept.",
         code="files_refused",
         detail=f"{sentence(error.message)}\ncode: {error.code}",
+    )
+
+
+def describe_out_of_budget(error: BudgetReached, *, run: str, has_answered: bool) -> Info:
+    """The row for a run that a budget ended, before its first model call or later."""
+    kept = "What there is is kept; continue then." if has_answered else f"{KEPT} Retry then."
+    return Info(
+        text=f"{error.message} {kept}",
+        kind="notice" if has_answered else "error",
+        code=error.code,
+        action="continue" if has_answered else "retry",
+        run=run,
     )
 
 

@@ -47,7 +47,6 @@ class RuntimeOptions:
     mcp_timing: Timing
     supervise: bool
     expire_minutes: int = 0
-    webhook_interval: float = 1.0
     database_wait: float = 30.0
     max_sockets: int = 100
     max_streams: int = 100

@@ -8,6 +8,7 @@ file lives on another host; there the heartbeat's age decides.
 
 import contextlib
 import fcntl
+from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
@@ -46,3 +47,16 @@ class Owner:
     def close(self) -> None:
         self._path.unlink(missing_ok=True)
         self._file.close()
+
+
+@contextlib.contextmanager
+def only_one(path: Path) -> Iterator[bool]:
+    """Whether this process has the lock on that file, for the time of the block."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        yield True

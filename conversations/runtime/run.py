@@ -16,7 +16,13 @@ from conversations.agent.tools.registry import NO_MORE
 from conversations.agent.tools.tool import Tool
 from conversations.agent.window.related_turns import find_hint
 from conversations.agent.window.window import Window
-from conversations.archive.answers import CallRecord, append_answer, append_failed_call
+from conversations.archive.answers import (
+    CallRecord,
+    append_answer,
+    append_failed_call,
+    append_notices,
+    check_model_call,
+)
 from conversations.archive.append import Appended, NewEvent, PreparedEvent, Row, prepare_event
 from conversations.archive.journal import Chunk
 from conversations.archive.model_calls import read_past_calls
@@ -46,17 +52,17 @@ from conversations.domain.stream import (
 from conversations.domain.text import cost_text, storable
 from conversations.domain.tool_calls import READ_ONLY
 from conversations.domain.tool_policy import ToolScope
-from conversations.features.usage.budgets import (
-    append_budget_warnings,
-    check_budgets,
-    describe_warnings,
-)
-from conversations.features.usage.budgets import describe_stop as describe_out_of_budget
-from conversations.features.usage.figures import BudgetState
+from conversations.feature import Notices
 
 from .answers import make_payloads, make_turn, tool_calls_of
 from .database import PatientWriter
-from .failures import describe_crash, describe_provider_error, describe_refused_files, describe_stop
+from .failures import (
+    describe_crash,
+    describe_out_of_budget,
+    describe_provider_error,
+    describe_refused_files,
+    describe_stop,
+)
 from .frames import rows_frame, state_frame
 from .live import LiveAnswer, LiveBlock
 from .tool_loop import ToolLoop
@@ -161,7 +167,7 @@ class RunExecution:
         self._scope = ToolScope(workspace="", policy=READ_ONLY)
         self._calls = 0
         self._tries = 0
-        self._due_warnings: list[BudgetState] = []
+        self._due_notices: list[Notices] = []
 
     def stop(self) -> None:
         self._stop.set()
@@ -316,24 +322,20 @@ class RunExecution:
         self._runtime.keep_prompt_texts(window.texts)
         self._root, self._scope = facts.root, facts.scope
         self._most_tokens = window.request.max_tokens
-        if self._due_warnings:
-            self._warn(self._due_warnings)
+        if self._due_notices:
+            self._give_notices(self._due_notices)
         if system != facts.system_prompt:
             keep(save_system_prompt, session_pk, system_prompt=system)
         if window.floor != facts.floor:
             self._runtime.run_in_background(self._move_floor(window.floor))
         return window
 
-    def _warn(self, due: Sequence[BudgetState]) -> None:
-        """Say that budgets are nearly used up, while the model is asked."""
-        notices = describe_warnings(due)
+    def _give_notices(self, due: Sequence[Notices]) -> None:
+        """Say what features have to say, while the model is asked."""
 
         async def commit() -> Appended:
             appended = await self.writer.write(
-                append_budget_warnings,
-                self.claimed.session_pk,
-                session=self.claimed.session,
-                notices=notices,
+                append_notices, self.claimed.session_pk, session=self.claimed.session, due=due
             )
             self.show_rows(appended.rows)
             return appended
@@ -361,8 +363,10 @@ class RunExecution:
     ) -> tuple[WindowFacts, str, Window]:
         session_pk = self.claimed.session_pk
         facts = read_window_facts(session_pk, user_pk=self.claimed.user_pk)
-        self._due_warnings = (
-            check_budgets(session_pk, person_pk=self.claimed.user_pk) if facts.has_budgets else []
+        self._due_notices = (
+            check_model_call(session_pk, person_pk=self.claimed.user_pk)
+            if facts.has_call_limits
+            else []
         )
         if self._hint is None:
             self._hint = self._find_hint(facts)

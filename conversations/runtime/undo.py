@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from conversations.agent.undo.records import Scope
 from conversations.agent.undo.revert import Reverted, revert_files
-from conversations.agent.undo.trees import settle_all
+from conversations.agent.undo.trees import complete_all
 from conversations.models import Session
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class Undo:
 
     async def _settle(self) -> None:
         async with self._settling:
-            count = await settle_all(
+            count = await complete_all(
                 read=self._runtime.readers.read, write=self._runtime.writer.write
             )
         if count:

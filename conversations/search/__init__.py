@@ -7,8 +7,15 @@ them depends on the database.
 from .find import read_occurrences, search_session
 from .find_everywhere import EVERYWHERE, Within, search_sessions
 from .query import SearchQuery, mark_words, parse_query, snippet
-from .results import SearchResults, TurnHit, as_answer, as_hit
-from .surroundings import Surroundings, SurroundingTurn, read_surroundings
+from .results import (
+    SearchResults,
+    Surroundings,
+    SurroundingTurn,
+    TurnHit,
+    as_answer,
+    as_hit,
+    read_surroundings,
+)
 
 __all__ = [
     "EVERYWHERE",

@@ -1,7 +1,7 @@
 """The best matches: words are looked up rarest first within a bounded number of
 occurrences, and what is near them is ranked."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from .matching import IndexMatch
@@ -18,32 +18,30 @@ from .ranking import (
 )
 from .source import IndexSource
 
-FIRST_OCCURRENCES, MOST_OCCURRENCES = 1000, 5000
-"""Occurrences that are read of each word, and of all words together. A word with more than
-the first counts in the turns that have it, not in those near them."""
+# Occurrences that are read of each word, and of all words together. A word with more than the
+# first counts in the turns that have it, not in those near them.
+MAX_OCCURRENCES, MAX_ALL_OCCURRENCES = 1000, 5000
 
-FAR_APART = 250
-"""Occurrences of each word that are read, and no more, where most are of other sessions."""
+# Occurrences of each word that are read, and no more, where most are of other sessions.
+MAX_OCCURRENCES_APART = 250
 
-LIGHT_TURNS = 5000
-"""Turns beyond which words without a subject are everywhere, and not looked up."""
+# Turns beyond which words without a subject are everywhere, and not looked up.
+MAX_LIGHT_TURNS = 5000
 
+# Turns with all words of a phrase in which the phrase itself is looked for.
 MAX_PHRASE_TURNS = 1000
-"""Turns with all words of a phrase in which the phrase itself is looked for."""
 
+# What a turn of the person counts whom the question names, against one of another.
 SPEAKER_BONUS = 1.3
-"""What a turn of the person counts whom the question names, against one of another."""
 
-NAME_WEIGHT = 0.4
-"""What that name itself counts, against the other words."""
+NAME_WEIGHT = 0.4  # What that name itself counts, against the other words.
 
-FEEDBACK_TURNS, FEEDBACK_LONGEST = 20, 2000
-"""The best turns whose words are looked at, and the longest session in which they are."""
+# The best turns whose words are looked at, and the longest session in which they are.
+FEEDBACK_TURNS, MAX_FEEDBACK_TURNS = 20, 2000
 
 NOBODY = Meant()
 
-RANKED = 200
-"""Turns that are put in order; what comes after them nobody looks at."""
+MAX_RANKED = 200  # Turns that are put in order; what comes after them nobody looks at.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,25 +65,41 @@ def rank_entries(
     """``with_neighbours``: turns that only lie near a match are ranked too, and those
     that have words of a phrase, but not the phrase. ``meant``: whose turns count more."""
     words = _read_words(source, match, query.all_tokens if with_neighbours else query.tokens)
-    phrases = {term: _read_phrase(source, match, term) for term in query.phrases}
+    phrases = {}
+    for term in query.phrases:
+        ids = source.find(match.having(*dict.fromkeys(term.tokens)), limit=MAX_PHRASE_TURNS)
+        ids = keep_phrases(source, match, [term], ids)
+        phrases[term] = Occurrences(ids=ids, count=len(ids))
     everything = [*words.values(), *phrases.values()]
-    light = _read_light_words(source, match, query.light_tokens)
-    matched = _matched(words, phrases)
-    missing = tuple(_missing(query, words, phrases))
-    weighed = [*_weigh(words, meant), *phrases.values(), *light]
+    having = [set(found.ids) for found in (phrases or words).values()]
+    matched = set.intersection(*having) if phrases else set().union(*having)
+    # The name of somebody whose turns are known says less than the other words.
+    names = meant.tokens if words.keys() - meant.tokens else frozenset[str]()
+    weighed = [
+        replace(found, weight=NAME_WEIGHT) if token in names else found
+        for token, found in words.items()
+    ]
+    weighed += phrases.values()
+    # Words without a subject help to rank where they are rare enough to read.
+    for token in query.light_tokens if source.turn_count <= MAX_LIGHT_TURNS else ():
+        ids = source.find(match.having(token), limit=MAX_OCCURRENCES)
+        if len(ids) < MAX_OCCURRENCES:
+            weighed.append(Occurrences(ids=ids, count=len(ids), weight=LIGHT_WEIGHT))
+    among = range(source.low, source.high + 1) if with_neighbours else matched
     ranking = Ranking(weighed, turn_count=source.turn_count)
-    candidates = _candidates(source, ranking, matched, with_neighbours=with_neighbours)
-    scores = _scores(source, ranking, candidates, meant)
-    if with_neighbours and source.turn_count <= FEEDBACK_LONGEST:
+    scores = _scores(source, ranking, ranking.best(MAX_RANKED, among=among), meant)
+    if with_neighbours and source.turn_count <= MAX_FEEDBACK_TURNS:
         feedback = _read_feedback(source, [*words, *query.light_tokens], scores)
         ranking = Ranking([*weighed, *feedback], turn_count=source.turn_count)
-        candidates = _candidates(source, ranking, matched, with_neighbours=True)
-        scores = _scores(source, ranking, candidates, meant)
+        scores = _scores(source, ranking, ranking.best(MAX_RANKED, among=among), meant)
+    telling = [word for word in query.words if any(token in words for token in word.tokens)]
+    missing = [w.text for w in telling if not any(words[t].ids for t in w.tokens if t in words)]
+    missing += [f'"{phrase.text}"' for phrase, found in phrases.items() if not found.ids]
     return Ranked(
         scores=scores,
         matched=frozenset(matched),
         is_bound=any(len(found.ids) < found.count for found in everything),
-        missing=missing,
+        missing=tuple(missing),
     )
 
 
@@ -94,7 +108,7 @@ def _read_words(
 ) -> dict[str, Occurrences]:
     most = _most_occurrences(source)
     first = {token: source.find(match.having(token), limit=most) for token in tokens}
-    room = 0 if source.is_sparse else MOST_OCCURRENCES - sum(map(len, first.values()))
+    room = 0 if source.is_sparse else MAX_ALL_OCCURRENCES - sum(map(len, first.values()))
     found = {}
     for token in sorted(tokens, key=lambda token: _estimate(source, first[token])):
         ids = first[token]
@@ -102,28 +116,14 @@ def _read_words(
             ids = ids + source.find(match.having(token), limit=room, below=ids[-1])
             room -= len(ids) - most
         found[token] = ids
-    return {token: _occurrences(source, ids) for token, ids in found.items()}
+    return {
+        token: Occurrences(ids=ids, count=_estimate(source, ids), is_common=len(ids) >= most)
+        for token, ids in found.items()
+    }
 
 
 def _most_occurrences(source: IndexSource) -> int:
-    return FAR_APART if source.is_sparse else FIRST_OCCURRENCES
-
-
-def _read_light_words(
-    source: IndexSource, match: IndexMatch, tokens: Sequence[str]
-) -> Iterator[Occurrences]:
-    """Words without a subject help to rank where they are rare enough to read."""
-    for token in tokens if source.turn_count <= LIGHT_TURNS else ():
-        ids = source.find(match.having(token), limit=FIRST_OCCURRENCES)
-        if len(ids) < FIRST_OCCURRENCES:
-            yield Occurrences(ids=ids, count=len(ids), weight=LIGHT_WEIGHT)
-
-
-def _weigh(words: dict[str, Occurrences], meant: Meant) -> Iterator[Occurrences]:
-    """The name of somebody whose turns are known says less than the other words."""
-    names = meant.tokens if words.keys() - meant.tokens else frozenset[str]()
-    for token, found in words.items():
-        yield replace(found, weight=NAME_WEIGHT) if token in names else found
+    return MAX_OCCURRENCES_APART if source.is_sparse else MAX_OCCURRENCES
 
 
 def _read_feedback(
@@ -146,11 +146,6 @@ def _read_feedback(
     ]
 
 
-def _occurrences(source: IndexSource, ids: list[int]) -> Occurrences:
-    is_common = len(ids) >= _most_occurrences(source)
-    return Occurrences(ids=ids, count=_estimate(source, ids), is_common=is_common)
-
-
 def _estimate(source: IndexSource, ids: list[int]) -> int:
     """How many there are in all, if they go on as densely as the newest."""
     if len(ids) < _most_occurrences(source):
@@ -158,13 +153,6 @@ def _estimate(source: IndexSource, ids: list[int]) -> int:
     covered = source.high - ids[-1] + 1
     within = source.high - source.low + 1
     return max(len(ids), min(source.turn_count, len(ids) * within // covered))
-
-
-def _read_phrase(source: IndexSource, match: IndexMatch, phrase: Term) -> Occurrences:
-    tokens = tuple(dict.fromkeys(phrase.tokens))
-    ids = source.find(match.having(*tokens), limit=MAX_PHRASE_TURNS)
-    ids = keep_phrases(source, match, [phrase], ids)
-    return Occurrences(ids=ids, count=len(ids))
 
 
 def keep_phrases(
@@ -183,39 +171,13 @@ def keep_phrases(
     ]
 
 
-def _matched(words: dict[str, Occurrences], phrases: dict[Term, Occurrences]) -> set[int]:
-    if phrases:
-        return set.intersection(*(set(found.ids) for found in phrases.values()))
-    return set().union(*(found.ids for found in words.values()))
-
-
-def _missing(
-    query: SearchQuery, words: dict[str, Occurrences], phrases: dict[Term, Occurrences]
-) -> list[str]:
-    telling = [word for word in query.words if any(token in words for token in word.tokens)]
-    return [
-        *(word.text for word in telling if not any(_ids(words, t) for t in word.tokens)),
-        *(f'"{phrase.text}"' for phrase, found in phrases.items() if not found.ids),
-    ]
-
-
-def _ids(words: dict[str, Occurrences], token: str) -> Sequence[int]:
-    return words[token].ids if token in words else ()
-
-
-def _candidates(
-    source: IndexSource, ranking: Ranking, matched: set[int], *, with_neighbours: bool
-) -> list[int]:
-    everything = range(source.low, source.high + 1)
-    return ranking.best(RANKED, among=everything if with_neighbours else matched)
-
-
 def _scores(
     source: IndexSource, ranking: Ranking, candidates: Sequence[int], meant: Meant
 ) -> list[tuple[float, int]]:
     low, high = source.low, source.high
     lengths = source.read_lengths(turn for turn in window_of(candidates) if low <= turn <= high)
-    theirs = _turns_of(source, candidates, meant)
+    marks = source.read_words(candidates, ("marks",)) if meant.mark else {}
+    theirs = {pk for pk, [text] in marks.items() if meant.mark in text.split()}
     scores = [
         (
             ranking.score(turn, length=window_length(turn, lengths, average=source.average))
@@ -226,10 +188,3 @@ def _scores(
         if lengths.get(turn)  # what has no words is nothing to look at
     ]
     return sorted(scores, reverse=True)
-
-
-def _turns_of(source: IndexSource, candidates: Sequence[int], meant: Meant) -> set[int]:
-    if not meant.mark:
-        return set()
-    marks = source.read_words(candidates, ("marks",))
-    return {pk for pk, [text] in marks.items() if meant.mark in text.split()}

@@ -1,25 +1,18 @@
 """From turns to entries: what the index keeps of each."""
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from typing import Any
 
-from django.db.models import Q
-
-from conversations.archive.turns import COLUMNS
+from conversations.archive.turns import COLUMNS as TURN_COLUMNS
 from conversations.domain.searchable import Searchable, SearchableTurn, make_entry, read_searchable
-from conversations.domain.turns import (
-    ASSISTANT,
-    TOOL,
-    MalformedTurn,
-    StoredTurn,
-    read_tool_calls,
-)
+from conversations.domain.turns import ASSISTANT, TOOL, StoredTurn, calls_of
 from conversations.models import Turn
-from conversations.models.search import entry_id
+from conversations.models.search import COLUMNS, entry_id
 
-LOOKED_BACK = 20
-"""Turns before a result among which the call may be that it answers."""
+MAX_TURNS_LOOKED_BACK = 20  # Turns before a result among which the call may be that it answers.
+
+
+ENTRY_COLUMNS = ("id", "session_id", "length", "created_at", *COLUMNS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,72 +29,43 @@ class TurnEntry:
         return entry_id(self.session_pk, self.turn.number)
 
     @property
-    def row(self) -> tuple[int, int, int, datetime, str, str, str, str]:
-        entry = self.entry
-        return (
-            self.id,
-            self.session_pk,
-            entry.length,
-            self.turn.created_at,
-            entry.said,
-            entry.tools,
-            entry.paths,
-            entry.marks,
-        )
+    def row(self) -> tuple[Any, ...]:
+        """By :data:`ENTRY_COLUMNS`."""
+        words = (getattr(self.entry, name) for name in COLUMNS)
+        return (self.id, self.session_pk, self.entry.length, self.turn.created_at, *words)
 
 
+# A session's key, and the first and the last of some turns of it.
 type Stretch = tuple[int, int, int]
-"""A session's key, and the first and the last of some turns of it."""
 
 
 def read_entries(*stretches: Stretch) -> list[TurnEntry]:
     """The entries of these turns, made anew. One query for each stretch (SQLite reads
     the whole table for stretches that are joined by OR), and one for each result of a
     tool that does not name it."""
-    return [item for stretch in stretches for item in _make_entries(stretch)]
+    entries: list[TurnEntry] = []
+    for session_pk, first, last in stretches:
+        rows = Turn.objects.filter(session=session_pk, number__range=(first, last))
+        columns = (*TURN_COLUMNS, "session__owner_id", "session__workspace_id")
+        for row in rows.order_by("number").values(*columns):
+            owner, workspace = row.pop("session__owner_id"), row.pop("session__workspace_id")
+            turn = StoredTurn(**row)
+            searchable = searchable_of(session_pk, turn)
+            entry = make_entry(turn, searchable, owner=owner, workspace=workspace)
+            entries.append(
+                TurnEntry(session_pk=session_pk, turn=turn, searchable=searchable, entry=entry)
+            )
+    return entries
 
 
-def _make_entries(stretch: Stretch) -> Iterator[TurnEntry]:
-    session_pk, *_ = stretch
-    rows = Turn.objects.filter(_within(stretch)).order_by("number")
-    for row in rows.values(*COLUMNS, "session__owner_id", "session__workspace_id"):
-        owner, workspace = row.pop("session__owner_id"), row.pop("session__workspace_id")
-        [(turn, searchable)] = read_searchables(session_pk, [StoredTurn(**row)])
-        entry = make_entry(turn, searchable, owner=owner, workspace=workspace)
-        yield TurnEntry(session_pk=session_pk, turn=turn, searchable=searchable, entry=entry)
-
-
-def _within(stretch: Stretch) -> Q:
-    session_pk, first, last = stretch
-    return Q(session=session_pk, number__gte=first, number__lte=last)
-
-
-def read_searchables(
-    session_pk: int, turns: Iterable[StoredTurn]
-) -> Iterator[tuple[StoredTurn, Searchable]]:
-    for turn in turns:
-        call_name = _name_of_call(session_pk, turn) if _is_nameless(turn) else None
-        yield turn, read_searchable(turn, call_name=call_name)
-
-
-def _is_nameless(turn: StoredTurn) -> bool:
-    return turn.role == TOOL and not turn.tool_name and bool(turn.tool_call_id)
-
-
-def _name_of_call(session_pk: int, result: StoredTurn) -> str | None:
-    """The tool of a result that does not name it, as in some older archives."""
-    before = _within((session_pk, result.number - LOOKED_BACK, result.number - 1))
-    for row in Turn.objects.filter(before).order_by("-number").values(*COLUMNS):
-        turn = StoredTurn(**row)
-        if turn.role == ASSISTANT:
-            for call in _calls_of(turn):
-                if call.get("id") == result.tool_call_id:
-                    return str(call.get("name") or "")
-    return None
-
-
-def _calls_of(turn: StoredTurn) -> list[dict[str, object]]:
-    try:
-        return read_tool_calls(turn)
-    except MalformedTurn:
-        return []
+def searchable_of(session_pk: int, turn: StoredTurn) -> Searchable:
+    """In some older archives a result of a tool does not name it: its call does."""
+    name = None
+    if turn.role == TOOL and not turn.tool_name and turn.tool_call_id:
+        before = (turn.number - MAX_TURNS_LOOKED_BACK, turn.number - 1)
+        rows = Turn.objects.filter(session=session_pk, number__range=before, role=ASSISTANT)
+        answers = (StoredTurn(**row) for row in rows.order_by("-number").values(*TURN_COLUMNS))
+        calls = (call for answer in answers for call in calls_of(answer))
+        named = (str(c.get("name") or "") for c in calls if c.get("id") == turn.tool_call_id)
+        name = next(named, None)
+    return read_searchable(turn, call_name=name)

@@ -9,12 +9,11 @@ from conversations.models import Session
 from conversations.models.search import TURN_BITS, entry_id
 
 from .best import Ranked, keep_phrases, rank_entries
-from .hits import read_hits
 from .indexing import Progress, read_progress
-from .matching import IndexMatch, match_filters, session_place
+from .matching import TURN_MASK, IndexMatch, match_filters, session_place
 from .people import find_meant
 from .query import SearchQuery, parse_query
-from .results import NOTHING, SearchResults
+from .results import NOTHING, SearchResults, read_hits
 from .source import IndexSource, catch_up
 
 # Where a search goes on: after which hit, among which turns.
@@ -44,14 +43,12 @@ def read_cursor(text: str, kind: str, *, count: int) -> tuple[int, ...] | None:
     return numbers if is_sane else None
 
 
-MAX_HITS = 200
-"""Hits of one page."""
+MAX_HITS = 200  # Hits of one page.
 
+# Pages of turns with all words of a phrase in which the phrase itself is looked for.
 MAX_PAGES = 20
-"""Pages of turns with all words of a phrase in which the phrase itself is looked for."""
 
-COUNTED = 1000
-"""Turns up to which matches are counted exactly in the order of time."""
+MAX_COUNTED = 1000  # Turns up to which matches are counted exactly in the order of time.
 
 
 def search_session(
@@ -74,18 +71,28 @@ def search_session(
     asked = parse_query(query) if isinstance(query, str) else query
     progress = read_progress(session_pk)
     is_asked = asked.has_words or asked.has_filters
-    if progress is None or not is_asked or not _is_in_workspaces(session_pk, asked):
+    if progress is None or not is_asked:
         return NOTHING
+    if asked.workspaces:
+        here = Session.objects.filter(pk=session_pk, workspace__slug__in=asked.workspaces)
+        if not here.exists():
+            return NOTHING
     source = session_source(progress, asked, before_turn=before_turn)
     limit = max(1, min(limit, MAX_HITS))
     if order == "best" and asked.has_words:
         return _best_of_session(source, asked, limit, cursor, with_neighbours=with_neighbours)
-    return _newest_of_session(source, asked, limit, cursor)
-
-
-def _is_in_workspaces(session_pk: int, query: SearchQuery) -> bool:
-    sessions = Session.objects.filter(pk=session_pk, workspace__slug__in=query.workspaces)
-    return not query.workspaces or sessions.exists()
+    after = read_cursor(cursor, "newest", count=1)
+    match = choose_words(source, asked)
+    ids = _newest_ids(source, asked, match, limit + 1, below=after[0] if after else None)
+    page = ids[:limit]
+    counted = _newest_ids(source, asked, match, MAX_COUNTED + 1, below=None)
+    return SearchResults(
+        hits=read_hits([(1.0, pk) for pk in page]),
+        total=min(len(counted), MAX_COUNTED),
+        total_is_bound=len(counted) > MAX_COUNTED,
+        missing=missing_words(source, asked, match),
+        cursor=str(SearchCursor("newest", (page[-1],))) if len(ids) > limit else "",
+    )
 
 
 def session_source(
@@ -134,12 +141,7 @@ def _best_of_session(
 
 
 def found_best(
-    ranked: Ranked,
-    limit: int,
-    after: Sequence[int] | None,
-    *,
-    kind: str,
-    among: tuple[int, ...],
+    ranked: Ranked, limit: int, after: Sequence[int] | None, *, kind: str, among: tuple[int, ...]
 ) -> SearchResults:
     """A page of what is ranked: after the score and the id at the end of ``after``.
     Its cursor begins with ``among``, by which the next page gets the same scores."""
@@ -169,23 +171,6 @@ def as_fraction(number: int) -> float:
     return float(struct.unpack(">d", number.to_bytes(8))[0])
 
 
-def _newest_of_session(
-    source: IndexSource, query: SearchQuery, limit: int, cursor: str
-) -> SearchResults:
-    after = read_cursor(cursor, "newest", count=1)
-    match = choose_words(source, query)
-    ids = _newest_ids(source, query, match, limit + 1, below=after[0] if after else None)
-    page = ids[:limit]
-    counted = _newest_ids(source, query, match, COUNTED + 1, below=None)
-    return SearchResults(
-        hits=read_hits([(1.0, pk) for pk in page]),
-        total=min(len(counted), COUNTED),
-        total_is_bound=len(counted) > COUNTED,
-        missing=missing_words(source, query, match),
-        cursor=str(SearchCursor("newest", (page[-1],))) if len(ids) > limit else "",
-    )
-
-
 def choose_words(source: IndexSource, query: SearchQuery) -> IndexMatch:
     """All of the words, or any of them where no turn has all."""
     match = match_filters(query)
@@ -209,7 +194,7 @@ def missing_words(source: IndexSource, query: SearchQuery, match: IndexMatch) ->
         words = [word for word in query.words if telling.intersection(word.tokens)]
         missing += [w.text for w in words if not any(is_there(token) for token in w.tokens)]
     for phrase in query.phrases:
-        ids = source.find(filters.having(*dict.fromkeys(phrase.tokens)), limit=COUNTED)
+        ids = source.find(filters.having(*dict.fromkeys(phrase.tokens)), limit=MAX_COUNTED)
         if not keep_phrases(source, filters, [phrase], ids):
             missing.append(f'"{phrase.text}"')
     return tuple(missing)
@@ -230,9 +215,6 @@ def _newest_ids(
 
 
 # Where single words occur in a session, for judging how telling each of them is.
-
-
-TURN_MASK = (1 << TURN_BITS) - 1
 
 
 def read_occurrences(

@@ -1,15 +1,13 @@
 """Finding turns by words in many sessions at once."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from django.db.models import QuerySet, Sum
 
 from conversations.domain.searchable import owner_mark, workspace_mark
-from conversations.models import SearchProgress, Session, Workspace
+from conversations.models import SearchProgress, Session, Workspace, involving
 from conversations.models.search import TURN_BITS, entry_id
-from conversations.review.queue import involving
 
 from .best import keep_phrases, rank_entries
 from .find import (
@@ -22,36 +20,30 @@ from .find import (
     missing_words,
     read_cursor,
 )
-from .hits import read_hits
 from .latest import LatestFirst, as_numbers, as_placed, read_at_once
-from .matching import IndexMatch, IndexScope, match_filters, select_keys, session_place
+from .matching import IndexScope, match_filters, select_keys, session_place
 from .query import SearchQuery, parse_query
-from .results import NOTHING, SearchResults
+from .results import NOTHING, SearchResults, read_hits
 from .source import IndexSource, catch_up_all
 
 MAX_TURNS = 1 << TURN_BITS
 
-MAX_SESSIONS_NAMED = 24
-"""Sessions that are looked through one by one, each by its range of ids."""
+MAX_SESSIONS_NAMED = 24  # Sessions that are looked through one by one, each by its range of ids.
 
-SOME_SESSIONS = 100
-"""Sessions whose ranges are looked through in one go; of more than these, the entries
-with a word are read and those of other sessions left out."""
+# Sessions whose ranges are looked through in one go; of more than these, the entries with a
+# word are read and those of other sessions left out.
+MAX_SESSIONS_LISTED = 100
 
-MOST_SHARE = 0.2
-"""The share of all sessions from which on each entry's is looked up."""
+MIN_SHARE_OF_MOST = 0.2  # The share of all sessions from which on each entry's is looked up.
 
-MAX_WORKSPACES_NAMED = 50
-"""Workspaces whose marks are looked for; more are no help."""
+MAX_WORKSPACES_NAMED = 50  # Workspaces whose marks are looked for; more are no help.
 
-COUNTED = 2000
-"""Matches up to which they are counted exactly."""
+MAX_COUNTED = 2000  # Matches up to which they are counted exactly.
 
-COUNTED_APART = 250
-"""The same where most turns with the words are of other sessions, and read all the same."""
+# The same where most turns with the words are of other sessions, and read all the same.
+MAX_COUNTED_APART = 250
 
-COUNTED_PHRASES = 500
-"""The same for turns in which phrases have to be looked for."""
+MAX_COUNTED_PHRASES = 500  # The same for turns in which phrases have to be looked for.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,47 +90,23 @@ def search_sessions(
     asked = parse_query(query) if isinstance(query, str) else query
     if not (asked.has_words or asked.has_filters or lists_all):
         return NOTHING
-    within = _narrowed(within, asked)
+    if asked.workspaces:
+        found = Workspace.objects.filter(slug__in=asked.workspaces).order_by("pk")
+        named = set(found.values_list("pk", flat=True))
+        if within.workspaces is not None:
+            named &= set(within.workspaces)
+        within = replace(within, workspaces=tuple(sorted(named)))
     sessions = within.among(sessions)
     limit = max(1, min(limit, MAX_HITS))
     by_rank = order == "best" and asked.has_words
     after = read_cursor(cursor, "all", count=5) if by_rank else None
-    source = _make_source(sessions, asked, within, highest=after[0] if after else None)
+    # The newest session of the first page: later ones are no part of the others.
+    highest = after[0] if after else None
+    places = _places(sessions, asked, within, highest=highest)
+    source = IndexSource(places=places, tail=catch_up_all(sessions))
     if by_rank:
         return _best(source, asked, sessions, limit, after)
     return _newest(source, asked, sessions, limit, cursor)
-
-
-def _narrowed(within: Within, query: SearchQuery) -> Within:
-    """With the workspaces that the query names."""
-    if not query.workspaces:
-        return within
-    found = Workspace.objects.filter(slug__in=query.workspaces).order_by("pk")
-    named = set(found.values_list("pk", flat=True))
-    if within.workspaces is not None:
-        named &= set(within.workspaces)
-    return replace(within, workspaces=tuple(sorted(named)))
-
-
-def _make_source(
-    sessions: QuerySet[Session], query: SearchQuery, within: Within, *, highest: int | None
-) -> IndexSource:
-    """``highest``: the session that was the newest when the first page was made."""
-    return IndexSource(
-        places=_places(sessions, query, within, highest=highest),
-        tail=catch_up_all(sessions),
-    )
-
-
-def _with_figures(source: IndexSource, sessions: QuerySet[Session]) -> IndexSource:
-    """What turns are ranked by, which takes a while in many sessions."""
-    counted = SearchProgress.objects.all()
-    if sessions.query.has_filters():
-        counted = counted.filter(session__in=sessions.order_by().values("pk"))
-    sums = counted.aggregate(turns=Sum("indexed_turn"), length=Sum("total_length"))
-    turns = (sums["turns"] or 0) + len(source.tail)
-    length = (sums["length"] or 0) + sum(item.entry.length for item in source.tail)
-    return replace(source, turn_count=max(1, turns), average=max(1.0, length / max(1, turns)))
 
 
 def _places(
@@ -151,7 +119,7 @@ def _places(
         "before_turn": query.before_turn or MAX_TURNS,
     }
     if within.person is not None:
-        own, others = _split(sessions, within.person)
+        own, others = sessions.filter(owner=within.person), sessions.exclude(owner=within.person)
         marks = (*within.marks, (owner_mark(within.person),))
         places = (*_few_or_many(own, marks, bounds), *_few_or_many(others, within.marks, bounds))
     else:
@@ -160,24 +128,20 @@ def _places(
     return tuple(place.below(end) for place in places)
 
 
-def _split(sessions: QuerySet[Session], person: int) -> tuple[QuerySet[Session], QuerySet[Session]]:
-    """The person's own, and the others in which the person asked for something."""
-    return sessions.filter(owner=person), sessions.exclude(owner=person)
-
-
 def _few_or_many(
     sessions: QuerySet[Session], marks: tuple[tuple[str, ...], ...], bounds: dict[str, Any]
 ) -> tuple[IndexScope, ...]:
-    enough = max(MAX_SESSIONS_NAMED, SOME_SESSIONS) + 1
+    enough = max(MAX_SESSIONS_NAMED, MAX_SESSIONS_LISTED) + 1
     some = list(sessions.order_by("-pk").values_list("pk", flat=True)[:enough])
     if len(some) <= MAX_SESSIONS_NAMED:
         return tuple(session_place(pk, **bounds) for pk in some)
     high = entry_id(some[0] + 1, 0) - 1
-    if len(some) <= SOME_SESSIONS and not marks:
+    if len(some) <= MAX_SESSIONS_LISTED and not marks:
         return (IndexScope(low=0, high=high, session_pks=tuple(some), **bounds),)
     if not sessions.query.has_filters():
         return (IndexScope(low=0, high=high, marks=marks, **bounds),)
-    are_most = not marks and len(some) / (some[0] - some[-1] + 1) >= MOST_SHARE  # among the newest
+    share = len(some) / (some[0] - some[-1] + 1)  # among the newest
+    are_most = not marks and share >= MIN_SHARE_OF_MOST
     which = select_keys(sessions)
     return (IndexScope(low=0, high=high, sessions=which, are_most=are_most, marks=marks, **bounds),)
 
@@ -194,7 +158,14 @@ def _best(
     if after:
         source = replace(source, turn_count=after[1], average=as_fraction(after[2]))
     else:
-        source = _with_figures(source, sessions)
+        # What turns are ranked by, which takes a while in many sessions.
+        progress = SearchProgress.objects.all()
+        if sessions.query.has_filters():
+            progress = progress.filter(session__in=sessions.order_by().values("pk"))
+        sums = progress.aggregate(turns=Sum("indexed_turn"), length=Sum("total_length"))
+        turns = max(1, (sums["turns"] or 0) + len(source.tail))
+        length = (sums["length"] or 0) + sum(item.entry.length for item in source.tail)
+        source = replace(source, turn_count=turns, average=max(1.0, length / turns))
     ranked = rank_entries(source, query, match_filters(query), with_neighbours=False)
     among = (source.high >> TURN_BITS, source.turn_count, as_number(source.average))
     return found_best(ranked, limit, after, kind="all", among=among)
@@ -205,7 +176,8 @@ def _newest(
 ) -> SearchResults:
     numbers = read_cursor(cursor, "latest", count=2)
     match = choose_words(source, query).of_something()
-    most = _most_counted(source, query)
+    most = MAX_COUNTED_APART if source.is_sparse else MAX_COUNTED
+    most = MAX_COUNTED_PHRASES if query.phrases else most
     some = source.find_any(match, limit=max(most, read_at_once(query)) + 1)
     walk = LatestFirst(
         source=source,
@@ -219,7 +191,10 @@ def _newest(
     placed = walk.take()
     page = placed[:limit]
     goes_on = page[-1] if len(placed) > limit else walk.stopped_at
-    total, is_bound = _count(source, query, match, some, at_least=len(page))
+    total, is_bound = max(len(page), min(len(some), most)), len(some) > most
+    if query.phrases:  # which only their words are known to have
+        known = [] if is_bound else keep_phrases(source, match, query.phrases, some)
+        total = len(page) if is_bound else len(known)
     return SearchResults(
         hits=read_hits([(1.0, pk) for _, pk in page]),
         total=total,
@@ -227,26 +202,3 @@ def _newest(
         missing=() if page and not match.any_tokens else missing_words(source, query, match),
         cursor=str(SearchCursor("latest", as_numbers(goes_on))) if goes_on else "",
     )
-
-
-def _most_counted(source: IndexSource, query: SearchQuery) -> int:
-    if query.phrases:
-        return COUNTED_PHRASES
-    return COUNTED_APART if source.is_sparse else COUNTED
-
-
-def _count(
-    source: IndexSource,
-    query: SearchQuery,
-    match: IndexMatch,
-    some: Sequence[int],
-    *,
-    at_least: int,
-) -> tuple[int, bool]:
-    """How many match, and whether there may be more than these ``some``."""
-    most = _most_counted(source, query)
-    if not query.phrases:
-        return max(at_least, min(len(some), most)), len(some) > most
-    if len(some) > most:
-        return at_least, True
-    return len(keep_phrases(source, match, query.phrases, some)), False

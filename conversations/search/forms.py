@@ -10,8 +10,7 @@ from django import forms
 from conversations.domain.text import storable
 from conversations.web.form_fields import QuickSearchInput, QuickSelect, QuickTextInput, date_field
 
-MAX_QUERY_CHARS = 1000
-"""Characters of a query that count."""
+MAX_QUERY_CHARS = 1000  # Characters of a query that count.
 
 SAID_BY = (("", "Anybody"), ("user", "People"), ("assistant", "Assistant"), ("tool", "Tools"))
 ORDERS = (("best", "Best match"), ("newest", "Newest first"))

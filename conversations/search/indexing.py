@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from operator import attrgetter
 from time import monotonic
-from typing import Any
 
 from django.db import IntegrityError, OperationalError, connection, transaction
 from django.db.models import Q, QuerySet
@@ -21,21 +20,19 @@ from conversations.domain.words import VERSION
 from conversations.models import UNINDEXED, SearchEntry, SearchProgress, Session
 from conversations.models.search import ENTRIES, INDEX, entry_id
 
-from .entries import TurnEntry, read_entries
+from .entries import ENTRY_COLUMNS, TurnEntry, read_entries
 
-BATCH = 100
-"""Turns that one transaction indexes."""
+BATCH = 100  # Turns that one transaction indexes.
 
-MAX_BATCH_MS = 50
-"""How long somebody who searches waits for the write lock."""
+MAX_BATCH_MS = 50  # How long somebody who searches waits for the write lock.
 
+# Pages that one step of merging writes, which takes a few milliseconds; batches after which a
+# long indexing merges.
 MERGED_PAGES, MERGED_EVERY = 16, 8
-"""Pages that one step of merging writes, which takes a few milliseconds; batches
-after which a long indexing merges."""
 
 _INSERT = (
-    f"INSERT INTO {ENTRIES} (id, session_id, length, created_at, said, tools, paths, marks)"
-    " VALUES (%s, %s, %s, %s, %s, %s, %s, %s)"
+    f"INSERT INTO {ENTRIES} ({', '.join(ENTRY_COLUMNS)})"
+    f" VALUES ({', '.join(['%s'] * len(ENTRY_COLUMNS))})"
 )
 
 
@@ -70,8 +67,12 @@ def read_progress(session_pk: int) -> Progress | None:
 def sessions_to_index(sessions: QuerySet[Session] | None = None) -> list[Progress]:
     """The sessions with turns that have no entries yet, or entries by other rules; the
     latest active first. Two queries, each by an index of few rows."""
-    if sessions is not None and not _is_any_behind():
-        return []
+    if sessions is not None:
+        # Whether there is anything to index at all, which is seldom, and quick to say.
+        old = SearchProgress.objects.filter(Q(version__lt=VERSION) | Q(version__gt=VERSION))
+        unindexed = Session.objects.filter(UNINDEXED)
+        if not unindexed.order_by().exists() and not old.order_by().exists():
+            return []
     found = Session.objects.all() if sessions is None else sessions
     others = Q(search_progress__version__lt=VERSION) | Q(search_progress__version__gt=VERSION)
     by_session = {
@@ -80,12 +81,6 @@ def sessions_to_index(sessions: QuerySet[Session] | None = None) -> list[Progres
         for progress in _progresses(found.filter(behind).order_by())
     }
     return sorted(by_session.values(), key=attrgetter("active_at", "session_pk"), reverse=True)
-
-
-def _is_any_behind() -> bool:
-    """Whether there is anything to index at all, which is seldom, and quick to say."""
-    others = SearchProgress.objects.filter(Q(version__lt=VERSION) | Q(version__gt=VERSION))
-    return Session.objects.filter(UNINDEXED).order_by().exists() or others.order_by().exists()
 
 
 def prepare_batch(progress: Progress, *, size: int = BATCH) -> IndexBatch:
@@ -99,21 +94,41 @@ def store_batch(batch: IndexBatch) -> Progress | None:
     """Store entries and move the watermark; None, and nothing is stored, where it is
     no longer where it was, or the session is gone."""
     before = batch.progress
-    try:
-        with transaction.atomic():
-            if not batch.entries or not _claim(batch):
-                return None
-            replace_entries(batch.entries)  # other rules may have left some there
-            repeat_watermark(before.session_pk, batch.entries[-1].turn.number)
-    except IntegrityError:
-        if read_progress(before.session_pk) is not None:
-            raise
+    if not batch.entries:
         return None
-    return replace(
+    after = replace(
         before,
         indexed_turn=batch.entries[-1].turn.number,
         total_length=before.total_length + sum(item.entry.length for item in batch.entries),
     )
+    try:
+        with transaction.atomic():
+            if not _move_watermark(before, after):
+                return None
+            replace_entries(batch.entries)  # other rules may have left some there
+            repeat_watermark(before.session_pk, after.indexed_turn)
+    except IntegrityError:
+        if read_progress(before.session_pk) is not None:
+            raise
+        return None
+    return after
+
+
+def _move_watermark(before: Progress, after: Progress) -> bool:
+    """Whether it was where the batch begins."""
+    values = {
+        "indexed_turn": after.indexed_turn,
+        "total_length": after.total_length,
+        "version": VERSION,
+    }
+    rows = SearchProgress.objects.filter(session=before.session_pk)
+    if before.indexed_turn:
+        known = rows.filter(indexed_turn=before.indexed_turn, version=VERSION)
+        return bool(known.update(**values))
+    if rows.exclude(version=VERSION).update(**values):
+        return True
+    _, is_new = SearchProgress.objects.get_or_create(session_id=before.session_pk, defaults=values)
+    return is_new
 
 
 def repeat_watermark(session_pk: int, indexed_turn: int) -> None:
@@ -125,7 +140,8 @@ def repeat_watermark(session_pk: int, indexed_turn: int) -> None:
 def replace_entries(entries: Sequence[TurnEntry]) -> None:
     """Store the entries of consecutive turns of one session in place of any there."""
     ids = (entries[0].id, entries[-1].id)
-    rows = [_adapted(item.row) for item in entries]
+    adapt = connection.ops.adapt_datetimefield_value
+    rows = [(*item.row[:3], adapt(item.row[3]), *item.row[4:]) for item in entries]
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(f"DELETE FROM {ENTRIES} WHERE id BETWEEN %s AND %s", ids)
         cursor.executemany(_INSERT, rows)
@@ -157,7 +173,7 @@ def index_waiting() -> int:
 def index_if_free(session_pk: int, *, seconds: float) -> bool:
     """Index a session, unless somebody else holds the write lock."""
     try:
-        with _little_patience():
+        with _short_lock_timeout():
             index_session(session_pk, seconds=seconds)
     except OperationalError:
         return False
@@ -208,42 +224,18 @@ def _progresses(sessions: QuerySet[Session]) -> Iterator[Progress]:
         )
 
 
-def _claim(batch: IndexBatch) -> bool:
-    """Move the watermark past the batch if it is where the batch begins."""
-    before = batch.progress
-    after = {
-        "indexed_turn": batch.entries[-1].turn.number,
-        "total_length": before.total_length + sum(item.entry.length for item in batch.entries),
-        "version": VERSION,
-    }
-    rows = SearchProgress.objects.filter(session=before.session_pk)
-    if before.indexed_turn:
-        return bool(rows.filter(indexed_turn=before.indexed_turn, version=VERSION).update(**after))
-    if rows.exclude(version=VERSION).update(**after):
-        return True
-    _, is_new = SearchProgress.objects.get_or_create(session_id=before.session_pk, defaults=after)
-    return is_new
-
-
-def _adapted(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    moment = connection.ops.adapt_datetimefield_value(row[3])
-    return (*row[:3], moment, *row[4:])
-
-
 @contextmanager
-def _little_patience() -> Iterator[None]:
+def _short_lock_timeout() -> Iterator[None]:
     """Give up soon where the lock is held, instead of after many seconds."""
-    if connection.in_atomic_block:
+    if connection.in_atomic_block or connection.vendor != "sqlite":
         yield
-    elif connection.vendor == "sqlite":
+        return
+    with connection.cursor() as cursor:
+        cursor.execute("PRAGMA busy_timeout")
+        [(usual,)] = cursor.fetchall()
+        cursor.execute(f"PRAGMA busy_timeout = {MAX_BATCH_MS}")
+    try:
+        yield
+    finally:
         with connection.cursor() as cursor:
-            cursor.execute("PRAGMA busy_timeout")
-            [(usual,)] = cursor.fetchall()
-            cursor.execute(f"PRAGMA busy_timeout = {MAX_BATCH_MS}")
-        try:
-            yield
-        finally:
-            with connection.cursor() as cursor:
-                cursor.execute(f"PRAGMA busy_timeout = {int(usual)}")
-    else:
-        yield
+            cursor.execute(f"PRAGMA busy_timeout = {int(usual)}")

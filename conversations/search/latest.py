@@ -19,19 +19,17 @@ from conversations.models import Session
 from conversations.models.search import TURN_BITS
 
 from .best import keep_phrases
-from .matching import IndexMatch, IndexScope, session_place
+from .matching import IndexMatch, session_place
 from .query import SearchQuery
 from .source import IndexSource
 
-type Placed = tuple[datetime, int]
-"""When a turn was written, and the id of its entry."""
+type Placed = tuple[datetime, int]  # When a turn was written, and the id of its entry.
 
 AT_ONCE = 300
-"""Matches of one stretch of time that are put in order at once."""
 
+# Turns with all words of a phrase in which one page looks for the phrase itself, and which it
+# reads at once.
 MAX_TURNS_LOOKED_AT = 1000
-"""Turns with all words of a phrase in which one page looks for the phrase itself, and which
-it reads at once."""
 
 
 def read_at_once(query: SearchQuery) -> int:
@@ -59,9 +57,8 @@ def as_placed(numbers: Sequence[int]) -> Placed:
 @dataclass(kw_only=True)
 class LatestFirst:
     """Walks through the matches after a place, of which so many are ``wanted``; ``some``
-    are all matches, or more than are read at once.
-    ``stopped_at`` is set where the walk ended
-    because it had looked at enough: what comes after that place was not looked at.
+    are all matches, or more than are read at once. ``stopped_at`` is set where the walk
+    ended because it had looked at enough: what comes after that place was not looked at.
     ``looked`` counts the turns in which phrases were looked for."""
 
     source: IndexSource
@@ -75,13 +72,9 @@ class LatestFirst:
     looked: int = field(default=0, init=False)
 
     def take(self) -> list[Placed]:
-        return list(islice(self._walk(), self.wanted))
-
-    def _walk(self) -> Iterator[Placed]:
-        if len(self.some) <= read_at_once(self.query):
-            yield from self._in_order(self.some)
-        else:
-            yield from self._take_apart(ALL_TIME)
+        is_few = len(self.some) <= read_at_once(self.query)
+        found = self._in_order(self.some) if is_few else self._take_apart(ALL_TIME)
+        return list(islice(found, self.wanted))
 
     def _take_apart(self, span: DateSpan) -> Iterator[Placed]:
         """What lies in a stretch with much, some of its parts at a time: more of them
@@ -95,40 +88,35 @@ class LatestFirst:
             return
         while parts and self.stopped_at is None:
             group = parts[: width if self._can_count(parts[0]) else 1]
-            ids = self._find_during(group)
-            is_whole = self._can_count(group[0]) and len(ids) <= read_at_once(self.query)
+            can_count = self._can_count(group[0])
+            at_once = read_at_once(self.query)
+            ids = self._listed.find_any(
+                self._match_during(group), limit=at_once + 1 if can_count else 1
+            )
+            is_whole = can_count and len(ids) <= at_once
             if ids and not is_whole and len(group) > 1:
                 width = len(group) // 2
                 continue
             if is_whole or not ids:
                 yield from self._in_order(ids)
-                self._stop_at(group[-1])
+                begins = group[-1].first
+                if self.looked >= MAX_TURNS_LOOKED_AT and begins is not None:
+                    self.stopped_at = (begins, 0)
             else:
                 yield from self._take_apart(group[0])
             parts = parts[len(group) :]
-            width = self._next_width(len(group), len(ids))
-
-    def _next_width(self, width: int, found: int) -> int:
-        """How many parts to look at next: twice as many, unless they have too much."""
-        return max(1, min(2 * width, width * read_at_once(self.query) // max(1, found)))
-
-    def _find_during(self, spans: Sequence[DateSpan]) -> list[int]:
-        limit = read_at_once(self.query) + 1 if self._can_count(spans[0]) else 1
-        return self._listed.find_any(self._match_during(spans), limit=limit)
+            # Twice as many, unless they have too much.
+            width = max(1, min(2 * len(group), len(group) * at_once // max(1, len(ids))))
 
     def _match_during(self, spans: Sequence[DateSpan]) -> IndexMatch:
         bounds = (self.query.from_moment, self.query.before_moment)
         is_within = all(span.is_within(*bounds) for span in spans)
-        match = self._unbounded if is_within else self.match
+        match = self.match
+        if is_within:  # the many marks of the query's bounds need not be looked for
+            marks, _ = cover(*bounds)
+            others = tuple(group for group in match.marks if group != marks)
+            match = replace(match, marks=others, from_moment=None, before_moment=None)
         return match.marked(tuple(span.mark for span in spans))
-
-    @cached_property
-    def _unbounded(self) -> IndexMatch:
-        """The same at any time: where a stretch lies within the bounds of the query, their
-        many marks need not be looked for."""
-        marks, _ = cover(self.query.from_moment, self.query.before_moment)
-        others = tuple(group for group in self.match.marks if group != marks)
-        return replace(self.match, marks=others, from_moment=None, before_moment=None)
 
     @cached_property
     def _listed(self) -> IndexSource:
@@ -141,7 +129,13 @@ class LatestFirst:
     def _parts(self, span: DateSpan) -> list[DateSpan]:
         """Where something may lie, as far as the bounds say, the place to go on after,
         and the calendar: years to come are looked through only if there are any."""
-        parts = [part for part in span.parts() if self._is_wanted(part)]
+        bounds = (self.query.from_moment, self.query.before_moment)
+        parts = [
+            part
+            for part in span.parts()
+            if part.overlaps(*bounds)
+            and not (self.after and part.first and (part.first, 0) >= self.after)
+        ]
         if span.numbers:
             return parts
         year = timezone.now().year
@@ -162,16 +156,6 @@ class LatestFirst:
         placed = ((moment, pk) for pk, moment in moments.items())
         return sorted((p for p in placed if self.after is None or p < self.after), reverse=True)
 
-    def _stop_at(self, span: DateSpan) -> None:
-        if self.looked >= MAX_TURNS_LOOKED_AT and span.first is not None:
-            self.stopped_at = (span.first, 0)
-
-    def _is_wanted(self, span: DateSpan) -> bool:
-        first = span.first
-        is_later = self.after is not None and first is not None and (first, 0) >= self.after
-        bounds = (self.query.from_moment, self.query.before_moment)
-        return not is_later and span.overlaps(*bounds)
-
     def _walk_sessions(self, match: IndexMatch) -> Iterator[Placed]:
         """Within a stretch that cannot be taken apart: session by session, the latest
         active first. What is later than the last activity of the next one is next."""
@@ -180,13 +164,24 @@ class LatestFirst:
         for pk, last_active_at in rows.iterator(chunk_size=100):
             while waiting and waiting[0][0] > last_active_at:
                 yield waiting.pop(0)
-            found = self._in_time(self._in_session(pk, self._earlier(match, pk)))
+            found = self._in_time(self._in_session(pk, match))
             waiting = sorted((*waiting, *found), reverse=True)[: self.wanted]
         yield from waiting
 
     def _in_session(self, session_pk: int, match: IndexMatch) -> list[int]:
         """The latest matches of one session."""
-        source = replace(self.source, places=(self._place(session_pk),))
+        if self.after is not None:
+            # Of one moment, lower ids are later in the list.
+            moment, pk = self.after
+            bound = moment if session_pk > pk >> TURN_BITS else moment + _MICROSECOND
+            earliest = min(bound, match.before_moment) if match.before_moment else bound
+            match = replace(match, before_moment=earliest)
+        place = session_place(
+            session_pk,
+            from_turn=self.query.from_turn or 1,
+            before_turn=self.query.before_turn or 1 << TURN_BITS,
+        )
+        source = replace(self.source, places=(place,))
         found: list[int] = []
         below = None
         while True:
@@ -195,19 +190,3 @@ class LatestFirst:
             if len(ids) < self.wanted or len(found) >= self.wanted:
                 return found
             below = ids[-1]
-
-    def _place(self, session_pk: int) -> IndexScope:
-        return session_place(
-            session_pk,
-            from_turn=self.query.from_turn or 1,
-            before_turn=self.query.before_turn or 1 << TURN_BITS,
-        )
-
-    def _earlier(self, match: IndexMatch, session_pk: int) -> IndexMatch:
-        """What comes after the place: of one moment, lower ids are later in the list."""
-        if self.after is None:
-            return match
-        moment, pk = self.after
-        bound = moment if session_pk > pk >> TURN_BITS else moment + _MICROSECOND
-        earliest = min(bound, match.before_moment) if match.before_moment else bound
-        return replace(match, before_moment=earliest)

@@ -10,13 +10,7 @@ from django.db import connection
 from django.db.models import QuerySet
 
 from conversations.domain.date_tokens import DateSpan, cover
-from conversations.domain.searchable import (
-    ERROR_MARK,
-    ROLE_MARKS,
-    model_mark,
-    role_mark,
-    tool_mark,
-)
+from conversations.domain.searchable import ERROR_MARK, ROLE_MARKS, model_mark, role_mark, tool_mark
 from conversations.models import Session
 from conversations.models.search import COLUMNS, ENTRIES, INDEX, TURN_BITS, WORDS, entry_id
 
@@ -25,8 +19,7 @@ from .query import SearchQuery
 
 TURN_MASK = (1 << TURN_BITS) - 1
 
-NOWHERE = "\ue0ff"
-"""A mark that no entry has."""
+NOWHERE = "\ue0ff"  # A mark that no entry has.
 
 type Sql = tuple[str, list[Any]]
 
@@ -199,14 +192,24 @@ def read_words(ids: Iterable[int], columns: Sequence[str]) -> dict[int, list[str
 
 
 def _select(match: IndexMatch, place: IndexScope, limit: int, order: str) -> Sql:
-    conditions = {"sqlite": _sqlite, "postgresql": _postgresql}[connection.vendor]
-    source, key, clauses = conditions(match.marked(*place.marks))
+    match = match.marked(*place.marks)
+    source, key = ENTRIES, f"{ENTRIES}.id"
+    clauses: list[Sql] = []
+    if connection.vendor == "postgresql":
+        clauses = _array_clauses(match)
+    elif match.has_words:
+        key, clauses = f"{INDEX}.rowid", [(f"{INDEX} MATCH %s", [fts5_query(match)])]
+        source = f"{INDEX} JOIN {ENTRIES} ON {ENTRIES}.id = {key}" if match.has_moments else INDEX
     if place.session_pks and connection.vendor == "sqlite":
         # Each is one range of the index.
         named = ", ".join(f"({pk})" for pk in place.session_pks)
         source = f"(SELECT column1 AS pk FROM (VALUES {named})) AS named CROSS JOIN {source}"
-    clauses += [(f"{key} BETWEEN %s AND %s", [place.low, place.high]), *_sessions(place, key)]
-    clauses += _moments(match)
+    clauses += [(f"{key} BETWEEN %s AND %s", [place.low, place.high])]
+    clauses += _session_clauses(place, key)
+    adapt = connection.ops.adapt_datetimefield_value
+    for operator, moment in ((">=", match.from_moment), ("<", match.before_moment)):
+        if moment is not None:
+            clauses.append((f"{ENTRIES}.created_at {operator} %s", [adapt(moment)]))
     where = " AND ".join(clause for clause, _ in clauses)
     parameters = [value for _, values in clauses for value in values]
     ordered = f" ORDER BY {key} {order}" if order else ""
@@ -214,15 +217,6 @@ def _select(match: IndexMatch, place: IndexScope, limit: int, order: str) -> Sql
         f"SELECT {key} AS id FROM {source} WHERE {where}{ordered} LIMIT %s",
         [*parameters, limit],
     )
-
-
-def _sqlite(match: IndexMatch) -> tuple[str, str, list[Sql]]:
-    if not match.has_words:
-        return ENTRIES, f"{ENTRIES}.id", []
-    source = (
-        f"{INDEX} JOIN {ENTRIES} ON {ENTRIES}.id = {INDEX}.rowid" if match.has_moments else INDEX
-    )
-    return source, f"{INDEX}.rowid", [(f"{INDEX} MATCH %s", [fts5_query(match)])]
 
 
 def fts5_query(match: IndexMatch) -> str:
@@ -239,25 +233,23 @@ def _either(tokens: Iterable[str]) -> str:
     return " OR ".join(f'"{token}"' for token in tokens)
 
 
-def _postgresql(match: IndexMatch) -> tuple[str, str, list[Sql]]:
-    clauses: list[Sql] = []
-    if match.tokens:
-        clauses.append((f"{WORDS} @> %s::text[]", [list(match.tokens)]))
-    if match.any_tokens:
-        clauses.append((f"{WORDS} && %s::text[]", [list(match.any_tokens)]))
-    clauses += [(f"{WORDS} && %s::text[]", [list(group)]) for group in match.marks]
+def _array_clauses(match: IndexMatch) -> list[Sql]:
+    """The words of a match as PostgreSQL asks for them. What the index does not know, in
+    which column a word is, is looked up in what it gives."""
+    arrays = [WORDS]
     if match.scopes:
         named = " || ' ' || ".join(match.scopes)
-        array = f"string_to_array({named}, ' ')"
-        clauses += [
-            (f"{array} {operator} %s::text[]", [list(tokens)])
-            for operator, tokens in (("@>", match.tokens), ("&&", match.any_tokens))
-            if tokens
-        ]
-    return ENTRIES, f"{ENTRIES}.id", clauses
+        arrays.append(f"string_to_array({named}, ' ')")
+    clauses: list[Sql] = [
+        (f"{array} {operator} %s::text[]", [list(tokens)])
+        for array in arrays
+        for operator, tokens in (("@>", match.tokens), ("&&", match.any_tokens))
+        if tokens
+    ]
+    return clauses + [(f"{WORDS} && %s::text[]", [list(group)]) for group in match.marks]
 
 
-def _sessions(place: IndexScope, key: str) -> list[Sql]:
+def _session_clauses(place: IndexScope, key: str) -> list[Sql]:
     if place.session_pk is not None:
         if connection.vendor == "postgresql":
             return [(f"{ENTRIES}.session_id = %s::bigint", [place.session_pk])]
@@ -283,13 +275,3 @@ def _sessions(place: IndexScope, key: str) -> list[Sql]:
         allowed = f"EXISTS (SELECT 1 FROM ({statement}) AS allowed WHERE allowed.pk = {column})"
         return [(allowed, parameters), *bounds]
     return [(f"{column} IN ({statement})", parameters), *bounds]
-
-
-def _moments(match: IndexMatch) -> list[Sql]:
-    adapt = connection.ops.adapt_datetimefield_value
-    bounds = ((">=", match.from_moment), ("<", match.before_moment))
-    return [
-        (f"{ENTRIES}.created_at {operator} %s", [adapt(moment)])
-        for operator, moment in bounds
-        if moment is not None
-    ]

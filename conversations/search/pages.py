@@ -44,11 +44,9 @@ from .forms import FindForm, SearchForm
 # What a search found, as its pages show it.
 
 
-SNIPPET = 320
-"""Characters of a hit that are shown."""
+SNIPPET = 320  # Characters of a hit that are shown.
 
-BEST = 200
-"""From so many matches on, not all may be among the best that are put in order."""
+BEST = 200  # From so many matches on, not all may be among the best that are put in order.
 
 _SPEAKERS = {"user": "Person", "assistant": "Assistant", "system": "System"}
 
@@ -193,8 +191,7 @@ logger = logging.getLogger(__name__)
 
 type Finder = Callable[..., SearchResults]
 
-PAGE = 20
-"""Hits of a page; more where one person walks through one session."""
+PAGE = 20  # Hits of a page; more where one person walks through one session.
 FIND_PAGE = 50
 
 

@@ -20,11 +20,9 @@ from .source import IndexSource
 
 OTHER = {"user": "assistant", "assistant": "user"}
 
-LEAST = 5
-"""Turns that have to show it."""
+LEAST = 5  # Turns that have to show it.
 
-AGREEING = 0.85
-"""Share of the forms of address that come from one side."""
+AGREEING = 0.85  # Share of the forms of address that come from one side.
 
 _NAME = re.compile(r"[^\W\d_]+")
 
@@ -66,8 +64,7 @@ def _address(name: str) -> re.Pattern[str]:
     )
 
 
-READ, CHARS = 300, 2000
-"""Turns with a name that are read, and how much of each."""
+READ, CHARS = 300, 2000  # Turns with a name that are read, and how much of each.
 
 MAX_NAMES = 4
 

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -20,9 +20,10 @@ from conversations.domain.words import (
 # What somebody looks for, read from any text.
 
 
+# Beyond these a query goes on unread; a question has a handful of words.
 MAX_CHARS, MAX_TOKENS, MAX_LIGHT_TOKENS, MAX_PHRASES = 20_000, 40, 12, 8
-"""Beyond these a query goes on unread; a question has a handful of words."""
 
+# What ``in:`` may name, and the part of an entry that it means.
 SCOPES = {
     "text": "said",
     "said": "said",
@@ -31,7 +32,6 @@ SCOPES = {
     "path": "paths",
     "paths": "paths",
 }
-"""What ``in:`` may name, and the part of an entry that it means."""
 
 STOP_TOKENS = frozenset(token for word in STOP_WORDS for token in read_tokens(word))
 
@@ -133,9 +133,6 @@ class _Filters:
             if scope:
                 return _add(self.scopes, scope, True)
             return _add(self.workspaces, value.lower(), bool(_SLUG.fullmatch(value)))
-        return self._take_bound(key, value)
-
-    def _take_bound(self, key: str, value: str) -> bool:
         side = "from" if key == "after" else "before"
         if value.isascii() and value.isdigit() and len(value) <= 18:
             self.bounds[f"{side}_turn"] = int(value) + (key == "after")
@@ -166,9 +163,14 @@ def parse_query(text: str) -> SearchQuery:
         else:
             phrases.append(match["phrase"])
     plain.append(text[end:])
+    words: dict[tuple[str, ...], Term] = {}
+    for found in (found for part in plain for found in find_words(part)):
+        if tokens := tokens_of_word(found.group()):
+            words.setdefault(tokens, Term(found.group(), tokens))
+    quoted = [Term(text.strip(), tuple(read_tokens(text))[:MAX_TOKENS]) for text in phrases]
     return SearchQuery(
-        words=tuple(_read_words(plain)),
-        phrases=tuple(_read_phrases(phrases)),
+        words=tuple(words.values()),
+        phrases=tuple(term for term in dict.fromkeys(quoted) if term.tokens)[:MAX_PHRASES],
         roles=tuple(filters.roles),
         tools=tuple(filters.tools),
         models=tuple(filters.models),
@@ -177,21 +179,6 @@ def parse_query(text: str) -> SearchQuery:
         workspaces=tuple(filters.workspaces),
         **filters.bounds,  # type: ignore[arg-type]
     )
-
-
-def _read_words(texts: Iterable[str]) -> Iterator[Term]:
-    seen: set[tuple[str, ...]] = set()
-    for text in texts:
-        for match in find_words(text):
-            tokens = tokens_of_word(match.group())
-            if tokens and tokens not in seen:
-                seen.add(tokens)
-                yield Term(match.group(), tokens)
-
-
-def _read_phrases(texts: Iterable[str]) -> list[Term]:
-    terms = [Term(text.strip(), tuple(read_tokens(text))[:MAX_TOKENS]) for text in texts]
-    return [term for term in dict.fromkeys(terms) if term.tokens][:MAX_PHRASES]
 
 
 def _read_moment(value: str) -> datetime | None:
@@ -213,21 +200,24 @@ def _read_moment(value: str) -> datetime | None:
         return None
 
 
-READ = 8000
-"""Characters of a long text that are looked at; a tool may have returned a megabyte."""
+READ = 8000  # Characters of a long text that are looked at; a tool may have returned a megabyte.
 
 type Span = tuple[int, int]
 
-LEAD = 0.25
-"""The share of a snippet that comes before its first match."""
+LEAD = 0.25  # The share of a snippet that comes before its first match.
 
 
 def mark_words(text: str, query: SearchQuery | str) -> list[tuple[str, bool]]:
     """The text in pieces, True for those that match. Joined they are the text."""
     pieces: list[tuple[str, bool]] = []
     end = 0
-    for low, high in _merge(_find_spans(text, query)):
-        pieces += [(text[end:low], False), (text[low:high], True)]
+    for low, high in sorted(_find_spans(text, query)):
+        if high <= end:
+            continue
+        if pieces and low <= end:
+            pieces[-1] = (pieces[-1][0] + text[end:high], True)
+        else:
+            pieces += [(text[end:low], False), (text[low:high], True)]
         end = high
     pieces.append((text[end:], False))
     return [piece for piece in pieces if piece[0]]
@@ -242,8 +232,9 @@ def snippet(text: str, query: SearchQuery | str, *, limit: int) -> str:
     if not spans or len(text) <= limit:
         return one_line(text, limit=limit)
     begin = max(0, _densest(text, spans, limit) - int(limit * LEAD))
-    if begin > 0:
-        begin = _word_start(text, begin)
+    if begin > 0:  # the beginning of the next word, if it is near
+        near = range(begin, min(begin + 20, len(text)))
+        begin = next((at + 1 for at in near if text[at].isspace()), begin)
     lead = "…" if begin > 0 else ""
     return lead + one_line(text[begin:], limit=max(1, limit - len(lead)))
 
@@ -267,36 +258,14 @@ def _find_spans(text: str, query: SearchQuery | str) -> list[Span]:
     wanted = set(asked.tokens)
     parts = list(find_parts(text))
     spans = [(low, high) for low, high, tokens in parts if not wanted.isdisjoint(tokens)]
+    tokens_at = [(token, (low, high)) for low, high, tokens in parts for token in tokens]
     for phrase in asked.phrases:
-        spans += _find_phrase(parts, phrase.tokens)
+        last = deque[tuple[str, Span]](maxlen=len(phrase.tokens))
+        for token_at in tokens_at:
+            last.append(token_at)
+            if tuple(token for token, _ in last) == phrase.tokens:
+                spans += [span for _, span in last]
     return spans
-
-
-def _find_phrase(
-    parts: Sequence[tuple[int, int, tuple[str, ...]]], phrase: tuple[str, ...]
-) -> Iterator[Span]:
-    last = deque[tuple[str, Span]](maxlen=len(phrase))
-    for low, high, tokens in parts:
-        for token in tokens:
-            last.append((token, (low, high)))
-            if len(last) == len(phrase) and all(
-                mine[0] == other for mine, other in zip(last, phrase, strict=True)
-            ):
-                yield from (span for _, span in last)
-
-
-def _merge(spans: list[Span]) -> Iterator[Span]:
-    """Disjoint spans in order."""
-    current: Span | None = None
-    for low, high in sorted(spans):
-        if current is None or low > current[1]:
-            if current:
-                yield current
-            current = (low, high)
-        else:
-            current = (current[0], max(current[1], high))
-    if current:
-        yield current
 
 
 def _densest(text: str, spans: list[Span], limit: int) -> int:
@@ -317,11 +286,3 @@ def _densest(text: str, spans: list[Span], limit: int) -> int:
         if len(counts) > best:
             best, at = len(counts), within[0][0]
     return at
-
-
-def _word_start(text: str, place: int) -> int:
-    """The beginning of the next word, if it is near."""
-    for at in range(place, min(place + 20, len(text))):
-        if text[at].isspace():
-            return at + 1
-    return place

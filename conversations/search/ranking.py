@@ -20,6 +20,7 @@ from heapq import nlargest
 
 from .query import STOP_TOKENS
 
+# Distance of a turn from one that has a word, and the share of it that it gets.
 NEAR = (
     (0, 1.0),
     *enumerate((0.5, 0.25, 0.125, 0.06, 0.03, 0.02), start=1),
@@ -28,19 +29,17 @@ NEAR = (
         for distance, share in enumerate((0.3, 0.165, 0.09, 0.05, 0.025, 0.015), 1)
     ),
 )
-"""Distance of a turn from one that has a word, and the share of it that it gets."""
 
+# What is counted where all would cost much: for the lengths of windows, and for words with
+# more than :data:`FEW` occurrences.
 NEAREST = tuple((distance, share) for distance, share in NEAR if abs(distance) <= 3)
-"""What is counted where all would cost much: for the lengths of windows, and for words
-with more than :data:`FEW` occurrences."""
 
 FEW = 400
 WHOLE = sum(share for _, share in NEAREST)
 SATURATION = 0.8
 LENGTH_WEIGHT = 0.6
 RARITY_POWER = 1.5
-LIGHT_WEIGHT = 0.25
-"""What a word without a subject of its own counts beside those that have one."""
+LIGHT_WEIGHT = 0.25  # What a word without a subject of its own counts beside those that have one.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,14 +129,11 @@ def _spread(ids: Sequence[int]) -> dict[int, float]:
 # Feedback: words that the best matches have in common help to find more.
 
 
-KEPT = 33
-"""Words that are taken."""
+KEPT = 33  # Words that are taken.
 
-WEIGHT = 0.055
-"""What the best of them counts beside a word of the query."""
+WEIGHT = 0.055  # What the best of them counts beside a word of the query.
 
-DAMPING = 20
-"""Words by which every turn counts as longer, so that short ones do not decide."""
+DAMPING = 20  # Words by which every turn counts as longer, so that short ones do not decide.
 
 type ScoredTurn = tuple[float, Sequence[str]]
 

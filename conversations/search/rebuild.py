@@ -10,12 +10,11 @@ from django.db.models import Sum
 from conversations.domain.text import dump_json
 from conversations.domain.words import VERSION
 from conversations.models import SearchEntry, SearchProgress, Session
-from conversations.models.search import INDEX, TURN_BITS, entry_id, install_search, rebuild_fts5
+from conversations.models.search import INDEX, entry_id, install_search, rebuild_fts5
 
-from .entries import read_entries
+from .entries import ENTRY_COLUMNS, read_entries
 from .indexing import BATCH, index_session, remove_session, repeat_watermark, replace_entries
-
-COLUMNS = ("pk", "session_id", "length", "created_at", "said", "tools", "paths", "marks")
+from .matching import TURN_MASK
 
 
 def rebuild_session(session_pk: int) -> Iterator[int]:
@@ -23,7 +22,9 @@ def rebuild_session(session_pk: int) -> Iterator[int]:
     number of turns done so far. Searches find the old entries until they have the
     new ones."""
     done = total_length = 0
-    end = _indexed_turn(session_pk)
+    # Later turns are indexed as usual.
+    current = SearchProgress.objects.filter(session=session_pk, version=VERSION).first()
+    end = current.indexed_turn if current else 0
     while done < end:
         entries = read_entries((session_pk, done + 1, min(end, done + BATCH)))
         if not entries:
@@ -32,7 +33,7 @@ def rebuild_session(session_pk: int) -> Iterator[int]:
         done = entries[-1].turn.number
         total_length += sum(item.entry.length for item in entries)
         yield done
-    _settle(session_pk, done, total_length)
+    _set_watermark(session_pk, done, total_length)
     index_session(session_pk)
 
 
@@ -57,9 +58,10 @@ def check_session(session_pk: int) -> str:
         done = last
     beyond = _of_session(session_pk, indexed + 1).order_by("pk").first()
     if beyond is not None and progress is None:
-        return "turn 1 is not indexed and has an entry" if not _is_old(session_pk) else ""
+        is_old = SearchProgress.objects.filter(session=session_pk).exists()
+        return "" if is_old else "turn 1 is not indexed and has an entry"
     if beyond is not None:
-        return f"turn {beyond.pk & (1 << TURN_BITS) - 1} has an entry beyond what is indexed"
+        return f"turn {beyond.pk & TURN_MASK} has an entry beyond what is indexed"
     if progress is not None and progress.total_length != total_length:
         return f"the length is said to be {progress.total_length} and is {total_length}"
     if progress is not None and progress.session.unindexed_turn != indexed + 1:
@@ -72,10 +74,10 @@ def digest_entries(session_pk: int) -> str:
     """SHA-256 over a session's entries, in order: the same whenever they are made."""
     digest = hashlib.sha256()
     done, last = 0, _of_session(session_pk, 1).order_by("-pk").values_list("pk", flat=True).first()
-    end = (last or 0) & (1 << TURN_BITS) - 1
+    end = (last or 0) & TURN_MASK
     while done < end:
         for row in _stored(session_pk, done + 1, done + BATCH):
-            number = row[0] & (1 << TURN_BITS) - 1
+            number = row[0] & TURN_MASK
             digest.update(dump_json([number, row[2], row[3].isoformat(), *row[4:]]).encode())
         done += BATCH
     return digest.hexdigest()
@@ -84,10 +86,12 @@ def digest_entries(session_pk: int) -> str:
 def check_index() -> str:
     """Whether the database's index has the words of all entries. On PostgreSQL it is
     there or not; on SQLite this reads all of it and holds the write lock meanwhile."""
-    if INDEX not in _names():
-        return "the index is missing"
-    if connection.vendor == "postgresql":
-        return ""
+    with connection.cursor() as cursor:
+        if connection.vendor == "postgresql":
+            cursor.execute("SELECT 1 FROM pg_indexes WHERE indexname = %s", [INDEX])
+            return "" if cursor.fetchone() else "the index is missing"
+        if INDEX not in connection.introspection.table_names(cursor):
+            return "the index is missing"
     try:
         with transaction.atomic(), connection.cursor() as cursor:
             cursor.execute(f"INSERT INTO {INDEX} ({INDEX}, rank) VALUES ('integrity-check', 1)")
@@ -108,24 +112,6 @@ def sessions_in_order(session_pk: int | None = None) -> list[int]:
     return list(found.order_by("pk").values_list("pk", flat=True))
 
 
-def _names() -> set[str]:
-    if connection.vendor == "sqlite":
-        return set(connection.introspection.table_names())
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT indexname FROM pg_indexes WHERE indexname = %s", [INDEX])
-        return {name for (name,) in cursor.fetchall()}
-
-
-def _indexed_turn(session_pk: int) -> int:
-    """The turns to make anew at once; later ones are indexed as usual."""
-    progress = SearchProgress.objects.filter(session=session_pk, version=VERSION).first()
-    return progress.indexed_turn if progress else 0
-
-
-def _is_old(session_pk: int) -> bool:
-    return SearchProgress.objects.filter(session=session_pk).exists()
-
-
 def _of_session(session_pk: int, number: int) -> Any:
     low, high = entry_id(session_pk, number), entry_id(session_pk + 1, 0)
     return SearchEntry.objects.filter(pk__gte=low, pk__lt=high)
@@ -134,10 +120,10 @@ def _of_session(session_pk: int, number: int) -> Any:
 def _stored(session_pk: int, first: int, last: int) -> list[tuple[Any, ...]]:
     ids = (entry_id(session_pk, first), entry_id(session_pk, last))
     rows = SearchEntry.objects.filter(pk__range=ids).order_by("pk")
-    return list(rows.values_list(*COLUMNS))
+    return list(rows.values_list(*ENTRY_COLUMNS))
 
 
-def _settle(session_pk: int, done: int, total_length: int) -> None:
+def _set_watermark(session_pk: int, done: int, total_length: int) -> None:
     """Set the watermark to what was made anew, or leave it where others moved it."""
     with transaction.atomic():
         rows = SearchProgress.objects.select_for_update().filter(session=session_pk)

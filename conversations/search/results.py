@@ -1,6 +1,6 @@
 """What a search gives."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -8,8 +8,16 @@ from uuid import UUID
 
 from django.db import connection
 
+from conversations.archive.row_sql import read_moment
+from conversations.archive.turns import COLUMNS
 from conversations.domain.digest import instant
+from conversations.domain.text import one_line, strip_marks
+from conversations.domain.turns import StoredTurn
+from conversations.models import Session
+from conversations.models.search import TURN_BITS
 
+from .entries import searchable_of
+from .matching import TURN_MASK
 from .query import SearchQuery, parse_query, snippet
 
 
@@ -52,8 +60,7 @@ NOTHING = SearchResults(hits=[], total=0)
 # What was found, as JSON: the same for a command and for programs.
 
 
-SNIPPET = 160
-"""Characters of a hit that are shown."""
+SNIPPET = 160  # Characters of a hit that are shown.
 
 
 def as_answer(found: SearchResults, query: str) -> dict[str, Any]:
@@ -97,3 +104,97 @@ def select_at(statement: str, places: Collection[Place]) -> list[tuple[Any, ...]
             f" CAST(column2 AS bigint) AS turn FROM (VALUES {values}) AS listed) {statement}"
         )
         return list(cursor.fetchall())
+
+
+# From ids of entries to the turns that are shown.
+
+
+_TURNS = (
+    f"SELECT session.id, session.uuid, {', '.join(f'turn.{name}' for name in COLUMNS)} FROM place"
+    " CROSS JOIN conversations_turn turn"
+    " JOIN conversations_session session ON session.id = turn.session_id"
+    " WHERE turn.session_id = place.session AND turn.number = place.turn"
+)
+
+
+def read_hits(
+    scores: Sequence[tuple[float, int]], *, near: frozenset[int] = frozenset()
+) -> list[TurnHit]:
+    """The turns of these entries, in this order. One query, and none for none."""
+    score_of = {pk: score for score, pk in scores}
+    hits = {}
+    for session_pk, uuid, *values in select_at(
+        _TURNS, [(pk >> TURN_BITS, pk & TURN_MASK) for pk in score_of]
+    ):
+        row = dict(zip(COLUMNS, values, strict=True))
+        turn = StoredTurn(**row | {"created_at": read_moment(row["created_at"])})
+        searchable = searchable_of(session_pk, turn)
+        pk = session_pk << TURN_BITS | turn.number
+        hits[pk] = TurnHit(
+            session_pk=session_pk,
+            session=uuid if isinstance(uuid, UUID) else UUID(uuid),
+            turn=turn.number,
+            role=turn.role,
+            tool_name=next(iter(searchable.names), None),
+            created_at=turn.created_at,
+            text=searchable.text,
+            score=score_of[pk],
+            is_near=pk in near,
+        )
+    return [hits[pk] for _, pk in scores if pk in hits]
+
+
+# What stands around hits: their sessions, their neighbours, whether they were replaced.
+
+
+LINE_CHARS = 160  # Characters of a neighbour that are shown.
+
+
+@dataclass(frozen=True, slots=True)
+class SurroundingTurn:
+    """A turn in one line."""
+
+    role: str
+    tool_name: str | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """``sessions`` by key, with the names of workspace and owner; ``lines`` of the turns next to
+    hits, but for those without text; ``replaced``: hits that left the active path."""
+
+    sessions: dict[int, Session]
+    lines: dict[Place, SurroundingTurn]
+    replaced: set[Place]
+
+
+_NAMED = (
+    *("uuid", "title", "archived_at", "expires_at"),
+    *("owner__username", "workspace__name", "workspace__slug"),
+)
+_LINES = (
+    "SELECT turn.session_id, turn.number, turn.role, turn.tool_name,"
+    f" SUBSTR(turn.content, 1, {LINE_CHARS * 4}) FROM place CROSS JOIN conversations_turn turn"
+    " WHERE turn.session_id = place.session AND turn.number = place.turn"
+    " AND turn.content <> ''"
+)
+_REPLACED = (
+    "SELECT place.session, place.turn FROM place CROSS JOIN conversations_rewind rewind"
+    " WHERE rewind.session_id = place.session"
+    " AND place.turn BETWEEN rewind.from_turn AND rewind.to_turn"
+)
+
+
+def read_surroundings(hits: Sequence[TurnHit]) -> Surroundings:
+    places = {(hit.session_pk, hit.turn) for hit in hits}
+    wanted = {(pk, turn + step) for pk, turn in places for step in (-1, 1)} - places
+    sessions = Session.objects.select_related("workspace", "owner").only(*_NAMED)
+    return Surroundings(
+        sessions=sessions.in_bulk([pk for pk, _ in places]),
+        lines={
+            (pk, number): SurroundingTurn(role, tool, one_line(strip_marks(text), limit=LINE_CHARS))
+            for pk, number, role, tool, text in select_at(_LINES, wanted)
+        },
+        replaced=set(select_at(_REPLACED, places)),
+    )

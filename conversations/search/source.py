@@ -14,14 +14,12 @@ from .entries import TurnEntry, read_entries
 from .indexing import Progress, index_if_free, read_progress, sessions_to_index
 from .matching import IndexMatch, IndexScope, find_entries, read_lengths, read_words
 
-SHORT_TAIL = 60
-"""Turns without entries that are rather read than indexed before a search."""
+SHORT_TAIL = 60  # Turns without entries that are rather read than indexed before a search.
 
+# Turns without entries, the newest, that are read where indexing is not possible.
 MAX_TAIL_TURNS = 1000
-"""Turns without entries, the newest, that are read where indexing is not possible."""
 
-INDEXING_SECONDS = 5.0
-"""How long a search may index: after a large import that was not waited for."""
+INDEXING_SECONDS = 5.0  # How long a search may index: after a large import that was not waited for.
 
 
 @dataclass(frozen=True, kw_only=True)

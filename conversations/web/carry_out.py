@@ -20,7 +20,7 @@ from conversations.domain.errors import Rejected
 from conversations.models import Session
 from conversations.runtime.current import current_runtime, find_model, list_models, started_runtime
 
-from .commands import FORMATS, Typed
+from .commands import Command, Typed, choice_of
 from .hydration import hydrate
 
 ON_THE_PAGE = frozenset({"help", "resume", "history", "clear"})
@@ -55,7 +55,10 @@ class CommandRequest:
 
 async def execute(typed: Typed, session: Session, user: User) -> CommandResult:
     """Do it. The caller has checked the right that the command takes. Raises Rejected."""
-    return await _ACTIONS[typed.command.name](CommandRequest(session, user, typed.argument))
+    order = CommandRequest(session, user, typed.argument)
+    if typed.command.view:
+        return _download(order, typed.command)
+    return await _ACTIONS[typed.command.name](order)
 
 
 async def _help(order: CommandRequest) -> CommandResult:
@@ -79,7 +82,7 @@ async def _history(order: CommandRequest) -> CommandResult:
         return CommandResult(url=order.address("session_find", q=order.argument), opens=PANEL)
     page = await sync_to_async(hydrate)(order.session, limit=settings.LOOM.page_size)
     if not page.older:
-        return CommandResult(said="No older messages.")
+        return CommandResult(said="There are no older rows.")
     return CommandResult(url=order.address("session", before=str(page.older)))
 
 
@@ -117,15 +120,9 @@ async def _undo(order: CommandRequest) -> CommandResult:
     return CommandResult(url=order.address("session_changes", **query), opens=PANEL)
 
 
-async def _export(order: CommandRequest) -> CommandResult:
-    wanted = order.argument.lower() or next(iter(FORMATS))
-    if wanted not in FORMATS:
-        raise Rejected(f"Choose one of these formats: {', '.join(FORMATS)}.", code="bad_format")
-    return CommandResult(said="Downloading the session.", url=export_url(order, wanted), opens=FILE)
-
-
-def export_url(order: CommandRequest, format: str) -> str:
-    return order.address("session_export", format=format)
+def _download(order: CommandRequest, command: Command) -> CommandResult:
+    url = order.address(command.view, **{command.argument: choice_of(command, order.argument)})
+    return CommandResult(said="Downloading the session.", url=url, opens=FILE)
 
 
 _ACTIONS: dict[str, Callable[[CommandRequest], Awaitable[CommandResult]]] = {
@@ -138,5 +135,4 @@ _ACTIONS: dict[str, Callable[[CommandRequest], Awaitable[CommandResult]]] = {
     "rename": _rename,
     "model": _model,
     "undo": _undo,
-    "export": _export,
 }

@@ -23,7 +23,7 @@ from conversations.domain.text import storable
 from conversations.runtime.current import list_models
 
 from .carry_out import ON_THE_PAGE, execute
-from .commands import COMMANDS, FORMATS, Command, NoCommand, commands_for, read_command
+from .commands import COMMANDS, Command, NoCommand, commands_for, read_command
 from .pages import person, render_page
 
 MAX_NAME_CHARS = 200
@@ -93,9 +93,7 @@ def _describe(command: Command) -> dict[str, Any]:
 def _choices(command: Command) -> list[dict[str, str]]:
     if command.argument == "model":
         return [{"value": model.id, "says": model.name} for model in list_models()]
-    if command.argument == "format":
-        return [{"value": name, "says": says} for name, says in FORMATS.items()]
-    return []
+    return [{"value": name, "says": says} for name, says in command.choices.items()]
 
 
 # The keys, and the page that lists them with the commands.

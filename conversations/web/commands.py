@@ -6,25 +6,27 @@ Commands are for this server; the model never gets them.
 """
 
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from difflib import get_close_matches
 
 from conversations.archive.rights import READ, WRITE
 from conversations.domain.errors import Rejected
-from conversations.domain.formats import ANTHROPIC, OPENAI
+from conversations.feature import features
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
     """``argument`` is what may follow the name; empty: nothing may. ``to`` is the right
-    that it takes in the workspace."""
+    that it takes in the workspace. ``choices`` and ``view``: see ``DownloadCommand``."""
 
     name: str
     says: str
     argument: str = ""
     needs_argument: bool = False
     to: str = READ
+    choices: Mapping[str, str] = field(default_factory=dict)
+    view: str = ""
 
 
 COMMANDS = (
@@ -51,16 +53,8 @@ COMMANDS = (
         to=WRITE,
     ),
     Command(name="undo", says="Undo the file changes of the last answer"),
-    Command(name="export", says="Download the session", argument="format"),
+    *(Command(**asdict(command)) for feature in features() for command in feature.commands()),
 )
-
-FORMATS = {
-    "markdown": "Markdown, for reading",
-    "jsonl": "JSON lines, with everything",
-    ANTHROPIC: "Messages of the Messages API",
-    OPENAI: "Messages of OpenAI's chat completions",
-}
-"""What ``/export`` takes, the first without an argument."""
 
 _FIRST_WORD = re.compile(r"/([A-Za-z]+)(?:\s+(.*))?", re.DOTALL)
 
@@ -95,6 +89,15 @@ def read_command(text: str, commands: Iterable[Command] = COMMANDS) -> Typed | N
     if command.needs_argument and not argument:
         raise NoCommand(f"/{name} needs a {command.argument}.")
     return Typed(command, argument)
+
+
+def choice_of(command: Command, argument: str) -> str:
+    """What is chosen of its choices. Raises Rejected for what is none of them."""
+    wanted = argument.lower() or next(iter(command.choices))
+    if wanted not in command.choices:
+        named = f"{command.argument}s: {', '.join(command.choices)}"
+        raise Rejected(f"Choose one of these {named}.", code=f"bad_{command.argument}")
+    return wanted
 
 
 def commands_for(*, allowed: Iterable[str]) -> Iterator[Command]:

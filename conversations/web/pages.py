@@ -40,7 +40,7 @@ from conversations.archive.messages import queued_messages
 from conversations.archive.rewinds import is_rewound
 from conversations.archive.rights import MANAGE, WRITE
 from conversations.archive.runs import active_runs
-from conversations.archive.sessions import open_first_session
+from conversations.archive.sessions import has_expired, open_first_session
 from conversations.archive.storage_errors import translate_storage_error
 from conversations.archive.transcript import PageRow
 from conversations.archive.turns import source_of_turn
@@ -48,7 +48,7 @@ from conversations.domain.errors import Conflict, LoomError, NotFound, NotPermit
 from conversations.domain.keyset import parse_cursor
 from conversations.domain.runs import IDLE, QUEUED
 from conversations.domain.text import storable
-from conversations.features.retention.views import closing_of, policies_form
+from conversations.feature import features
 from conversations.models import Attachment, Session, Workspace
 from conversations.rendering.rows import (
     mark_settled,
@@ -219,7 +219,6 @@ def _settings_page(
         "can_manage": True,
         "models": list_models(),
         "tools": tool_rules_context(found),
-        "retention": policies_form(found),
         "tool_servers": list_tool_servers(found.slug),
         "skill_problems": describe_problems(Path(found.root)),
     }
@@ -346,7 +345,10 @@ def _chat(
             "owner_name": found.owner.get_username(),
             "is_owner": found.owner_id == person(request).pk,
             "sees_readers": sees_readers(found, access, person(request)),
-            **closing_of(found, access, person(request)),
+            "archived": found.archived_at is not None,
+            "expired": has_expired(found.expires_at),
+            "closed": found.archived_at is not None or has_expired(found.expires_at),
+            **_facts_of_features(found, access, person(request)),
             "turn_count": found.turn_count,
             "origin": _origin_of(found),
         },
@@ -370,6 +372,13 @@ def _chat(
         context |= {"form_error": form_error, "form_text": form_text, "form_files": form_files}
         context["can_be_sent"] = can_be_sent
     return render_page(request, "session.html", "rows", context, status=status)
+
+
+def _facts_of_features(found: Session, access: Access, user: User) -> dict[str, Any]:
+    facts: dict[str, Any] = {}
+    for feature in features():
+        facts |= feature.session_facts(found, access, user)
+    return facts
 
 
 def _origin_of(found: Session) -> dict[str, Any] | None:

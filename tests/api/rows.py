@@ -36,13 +36,13 @@ def owners(status: int) -> Statuses:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     """What each role gets, with which scope. ``body`` is sent as JSON, ``query`` follows
-    the address. ``reads``: it shows what was said in a session; None: it does if its
-    address names one and a reviewer may."""
+    the address, ``file`` is the name under which a file is sent. ``reads``: it shows what
+    was said in a session; None: it does if its address names one and a reviewer may."""
 
     gets: Statuses
     scope: str = READ
     query: str = ""
     body: dict[str, Any] | None = None
-    file: bool = False
+    file: str = ""
     headers: dict[str, str] = field(default_factory=dict)
     reads: bool | None = None

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from asgiref.sync import async_to_sync, sync_to_async
-from django.conf import settings
 from django.contrib.auth.models import User
 from django.http import StreamingHttpResponse
 from django.test import AsyncClient, Client
@@ -16,9 +15,8 @@ from django.utils import timezone
 from conversations.archive.sessions import create_session, get_session
 from conversations.archive.turns import append_turn, read_turns
 from conversations.archive.verify import verify_session
-from conversations.archive.workspaces import add_member, create_workspace
+from conversations.archive.workspaces import create_workspace
 from conversations.domain.turns import NewTurn
-from conversations.features.retention.receipts import get_receipt
 from conversations.models import Session, Workspace
 from tests.web.conftest import runtime_ends, say  # noqa: F401 (a fixture)
 
@@ -131,7 +129,6 @@ def test_nobody_finds_the_conversations_of_others(workspace: Workspace, owner: C
         assert stranger.get(address).status_code == 404
     address = f"{API}/conversations/{made['session_id']}"
     assert stranger.get(address).status_code == 404
-    assert stranger.delete(address).status_code == 404
     answer = stranger.post(reset_of(made["session_id"]), {}, content_type="application/json")
     assert answer.status_code == 404
     assert stranger.get(f"{API}/conversations").json()["conversations"] == []
@@ -186,42 +183,6 @@ async def test_a_reset_begins_from_the_start_and_loses_nothing(
     assert not (await sync_to_async(verify_session)(found)).problem
     assert await reset({"keep_system_message": False}) == []
     assert (await sync_to_async(get_session)(session.uuid)).rewind_count == 3
-
-
-@pytest.mark.django_db
-def test_a_delete_is_a_purge_with_a_receipt(
-    workspace: Workspace, owner: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = open_bead(owner, workspace)
-    session = get_session(made["session_id"])
-    say(session, "Investigate", "It leaks.")
-    address = f"{API}/conversations/{made['session_id']}"
-    monkeypatch.setattr(settings.LOOM, "purge_grace_days", 30)
-    waits = owner.delete(address).json()
-    assert (waits["success"], waits["receipt"]) == (True, None)
-    assert owner.delete(address).json() == waits
-    assert len(whole(owner, address)["messages"]) == 2
-    assert open_bead(owner, workspace)["session_id"] != made["session_id"]  # its key is free
-
-    monkeypatch.setattr(settings.LOOM, "purge_grace_days", 0)
-    other = open_bead(owner, workspace)
-    say(get_session(other["session_id"]), "Again")
-    gone = owner.delete(f"{API}/conversations/{other['session_id']}?reason=Done").json()
-    receipt = get_receipt(gone["receipt"])
-    assert (receipt.turns, receipt.reason, str(receipt.session)) == (1, "Done", other["session_id"])
-    assert owner.get(f"{API}/conversations/{other['session_id']}").status_code == 404
-
-
-@pytest.mark.django_db
-def test_only_those_who_may_purge_delete(workspace: Workspace, owner: Client) -> None:
-    made = open_bead(owner, workspace)
-    member = User.objects.create_user("member")
-    add_member(workspace, user_pk=member.pk, role="member")
-    address = f"{API}/conversations/{made['session_id']}"
-    assert caller_of(member).delete(address).status_code == 403
-    assert (
-        caller_of(member, scopes=["write"]).delete(address).json()["code"] == "insufficient_scope"
-    )
 
 
 @pytest.mark.django_db

@@ -1,21 +1,18 @@
-"""Files by the API: attached, fetched, taken back; sessions as files."""
+"""Files by the API: attached, fetched, taken back."""
 
 from typing import Any
 
 import pytest
-from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.files.uploadedfile import SimpleUploadedFile
-from django.test import AsyncClient, Client
+from django.test import Client
 
 from conversations.archive.workspaces import add_member
-from conversations.features.interchange.export_sessions import session_lines
 from conversations.models import Attachment, Session
 from tests.archive.files import image_bytes
-from tests.web.conftest import say
 
-from .conftest import caller_of, token_of
+from .conftest import caller_of
 from .test_sessions import address_of
 
 
@@ -62,29 +59,3 @@ class TestAttachments:
         answer = upload(owner, session, *many)
         assert answer.json()["code"] == "too_many_attachments"
         assert not Attachment.objects.exists()
-
-
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize(
-    ("format", "beginning"), [("jsonl", '{"type":"session"'), ("markdown", "# ")]
-)
-async def test_a_session_is_exported(
-    session: Session, user: User, format: str, beginning: str
-) -> None:
-    await sync_to_async(say)(session, "Plant the beans", "In May")
-    token = await sync_to_async(token_of)(user)
-    answer = await AsyncClient().get(
-        address_of(session, f"/export?format={format}"),
-        headers={"Authorization": f"Bearer {token}"},
-    )
-    assert answer.status_code == 200
-    text = b"".join([piece async for piece in answer]).decode()
-    assert text.startswith(beginning)
-    if format == "jsonl":
-        assert text.splitlines() == await sync_to_async(lambda: list(session_lines(session)))()
-
-
-@pytest.mark.django_db
-def test_a_format_that_is_none(session: Session, owner: Client) -> None:
-    answer = owner.get(address_of(session, "/export?format=pdf"))
-    assert (answer.status_code, answer.json()["code"]) == (400, "bad_format")

@@ -8,8 +8,8 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from conversations.api.fields import make_cursor
+from conversations.archive.session_messages import read_messages
 from conversations.archive.sessions import get_session
-from conversations.features.interchange.export_messages import read_messages
 from conversations.models import Session
 from tests.domain.formats import samples
 

@@ -31,7 +31,7 @@ from tests.features import collect, merge
 from tests.web.conftest import AS_REVIEWER, ROLES, MakePerson, runtime_ends, say  # noqa: F401
 
 from .conftest import token_of
-from .rows import Operation, Row, owners, readers, signed_in, writers
+from .rows import Operation, Row, readers, signed_in, writers
 
 SESSION = "/sessions/{uuid}"
 CALL = SESSION + "/calls/{call}"
@@ -67,8 +67,7 @@ TABLE: dict[Operation, Row] = {
     ("POST", CALL + "/cancel"): Row(gets=writers(409), scope=WRITE),
     ("GET", SESSION + "/recall"): Row(gets=readers(200), query="?q=beans"),
     ("GET", "/search"): Row(gets=signed_in(200), query="?q=beans", reads=True),
-    ("GET", SESSION + "/export"): Row(gets=readers(200)),
-    ("POST", SESSION + "/attachments"): Row(gets=writers(201), scope=WRITE, file=True),
+    ("POST", SESSION + "/attachments"): Row(gets=writers(201), scope=WRITE, file="files"),
     ("GET", SESSION + "/attachments/{attachment}"): Row(gets=readers(200)),
     ("DELETE", SESSION + "/attachments/{attachment}"): Row(gets=writers(409), scope=WRITE),
     ("GET", SESSION + "/runs"): Row(gets=readers(200)),
@@ -84,7 +83,6 @@ TABLE: dict[Operation, Row] = {
     ("POST", SESSION + "/stop"): Row(gets=writers(204), scope=WRITE),
     ("POST", SESSION + "/rewind"): Row(gets=writers(200), scope=WRITE, body={"from_turn": 1}),
     ("POST", CONVERSATION + "/reset"): Row(gets=writers(200), scope=WRITE, body={}),
-    ("DELETE", CONVERSATION): Row(gets=owners(200), scope=DELETE),
 } | merge("OPERATIONS")
 """What it answers. A stranger has no token (401); to a person who is no member the
 workspace and what is in it do not exist (404)."""
@@ -167,7 +165,7 @@ class Caller:
         headers = self._headers | row.headers
         client, method = AsyncClient(), operation[0]
         if row.file:
-            data = {"files": [SimpleUploadedFile("notes.txt", b"Plant the beans")]}
+            data = {row.file: [SimpleUploadedFile("notes.txt", b"Plant the beans")]}
             return await client.post(address, data, headers=headers)
         request: Any = {"headers": headers}
         if row.body is not None:

@@ -1,10 +1,7 @@
 """Sending, waiting, asking: a run by the API."""
 
 import asyncio
-import io
-import json
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,8 +12,6 @@ from django.test import AsyncClient
 
 from conversations.archive.sessions import archive_session
 from conversations.archive.workspaces import add_member, remove_member
-from conversations.features.interchange.import_sessions import ImportCounts, import_file
-from conversations.features.interchange.import_targets import ImportTarget
 from conversations.models import Run, Session, Turn
 from conversations.runtime.current import current_runtime
 from tests.web.sockets import open_socket
@@ -75,15 +70,7 @@ async def by_socket(session: Session, program: Program, browser: AsyncClient) ->
     await socket.close()
 
 
-async def by_import(session: Session, program: Program, browser: AsyncClient) -> None:
-    head = {"type": "session", "uuid": str(session.uuid), "workspace": session.workspace.slug}
-    turn = {"type": "turn", "number": 1, "role": "user", "content": NUL}
-    lines = io.BytesIO("\n".join(json.dumps(line) for line in (head, turn)).encode())
-    target = ImportTarget(default_owner=session.owner, root=Path(session.workspace.root))
-    await sync_to_async(import_file)(lines, target=target, counts=ImportCounts(), report=print)
-
-
-@pytest.mark.parametrize("way", [by_api, by_page, by_socket, by_import])
+@pytest.mark.parametrize("way", [by_api, by_page, by_socket])
 async def test_a_nul_in_a_message_is_kept_whatever_way_it_comes(
     way: Callable[..., Awaitable[None]], program: Program, provider: WireThread, session: Session
 ) -> None:

@@ -9,6 +9,7 @@ from django.contrib.auth.models import User
 
 from conversations.agent.window.messages import MessageCaps, join_pieces, make_piece
 from conversations.archive.import_history import import_history, prepare_messages
+from conversations.archive.session_messages import read_messages
 from conversations.archive.sessions import get_session
 from conversations.archive.transcript import read_page
 from conversations.archive.turns import read_turns
@@ -16,7 +17,6 @@ from conversations.archive.verify import verify_session
 from conversations.domain.errors import Conflict, Rejected
 from conversations.domain.formats import ANTHROPIC, OPENAI
 from conversations.domain.formats.spoken import read_spoken
-from conversations.features.interchange.export_messages import read_messages
 from conversations.models import Attachment, Session
 from tests.archive.files import image_bytes
 from tests.domain.formats import samples

@@ -9,11 +9,9 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.utils import timezone
 
-from conversations.archive.audit import AuditOrigin
 from conversations.archive.expiry import take_note
 from conversations.archive.sessions import begin_anew, find_by_key, get_or_create_by_key
-from conversations.features.retention.orders import call_off_purge, order_purge
-from conversations.models import Session, Workspace
+from conversations.models import PurgeOrder, Session, Workspace
 
 KEY = "discord:thread:42"
 
@@ -56,12 +54,14 @@ def test_what_expires_later_is_still_known_by_the_key_it_had(
 
 @pytest.mark.django_db
 def test_a_purge_that_is_ordered_frees_the_key(workspace: Workspace, user: User) -> None:
-    first, origin, now = of_key(workspace, user), AuditOrigin(user=user), timezone.now()
-    order_purge(first, origin=origin, reason="Asked", now=now, grace=timedelta(days=1))
+    first, now = of_key(workspace, user), timezone.now()
+    order = PurgeOrder.objects.create(
+        session=first, reason="Asked", ordered_at=now, due_at=now + timedelta(days=1)
+    )
     assert find_by_key(workspace, KEY) is None
     second = of_key(workspace, user)
     assert second.parent == first
-    call_off_purge(first, origin=origin, now=now)
+    order.delete()
     assert of_key(workspace, user) == second
 
 

@@ -262,8 +262,8 @@ def test_a_person_is_found_in_sessions_of_others_too(
 def test_however_sessions_are_singled_out_the_same_is_found(
     sessions: list[Session], monkeypatch: pytest.MonkeyPatch, some: int, most: float, order: str
 ) -> None:
-    monkeypatch.setattr(find_everywhere, "SOME_SESSIONS", some)
-    monkeypatch.setattr(find_everywhere, "MOST_SHARE", most)
+    monkeypatch.setattr(find_everywhere, "MAX_SESSIONS_LISTED", some)
+    monkeypatch.setattr(find_everywhere, "MIN_SHARE_OF_MOST", most)
     for number, session in enumerate(sessions):
         write(session, *["a stone"] * 5, at=START + timedelta(days=100 * number))
     index_waiting()

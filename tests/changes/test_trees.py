@@ -12,7 +12,7 @@ from conversations.agent.undo import listing as listings
 from conversations.agent.undo.disk import Change, FileState, read_state
 from conversations.agent.undo.listing import ListingLimits, take_listing
 from conversations.agent.undo.records import record_changes
-from conversations.agent.undo.trees import settle_all, watched
+from conversations.agent.undo.trees import complete_all, watched
 from conversations.archive.blobs import blob_path, put_blob, read_blob
 from conversations.models import FileChange, ToolCall
 
@@ -194,11 +194,11 @@ def test_a_folder_that_cannot_be_read_is_settled_later(root: Path, calls: Calls)
     watch = command(root, calls, work, call)
     assert "is found out when the server starts next" in watch.note
     away.rename(root)
-    async_to_sync(settle_all)(read=crossing, write=crossing)
+    async_to_sync(complete_all)(read=crossing, write=crossing)
     assert not paths()  # it is not over
     ToolCall.objects.filter(pk=call.pk).update(state="interrupted")
-    async_to_sync(settle_all)(read=crossing, write=crossing)
-    async_to_sync(settle_all)(read=crossing, write=crossing)
+    async_to_sync(complete_all)(read=crossing, write=crossing)
+    async_to_sync(complete_all)(read=crossing, write=crossing)
     assert paths() == ["a"]
     assert read_blob(FileChange.objects.get().before) == b"a"
 
@@ -217,7 +217,7 @@ def test_what_a_dead_process_began_to_write_goes(root: Path, calls: Calls) -> No
     draft, other = root / f".loom-{'a' * 16}.tmp", root / f".loom-{'b' * 16}.tmp"
     draft.write_bytes(b"new con")
     other.write_bytes(b"somebody's")
-    async_to_sync(settle_all)(read=crossing, write=crossing)
+    async_to_sync(complete_all)(read=crossing, write=crossing)
     assert not draft.exists()
     assert other.exists()
     [row] = FileChange.objects.all()

@@ -7,12 +7,12 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import BrowserContext, Page
 
+from tests.features import collect, merge
+
 from .accessibility import violations_everywhere
 from .conftest import Server
 
 WEBHOOK = "0c9e2f6a-9d0b-4c1e-8f3a-2b7d5e6a1c4f"
-IMPORT = "2f1d7c58-4b3e-4a69-9a57-6c0e8d3b5a10"
-ORDERED = "3e5a7c91-0b2d-4f46-8a8c-1d3f5b7e9a0c"
 
 IN_UTC = re.compile(r"\d\d:\d\d UTC")
 """How a moment is written for a browser without scripts."""
@@ -28,39 +28,26 @@ PAGES = {
     "review-narrowed": "/review/?queue=flagged&with_errors=on",
     "review-sample": "/review/sample/?n=5&days=30&seed=a&until=2026-03-01",
     "review-search": "/review/search/?q=the&queue=unreviewed",
-    "purge": "/s/{story}/purge/",
-    "purge-ordered": f"/s/{ORDERED}/purge/",
-    "to-be-purged": f"/s/{ORDERED}/",
-    "holds": "/holds/",
-    "receipts": "/receipts/",
-    "receipt": "/receipts/{receipt}/",
     "review-session": "/review/s/{story}/t/2/",
-    "usage": "/usage/",
-    "budgets": "/usage/budgets/",
     "readers": "/s/{story}/readers/",
     "reason": "/review/reason/?session={story}",
     "audit": "/audit/",
     "settings": "/w/example/settings/",
     "webhooks": "/w/example/webhooks/",
     "webhook": f"/w/example/webhooks/{WEBHOOK}/",
-    "imports": "/import/",
-    "import": f"/import/{IMPORT}/",
     "audit-empty": "/audit/?before=2020-01-01",
-}
+} | merge("BROWSER_PAGES")
 
 
 @pytest.fixture(scope="session")
-def used(server: Server) -> None:
-    """The model was asked something, and there is a budget for it."""
+def used(server: Server) -> dict[str, str]:
+    """The model was asked something, and features have something to show."""
     server.manage("send", "--workspace", "example", "Hello")
-    server.manage("shell", "-v", "0", "-c", A_BUDGET)
-
-
-A_BUDGET = """
-from conversations.archive.audit import AuditOrigin
-from conversations.features.usage.budgets import set_budget
-set_budget(AuditOrigin(), period="month", unit="usd", limit=10**12, warn_percent=80)
-"""
+    values = {}
+    for script in collect("BROWSER_STOCK"):
+        printed = server.manage("shell", "-v", "0", "-c", script)
+        values |= dict(line.split("=", 1) for line in printed.splitlines() if line)
+    return values
 
 
 @pytest.fixture(scope="session")
@@ -107,54 +94,6 @@ for state in ("delivered", "failed", "pending"):
 
 
 @pytest.fixture(scope="session")
-def imported(server: Server) -> None:
-    """An import went wrong, with much to be said of it."""
-    server.manage("shell", "-v", "0", "-c", AN_IMPORT)
-
-
-AN_IMPORT = f"""
-import json
-from django.contrib.auth.models import User
-from django.utils import timezone
-from conversations.models import Import, Workspace
-Import.objects.create(uuid="{IMPORT}", workspace=Workspace.objects.get(slug="example"),
-    user=User.objects.get(pk=1), name="{"long-name-" * 20}.zip", size=10**8, format="chatgpt",
-    state="failed", error="The server ended 3 times while it was at it.", report_left=7,
-    created_at=timezone.now(), finished_at=timezone.now(), counts=json.dumps({{
-        "sessions_added": 12, "turns_added": 3456, "skipped": 2}}), report=json.dumps([
-        ["conversations.json: conversation 7", "skipped: it is no object"],
-        ["{"a-folder/" * 30}x.json: message 4", "skipped: it would grow to 200 times its size"]]))
-"""
-
-
-@pytest.fixture(scope="session")
-def retained(server: Server) -> str:
-    """A session on hold is to be purged, and another one was: this is its receipt."""
-    return server.manage("shell", "-v", "0", "-c", A_PURGE).strip()
-
-
-A_PURGE = f"""
-from datetime import timedelta
-from uuid import UUID
-from django.contrib.auth.models import User
-from django.utils import timezone
-from conversations.archive.audit import AuditOrigin
-from conversations.features.retention.holds import hold_session
-from conversations.archive.purge import PurgeRequest, purge
-from conversations.features.retention.orders import order_purge
-from conversations.archive.sessions import create_session
-from conversations.archive.workspaces import get_workspace
-found, user, now = get_workspace("example"), User.objects.get(pk=1), timezone.now()
-origin, reason = AuditOrigin(user=user), "Asked for by the long-named " + "person-" * 20
-ordered = create_session(found, owner=user, uuid=UUID("{ORDERED}"))
-order_purge(ordered, origin=origin, reason=reason, now=now, grace=timedelta(days=30))
-hold_session(ordered, origin=origin, reason=reason)
-print(purge(create_session(found, owner=user), order=PurgeRequest(reason=reason, by=user),
-    origin=origin, now=now).uuid)
-"""
-
-
-@pytest.fixture(scope="session")
 def read(server: Server, story: str) -> None:
     """Somebody without membership has read the session."""
     server.manage("shell", "-v", "0", "-c", A_READING.format(story=story))
@@ -172,17 +111,15 @@ record(origin, note_of(Session.objects.get(uuid="{story}"), "transcript"))
 def test_axe_finds_nothing_and_nothing_scrolls_sideways(
     server: Server,
     story: str,
-    used: None,
+    used: dict[str, str],
     read: None,
     crowded: None,
     told: None,
-    imported: None,
-    retained: str,
     tab: Page,
     part: int,
 ) -> None:
     for name, path in list(PAGES.items())[part::3]:
-        tab.goto(server.url + path.format(story=story, receipt=retained))
+        tab.goto(server.url + path.format(story=story, **used))
         assert violations_everywhere(tab, name) == [], name
         assert not tab.get_by_text(IN_UTC).count(), name
 

@@ -24,7 +24,7 @@ from conversations.agent.sandbox.repositories import Reach, find_repositories
 from conversations.agent.tools.tool import ToolResult
 from conversations.agent.undo.disarming import disarm
 from conversations.agent.undo.listing import dump_listing, load_listing
-from conversations.agent.undo.trees import _look_before, settle_all, watched
+from conversations.agent.undo.trees import _look_before, complete_all, watched
 from conversations.models import ToolCall
 from tests.changes.conftest import Calls, crossing
 from tests.tools.commanding import Commands, commands, set_loom
@@ -425,7 +425,7 @@ def test_what_a_command_left_when_the_server_died_is_disarmed_by_the_next_one(
     with pytest.raises(_Died), patch("conversations.agent.undo.trees._conclude", _nothing):
         async_to_sync(die)()
     ToolCall.objects.filter(pk=call.pk).update(state="interrupted")
-    assert async_to_sync(settle_all)(read=crossing, write=crossing) == 1
+    assert async_to_sync(complete_all)(read=crossing, write=crossing) == 1
     use_git_everywhere(root)
     assert not marker.exists()
 

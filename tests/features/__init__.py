@@ -9,6 +9,13 @@ have any of these:
     make what those are about; return what stands in their addresses, by its name there
 ``stock(session, run)``
     makes at least one row in every table of the feature
+``COMMANDS``
+    command lines ("{}" is a folder with a file ``all.jsonl`` of one session), with what they
+    end with in a fresh data folder: the code, and words that they say
+``BROWSER_PAGES``, ``BROWSER_STOCK``
+    addresses of pages that are looked at in a browser, by a name; and a script for
+    ``manage.py shell`` that makes what they show, and prints ``name=value`` for what stands
+    in the addresses
 ``SAYS_NOTHING``
     its tables about sessions that hold nothing of what was said in them
 """

@@ -12,7 +12,7 @@ from conversations.domain.errors import Rejected
 
 @pytest.fixture(autouse=True)
 def _nothing_kept() -> None:
-    completing._kept.clear()
+    completing._known._values.clear()
 
 
 def fill(root: Path, *paths: str) -> None:
@@ -66,7 +66,7 @@ def test_a_folder_that_is_too_large_says_so(
 ) -> None:
     fill(tmp_path, *(f"{number}.txt" for number in range(6)))
     assert not find_files(tmp_path, "").is_cut
-    completing._kept.clear()
+    completing._known._values.clear()
     monkeypatch.setattr(completing, "MAX_PATHS", 5)
     found = find_files(tmp_path, "")
     assert found.is_cut

@@ -10,7 +10,7 @@ from threading import Barrier, Thread
 import pytest
 from django.conf import settings
 
-from conversations.agent.files import confined
+from conversations.agent.files import confined, paths
 from conversations.agent.files.confined import content_digest
 from conversations.domain.errors import Rejected
 
@@ -119,7 +119,7 @@ def test_links_and_empty_folders_are_removed_themselves(root: Path, outside: Pat
     confined.remove(root, "empty")
     with pytest.raises(Rejected, match="not empty"):
         confined.remove(root, "full")
-    with pytest.raises(confined.Missing, match="There is no none"):
+    with pytest.raises(paths.Missing, match="There is no none"):
         confined.remove(root, "none")
     assert os.listdir(root) == ["full"]
     assert outside.read_text() == "secret"
@@ -140,7 +140,7 @@ def test_nothing_is_overwritten_by_moving(
             confined.rename(root, source, target)
     with pytest.raises(Rejected, match="into itself"):
         confined.rename(root, "folder", "folder/full/er")
-    with pytest.raises(confined.Missing):
+    with pytest.raises(paths.Missing):
         confined.rename(root, "none", "new/none")
     assert not (root / "new").exists()
     confined.rename(root, "a.txt", "new/place/c.txt")

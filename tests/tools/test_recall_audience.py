@@ -34,7 +34,6 @@ from conversations.archive.workspaces import (
 )
 from conversations.domain.text import dump_json
 from conversations.domain.windows import WindowRules
-from conversations.features.sharing.service import NewLink, create_share_link, read_shared_page
 from conversations.models import Session, Workspace
 from loomweb.env import BASE_DIR
 
@@ -96,7 +95,6 @@ KINDS: dict[str, Begin] = {
     "terminal": lambda n: n.begin(channel="cli"),
     "imported": lambda n: n.begin(channel="chatgpt"),
     "fork": lambda n: n.begin(continues=n.sessions["page"]),
-    "shared by link": lambda n: n.begin(),
     "archived": lambda n: n.begin(),
     "expired": lambda n: n.begin(),
     "direct message": lambda n: n.find("discord:dm:1", channel="discord"),
@@ -126,11 +124,6 @@ OUTSIDE = {
 """Kinds of session whose answers somebody may read who reads nothing else here."""
 
 
-def _share(neighbourhood: Neighbourhood, session: Session) -> None:
-    new = NewLink(from_turn=1, to_turn=session.turn_count, days=3, with_tools=True)
-    create_share_link(session, new, origin=AuditOrigin(user=neighbourhood.owner))
-
-
 def _expire(_: Neighbourhood, session: Session) -> None:
     now = timezone.now()
     Session.objects.filter(pk=session.pk).update(expires_at=now - timedelta(days=1))
@@ -147,7 +140,6 @@ def _purge(_: Neighbourhood, session: Session) -> None:
 
 
 CHANGES: dict[str, Callable[[Neighbourhood, Session], object]] = {
-    "shared by link": _share,
     "archived": lambda _, session: archive_session(session, archived=True),
     "expired": _expire,
     "work item, expired": _expire,
@@ -354,23 +346,6 @@ def test_what_is_in_the_window_by_itself_is_of_the_session_alone(
         assert neighbourhood.words_in(given) <= {kind}
 
 
-def test_a_link_never_shows_what_was_quoted_after_it_was_made(
-    neighbourhood: Neighbourhood,
-) -> None:
-    """So its readers need not be counted among those of the session."""
-    session = neighbourhood.sessions["shared by link"]
-    link = session.share_links.get()
-    look = look_for(session, neighbourhood.owner.pk)
-    target = str(neighbourhood.uuids["direct message"])
-    answer = look(action="range", session=target, start_turn=1, end_turn=3)
-    assert neighbourhood.words["direct message"] in answer.output
-    call_tool(session, "conversation_recall", {"action": "range"}, answer.output)
-    pages = "".join(
-        row for row in read_shared_page(link, from_turn=1, limit=200, files_url="/").rows
-    )
-    assert neighbourhood.words_in(pages) == {"shared by link"}
-
-
 def test_no_tool_and_no_window_reaches_a_session_by_another_way() -> None:
     """Whatever gives sessions or their tables is out of reach of tools and windows, but for
     what asks the one function."""
@@ -387,7 +362,7 @@ def test_no_tool_and_no_window_reaches_a_session_by_another_way() -> None:
         or (node.module.startswith("conversations.archive") and name.name in giving_sessions())
     }
     assert found == {
-        "conversations/agent/recall/search.py: conversations.archive.rights.quotable_sessions"
+        "conversations/agent/recall/actions.py: conversations.archive.rights.quotable_sessions"
     }
 
 

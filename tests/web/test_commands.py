@@ -1,7 +1,6 @@
 """Commands of the composer: what is one, what each does, and the same by plain form;
 export, files by name, and the palette."""
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,12 +17,11 @@ from django.utils import timezone
 from conversations.agent.files import completing
 from conversations.archive.sessions import create_session
 from conversations.archive.workspaces import add_member, create_workspace
-from conversations.features.interchange.export_views import EXPORTERS
 from conversations.models import FileChange, Revert, Run, Session, Workspace
 from conversations.runtime.current import current_runtime
 from conversations.web.carry_out import _ACTIONS, ON_THE_PAGE
 from conversations.web.command_views import KEYS
-from conversations.web.commands import COMMANDS, FORMATS, NoCommand, read_command
+from conversations.web.commands import COMMANDS, NoCommand, read_command
 from loomweb.env import BASE_DIR
 
 from .conftest import MakePerson, browser_of, say
@@ -83,14 +81,13 @@ def test_what_is_no_command_gets_a_sentence(text: str, says: str) -> None:
 
 def test_every_command_is_carried_out_and_described() -> None:
     names = {command.name for command in COMMANDS}
-    assert set(_ACTIONS) == names
+    assert set(_ACTIONS) == {command.name for command in COMMANDS if not command.view}
     assert names >= ON_THE_PAGE
-    assert set(FORMATS) == set(EXPORTERS)
     script = (BASE_DIR / "static/js/commands.js").read_text()
     table = script.split("const HERE = {")[1].split("\n};")[0]
     assert set(re.findall(r"^  (\w+)[:,]", table, re.M)) == ON_THE_PAGE
     described = (BASE_DIR / "docs/keys.md").read_text()
-    assert set(re.findall(r"^\| `/(\w+)", described, re.M)) == names
+    assert set(re.findall(r"^\| `/(\w+)", described, re.M)) >= names
     for _, keys in KEYS:
         for of_key, _ in keys:
             assert all(re.search(rf"[`+]{re.escape(key)}[`+]", described) for key in of_key)
@@ -106,11 +103,11 @@ def test_the_page_learns_what_this_person_can_use(
     assert [one["name"] for one in answer["commands"]] == [one.name for one in COMMANDS]
     assert answer["files"] == "/w/garden/files/"
     by_name = {one["name"]: one for one in answer["commands"]}
-    assert [one["value"] for one in by_name["export"]["choices"]] == list(FORMATS)
     assert by_name["model"]["choices"]
     viewer = browser_of(make_person("viewer")).get(of(session, "commands/")).json()
     assert {one["name"] for one in viewer["commands"]} == {
-        *("help", "resume", "history", "clear", "undo", "export")
+        *("help", "resume", "history", "clear", "undo"),
+        *(command.name for command in COMMANDS if command.view),
     }
 
 
@@ -121,7 +118,7 @@ def test_a_viewer_is_refused_what_changes_something(
     for text in ("/rename Mine", "/new", "/compact", "/model claude-haiku-5-5"):
         refused = order(viewer, session, text)
         assert (refused.status_code, refused.json()["code"]) == (403, "not_permitted")
-    assert order(viewer, session, "/export").json()["url"].endswith("format=markdown")
+    assert order(viewer, session, "/undo").status_code == 200
     session.refresh_from_db()
     assert session.title == ""
 
@@ -167,13 +164,6 @@ def test_undo_leads_to_the_changes_if_there_are_any(owner: Client, session: Sess
     assert order(owner, session, "/undo").json()["url"].endswith(str(first.uuid))
     FileChange.objects.update(reverted_by=put_back)
     assert order(owner, session, "/undo").json()["url"] == of(session, "changes/")
-
-
-def test_export_takes_a_format(owner: Client, session: Session) -> None:
-    url = of(session, "export/")
-    assert order(owner, session, "/export").json()["url"] == f"{url}?format=markdown"
-    assert order(owner, session, "/export JSONL").json()["url"] == f"{url}?format=jsonl"
-    assert order(owner, session, "/export pdf").json()["code"] == "bad_format"
 
 
 def test_text_that_is_no_command_is_told_apart(owner: Client, session: Session) -> None:
@@ -242,49 +232,16 @@ async def test_compact_asks_for_a_summary(async_browser: AsyncClient, session: S
     assert await Run.objects.filter(kind="compact").acount() == 1
 
 
-# Export
-
-
-async def read_export(browser: AsyncClient, session: Session, format: str) -> tuple[Any, str]:
-    response = await browser.get(of(session, f"export/?format={format}"))
-    assert response.streaming
-    return response, b"".join([piece async for piece in response]).decode()  # type: ignore[attr-defined]
-
-
-@pytest.mark.django_db(transaction=True)
-async def test_a_session_is_downloaded_whole(async_browser: AsyncClient, session: Session) -> None:
-    await Session.objects.filter(pk=session.pk).aupdate(title='../Über "Bohnen"\r\n<x>')
-    for text in ("Plant the beans", "And the peas?" * 9000):
-        await async_browser.post(of(session, "send/"), {"text": text})
-        await (await current_runtime()).wait_idle(session.pk)
-    response, text = await read_export(async_browser, session, "markdown")
-    named = response["Content-Disposition"]
-    assert named.startswith("attachment; filename")
-    assert re.search(r"utf-8''%C3%BCber-bohnen-x-[0-9a-f]{8}\.md$", named)
-    assert response["Content-Type"] == "text/markdown; charset=utf-8"
-    assert response["X-Content-Type-Options"] == "nosniff"
-    assert "Plant the beans" in text
-    assert text.count("And the peas?") >= 9000
-    response, text = await read_export(async_browser, session, "jsonl")
-    lines = [json.loads(line) for line in text.splitlines()]
-    assert [line["type"] for line in lines].count("turn") == 4
-    assert re.search(r"\.jsonl", response["Content-Disposition"])
-    refused = await async_browser.get(of(session, "export/?format=pdf"))
-    assert refused.status_code == 400
-    head = await async_browser.head(of(session, "export/"))
-    assert head.status_code == 200
-
-
 # Files
 
 
 @pytest.fixture
 def folder(workspace: Workspace) -> Iterator[Path]:
-    completing._kept.clear()
+    completing._known._values.clear()
     root = Path(workspace.root)
     root.mkdir(parents=True, exist_ok=True)
     yield root
-    completing._kept.clear()
+    completing._known._values.clear()
 
 
 def test_files_of_the_workspace_are_found_by_name(owner: Client, folder: Path) -> None:

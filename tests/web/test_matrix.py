@@ -8,7 +8,6 @@ a session as a reviewer leaves exactly one entry in the audit log, nobody else a
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Any
 from urllib.parse import unquote
 
@@ -27,10 +26,6 @@ from conversations.archive.attachments import save_attachment
 from conversations.archive.audit import readings_of
 from conversations.archive.workspaces import add_member
 from conversations.domain.audit import LIVE, RECORD
-from conversations.features.interchange.models import Import
-from conversations.features.sharing.models import ShareLink
-from conversations.features.sharing.service import share_token
-from conversations.features.usage.models import UsageDay
 from conversations.models import (
     ApiAnswer,
     AuditEntry,
@@ -54,27 +49,20 @@ from .rows import (
     administrators,
     everybody,
     for_roles,
-    keepers,
     managers,
     members,
     readers,
     reviewers,
     signed_in,
-    whose_it_is,
     writers,
 )
 from .sockets import Socket, open_socket
 
 pytestmark = pytest.mark.django_db
 
-SHARE = {"from_turn": "1", "to_turn": "2", "days": "1"}
-
 TABLE: dict[str, Row] = {
     "home": Row(get=signed_in(200), post=signed_in(405)),
     "start": Row(get=signed_in(302), post=signed_in(405)),
-    "imports": Row(get=signed_in(200), post=signed_in(400)),  # no file
-    "import_one": Row(get=whose_it_is(200), post=signed_in(405)),
-    "import_stop": Row(get=REFUSED, post=whose_it_is(302)),
     "workspace_create": Row(get=REFUSED, post=signed_in(400)),
     "workspace": Row(get=readers(200), post=signed_in(405)),
     "workspace_settings": Row(get=managers(200), post=managers(302), data={"name": "Garden"}),
@@ -82,7 +70,6 @@ TABLE: dict[str, Row] = {
         get=REFUSED, post=managers(302), data={"username": "ann", "role": "owner"}
     ),
     "workspace_member_remove": Row(get=REFUSED, post=managers(302), data={"username": "ann"}),
-    "workspace_retention": Row(get=REFUSED, post=managers(302)),
     "workspace_tools": Row(
         get=REFUSED,
         post=managers(302),
@@ -110,7 +97,6 @@ TABLE: dict[str, Row] = {
     "model_call_request": Row(get=readers(200), post=signed_in(405)),
     "session_changes": Row(get=readers(200), post=signed_in(405)),
     "session_changes_revert": Row(get=REFUSED, post=writers(400)),  # there is nothing
-    "session_usage": Row(get=readers(200), post=signed_in(405)),
     "session_window": Row(get=readers(200), post=signed_in(405)),
     "session_find": Row(get=readers(200), post=signed_in(405), query="?q=beans"),
     "session_attachments": Row(get=readers(200), post=writers(400)),  # no file
@@ -120,14 +106,6 @@ TABLE: dict[str, Row] = {
     "session_commands": Row(
         get=readers(200), post=writers(200), data={"text": "/rename Beans"}, reads=False
     ),
-    "session_export": Row(get=readers(200), post=REFUSED),
-    "session_purge": Row(get=managers(200), post=managers(400)),  # no reason
-    "session_purge_call_off": Row(get=REFUSED, post=managers(302) | {"member": 302}),
-    "session_share": Row(get=writers(200), post=writers(302), data=SHARE),
-    "session_share_revoke": Row(get=REFUSED, post=writers(302)),
-    "shared": Row(get=everybody(200), post=REFUSED),
-    "shared_file": Row(get=everybody(200), post=REFUSED),
-    "shared_thumb": Row(get=everybody(200), post=REFUSED),
     "session_readers": Row(get=managers(200), post=signed_in(405), reads=False),
     "session_send": Row(get=REFUSED, post=writers(400)),  # nothing to send
     "session_rename": Row(get=REFUSED, post=writers(302), data={"title": "Beans"}),
@@ -146,21 +124,9 @@ TABLE: dict[str, Row] = {
     "review_mark": Row(get=REFUSED, post=reviewers(302), data={"through": "1"}),
     "review_note_withdraw": Row(get=REFUSED, post=reviewers(404)),  # there is none
     "review_flag_resolve": Row(get=REFUSED, post=reviewers(404)),  # there is none
-    "usage": Row(get=signed_in(200), post=signed_in(405)),
-    "usage_file": Row(get=signed_in(200), post=REFUSED),
-    "budgets": Row(
-        get=signed_in(200),
-        post=for_roles(stranger=302, others=403, owner=400, administrator=400, superuser=400),
-    ),
-    "budget_end": Row(get=REFUSED, post=signed_in(404)),  # there is none
-    "workspace_usage": Row(get=readers(200), post=signed_in(405)),
     "palette": Row(get=signed_in(200), post=signed_in(405)),
     "help": Row(get=signed_in(200), post=signed_in(405)),
     "review_reason": Row(get=signed_in(200), post=signed_in(302), data={"reason": "A complaint"}),
-    "holds": Row(get=keepers(200), post=keepers(400)),  # of nothing
-    "hold_release": Row(get=REFUSED, post=keepers(404)),  # there is none
-    "receipts": Row(get=administrators(200), post=signed_in(405)),
-    "receipt": Row(get=administrators(404), post=signed_in(405)),  # there is none
     "audit": Row(get=administrators(200), post=signed_in(405)),
     "audit_export": Row(get=administrators(200), post=REFUSED),
     "search": Row(get=signed_in(200), post=signed_in(405), query="?q=beans", reads=True),
@@ -273,22 +239,7 @@ def addresses(
     attachment = save_attachment(
         session.pk, data=image_bytes(), name="bed.png", user_pk=None, turn=1
     )
-    monkeypatch.setattr(settings.LOOM, "share_links", True)
-    now = timezone.now()
-    link = ShareLink.objects.create(
-        session=session,
-        from_turn=1,
-        to_turn=2,
-        created_by=session.owner,
-        created_at=now,
-        expires_at=now + timedelta(days=1),
-    )
-    imported = Import.objects.create(
-        workspace=workspace, user=session.owner, name="export.zip", created_at=now
-    )
     values = {
-        "import_uuid": imported.uuid,
-        "receipt": session.uuid,
         "attachment": attachment.uuid,
         "run": run.uuid,
         "call": call.uuid,
@@ -296,11 +247,8 @@ def addresses(
         "slug": workspace.slug,
         "uuid": session.uuid,
         "number": 1,
-        "budget": session.uuid,
         "compaction": session.uuid,
         "token": "unknown",
-        "link": link.uuid,
-        "share": share_token(link),
         "name": "unknown",
         "pk": 2**31 - 1,
         "user_pk": 999,
@@ -526,7 +474,7 @@ def admin_addresses() -> dict[str, str]:
     return found
 
 
-SAYS_NOTHING = frozenset({ApiAnswer, UsageDay}).union(*collect("SAYS_NOTHING"))
+SAYS_NOTHING = frozenset({ApiAnswer}).union(*collect("SAYS_NOTHING"))
 """Tables about sessions that hold, or show, nothing of what was said in them."""
 
 

@@ -20,12 +20,9 @@ from django.utils import timezone
 from conversations.accounts.devices import list_devices, name_of_agent, see_device
 from conversations.accounts.people import Chosen, read_preferences, write_preferences
 from conversations.archive.accounts import create_sign_in_link
-from conversations.archive.attachments import save_attachment
 from conversations.archive.sessions import create_session
-from conversations.archive.workspaces import add_member, remove_member
-from conversations.features.interchange.export_sessions import session_lines
+from conversations.archive.workspaces import add_member
 from conversations.models import AuditEntry, Device, Session, Workspace
-from tests.archive.files import image_bytes
 
 from .conftest import browser_of, flat, say
 
@@ -258,13 +255,10 @@ def export(client: Client) -> dict[str, str]:
         return {name: whole.read(name).decode() for name in whole.namelist()}
 
 
-def test_ones_own_data_is_a_file_that_can_be_imported(
+def test_ones_own_data_is_a_file(
     owner: Client, session: Session, workspace: Workspace, user: User, other_user: User
 ) -> None:
     say(session, "Plant the beans", "In May")
-    attached = save_attachment(
-        session.pk, data=image_bytes(), name="bed.png", user_pk=user.pk, turn=1
-    )
     add_member(workspace, user_pk=other_user.pk, role="member")
     theirs = create_session(workspace, owner=other_user)
     say(theirs, "A secret of bob")
@@ -275,23 +269,10 @@ def test_ones_own_data_is_a_file_that_can_be_imported(
     assert account["preferences"] == CHOICE
     assert account["workspaces"] == [{"workspace": "garden", "role": "owner"}]
     assert len(account["devices"]) == 1
-    assert files["sessions.jsonl"].splitlines() == list(session_lines(session))
-    assert str(attached.uuid) in files["sessions.jsonl"]
     whole = "".join(files.values())
     assert "secret" not in whole
     assert (owner.session.session_key or "?") not in whole
     assert user.password not in whole
-
-
-def test_sessions_in_a_workspace_that_one_has_left_are_not_in_it(
-    workspace: Workspace, other_user: User
-) -> None:
-    add_member(workspace, user_pk=other_user.pk, role="member")
-    say(create_session(workspace, owner=other_user), "Plant the peas")
-    client = browser_of(other_user)
-    assert "peas" in export(client)["sessions.jsonl"]
-    remove_member(workspace, user_pk=other_user.pk)
-    assert export(client)["sessions.jsonl"] == ""
 
 
 def test_a_look_at_its_head_writes_nothing(owner: Client) -> None:

@@ -1130,7 +1130,10 @@ INLINE = re.compile(
 
 @pytest.mark.parametrize(
     "template",
-    sorted((settings.BASE_DIR / "templates").rglob("*.html")),
+    [
+        *sorted((settings.BASE_DIR / "templates").rglob("*.html")),
+        *sorted((settings.BASE_DIR / "conversations").rglob("*.html")),
+    ],
     ids=lambda path: path.name,
 )
 def test_no_template_holds_inline_script_or_style(template: Path) -> None:

@@ -5,18 +5,17 @@ be huge: reading ends at a time and a number, and says so.
 """
 
 import time
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from threading import Lock
 
 from conversations.domain.errors import Rejected
 
 from .executed_files import is_git_name
 from .paths import shown
+from .text_files import RecentlyUsed
 from .walking import HEAVY, FolderWalk
 
 MAX_SHOWN = 20
@@ -44,8 +43,7 @@ class _Listing:
     read_at: float
 
 
-_kept: OrderedDict[tuple[str, str], _Listing] = OrderedDict()
-_lock = Lock()
+_known = RecentlyUsed[tuple[str, str], _Listing](size=MAX_FOLDERS_CACHED)
 
 
 def find_files(root: str | Path, query: str, *, limit: int = MAX_SHOWN) -> FoundFiles:
@@ -102,22 +100,16 @@ def _has_in_order(text: str, wanted: str) -> bool:
 
 
 def _listing(root: str, path: str = ".") -> _Listing:
-    where = (root, path)
-    with _lock:
-        kept = _kept.get(where)
-    if kept is None or time.monotonic() - kept.read_at > KEPT_SECONDS:
+    known = _known.find((root, path))
+    if known is None or time.monotonic() - known.read_at > KEPT_SECONDS:
         walk = FolderWalk(root=Path(root), path=path, deadline=time.monotonic() + MAX_SECONDS)
         files = list(islice(walk.files(), MAX_PATHS + 1))
         newest = sorted(files[:MAX_PATHS], key=lambda file: (-file.mtime_ns, file.path))
-        kept = _Listing(
+        known = _Listing(
             # A name that hides something cannot be typed, nor one with a quote be quoted.
             paths=tuple(f.path for f in newest if '"' not in f.path and shown(f.path) == f.path),
             is_cut=walk.is_late or len(files) > MAX_PATHS,
             read_at=time.monotonic(),
         )
-        with _lock:
-            _kept[where] = kept
-            _kept.move_to_end(where)
-            while len(_kept) > MAX_FOLDERS_CACHED:
-                _kept.popitem(last=False)
-    return kept
+        _known.store((root, path), known)
+    return known

@@ -22,12 +22,7 @@ from conversations.domain.errors import Rejected
 
 from .executed_files import completes_git_folder, is_git_name
 from .paths import (
-    FILE,
-    FOLDER,
-    LINK,
-    OTHER,
     FileStatus,
-    Missing,
     OutsideFolder,
     ResolvedPath,
     find_place,
@@ -40,6 +35,7 @@ from .paths import (
     private_places,
     rename_to_nothing,
     shown,
+    stamp_of,
     stat_regular,
 )
 
@@ -241,16 +237,13 @@ def _check_content(
     try:
         if expect == NO_FILE:
             raise Differs(f"{shown(path)} exists meanwhile.")
-        if _file_digest(file) != expect:
+        with open(file, "rb", closefd=False) as stream:
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+        if digest != expect:
             raise Differs(f"{shown(path)} was changed meanwhile.")
         return os.fstat(file)
     finally:
         os.close(file)
-
-
-def _file_digest(file: int) -> str:
-    with open(file, "rb", closefd=False) as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _check_stamp(
@@ -260,12 +253,8 @@ def _check_stamp(
     if before is None:
         return
     now = os.lstat(place.parts[-1], dir_fd=folder)
-    if _stamp(now) != _stamp(before):
+    if stamp_of(now) != stamp_of(before):
         raise Differs(f"{shown(path)} was changed meanwhile.")
-
-
-def _stamp(found: os.stat_result) -> tuple[int, ...]:
-    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size
 
 
 def _write_draft(
@@ -280,41 +269,16 @@ def _write_draft(
         with os.fdopen(file, "wb") as draft:
             draft.write(data)
             draft.flush()
-            _set_owner_and_mode(draft.fileno(), there, mode)
+            fd = draft.fileno()
+            if there is not None and (there.st_uid, there.st_gid) != (os.getuid(), os.getgid()):
+                with suppress(OSError):
+                    os.fchown(fd, there.st_uid, there.st_gid)
+            if mode is not None:
+                # New content never gets the powers (setuid, setgid) of the old.
+                os.fchmod(fd, mode & 0o777)
             os.fsync(draft.fileno())
     except BaseException:
         with suppress(OSError):
             os.unlink(name, dir_fd=folder)
         raise
     return name
-
-
-def _set_owner_and_mode(file: int, there: os.stat_result | None, mode: int | None) -> None:
-    if there is not None and (there.st_uid, there.st_gid) != (os.getuid(), os.getgid()):
-        with suppress(OSError):
-            os.fchown(file, there.st_uid, there.st_gid)
-    if mode is not None:
-        # New content never gets the powers (setuid, setgid) of the old.
-        os.fchmod(file, mode & 0o777)
-
-
-__all__ = [
-    "FILE",
-    "FOLDER",
-    "LINK",
-    "NO_FILE",
-    "OTHER",
-    "Differs",
-    "FileContent",
-    "FileStatus",
-    "Missing",
-    "OutsideFolder",
-    "content_digest",
-    "list_folder",
-    "open_file",
-    "read_bytes",
-    "remove",
-    "rename",
-    "replace_file",
-    "stat_file",
-]

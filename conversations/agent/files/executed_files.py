@@ -155,7 +155,7 @@ def clean_config(
     for header, entry in _logical_lines(data):
         is_known = (header, entry) in kept
         if _is_header(entry):
-            is_in_known_place = is_known or _is_plain_header(entry)
+            is_in_known_place = is_known or _HEADER.fullmatch(_text(entry)) is not None
             is_kept = is_in_known_place
         elif _is_blank(entry):
             is_kept = True
@@ -220,10 +220,6 @@ def _logical_lines(data: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 def _is_header(line: bytes) -> bool:
     return line.lstrip().lstrip(b"\xef\xbb\xbf").startswith(b"[")
-
-
-def _is_plain_header(line: bytes) -> bool:
-    return _HEADER.fullmatch(_text(line)) is not None
 
 
 def _is_blank(line: bytes) -> bool:

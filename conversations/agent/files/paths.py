@@ -286,6 +286,18 @@ def _private_identities() -> set[tuple[int, int]]:
     return found
 
 
+def stamp_of(found: os.stat_result) -> tuple[int, ...]:
+    """What tells one state of a file from another without reading it."""
+    return (
+        found.st_dev,
+        found.st_ino,
+        found.st_size,
+        found.st_mtime_ns,
+        found.st_ctime_ns,
+        found.st_mode,
+    )
+
+
 def stat_regular(folder: int, place: ResolvedPath, path: str) -> os.stat_result | None:
     """None where there is nothing; what is no regular file is refused."""
     try:

@@ -24,14 +24,12 @@ from typing import Any, NamedTuple, Protocol
 from conversations.domain.errors import Rejected
 
 from . import search_worker
-from .confined import FILE, FileStatus, read_bytes, stat_file
+from .confined import read_bytes, stat_file
+from .paths import FILE, FileStatus
 from .text_files import read_text
 from .walking import FolderWalk, Pattern
 
 # Two ways to find the lines that match, with the same results: ripgrep and Python.
-
-
-STDERR_BYTES = 2000
 
 
 class LineMatch(NamedTuple):

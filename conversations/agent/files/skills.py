@@ -160,7 +160,11 @@ def _exists(*parts: str) -> bool:
 
 @lru_cache(maxsize=2 * MAX_FOLDERS * len(FOLDERS))
 def _describe(text: str, path: str) -> Skill:
-    matter, body = _split(text)
+    found = _FRONT_MATTER.match(text)
+    if found is None:
+        matter, body = FrontMatter({}), text
+    else:
+        matter, body = read_front_matter(found[1]), text[found.end() :]
     name = one_line(matter.texts.get("name", ""), limit=NAME_CHARS)
     description = one_line(matter.texts.get("description", ""), limit=DESCRIPTION_CHARS)
     return Skill(
@@ -170,13 +174,6 @@ def _describe(text: str, path: str) -> Skill:
         is_offered=matter.texts.get("disable-model-invocation", "").lower() != "true",
         problem=matter.problem,
     )
-
-
-def _split(text: str) -> tuple[FrontMatter, str]:
-    found = _FRONT_MATTER.match(text)
-    if found is None:
-        return FrontMatter({}), text
-    return read_front_matter(found[1]), text[found.end() :]
 
 
 def _first_line(body: str) -> str:

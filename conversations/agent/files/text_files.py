@@ -12,6 +12,7 @@ from conversations.domain.errors import Rejected
 from conversations.domain.text import storable
 
 from .confined import read_bytes
+from .paths import stamp_of
 
 SNIFFED = 8192  # Bytes in which a NUL makes a file binary, as git has it
 
@@ -93,8 +94,6 @@ def _decoded(data: bytes, encoding: str, mark: bytes, *, is_cut: bool) -> TextFi
 
 CACHED_FILES = 1000  # How many files are remembered; most of them by the head that an index needs
 
-type _Key = tuple[str, str, int]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileText:
@@ -107,48 +106,34 @@ class FileText:
     identity: tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class _Stamp:
-    """What tells one state of a file from another without reading it."""
+class RecentlyUsed[K, V]:
+    """A mapping for several threads that forgets what was used longest ago."""
 
-    device: int
-    inode: int
-    mtime_ns: int
-    ctime_ns: int
-    size: int
-
-
-def _stamp(found: os.stat_result) -> _Stamp:
-    return _Stamp(found.st_dev, found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size)
-
-
-class _Cache:
-    """What was read last of each file, as long as its stamp is the same. That a path leads to the
-    file with this stamp is checked by whoever asks; that the file may be read was found out when it
-    was."""
-
-    def __init__(self) -> None:
+    def __init__(self, *, size: int) -> None:
+        self._size = size
         self._lock = Lock()
-        self._known: OrderedDict[_Key, tuple[_Stamp, FileText | None]] = OrderedDict()
+        self._values: OrderedDict[K, V] = OrderedDict()
 
-    def get(self, key: _Key, stamp: _Stamp) -> FileText | None:
-        """Raises KeyError for what is not known, or has changed."""
+    def find(self, key: K) -> V | None:
         with self._lock:
-            known, text = self._known[key]
-            if known != stamp:
-                raise KeyError(key)
-            self._known.move_to_end(key)
-            return text
+            if key in self._values:
+                self._values.move_to_end(key)
+            return self._values.get(key)
 
-    def put(self, key: _Key, stamp: _Stamp, text: FileText | None) -> None:
+    def store(self, key: K, value: V) -> None:
         with self._lock:
-            self._known[key] = stamp, text
-            self._known.move_to_end(key)
-            while len(self._known) > CACHED_FILES:
-                self._known.popitem(last=False)
+            self._values[key] = value
+            self._values.move_to_end(key)
+            if len(self._values) > self._size:
+                self._values.popitem(last=False)
 
 
-_cache = _Cache()
+# By root, path and limit: what was read last of a file, good as long as its stamp is the same. That
+# the path leads to the file with this stamp is checked by whoever asks; that the file may be read
+# was found out when it was.
+_cache = RecentlyUsed[tuple[str, str, int], tuple[tuple[int, ...], FileText | None]](
+    size=CACHED_FILES
+)
 
 
 def read_file(root: Path, path: str, *, limit: int) -> FileText | None:
@@ -156,39 +141,29 @@ def read_file(root: Path, path: str, *, limit: int) -> FileText | None:
     none, if it leads out of ``root``, or if it is not to be read as text: a folder, a pipe, a
     device, binary, forbidden to this process."""
     try:
-        stamp = _stamp(os.stat(os.path.join(root, path)))
-        return _cache.get((str(root), path, limit), stamp)
-    except KeyError:
-        pass
+        stamp = stamp_of(os.stat(os.path.join(root, path)))
     except (OSError, ValueError):
         return None
+    key = (str(root), path, limit)
+    known = _cache.find(key)
+    if known is not None and known[0] == stamp:
+        return known[1]
     try:
-        found = _read(root, path, limit)
+        content = read_bytes(root, path, limit=limit)
+        data = content.data
+        found = None
+        if b"\0" not in data:
+            # UTF-8, whatever is damaged in it; a character that the limit cuts in two is left out.
+            text = data.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace")
+            if data and data[-1] >= 0x80:
+                text = text.rstrip("\ufffd")
+            found = FileText(
+                text=storable(text.replace("\r\n", "\n").replace("\r", "\n")),
+                size=content.found.size,
+                is_cut=content.is_cut,
+                identity=content.found.identity,
+            )
     except Rejected:
         return None
-    _cache.put((str(root), path, limit), stamp, found)
+    _cache.store(key, (stamp, found))
     return found
-
-
-def _read(root: Path, path: str, limit: int) -> FileText | None:
-    content = read_bytes(root, path, limit=limit)
-    text = _lossy_text(content.data)
-    if text is None:
-        return None
-    return FileText(
-        text=text,
-        size=content.found.size,
-        is_cut=content.is_cut,
-        identity=content.found.identity,
-    )
-
-
-def _lossy_text(data: bytes) -> str | None:
-    """UTF-8, whatever is damaged in it; None for what is no text. A character that the limit cuts
-    in two is left out."""
-    if b"\0" in data:
-        return None
-    text = data.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace")
-    if data and data[-1] >= 0x80:
-        text = text.rstrip("\ufffd")
-    return storable(text.replace("\r\n", "\n").replace("\r", "\n"))

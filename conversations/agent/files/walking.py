@@ -16,9 +16,11 @@ from pathlib import Path
 
 from conversations.domain.errors import Rejected
 
-from .confined import FILE, FOLDER, FileStatus
 from .executed_files import is_git_name
 from .paths import (
+    FILE,
+    FOLDER,
+    FileStatus,
     ResolvedPath,
     enter,
     find_place,
@@ -168,25 +170,18 @@ def _read_all(lines: list[str]) -> Iterator[Rule]:
         text = line.rstrip()
         text = f"{text} " if text.endswith("\\") and text != line else text
         if text and not text.startswith("#") and len(text) <= PATTERN_CHARS:
-            rule = _read_rule(text)
-            if rule is not None:
-                yield rule
-
-
-def _read_rule(text: str) -> Rule | None:
-    """None for what can match nothing."""
-    is_negated = text.startswith("!")
-    body = text.removeprefix("!").removeprefix("\\")
-    if text.startswith("\\") and not text.startswith(("\\#", "\\!")):
-        body = text
-    only_folders = body.endswith("/")
-    body = body.removesuffix("/")
-    if not body or "//" in body or _is_open(body):
-        return None
-    segments = read_segments(body)
-    if "/" not in body:
-        segments = (None, *segments)
-    return Rule(segments, is_negated, only_folders)
+            is_negated = text.startswith("!")
+            body = text.removeprefix("!").removeprefix("\\")
+            if text.startswith("\\") and not text.startswith(("\\#", "\\!")):
+                body = text
+            only_folders = body.endswith("/")
+            body = body.removesuffix("/")
+            # Others can match nothing.
+            if body and "//" not in body and not _is_open(body):
+                segments = read_segments(body)
+                if "/" not in body:
+                    segments = (None, *segments)
+                yield Rule(segments, is_negated, only_folders)
 
 
 def _is_open(body: str) -> bool:

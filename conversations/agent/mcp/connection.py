@@ -132,7 +132,7 @@ def find_problem(schema: Any) -> str:
         return "its properties are no object."
     if unfit := [name for name in properties if not _PROPERTY.fullmatch(name)]:
         return f"the model cannot use the argument {one_line(storable(unfit[0]), limit=60)!r}."
-    # Against the draft that the provider asks for. Nothing of it is carried out.
+    # Against the draft that the provider asks for. Nothing of it is executed.
     from jsonschema import Draft202012Validator, SchemaError
 
     try:
@@ -251,7 +251,7 @@ class ToolServerConnection:
         """It is on the way, as far as anybody knows."""
         return self.state == CONNECTING or (self.state == FAILED and self._is_recovering)
 
-    async def settle(self, *, seconds: float | None = None) -> None:
+    async def wait_connected(self, *, seconds: float | None = None) -> None:
         """Wait until it is ready or not expected to be soon, for so many seconds; at most until the
         time is over that a beginning connection is waited for."""
         limit = self._patience - monotonic() if seconds is None else seconds
@@ -268,7 +268,7 @@ class ToolServerConnection:
         """The result of one call. Raises McpError; cancelled, it tells the server."""
         self.use()
         if self._session is None:
-            await self.settle(seconds=self._timing.connect)
+            await self.wait_connected(seconds=self._timing.connect)
         if self._session is None:
             raise ServerFailed(self.reason or "It is not connected.")
         session = self._session

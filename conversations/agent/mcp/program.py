@@ -92,9 +92,9 @@ class Program:
             lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader()), process.stdin
         )
         self._input = asyncio.StreamWriter(transport, protocol, None, loop)
-        self._listening = asyncio.create_task(self._keep_tail(errors))
+        self._listening = asyncio.create_task(self._collect_tail(errors))
 
-    async def _keep_tail(self, errors: asyncio.StreamReader) -> None:
+    async def _collect_tail(self, errors: asyncio.StreamReader) -> None:
         """Read what it complains about, without haste: a flood costs little."""
         while data := await errors.read(READ_BYTES):
             text = self.tail + data.decode("utf-8", "replace")

@@ -24,7 +24,8 @@ from django.conf import settings
 
 from conversations.agent.tools.read_file import ExaminedFile, save_file
 from conversations.agent.tools.tool import Tool, ToolContext, ToolResult
-from conversations.agent.undo.trees import Author, Watch, watched
+from conversations.agent.undo.disk import Author
+from conversations.agent.undo.trees import Watch, watched
 from conversations.archive.attachments import examine
 from conversations.domain.errors import Rejected
 from conversations.domain.text import dump_json, one_line, storable
@@ -97,20 +98,17 @@ def _read_part(reading: _Reading, server: str, part: Mapping[str, Any]) -> None:
         reading.texts.append(f"[Resource {_line(part.get('uri'))}: {about}]")
     elif kind == "resource":
         resource = part.get("resource")
-        _read_resource(reading, resource if isinstance(resource, dict) else {})
+        embedded = resource if isinstance(resource, dict) else {}
+        uri, media = _line(embedded.get("uri")), _line(embedded.get("mimeType"))
+        if "text" in embedded:
+            reading.texts.append(f"[Resource {uri}]\n{embedded['text']}")
+        elif media.startswith(_SHOWN):
+            _take(reading, embedded.get("blob"), uri.rpartition("/")[2] or "resource")
+        else:
+            size = len(str(embedded.get("blob", ""))) * 3 // 4
+            reading.texts.append(f"[Resource {uri}: {media or 'data'}, about {size:,} bytes]")
     else:
         reading.texts.append(f"[Something of the kind {_line(kind)}, which is not known here.]")
-
-
-def _read_resource(reading: _Reading, resource: Mapping[str, Any]) -> None:
-    uri, kind = _line(resource.get("uri")), _line(resource.get("mimeType"))
-    if "text" in resource:
-        reading.texts.append(f"[Resource {uri}]\n{resource['text']}")
-    elif kind.startswith(_SHOWN):
-        _take(reading, resource.get("blob"), uri.rpartition("/")[2] or "resource")
-    else:
-        size = len(str(resource.get("blob", ""))) * 3 // 4
-        reading.texts.append(f"[Resource {uri}: {kind or 'data'}, about {size:,} bytes]")
 
 
 def _take(reading: _Reading, data: Any, name: str) -> None:
@@ -277,19 +275,19 @@ class ToolServers:
         connections = self._connections_of(workspace, root)
         for connection in connections:
             connection.use()
-        await asyncio.gather(*(connection.settle() for connection in connections))
+        await asyncio.gather(*(connection.wait_connected() for connection in connections))
         return self.tools_of(workspace)
 
     async def wait_for(self, names: Iterable[str], workspace: str, root: Path) -> None:
         """Wait for the servers of these tools, as long as connecting may take: calls of them are to
-        be carried out."""
+        be executed."""
         wanted = [name for name in names if name.startswith(PREFIX)]
         if not wanted or not self.is_used or self._is_stopped:
             return
         for connection in self._connections_of(workspace, root):
             if any(name.startswith(f"{PREFIX}{connection.config.name}__") for name in wanted):
                 connection.use()
-                await connection.settle(seconds=self._timing.connect)
+                await connection.wait_connected(seconds=self._timing.connect)
 
     def tools_of(self, workspace: str) -> Mapping[str, Tool]:
         """The tools that are there now, by name."""
@@ -333,7 +331,7 @@ class ToolServers:
         for connection in self._connections_of(workspace, root):
             if connection.config.name == name and not self._is_stopped:
                 connection.connect_again()
-                await connection.settle()
+                await connection.wait_connected()
                 return self._describe(connection.config, workspace)
         return None
 

@@ -70,8 +70,17 @@ def turn_range(request: Request) -> str:
     if match is not None:
         start, offset, end = map(int, match.groups())
     else:
-        start, end = _read_ends(request)
-        offset = 0
+        sent = request.arguments
+        offset, start, end = 0, sent.start_turn, sent.end_turn
+        if not start and not end:
+            raise BadArgument(
+                "'range' needs 'start_turn' and 'end_turn': the numbers of the first and the last"
+                " turn to read."
+            )
+        start = start or max(1, end - sent.limit + 1)
+        end = end or start + sent.limit - 1
+        if start > end:
+            raise BadArgument("'start_turn' comes after 'end_turn'; exchange them.")
     if not last:
         raise BadArgument("This session has no turns yet.")
     if start > last:
@@ -84,21 +93,6 @@ def turn_range(request: Request) -> str:
     group = QuotedGroup(session=target.uuid, title=target.title, said=said)
     cursor = more_line(rest.cursor) if rest else ""
     return "\n".join(line for line in (PREFACE, quote([group]), cursor) if line)
-
-
-def _read_ends(request: Request) -> tuple[int, int]:
-    asked = request.arguments
-    start, end = asked.start_turn, asked.end_turn
-    if not start and not end:
-        raise BadArgument(
-            "'range' needs 'start_turn' and 'end_turn': the numbers of the first and the last"
-            " turn to read."
-        )
-    start = start or max(1, end - asked.limit + 1)
-    end = end or start + asked.limit - 1
-    if start > end:
-        raise BadArgument("'start_turn' comes after 'end_turn'; exchange them.")
-    return start, end
 
 
 def _read_page(target: Target, asked: _Stretch) -> tuple[list[QuotedMessage], _Stretch | None]:
@@ -321,7 +315,20 @@ class _Neighbourhood:
 def group_hits(target: Target, hits: Iterable[TurnHit], find: FindPassage) -> list[QuotedGroup]:
     """Hits with their neighbours; stretches that overlap are one, in turn order, and stand where
     the best of their hits does."""
-    stretches = _merge_neighbours(hits, below=target.before)
+    stretches: list[_Neighbourhood] = []
+    for hit in hits:
+        new = _Neighbourhood(
+            max(1, hit.turn - NEIGHBOURS), min(target.before - 1, hit.turn + NEIGHBOURS), {hit.turn}
+        )
+        overlapping = [s for s in stretches if s.low <= new.high and new.low <= s.high]
+        if not overlapping:
+            stretches.append(new)
+            continue
+        first = overlapping[0]
+        for other in [*overlapping[1:], new]:
+            first.low, first.high = min(first.low, other.low), max(first.high, other.high)
+            first.hits |= other.hits
+        stretches = [s for s in stretches if s is first or s not in overlapping]
     numbers = [number for s in stretches for number in range(s.low, s.high + 1)]
     turns = {turn.number: turn for turn in read_past_turns(target.pk, numbers)}
     return [
@@ -348,24 +355,6 @@ def _whole(target: Target, turn: RecalledTurn) -> RecalledTurn:
     if turn.length <= len(turn.text):
         return turn
     return read_past_turn(target.pk, turn.number) or turn
-
-
-def _merge_neighbours(hits: Iterable[TurnHit], *, below: int) -> list[_Neighbourhood]:
-    stretches: list[_Neighbourhood] = []
-    for hit in hits:
-        new = _Neighbourhood(
-            max(1, hit.turn - NEIGHBOURS), min(below - 1, hit.turn + NEIGHBOURS), {hit.turn}
-        )
-        overlapping = [s for s in stretches if s.low <= new.high and new.low <= s.high]
-        if not overlapping:
-            stretches.append(new)
-            continue
-        first = overlapping[0]
-        for other in [*overlapping[1:], new]:
-            first.low, first.high = min(first.low, other.low), max(first.high, other.high)
-            first.hits |= other.hits
-        stretches = [s for s in stretches if s is first or s not in overlapping]
-    return stretches
 
 
 # Action ``sessions``: the other sessions that can be quoted, listed or searched.

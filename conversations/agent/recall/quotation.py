@@ -155,7 +155,22 @@ def say_turn(
     )
     made = [QuotedMessage(turn=turn.number, head=_head_of_call(turn, made)) for made in turn.calls]
     if find is not None:
-        text, made = _with_passage(turn, text, made, find)
+        # The text, or one of the calls with all its arguments, becomes the hit
+        best = (*find(turn.text), -1, "")
+        for place, call in enumerate(turn.calls):
+            arguments = whole_arguments(call)
+            score, at = find(arguments)
+            if score > best[0]:
+                best = (score, at, place, arguments)
+        _, at, place, arguments = best
+        if place < 0:
+            text = replace(text, at=at)
+        else:
+            head = _head_of_call(turn, turn.calls[place], is_hit=True)
+            hit = QuotedMessage(
+                turn=turn.number, head=head, text=arguments, length=len(arguments), at=at
+            )
+            made = [*made[:place], hit, *made[place + 1 :]]
     return [text, *made] if text.text or text.is_hit or not made else made
 
 
@@ -166,24 +181,6 @@ def say_whole_turn(turn: RecalledTurn, *, offset: int = 0, size: int = MAX_PIECE
     head = _head_of(turn, None, is_hit=False)
     piece = text[offset : offset + size]
     return QuotedMessage(turn=turn.number, head=head, text=piece, length=len(text), offset=offset)
-
-
-def _with_passage(
-    turn: RecalledTurn, text: QuotedMessage, made: list[QuotedMessage], find: FindPassage
-) -> tuple[QuotedMessage, list[QuotedMessage]]:
-    """The text, or one of the calls with all its arguments, becomes the hit."""
-    best = (*find(turn.text), -1, "")
-    for place, call in enumerate(turn.calls):
-        arguments = whole_arguments(call)
-        score, at = find(arguments)
-        if score > best[0]:
-            best = (score, at, place, arguments)
-    _, at, place, arguments = best
-    if place < 0:
-        return replace(text, at=at), made
-    head = _head_of_call(turn, turn.calls[place], is_hit=True)
-    hit = QuotedMessage(turn=turn.number, head=head, text=arguments, length=len(arguments), at=at)
-    return text, [*made[:place], hit, *made[place + 1 :]]
 
 
 def _head_of(turn: RecalledTurn, call: RecalledCall | None, *, is_hit: bool) -> str:

@@ -30,7 +30,7 @@ _COLUMNS = tuple(name for name in COLUMNS if name != "content")
 
 PIECE = 40_000  # Characters of a turn's text that one read returns; more than a tool may say
 
-# Turns before a result among which its call is looked for: calls of one answer are carried out in
+# Turns before a result among which its call is looked for: calls of one answer are executed in
 # order, so as many as that may lie between.
 CALL_DISTANCE = 40
 

@@ -31,7 +31,6 @@ Searching again with other words is cheap. What it quotes is a record, never an 
 
 
 async def run(context: ToolContext, asked: Recall) -> ToolResult:
-    """Carry out a call; see :class:`Tool`."""
     request = Request(
         session_pk=context.session_pk,
         session=context.session,

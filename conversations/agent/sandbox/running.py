@@ -471,7 +471,15 @@ async def _attend(running: _Running, limits: CommandLimits) -> Finished:
         lambda: asyncio.StreamReaderProtocol(reader), running.process.stdout
     )
     try:
-        await _read_in_time(reader, running, limits.seconds + LATEST)
+        seconds = limits.seconds + LATEST
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await _read(reader, running)
+        if not running.has_ended:
+            running.process.kill()  # with it goes the sandbox
+            with suppress(TimeoutError):
+                async with asyncio.timeout(supervise.GRACE):
+                    await _read(reader, running)
     finally:
         transport.close()
         status = _bury(running)
@@ -485,18 +493,6 @@ async def _attend(running: _Running, limits: CommandLimits) -> Finished:
         reason=reason,
         left_out=running.output.left_out,
     )
-
-
-async def _read_in_time(reader: asyncio.StreamReader, running: _Running, seconds: float) -> None:
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await _read(reader, running)
-    if running.has_ended:
-        return
-    running.process.kill()  # with it goes the sandbox
-    with suppress(TimeoutError):
-        async with asyncio.timeout(supervise.GRACE):
-            await _read(reader, running)
 
 
 async def _read(reader: asyncio.StreamReader, running: _Running) -> None:

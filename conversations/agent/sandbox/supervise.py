@@ -124,7 +124,14 @@ class Supervisor:
             if self._kill_at and now >= self._kill_at:
                 return
             if not self.reason:
-                self.reason = self._exceeded()
+                most = self._most_processes
+                pids = descendants(os.getpid(), skipped=self._skipped, most=most)
+                if len(pids) > most:
+                    self.reason = "processes"
+                elif sum(map(private_bytes, pids)) > self._most_bytes:
+                    self.reason = "memory"
+                elif self._disk:
+                    self.reason = self._disk.exceeded()
                 if self.reason:
                     return
 
@@ -136,15 +143,6 @@ class Supervisor:
         self._kill_at = time.monotonic() + GRACE
         for pid in descendants(os.getpid(), skipped=self._skipped):
             _send(pid, signal.SIGTERM)
-
-    def _exceeded(self) -> str:
-        most = self._most_processes
-        pids = descendants(os.getpid(), skipped=self._skipped, most=most)
-        if len(pids) > most:
-            return "processes"
-        if sum(map(private_bytes, pids)) > self._most_bytes:
-            return "memory"
-        return self._disk.exceeded() if self._disk else ""
 
     def _reap(self) -> bool:
         """Bury the dead; whether the command itself is among them."""

@@ -20,8 +20,8 @@ from conversations.agent.files.executed_files import NAMES_SELF_RUNNING, names_s
 from conversations.agent.files.paths import find_place
 from conversations.agent.sandbox.bubblewrap import Protection
 from conversations.agent.sandbox.running import default_limits
-from conversations.agent.undo.disk import carry_through
-from conversations.agent.undo.trees import Author, watched
+from conversations.agent.undo.disk import Author, carry_through
+from conversations.agent.undo.trees import watched
 from conversations.domain.errors import Rejected, StorageFull
 from conversations.domain.tool_policy import PLAIN_PROGRAMS, Kind
 
@@ -104,7 +104,7 @@ def hides_something(text: str) -> bool:
     return any(unicodedata.category(sign) in ("Cc", "Cf") and sign not in "\n\t" for sign in text)
 
 
-def note_of(*, allows_network: bool, text: str) -> str:
+def command_note(*, allows_network: bool, text: str) -> str:
     """What a person should know before this is run."""
     notes = []
     if sandbox.find_mode() == sandbox.UNSANDBOXED:
@@ -158,10 +158,10 @@ async def _run(
         )
     except Rejected as error:
         return ToolResult(ok=False, output=error.message)
-    return tell_end(done, seconds=command.seconds)
+    return make_command_result(done, seconds=command.seconds)
 
 
-def tell_end(done: sandbox.Finished, *, seconds: int) -> ToolResult:
+def make_command_result(done: sandbox.Finished, *, seconds: int) -> ToolResult:
     """The output, then how it ended unless all is well; the last line names the exit code as
     ``domain.session_state.statements`` reads it."""
     lines = []

@@ -4,14 +4,8 @@ from pathlib import Path
 
 from django.conf import settings
 
-from conversations.agent.files.confined import (
-    FILE,
-    FOLDER,
-    LINK,
-    list_folder,
-    stat_file,
-)
-from conversations.agent.files.paths import shown
+from conversations.agent.files.confined import list_folder, stat_file
+from conversations.agent.files.paths import FILE, FOLDER, LINK, shown
 from conversations.agent.undo.apply import Remove
 from conversations.domain.errors import Rejected
 from conversations.domain.tool_calls import CHANGES

@@ -70,10 +70,23 @@ def prepare(root: Path, asked: EditFile) -> PreparedChange:
     check_writable(there.found)
     match = _choose(path, there.text, old, new, every=asked.replace_all)
     text = replace_spans(there.text.text, match.spans)
+    # What was done, and the lines around the first place as they are now
+    starts, grown = [], 0
+    for span in match.spans:
+        starts.append(span.start + grown)
+        grown += len(span.text) - (span.end - span.start)
+    numbers = [line_of(text, start) for start in starts]
+    at = f"line {numbers[0]}" if len(numbers) == 1 else f"lines {_list(numbers)}"
+    drift = f" It was found apart from {match.drift}." if match.drift else ""
+    head = f"Edited {shown(path)}: {count_text(len(numbers), 'place')} ({at}).{drift}"
+    lines = split_lines(text)
+    first = max(1, numbers[0] - AROUND)
+    height = match.spans[0].text.count("\n") + 1 + AROUND
+    last = min(numbers[0] - 1 + height, first - 1 + SNIPPET_LINES)
     return PreparedChange(
         actions=(Put(path=path, data=_encode(path, text, there.text), expect=there.digest),),
         summary=f"Edit {shown(path)}",
-        output=_describe(path, match, text),
+        output="\n".join([head, numbered(lines[first - 1 : last], first)]).rstrip("\n"),
         diff=unified_diff(path, there.text.text, text),
         note=f"Found apart from {match.drift}." if match.drift else "",
         basis=there.digest,
@@ -119,23 +132,6 @@ def _encode(path: str, text: str, like: TextFile) -> bytes:
             f"{shown(path)} cannot hold the new text: {error}. To change its encoding, write"
             " the whole file as UTF-8 with write_file."
         ) from error
-
-
-def _describe(path: str, match: EditMatch, text: str) -> str:
-    """What was done, and the lines around the first place as they are now."""
-    starts, grown = [], 0
-    for span in match.spans:
-        starts.append(span.start + grown)
-        grown += len(span.text) - (span.end - span.start)
-    numbers = [line_of(text, start) for start in starts]
-    at = f"line {numbers[0]}" if len(numbers) == 1 else f"lines {_list(numbers)}"
-    drift = f" It was found apart from {match.drift}." if match.drift else ""
-    head = f"Edited {shown(path)}: {count_text(len(numbers), 'place')} ({at}).{drift}"
-    lines = split_lines(text)
-    first = max(1, numbers[0] - AROUND)
-    height = match.spans[0].text.count("\n") + 1 + AROUND
-    last = min(numbers[0] - 1 + height, first - 1 + SNIPPET_LINES)
-    return "\n".join([head, numbered(lines[first - 1 : last], first)]).rstrip("\n")
 
 
 def _list(numbers: list[int]) -> str:

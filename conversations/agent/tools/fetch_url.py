@@ -65,7 +65,7 @@ async def run(context: ToolContext, asked: FetchUrl) -> ToolResult:
 
 
 async def fetch_page(asked: FetchUrl, *, allows: Allows) -> ToolResult:
-    """Carry out a call; ``allows`` says which addresses may be connected to. Raises Rejected."""
+    """Execute a call; ``allows`` says which addresses may be connected to. Raises Rejected."""
     from .web_client import fetch  # its client takes a third of a second to load
 
     fetched = await fetch(read_url(asked.url), allows=allows)

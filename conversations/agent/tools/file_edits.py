@@ -96,7 +96,18 @@ def _hunks(old: list[str], new: list[str]) -> Iterator[str]:
     end = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], both))
     rest_old, rest_new = rest_old[: len(rest_old) - end], rest_new[: len(rest_new) - end]
     for group in _groups(_operations(rest_old, rest_new, start)):
-        yield from _write_hunk(group, old, new)
+        before = min(CONTEXT, group[0][0])
+        after = min(CONTEXT, len(old) - group[-1][1])
+        a, b = group[0][0] - before, group[-1][1] + after
+        c, d = group[0][2] - before, group[-1][3] + after
+        yield f"@@ -{_range(a, b)} +{_range(c, d)} @@"
+        at = a
+        for first, last, new_start, new_end in group:
+            yield from _marked(" ", old[at:first])
+            yield from _marked("-", old[first:last])
+            yield from _marked("+", new[new_start:new_end])
+            at = last
+        yield from _marked(" ", old[at:b])
 
 
 type _Operation = tuple[int, int, int, int]  # Lines a..b of the old text become c..d of the new one
@@ -126,21 +137,6 @@ def _groups(operations: list[_Operation]) -> Iterator[list[_Operation]]:
         group.append(operation)
     if group:
         yield group
-
-
-def _write_hunk(group: list[_Operation], old: list[str], new: list[str]) -> Iterator[str]:
-    before = min(CONTEXT, group[0][0])
-    after = min(CONTEXT, len(old) - group[-1][1])
-    a, b = group[0][0] - before, group[-1][1] + after
-    c, d = group[0][2] - before, group[-1][3] + after
-    yield f"@@ -{_range(a, b)} +{_range(c, d)} @@"
-    at = a
-    for start, end, new_start, new_end in group:
-        yield from _marked(" ", old[at:start])
-        yield from _marked("-", old[start:end])
-        yield from _marked("+", new[new_start:new_end])
-        at = end
-    yield from _marked(" ", old[at:b])
 
 
 def _range(start: int, end: int) -> str:

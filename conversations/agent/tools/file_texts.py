@@ -9,12 +9,13 @@ from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from django.conf import settings
 
-from conversations.agent.files.confined import FileStatus, content_digest, read_bytes
+from conversations.agent.files.confined import content_digest, read_bytes
 from conversations.agent.files.executed_files import RUNS_ITSELF, is_git_name, runs_itself
-from conversations.agent.files.paths import find_place, shown
+from conversations.agent.files.paths import FileStatus, find_place, shown
 from conversations.agent.files.text_files import TextFile, read_text
 from conversations.agent.files.walking import FolderWalk
-from conversations.agent.undo.apply import Author, FileAction, Move, apply_changes
+from conversations.agent.undo.apply import FileAction, Move, apply_changes
+from conversations.agent.undo.disk import Author
 from conversations.domain.errors import Rejected, TooLarge
 from conversations.domain.text import storable
 from conversations.domain.tool_calls import CHANGES, READS
@@ -22,7 +23,7 @@ from conversations.domain.tool_policy import CallPlan
 
 from .tool import Arguments, PlanWith, RunWith, ToolContext, ToolResult
 
-# How a call of a file tool is carried out: off the event loop, with sentences for what cannot
+# How a call of a file tool is executed: off the event loop, with sentences for what cannot
 # be done; and if it changes something, prepared first, and only then applied.
 
 

@@ -29,8 +29,8 @@ from .commands import (
     Folder,
     Seconds,
     check_text,
+    command_note,
     execute,
-    note_of,
     read_folder,
     read_seconds,
 )
@@ -120,7 +120,7 @@ async def plan(context: ToolContext, asked: GitCommand) -> CallPlan | ToolResult
         effect=CHANGES,
         summary=f"Run {one_line(command, limit=100)}",
         command=command,
-        note=note_of(allows_network=request.allows_network, text=command),
+        note=command_note(allows_network=request.allows_network, text=command),
         kind_key=f"git:{subcommand}" if request.git.is_kind else "",
         kind_label=f"“git {subcommand}” with any arguments" if request.git.is_kind else "",
     )

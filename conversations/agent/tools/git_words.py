@@ -310,6 +310,3 @@ def _check_setting(key: str, value: str) -> None:
         )
     if takes_address(name) and value and not _REMOTE_NAME.fullmatch(value):
         raise NotAllowed(f"{key[:100]} takes the name of a remote, which 'remote add' makes.")
-
-
-__all__ = ["GitCall", "NotAllowed", "read_call"]

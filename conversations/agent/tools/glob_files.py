@@ -7,8 +7,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from conversations.agent.files.confined import FOLDER, LINK, stat_file
-from conversations.agent.files.paths import shown
+from conversations.agent.files.confined import stat_file
+from conversations.agent.files.paths import FOLDER, LINK, shown
 from conversations.agent.files.walking import FolderWalk, read_pattern
 
 from .file_texts import count_text, describe_walk, reading, size_text

@@ -7,8 +7,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from conversations.agent.files.confined import FILE, FOLDER, LINK, FileStatus, stat_file
-from conversations.agent.files.paths import find_place, shown
+from conversations.agent.files.confined import stat_file
+from conversations.agent.files.paths import FILE, FOLDER, LINK, FileStatus, find_place, shown
 from conversations.agent.files.searching import path_order
 from conversations.agent.files.walking import FolderWalk
 from conversations.domain.errors import Rejected

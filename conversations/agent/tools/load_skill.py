@@ -54,14 +54,11 @@ async def run(context: ToolContext, asked: LoadSkill) -> ToolResult:
             ok=True,
             output=f"The skill {skill.name} is loaded already, and has not changed since.",
         )
-    return ToolResult(ok=True, output=f"{_heading(skill)}\n\n{content}")
-
-
-def _heading(skill: Skill) -> str:
     folder = skill.path.rpartition("/")[0]
-    return (
-        f"The skill {skill.name}, from {skill.path}. Paths in it are relative to {folder}/."
-        " It stays with this conversation."
+    return ToolResult(
+        ok=True,
+        output=f"The skill {skill.name}, from {skill.path}. Paths in it are relative to {folder}/."
+        f" It stays with this conversation.\n\n{content}",
     )
 
 

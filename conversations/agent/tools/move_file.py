@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Annotated
 
-from conversations.agent.files.confined import FOLDER, FileStatus, stat_file
-from conversations.agent.files.paths import find_place, is_within, shown
+from conversations.agent.files.confined import stat_file
+from conversations.agent.files.paths import FOLDER, FileStatus, find_place, is_within, shown
 from conversations.agent.undo.apply import Move
 from conversations.domain.errors import Rejected
 from conversations.domain.tool_calls import CHANGES

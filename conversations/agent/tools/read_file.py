@@ -79,7 +79,6 @@ class ReadFile(Arguments):
 
 
 async def run(context: ToolContext, asked: ReadFile) -> ToolResult:
-    """Carry out a call; see :class:`Tool`."""
     read = await asyncio.to_thread(_read, context.root, asked)
     if isinstance(read, str):
         return ToolResult(ok=True, output=read)
@@ -90,7 +89,12 @@ async def run(context: ToolContext, asked: ReadFile) -> ToolResult:
 def _read(root: Path, asked: ReadFile) -> str | ExaminedFile:
     path, offset, limit = asked.path, max(asked.offset, 1), min(asked.limit, MAX_LINES)
     content = read_bytes(root, path, limit=settings.LOOM.max_read_bytes)
-    kind = _kind(content.data)
+    # What the content is by its first bytes, empty if they say nothing
+    data = content.data
+    if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
+        kind = "WebP image"
+    else:
+        kind = next((kind for start, kind in _SIGNATURES if data.startswith(start)), "")
     if kind in _SHOWABLE:
         return _examine(path, content.data, is_cut=content.is_cut, kind=kind)
     file = read_text(content.data, is_cut=content.is_cut)
@@ -125,13 +129,6 @@ def _examine(path: str, data: bytes, *, is_cut: bool, kind: str) -> ExaminedFile
         raise Rejected(f"{shown(path)} is a {kind} of more than {limit}, too large to be shown.")
     name = path.rpartition("/")[2]
     return ExaminedFile(data=data, name=name, content=examine(data, name))
-
-
-def _kind(data: bytes) -> str:
-    """What the content is by its first bytes, empty if they say nothing."""
-    if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
-        return "WebP image"
-    return next((kind for start, kind in _SIGNATURES if data.startswith(start)), "")
 
 
 def _fitting(lines: list[str]) -> list[str]:

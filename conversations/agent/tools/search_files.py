@@ -71,7 +71,7 @@ class SearchFiles(Arguments):
 
 
 async def run(context: ToolContext, asked: SearchFiles) -> ToolResult:
-    """Carry out a call; see :class:`Tool`. Cancelled, it ends the search."""
+    """Execute a call. Cancelled, it ends the search."""
     pattern = asked.pattern
     if not pattern or len(pattern) > PATTERN_CHARS:
         raise BadArgument(f"'pattern' must {PATTERN}")

@@ -41,11 +41,10 @@ class AboutState(Arguments):
 
 
 async def run(context: ToolContext, asked: AboutState) -> ToolResult:
-    """Carry out a call; see :class:`Tool`."""
-    return ToolResult(ok=True, output=await _carry_out(context, asked))
+    return ToolResult(ok=True, output=await _execute(context, asked))
 
 
-async def _carry_out(context: ToolContext, asked: AboutState) -> str:
+async def _execute(context: ToolContext, asked: AboutState) -> str:
     if asked.action == "note":
         text = asked.text
         if not text:

@@ -16,9 +16,9 @@ from .commands import (
     Folder,
     Seconds,
     check_text,
+    command_note,
     execute,
     kind_of,
-    note_of,
     read_folder,
     read_seconds,
 )
@@ -55,7 +55,7 @@ async def plan(context: ToolContext, asked: ShellExecute) -> CallPlan | ToolResu
         effect=CHANGES,
         summary=one_line(f"Run {one_line(text, limit=100)}{where}", limit=300),
         command=text,
-        note=note_of(allows_network=command.allows_network, text=text),
+        note=command_note(allows_network=command.allows_network, text=text),
         kind_key=kind.key if kind else "",
         kind_label=kind.label if kind else "",
     )

@@ -192,7 +192,7 @@ def _say_nothing(text: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolContext:
-    """For whom a call is carried out, and its ways to the archive. ``user_pk`` is the person whose
+    """For whom a call is executed, and its ways to the archive. ``user_pk`` is the person whose
     message is being answered; None: a program of the server. ``call_turn`` is the turn that holds
     the call, ``call_pk`` the call's record, ``root`` the workspace's folder. ``basis`` is that of
     the plan which was approved, empty where nobody was asked. ``report`` shows output while the
@@ -237,7 +237,7 @@ class Tool:
     leaves nothing running then.
 
     ``effect`` is the most that a call of it can do. A tool that can change something has a
-    ``plan``, which says what this call would do, without doing it; or why it cannot be carried out,
+    ``plan``, which says what this call would do, without doing it; or why it cannot be executed,
     as a result. ``is_offered`` says where the tool is on offer, beyond the rule that one which
     always changes something is not where nothing may be changed. ``arguments`` is what it is called
     with: a declaration for a tool of ours (made by :func:`declare_tool`), a JSON schema for one of
@@ -298,10 +298,10 @@ def declare_tool[A: Arguments](
 def _reading[A: Arguments, R](
     arguments: type[A], step: Callable[[ToolContext, A], Awaitable[R]]
 ) -> Callable[[ToolContext, dict[str, Any]], Awaitable[R | ToolResult]]:
-    async def carry_out(context: ToolContext, sent: dict[str, Any]) -> R | ToolResult:
+    async def execute(context: ToolContext, sent: dict[str, Any]) -> R | ToolResult:
         try:
             return await step(context, arguments.read(sent))
         except (BadArgument, Rejected) as error:
             return ToolResult(ok=False, output=str(error))
 
-    return carry_out
+    return execute

@@ -5,8 +5,8 @@ from typing import Annotated
 
 from django.conf import settings
 
-from conversations.agent.files.confined import FILE, FOLDER, NO_FILE, stat_file
-from conversations.agent.files.paths import shown
+from conversations.agent.files.confined import NO_FILE, stat_file
+from conversations.agent.files.paths import FILE, FOLDER, shown
 from conversations.agent.files.text_files import split_lines
 from conversations.agent.undo.apply import Put
 from conversations.domain.errors import Rejected, TooLarge
@@ -44,7 +44,15 @@ def prepare(root: Path, asked: WriteFile) -> PreparedChange:
     limit = settings.LOOM.max_read_bytes
     if len(data) > limit:
         raise TooLarge(f"'content' has {size_text(len(data))}, more than {size_text(limit)}.")
-    there = _find(root, path)
+    found = stat_file(root, path)
+    if found is None:
+        there = None
+    else:
+        if found.kind == FOLDER:
+            raise Rejected(f"{shown(path)} is a folder, not a file.")
+        if found.kind == FILE:
+            check_writable(found)
+        there = read_whole(root, path)
     lines = count_text(len(split_lines(text)), "line")
     if there is None:
         return PreparedChange(
@@ -80,17 +88,6 @@ def _describe(there: WholeFile) -> str:
     if there.text is None:
         return size_text(there.found.size)
     return count_text(len(there.text.lines), "line")
-
-
-def _find(root: Path, path: str) -> WholeFile | None:
-    found = stat_file(root, path)
-    if found is None:
-        return None
-    if found.kind == FOLDER:
-        raise Rejected(f"{shown(path)} is a folder, not a file.")
-    if found.kind == FILE:
-        check_writable(found)
-    return read_whole(root, path)
 
 
 TOOL = declare_tool(

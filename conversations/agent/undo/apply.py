@@ -32,8 +32,6 @@ from .disk import (
 )
 from .records import FileChangeOutcome, complete_changes, record_changes
 
-__all__ = ["Author", "FileAction", "FileChanged", "Move", "Put", "Remove", "apply_changes"]
-
 MAX_MOVED_FILES = 5000  # Files that may lie in a folder that is moved: each is recorded
 
 ATTEMPTS = 3
@@ -87,16 +85,16 @@ class _Step:
 async def apply_changes(
     root: Path, actions: Sequence[FileAction], *, author: Author, write: Crossing
 ) -> None:
-    """Carry out the actions in order, inside the workspace's folder. Folders that are missing on
+    """Execute the actions in order, inside the workspace's folder. Folders that are missing on
     the way to a file are made.
 
     Raises FileChanged, or Rejected with a sentence (outside the folder, not a file, too large, no
     space); what was done before stays done and recorded."""
     for action in actions:
-        await carry_through(_carry_out(root, action, author, write))
+        await carry_through(_execute(root, action, author, write))
 
 
-async def _carry_out(root: Path, action: FileAction, author: Author, write: Crossing) -> None:
+async def _execute(root: Path, action: FileAction, author: Author, write: Crossing) -> None:
     for attempt in range(ATTEMPTS):
         step = await asyncio.to_thread(_prepare, root, action)
         if not step.changes:

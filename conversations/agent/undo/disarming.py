@@ -9,12 +9,10 @@ and what stood there before is put back. Nothing is lost by it.
 import errno
 import logging
 import os
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Lock
 
 from conversations.agent.files.executed_files import (
     COMMON,
@@ -28,6 +26,7 @@ from conversations.agent.files.executed_files import (
     names_own_strategy,
 )
 from conversations.agent.files.paths import rename_to_nothing, shown
+from conversations.agent.files.text_files import RecentlyUsed
 from conversations.agent.sandbox.repositories import LINK, Part, Reach, find_repositories
 from conversations.archive.blobs import has_blob, read_blob
 from conversations.domain.errors import LoomError
@@ -111,25 +110,15 @@ def disarm(
             except (OSError, LoomError):
                 logger.warning("git_part_not_disarmed", exc_info=True)
                 failed[path] = part
-    _remember_failed(real, failed)
+    _failed.store(real, failed)
     return Disarmed(paths=sorted(work.disarmed), failed=sorted(failed), is_whole=now.is_whole)
 
 
-_failed: OrderedDict[str, dict[str, Part]] = OrderedDict()
-_lock = Lock()
-
-
-def _remember_failed(root: str, failed: dict[str, Part]) -> None:
-    with _lock:
-        _failed[root] = failed
-        _failed.move_to_end(root)
-        while len(_failed) > MAX_FAILED_FOLDERS:
-            _failed.popitem(last=False)
+_failed = RecentlyUsed[str, dict[str, Part]](size=MAX_FAILED_FOLDERS)
 
 
 def _failed_before(root: str) -> dict[str, Part]:
-    with _lock:
-        return _failed.get(root, {})
+    return _failed.find(root) or {}
 
 
 def without_failed(root: Path, parts: Mapping[str, Part]) -> dict[str, Part]:

@@ -233,7 +233,7 @@ def read_state(root: Path, path: str, *, limit: int | None, keep: bool) -> FileS
         return None
 
 
-def keep_state(root: Path, path: str, kept: BlobBatch) -> FileState | None:
+def save_state(root: Path, path: str, kept: BlobBatch) -> FileState | None:
     """What is there now, of any size; its content goes to the batch."""
     with suppress(NoFolder), folder_of(root, path) as (folder, name):
         return read_entry(folder, name, limit=None, kept=kept)[0]
@@ -250,7 +250,9 @@ def read_entry(
         if stat.S_ISDIR(found.st_mode):
             return FileState(mode=found.st_mode, digest=NOTHING, size=0), found
         if stat.S_ISLNK(found.st_mode):
-            return _link_state(folder, name, found, kept), found
+            text = os.fsencode(os.readlink(name, dir_fd=folder))
+            link_digest = kept.put(text) if kept else hashlib.sha256(text).hexdigest()
+            return FileState(mode=found.st_mode, digest=link_digest, size=len(text)), found
         if stat.S_ISREG(found.st_mode) and (limit is None or found.st_size <= limit):
             with suppress(PermissionError):
                 file = os.open(name, _FILE, dir_fd=folder)
@@ -291,12 +293,6 @@ def unread_state(found: os.stat_result) -> FileState:
     digest = hashlib.sha256(repr(told).encode()).hexdigest()
     size = found.st_size if stat.S_ISREG(found.st_mode) else 0
     return FileState(mode=found.st_mode, digest=digest, size=size, has_copy=False, is_read=False)
-
-
-def _link_state(folder: int, name: str, found: os.stat_result, kept: BlobBatch | None) -> FileState:
-    text = os.fsencode(os.readlink(name, dir_fd=folder))
-    digest = kept.put(text) if kept else hashlib.sha256(text).hexdigest()
-    return FileState(mode=found.st_mode, digest=digest, size=len(text))
 
 
 _DRAFT = re.compile(r"\.loom-[0-9a-f]{16}\.tmp")

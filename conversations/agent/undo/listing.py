@@ -10,19 +10,18 @@ import os
 import stat
 import time
 import zlib
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
 from django.conf import settings
 
-from conversations.agent.files.paths import private_places
+from conversations.agent.files.paths import private_places, stamp_of
+from conversations.agent.files.text_files import RecentlyUsed
 from conversations.agent.sandbox.repositories import Part
-from conversations.archive.blobs import BlobBatch, batch, blobs_folder, read_blob, touch_blob
+from conversations.archive.blobs import batch, blobs_folder, read_blob, touch_blob
 from conversations.domain.errors import NotFound, Rejected
 
 from .disk import (
@@ -44,15 +43,13 @@ from .records import open_trees, used_digests
 FRESH_NS = 2_000_000_000
 
 # How long a blob is taken to be there without a look: what removes blobs spares those that were
-# touched in twice that time (``features.retention.service``), or longer (``prune``).
+# touched in twice that time (the run that removes contents), or longer (``prune``).
 TOUCHED_NS = 1800 * 10**9
 
 KNOWN_FOLDERS = 8  # Workspaces whose files' digests are remembered
 PATH_CHARS = 4000  # Longer paths cannot be recorded
 
 BATCH = 2000
-
-type Stamp = tuple[int, int, int, int, int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,29 +84,14 @@ class Listing:
 
 @dataclass(slots=True)
 class _Known:
-    stamp: Stamp
+    stamp: tuple[int, ...]
     state: FileState
     read_at: int
     touched_at: int
 
 
-_known: OrderedDict[str, dict[str, _Known]] = OrderedDict()
-_lock = Lock()
-
-
-@contextmanager
-def _remembered(root: Path) -> Iterator[dict[str, _Known]]:
-    """What is known of a folder's files; replaced as a whole, so that two listings at once do no
-    harm."""
-    key = str(root)
-    with _lock:
-        known = dict(_known.get(key, {}))
-    yield known
-    with _lock:
-        _known[key] = known
-        _known.move_to_end(key)
-        while len(_known) > KNOWN_FOLDERS:
-            _known.popitem(last=False)
+# What is known of a folder's files; replaced as a whole, so that two listings at once do no harm.
+_known = RecentlyUsed[str, dict[str, _Known]](size=KNOWN_FOLDERS)
 
 
 def take_listing(
@@ -120,20 +102,21 @@ def take_listing(
 
     Raises Rejected where there is no space for the copies."""
     limits = limits or read_limits()
-    with _remembered(root) as known:
-        work = _Work(root=root, limits=limits, known=known)
-        try:
-            work.walk()
-            work.choose(earlier.entries if earlier else {})
-            work.read()
-        except NoFolder as error:
-            raise Rejected(error.message, code="not_kept") from error
-        except OSError as error:
-            raise Rejected(
-                f"The workspace's files could not be kept: {error.strerror}.", code="not_kept"
-            ) from error
-        for path in known.keys() - work.entries.keys():
-            del known[path]
+    known = dict(_known.find(str(root)) or {})
+    work = _Work(root=root, limits=limits, known=known)
+    try:
+        work.walk()
+        work.choose(earlier.entries if earlier else {})
+        work.read()
+    except NoFolder as error:
+        raise Rejected(error.message, code="not_kept") from error
+    except OSError as error:
+        raise Rejected(
+            f"The workspace's files could not be kept: {error.strerror}.", code="not_kept"
+        ) from error
+    for path in known.keys() - work.entries.keys():
+        del known[path]
+    _known.store(str(root), known)
     return Listing(entries=work.entries, unlisted=frozenset(work.unlisted))
 
 
@@ -151,7 +134,11 @@ class _Work:
 
     def walk(self) -> None:
         """Folder by folder, the outer ones first, so that a limit spares what is deep."""
-        own = _identities(private_places())
+        own = set()
+        for place in private_places():
+            with suppress(OSError):
+                stats = os.stat(place)
+                own.add((stats.st_dev, stats.st_ino))
         self.entries[ROOT] = FileState(mode=os.stat(self.root).st_mode, digest=NOTHING, size=0)
         folders = [""]
         for folder in folders:
@@ -222,39 +209,20 @@ class _Work:
         for start in range(0, len(waiting), BATCH):
             with batch() as kept:
                 for path in waiting[start : start + BATCH]:
-                    self._read_one(path, kept)
-
-    def _read_one(self, path: str, kept: BlobBatch) -> None:
-        now = time.time_ns()
-        state = status = None
-        with suppress(NoFolder), folder_of(self.root, path) as (folder, name):
-            state, status = read_entry(folder, name, limit=self.limits.file_bytes, kept=kept)
-        if state is None or status is None:
-            self.entries.pop(path, None)  # it is gone meanwhile
-            return
-        self.entries[path] = state
-        if state.is_file and state.is_read:
-            self.known[path] = _Known(stamp_of(status), state, read_at=now, touched_at=now)
-
-
-def _identities(places: tuple[str, ...]) -> set[tuple[int, int]]:
-    found = set()
-    for place in places:
-        with suppress(OSError):
-            status = os.stat(place)
-            found.add((status.st_dev, status.st_ino))
-    return found
-
-
-def stamp_of(status: os.stat_result) -> Stamp:
-    return (
-        status.st_dev,
-        status.st_ino,
-        status.st_size,
-        status.st_mtime_ns,
-        status.st_ctime_ns,
-        status.st_mode,
-    )
+                    now = time.time_ns()
+                    state = status = None
+                    with suppress(NoFolder), folder_of(self.root, path) as (folder, name):
+                        state, status = read_entry(
+                            folder, name, limit=self.limits.file_bytes, kept=kept
+                        )
+                    if state is None or status is None:
+                        self.entries.pop(path, None)  # it is gone meanwhile
+                    else:
+                        self.entries[path] = state
+                        if state.is_file and state.is_read:
+                            self.known[path] = _Known(
+                                stamp_of(status), state, read_at=now, touched_at=now
+                            )
 
 
 def _is_fresh(known: _Known) -> bool:

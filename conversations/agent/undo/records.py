@@ -131,7 +131,7 @@ def append_disarmed(session_pk: int, *, text: str) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unsettled:
+class UnfinishedCall:
     """A call that ended with its process: what it changed is not known yet. ``tree`` is empty where
     it ran no command, ``changes`` were about to happen."""
 
@@ -141,7 +141,7 @@ class Unsettled:
     changes: list[tuple[int, Change]]
 
 
-def unsettled_calls() -> list[int]:
+def unfinished_calls() -> list[int]:
     """Calls that are over, but whose changes are not settled."""
     over = ToolCall.objects.exclude(state__in=OPEN_STATES)
     begun = FileChange.objects.filter(done_at=None, call__isnull=False, revert=None).values("call")
@@ -149,10 +149,10 @@ def unsettled_calls() -> list[int]:
     return sorted(found | {*over.filter(pk__in=begun).values_list("pk", flat=True)})
 
 
-def read_unsettled(call_pk: int) -> Unsettled:
+def read_unfinished(call_pk: int) -> UnfinishedCall:
     call = ToolCall.objects.select_related("session__workspace").get(pk=call_pk)
     rows = FileChange.objects.filter(call=call_pk, revert=None, done_at=None).order_by("pk")
-    return Unsettled(
+    return UnfinishedCall(
         author=Author(session_pk=call.session_id, run_pk=call.run_id, call_pk=call.pk),
         root=Path(call.session.workspace.root),
         tree=call.tree,

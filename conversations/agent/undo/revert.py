@@ -32,7 +32,6 @@ from .disk import (
     change_mode,
     count_entries,
     digest_of,
-    keep_state,
     make_folder,
     put_file,
     put_link,
@@ -40,6 +39,7 @@ from .disk import (
     remove_drafts,
     remove_entry,
     same_state,
+    save_state,
 )
 from .records import (
     ROWS,
@@ -195,7 +195,7 @@ class _Work:
         for chunk in batched(self.plans, KEPT_TOGETHER, strict=False):
             with batch() as kept:
                 for plan in chunk:
-                    now = keep_state(self.root, plan.path, kept)
+                    now = save_state(self.root, plan.path, kept)
                     is_unread = plan.current is not None and not plan.current.is_read
                     if not is_unread and not same_state(now, plan.current):
                         raise Rejected(
@@ -325,11 +325,11 @@ async def revert_files(
     work = _Work(root=root, plans=chosen)
     await asyncio.to_thread(work.keep)
     return await carry_through(
-        _carry_out(session, work, plans, scope=scope, actor_pk=actor_pk, write=write)
+        _execute(session, work, plans, scope=scope, actor_pk=actor_pk, write=write)
     )
 
 
-async def _carry_out(
+async def _execute(
     session: Session,
     work: _Work,
     plans: Sequence[FilePlan],
@@ -345,12 +345,12 @@ async def _carry_out(
         await asyncio.to_thread(work.touch)
     finally:
         await asyncio.to_thread(work.judge)
-        appended = await _settle(session, begun, work, plans, scope, write)
+        appended = await _complete(session, begun, work, plans, scope, write)
     back, left = _sum_up(work, plans)
     return Reverted(back=back, left=left, folders=_folders(plans), appended=appended)
 
 
-async def _settle(
+async def _complete(
     session: Session,
     begun: Begun,
     work: _Work,
@@ -369,13 +369,21 @@ async def _settle(
         await write(mark_undone, begun, changes=chunk)
     back, left = _sum_up(work, plans)
     said = describe(scope, back, left, folders=_folders(plans))
+    names = ", ".join(shown(path) for path in back[:MAX_PATHS_NAMED])
+    more = f" and {len(back) - MAX_PATHS_NAMED} more" if len(back) > MAX_PATHS_NAMED else ""
+    told = f"Note: {said}"
+    if back:
+        told += (
+            f" The person did this, outside of any tool: {names}{more}. Earlier results do not"
+            " say what these files hold now; read them again before you change them."
+        )
     return await write(
         finish_revert,
         session,
         begun,
         back=back,
         text=said,
-        told=_tell_model(said, back),
+        told=told,
         left=len(left),
     )
 
@@ -405,18 +413,6 @@ def describe(
     if left:
         told += f"; {_count([*left], folders)} left as {'it is' if len(left) == 1 else 'they are'}"
     return f"{told}."
-
-
-def _tell_model(said: str, back: Sequence[str]) -> str:
-    names = ", ".join(shown(path) for path in back[:MAX_PATHS_NAMED])
-    more = f" and {len(back) - MAX_PATHS_NAMED} more" if len(back) > MAX_PATHS_NAMED else ""
-    told = f"Note: {said}"
-    if back:
-        told += (
-            f" The person did this, outside of any tool: {names}{more}. Earlier results do not"
-            " say what these files hold now; read them again before you change them."
-        )
-    return told
 
 
 def _count(paths: Sequence[str], folders: Collection[str]) -> str:

@@ -79,7 +79,13 @@ def review_changes(session_pk: int, root: Path, *, scope: Scope, after: str = ""
     changes = read_changes(session_pk, scope)
     standing = group_by_path(change for change in changes if change.reverted_by is None)
     grouped = group_by_path(changes) | standing
-    shown = _shown_paths(grouped)
+    # Sorted; without files that came and went, and without folders in which something else is
+    # shown.
+    differing = [
+        path for path, of in sorted(grouped.items()) if not same_state(of[0].before, of[-1].after)
+    ]
+    folders = {folder for path in differing for folder in _folders_of(path)}
+    shown = [path for path in differing if path not in folders]
     page = [path for path in shown if path > after][: PAGE + 1]
     files = page[:PAGE]
     others = _others(session_pk, [c for path in files for c in standing.get(path, ())])
@@ -111,16 +117,6 @@ def _others(session_pk: int, changes: Sequence[StoredChange]) -> dict[str, UUID]
         return {}
     since = min(change.started_at for change in changes)
     return paths_of_others(session_pk, paths={c.path for c in changes}, since=since)
-
-
-def _shown_paths(grouped: dict[str, list[StoredChange]]) -> list[str]:
-    """Sorted; without files that came and went, and without folders in which something else is
-    shown."""
-    differing = [
-        path for path, of in sorted(grouped.items()) if not same_state(of[0].before, of[-1].after)
-    ]
-    folders = {folder for path in differing for folder in _folders_of(path)}
-    return [path for path in differing if path not in folders]
 
 
 def _folders_of(path: str) -> Iterable[str]:

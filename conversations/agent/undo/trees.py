@@ -43,18 +43,16 @@ from .listing import Listing, dump_listing, load_listing, read_limits, take_list
 from .records import (
     ROWS,
     FileChangeOutcome,
-    Unsettled,
+    UnfinishedCall,
     append_disarmed,
     complete_changes,
-    read_unsettled,
+    read_unfinished,
     record_changes,
     record_found,
     record_tree,
     release_tree,
-    unsettled_calls,
+    unfinished_calls,
 )
-
-__all__ = ["Author", "Watch", "compare", "settle_all", "settle_interrupted", "watched"]
 
 logger = logging.getLogger(__name__)
 
@@ -90,7 +88,7 @@ async def watched(root: Path, *, author: Author, write: Crossing) -> AsyncIterat
     StorageFull, before anything has happened, when the files cannot be kept."""
     await asyncio.to_thread(require_space, "Commands that may write", root)
     before, repositories = await asyncio.to_thread(_look_before, root)
-    tree = await asyncio.to_thread(_keep_listing, before, author)
+    tree = await asyncio.to_thread(_save_listing, before, author)
     if author.call_pk is not None:
         await write(record_tree, author.call_pk, digest=tree)
     watch = Watch(root=root, repositories=repositories)
@@ -101,7 +99,7 @@ async def watched(root: Path, *, author: Author, write: Crossing) -> AsyncIterat
             await carry_through(_conclude(root, before, author, write, watch))
 
 
-def _keep_listing(listing: Listing, author: Author) -> str:
+def _save_listing(listing: Listing, author: Author) -> str:
     try:
         return put_blob(dump_listing(listing, owner=repr(author)))
     except OSError as error:
@@ -182,23 +180,23 @@ def _is_below(path: str, folders: frozenset[str]) -> bool:
     return any("/".join(parts[:end]) in folders for end in range(len(parts)))
 
 
-async def settle_all(*, read: Crossing, write: Crossing) -> int:
+async def complete_all(*, read: Crossing, write: Crossing) -> int:
     """Find out what calls have changed that ended with their process; returns how many there were.
     A folder that cannot be read now is tried again the next time."""
-    found = await read(unsettled_calls)
+    found = await read(unfinished_calls)
     for call_pk in found:
         try:
-            await settle_interrupted(call_pk, read=read, write=write)
+            await complete_interrupted(call_pk, read=read, write=write)
         except (LoomError, OSError):
             logger.warning("changes_not_settled", extra={"fields": {"call_pk": call_pk}})
     return len(found)
 
 
-async def settle_interrupted(call_pk: int, *, read: Crossing, write: Crossing) -> None:
+async def complete_interrupted(call_pk: int, *, read: Crossing, write: Crossing) -> None:
     """Put on record what a call that is over has changed, as far as it is not: what it was about to
     change, by a look at the files; what a command changed, by comparing the folder as it is now
     with the listing before the command."""
-    found = await read(read_unsettled, call_pk)
+    found = await read(read_unfinished, call_pk)
     done, dropped = await asyncio.to_thread(_judge_begun, found)
     if done or dropped:
         await write(complete_changes, done=done, dropped=dropped)
@@ -212,7 +210,7 @@ async def settle_interrupted(call_pk: int, *, read: Crossing, write: Crossing) -
         await _forget_tree(call_pk, write)
 
 
-def _judge_begun(found: Unsettled) -> tuple[list[FileChangeOutcome], list[int]]:
+def _judge_begun(found: UnfinishedCall) -> tuple[list[FileChangeOutcome], list[int]]:
     """A file that is as before was not touched. Drafts of what was to be written go."""
     done, dropped = [], []
     for pk, change in found.changes:
@@ -227,7 +225,7 @@ def _judge_begun(found: Unsettled) -> tuple[list[FileChangeOutcome], list[int]]:
     return done, dropped
 
 
-def _changes_since(found: Unsettled) -> tuple[list[Change], str]:
+def _changes_since(found: UnfinishedCall) -> tuple[list[Change], str]:
     try:
         before = load_listing(read_blob(found.tree))
     except NotFound:

@@ -55,7 +55,7 @@ REASONS = {
 }
 
 
-def note_left_out(block: Block, reason: str) -> Block:
+def describe_left_out(block: Block, reason: str) -> Block:
     """The text that stands for an attachment which is not given."""
     note = f"[{block.get('title') or 'An attachment'} was attached here, and is left out: "
     text: Block = {"type": "text", "text": f"{note}{REASONS[reason]}.]"}
@@ -74,7 +74,8 @@ def fit_attachments(blocks: list[Block], *, cap: int, cost: Callable[[Block], in
     if not gone:
         return blocks
     return _map(
-        blocks, lambda b: [note_left_out(b, NO_ROOM)] if any(b is other for other in gone) else [b]
+        blocks,
+        lambda b: [describe_left_out(b, NO_ROOM)] if any(b is other for other in gone) else [b],
     )
 
 
@@ -115,7 +116,7 @@ def replace_withheld(blocks: list[Block], withheld: Mapping[str, str]) -> list[B
 
     def put(block: Block) -> list[Block]:
         reason = withheld.get(str(block["source"].get("digest", "")))
-        return [note_left_out(block, reason)] if reason else [block]
+        return [describe_left_out(block, reason)] if reason else [block]
 
     return _map(blocks, put)
 
@@ -157,7 +158,7 @@ def _expand(block: Block) -> list[Block]:
     try:
         data = read_blob(str(block["source"].get("digest", "")))
     except NotFound:
-        return [note_left_out(block, MISSING)]
+        return [describe_left_out(block, MISSING)]
     kept = {"cache_control": block["cache_control"]} if "cache_control" in block else {}
     media_type = str(block["source"].get("media_type", ""))
     return [make_content_block(block, data, media_type=media_type) | kept]

@@ -133,14 +133,11 @@ def choose_turns(evidence: "Evidence", *, asks: bool) -> list[int]:
     rare = max((evidence.rare_words[turn] for turn in chosen), default=0)
     if not chosen or len(chosen) > MOST_TURNS or best * WINDOW_SHARE <= evidence.in_window:
         return []
-    is_strong = _threshold(rare, asks=asks).is_met(best, of=evidence.total)
+    threshold = STATEMENT
+    if asks:
+        threshold = QUESTION if rare > 1 else QUESTION_BY_ONE_WORD
+    is_strong = threshold.is_met(best, of=evidence.total)
     return sorted(chosen) if is_strong and rare >= (1 if asks else 2) else []
-
-
-def _threshold(rare_words: int, *, asks: bool) -> Threshold:
-    if not asks:
-        return STATEMENT
-    return QUESTION if rare_words > 1 else QUESTION_BY_ONE_WORD
 
 
 class Evidence:

@@ -152,19 +152,16 @@ def cost_of(turn: StoredTurn) -> int:
 
 
 def make_part(turn: StoredTurn, caps: SummaryCaps) -> SummaryTurn:
-    text = _write(turn, caps)
-    return SummaryTurn(number=turn.number, text=text, tokens=estimate_tokens(text))
-
-
-def _write(turn: StoredTurn, caps: SummaryCaps) -> str:
     if turn.role == TOOL:
         result = shorten_text(turn.content.strip(), cap=caps.result, turn=turn.number)
-        return f"[turn {turn.number}, result of {turn.tool_name or 'a tool'}]\n{result}"
-    who = {USER: "person", ASSISTANT: "assistant"}.get(turn.role, turn.role)
-    text = shorten_text(turn.content.strip(), cap=caps.message, turn=turn.number)
-    lines = [f"[turn {turn.number}, {who}{'' if turn.complete else ', cut off'}]"]
-    lines += [f"(attached: {name})" for name in attached_names(turn)]
-    return "\n".join([*lines, *([text] if text else []), *_calls(turn, caps)])
+        text = f"[turn {turn.number}, result of {turn.tool_name or 'a tool'}]\n{result}"
+    else:
+        who = {USER: "person", ASSISTANT: "assistant"}.get(turn.role, turn.role)
+        text = shorten_text(turn.content.strip(), cap=caps.message, turn=turn.number)
+        lines = [f"[turn {turn.number}, {who}{'' if turn.complete else ', cut off'}]"]
+        lines += [f"(attached: {name})" for name in attached_names(turn)]
+        text = "\n".join([*lines, *([text] if text else []), *_calls(turn, caps)])
+    return SummaryTurn(number=turn.number, text=text, tokens=estimate_tokens(text))
 
 
 def _calls(turn: StoredTurn, caps: SummaryCaps) -> list[str]:

@@ -51,7 +51,12 @@ def describe_skills(root: Path) -> str:
     lines = [HEADING]
     left = loom.skill_index_chars
     for skill in listed:
-        line = _line(skill, limit=left)
+        name = f"- {skill.name}"
+        room = left - len(name) - 2
+        if not skill.description or room < 20:
+            line = name
+        else:
+            line = f"{name}: {one_line(skill.description, limit=room)}"
         left -= len(line)
         lines.append(line)
     if len(listed) < len(offered):
@@ -73,14 +78,6 @@ def describe_problems(root: Path, skills: Sequence[Skill] | None = None) -> list
             f" {MAX_FOLDERS} each."
         )
     return lines
-
-
-def _line(skill: Skill, *, limit: int) -> str:
-    name = f"- {skill.name}"
-    room = limit - len(name) - 2
-    if not skill.description or room < 20:
-        return name
-    return f"{name}: {one_line(skill.description, limit=room)}"
 
 
 GUIDELINES = """\

@@ -126,7 +126,11 @@ def assemble_window(wish: WindowWish) -> Window:
     compaction = read_active_compaction(wish.session_pk) if wish.has_compactions else None
     skills = read_loaded_skills(wish.session_pk) if wish.has_skills else []
     start = max(wish.floor, compaction.to_turn + 1 if compaction else 1)
-    fixed = _fixed_cost(wish, state, compaction, skills)
+    lasting = [_measure(text).tokens for text in (wish.system, wish.tools)]
+    parts = [state.yaml, wish.hint]
+    parts += [compaction.summary] if compaction else []
+    parts += [skill.content for skill in skills]
+    fixed = sum(lasting) + sum(map(estimate_tokens, parts)) + LINES * LINE_CHARS // 4 + 200
     choice = _choose(wish, start=start, budget=budget.for_history(fixed=fixed), caps=caps)
     texts = Texts(
         system=wish.system,
@@ -172,19 +176,6 @@ def _read_lines(wish: WindowWish, choice: Choice) -> dict[int, str]:
 def read_lines(session_pk: int, numbers: list[int]) -> dict[int, str]:
     """Beginnings of these messages; a few characters more than are shown, for spaces."""
     return read_beginnings(session_pk, numbers, chars=LINE_CHARS * 2)
-
-
-def _fixed_cost(
-    wish: WindowWish,
-    state: StateText,
-    compaction: StoredCompaction | None,
-    skills: list[LoadedSkill],
-) -> int:
-    lasting = [_measure(text).tokens for text in (wish.system, wish.tools)]
-    texts = [state.yaml, wish.hint]
-    texts += [compaction.summary] if compaction else []
-    texts += [skill.content for skill in skills]
-    return sum(lasting) + sum(map(estimate_tokens, texts)) + LINES * LINE_CHARS // 4 + 200
 
 
 def _describe(

@@ -12,9 +12,9 @@ from conversations.domain.turns import (
     MalformedTurn,
     NewTurn,
     StoredTurn,
+    calls_of,
     read_blocks,
     read_metadata,
-    read_tool_calls,
 )
 
 # What the plain reading of a message would lose, kept as a difference.
@@ -22,8 +22,7 @@ from conversations.domain.turns import (
 
 type Difference = dict[str, Any]
 
-FORMATS_KEY = "formats"
-"""In a turn's metadata."""
+FORMATS_KEY = "formats"  # In a turn's metadata.
 
 
 def difference(written: Any, read: Any) -> Difference | None:
@@ -89,9 +88,9 @@ def restore_message(message: Mapping[str, Any], turn: AnyTurn, name: str) -> dic
 
 type Block = dict[str, Any]
 type Message = dict[str, Any]
+# Gives the content of a block that names an attachment, as blocks of the Messages API; other
+# blocks as they are.
 type OpenContent = Callable[[Block], list[Block]]
-"""Gives the content of a block that names an attachment, as blocks of the Messages API;
-other blocks as they are."""
 
 ID_CHARS = 255
 
@@ -181,14 +180,6 @@ def name_results(turns: Iterable[NewTurn]) -> Iterator[NewTurn]:
         for call in calls_of(turn):
             names[str(call.get("id"))] = str(call.get("name") or "tool")
         yield turn
-
-
-def calls_of(turn: AnyTurn) -> list[Block]:
-    """The calls of an answer, ``{"id", "name", "input"}``; none of a damaged one."""
-    try:
-        return read_tool_calls(turn)
-    except MalformedTurn:
-        return []
 
 
 def blocks_of(turn: AnyTurn, open_content: OpenContent) -> list[Block] | None:

@@ -20,6 +20,7 @@ from conversations.domain.turns import (
     USER,
     AnyTurn,
     NewTurn,
+    calls_of,
     read_metadata,
     text_of_answer,
     text_of_blocks,
@@ -30,7 +31,6 @@ from .contents import (
     Message,
     OpenContent,
     blocks_of,
-    calls_of,
     check_list,
     check_message,
     find_kept,
@@ -48,15 +48,14 @@ from .contents import (
 
 NAME = "anthropic"
 
-PARTS_ONLY = ("image_url", "file", "input_audio")
-"""Parts of OpenAI's messages that are no blocks."""
+PARTS_ONLY = ("image_url", "file", "input_audio")  # Parts of OpenAI's messages that are no blocks.
 
 ROLES = (USER, ASSISTANT, SYSTEM)
 
 CUT = "message"
+# What a turn says of the message that it is in, where that is not the usual: results continue
+# the message of the result before them, and all else begins one.
 BEGINS, CONTINUES = "begins", "continues"
-"""What a turn says of the message that it is in, where that is not the usual: results
-continue the message of the result before them, and all else begins one."""
 
 
 def read_messages(messages: Iterable[Any]) -> Iterator[NewTurn]:

@@ -27,6 +27,7 @@ from conversations.domain.turns import (
     AnyTurn,
     MalformedTurn,
     NewTurn,
+    calls_of,
     read_stored_calls,
     text_of_blocks,
 )
@@ -36,7 +37,6 @@ from .contents import (
     Message,
     OpenContent,
     blocks_of,
-    calls_of,
     check_list,
     check_message,
     keep_difference,
@@ -52,15 +52,14 @@ from .contents import (
 
 NAME = "openai"
 
+# The newer name of a system message, and the older one of a tool's result.
 DEVELOPER, FUNCTION = "developer", "function"
-"""The newer name of a system message, and the older one of a tool's result."""
 
 ROLES = (SYSTEM, DEVELOPER, USER, ASSISTANT, TOOL, FUNCTION)
 
 ROLE_OF = {DEVELOPER: SYSTEM, FUNCTION: TOOL}
 
-REFUSAL = "refusal"
-"""A stop reason, and the key of a refused answer's text."""
+REFUSAL = "refusal"  # A stop reason, and the key of a refused answer's text.
 
 _DATA_URL = re.compile(r"data:([^;,]*);base64,(.*)", re.DOTALL)
 
@@ -223,8 +222,8 @@ def _part_of(block: Block) -> Block:
     return name_block(block) if kind in _BLOCKS_ONLY else block
 
 
+# Blocks of the Messages API that are no parts.
 _BLOCKS_ONLY = ("image", "document", "search_result", "container_upload", "tool_result")
-"""Blocks of the Messages API that are no parts."""
 
 
 def _write_file(block: Block, source: Block, *, url: str) -> Block:

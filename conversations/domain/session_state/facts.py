@@ -38,11 +38,10 @@ from .values import FOCUS_CHARS, ITEM_CHARS, PATH_CHARS, Call
 WRITE, EDIT, DELETE, MOVE, READ = "created", "edited", "deleted", "moved", "read"
 SHELL, GIT, STATE, OTHER = "shell", "git", "state", "other"
 
-PUT_BACK = "put back"
-"""What a person did to a file that calls had changed."""
+PUT_BACK = "put back"  # What a person did to a file that calls had changed.
 
+# Kinds of calls that touch files; each is named after its action.
 FILE_KINDS = (WRITE, EDIT, DELETE, MOVE, READ)
-"""Kinds of calls that touch files; each is named after its action."""
 
 _NAMES = {
     WRITE: "write_file write create_file create save_file fs_write new_file",
@@ -73,10 +72,10 @@ MAX_CALLS, MAX_PATHS = 50, 10
 MAX_PUT_BACK = 1000
 MAX_JSON_OUTPUT_CHARS = 200_000
 
+# Not as part of a path, whose file may have any name.
 _REPLACED = re.compile(
     r"(?<![\w/\\.-])(?:overwr\w+|replaced|updated|already existed)(?![\w/\\-]|\.\w)", re.IGNORECASE
 )
-"""Not as part of a path, whose file may have any name."""
 
 _LOOKS_FAILED = re.compile(
     r"\s*(?:<tool_use_error>|(?:tool |fatal )?error\b|traceback \(most|exception\b|failed\b)",
@@ -85,16 +84,16 @@ _LOOKS_FAILED = re.compile(
 _STRUCK = re.compile(r"Struck (d\d+\.\d+):")
 
 FOCUS_SCANNED_CHARS = 4_000
+# A line that says nothing: blank, a fence, a tag by itself.
 _MARKER = re.compile(r"\s*(?:```.*|~~~.*|</?[A-Za-z][\w-]*>)?\s*")
-"""A line that says nothing: blank, a fence, a tag by itself."""
 
+# A message that only nods leaves the focus where it was.
 _ACKNOWLEDGED = re.compile(
     r"(?:ok(?:ay)?|yes|yep|yeah|y|no|sure|thanks?|thank you|thx|go on|go ahead|continue|proceed"
     r"|do it|please|great|good|perfect|nice|next|right|exactly|correct|cool|fine|done|and|it"
     r"|that|works|lgtm|looks good|keep going|carry on|sounds good|[\W_])+",
     re.IGNORECASE,
 )
-"""A message that only nods leaves the focus where it was."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,14 +244,14 @@ def _read_other(arguments: dict[str, Any]) -> tuple[str, str]:
     return one_line(storable(", ".join(told)), limit=ITEM_CHARS), ""
 
 
+# Kind → what gives a call's key and detail. A detail in backticks is a command, another one
+# of a shell or git call a commit's message.
 _READERS: dict[str, Callable[[dict[str, Any]], tuple[str, str]]] = {
     SHELL: _read_shell,
     GIT: _read_git,
     STATE: _read_note,
     OTHER: _read_other,
 }
-"""Kind → what gives a call's key and detail. A detail in backticks is a command,
-another one of a shell or git call a commit's message."""
 
 
 def _read_outcome(turn: AnyTurn) -> CallOutcome:

@@ -16,9 +16,9 @@ from .values import ITEM_CHARS
 
 MAX_DECISIONS_IN_MESSAGE, MAX_SENTENCE_CHARS, MIN_SENTENCE_WORDS = 5, 400, 3
 
+# A message of more lines is mostly pasted: only its first and last paragraph count, and only
+# if they are short.
 SCANNED_CHARS, LONG_LINES, SHORT_PARAGRAPH = 10_000, 40, 6
-"""A message of more lines is mostly pasted: only its first and last paragraph
-count, and only if they are short."""
 
 _VERBS = """
 accept access add address allow answer apply ask assign assume avoid back base batch be begin
@@ -61,11 +61,11 @@ _THING = (
     r"(?!(?:it|this|that|them|these|those|him|her|some|to|up|a lot|lots|too|so"
     r"|more|less)\b)\S+"
 )
+# After "must not": a guess about how things are, or an error message.
 _INFERRED = (
     r"(?:have|know|care|mind|happen|occur|matter|be (?:\w+ing|a|an|the|that|so|very"
     r"|true|right|easy|empty|null|blank|zero|negative|none|nil|undefined))\b"
 )
-"""After "must not": a guess about how things are, or an error message."""
 _REPORTED = (
     r"(?:that|why|how|if|because|says?|said|means?|explain|tell|know|think|check|show|find"
     r"|whether|when|error|warning)\b"
@@ -97,8 +97,8 @@ _HINTED = """
 never|always|ever |we use|we'|we’|we are|we will|we shall|we do|we only|must|decided|agreed
 |decision|rule|constraint|convention|let's|let’s|lets|let us|now on|here on|today on|going forward
 """
+# Some of these is in every sentence that a rule fits: most texts need no closer look.
 _HINTS = tuple(hint.strip("\n") for hint in _HINTED.split("|"))
-"""Some of these is in every sentence that a rule fits: most texts need no closer look."""
 
 _AT_END = re.compile(r"\bfrom (?:now|here) on[.!]*$", re.IGNORECASE)
 
@@ -189,27 +189,26 @@ def _decision(sentence: str) -> str:
 
 
 COMMAND_CHARS, LINE_CHARS = 60, 80
-SCANNED_OUTPUT_CHARS = 8_000
-"""Of an output: so much of its beginning, and of its end."""
+SCANNED_OUTPUT_CHARS = 8_000  # Of an output: so much of its beginning, and of its end.
 
 
 def _set(words: str) -> frozenset[str]:
     return frozenset(words.split())
 
 
+# Programs whose failure says that nothing was found, not that something is wrong.
 _LOOKING = _set(
     "awk cat cd command curl diff dir du echo egrep env fd file find grep head jq ls printf ps"
     " pwd rg sed stat tail test tree true type wc which whoami ["
 )
-"""Programs whose failure says that nothing was found, not that something is wrong."""
 
 _LOOKING_GIT = _set("blame branch diff grep log ls-files rev-parse show status")
 _WRAPPERS = _set("command env exec hatch nice nohup pdm pipenv poetry sudo time uv")
+# Programs for which a run over more proves a run over less.
 _CHECKERS = _set(
     "cargo dotnet eslint flake8 go gradle jest make mocha mvn mypy nox npm phpunit pnpm pylint"
     " pyright pytest rspec ruff tox tsc vitest yarn"
 )
-"""Programs for which a run over more proves a run over less."""
 
 _SEGMENT = re.compile(r"\s*(?:&&|\|\||;|\n)\s*")
 _REDIRECT = re.compile(r"\d?>>?&?\s*\S*|<\s*\S+")

@@ -9,17 +9,15 @@ from typing import Any, NamedTuple
 
 from conversations.domain.text import load_json, one_line, storable
 
-RULES_VERSION = 1
-"""Raised whenever the same turns would give another state."""
+RULES_VERSION = 1  # Raised whenever the same turns would give another state.
 
 FILE, DECISION, ERROR, FOCUS = "file", "decision", "error", "focus"
 KINDS = (FILE, DECISION, ERROR, FOCUS)
 
+# Where an item comes from: the person, a commit, the model, a tool's outcome.
 SAID, COMMIT, NOTED, OBSERVED = "said", "commit", "noted", "observed"
-"""Where an item comes from: the person, a commit, the model, a tool's outcome."""
 
-MAX_FILES, MAX_DECISIONS, MAX_ERRORS = 20, 10, 5
-"""How many of each are kept, the newest."""
+MAX_FILES, MAX_DECISIONS, MAX_ERRORS = 20, 10, 5  # How many of each are kept, the newest.
 
 MAX_OPEN_FAILURES, MAX_STRUCK = 5, 5
 ITEM_CHARS, FOCUS_CHARS, PATH_CHARS = 160, 100, 200
@@ -110,13 +108,13 @@ class SessionState(NamedTuple):
 # The state as JSON text. The same state always gives the same text.
 
 
+# What the text of every state begins with that these rules made.
 PREFIX = f'{{"v":{RULES_VERSION},'
-"""What the text of every state begins with that these rules made."""
 
 EMPTY = "{}"
 
+# Every text in a state is storable already.
 _ENCODER = JSONEncoder(ensure_ascii=False, separators=(",", ":"))
-"""Every text in a state is storable already."""
 
 
 def dump_state(state: SessionState) -> str:
@@ -147,9 +145,9 @@ def load_state(text: str) -> SessionState | None:
     return state
 
 
+# The newest states by their text: what one append writes the next one starts from, and the
+# window reads in between.
 _RECENT: dict[str, SessionState] = {}
-"""The newest states by their text: what one append writes the next one starts from, and
-the window reads in between."""
 _RECENT_LOCK = Lock()
 MAX_RECENT_STATES = 200
 
@@ -194,8 +192,8 @@ EDIT_VERSION = 1
 PIN, UNPIN, REWORD, STRIKE, UNSTRIKE = "pin", "unpin", "edit", "strike", "unstrike"
 ACTIONS = (PIN, UNPIN, REWORD, STRIKE, UNSTRIKE)
 
+# Marks that are remembered, more than there are items; pinned items among them.
 MAX_MARKS, MAX_PINS = 60, 20
-"""Marks that are remembered, more than there are items; pinned items among them."""
 
 _CHANGES: dict[str, dict[str, bool]] = {
     PIN: {"is_pinned": True, "is_struck": False},

@@ -5,6 +5,17 @@ class DiscordConfig(feature.Feature):
     name = "conversations.features.discord"
     verbose_name = "Discord"
 
+    def ready(self) -> None:
+        from loomweb.env import SettingsError
+
+        from .options import BadRules, read_rules
+
+        # As for every setting, one that cannot be read stops each start, not only the bot's.
+        try:
+            read_rules()
+        except BadRules as error:
+            raise SettingsError(f"{error}. See docs/discord.md.") from error
+
     def purged_tables(self) -> feature.PurgedTables:
         from .models import ChannelReply
 

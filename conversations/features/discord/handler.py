@@ -37,10 +37,9 @@ from .inbox import (
     with_speaker,
 )
 from .message_parts import MESSAGE_LIMIT, size_of
-from .options import DiscordOptions
+from .options import CHANNEL, DiscordOptions, Spot
 from .posting import escape
 from .replies import Replies
-from .rules import CHANNEL, Spot
 from .service import ChannelMessageSource, record_taken, shows_last_message
 
 # What people can ask of the bot itself, typed or chosen from Discord's list.

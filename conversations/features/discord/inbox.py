@@ -25,9 +25,8 @@ from conversations.domain.text import one_line
 from conversations.models import Session, Workspace
 from conversations.runtime.engine import Runtime
 
-from .options import DiscordOptions
+from .options import CHANNEL, DiscordOptions, Spot
 from .posting import keep_trying
-from .rules import CHANNEL, Spot
 from .service import PlaceMark, list_places, mark_place
 
 logger = logging.getLogger(__name__)

@@ -1,13 +1,110 @@
-"""What the bot is configured with, as plain values."""
+"""How the bot is configured: who may talk to it and where, by which account, in which workspace.
 
-from dataclasses import dataclass
+A message is answered if its place is open and its author is let in; the default is
+nobody, nowhere.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from django.conf import settings
 
 from conversations.archive.workspaces import get_workspace
 from conversations.models import Workspace
 
-from .rules import DiscordRules
+EVERYBODY = "*"
+
+CHANNEL = "discord"
+
+
+class BadRules(ValueError):
+    """The message says which entry cannot be read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spot:
+    """Where something was written. ``guild`` None: in a direct message. ``parent`` is the
+    channel of a thread."""
+
+    channel: int
+    guild: int | None = None
+    parent: int | None = None
+
+    def key(self, *, author: int) -> str:
+        """Of the session that this place has."""
+        if self.guild is None:
+            return f"{CHANNEL}:dm:{author}"
+        return f"{CHANNEL}:{'channel' if self.parent is None else 'thread'}:{self.channel}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiscordRules:
+    """``people`` maps ids to names of accounts, empty for those without one.
+    ``everybody``: whoever can write in an open place is let in there, though not in
+    direct messages. ``mentions_only``: outside of direct messages the bot answers when it
+    is addressed."""
+
+    guilds: frozenset[int] = frozenset()
+    channels: frozenset[int] = frozenset()
+    people: Mapping[int, str] = field(default_factory=dict)
+    everybody: bool = False
+    mentions_only: bool = True
+
+    def lets_in(self, author: int, spot: Spot) -> bool:
+        if spot.guild is None:
+            return author in self.people
+        return self.is_open(spot) and (self.everybody or author in self.people)
+
+    def is_open(self, spot: Spot) -> bool:
+        return spot.guild in self.guilds or bool({spot.channel, spot.parent} & self.channels)
+
+    @property
+    def lets_in_strangers(self) -> bool:
+        """Whether anybody is let in who has no account."""
+        return self.everybody or not all(self.people.values())
+
+    def account_of(self, author: int) -> str:
+        """The account of somebody, by which they act here; empty: they have none."""
+        return self.people.get(author, "")
+
+
+def read_ids(texts: Iterable[str]) -> frozenset[int]:
+    """Raises BadRules."""
+    return frozenset(_read_id(text) for text in texts)
+
+
+def read_people(texts: Iterable[str]) -> tuple[dict[int, str], bool]:
+    """People out of ``id`` and ``id=account``, and whether ``*`` is among them. Raises
+    BadRules."""
+    people: dict[int, str] = {}
+    everybody = False
+    for text in texts:
+        if text.strip() == EVERYBODY:
+            everybody = True
+            continue
+        number, _, account = text.partition("=")
+        people[_read_id(number)] = account.strip()
+    return people, everybody
+
+
+def _read_id(text: str) -> int:
+    text = text.strip()
+    if not (text.isascii() and text.isdigit() and 0 < int(text) < 2**63):
+        raise BadRules(f"{text[:40]!r} is no id of Discord, which is a number")
+    return int(text)
+
+
+def read_rules() -> DiscordRules:
+    """As the settings have them. Raises BadRules."""
+    loom = settings.LOOM
+    people, everybody = read_people(loom.discord_users)
+    return DiscordRules(
+        guilds=read_ids(loom.discord_guilds),
+        channels=read_ids(loom.discord_channels),
+        people=people,
+        everybody=everybody,
+        mentions_only=loom.discord_answer == "mentions",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +129,7 @@ def read_options() -> DiscordOptions:
         token=loom.discord_token,
         workspace=get_workspace(loom.discord_workspace),
         account=loom.discord_account,
-        rules=loom.discord,
+        rules=read_rules(),
         max_messages=loom.discord_max_messages,
         edit_seconds=loom.discord_edit_seconds,
         api=loom.discord_api,

@@ -14,7 +14,7 @@ from conversations.domain.text import dump_json, load_json, one_line, storable
 from conversations.models import Run, Workspace
 
 from .models import ChannelPlace, ChannelReply
-from .rules import Spot
+from .options import Spot
 
 AUTHOR_CHARS = 100
 

@@ -26,10 +26,9 @@ from conversations.runtime.options import RuntimeOptions
 
 from .handler import COMMANDS, MessageHandler
 from .inbox import Places, is_from_a_person
-from .options import DiscordOptions
+from .options import DiscordOptions, DiscordRules
 from .posting import keep_trying
 from .replies import Replies
-from .rules import DiscordRules
 from .service import open_replies
 
 # What the gateway tells, passed on.

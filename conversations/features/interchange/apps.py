@@ -1,11 +1,14 @@
-from collections.abc import Callable, Coroutine, Iterable
-from typing import Any
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 from django.http import HttpRequest
 from django.urls import reverse
 
 from conversations import feature
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
 
 
 class InterchangeConfig(feature.Feature):
@@ -24,6 +27,22 @@ class InterchangeConfig(feature.Feature):
         elif place == "review":
             address = reverse("session_export", args=[about["uuid"]])
             yield feature.Link(label="Export", url=f"{address}?format=markdown")
+
+    def commands(self) -> Iterable[feature.DownloadCommand]:
+        from .export import FORMATS
+
+        yield feature.DownloadCommand(
+            name="export",
+            says="Download the session",
+            argument="format",
+            choices={name: format.says for name, format in FORMATS.items()},
+            view="session_export",
+        )
+
+    def account_files(self, user: "User") -> Iterable[tuple[str, Iterator[bytes]]]:
+        from .export import own_session_text
+
+        yield "sessions.jsonl", own_session_text(user)
 
     def workers(self, runtime: Any) -> Iterable[Callable[[], Coroutine[Any, Any, None]]]:
         from .worker import ImportWorker

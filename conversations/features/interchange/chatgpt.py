@@ -51,21 +51,14 @@ _ASSET = re.compile(r"file[-_][0-9A-Za-z]+")
 
 def read_chatgpt(file: SourceFile, source: ImportSource, archive: Archive) -> Iterator[Item]:
     """Every conversation, in the order of the file."""
-    assets = _assets(source)
+    # The files of the archive by the ids with which their names begin.
+    matches = ((_ASSET.match(PurePosixPath(file.name).name), file) for file in source.files)
+    assets = {match.group(): file for match, file in matches if match}
 
     def read(item: Object, place: str) -> Iterator[Item]:
         yield from _Conversation(item, place, assets, source, archive).read()
 
     yield from read_conversations(file, read)
-
-
-def _assets(source: ImportSource) -> dict[str, SourceFile]:
-    """The files of the archive by the ids with which their names begin."""
-    found = {}
-    for file in source.files:
-        if match := _ASSET.match(PurePosixPath(file.name).name):
-            found[match.group()] = file
-    return found
 
 
 @dataclass(slots=True)
@@ -142,12 +135,14 @@ class _Conversation:
         files = Files(self.archive.resolve(path.uuid), node)
         turn = self._turn(node, message, author, told, files)
         finish = an_object(told.get("finish_details")).get("type")
+        content = an_object(message.get("content"))
+        told_already = _TOLD.get(a_text(content.get("content_type")), ())
         extra: Object = {
             "created_at": message.get("create_time"),
             "stop_reason": finish,
             "complete": False if finish in CUT_OFF else None,
             "source": without(message, "id", "create_time", "content")
-            | {"author": without(author, "role"), "content": _left_of(message)},
+            | {"author": without(author, "role"), "content": without(content, *told_already)},
         }
         if turn["role"] == "system" and author.get("role") != "system":
             extra["original_role"] = author.get("role")
@@ -165,14 +160,26 @@ class _Conversation:
         kind = content.get("content_type")
         model = a_text(told.get("model_slug")) or SOURCE
         if kind == "thoughts":
-            return assistant_turn(list(_thoughts(content)), model=model)
+            thoughts = [
+                {
+                    "type": "thinking",
+                    "thinking": join_texts((thought.get("summary"), thought.get("content"))),
+                }
+                for thought in objects(content.get("thoughts"))
+            ]
+            return assistant_turn(thoughts, model=model)
         text = self._text(content, files)
         is_hidden = told.get("is_visually_hidden_from_conversation") is True
         if role == "user" and kind != "user_editable_context" and not is_hidden:
             self._add_attachments(told, files)
             return user_turn(text, files)
         if role == "assistant" and kind != "reasoning_recap":
-            return _assistant(node, message, text, model) | _kept(files)
+            recipient = a_text(message.get("recipient")) or "all"
+            block: Object = {"type": "text", "text": text}
+            if recipient != "all":
+                given = as_input(text, name="code" if recipient == "python" else "text")
+                block = {"type": "tool_use", "id": node, "name": recipient, "input": given}
+            return assistant_turn([block], model=model) | _kept(files)
         if role == "tool":
             name = a_text(author.get("name"))
             ok = kind != "system_error"
@@ -237,31 +244,14 @@ class _Conversation:
 MAX_ASSET_BYTES = 50 * 1024 * 1024
 
 
-def _assistant(node: str, message: Object, text: str, model: str) -> Object:
-    recipient = a_text(message.get("recipient")) or "all"
-    if recipient == "all":
-        return assistant_turn([{"type": "text", "text": text}], model=model)
-    given = as_input(text, name="code" if recipient == "python" else "text")
-    call = {"type": "tool_use", "id": node, "name": recipient, "input": given}
-    return assistant_turn([call], model=model)
-
-
-def _thoughts(content: Object) -> Iterator[Object]:
-    for thought in objects(content.get("thoughts")):
-        words = join_texts((thought.get("summary"), thought.get("content")))
-        yield {"type": "thinking", "thinking": words}
-
-
 def _kept(files: Files) -> Object:
     return {"files": [*files.left, *files.blocks]} if files.left or files.blocks else {}
 
 
-def _quote(content: Object) -> str:
-    return join_texts(content.get(name) for name in ("title", "url", "text"))
-
-
 _TEXTS: dict[str, Callable[[Object], str]] = {
-    "tether_quote": _quote,
+    "tether_quote": lambda content: join_texts(
+        content.get(name) for name in ("title", "url", "text")
+    ),
     "tether_browsing_display": lambda content: join_texts(
         content.get(name) for name in ("summary", "result")
     ),
@@ -274,9 +264,4 @@ _TEXTS: dict[str, Callable[[Object], str]] = {
 }
 
 _TOLD = {"text": ("parts",), "code": ("text",), "execution_output": ("text",)}
-
-
-def _left_of(message: Object) -> Object:
-    """Of the content what is not in the turn's text already."""
-    content = an_object(message.get("content"))
-    return without(content, *_TOLD.get(a_text(content.get("content_type")), ()))
+"""Keys of a content that are in the turn's text."""

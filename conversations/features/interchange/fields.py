@@ -1,31 +1,79 @@
 """The interchange file: one JSON object a line, read tolerantly, written exactly.
 
-Reading never fails on a value: what cannot be used where it stands is kept in the
-metadata as ``original_<key>``, and unknown keys are kept there too. Only a line
-that is no JSON object is :class:`Unusable`. Writing uses the plain key where
-reading it back gives the same stored text, and ``<key>_raw`` with the stored text
-as a string otherwise, so that every digest survives. See ``docs/interchange.md``.
+Which columns travel is said once, in the lists below; how one is read and written follows
+from its kind in the table. Reading never fails on a value: what cannot be used where it
+stands is kept in the metadata as ``original_<key>``, and unknown keys are kept there too.
+Only a line that is no JSON object is :class:`Unusable`. Writing uses the plain key where
+reading it back gives the same stored text, and ``<key>_raw`` with the stored text as a
+string otherwise, so that every digest survives. See ``docs/interchange.md``.
 """
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, BinaryIO
 from uuid import UUID, uuid5
 
+from django.contrib.auth.models import User
+from django.db import models
+
+from conversations.archive.turns import COLUMNS
+from conversations.domain.digest import instant
 from conversations.domain.text import dump_json, is_storable, load_json, storable
 from conversations.domain.turns import ROLES, SYSTEM, USER, NewTurn, text_of_blocks
+from conversations.models import (
+    Attachment,
+    ChatEvent,
+    Compaction,
+    JournalGap,
+    Rewind,
+    Session,
+    SessionSkill,
+    Turn,
+    Workspace,
+)
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
 MAX_NUMBER = 2**63 - 1
-MILLISECONDS_FROM = 10**11
+MIN_MILLISECONDS = 10**11
 """Bare numbers for a time are seconds since 1970, from here on milliseconds."""
 
 NAMESPACE = UUID("6f0a4a0c-5a9e-5d0e-9d53-2f1d8f7c9b11")
 """From which uuids are made for sessions that come without one."""
 
+# The columns that travel, in the order in which a line has them.
+
+SESSION_COLUMNS = (
+    "uuid", "workspace", "owner", "key", "channel", "title", "title_is_chosen", "model",
+    "system_prompt", "instructions", "state", "state_turn", "floor_turn", "parent", "fork_turn",
+    "created_at", "last_active_at", "expires_at", "archived_at", "pinned_at", "turn_count",
+    "last_seq", "turn_digest", "event_digest", "journal_turn", "input_tokens", "output_tokens",
+    "cached_tokens", "cost_microusd", "metadata",
+)  # fmt: skip
+TURN_COLUMNS = tuple(name for name in COLUMNS if name != "digest")
+EVENT_COLUMNS = ("seq", "event_type", "payload", "turn_number", "created_at")
+ATTACHMENT_COLUMNS = (
+    "uuid", "turn_number", "name", "kind", "media_type", "size", "width", "height", "pages",
+    "tokens", "added_by", "created_at", "digest",
+)  # fmt: skip
+MARKER_COLUMNS: dict[type[models.Model], tuple[str, ...]] = {
+    Rewind: ("from_turn", "to_turn", "from_seq", "to_seq", "reason", "actor", "created_at"),
+    JournalGap: ("from_turn", "to_turn", "after_seq"),
+    SessionSkill: (
+        "name", "path", "content", "digest", "turn_number", "loaded_at", "metadata",
+    ),
+    Compaction: (
+        "uuid", "from_turn", "to_turn", "floor_before", "summary", "model", "reason",
+        "before_turns", "after_turns", "before_tokens", "after_tokens", "actor", "created_at",
+        "undone_at", "undone_by", "metadata",
+    ),
+}  # fmt: skip
+"""Of what stands beside the rows of a session."""
+
+KEYS = {"turn_number": "turn", "turn_count": "turns", "last_seq": "events"}
+"""Columns whose key in a line is another word."""
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
@@ -36,38 +84,20 @@ class Unusable(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionLine:
-    """What a session line says. ``metadata`` is JSON text. ``uuid`` is None where
-    the line names none; ``journal_turn`` where the file says nothing of coverage;
-    ``turns``, ``events`` and the digests where it was not made by an export."""
+    """What a session line says. ``uuid`` is None where the line names none;
+    ``journal_turn`` where the file says nothing of coverage; ``turns``, ``events`` and the
+    digests where it was not made by an export. ``columns`` are the others of the table."""
 
     uuid: UUID | None
     workspace: str
     owner: str
-    key: str | None
-    channel: str
-    title: str
-    title_is_chosen: bool
-    model: str
-    system_prompt: str
-    instructions: str
-    floor_turn: int
+    parent: UUID | None
     journal_turn: int | None
     turns: int | None
     events: int | None
     turn_digest: str
     event_digest: str
-    input_tokens: int
-    output_tokens: int
-    cached_tokens: int
-    cost_microusd: int
-    parent: UUID | None
-    fork_turn: int | None
-    created_at: datetime | None
-    last_active_at: datetime | None
-    expires_at: datetime | None
-    archived_at: datetime | None
-    pinned_at: datetime | None
-    metadata: str
+    columns: dict[str, Any]
     odd: tuple[str, ...] = ()
 
 
@@ -94,80 +124,20 @@ class EventLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RewindLine:
-    from_turn: int
-    to_turn: int
-    from_seq: int
-    to_seq: int
-    reason: str
-    actor: str
-    created_at: datetime | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GapLine:
-    from_turn: int
-    to_turn: int
-    after_seq: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SkillLine:
-    """``digest`` is what the file says of the content; empty: nothing."""
-
-    name: str
-    path: str
-    content: str
-    digest: str
-    turn: int
-    loaded_at: datetime | None
-    metadata: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompactionLine:
-    """``uuid`` is None where the line names none."""
-
-    uuid: UUID | None
-    from_turn: int
-    to_turn: int
-    floor_before: int
-    summary: str
-    model: str
-    reason: str
-    before_turns: int
-    after_turns: int
-    before_tokens: int
-    after_tokens: int
-    actor: str
-    created_at: datetime | None
-    undone_at: datetime | None
-    undone_by: str
-    metadata: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AttachmentLine:
     """Contents are base64, empty: not there. ``sent_digest`` and what belongs to it:
-    the copy that the model got, empty: the content itself."""
+    the copy that the model got, empty: the content itself. ``columns`` are those of the
+    table that the line says itself."""
 
     uuid: UUID
     turn: int
-    name: str
-    kind: str
-    media_type: str
-    size: int
-    width: int | None
-    height: int | None
-    pages: int | None
-    tokens: int
-    added_by: str
-    created_at: datetime | None
     digest: str
     data: str
     sent_digest: str
     sent_type: str
     sent_data: str
+    added_by: str
+    columns: dict[str, Any]
 
 
 def read_lines(stream: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
@@ -207,21 +177,25 @@ def parse_moment(value: Any) -> datetime | None:
             moment = datetime.fromisoformat(value.strip())
             return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
         if isinstance(value, int | float) and not isinstance(value, bool):
-            seconds = value / 1000 if abs(value) >= MILLISECONDS_FROM else value
+            seconds = value / 1000 if abs(value) >= MIN_MILLISECONDS else value
             return datetime.fromtimestamp(seconds, UTC)
     except (ValueError, OverflowError, OSError):
         pass
     return None
 
 
+def is_uuid(value: Any) -> bool:
+    try:
+        return bool(UUID(value))
+    except (ValueError, AttributeError, TypeError):
+        return False
+
+
 def session_uuid(value: Any) -> UUID | None:
     """The uuid that a line names; one made from it where it is another kind of id."""
     if value in (None, ""):
         return None
-    try:
-        return UUID(value)
-    except (ValueError, AttributeError, TypeError):
-        return uuid5(NAMESPACE, f"session {dump_json(value)}")
+    return UUID(value) if is_uuid(value) else uuid5(NAMESPACE, f"session {dump_json(value)}")
 
 
 class _Keys:
@@ -283,6 +257,36 @@ class _Keys:
         self.odd[name] = value
         return default
 
+    def column(self, model: type[models.Model], name: str) -> Any:
+        """The value for a column, None where there is none of use and the column takes that."""
+        found, key = model._meta.get_field(name), KEYS.get(name, name)
+        match found:
+            case models.UUIDField():
+                return session_uuid(self.take(key))
+            case models.ForeignKey():
+                return self.text(key)
+            case models.DateTimeField():
+                return self.moment(key)
+            case models.BooleanField():
+                return self.flag(key, default=found.default)
+            case models.IntegerField():
+                number = self.number(key)
+                default = found.default if found.has_default() else 0
+                return default if number is None and not found.null else number
+        text = self.optional_text(key, limit=getattr(found, "max_length", None))
+        return text if found.null else text or ""
+
+    def columns(self, model: type[models.Model], names: Iterable[str]) -> dict[str, Any]:
+        return {name: self.column(model, name) for name in names if name != "metadata"}
+
+    def numbers(self, *names: str) -> dict[str, int]:
+        """Raises Unusable where one of them is missing or no number."""
+        found = {name: self.number(KEYS.get(name, name)) for name in names}
+        missing = ", ".join(KEYS.get(name, name) for name in names if found[name] is None)
+        if missing:
+            raise Unusable(f"no number for {missing}")
+        return {name: number for name, number in found.items() if number is not None}
+
     def json_text(self, name: str, fits: Callable[[Any], bool]) -> str | None:
         """The text to store for a JSON value. A string may hold the JSON itself."""
         raw = self.left.get(f"{name}_raw")
@@ -342,64 +346,48 @@ def add_metadata(text: str, extra: dict[str, Any]) -> str:
 
 def read_session(value: dict[str, Any]) -> SessionLine:
     keys = _Keys(value)
-    given = keys.take("uuid")
-    uuid = session_uuid(given)
-    if uuid is not None and not _is_uuid(given):
-        keys.odd["uuid"] = given
-    parent = keys.take("parent")
-    parent_uuid = session_uuid(parent)
-    if parent_uuid is not None and not _is_uuid(parent):
-        keys.odd["parent"] = parent
-    title = keys.text("title", limit=200)
+    uuids: dict[str, UUID | None] = {}
+    for name in ("uuid", "parent"):
+        given = keys.take(name)
+        uuids[name] = session_uuid(given)
+        if uuids[name] is not None and not is_uuid(given):
+            keys.odd[name] = given
+    state = value.get("state")
+    if isinstance(state, dict) and {"v", "marks"} <= state.keys():
+        keys.take("state")  # one of ours, which the rows will give again
     keys.take("state_turn")
-    if _is_register(value.get("state")):
-        keys.take("state")
-    fields: dict[str, Any] = {
-        "uuid": uuid,
-        "workspace": keys.text("workspace"),
-        "owner": keys.text("owner"),
-        "key": keys.text("key", limit=255) or None,
-        "channel": keys.text("channel", limit=32) or "import",
-        "title": title,
-        "title_is_chosen": keys.flag("title_is_chosen", default=bool(title)),
-        "model": keys.text("model", limit=120),
-        "system_prompt": keys.text("system_prompt"),
-        "instructions": keys.text("instructions"),
-        "parent": parent_uuid,
-        "fork_turn": keys.number("fork_turn"),
-        "journal_turn": keys.number("journal_turn"),
-        "turns": keys.number("turns"),
-        "events": keys.number("events"),
-        "turn_digest": keys.text("turn_digest", limit=64),
-        "event_digest": keys.text("event_digest", limit=64),
-        "floor_turn": keys.number("floor_turn") or 1,
-    }
-    for name in ("input_tokens", "output_tokens", "cached_tokens", "cost_microusd"):
-        fields[name] = keys.number(name) or 0
-    for name in ("created_at", "last_active_at", "expires_at", "archived_at", "pinned_at"):
-        fields[name] = keys.moment(name)
     keys.take("version")
-    metadata = keys.metadata()
-    return SessionLine(**fields, metadata=metadata, odd=tuple(keys.odd))
+    columns = keys.columns(Session, _OWN_COLUMNS)
+    columns["title_is_chosen"] = keys.flag("title_is_chosen", default=bool(columns["title"]))
+    columns["key"] = columns["key"] or None
+    columns["channel"] = columns["channel"] or "import"
+    return SessionLine(
+        uuid=uuids["uuid"],
+        parent=uuids["parent"],
+        workspace=keys.text("workspace"),
+        owner=keys.text("owner"),
+        journal_turn=keys.number("journal_turn"),
+        turns=keys.number("turns"),
+        events=keys.number("events"),
+        turn_digest=keys.text("turn_digest", limit=64),
+        event_digest=keys.text("event_digest", limit=64),
+        columns=columns | {"metadata": keys.metadata()},
+        odd=tuple(keys.odd),
+    )
 
 
-def _is_register(state: Any) -> bool:
-    """Whether this is a session state of ours, which the rows will give again."""
-    return isinstance(state, dict) and {"v", "marks"} <= state.keys()
-
-
-def _is_uuid(value: Any) -> bool:
-    try:
-        return bool(UUID(value))
-    except (ValueError, AttributeError, TypeError):
-        return False
+_OWN_COLUMNS = tuple(
+    name
+    for name in SESSION_COLUMNS
+    if name not in SessionLine.__dataclass_fields__
+    and name not in ("title_is_chosen", "state", "state_turn", "turn_count", "last_seq")
+)
 
 
 def read_turn(value: dict[str, Any]) -> TurnLine:
     """Raises Unusable only for values that are nested too deeply to be kept."""
     keys = _Keys(value)
-    number = keys.take("number")
-    role = keys.take("role")
+    number, role = keys.take("number"), keys.take("role")
     extra: dict[str, Any] = {}
     if role not in ROLES:
         keys.odd["role"] = role
@@ -413,17 +401,13 @@ def read_turn(value: dict[str, Any]) -> TurnLine:
             blocks = dump_json([{"type": "text", "text": content}])
         else:
             extra["content_escaped"] = content
+    taken = ("number", "role", "content", "blocks", "tool_calls")
     turn = NewTurn(
         role=role,
         content=storable(content),
         blocks=blocks,
         tool_calls=tool_calls,
-        tool_call_id=keys.optional_text("tool_call_id", limit=255),
-        tool_name=keys.optional_text("tool_name", limit=255),
-        token_count=keys.number("token_count") or 0,
-        stop_reason=keys.text("stop_reason", limit=64),
-        complete=keys.flag("complete", default=True),
-        created_at=keys.moment("created_at"),
+        **keys.columns(Turn, (name for name in TURN_COLUMNS if name not in taken)),
     )
     return TurnLine(
         number=number, turn=replace(turn, metadata=keys.metadata(extra)), odd=tuple(keys.odd)
@@ -448,24 +432,22 @@ def read_event(value: dict[str, Any]) -> EventLine:
     metadata: what has no other place goes into the payload, if that is an object."""
     keys = _Keys(value)
     seq = keys.take("seq")
-    turn = keys.number("turn")
-    created_at = keys.moment("created_at")
-    event_type = keys.text("event_type", limit=32) or "unknown"
+    columns = keys.columns(ChatEvent, ("turn_number", "created_at", "event_type"))
     if "event_type" not in value:
         keys.odd["event_type"] = None
     payload = _read_payload(keys)
     odd = tuple(keys.odd) + (("payload",) if payload is None else ())
     extra = keys.left | {f"original_{name}": item for name, item in keys.odd.items()}
-    if extra and (payload is None or _is_object(_try_load(payload))):
+    if extra and (payload is None or _is_object(_opened(payload))):
         payload = add_metadata(payload or "{}", extra)
     elif extra:
         odd = tuple(f"{name} (left out)" for name in extra)
     return EventLine(
         seq=seq,
-        event_type=event_type,
+        event_type=columns["event_type"] or "unknown",
         payload="{}" if payload is None else payload,
-        turn=turn,
-        created_at=created_at,
+        turn=columns["turn_number"],
+        created_at=columns["created_at"],
         odd=odd,
     )
 
@@ -483,112 +465,47 @@ def _read_payload(keys: _Keys) -> str | None:
     return dump_json(value)
 
 
-def _try_load(text: str | None) -> Any:
-    try:
-        return load_json(text)
-    except ValueError:
-        return None
-
-
-def read_rewind(value: dict[str, Any]) -> RewindLine:
-    """Raises Unusable for numbers that are missing or none."""
-    keys = _Keys(value)
-    numbers = {name: keys.number(name) for name in ("from_turn", "to_turn", "from_seq", "to_seq")}
-    return RewindLine(
-        **_required(numbers),
-        reason=keys.text("reason", limit=16),
-        actor=keys.text("actor"),
-        created_at=keys.moment("created_at"),
-    )
-
-
-def read_gap(value: dict[str, Any]) -> GapLine:
-    """Raises Unusable for numbers that are missing or none."""
-    keys = _Keys(value)
-    return GapLine(
-        **_required({name: keys.number(name) for name in ("from_turn", "to_turn", "after_seq")})
-    )
-
-
-def read_skill(value: dict[str, Any]) -> SkillLine:
-    """Raises Unusable for one without a name, a text or its turn."""
-    keys = _Keys(value)
-    numbers = _required({"turn": keys.number("turn")})
-    name = keys.text("name", limit=120)
-    content = keys.optional_text("content")
-    if not name or content is None:
+def read_marker(model: type[models.Model], value: dict[str, Any]) -> dict[str, Any]:
+    """The columns of a rewind, a gap, a skill or a compaction; users by their names.
+    Raises Unusable for one that lacks a number, a text or a name that it has to have."""
+    keys, names = _Keys(value), MARKER_COLUMNS[model]
+    required = [
+        name for name in ("turn_number", "from_turn", "to_turn", "from_seq", "to_seq", "after_seq")
+        if name in names
+    ]  # fmt: skip
+    columns = keys.numbers(*required)
+    columns |= keys.columns(model, (name for name in names if name not in required))
+    if model is SessionSkill and not (columns["name"] and isinstance(value.get("content"), str)):
         raise Unusable("a skill has a name and a content")
-    return SkillLine(
-        name=name,
-        path=keys.text("path", limit=1024),
-        content=content,
-        digest=keys.text("digest", limit=64),
-        turn=numbers["turn"],
-        loaded_at=keys.moment("loaded_at"),
-        metadata=keys.metadata(),
-    )
-
-
-def read_compaction(value: dict[str, Any]) -> CompactionLine:
-    """Raises Unusable for one without a summary or its turns."""
-    keys = _Keys(value)
-    numbers = _required({name: keys.number(name) for name in ("from_turn", "to_turn")})
-    summary = keys.text("summary")
-    if not summary.strip():
+    if model is Compaction and not str(columns["summary"]).strip():
         raise Unusable("a compaction has a summary")
-    uuid = keys.take("uuid")
-    sizes = ("before_turns", "after_turns", "before_tokens", "after_tokens")
-    return CompactionLine(
-        uuid=session_uuid(uuid),
-        **numbers,
-        floor_before=keys.number("floor_before") or 1,
-        summary=summary,
-        model=keys.text("model", limit=120),
-        reason=keys.text("reason", limit=12),
-        **{name: keys.number(name) or 0 for name in sizes},
-        actor=keys.text("actor"),
-        created_at=keys.moment("created_at"),
-        undone_at=keys.moment("undone_at"),
-        undone_by=keys.text("undone_by"),
-        metadata=keys.metadata(),
-    )
+    return columns | ({"metadata": keys.metadata()} if "metadata" in names else {})
 
 
 def read_attachment(value: dict[str, Any]) -> AttachmentLine:
     """Raises Unusable for one without a uuid, a digest or its turn."""
     keys = _Keys(value)
-    numbers = _required({"turn": keys.number("turn")})
-    uuid, digest = session_uuid(keys.take("uuid")), keys.text("digest")
-    sent_digest = keys.text("sent_digest")
+    turn = keys.numbers("turn_number")["turn_number"]
+    uuid, digest, sent_digest = (
+        session_uuid(keys.take("uuid")),
+        keys.text("digest"),
+        keys.text("sent_digest"),
+    )
     if uuid is None or not all(_DIGEST.fullmatch(d) for d in (digest, sent_digest or digest)):
         raise Unusable("an attachment has a uuid and a digest")
+    texts = {name: keys.text(name) for name in ("data", "sent_data", "name", "added_by")}
+    own = (n for n in ATTACHMENT_COLUMNS if n not in (*texts, "uuid", "turn_number", "digest"))
     return AttachmentLine(
         uuid=uuid,
-        **numbers,
-        name=keys.text("name", limit=1024),
-        kind=keys.text("kind", limit=12),
-        media_type=keys.text("media_type", limit=127),
-        size=keys.number("size") or 0,
-        width=keys.number("width"),
-        height=keys.number("height"),
-        pages=keys.number("pages"),
-        tokens=keys.number("tokens") or 0,
-        added_by=keys.text("added_by", limit=150),
-        created_at=keys.moment("created_at"),
+        turn=turn,
         digest=digest,
-        data=keys.text("data"),
+        data=texts["data"],
         sent_digest=sent_digest,
         sent_type=keys.text("sent_type", limit=127),
-        sent_data=keys.text("sent_data"),
+        sent_data=texts["sent_data"],
+        added_by=texts["added_by"],
+        columns=keys.columns(Attachment, own) | {"name": texts["name"]},
     )
-
-
-def _required(numbers: dict[str, int | None]) -> dict[str, int]:
-    found = {name: number for name, number in numbers.items() if number is not None}
-    if len(found) < len(numbers):
-        missing = ", ".join(name for name in numbers if name not in found)
-        raise Unusable(f"no number for {missing}")
-    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -603,28 +520,48 @@ class JsonField:
     def write(self, text: str | None) -> dict[str, Any]:
         if text == self.plain:
             return {}
-        value = _exact_value(text) if text is not None else None
-        return {self.name: value} if self.fits(value) else {f"{self.name}_raw": text}
+        try:
+            value = json.loads(text or "null")
+            is_exact = dump_json(value) == text
+            if is_exact and ("NaN" in str(text) or "Infinity" in str(text)):
+                json.dumps(value, allow_nan=False)  # they come back, but are not JSON
+        except (ValueError, RecursionError):
+            is_exact = False
+        return {self.name: value} if is_exact and self.fits(value) else {f"{self.name}_raw": text}
 
 
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
+JSON_FIELDS = {
+    field.name: field
+    for field in (
+        JsonField("blocks", _is_object_list),
+        JsonField("tool_calls", _is_object_list),
+        JsonField("metadata", _is_object, "{}"),
+        JsonField("state", _is_object, "{}"),
+        JsonField("payload", _is_object),
+    )
+}
 
 
-_strict = json.JSONDecoder(parse_constant=_refuse_constant)
-
-
-def _exact_value(text: str) -> Any:
-    """The value, if writing it gives the same text again."""
-    try:
-        value = _strict.decode(text)
-        return value if dump_json(value) == text else None
-    except (ValueError, RecursionError):
-        return None
-
-
-BLOCKS = JsonField("blocks", _is_object_list)
-TOOL_CALLS = JsonField("tool_calls", _is_object_list)
-METADATA = JsonField("metadata", _is_object, "{}")
-STATE = JsonField("state", _is_object, "{}")
-PAYLOAD = JsonField("payload", _is_object)
+def write_line(kind: str, row: Any, names: Iterable[str], **more: Any) -> dict[str, Any]:
+    """A line of the columns of a row; without what is None. ``more`` comes after the type."""
+    line: dict[str, Any] = {"type": kind, **more}
+    for name in names:
+        value, key = getattr(row, name), KEYS.get(name, name)
+        match value:
+            case _ if name in JSON_FIELDS:
+                line |= JSON_FIELDS[name].write(value)
+            case datetime():
+                line[key] = instant(value)
+            case User():
+                line[key] = value.get_username()
+            case Workspace():
+                line[key] = value.slug
+            case Session():
+                line[key] = str(value.uuid)
+            case UUID():
+                line[key] = str(value)
+            case None:
+                pass
+            case _:
+                line[key] = value
+    return line

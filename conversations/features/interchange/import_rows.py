@@ -10,12 +10,13 @@ is left behind, to be rebuilt when all rows are there.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from django.db import connection, transaction
+from django.db.models import QuerySet
 
 from conversations.archive.append import event_digest, turn_digest
 from conversations.archive.row_sql import (
@@ -41,7 +42,10 @@ from conversations.domain.turns import NewTurn
 from conversations.models import ChatEvent, Session, Turn
 from conversations.rendering.rows import RENDER_VERSION, RowPosition, render_row
 
-ATTEMPTS = 20
+MAX_ATTEMPTS = 20
+
+CHAINS = {"turns": ("turn", "number"), "events": ("event", "seq")}
+"""What a row of a chain is called, and the column of its number."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -65,6 +69,9 @@ class ImportedTurn:
     turn: NewTurn
     created_at: datetime
 
+    def link(self, previous: str) -> str:
+        return turn_digest(previous, self.turn, number=self.number, created_at=self.created_at)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportedEvent:
@@ -76,6 +83,20 @@ class ImportedEvent:
     payload: str
     turn: int | None
     created_at: datetime
+
+    @property
+    def number(self) -> int:
+        return self.seq
+
+    def link(self, previous: str) -> str:
+        return event_digest(
+            previous,
+            seq=self.seq,
+            event_type=self.event_type,
+            payload=self.payload,
+            turn=self.turn,
+            created_at=self.created_at,
+        )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -124,12 +145,27 @@ def store_rows(
     """Append what lies beyond the session's end, compare the rest. One transaction;
     none if nothing is new. ``moves_activity``: the session was last active when its
     newest row was written. Raises Conflict when others keep appending meanwhile."""
-    for _ in range(ATTEMPTS):
-        before = _read_counters(session.pk)
+    for _ in range(MAX_ATTEMPTS):
+        names = [found.name for found in fields(_Counters)]
+        before = _Counters(**Session.objects.values(*names).get(pk=session.pk))
         stored = Stored()
         batch = _Batch(session=session, after=before)
-        new_turns = _compare_turns(session, before, turns, stored)
-        new_events = _compare_events(session, before, events, stored)
+        new_turns, stored.turns_unchanged = _compare(
+            Turn.objects.filter(session=session.pk),
+            "turns",
+            turns,
+            (before.next_turn, before.turn_digest),
+            first_digest(session.uuid, chain="turns"),
+            stored,
+        )
+        new_events, stored.events_unchanged = _compare(
+            ChatEvent.objects.filter(session=session.pk),
+            "events",
+            events,
+            (before.next_seq, before.event_digest),
+            first_digest(session.uuid, chain="events"),
+            stored,
+        )
         _prepare_turns(batch, new_turns)
         _prepare_events(batch, new_events)
         stored.turns_added, stored.events_added = len(batch.turns), len(batch.events)
@@ -140,87 +176,33 @@ def store_rows(
     raise Conflict("The session is being written to. Import it again later.")
 
 
-def _read_counters(session_pk: int) -> _Counters:
-    return _Counters(
-        **Session.objects.values(
-            "next_turn", "next_seq", "turn_digest", "event_digest", "journal_turn"
-        ).get(pk=session_pk)
-    )
-
-
-def _turn_link(previous: str, item: ImportedTurn) -> str:
-    return turn_digest(previous, item.turn, number=item.number, created_at=item.created_at)
-
-
-def _event_link(previous: str, item: ImportedEvent) -> str:
-    return event_digest(
-        previous,
-        seq=item.seq,
-        event_type=item.event_type,
-        payload=item.payload,
-        turn=item.turn,
-        created_at=item.created_at,
-    )
-
-
-def _compare_turns(
-    session: Session, counters: _Counters, turns: Sequence[ImportedTurn], stored: Stored
-) -> list[tuple[ImportedTurn, str]]:
-    """The new turns with their links."""
-    numbers = [item.number for item in turns if item.number < counters.next_turn]
-    links = dict(
-        Turn.objects.filter(session=session.pk, number__in=_with_previous(numbers))
-        .order_by("number")
-        .values_list("number", "digest")
-    )
-    links |= {0: _first(session, "turns"), counters.next_turn - 1: counters.turn_digest}
-    new: list[tuple[ImportedTurn, str]] = []
-    for item in turns:
-        link = _turn_link(links.get(item.number - 1, ""), item)
-        found = links.get(item.number)
-        if item.number == counters.next_turn + len(new):
-            links[item.number] = link
-            new.append((item, link))
+def _compare[Row: (ImportedTurn, ImportedEvent)](
+    known: QuerySet[Any],
+    chain: str,
+    rows: Sequence[Row],
+    before: tuple[int, str],
+    first: str,
+    stored: Stored,
+) -> tuple[list[tuple[Row, str]], int]:
+    """The new rows with their links, and how many are there unchanged. ``before``: the
+    next number of the chain and the link of its last row; ``first`` comes before all."""
+    (what, key), (following, last) = CHAINS[chain], before
+    numbers = {row.number - back for row in rows if row.number < following for back in (0, 1)}
+    links = dict(known.filter(**{f"{key}__in": numbers}).order_by(key).values_list(key, "digest"))
+    links |= {0: first, following - 1: last}
+    new: list[tuple[Row, str]] = []
+    unchanged = 0
+    for row in rows:
+        link, found = row.link(links.get(row.number - 1, "")), links.get(row.number)
+        if row.number == following + len(new):
+            links[row.number] = link
+            new.append((row, link))
         elif found == link:
-            stored.turns_unchanged += 1
+            unchanged += 1
         else:
-            what = "is archived with other content" if found else "is missing in the archive"
-            stored.conflicts.append((item.line, f"turn {item.number} {what}"))
-    return new
-
-
-def _compare_events(
-    session: Session, counters: _Counters, events: Sequence[ImportedEvent], stored: Stored
-) -> list[tuple[ImportedEvent, str]]:
-    """The new events with their links."""
-    numbers = [item.seq for item in events if item.seq < counters.next_seq]
-    links = dict(
-        ChatEvent.objects.filter(session=session.pk, seq__in=_with_previous(numbers))
-        .order_by("seq")
-        .values_list("seq", "digest")
-    )
-    links |= {0: _first(session, "events"), counters.next_seq - 1: counters.event_digest}
-    new: list[tuple[ImportedEvent, str]] = []
-    for item in events:
-        link = _event_link(links.get(item.seq - 1, ""), item)
-        found = links.get(item.seq)
-        if item.seq == counters.next_seq + len(new):
-            links[item.seq] = link
-            new.append((item, link))
-        elif found == link:
-            stored.events_unchanged += 1
-        else:
-            what = "is archived with other content" if found else "is missing in the archive"
-            stored.conflicts.append((item.line, f"event {item.seq} {what}"))
-    return new
-
-
-def _with_previous(numbers: Sequence[int]) -> set[int]:
-    return {*numbers, *(number - 1 for number in numbers)}
-
-
-def _first(session: Session, chain: str) -> str:
-    return first_digest(session.uuid, chain=chain)
+            why = "is archived with other content" if found else "is missing in the archive"
+            stored.conflicts.append((row.line, f"{what} {row.number} {why}"))
+    return new, unchanged
 
 
 def _prepare_turns(batch: _Batch, new: Sequence[tuple[ImportedTurn, str]]) -> None:
@@ -233,14 +215,10 @@ def _prepare_turns(batch: _Batch, new: Sequence[tuple[ImportedTurn, str]]) -> No
         )
         batch.facts.append((item.number, read_facts_of(turn)))
         batch.title, batch.preview = updated_words(turn, title=batch.title, preview=batch.preview)
-        _remember_moment(batch, item.created_at)
+        batch.latest = max(batch.latest or item.created_at, item.created_at)
     if new:
         last, link = new[-1]
         batch.after = replace(batch.after, next_turn=last.number + 1, turn_digest=link)
-
-
-def _remember_moment(batch: _Batch, moment: datetime) -> None:
-    batch.latest = max(batch.latest or moment, moment)
 
 
 def _prepare_events(batch: _Batch, new: Sequence[tuple[ImportedEvent, str]]) -> None:
@@ -262,17 +240,13 @@ def _prepare_events(batch: _Batch, new: Sequence[tuple[ImportedEvent, str]]) -> 
         )
         if item.turn is not None and item.turn < batch.after.next_turn:
             covered = max(covered, item.turn)
-        batch.has_edits = batch.has_edits or _is_edit(item)
-        _remember_moment(batch, item.created_at)
+        batch.has_edits |= item.event_type == INFO and STATE_EDIT in item.payload
+        batch.latest = max(batch.latest or item.created_at, item.created_at)
     if new:
         last, link = new[-1]
         batch.after = replace(
             batch.after, next_seq=last.seq + 1, event_digest=link, journal_turn=covered
         )
-
-
-def _is_edit(item: ImportedEvent) -> bool:
-    return item.event_type == INFO and STATE_EDIT in item.payload
 
 
 def _render_event(session: UUID, item: ImportedEvent) -> str:

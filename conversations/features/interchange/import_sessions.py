@@ -1,10 +1,10 @@
 """Importing an interchange file: streamed, in batches, as often as one likes.
 
-The file is read line by line into values (``interchange``), every row gets its
-number (``numbering``), batches are compared with the archive and appended
-(``import_rows``), and at a session's end its journal coverage and the rows of the
-turns outside it are made (``import_markers``, ``coverage``). Nothing that the
-archive has is changed: a line that says otherwise is reported and skipped.
+The file is read line by line into values (``fields``), every row gets its number
+(``import_numbers``), batches are compared with the archive and appended (``import_rows``),
+and at a session's end its markers are stored (``import_markers``) and its journal's coverage
+and the rows of the turns outside it are made (``import_gaps``). Nothing that the archive has
+is changed: a line that says otherwise is reported and skipped.
 """
 
 import re
@@ -14,46 +14,35 @@ from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO
 from uuid import UUID
 
-from django.db import transaction
+from django.db import models, transaction
 
 from conversations.archive.state_history import catch_up_state
 from conversations.domain.errors import Conflict
 from conversations.domain.runs import ACTIVE_STATES
 from conversations.domain.text import dump_json, one_line
-from conversations.models import Session
+from conversations.models import Compaction, JournalGap, Rewind, Session, SessionSkill
 
 from .attachments import store_attachment
 from .fields import (
-    CompactionLine,
-    EventLine,
-    GapLine,
-    RewindLine,
     SessionLine,
-    SkillLine,
     Unusable,
     add_metadata,
     parse_object,
     read_attachment,
-    read_compaction,
     read_event,
-    read_gap,
     read_lines,
-    read_rewind,
+    read_marker,
     read_session,
-    read_skill,
     read_turn,
 )
-from .import_gaps import Numbering, render_uncovered_turns
-from .import_markers import (
+from .import_gaps import (
     compute_coverage,
     is_exact_copy,
-    remember_runs,
-    remembered_runs,
+    render_uncovered_turns,
     restore_coverage,
-    store_compaction,
-    store_rewind,
-    store_skill,
 )
+from .import_markers import store_compaction, store_rewind, store_skill
+from .import_numbers import Numbering, remember_runs, remembered_runs
 from .import_rows import ImportedEvent, ImportedRowSource, ImportedTurn, store_rows
 from .import_targets import ImportTarget, SessionFinder
 
@@ -62,6 +51,20 @@ BATCH_CHARS = 4_000_000
 
 RENUMBERED_TURNS, RENUMBERED_EVENTS = "renumbered_turns", "renumbered_events"
 """Keys of a session's metadata."""
+
+MARKERS: dict[str, type[models.Model]] = {
+    "rewind": Rewind,
+    "skill": SessionSkill,
+    "compaction": Compaction,
+    "gap": JournalGap,
+}
+"""Lines that wait for the rows which they name, in the order in which they are stored."""
+
+STORERS: dict[str, Callable[..., bool]] = {
+    "rewind": store_rewind,
+    "skill": store_skill,
+    "compaction": store_compaction,
+}
 
 _SESSION_TYPE = re.compile(rb'"type"\s*:\s*"session"')
 
@@ -114,10 +117,9 @@ class _Open:
     pending_turns: list[ImportedTurn] = field(default_factory=list)
     pending_events: list[ImportedEvent] = field(default_factory=list)
     pending_chars: int = 0
-    rewinds: list[tuple[ImportedRowSource, RewindLine]] = field(default_factory=list)
-    gaps: list[tuple[ImportedRowSource, GapLine]] = field(default_factory=list)
-    skills: list[tuple[ImportedRowSource, SkillLine]] = field(default_factory=list)
-    compactions: list[tuple[ImportedRowSource, CompactionLine]] = field(default_factory=list)
+    markers: dict[str, list[tuple[ImportedRowSource, dict[str, Any]]]] = field(
+        default_factory=lambda: {kind: [] for kind in MARKERS}
+    )
     warned: set[str] = field(default_factory=set)
 
 
@@ -166,10 +168,7 @@ class SessionImporter:
         self._takers: dict[str, Callable[[_Open, ImportedRowSource, dict[str, Any]], None]] = {
             "turn": self._take_turn,
             "event": self._take_event,
-            "rewind": self._take_rewind,
-            "gap": self._take_gap,
-            "skill": self._take_skill,
-            "compaction": self._take_compaction,
+            **dict.fromkeys(MARKERS, self._take_marker),
             "attachment": self._take_attachment,
         }
 
@@ -179,7 +178,10 @@ class SessionImporter:
             value = parse_object(raw)
         except Unusable as error:
             self.skip(line, str(error))
-            self._lose_the_way(raw or b"")
+            # It may have begun another session, whose rows must not end up in this one.
+            self._is_adrift = True
+            if _SESSION_TYPE.search(raw or b"", 0, 500):
+                self._finish()
             return
         self.take(line, value, raw=raw or b"", following=following)
 
@@ -211,7 +213,8 @@ class SessionImporter:
 
     def note(self, line: ImportedRowSource, text: str) -> None:
         """Something that the person should know, of which nothing is lost."""
-        self._warn(line, text)
+        self._counts.warnings += 1
+        self._report(line, text)
 
     def reached(self, uuid: UUID) -> tuple[str, bool] | None:
         """How far an earlier import of a tree got, between two sessions: the one before is
@@ -245,17 +248,6 @@ class SessionImporter:
             self._counts.repaired += 1
             self._report(line, f"kept, but not as it is: {', '.join(odd)}")
 
-    def _warn(self, line: ImportedRowSource, text: str) -> None:
-        self._counts.warnings += 1
-        self._report(line, text)
-
-    def _lose_the_way(self, raw: bytes) -> None:
-        """A line that cannot be read may have begun another session, whose rows must
-        not end up in this one."""
-        self._is_adrift = True
-        if _SESSION_TYPE.search(raw, 0, 500):
-            self._finish()
-
     def _take_session(
         self, line: ImportedRowSource, value: dict[str, Any], raw: bytes, following: bytes
     ) -> None:
@@ -263,7 +255,7 @@ class SessionImporter:
         header = read_session(value)
         self._note_repairs(line, header.odd)
         session, is_new = self._finder.open(
-            header, raw=raw, following=following, note=lambda text: self._warn(line, text)
+            header, raw=raw, following=following, note=lambda text: self.note(line, text)
         )
         if header.uuid not in (None, session.uuid):  # its digests begin with another uuid
             header = replace(header, turns=None, events=None, turn_digest="", event_digest="")
@@ -317,7 +309,8 @@ class SessionImporter:
 
     def _take_event(self, opened: _Open, line: ImportedRowSource, value: dict[str, Any]) -> None:
         found = read_event(value)
-        turn = _turn_of(opened, found)
+        # By the number that the turn has in the archive.
+        turn = None if found.turn is None else opened.turns.refer(found.turn) or None
         left_out = ("turn",) if turn is None and found.turn is not None else ()
         self._note_repairs(line, found.odd + left_out)
         opened.pending_events.append(
@@ -332,19 +325,9 @@ class SessionImporter:
         )
         self._count_pending(opened, 3 * len(found.payload))
 
-    def _take_rewind(self, opened: _Open, line: ImportedRowSource, value: dict[str, Any]) -> None:
-        opened.rewinds.append((line, read_rewind(value)))
-
-    def _take_gap(self, opened: _Open, line: ImportedRowSource, value: dict[str, Any]) -> None:
-        opened.gaps.append((line, read_gap(value)))
-
-    def _take_skill(self, opened: _Open, line: ImportedRowSource, value: dict[str, Any]) -> None:
-        opened.skills.append((line, read_skill(value)))
-
-    def _take_compaction(
-        self, opened: _Open, line: ImportedRowSource, value: dict[str, Any]
-    ) -> None:
-        opened.compactions.append((line, read_compaction(value)))
+    def _take_marker(self, opened: _Open, line: ImportedRowSource, value: dict[str, Any]) -> None:
+        kind = value["type"]
+        opened.markers[kind].append((line, read_marker(MARKERS[kind], value)))
 
     def _take_attachment(
         self, opened: _Open, line: ImportedRowSource, value: dict[str, Any]
@@ -354,9 +337,9 @@ class SessionImporter:
         turn = opened.turns.refer(found.turn)
         if turn is None or not 1 <= turn <= opened.turns.end:
             raise Unusable("its turn is not there")
-        is_trusted = not self._finder.target.is_confined
-        is_new = store_attachment(opened.session, found, turn=turn, is_trusted=is_trusted)
-        self._counts.attachments_added += is_new
+        self._counts.attachments_added += store_attachment(
+            opened.session, found, turn=turn, is_trusted=not self._finder.target.is_confined
+        )
 
     def _place(
         self, opened: _Open, numbering: Numbering, kind: str, original: Any, line: ImportedRowSource
@@ -365,7 +348,7 @@ class SessionImporter:
         number = numbering.place(original)
         if numbering.is_renumbered and kind not in opened.warned:
             opened.warned.add(kind)
-            self._warn(
+            self.note(
                 line,
                 f"its {kind}s are not numbered without gaps: from here on they get the next"
                 f" numbers, in the order of the file ({_shown(original)} becomes {number})",
@@ -383,9 +366,10 @@ class SessionImporter:
         opened.pending_turns, opened.pending_events, opened.pending_chars = [], [], 0
         if not turns and not events:
             return
-        is_as_exported = opened.is_new and opened.header.last_active_at is not None
+        is_as_exported = opened.is_new and opened.header.columns["last_active_at"] is not None
         try:
-            with transaction.atomic() if _is_renumbered(opened) else nullcontext():
+            is_renumbered = opened.turns.is_renumbered or opened.events.is_renumbered
+            with transaction.atomic() if is_renumbered else nullcontext():
                 stored = store_rows(
                     opened.session, turns=turns, events=events, moves_activity=not is_as_exported
                 )
@@ -413,9 +397,7 @@ class SessionImporter:
         session = opened.session
         session.refresh_from_db()
         if not opened.is_busy:
-            self._store_rewinds(opened)
-            self._store_skills(opened)
-            self._store_compactions(opened)
+            self._store_markers(opened)
             self._settle_coverage(opened)
             render_uncovered_turns(session)
             catch_up_state(session.pk)
@@ -426,35 +408,19 @@ class SessionImporter:
         else:
             self._counts.sessions_unchanged += 1
 
-    def _store_rewinds(self, opened: _Open) -> None:
-        for line, rewind in opened.rewinds:
-            try:
-                is_new = store_rewind(
-                    opened.session, rewind, turns=opened.turns, events=opened.events
-                )
-            except Unusable as error:
-                self._note_skip(line, str(error))
-                continue
-            self._counts.rewinds_added += is_new
-            opened.has_grown |= is_new
-
-    def _store_skills(self, opened: _Open) -> None:
-        for line, skill in opened.skills:
-            try:
-                is_new = store_skill(opened.session, skill, turns=opened.turns)
-            except Unusable as error:
-                self._note_skip(line, str(error))
-                continue
-            self._counts.skills_added += is_new
-
-    def _store_compactions(self, opened: _Open) -> None:
-        for line, compaction in opened.compactions:
-            try:
-                is_new = store_compaction(opened.session, compaction, turns=opened.turns)
-            except Unusable as error:
-                self._note_skip(line, str(error))
-                continue
-            self._counts.compactions_added += is_new
+    def _store_markers(self, opened: _Open) -> None:
+        for kind, store in STORERS.items():
+            for line, columns in opened.markers[kind]:
+                try:
+                    is_new = store(
+                        opened.session, columns, turns=opened.turns, events=opened.events
+                    )
+                except Unusable as error:
+                    self._note_skip(line, str(error))
+                    continue
+                count = f"{kind}s_added"
+                setattr(self._counts, count, getattr(self._counts, count) + is_new)
+                opened.has_grown |= is_new and kind == "rewind"
 
     def _settle_coverage(self, opened: _Open) -> None:
         session, header = opened.session, opened.header
@@ -466,8 +432,9 @@ class SessionImporter:
                 "its rows are not those that were exported: some are missing or changed",
             )
         if is_exact and header.journal_turn is not None:
-            for place in restore_coverage(session, header, [gap for _, gap in opened.gaps]):
-                self._note_skip(opened.gaps[place][0], "this gap does not fit into the session")
+            gaps = opened.markers["gap"]
+            for place in restore_coverage(session, header, [gap for _, gap in gaps]):
+                self._note_skip(gaps[place][0], "this gap does not fit into the session")
         elif opened.has_grown or not session.runs.exists():
             compute_coverage(session, has_grown=opened.has_grown)
 
@@ -477,16 +444,6 @@ def _begins_anew(opened: _Open, value: dict[str, Any]) -> bool:
     chains = {"turn": ("number", opened.turns), "event": ("seq", opened.events)}
     name, numbering = chains.get(value["type"], ("", None))
     return numbering is not None and numbering.has_begun and value.get(name) in (0, 1)
-
-
-def _is_renumbered(opened: _Open) -> bool:
-    return opened.turns.is_renumbered or opened.events.is_renumbered
-
-
-def _turn_of(opened: _Open, event: EventLine) -> int | None:
-    """The event's turn, by the number that it has in the archive."""
-    found = None if event.turn is None else opened.turns.refer(event.turn)
-    return found or None
 
 
 def _shown(value: Any) -> str:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
@@ -84,20 +84,22 @@ class SessionFinder:
         owner = self._owner(header)
         workspace = self._workspace(header, owner, note)
         uuid = header.uuid
-        if uuid is None and header.key is not None:
-            known = Session.objects.filter(workspace=workspace, key=header.key).first()
+        key = header.columns["key"]
+        if uuid is None and key is not None:
+            known = Session.objects.filter(workspace=workspace, key=key).first()
             if known is not None and self.target.may_add_to(known):
                 return known, False
             if known is None:
-                uuid = uuid5(NAMESPACE, f"key {workspace.slug} {header.key}")
+                uuid = uuid5(NAMESPACE, f"key {workspace.slug} {key}")
         uuid = self.resolve(uuid or self._uuid_of_content(raw, following))
         known = Session.objects.filter(uuid=uuid).first()
         if known is not None:
             if not self.target.may_add_to(known):
                 raise Unusable("a session of somebody else has its uuid")
             return known, False
-        if header.created_at is None:
-            header = replace(header, created_at=_moment_of(following))
+        header.columns["created_at"] = (
+            header.columns["created_at"] or _moment_of(following) or timezone.now()
+        )
         return self._create(uuid, header, workspace, owner, note), True
 
     def resolve(self, uuid: UUID) -> UUID:
@@ -158,17 +160,30 @@ class SessionFinder:
         self, uuid: UUID, header: SessionLine, workspace: Workspace, owner: User, note: Note
     ) -> Session:
         extra: dict[str, Any] = {}
-        key = header.key
+        columns = dict(header.columns)
+        key = columns["key"]
         if key is not None and Session.objects.filter(workspace=workspace, key=key).exists():
             note("another session of the workspace has its key; kept without one")
-            extra["original_key"], key = key, None
+            extra["original_key"], columns["key"] = key, None
         if header.owner and header.owner != owner.username:
             extra["original_owner"] = header.owner
         if header.workspace and header.workspace != workspace.slug:
             extra["original_workspace"] = header.workspace
         self._admit(workspace, owner, note)
-        metadata = add_metadata(header.metadata, extra)
-        return _insert_session(uuid, header, workspace, owner, key=key, metadata=metadata)
+        columns |= {
+            "title": one_line(without_unseen(columns["title"]), limit=TITLE_LIMIT),
+            "floor_turn": max(1, columns["floor_turn"]),
+            "last_active_at": columns["last_active_at"] or columns["created_at"],
+            "metadata": add_metadata(columns["metadata"], extra),
+        }
+        return Session.objects.create(
+            uuid=uuid,
+            workspace=workspace,
+            owner=owner,
+            turn_digest=first_digest(uuid, chain="turns"),
+            event_digest=first_digest(uuid, chain="events"),
+            **columns,
+        )
 
     def _admit(self, workspace: Workspace, owner: User, note: Note) -> None:
         """Whom the operator names as owner may take part in the workspace; a name
@@ -199,41 +214,3 @@ def _moment_of(raw: bytes) -> datetime | None:
     except Unusable:
         return None
     return None if value.get("type") == "session" else parse_moment(value.get("created_at"))
-
-
-def _insert_session(
-    uuid: UUID,
-    header: SessionLine,
-    workspace: Workspace,
-    owner: User,
-    *,
-    key: str | None,
-    metadata: str,
-) -> Session:
-    created_at = header.created_at or timezone.now()
-    return Session.objects.create(
-        uuid=uuid,
-        workspace=workspace,
-        owner=owner,
-        key=key,
-        channel=header.channel,
-        title=one_line(without_unseen(header.title), limit=TITLE_LIMIT),
-        title_is_chosen=header.title_is_chosen,
-        model=header.model,
-        system_prompt=header.system_prompt,
-        instructions=header.instructions,
-        floor_turn=max(1, header.floor_turn),
-        turn_digest=first_digest(uuid, chain="turns"),
-        event_digest=first_digest(uuid, chain="events"),
-        input_tokens=header.input_tokens,
-        output_tokens=header.output_tokens,
-        cached_tokens=header.cached_tokens,
-        cost_microusd=header.cost_microusd,
-        fork_turn=header.fork_turn,
-        created_at=created_at,
-        last_active_at=header.last_active_at or created_at,
-        expires_at=header.expires_at,
-        archived_at=header.archived_at,
-        pinned_at=header.pinned_at,
-        metadata=metadata,
-    )

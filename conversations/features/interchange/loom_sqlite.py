@@ -17,8 +17,8 @@ from typing import Any
 
 from conversations.domain.text import load_json
 
-from .making import ImportLine, Item, Object, Skipped, own_uuid, stable_uuid, without
-from .opening import SQLITE_DAMAGE, NoDatabase, open_unchanged
+from .making import Archive, ImportLine, Item, Object, Skipped, own_uuid, stable_uuid, without
+from .opening import SQLITE_DAMAGE, ImportSource, NoDatabase, SourceFile, open_unchanged
 
 SESSIONS, TURNS, EVENTS = "cowork_sessions", "conversation_turns", "cowork_chat_events"
 TABLES = (SESSIONS, TURNS, EVENTS)
@@ -56,14 +56,13 @@ def _tables(connection: sqlite3.Connection) -> dict[str, list[str]]:
     }
 
 
-def read_loom_database(path: Path, name: str) -> Iterator[Item]:
+def read_loom_database(file: SourceFile, source: ImportSource, archive: Archive) -> Iterator[Item]:
     """Its sessions in the order of their ids, each with its turns, then its events."""
     try:
-        with open_unchanged(path) as connection:
-            database = _Database(connection, _tables(connection), name)
-            yield from database.read()
+        with file.on_disk() as path, open_unchanged(path) as connection:
+            yield from _Database(connection, _tables(connection), file.name).read()
     except (NoDatabase, *SQLITE_DAMAGE) as error:
-        yield Skipped(name, f"the database cannot be read: {error}")
+        yield Skipped(file.name, f"the database cannot be read: {error}")
 
 
 @dataclass(slots=True)

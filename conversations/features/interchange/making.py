@@ -1,4 +1,7 @@
-"""Turns from what other programs keep.
+"""What the readers of other programs' history yield: lines of the interchange file.
+
+A reader knows one format and nothing of the archive: it gives lines (``docs/interchange.md``)
+with the place where a person would look for each.
 
 The blocks of a turn hold only what the model can be given again: text, thinking, calls,
 and files by reference. Whatever else there was is told in ``source``, which ends up in the
@@ -122,8 +125,9 @@ class Files:
     left: list[Object] = field(default_factory=list)
 
     def add(self, data: bytes, name: str) -> None:
+        uuid = stable_uuid(str(self.session), self.node, str(len(self.blocks)))
         try:
-            block, line = describe_file(data, uuid=self._uuid(), name=name)
+            block, line = describe_file(data, uuid=uuid, name=name)
         except Rejected as error:
             kept = base64.b64encode(data).decode() if len(data) <= MAX_KEPT else ""
             self.left.append(
@@ -149,9 +153,6 @@ class Files:
             {"type": kind if kind in INDICATED_KINDS else "file", "title": clean_name(name)}
         )
 
-    def _uuid(self) -> UUID:
-        return stable_uuid(str(self.session), self.node, str(len(self.blocks)))
-
 
 def user_turn(text: str, files: Files | None = None) -> Object:
     turn: Object = {"role": "user", "content": text}
@@ -168,7 +169,9 @@ def assistant_turn(blocks: Sequence[Object], *, model: str) -> Object:
     texts = [str(block.get("text") or "") for block in kept if block["type"] == "text"]
     turn: Object = {"role": "assistant", "content": "\n\n".join(text for text in texts if text)}
     if any(block["type"] != "text" for block in kept) or len(texts) > 1:
-        turn["blocks"] = [_clean(block) for block in kept]
+        turn["blocks"] = [
+            {name: block[name] for name in _KEYS[block["type"]] if name in block} for block in kept
+        ]
     if any(block["type"] == "thinking" and not block.get("signature") for block in kept):
         model = f"{model} (unsigned)"
     left = left_of_blocks(blocks)
@@ -193,10 +196,6 @@ def left_of_blocks(blocks: Iterable[Object]) -> list[Object]:
         if rest:
             left.append({"type": block.get("type")} | rest)
     return left
-
-
-def _clean(block: Object) -> Object:
-    return {name: block[name] for name in _KEYS[block["type"]] if name in block}
 
 
 def result_turn(

@@ -3,8 +3,12 @@
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
+from typing import Any
 from uuid import UUID
+
+from conversations.domain.text import load_json
 
 from .chatgpt import read_chatgpt
 from .claude import read_claude
@@ -12,20 +16,108 @@ from .claude_code import read_claude_code
 from .import_rows import ImportedRowSource
 from .import_sessions import ImportCounts, Report, SessionImporter, import_file
 from .import_targets import ImportTarget, words_of_line
-from .loom_sqlite import read_loom_database
+from .loom_sqlite import is_loom_database, read_loom_database
 from .making import Archive, ImportLine, Item, Note, Reached, Skipped
-from .opening import DAMAGE, ArchiveLimits, ImportSource, NotReadable, SourceFile, open_source
-from .openwebui import read_openwebui
-from .recognising import (
-    CHATGPT,
-    CLAUDE,
-    CLAUDE_CODE,
-    LOOM,
-    LOOM_SQLITE,
-    OPEN_WEBUI,
-    may_be_lines,
-    recognise,
+from .opening import (
+    DAMAGE,
+    MAGIC,
+    ArchiveLimits,
+    DamagedJson,
+    ImportSource,
+    NotReadable,
+    SourceFile,
+    open_source,
+    read_items,
 )
+from .openwebui import read_openwebui
+
+# What a file is, by its content: never by its name.
+
+
+LOOM, LOOM_SQLITE, CLAUDE_CODE = "loom", "loom-sqlite", "claude-code"
+CHATGPT, CLAUDE, OPEN_WEBUI = "chatgpt", "claude", "openwebui"
+
+BEGINNING = 4096
+"""Bytes in which pictures and archives show that they are no text."""
+
+MAX_NULS = 8
+"""Text has none; a line that a crash has damaged may have some."""
+
+HEAD = 1024 * 1024
+HEAD_LINES = 50
+
+_LOOM_KEYS = {"session": "", "turn": "role", "event": "event_type"}
+"""Types of lines with a key that they have as well."""
+
+_CODE_KEYS = ({"parentUuid", "sessionId"}, {"leafUuid", "summary"})
+
+
+def recognise(file: SourceFile) -> str:
+    """The name of the file's format, empty for one that nobody reads here. Raises OSError
+    and zipfile.BadZipFile."""
+    with file.open() as stream:
+        head = stream.read(BEGINNING)
+        if not head.startswith(MAGIC) and head.count(0) > MAX_NULS:
+            return ""
+        head += stream.read(HEAD)
+    if head.startswith(MAGIC):
+        with file.on_disk() as path:
+            return LOOM_SQLITE if is_loom_database(path) else ""
+    text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if text[:1] == b"[":
+        return _of_items(file)
+    return _of_lines(text) or (_of_items(file) if text[:1] == b"{" else "")
+
+
+def may_be_lines(file: SourceFile) -> bool:
+    """Whether it could be an interchange file of which no line at its beginning can be
+    read: it is empty, or begins like one."""
+    with file.open() as stream:
+        text = stream.read(HEAD).removeprefix(b"\xef\xbb\xbf").lstrip()
+    return text[:1] in (b"", b"{") and b"\x00" not in text
+
+
+def _of_lines(head: bytes) -> str:
+    for raw in head.splitlines()[:HEAD_LINES]:
+        try:
+            value = load_json(raw.decode("utf-8", "surrogateescape"))
+        except ValueError:
+            continue
+        if isinstance(value, dict) and (found := _of_line(value)):
+            return found
+    return ""
+
+
+def _of_line(value: dict[str, Any]) -> str:
+    if any(keys <= value.keys() for keys in _CODE_KEYS):
+        return CLAUDE_CODE
+    key = _LOOM_KEYS.get(str(value.get("type")))
+    return LOOM if key is not None and (not key or key in value) else ""
+
+
+def _of_items(file: SourceFile) -> str:
+    try:
+        with file.open() as stream:
+            for item in islice(read_items(stream), 3):
+                if found := _of_item(item):
+                    return found
+    except DamagedJson:
+        pass
+    return ""
+
+
+def _of_item(item: Any) -> str:
+    if not isinstance(item, dict):
+        return ""
+    if isinstance(item.get("mapping"), dict):
+        return CHATGPT
+    if isinstance(item.get("chat_messages"), list):
+        return CLAUDE
+    chat = item.get("chat", item)
+    if isinstance(chat, dict) and isinstance(chat.get("history"), dict):
+        return OPEN_WEBUI
+    return ""
+
 
 type Reader = Callable[[SourceFile, ImportSource, Archive], Iterator[Item]]
 
@@ -33,13 +125,8 @@ AUTO = "auto"
 NAMED_FILES = 5
 
 
-def _read_database(file: SourceFile, source: ImportSource, archive: Archive) -> Iterator[Item]:
-    with file.on_disk() as path:
-        yield from read_loom_database(path, file.name)
-
-
 READERS: dict[str, Reader] = {
-    LOOM_SQLITE: _read_database,
+    LOOM_SQLITE: read_loom_database,
     CLAUDE_CODE: read_claude_code,
     CHATGPT: read_chatgpt,
     CLAUDE: read_claude,

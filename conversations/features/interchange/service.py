@@ -1,34 +1,82 @@
-"""Imports that were started on the page: kept, begun, followed, ended.
+"""Imports that were started on the page or by the API: kept, begun, followed, ended.
 
-One process at a time carries them out (``features.interchange.worker``), in the order in which they
-came. One that is ``running`` although nobody carries it out was left by a process that
-ended; since importing again changes nothing, it is simply begun again.
+One process at a time carries them out (``features.interchange.worker``), in the order in
+which they came. One that is ``running`` although nobody carries it out was left by a process
+that ended; since importing again changes nothing, it is simply begun again.
 """
 
 from dataclasses import asdict
-from datetime import datetime
-from uuid import UUID
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
 
+from django.conf import settings
 from django.contrib.auth.models import User
+from django.core.files.uploadedfile import UploadedFile
 from django.db.models import F
+from django.template.defaultfilters import filesizeformat
 from django.utils import timezone
 
-from conversations.domain.errors import Conflict, NotFound
+from conversations.archive.disk_space import require_space
+from conversations.domain.attachments import clean_name
+from conversations.domain.errors import Conflict, NotFound, Rejected
 from conversations.domain.text import dump_json, storable
 from conversations.models import Workspace
 
 from .import_sessions import ImportCounts
-from .models import DONE, FAILED, OPEN_STATES, RUNNING, STOPPED, WAITING, Import
+from .models import DONE, FAILED, OPEN_STATES, RUNNING, STOPPED, Import
 
 MAX_OPEN = 10
 """Of one person at a time."""
 
-KEPT = 100
+MAX_KEPT_IMPORTS = 100
 """Of one person, the newest."""
 
-SHOWN = 50
+MAX_SHOWN = 50
 
-HIDDEN = "There is no such import, or it is not yours."
+FOLDER = "imports"
+"""Of the data folder: the uploads."""
+
+
+def require_imports() -> None:
+    """Raises NotFound where they are switched off."""
+    if not settings.LOOM.max_import_bytes:
+        raise NotFound("Nothing can be imported here.")
+
+
+def check_size(file: "UploadedFile[Any]") -> None:
+    """Raises Rejected."""
+    limit = settings.LOOM.max_import_bytes
+    if (file.size or 0) > limit:
+        raise Rejected(
+            f"It is too large: at most {filesizeformat(limit)} can be imported.",
+            code="import_too_large",
+        )
+
+
+def import_path(data_dir: Path, uuid: UUID) -> Path:
+    """Where an uploaded file lies until it is imported."""
+    return data_dir / FOLDER / str(uuid)
+
+
+def take_upload(
+    workspace: Workspace, user: User, file: "UploadedFile[Any]", *, format: str
+) -> Import:
+    """Keep the file, then the import. Raises Conflict, and StorageFull while room is short."""
+    require_space("Imports")
+    uuid = uuid4()
+    path = import_path(settings.LOOM.data_dir, uuid)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path.touch(mode=0o600)
+    try:
+        with path.open("wb") as kept:
+            for chunk in file.chunks():
+                kept.write(chunk)
+        name, size = clean_name(file.name or ""), file.size or 0
+        return add_import(workspace, user, uuid=uuid, name=name, size=size, format=format)
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
 
 
 def add_import(
@@ -49,7 +97,7 @@ def add_import(
         created_at=timezone.now(),
     )
     over = Import.objects.filter(user=user).exclude(state__in=OPEN_STATES).order_by("-id")
-    kept = over.values_list("pk", flat=True)[KEPT : KEPT + 1].first()
+    kept = over.values_list("pk", flat=True)[MAX_KEPT_IMPORTS : MAX_KEPT_IMPORTS + 1].first()
     if kept is not None:
         over.filter(pk__lte=kept).delete()
     return made
@@ -59,15 +107,14 @@ def get_import(user: User, uuid: UUID) -> Import:
     """Raises NotFound for one of somebody else."""
     found = Import.objects.select_related("workspace").filter(user=user, uuid=uuid).first()
     if found is None:
-        raise NotFound(HIDDEN)
+        raise NotFound("There is no such import, or it is not yours.")
     return found
 
 
-def list_imports(user: User) -> list[Import]:
+def list_imports(user: User, *, limit: int = MAX_SHOWN) -> list[Import]:
     """The newest first."""
-    return list(
-        Import.objects.select_related("workspace").filter(user=user).order_by("-id")[:SHOWN]
-    )
+    found = Import.objects.select_related("workspace").filter(user=user)
+    return list(found.order_by("-id")[:limit])
 
 
 def stop_import(found: Import) -> None:
@@ -120,7 +167,7 @@ def end_import(pk: int, *, error: str = "") -> None:
     _end(pk, FAILED if error else DONE, error=storable(error)[:500])
 
 
-def _end(pk: int, state: str, *, error: str = "", at: datetime | None = None) -> None:
-    Import.objects.filter(pk=pk, state__in=(WAITING, RUNNING)).update(
-        state=state, error=error, finished_at=at or timezone.now()
+def _end(pk: int, state: str, *, error: str = "") -> None:
+    Import.objects.filter(pk=pk, state__in=OPEN_STATES).update(
+        state=state, error=error, finished_at=timezone.now()
     )

@@ -215,14 +215,9 @@ class _Telling:
         turn = {"type": "turn", "number": number, "source_id": node}
         yield ImportLine(place, turn | made.turn)
         for line in made.lines:
-            yield ImportLine(place, line | _turns_of(line, number))
-
-
-def _turns_of(line: Object, number: int) -> Object:
-    """The turns of a line that belongs to a turn: that one, or all before it."""
-    if line["type"] == "compaction":
-        return {"from_turn": 1, "to_turn": number - 1}
-    return {"turn": number}
+            is_summary = line["type"] == "compaction"  # it stands for all turns before it
+            turns = {"from_turn": 1, "to_turn": number - 1} if is_summary else {"turn": number}
+            yield ImportLine(place, line | turns)
 
 
 def _header(path: Path, told: Object, ends: Mapping[str, int]) -> Object:

@@ -2,11 +2,11 @@
 
 from django.urls import path
 
-from . import export_views, views
+from . import views
 
 urlpatterns = [
     path("import/", views.imports, name="imports"),
     path("import/<uuid:import_uuid>/", views.import_one, name="import_one"),
     path("import/<uuid:import_uuid>/stop/", views.import_stop, name="import_stop"),
-    path("s/<uuid:uuid>/export/", export_views.session_export, name="session_export"),
+    path("s/<uuid:uuid>/export/", views.session_export, name="session_export"),
 ]

@@ -1,34 +1,73 @@
-"""Importing what other programs kept: upload a file, watch it become sessions.
+"""The pages: a session as a file to keep or to read, and uploads that become sessions.
 
-The page answers without scripts; with them the state of an import is fetched again every
-second until it is over.
+They answer without scripts; with them the state of an import is fetched again every second
+until it is over.
 """
 
 import json
+from dataclasses import replace
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
+from asgiref.sync import sync_to_async
 from django import forms
-from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import User
 from django.core.files.uploadedfile import UploadedFile
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
 from django.shortcuts import redirect, render
-from django.template.defaultfilters import filesizeformat
+from django.utils.http import content_disposition_header
+from django.utils.text import slugify
 from django.views.decorators.http import require_http_methods, require_safe
 
-from conversations.access import get_workspace_for, post_by_person
-from conversations.archive.disk_space import require_space
+from conversations.access import (
+    get_session_for,
+    get_workspace_for,
+    post_by_person,
+    sign_in_first,
+    visit_of,
+)
 from conversations.archive.rights import WRITE, writable_workspaces
-from conversations.domain.attachments import clean_name
-from conversations.domain.errors import Conflict, LoomError, NotFound, StorageFull
+from conversations.domain.audit import EXPORT
+from conversations.domain.errors import Conflict, LoomError, Rejected, StorageFull
+from conversations.models import Session
+from conversations.web.downloads import in_threads
+from conversations.web.pages import person
 
-from . import service as archive
-from .models import Import
+from . import service
+from .export import FORMATS as EXPORT_FORMATS
 from .running import AUTO, FORMATS
-from .worker import import_path
+
+MAX_NAME_CHARS = 60
+
+
+@require_safe
+async def session_export(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
+    """The whole session as it is now, in ``format``."""
+    user = await request.auser()
+    if not isinstance(user, User):
+        return sign_in_first(uuid=uuid)
+    visit = replace(visit_of(request, user), action=EXPORT)
+    session, _ = await sync_to_async(get_session_for)(visit, uuid)
+    wanted = request.GET.get("format", "markdown")
+    return export_response(session, wanted, is_head=request.method == "HEAD")
+
+
+def export_response(session: Session, wanted: str, *, is_head: bool = False) -> HttpResponseBase:
+    """The file, streamed. Raises Rejected for a format that is none."""
+    format = EXPORT_FORMATS.get(wanted)
+    if format is None:
+        raise Rejected(f"The format is one of {', '.join(EXPORT_FORMATS)}.", code="bad_format")
+    pieces = iter(()) if is_head else format.write(session)
+    response = StreamingHttpResponse(in_threads(pieces), content_type=format.content_type)
+    # Letters, digits and hyphens: what every system takes as a name.
+    words = slugify(session.title, allow_unicode=True)[:MAX_NAME_CHARS].strip("-_")
+    name = f"{words or 'session'}-{str(session.uuid)[:8]}.{format.ending}"
+    response["Content-Disposition"] = content_disposition_header(as_attachment=True, filename=name)
+    response["Cache-Control"] = "private, no-store"
+    return response
+
 
 FORMAT_NAMES = {
     AUTO: "Recognised by its content",
@@ -86,10 +125,10 @@ class ImportForm(forms.Form):
 
     def clean_file(self) -> "UploadedFile[Any]":
         file: UploadedFile[Any] = self.cleaned_data["file"]
-        limit = settings.LOOM.max_import_bytes
-        if (file.size or 0) > limit:
-            size = filesizeformat(limit)
-            raise forms.ValidationError(f"It is too large: at most {size} can be imported.")
+        try:
+            service.check_size(file)
+        except Rejected as error:
+            raise forms.ValidationError(error.message) from error
         return file
 
 
@@ -97,9 +136,8 @@ class ImportForm(forms.Form):
 @require_http_methods(["GET", "HEAD", "POST"])
 def imports(request: HttpRequest) -> HttpResponse:
     """The form, and one's imports so far."""
-    if not settings.LOOM.max_import_bytes:
-        raise NotFound("Nothing can be imported here.")
-    user = _user(request)
+    service.require_imports()
+    user = person(request)
     is_post = request.method == "POST"
     given = request.GET.get("workspace", "")
     initial = {"workspace": given, "format": AUTO}
@@ -107,52 +145,24 @@ def imports(request: HttpRequest) -> HttpResponse:
     form = ImportForm(user, *(request.POST, request.FILES) if is_post else (), initial=initial)
     if is_post and form.is_valid():
         try:
-            made = _take(request, user, form.cleaned_data)
+            chosen = form.cleaned_data
+            workspace, _ = get_workspace_for(request, chosen["workspace"], to=WRITE)
+            made = service.take_upload(workspace, user, chosen["file"], format=chosen["format"])
         except (Conflict, StorageFull) as error:
             form.add_error(None, error.message)
             refused = error
         else:
             return redirect("import_one", import_uuid=made.uuid)
-    context = {"form": form, "imports": archive.list_imports(user)}
+    context = {"form": form, "imports": service.list_imports(user)}
     status = 507 if isinstance(refused, StorageFull) else 400 if form.errors else 200
     return render(request, "imports/list.html", context, status=status)
-
-
-def _user(request: HttpRequest) -> User:
-    assert isinstance(request.user, User)
-    return request.user
-
-
-def _take(request: HttpRequest, user: User, given: dict[str, Any]) -> Import:
-    """Keep the file, then the import. Raises Conflict, and StorageFull while room is short."""
-    workspace, _ = get_workspace_for(request, given["workspace"], to=WRITE)
-    require_space("Imports")
-    uuid, file = uuid4(), given["file"]
-    path = import_path(settings.LOOM.data_dir, uuid)
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path.touch(mode=0o600)
-    try:
-        with path.open("wb") as kept:
-            for chunk in file.chunks():
-                kept.write(chunk)
-        return archive.add_import(
-            workspace,
-            user,
-            uuid=uuid,
-            name=clean_name(file.name or ""),
-            size=file.size or 0,
-            format=given["format"],
-        )
-    except BaseException:
-        path.unlink(missing_ok=True)
-        raise
 
 
 @login_required
 @require_safe
 def import_one(request: HttpRequest, import_uuid: UUID) -> HttpResponse:
     """How far one is, and what became of it; to htmx only that."""
-    found = archive.get_import(_user(request), import_uuid)
+    found = service.get_import(person(request), import_uuid)
     counts = json.loads(found.counts)
     context = {
         "import": found,
@@ -166,6 +176,6 @@ def import_one(request: HttpRequest, import_uuid: UUID) -> HttpResponse:
 
 @post_by_person
 def import_stop(request: HttpRequest, import_uuid: UUID) -> HttpResponse:
-    archive.stop_import(archive.get_import(_user(request), import_uuid))
+    service.stop_import(service.get_import(person(request), import_uuid))
     messages.success(request, "Stopped. What was imported stays.")
     return redirect("import_one", import_uuid=import_uuid)

@@ -11,7 +11,6 @@ import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from uuid import UUID
 
 from django.conf import settings
 from django.db import connection
@@ -20,9 +19,9 @@ from conversations.archive.disk_space import require_space
 from conversations.archive.rights import WRITE, rights_in
 from conversations.archive.storage_errors import translate_storage_error
 from conversations.domain.errors import StorageFull, Unavailable
-from conversations.features.retention.worker import only_one
+from conversations.runtime.ownership import only_one
 
-from . import service as archive
+from . import service
 from .import_sessions import ImportCounts
 from .import_targets import ImportTarget
 from .models import Import
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LOCK = "imports"
-FOLDER = "imports"
 
 INTERVAL = 1.0
 """Seconds between two looks at what waits, and between two notes of how far it got."""
@@ -48,11 +46,6 @@ GROWTH = 10
 
 LEFT_SECONDS = 24 * 3600.0
 """From then on a file that belongs to no import is one that an upload left behind."""
-
-
-def import_path(data_dir: Path, uuid: UUID) -> Path:
-    """Where an import's file lies."""
-    return data_dir / FOLDER / str(uuid)
 
 
 class ImportStopped(Exception):
@@ -70,7 +63,7 @@ class ImportWorker:
         self._stopping.clear()  # it is begun again after a failure
         try:
             while True:
-                if await self._runtime.readers.read(archive.has_open_imports):
+                if await self._runtime.readers.read(service.has_open_imports):
                     await asyncio.to_thread(self.run_waiting)
                 await asyncio.sleep(INTERVAL)
         finally:
@@ -83,7 +76,7 @@ class ImportWorker:
                 return False
             try:
                 while not self._stopping.is_set():
-                    found = archive.begin_next_import()
+                    found = service.begin_next_import()
                     if found is None:
                         break
                     self._run(found)
@@ -93,7 +86,7 @@ class ImportWorker:
         return True
 
     def _run(self, found: Import) -> None:
-        path = import_path(self._data_dir, found.uuid)
+        path = service.import_path(self._data_dir, found.uuid)
         watch = _Watch(found, self._stopping)
         try:
             error = self._import(found, path, watch)
@@ -111,7 +104,7 @@ class ImportWorker:
                 logger.exception("import_failed")
                 error = "The server could not go on with it. What was imported stays."
         watch.tell()
-        archive.end_import(found.pk, error=error)
+        service.end_import(found.pk, error=error)
         path.unlink(missing_ok=True)
 
     def _import(self, found: Import, path: Path, watch: "_Watch") -> str:
@@ -145,8 +138,8 @@ class ImportWorker:
 
     def _clear(self) -> None:
         """Remove files that uploads left behind."""
-        needed = {str(uuid) for uuid in archive.open_import_uuids()}
-        folder = self._data_dir / FOLDER
+        needed = {str(uuid) for uuid in service.open_import_uuids()}
+        folder = self._data_dir / service.FOLDER
         for path in folder.iterdir() if folder.is_dir() else ():
             is_old = time.time() - path.stat().st_mtime > LEFT_SECONDS
             if path.name not in needed and is_old:
@@ -190,7 +183,7 @@ class _Watch:
 
     def tell(self) -> bool:
         """False when it is to end."""
-        return archive.tell_import(
+        return service.tell_import(
             self._found.pk,
             counts=self.counts,
             report=self._report,

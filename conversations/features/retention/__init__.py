@@ -1,1 +1,0 @@
-"""How long sessions are kept: the hourly run, cold storage, bringing back."""

@@ -1,18 +1,38 @@
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from conversations.models import Session
-
 from django.http import HttpRequest
+from django.middleware.csrf import get_token
+from django.template.loader import render_to_string
+from django.templatetags.static import static
 from django.urls import reverse
+from django.utils.html import format_html
 
 from conversations import feature
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+    from conversations.models import Session
 
 
 class RetentionConfig(feature.Feature):
     name = "conversations.features.retention"
     verbose_name = "Retention"
+
+    def session_facts(self, session: "Session", access: Any, person: "User") -> Mapping[str, Any]:
+        from .service import find_order, may_call_off, may_purge
+
+        # Only what is archived can have an order: other pages need no query.
+        order = find_order(session) if session.archived_at is not None else None
+        facts: dict[str, Any] = {"can_purge": may_purge(session, access, person)}
+        if order is not None:
+            facts |= {
+                "purge_due": order.due_at,
+                "purge_reason": order.reason,
+                "can_call_off": may_call_off(session, access, person, order),
+            }
+        return facts
 
     def links(self, place: str, request: HttpRequest, **about: Any) -> Iterable[feature.Link]:
         if place == "menu.audit":
@@ -22,22 +42,41 @@ class RetentionConfig(feature.Feature):
                 yield feature.Link(label="Holds", url=reverse("holds"))
             if administers:
                 yield feature.Link(label="Receipts", url=reverse("receipts"))
-        elif place == "session.menu.end" and about["can_purge"]:
-            address = reverse("session_purge", args=[about["uuid"]])
+        elif place == "session.menu.end" and about["session"]["can_purge"]:
+            address = reverse("session_purge", args=[about["session"]["uuid"]])
             yield feature.Link(label="Delete permanently…", url=address)
         elif place == "review":
             address = f"{reverse('holds')}?session={about['uuid']}"
             yield feature.Link(label="Put on hold", url=address)
+
+    def render_part(self, place: str, request: HttpRequest, **about: Any) -> str:
+        if place == "workspace.settings":
+            from .views import policies_form
+
+            about["form"] = policies_form(about["slug"])
+            template = "retention/policies.html"
+        elif place == "session.notice" and "purge_due" in about["session"]:
+            template = "retention/session_notice.html"
+        elif place == "session.style" and "purge_due" in about["session"]:
+            return format_html('<link rel="stylesheet" href="{}">', static("css/retention.css"))
+        else:
+            return ""
+        return render_to_string(template, {"csrf_token": get_token(request), **about})
 
     def workers(self, runtime: Any) -> Iterable[Callable[[], Coroutine[Any, Any, None]]]:
         from .worker import RetentionWorker
 
         return (RetentionWorker(runtime).keep,) if runtime.options.expire_minutes else ()
 
-    def check_purge(self, session: "Session") -> None:
-        from .holds import refuse_held
+    def purged_tables(self) -> feature.PurgedTables:
+        from .models import Hold
 
-        refuse_held(session)
+        return feature.PurgedTables(removed={Hold: lambda pk: Hold.objects.filter(session=pk)})
+
+    def check_purge(self, session: "Session") -> None:
+        from .service import refuse_kept
+
+        refuse_kept(session)
 
     def verify(self) -> tuple[Sequence[str], str]:
         from .receipts import verify_receipts

@@ -4,12 +4,10 @@ from typing import Any
 
 from django import forms
 
-from conversations.access import find_for_hold
 from conversations.domain.errors import LoomError
 from conversations.models import Session, Workspace
 
-from .cold_storage import has_cold_storage
-from .holds import REASON_LIMIT
+from .service import MAX_REASON_CHARS, find_for_hold
 
 MAX_RETENTION_DAYS = 36_500
 
@@ -37,12 +35,13 @@ class PoliciesForm(forms.Form):
     uses_cold_storage = forms.BooleanField(
         required=False,
         label="Keep a copy of deleted sessions",
-        help_text="In this server’s cold storage, from which it can be restored.",
+        help_text="There is no cold storage any more: nothing is purged here until this is off."
+        " Export what you want to keep.",
     )
 
     def __init__(self, *args: Any, workspace: Workspace, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        if not has_cold_storage() and not workspace.uses_cold_storage:
+        if not workspace.uses_cold_storage:
             del self.fields["uses_cold_storage"]
 
     @property
@@ -53,7 +52,7 @@ class PoliciesForm(forms.Form):
 
 class PurgeForm(forms.Form):
     reason = forms.CharField(
-        max_length=REASON_LIMIT,
+        max_length=MAX_REASON_CHARS,
         label="Reason",
         help_text="Kept on record with the receipt. Do not quote the session here.",
     )
@@ -66,7 +65,9 @@ class HoldForm(forms.Form):
         label="Session or workspace",
         help_text="The UUID of a session, or the short name of a workspace from its URL.",
     )
-    reason = forms.CharField(max_length=REASON_LIMIT, label="Reason", help_text="Kept on record.")
+    reason = forms.CharField(
+        max_length=MAX_REASON_CHARS, label="Reason", help_text="Kept on record."
+    )
 
     def clean_what(self) -> Session | Workspace:
         try:

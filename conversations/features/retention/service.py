@@ -1,131 +1,161 @@
-"""The run that looks after what has had its time: by the clock, as often as one likes.
+"""Holds, orders to purge, and how long a workspace keeps its sessions.
 
-It takes note of expired sessions, orders purges where a workspace's policy asks for
-them, carries out those that are due, and removes contents that nothing names any more.
-What cannot be done now is said, and tried again by the next run.
+Between an order and the purge there is a grace period, in which the session is archived
+and everything can be undone. While there is a hold, nothing is purged.
 """
 
-import logging
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator
 from datetime import datetime, timedelta
-from typing import Any
+from uuid import UUID
 
 from django.conf import settings
-from django.db import DatabaseError
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.db.models import Q, QuerySet
+from django.utils import timezone
 
-from conversations.agent.undo.listing import listed_digests
-from conversations.api.stored_responses import forget_answers
-from conversations.archive.audit import AuditOrigin
-from conversations.archive.blobs import remove_untouched
-from conversations.archive.expiry import list_due, take_note
-from conversations.archive.purge import (
-    PurgeRequest,
-    forget_contents,
-    named_elsewhere,
-    plan_purge,
-    purge,
-    waiting_contents,
+from conversations.access import Access
+from conversations.archive.audit import AuditEvent, AuditOrigin, note_of, record
+from conversations.archive.messages import refuse_busy
+from conversations.archive.purge import PurgeRequest, purge
+from conversations.archive.sessions import get_session, lock_session
+from conversations.archive.workspaces import get_workspace
+from conversations.domain.audit import (
+    HOLD,
+    PURGE_CALLED_OFF,
+    PURGE_ORDERED,
+    RELEASE,
+    RETENTION,
 )
-from conversations.domain.errors import LoomError, NotFound
-from conversations.features.webhooks.deliveries import forget_deliveries
-from conversations.models import PurgeOrder, Receipt, Session
+from conversations.domain.errors import Conflict, NotFound, NotPermitted, Rejected
+from conversations.domain.runs import ACTIVE_STATES, QUEUED
+from conversations.domain.text import one_line, storable
+from conversations.models import PurgeOrder, Receipt, Run, Session, Workspace
 
-from .cold_storage import drop_copy, keep_copy
-from .holds import holds_on
-from .orders import due_orders, idle_sessions, order_purge
-from .receipts import receipts_of
+from .models import Hold
 
-# Removing the contents that purged sessions named.
-
-
-SETTLED = timedelta(hours=1)
-"""Longer than anybody counts on a blob without touching it (``listing.TOUCHED_NS``)."""
+MAX_REASON_CHARS = 500
+PAGE = 200
 
 
-@dataclass(slots=True, kw_only=True)
-class Removed:
-    """Contents that went, that something else names, and that wait for a later look."""
-
-    removed: int = 0
-    shared: int = 0
-    waiting: int = 0
-
-
-def remove_contents(now: datetime) -> Removed:
-    """Remove what can go by now."""
-    found, last = Removed(), ""
-    while some := waiting_contents(after=last):
-        last = max(some)
-        _remove(some, found, since=(now - SETTLED).timestamp())
-    return found
+def clean_reason(text: str) -> str:
+    """Raises Rejected for an empty one."""
+    reason = one_line(storable(text), limit=MAX_REASON_CHARS)
+    if not reason:
+        raise Rejected("Enter a reason; it is kept on record.", code="reason_empty")
+    return reason
 
 
-def _remove(noted: dict[str, datetime], found: Removed, *, since: float) -> None:
-    named = named_elsewhere(noted) | {digest.hex() for digest in listed_digests()}
-    over = named.intersection(noted)
-    found.shared += len(over)
-    for digest in noted:
-        if digest in named:
-            continue
-        if remove_untouched(digest, since=since):
-            found.removed += 1
-            over.add(digest)
+# Holds
+
+
+def find_for_hold(name: str) -> Session | Workspace:
+    """The session of this uuid, or the workspace of this slug. Raises NotFound. To be asked
+    by keepers only, who see nothing of what was said."""
+    try:
+        uuid = UUID(name)
+    except ValueError:
+        return get_workspace(name)
+    return get_session(uuid)
+
+
+def place_hold(of: Session | Workspace, *, origin: AuditOrigin, reason: str) -> Hold:
+    """Keep a session, or all those of a workspace, those to come too, from being purged.
+    Raises Rejected without a reason, NotFound where it is gone."""
+    reason, target = clean_reason(reason), {"session": of}
+    with transaction.atomic():
+        if isinstance(of, Session):
+            lock_session(of.pk)  # a purge that has begun ends first
+            note = note_of(of, HOLD)
         else:
-            found.waiting += 1
-    forget_contents({digest: noted[digest] for digest in over})
+            Workspace.objects.select_for_update(no_key=True).get(pk=of.pk)
+            note, target = AuditEvent(action=HOLD, workspace=of.slug), {"workspace": of}
+        hold = Hold.objects.create(
+            **target, reason=reason, actor=origin.user, created_at=timezone.now()
+        )
+        note.metadata.update(hold=hold.pk, reason=reason)
+        record(origin, note)
+    return hold
 
 
-logger = logging.getLogger(__name__)
+def release_hold(pk: int, *, origin: AuditOrigin) -> Hold:
+    """End a hold. Raises NotFound, Conflict when it is released already."""
+    with transaction.atomic():
+        hold = Hold.objects.select_related("session__workspace", "workspace").filter(pk=pk).first()
+        if hold is None:
+            raise NotFound("There is no such hold.")
+        hold.released_at, hold.released_by = timezone.now(), origin.user
+        released = Hold.objects.filter(pk=pk, released_at=None).update(
+            released_at=hold.released_at, released_by=origin.user
+        )
+        if not released:
+            raise Conflict("This hold is already released.", code="hold_released")
+        if hold.session is not None:
+            record(origin, note_of(hold.session, RELEASE, hold=pk))
+        else:
+            slug = hold.workspace.slug if hold.workspace else ""
+            record(origin, AuditEvent(action=RELEASE, workspace=slug, metadata={"hold": pk}))
+    return hold
 
-NAME = "expire_sessions"
-"""What the audit log calls the run."""
+
+def holds_on(session: Session) -> QuerySet[Hold]:
+    """The holds that are in force for a session, its own and its workspace's."""
+    return Hold.objects.filter(
+        Q(session=session.pk) | Q(workspace=session.workspace_id), released_at=None
+    ).order_by("-pk")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetentionItem:
-    """A session, and what is to be said about it."""
-
-    session: str
-    workspace: str
-    facts: dict[str, Any]
+def holds_in_force() -> QuerySet[Hold]:
+    """All of them, the latest first."""
+    holds = Hold.objects.filter(released_at=None).order_by("-pk")
+    return holds.select_related("session__workspace", "workspace", "actor")
 
 
-@dataclass(slots=True, kw_only=True)
-class Report:
-    """What was done; of a dry run, what would have been. ``held`` are sessions whose
-    time is over and that are on hold; ``failed`` those with which something went wrong."""
+def refuse_kept(session: Session) -> None:
+    """Raises Conflict for a session that is on hold, or of which a copy in cold storage was
+    asked for: earlier versions kept one, and nobody shall lose a session for having trusted
+    in that."""
+    hold = holds_on(session).first()
+    if hold is not None:
+        what = "This session" if hold.session_id else "Its workspace"
+        raise Conflict(f"{what} is on hold: {hold.reason}", code="session_held")
+    orders = PurgeOrder.objects.filter(session=session.pk, keeps_copy=True)
+    if session.workspace.uses_cold_storage or orders.exists():
+        raise Conflict(
+            "A copy was to be kept, and there is no cold storage any more: export the session,"
+            " then switch that off in the workspace's settings, or order the purge anew.",
+            code="no_cold_storage",
+        )
 
-    at: str
-    dry_run: bool
-    expired: list[RetentionItem] = field(default_factory=list)
-    ordered: list[RetentionItem] = field(default_factory=list)
-    purged: list[RetentionItem] = field(default_factory=list)
-    held: list[RetentionItem] = field(default_factory=list)
-    failed: list[RetentionItem] = field(default_factory=list)
-    contents: Removed = field(default_factory=Removed)
 
-    def as_dict(self) -> dict[str, Any]:
-        """As plain JSON."""
-        lists = ("expired", "ordered", "purged", "held", "failed")
-        flat = {
-            name: [
-                {"session": item.session, "workspace": item.workspace, **item.facts}
-                for item in getattr(self, name)
-            ]
-            for name in lists
-        }
-        return {
-            "at": self.at,
-            "dry_run": self.dry_run,
-            **flat,
-            "contents": asdict(self.contents),
-        }
+# Who may purge
 
-    @property
-    def counts(self) -> dict[str, int]:
-        lists = ("expired", "ordered", "purged", "held", "failed")
-        return {name: len(getattr(self, name)) for name in lists}
+
+def may_purge(session: Session, access: Access, user: User) -> bool:
+    """Owners of the workspace; others sessions of their own, where it allows that."""
+    is_own = session.owner_id == user.pk and access.can_write
+    return access.can_manage or (is_own and session.workspace.members_may_purge)
+
+
+def require_may_purge(session: Session, access: Access, user: User) -> None:
+    """Raises NotPermitted."""
+    if not may_purge(session, access, user):
+        raise NotPermitted("Only owners of this workspace can permanently delete its sessions.")
+
+
+def require_may_call_off(session: Session, access: Access, user: User, order: PurgeOrder) -> None:
+    """Raises NotPermitted."""
+    if not may_call_off(session, access, user, order):
+        raise NotPermitted("Only owners of this workspace can cancel this deletion.")
+
+
+def may_call_off(session: Session, access: Access, user: User, order: PurgeOrder) -> bool:
+    """Who may order it; what the policy has ordered, the session's owner too."""
+    is_own = session.owner_id == user.pk and access.can_write
+    return may_purge(session, access, user) or (is_own and order.by_policy)
+
+
+# Orders
 
 
 def grace() -> timedelta:
@@ -133,155 +163,121 @@ def grace() -> timedelta:
     return timedelta(days=settings.LOOM.purge_grace_days)
 
 
-def run_retention(*, now: datetime, dry_run: bool = False) -> Report:
-    """Do what is due by ``now``. Safe to repeat, and to run twice at a time."""
-    report = Report(at=now.isoformat(timespec="seconds"), dry_run=dry_run)
-    _expire(report, now)
-    _order(report, now)
-    _purge(report, due_orders(now), now)
-    if not dry_run:
-        report.contents = remove_contents(now)
-        forget_answers(now)
-        forget_deliveries(now - timedelta(days=settings.LOOM.webhook_days))
-        if any(report.counts.values()):
-            logger.info("retention_run", extra={"fields": report.counts})
-    return report
+def order_purge(
+    session: Session,
+    *,
+    origin: AuditOrigin,
+    reason: str,
+    now: datetime,
+    grace: timedelta,
+    by_policy: bool = False,
+    idle_since: datetime | None = None,
+) -> PurgeOrder:
+    """Have a session purged after the grace period; until then it is archived.
+
+    Raises Rejected without a reason; Conflict while the session is on hold or an answer
+    is being written, where a purge is ordered already, and where it was used after
+    ``idle_since``; NotFound when it is gone.
+    """
+    reason = clean_reason(reason)
+    with transaction.atomic():
+        lock_session(session.pk)
+        session.refresh_from_db()
+        refuse_kept(session)
+        refuse_busy(session.pk)
+        if idle_since is not None and session.last_active_at > idle_since:
+            raise Conflict("The session was used in the meantime.", code="session_used")
+        if PurgeOrder.objects.filter(session=session.pk).exists():
+            raise Conflict("This session is already scheduled for deletion.", code="purge_ordered")
+        order = PurgeOrder.objects.create(
+            session=session,
+            ordered_by=origin.user,
+            ordered_at=now,
+            reason=reason,
+            due_at=now + grace,
+            by_policy=by_policy,
+            was_archived=session.archived_at is not None,
+        )
+        Session.objects.filter(pk=session.pk, archived_at=None).update(archived_at=now)
+        due = {"due_at": order.due_at.isoformat(), "by_policy": by_policy}
+        record(origin, note_of(session, PURGE_ORDERED, reason=reason, **due))
+    return order
 
 
-def _expire(report: Report, now: datetime) -> None:
-    for due in list_due(now):
-        if report.dry_run or take_note(due.session, now=now):
-            facts = {"expires_at": due.expires_at.isoformat(timespec="seconds"), "key": due.key}
-            item = RetentionItem(session=str(due.session), workspace=due.workspace, facts=facts)
-            report.expired.append(item)
-
-
-def _order(report: Report, now: datetime) -> None:
-    for session in idle_sessions(now):
-        reason = f"Idle for {session.workspace.retention_days} days."
-        if _is_held(report, session):
-            continue
-        due_at = (now + grace()).isoformat(timespec="seconds")
-        try:
-            if not report.dry_run:
-                _order_by_policy(session, reason, now)
-        except (LoomError, DatabaseError) as error:
-            _note_failure(report, session, error)
-            continue
-        report.ordered.append(_item(session, due_at=due_at, reason=reason))
-        if report.dry_run and not grace():
-            report.purged.append(_planned(session, more_rows=1))  # the order
-
-
-def _order_by_policy(session: Session, reason: str, now: datetime) -> PurgeOrder:
-    return order_purge(
-        session,
-        origin=AuditOrigin(name=NAME, place=NAME),
-        reason=reason,
-        now=now,
-        grace=grace(),
-        by_policy=True,
-        idle_since=session.last_active_at,
-    )
-
-
-def _purge(report: Report, orders: Iterable[PurgeOrder], now: datetime) -> None:
-    for order in orders:
-        session = order.session
-        if _is_held(report, session):
-            continue
-        if report.dry_run:
-            report.purged.append(_planned(session, keeps_copy=order.keeps_copy))
-            continue
-        try:
-            receipt = carry_out_order(order, origin=_origin(), now=now)
-        except NotFound:
-            continue  # another host has done it
-        except (LoomError, DatabaseError) as error:
-            _note_failure(report, session, error)
-            continue
-        report.purged.append(_purged(receipt))
+def call_off_purge(session: Session, *, origin: AuditOrigin, now: datetime) -> None:
+    """Take an order back: the session is as it was before. Where it was idle for too
+    long, that counts as using it. Raises Conflict where no purge is ordered."""
+    with transaction.atomic():
+        lock_session(session.pk)
+        order = find_order(session)
+        if order is None:
+            raise Conflict("This session is not scheduled for deletion.", code="no_purge_ordered")
+        order.delete()
+        sessions = Session.objects.filter(pk=session.pk)
+        if not order.was_archived:
+            sessions.update(archived_at=None)
+        if order.by_policy:
+            sessions.update(last_active_at=now)
+        record(origin, note_of(session, PURGE_CALLED_OFF))
 
 
 def carry_out_order(order: PurgeOrder, *, origin: AuditOrigin, now: datetime) -> Receipt:
-    """Purge the session of an order that is due. Raises as :func:`execute`."""
-    return execute(
-        order.session,
-        order=_decided(order),
-        origin=origin,
-        now=now,
-        to_cold_storage=order.keeps_copy,
-    )
-
-
-def execute(
-    session: Session,
-    *,
-    order: PurgeRequest,
-    origin: AuditOrigin,
-    now: datetime,
-    to_cold_storage: bool = False,
-) -> Receipt:
-    """Purge a session, after a copy was put into cold storage where its workspace asks
-    for that. Raises as :func:`archive.purge.purge` and :func:`keep_copy`."""
-    session.workspace.refresh_from_db(fields=["uses_cold_storage"])  # as of now
-    wants_copy = to_cold_storage or session.workspace.uses_cold_storage
-    cold = keep_copy(session) if wants_copy else None
-    try:
-        return purge(session, order=order, origin=origin, now=now, cold=cold)
-    except Exception:
-        # A connection may break when the database has done it already.
-        if cold and not receipts_of(session.uuid).filter(cold_name=cold.name).exists():
-            drop_copy(cold)
-        raise
-
-
-def _decided(order: PurgeOrder) -> PurgeRequest:
-    return PurgeRequest(
+    """Purge the session of an order that is due. Raises as :func:`archive.purge.purge`."""
+    request = PurgeRequest(
         pk=order.pk,
         reason=order.reason,
         by=order.ordered_by,
-        by_name="" if order.ordered_by else NAME,
+        by_name="" if order.ordered_by else "expire_sessions",
         by_policy=order.by_policy,
     )
+    return purge(order.session, order=request, origin=origin, now=now)
 
 
-def _origin() -> AuditOrigin:
-    return AuditOrigin(name=NAME, place=NAME)
+def find_order(session: Session) -> PurgeOrder | None:
+    """The order to purge this session, if there is one."""
+    return PurgeOrder.objects.select_related("ordered_by").filter(session=session.pk).first()
 
 
-def _is_held(report: Report, session: Session) -> bool:
-    hold = holds_on(session).first()
-    if hold is None:
-        return False
-    known = {item.session for item in report.held}
-    if str(session.uuid) not in known:
-        report.held.append(_item(session, reason=hold.reason))
-    return True
+def due_orders(now: datetime) -> Iterator[PurgeOrder]:
+    """Orders whose grace period is over, in the order in which they are due."""
+    due = PurgeOrder.objects.filter(due_at__lte=now).order_by("due_at", "pk")
+    due = due.select_related("session__workspace", "session__owner", "ordered_by")
+    page = due[:PAGE]
+    while orders := list(page):
+        yield from orders
+        due_at, pk = orders[-1].due_at, orders[-1].pk
+        page = due.filter(Q(due_at__gt=due_at) | Q(due_at=due_at, pk__gt=pk))[:PAGE]
 
 
-def _note_failure(report: Report, session: Session, error: Exception) -> None:
-    reason = error.message if isinstance(error, LoomError) else f"The database failed: {error}"
-    report.failed.append(_item(session, reason=reason))
-    fields = {"session": str(session.uuid), "reason": reason}
-    logger.warning("retention_failed", extra={"fields": fields})
+def idle_sessions(now: datetime) -> Iterator[Session]:
+    """The sessions that were idle for as long as their workspace allows, in which
+    nothing runs or waits and of which no purge is ordered yet."""
+    busy = Run.objects.filter(state__in=(*ACTIVE_STATES, QUEUED)).values("session")
+    for workspace in Workspace.objects.filter(retention_days__isnull=False).order_by("pk"):
+        idle = Session.objects.filter(
+            workspace=workspace,
+            last_active_at__lte=now - timedelta(days=workspace.retention_days or 0),
+            purge_order=None,
+        )
+        idle = idle.exclude(pk__in=busy).select_related("workspace", "owner").order_by("pk")
+        last = 0
+        while sessions := list(idle.filter(pk__gt=last)[:PAGE]):
+            yield from sessions
+            last = sessions[-1].pk
 
 
-def _planned(session: Session, *, keeps_copy: bool = False, more_rows: int = 0) -> RetentionItem:
-    plan = plan_purge(session)
-    cold = keeps_copy or session.workspace.uses_cold_storage
-    return _item(session, rows=plan.row_count + more_rows, contents=len(plan.contents), cold=cold)
-
-
-def _purged(receipt: Receipt) -> RetentionItem:
-    facts = {
-        "receipt": str(receipt.uuid),
-        "turns": receipt.turns,
-        "cold": receipt.cold_name,
-        "reason": receipt.reason,
-    }
-    return RetentionItem(session=str(receipt.session), workspace=receipt.workspace, facts=facts)
-
-
-def _item(session: Session, **facts: Any) -> RetentionItem:
-    return RetentionItem(session=str(session.uuid), workspace=session.workspace.slug, facts=facts)
+def change_policies(
+    workspace: Workspace, *, origin: AuditOrigin, **policies: int | bool | None
+) -> None:
+    """Set the workspace's columns that say how long its sessions are kept; entered in the
+    audit log where it changes. Sessions that there are expire as they would have."""
+    with transaction.atomic():
+        known = Workspace.objects.select_for_update(no_key=True).get(pk=workspace.pk)
+        changed = {name: value for name, value in policies.items() if getattr(known, name) != value}
+        if not changed:
+            return
+        Workspace.objects.filter(pk=workspace.pk).update(**changed)
+        before = {name: getattr(known, name) for name in changed}
+        metadata = {"before": before, "after": changed}
+        note = AuditEvent(action=RETENTION, workspace=workspace.slug, metadata=metadata)
+        record(origin, note)

@@ -1,42 +1,200 @@
-"""The built-in scheduler: runs ``conversations.features.retention`` every so often.
+"""The hourly run that looks after what has had its time.
 
-A run is no piece of an answer's work: it has a thread and a connection of its own. Of
-the processes on one data folder one runs at a time, by a lock that the kernel lets go of
-when the process ends.
+It takes note of expired sessions, orders purges where a workspace's policy asks for
+them, carries out those that are due, and removes contents that nothing names any more.
+It may run as often as one likes: what cannot be done now is reported, and tried again by
+the next run.
 """
 
 import asyncio
-import fcntl
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
 
-from django.db import connection
+from django.db import DatabaseError, connection
 from django.utils import timezone
 
-from .service import run_retention
+from conversations.agent.undo.listing import listed_digests
+from conversations.api.stored_responses import forget_answers
+from conversations.archive.audit import AuditOrigin
+from conversations.archive.blobs import remove_untouched
+from conversations.archive.expiry import list_due, take_note
+from conversations.archive.purge import (
+    forget_contents,
+    named_elsewhere,
+    plan_purge,
+    waiting_contents,
+)
+from conversations.domain.errors import LoomError, NotFound
+from conversations.feature import features
+from conversations.models import Session
+from conversations.runtime.ownership import only_one
+
+from .service import carry_out_order, due_orders, grace, holds_on, idle_sessions, order_purge
 
 if TYPE_CHECKING:
     from conversations.runtime.engine import Runtime
 
 logger = logging.getLogger(__name__)
 
-FIRST_SECONDS = 60.0
-"""After the start at the latest: a server that is restarted often gets to it too."""
+ORIGIN = AuditOrigin(name="expire_sessions", place="expire_sessions")
+"""What the audit log calls the run."""
+
+UNTOUCHED_FOR = timedelta(hours=1)
+"""Longer than anybody counts on a blob without touching it (``listing.TOUCHED_NS``)."""
+
+MAX_FIRST_SECONDS = 60.0
+"""From the start to the first run: a server that is restarted often gets to it too."""
 
 LOCK = "retention"
 
 
+@dataclass(slots=True, kw_only=True)
+class RemovedContents:
+    """Contents that went, that something else names, and that wait for a later look."""
+
+    removed: int = 0
+    shared: int = 0
+    waiting: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class RetentionReport:
+    """What was done; of a dry run, what would have been. An item names the ``session``, its
+    ``workspace``, and what there is to say about it. ``held`` are sessions whose time is
+    over and that are on hold; ``failed`` those with which something went wrong."""
+
+    at: str
+    dry_run: bool
+    expired: list[dict[str, Any]] = field(default_factory=list)
+    ordered: list[dict[str, Any]] = field(default_factory=list)
+    purged: list[dict[str, Any]] = field(default_factory=list)
+    held: list[dict[str, Any]] = field(default_factory=list)
+    failed: list[dict[str, Any]] = field(default_factory=list)
+    contents: RemovedContents = field(default_factory=RemovedContents)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        lists = ("expired", "ordered", "purged", "held", "failed")
+        return {name: len(getattr(self, name)) for name in lists}
+
+    def notice_hold(self, session: Session) -> bool:
+        """Whether the session is on hold; reported once."""
+        hold = holds_on(session).first()
+        if hold is not None and str(session.uuid) not in {item["session"] for item in self.held}:
+            self.held.append(_item(session, reason=hold.reason))
+        return hold is not None
+
+    def note_failure(self, session: Session, error: Exception) -> None:
+        reason = error.message if isinstance(error, LoomError) else f"The database failed: {error}"
+        self.failed.append(_item(session, reason=reason))
+        fields = {"session": str(session.uuid), "reason": reason}
+        logger.warning("retention_failed", extra={"fields": fields})
+
+
+def run_retention(*, now: datetime, dry_run: bool = False) -> RetentionReport:
+    """Do what is due by ``now``. Safe to repeat, and to run twice at a time."""
+    report = RetentionReport(at=now.isoformat(timespec="seconds"), dry_run=dry_run)
+    for due in list_due(now):
+        if dry_run or take_note(due.session, now=now):
+            expires_at = due.expires_at.isoformat(timespec="seconds")
+            item = {"session": str(due.session), "workspace": due.workspace}
+            report.expired.append(item | {"expires_at": expires_at, "key": due.key})
+    _order_idle(report, now)
+    _purge_due(report, now)
+    if not dry_run:
+        report.contents = remove_contents(now)
+        forget_answers(now)
+        for feature in features():
+            feature.forget_old(now)
+        if any(report.counts.values()):
+            logger.info("retention_run", extra={"fields": report.counts})
+    return report
+
+
+def _order_idle(report: RetentionReport, now: datetime) -> None:
+    for session in idle_sessions(now):
+        if report.notice_hold(session):
+            continue
+        reason = f"Idle for {session.workspace.retention_days} days."
+        try:
+            if not report.dry_run:
+                order_purge(
+                    session,
+                    origin=ORIGIN,
+                    reason=reason,
+                    now=now,
+                    grace=grace(),
+                    by_policy=True,
+                    idle_since=session.last_active_at,
+                )
+        except (LoomError, DatabaseError) as error:
+            report.note_failure(session, error)
+            continue
+        due_at = (now + grace()).isoformat(timespec="seconds")
+        report.ordered.append(_item(session, due_at=due_at, reason=reason))
+        if report.dry_run and not grace():
+            report.purged.append(_planned(session, more_rows=1))  # the order
+
+
+def _purge_due(report: RetentionReport, now: datetime) -> None:
+    for order in due_orders(now):
+        session = order.session
+        if report.notice_hold(session):
+            continue
+        if report.dry_run:
+            report.purged.append(_planned(session))
+            continue
+        try:
+            receipt = carry_out_order(order, origin=ORIGIN, now=now)
+        except NotFound:
+            continue  # another host has done it
+        except (LoomError, DatabaseError) as error:
+            report.note_failure(session, error)
+            continue
+        facts = {"receipt": str(receipt.uuid), "turns": receipt.turns, "reason": receipt.reason}
+        report.purged.append(_item(session, **facts))
+
+
+def _planned(session: Session, *, more_rows: int = 0) -> dict[str, Any]:
+    plan = plan_purge(session)
+    return _item(session, rows=plan.row_count + more_rows, contents=len(plan.contents))
+
+
+def _item(session: Session, **facts: Any) -> dict[str, Any]:
+    return {"session": str(session.uuid), "workspace": session.workspace.slug, **facts}
+
+
+def remove_contents(now: datetime) -> RemovedContents:
+    """Remove the contents of purged sessions that can go by now."""
+    found, last, since = RemovedContents(), "", (now - UNTOUCHED_FOR).timestamp()
+    while noted := waiting_contents(after=last):
+        last = max(noted)
+        named = named_elsewhere(noted) | {digest.hex() for digest in listed_digests()}
+        over = named.intersection(noted)
+        found.shared += len(over)
+        for digest in noted.keys() - named:
+            if remove_untouched(digest, since=since):
+                found.removed += 1
+                over.add(digest)
+            else:
+                found.waiting += 1
+        forget_contents({digest: noted[digest] for digest in over})
+    return found
+
+
 class RetentionWorker:
+    """The run of a server, every so often, in a thread and on a connection of its own: an
+    answer does not wait for it. Of the processes on one data folder one runs at a time."""
+
     def __init__(self, runtime: "Runtime") -> None:
-        self._folder = runtime.options.data_dir / "run"
+        self._lock = runtime.options.data_dir / "run" / LOCK
         self._interval = 60.0 * runtime.options.expire_minutes
 
     async def keep(self) -> None:
         """Run for ever; to be run as a task."""
-        await asyncio.sleep(min(FIRST_SECONDS, self._interval))
+        await asyncio.sleep(min(MAX_FIRST_SECONDS, self._interval))
         while True:
             await self.run_once()
             await asyncio.sleep(self._interval)
@@ -46,7 +204,7 @@ class RetentionWorker:
         return await asyncio.to_thread(self._run)
 
     def _run(self) -> bool:
-        with only_one(self._folder / LOCK) as is_ours:
+        with only_one(self._lock) as is_ours:
             if not is_ours:
                 return False
             try:
@@ -57,16 +215,3 @@ class RetentionWorker:
             finally:
                 connection.close()
         return True
-
-
-@contextmanager
-def only_one(path: Path) -> Iterator[bool]:
-    """Whether this process has the lock, for the time of the block."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-            return
-        yield True

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID
 
+from django.conf import settings
 from django.core import signing
 from django.db import transaction
 from django.db.models import F, QuerySet
@@ -45,6 +46,12 @@ class NewLink:
     with_tools: bool = False
 
 
+def require_sharing() -> None:
+    """Raises NotFound where it is switched off."""
+    if not settings.LOOM.share_links:
+        raise NotFound("Sharing by link is switched off on this server.")
+
+
 def create_share_link(session: Session, new: NewLink, *, origin: audit.AuditOrigin) -> ShareLink:
     """Create a link, and enter it in the audit log. Raises Rejected."""
     if not 1 <= new.from_turn <= new.to_turn <= session.turn_count:
@@ -52,6 +59,8 @@ def create_share_link(session: Session, new: NewLink, *, origin: audit.AuditOrig
             f"The turns to share lie between 1 and {session.turn_count}, the first one first.",
             code="bad_range",
         )
+    if not 1 <= new.days <= settings.LOOM.share_days:
+        raise Rejected(f"A link ends after 1 to {settings.LOOM.share_days} days.", code="bad_days")
     assert origin.user is not None
     with transaction.atomic():
         if open_links(session).count() >= MAX_SHARE_LINKS:

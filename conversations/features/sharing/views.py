@@ -22,10 +22,7 @@ from conversations.web.attachments import give_attachment, give_thumbnail
 from . import service
 from .models import ShareLink
 
-SHARED_PAGE = 100
-"""Turns of a page."""
-
-OFF = "Sharing by link is switched off on this server."
+MAX_PAGE_TURNS = 100
 
 
 class ShareForm(forms.Form):
@@ -55,8 +52,7 @@ def _number(label: str, *, initial: int, most: int) -> forms.IntegerField:
 def session_share(request: HttpRequest, uuid: UUID) -> HttpResponse:
     """The session's links, and the form that makes another."""
     found, _ = get_session_for(request, uuid, to=WRITE)
-    if not settings.LOOM.share_links:
-        raise NotFound(OFF)
+    service.require_sharing()
     form = ShareForm(
         request.POST if request.method == "POST" else None, turn_count=found.turn_count
     )
@@ -72,14 +68,16 @@ def session_share(request: HttpRequest, uuid: UUID) -> HttpResponse:
     context = {
         "session": found,
         "form": form,
-        "links": [_shown(request, link) for link in service.open_links(found)],
+        "links": [
+            {"link": link, "address": address_of_link(request, link)}
+            for link in service.open_links(found)
+        ],
     }
-    return render(request, "share.html", context, status=400 if form.errors else 200)
+    return render(request, "sharing/share.html", context, status=400 if form.errors else 200)
 
 
-def _shown(request: HttpRequest, link: ShareLink) -> dict[str, Any]:
-    path = reverse("shared", args=[service.share_token(link)])
-    return {"link": link, "address": request.build_absolute_uri(path)}
+def address_of_link(request: HttpRequest, link: ShareLink) -> str:
+    return request.build_absolute_uri(reverse("shared", args=[service.share_token(link)]))
 
 
 @post_by_person
@@ -96,7 +94,9 @@ def shared(request: HttpRequest, share: str) -> HttpResponse:
     link = _opened(share)
     first = _first_turn(request.GET.get("from", ""), link)
     files_url = f"{reverse('shared', args=[share])}files/"
-    page = service.read_shared_page(link, from_turn=first, limit=SHARED_PAGE, files_url=files_url)
+    page = service.read_shared_page(
+        link, from_turn=first, limit=MAX_PAGE_TURNS, files_url=files_url
+    )
     if request.method == "GET" and "from" not in request.GET:
         service.count_opening(link)
     context = {
@@ -106,7 +106,7 @@ def shared(request: HttpRequest, share: str) -> HttpResponse:
         "next_turn": page.next_turn,
         "is_first": first <= link.from_turn,
     }
-    return _unlisted(render(request, "shared.html", context))
+    return _unlisted(render(request, "sharing/shared.html", context))
 
 
 @require_safe

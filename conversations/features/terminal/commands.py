@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urljoin
 from uuid import uuid4
 
-from conversations.domain.errors import Rejected
-from conversations.web.commands import COMMANDS, FORMATS, Command
+from conversations.web.commands import COMMANDS, Command, choice_of
 
 from .printing import Printer, choose_session
 from .screen import DIM, PLAIN
@@ -96,10 +95,8 @@ def _undo(chat: "Chat", _: str) -> None:
 
 
 def _export(chat: "Chat", format: str) -> None:
-    wanted = format.lower() or next(iter(FORMATS))
-    if wanted not in FORMATS:
-        raise Rejected(f"Choose one of these formats: {', '.join(FORMATS)}.", code="bad_format")
-    _name_page(chat, "The session is at", f"export/?format={wanted}")
+    export = next(command for command in COMMANDS if command.name == "export")
+    _name_page(chat, "The session is at", f"export/?format={choice_of(export, format)}")
 
 
 def _name_page(chat: "Chat", says: str, address: str) -> None:

@@ -10,12 +10,16 @@ from conversations import feature
 class UsageConfig(feature.Feature):
     name = "conversations.features.usage"
     verbose_name = "Usage and budgets"
+    has_call_limits_sql = "EXISTS(SELECT 1 FROM conversations_budget b WHERE b.ended_at IS NULL)"
 
     def links(self, place: str, request: HttpRequest, **about: Any) -> Iterable[feature.Link]:
         if place == "menu.api":
             yield feature.Link(label="Usage", url=reverse("usage"))
         elif place == "workspace":
             yield feature.Link(label="Usage", url=reverse("workspace_usage", args=[about["slug"]]))
+
+        elif place == "window":
+            yield feature.Link(label="Usage", url=reverse("session_usage", args=[about["uuid"]]))
 
     def purged_tables(self) -> feature.PurgedTables:
         from .models import UsageDay
@@ -24,6 +28,11 @@ class UsageConfig(feature.Feature):
         return feature.PurgedTables(
             folded={UsageDay: forget_session}, names={UsageDay: "sums of what was used"}
         )
+
+    def check_model_call(self, session_pk: int, person_pk: int | None) -> feature.Notices | None:
+        from .budgets import check_budgets
+
+        return check_budgets(session_pk, person_pk)
 
     def on_model_call(self, usage: feature.CallUsage) -> None:
         from .recording import add_call

@@ -6,6 +6,7 @@ costs the same whatever was used.
 
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -14,13 +15,12 @@ from django.db import connection, transaction
 from django.db.models import Q
 from django.utils import timezone
 
-from conversations.archive.append import Appended, NewEvent, append
 from conversations.archive.audit import AuditEvent, AuditOrigin, lock_log, record
 from conversations.domain.audit import BUDGET
 from conversations.domain.errors import BudgetReached, NotFound
 from conversations.domain.events import Info
+from conversations.feature import Notices
 from conversations.models import Workspace
-from conversations.runtime.failures import KEPT
 
 from .figures import INSTALLATION, MONTH, PERSON, WORKSPACE, BudgetState, period_start
 from .models import Budget, BudgetWarning
@@ -87,17 +87,14 @@ def _note(budget: Budget, what: str) -> AuditEvent:
 
 
 def require_budget(uuid: UUID, rights: UsageRights) -> Budget:
-    """The budget, for somebody who may change it. Raises NotFound."""
+    """The budget, for somebody who may change it: an administrator every one, an owner
+    those of the workspace. Raises NotFound."""
+    changeable = Q() if rights.sees_all else Q(workspace__in=rights.workspaces)
     budgets = Budget.objects.select_related("workspace", "person")
-    found = budgets.filter(_changeable(rights), uuid=uuid).first()
+    found = budgets.filter(changeable, uuid=uuid).first()
     if found is None:
         raise NotFound("This budget doesn't exist or you cannot change it.")
     return found
-
-
-def _changeable(rights: UsageRights) -> Q:
-    """An administrator changes every budget, an owner those of the workspace."""
-    return Q() if rights.sees_all else Q(workspace__in=rights.workspaces)
 
 
 def list_budgets(rights: UsageRights) -> list[tuple[BudgetState, bool]]:
@@ -126,6 +123,12 @@ def read_budgets(
         [session_pk, person_pk, session_pk],
         day=day,
     )
+
+
+def read_budget(pk: int) -> BudgetState:
+    """One that is in force."""
+    [state] = _read_states("b.id = %s", [pk])
+    return state
 
 
 _START = "CASE b.period WHEN 'day' THEN %s ELSE %s END"
@@ -158,96 +161,61 @@ def _read_states(where: str, values: list[Any], *, day: date | None = None) -> l
         cursor.execute(
             f"{_STATES}{where}) ORDER BY b.id LIMIT {MAX_BUDGETS_LISTED}", [*days, *values]
         )
-        return [_state(row, day) for row in cursor.fetchall()]
-
-
-def _state(row: tuple[Any, ...], day: date) -> BudgetState:
-    pk, uuid, workspace, person, name, username, period, unit, limit, percent, spent, warned = row
-    of_one = WORKSPACE if workspace is not None else PERSON
-    return BudgetState(
-        pk=pk,
-        uuid=str(UUID(str(uuid))),
-        scope=INSTALLATION if workspace is None and person is None else of_one,
-        name=name or username or "",
-        period=period,
-        unit=unit,
-        limit=limit,
-        warn_percent=percent,
-        starts_on=period_start(period, day),
-        spent=int(spent),
-        is_warned=bool(warned),
-    )
-
-
-def append_budget_warnings(
-    session_pk: int, *, session: UUID, notices: Sequence[tuple[BudgetState, Info]]
-) -> Appended:
-    """Say in a session, once in a period, that budgets are nearly used up; nothing of what
-    was said meanwhile, there or elsewhere."""
-    with transaction.atomic():
-        new = [notice for state, notice in notices if _note_warning(state)]
-        if not new:
-            return Appended(turns=[], rows=[])
-        return append(
-            session_pk, session_uuid=session, events=[NewEvent(payload=notice) for notice in new]
+        rows = cursor.fetchall()
+    states = []
+    for pk, uuid, workspace, person, name, username, *row in rows:
+        period, unit, limit, percent, spent, warned = row
+        of_one = WORKSPACE if workspace is not None else PERSON
+        states.append(
+            BudgetState(
+                pk=pk,
+                uuid=str(UUID(str(uuid))),
+                scope=INSTALLATION if workspace is None and person is None else of_one,
+                name=name or username or "",
+                period=period,
+                unit=unit,
+                limit=limit,
+                warn_percent=percent,
+                starts_on=period_start(period, day),
+                spent=int(spent),
+                is_warned=bool(warned),
+            )
         )
+    return states
 
 
-def _note_warning(state: BudgetState) -> bool:
-    _, is_new = BudgetWarning.objects.get_or_create(
-        budget_id=state.pk, starts_on=state.starts_on, defaults={"at": timezone.now()}
-    )
-    return is_new
+# Budgets in a run: a notice when one is nearly used up, and the end when one is.
 
 
-# Budgets in a run: a warning when one is nearly used up, and the end when one is.
-
-
-WARNED, REACHED = "budget_warning", "budget_reached"
-
-
-def check_budgets(session_pk: int, *, person_pk: int | None) -> list[BudgetState]:
-    """The budgets of which a warning is due. Raises BudgetReached where one is used up."""
-    states = read_budgets(session_pk, person_pk=person_pk)
-    for state in states:
+def check_budgets(session_pk: int, person_pk: int | None) -> Notices | None:
+    """What is to be said of budgets that are nearly used up. Raises BudgetReached where one
+    is used up."""
+    near = []
+    for state in read_budgets(session_pk, person_pk=person_pk):
         if state.is_used_up:
-            raise BudgetReached(describe_reached(state))
-    return [state for state in states if state.is_near and not state.is_warned]
+            who = "An owner of the workspace" if state.scope == WORKSPACE else "An administrator"
+            raise BudgetReached(
+                f"The budget of {state.of} for {state.period_text} is used up:"
+                f" {state.spent_text} of {state.limit_text}. {who} can raise it;"
+                f" a new one begins on {state.renews_on} (UTC)."
+            )
+        if state.is_near and not state.is_warned:
+            near.append(state)
+    return partial(_warn, near) if near else None
 
 
-def describe_reached(state: BudgetState) -> str:
-    """What is used up, and what can be done."""
-    who = "An owner of the workspace" if state.scope == WORKSPACE else "An administrator"
-    return (
-        f"The budget of {state.of} for {state.period_text} is used up:"
-        f" {state.spent_text} of {state.limit_text}. {who} can raise it;"
-        f" a new one begins on {state.renews_on} (UTC)."
-    )
-
-
-def describe_warnings(states: Sequence[BudgetState]) -> list[tuple[BudgetState, Info]]:
-    """The rows that say so."""
-    return [
-        (
-            state,
-            Info(
-                text=f"{state.percent} % of the budget of {state.of} for {state.period_text} is"
-                f" used: {state.spent_text} of {state.limit_text}. When it is used up, the model"
-                f" is not asked again before {state.renews_on} (UTC).",
-                code=WARNED,
-            ),
+def _warn(near: Sequence[BudgetState]) -> list[Info]:
+    """The rows that say so, of those budgets of which nobody did in this period."""
+    rows = []
+    for state in near:
+        _, is_new = BudgetWarning.objects.get_or_create(
+            budget_id=state.pk, starts_on=state.starts_on, defaults={"at": timezone.now()}
         )
-        for state in states
-    ]
-
-
-def describe_stop(error: BudgetReached, *, run: str, has_answered: bool) -> Info:
-    """The row for a run that a budget ended, before its first model call or later."""
-    kept = "What there is is kept; continue then." if has_answered else f"{KEPT} Retry then."
-    return Info(
-        text=f"{error.message} {kept}",
-        kind="notice" if has_answered else "error",
-        code=REACHED,
-        action="continue" if has_answered else "retry",
-        run=run,
-    )
+        if is_new:
+            text = (
+                f"{state.percent} % of the budget of {state.of} for {state.period_text} is"
+                f" used: {state.spent_text} of {state.limit_text}. When it is used up, the model"
+                f" is not asked again before {state.renews_on} (UTC)."
+            )
+            rows.append(Info(text=text, code="budget_warning"))
+    return rows

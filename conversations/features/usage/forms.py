@@ -8,13 +8,14 @@ from urllib.parse import urlencode
 
 from django import forms
 from django.contrib.auth.models import User
+from django.utils import timezone
 
 from conversations.domain.text import storable
 from conversations.models import Workspace
 from conversations.web.form_fields import date_field
 
 from .figures import DAY, INSTALLATION, MONTH, PERSON, TOKENS, USD, WORKSPACE
-from .report import UsageWish
+from .report import UsageRights, UsageWish, workspaces_with_usage
 
 # A budget as a person writes it down.
 
@@ -87,6 +88,17 @@ class BudgetForm(forms.Form):
 
 MAX_PERIOD_DAYS = 366
 USUAL_DAYS = 30
+
+
+def usage_form(
+    rights: UsageRights, data: Mapping[str, str], of: Workspace | None = None
+) -> "UsageForm":
+    """The form of what somebody may see; ``of`` that workspace only."""
+    workspaces = dict(workspaces_with_usage(rights).values_list("slug", "name"))
+    if of is not None:
+        workspaces[of.slug] = of.name
+        data = {**data, "workspace": of.slug}
+    return UsageForm(data, workspaces=workspaces.items(), today=timezone.now().date())
 
 
 class UsageForm(forms.Form):

@@ -4,7 +4,7 @@ A plot is stretched to the width that it has, so it holds bars and no words; tho
 around it as text, and the table below it says the same.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 
@@ -49,21 +49,6 @@ class Plot:
         return len(self.bars) * SLOT
 
 
-def all_days(first: date, last: date) -> list[date]:
-    return [first + timedelta(days=number) for number in range((last - first).days + 1)]
-
-
-def make_plots(days: Mapping[date, Sums], *, first: date, last: date) -> list[Plot]:
-    """Cost, tokens and the time to the first token by day; only what there is any of."""
-    shown = [(day, days.get(day, Sums())) for day in all_days(first, last)]
-    plots = [
-        _plot("Cost", ("Cost",), shown, lambda sums: (sums.cost_microusd,), usd),
-        _plot("Tokens", ("Answered", "Given", "From the cache"), shown, _tokens, number_text),
-        _plot("Time to the first token", ("Median", "p95"), shown, _times, duration_text),
-    ]
-    return [plot for plot in plots if plot is not None]
-
-
 def usd(microusd: int) -> str:
     """Dollars and cents; small sums with four decimals."""
     dollars = microusd / 1_000_000
@@ -72,38 +57,50 @@ def usd(microusd: int) -> str:
     return f"${dollars:.2f}" if dollars >= 0.1 else f"${dollars:.4f}"
 
 
-def _tokens(sums: Sums) -> tuple[int, ...]:
-    given = sums.input_tokens + sums.cache_write_tokens
-    return sums.output_tokens, given, sums.cache_read_tokens
+PLOTTED: tuple[
+    tuple[str, Sequence[str], Callable[[Sums], Sequence[int]], Callable[[int], str]], ...
+]
+PLOTTED = (
+    ("Cost", ("Cost",), lambda sums: (sums.cost_microusd,), usd),
+    (
+        "Tokens",
+        ("Answered", "Given", "From the cache"),
+        lambda sums: (
+            sums.output_tokens,
+            sums.input_tokens + sums.cache_write_tokens,
+            sums.cache_read_tokens,
+        ),
+        number_text,
+    ),
+    (
+        "Time to the first token",
+        ("Median", "p95"),
+        lambda sums: (sums.median_ms or 0, (sums.p95_ms or 0) - (sums.median_ms or 0)),
+        duration_text,
+    ),
+)
+"""Name, kinds, the values of a bar in the order of the kinds, and how one is said."""
 
 
-def _times(sums: Sums) -> tuple[int, ...]:
-    median, slow = sums.median_ms or 0, sums.p95_ms or 0
-    return median, slow - median
-
-
-def _plot(
-    name: str,
-    kinds: Sequence[str],
-    days: Sequence[tuple[date, Sums]],
-    values_of: Callable[[Sums], tuple[int, ...]],
-    words: Callable[[int], str],
-) -> Plot | None:
-    values = [values_of(sums) for _, sums in days]
-    most = max(map(sum, values), default=0)
-    if not most:
-        return None
-    peak = days[[sum(parts) for parts in values].index(most)][0]
-    said = f"{name} by day, {len(days)} days from {days[0][0]}: most on {peak}, {words(most)}."
-    bars = [
-        Bar(
-            x=number * SLOT,
-            title=f"{day}: {words(sum(parts))}",
-            parts=_stack(parts, most=most),
-        )
-        for number, ((day, _), parts) in enumerate(zip(days, values, strict=True))
-    ]
-    return Plot(name=name, kinds=kinds, top=words(most), summary=said, bars=bars)
+def make_plots(days: Mapping[date, Sums], *, first: date, last: date) -> Iterator[Plot]:
+    """By day; only what there is any of."""
+    shown = [first + timedelta(days=number) for number in range((last - first).days + 1)]
+    for name, kinds, values_of, words in PLOTTED:
+        values = [values_of(days.get(day, Sums())) for day in shown]
+        most = max(map(sum, values))
+        if most:
+            peak = shown[[sum(parts) for parts in values].index(most)]
+            yield Plot(
+                name=name,
+                kinds=kinds,
+                top=words(most),
+                summary=f"{name} by day, {len(shown)} days from {first}: most on {peak},"
+                f" {words(most)}.",
+                bars=[
+                    Bar(number * SLOT, f"{day}: {words(sum(parts))}", _stack(parts, most=most))
+                    for number, (day, parts) in enumerate(zip(shown, values, strict=True))
+                ],
+            )
 
 
 def _stack(values: Sequence[int], *, most: int) -> list[BarSegment]:

@@ -4,11 +4,10 @@ A person sees what they used, an owner of a workspace what was used in it, an
 administrator everything. Titles are shown of sessions that the person may read.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import Any
-from uuid import UUID
 
 from django.contrib.auth.models import User
 from django.db.models import F, Q, QuerySet, Sum
@@ -157,7 +156,7 @@ def _grouped(
     return [(values[: len(by)], _sums(values[len(by) :])) for values in found[:limit]]
 
 
-def _sums(values: tuple[Any, ...]) -> Sums:
+def _sums(values: Sequence[Any]) -> Sums:
     numbers = [int(value) for value in values]
     counted = dict(zip(COUNTED, numbers, strict=False))
     return Sums(**counted, first_token=tuple(numbers[len(COUNTED) :]))
@@ -203,32 +202,15 @@ def read_session_usage(session: Session) -> list[UsageLine]:
     ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UsageEntry:
-    """A row as it is kept, for a file."""
-
-    day: date
-    workspace: str
-    session: UUID | None
-    person: str
-    model: str
-    sums: Sums
-
-
-def walk_usage(rights: UsageRights, wish: UsageWish) -> Iterator[UsageEntry]:
-    """All rows, by day, in constant memory."""
-    columns = ("day", "pk", "workspace__slug", "session__uuid", "person__username", "model")
-    rows = _rows(rights, wish).order_by("day", "pk").values_list(*columns, *SUMMED)
+def walk_usage(rights: UsageRights, wish: UsageWish) -> Iterator[tuple[tuple[Any, ...], Sums]]:
+    """All rows as they are kept, by day, in constant memory: (day, workspace, session, person,
+    model) and the sums."""
+    columns = ("day", "workspace__slug", "session__uuid", "person__username", "model")
+    rows = _rows(rights, wish).order_by("day", "pk").values_list("pk", *columns, *SUMMED)
     page = rows[:CHUNK]
     while found := list(page):
-        for day, _, workspace, session, person, model, *numbers in found:
-            yield UsageEntry(
-                day=day,
-                workspace=workspace,
-                session=session,
-                person=person,
-                model=model,
-                sums=_sums(tuple(numbers)),
-            )
-        day, pk = found[-1][:2]
+        for _, *values in found:
+            named = len(columns)
+            yield tuple(values[:named]), _sums(values[named:])
+        pk, day = found[-1][:2]
         page = rows.filter(Q(day__gt=day) | Q(day=day, pk__gt=pk))[:CHUNK]

@@ -1,7 +1,6 @@
 """What the models used: a page, and the same as a file."""
 
 from collections.abc import Iterator
-from datetime import date
 from typing import Any
 from uuid import UUID
 
@@ -11,7 +10,6 @@ from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
 from django.shortcuts import redirect, render
-from django.utils import timezone
 from django.utils.http import content_disposition_header
 from django.views.decorators.http import require_http_methods, require_safe
 
@@ -24,6 +22,7 @@ from conversations.access import (
 )
 from conversations.domain.errors import NotPermitted, Rejected
 from conversations.domain.text import csv_line
+from conversations.models import Workspace
 from conversations.rendering.source_text import duration_text, number_text
 from conversations.web.downloads import in_threads
 from conversations.web.pages import person
@@ -31,7 +30,7 @@ from conversations.web.panel import render_panel
 
 from .budgets import end_budget, list_budgets, require_budget, set_budget
 from .figures import Sums
-from .forms import BudgetForm, UsageForm
+from .forms import BudgetForm, UsageForm, usage_form
 from .plots import make_plots, usd
 from .report import (
     UsageLine,
@@ -44,7 +43,6 @@ from .report import (
     usage_rights,
     walk_usage,
     workspaces_of_budgets,
-    workspaces_with_usage,
 )
 
 # Budgets: a page that lists, sets and ends them.
@@ -55,32 +53,20 @@ from .report import (
 def budgets(request: HttpRequest) -> HttpResponse:
     """What may be used, and what of it is; who may, sets another."""
     rights = usage_rights(person(request))
-    if request.method != "POST":
-        return _budgets_page(request, rights, _budget_form(rights))
-    if not rights.sees_others:
+    is_sent = request.method == "POST"
+    if is_sent and not rights.sees_others:
         raise NotPermitted("Only administrators and owners of workspaces can set budgets.")
-    form = _budget_form(rights, request.POST.dict())
-    if not form.is_valid():
-        return _budgets_page(request, rights, form, status=400)
-    set_budget(visit_of(request).origin, **form.wish)
-    messages.success(request, "The budget is set.")
-    return redirect("budgets")
-
-
-def _budget_form(rights: UsageRights, data: dict[str, str] | None = None) -> BudgetForm:
-    workspaces = workspaces_of_budgets(rights)
-    return BudgetForm(data, workspaces=workspaces, may_limit_all=rights.sees_all)
-
-
-def _budgets_page(
-    request: HttpRequest, rights: UsageRights, form: BudgetForm, *, status: int = 200
-) -> HttpResponse:
-    context: dict[str, Any] = {
-        "budgets": list_budgets(rights),
-        "form": form,
-        "may_set": rights.sees_others,
-    }
-    return render(request, "budgets.html", context, status=status)
+    form = BudgetForm(
+        request.POST.dict() if is_sent else None,
+        workspaces=workspaces_of_budgets(rights),
+        may_limit_all=rights.sees_all,
+    )
+    if form.is_valid():
+        set_budget(visit_of(request).origin, **form.wish)
+        messages.success(request, "The budget is set.")
+        return redirect("budgets")
+    context = {"budgets": list_budgets(rights), "form": form, "may_set": rights.sees_others}
+    return render(request, "usage/budgets.html", context, status=400 if is_sent else 200)
 
 
 @post_by_person
@@ -106,7 +92,7 @@ COLUMNS = (
 @require_safe
 def usage(request: HttpRequest) -> HttpResponse:
     """What the person may see of what was used."""
-    return _usage_page(request, {})
+    return _usage_page(request)
 
 
 @login_required
@@ -114,34 +100,20 @@ def usage(request: HttpRequest) -> HttpResponse:
 def workspace_usage(request: HttpRequest, slug: str) -> HttpResponse:
     """The same, for one workspace."""
     workspace, _ = get_workspace_for(request, slug)
-    return _usage_page(request, {"workspace": workspace.slug}, name=workspace.name)
+    return _usage_page(request, workspace)
 
 
-def _usage_page(request: HttpRequest, fixed: dict[str, str], *, name: str = "") -> HttpResponse:
+def _usage_page(request: HttpRequest, workspace: Workspace | None = None) -> HttpResponse:
     user = person(request)
     rights = usage_rights(user)
-    form = _usage_form(request, rights, fixed, name=name)
+    form = usage_form(rights, request.GET.dict(), workspace)
     context: dict[str, Any] = {"form": form, "rights": rights}
     if not form.is_valid():
-        return render(request, "usage.html", context, status=400)
-    report = read_usage(user, rights, form.wish)
-    context |= _described(form, report, rights)
+        return render(request, "usage/usage.html", context, status=400)
+    context |= _described(form, read_usage(user, rights, form.wish), rights)
     states = sorted((state for state, _ in list_budgets(rights)), key=lambda state: -state.percent)
     context["budgets"] = states[:MAX_BUDGETS_SHOWN]
-    return render(request, "usage.html", context)
-
-
-def _usage_form(
-    request: HttpRequest, rights: UsageRights, fixed: dict[str, str], *, name: str = ""
-) -> UsageForm:
-    workspaces = dict(workspaces_with_usage(rights).values_list("slug", "name"))
-    if fixed:
-        workspaces |= {fixed["workspace"]: name}
-    return UsageForm(
-        request.GET.dict() | fixed,
-        workspaces=list(workspaces.items()),
-        today=timezone.now().date(),
-    )
+    return render(request, "usage/usage.html", context)
 
 
 def _described(form: UsageForm, report: UsageReport, rights: UsageRights) -> dict[str, Any]:
@@ -158,7 +130,7 @@ def _described(form: UsageForm, report: UsageReport, rights: UsageRights) -> dic
         "total": _cells(report.total),
         "has_calls": report.total.calls > 0,
         "unpriced": [line.name for line in report.models if line.sums.unpriced],
-        "plots": make_plots(report.days, first=wish.first, last=wish.last),
+        "plots": list(make_plots(report.days, first=wish.first, last=wish.last)),
         "days": [{"day": day} | _cells(sums) for day, sums in reversed(report.days.items())],
         "tables": [table for table in tables if table["lines"]],
         "address": form.address(),
@@ -196,14 +168,10 @@ def _cells(sums: Sums) -> dict[str, Any]:
         "given": number_text(sums.prompt_tokens),
         "cached": f"{sums.cache_percent} %" if sums.cache_percent is not None else "–",
         "answered": number_text(sums.output_tokens),
-        "cost": usd(sums.cost_microusd) if _has_price(sums) else "–",
+        "cost": usd(sums.cost_microusd) if sums.cost_microusd or not sums.unpriced else "–",
         "median": duration_text(sums.median_ms) or "–",
         "slow": duration_text(sums.p95_ms) or "–",
     }
-
-
-def _has_price(sums: Sums) -> bool:
-    return bool(sums.cost_microusd) or not sums.unpriced
 
 
 @login_required
@@ -230,7 +198,7 @@ async def usage_file(request: HttpRequest) -> HttpResponseBase:
     lines = iter(()) if request.method == "HEAD" else _csv(rights, wish)
     response = StreamingHttpResponse(in_threads(lines), content_type="text/csv; charset=utf-8")
     response["Content-Disposition"] = content_disposition_header(
-        as_attachment=True, filename=_file_name(wish.first, wish.last)
+        as_attachment=True, filename=f"usage-{wish.first}-{wish.last}.csv"
     )
     response["Cache-Control"] = "private, no-store"
     return response
@@ -238,23 +206,18 @@ async def usage_file(request: HttpRequest) -> HttpResponseBase:
 
 def _wish_of(request: HttpRequest, user: User) -> tuple[UsageRights, UsageWish]:
     rights = usage_rights(user)
-    form = _usage_form(request, rights, {})
+    form = usage_form(rights, request.GET.dict())
     if not form.is_valid():
         raise Rejected("This period cannot be shown.", code="bad_days")
     return rights, form.wish
 
 
-def _file_name(first: date, last: date) -> str:
-    return f"usage-{first}-{last}.csv"
-
-
 def _csv(rights: UsageRights, wish: UsageWish) -> Iterator[str]:
     yield csv_line(COLUMNS)
-    for entry in walk_usage(rights, wish):
-        sums = entry.sums
+    for columns, sums in walk_usage(rights, wish):
         yield csv_line(
             (
-                *(entry.day, entry.workspace, entry.session or "", entry.person, entry.model),
+                *("" if value is None else value for value in columns),
                 *(sums.calls, sums.failed, sums.unpriced, sums.input_tokens),
                 *(sums.cache_read_tokens, sums.cache_write_tokens, sums.output_tokens),
                 f"{sums.cost_microusd / 1_000_000:.6f}",

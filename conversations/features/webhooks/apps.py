@@ -1,6 +1,8 @@
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
+from django.conf import settings
 from django.http import HttpRequest
 from django.urls import reverse
 
@@ -39,6 +41,11 @@ class WebhooksConfig(feature.Feature):
         return feature.PurgedTables(
             removed={Delivery: lambda pk: Delivery.objects.filter(session=pk)}
         )
+
+    def forget_old(self, now: datetime) -> None:
+        from .deliveries import forget_deliveries
+
+        forget_deliveries(now - timedelta(days=settings.LOOM.webhook_days))
 
     def on_run_finished(self, run_pk: int, session_pk: int) -> None:
         from .deliveries import enqueue_run_ended

@@ -48,9 +48,11 @@ GONE = 410
 
 
 class WebhookSender:
+    interval = 1.0
+    """Seconds between two looks for what is due."""
+
     def __init__(self, runtime: "Runtime") -> None:
         self._runtime = runtime
-        self._interval = runtime.options.webhook_interval
         self._tasks: dict[asyncio.Task[None], int] = {}
 
     async def keep(self) -> None:
@@ -60,7 +62,7 @@ class WebhookSender:
                 if await self.begin_due():
                     await self._wait_for_room()
                 else:
-                    await asyncio.sleep(self._interval)
+                    await asyncio.sleep(self.interval)
         finally:
             for task in self._tasks:
                 task.cancel()  # somebody does it again when the claim is over
@@ -68,7 +70,7 @@ class WebhookSender:
 
     async def _wait_for_room(self) -> None:
         """Return as soon as one has ended: there may be more of its webhook."""
-        await asyncio.wait(self._tasks, timeout=self._interval, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(self._tasks, timeout=self.interval, return_when=asyncio.FIRST_COMPLETED)
 
     async def begin_due(self) -> int:
         """Set out with what is due, as far as there is room; returns with how many."""

@@ -9,6 +9,7 @@ from django.core.management.base import CommandError
 
 from conversations.archive.workspaces import get_workspace
 from conversations.domain.errors import LoomError
+from conversations.features.discord.options import read_options, read_rules
 from conversations.management.base import DatabaseCommand
 from conversations.runtime.options import read_options as read_runtime_options
 
@@ -18,7 +19,6 @@ class Command(DatabaseCommand):
 
     def handle(self, **options: Any) -> None:
         _check()
-        from conversations.features.discord.options import read_options
         from conversations.features.discord.worker import serve
 
         try:
@@ -46,12 +46,13 @@ def _check() -> None:
             "Set LOOM_DISCORD_WORKSPACE to the slug of a workspace. See docs/discord.md.",
             returncode=2,
         )
-    if not loom.discord.people and not loom.discord.everybody:
+    rules = read_rules()
+    if not rules.people and not rules.everybody:
         raise CommandError(
             "Nobody may talk to the bot: set LOOM_DISCORD_USERS. See docs/discord.md.",
             returncode=2,
         )
-    if not loom.discord_account and loom.discord.lets_in_strangers:
+    if not loom.discord_account and rules.lets_in_strangers:
         raise CommandError(
             "People without an account may talk to the bot: set LOOM_DISCORD_ACCOUNT to the "
             "account by which they act. See docs/discord.md.",

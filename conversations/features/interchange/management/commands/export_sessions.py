@@ -12,9 +12,8 @@ from django.core.management.base import CommandError
 
 from conversations.archive.workspaces import get_workspace
 from conversations.domain.errors import LoomError, NotFound
-from conversations.features.interchange.export_markdown import session_markdown
-from conversations.features.interchange.export_messages import WRITERS
-from conversations.features.interchange.export_sessions import choose_sessions, session_lines
+from conversations.features.interchange.export import FORMATS
+from conversations.features.interchange.export_sessions import choose_sessions
 from conversations.management.base import DatabaseCommand, open_output
 from conversations.models import Session
 
@@ -29,7 +28,7 @@ class Command(DatabaseCommand):
         which.add_argument("--session", type=UUID, metavar="UUID")
         which.add_argument("--workspace", metavar="SLUG")
         which.add_argument("--all", action="store_true", help="Every session there is.")
-        parser.add_argument("--format", choices=["jsonl", "markdown", *WRITERS], default="jsonl")
+        parser.add_argument("--format", choices=list(FORMATS), default="jsonl")
         parser.add_argument("--output", metavar="FILE", help="Instead of standard output.")
 
     def handle(
@@ -71,22 +70,8 @@ class Command(DatabaseCommand):
 
 
 def _write_as(format: str, sessions: Iterator[Session]) -> Iterator[str]:
-    if format == "markdown":
-        return _markdown(sessions)
-    if write := WRITERS.get(format):
-        return (piece for session in sessions for piece in write(session))
-    return _lines(sessions)
-
-
-def _lines(sessions: Iterator[Session]) -> Iterator[str]:
-    for session in sessions:
-        with suppress(NotFound):  # purged meanwhile
-            for line in session_lines(session):
-                yield line + "\n"
-
-
-def _markdown(sessions: Iterator[Session]) -> Iterator[str]:
     for place, session in enumerate(sessions):
-        if place:
+        if place and format == "markdown":
             yield "\n---\n\n"
-        yield from session_markdown(session)
+        with suppress(NotFound):  # purged meanwhile
+            yield from FORMATS[format].write(session)

@@ -18,8 +18,7 @@ from conversations.domain.errors import LoomError
 from conversations.features.interchange.import_sessions import ImportCounts, Report, import_file
 from conversations.features.interchange.import_targets import ImportTarget
 from conversations.features.interchange.opening import NotReadable
-from conversations.features.interchange.recognising import LOOM
-from conversations.features.interchange.running import AUTO, FORMATS, Running
+from conversations.features.interchange.running import AUTO, FORMATS, LOOM, Running
 from conversations.management.base import DatabaseCommand
 from conversations.management.commands._first_run import make_first_user
 from conversations.search.indexing import index_waiting

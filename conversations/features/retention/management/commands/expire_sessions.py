@@ -2,12 +2,13 @@
 
 import sys
 from argparse import ArgumentParser
+from dataclasses import asdict
 from typing import Any
 
 from django.utils import timezone
 
 from conversations.domain.text import dump_json
-from conversations.features.retention.service import Report, RetentionItem, run_retention
+from conversations.features.retention.worker import RetentionReport, run_retention
 from conversations.management.base import DatabaseCommand
 
 
@@ -23,27 +24,28 @@ class Command(DatabaseCommand):
 
     def handle(self, *, dry_run: bool, json: bool, **_: Any) -> None:
         report = run_retention(now=timezone.now(), dry_run=dry_run)
-        self.stdout.write(dump_json(report.as_dict()) if json else describe(report))
+        self.stdout.write(dump_json(asdict(report)) if json else describe(report))
         if report.failed:
             sys.exit(1)
 
 
-def describe(report: Report) -> str:
+def describe(report: RetentionReport) -> str:
     """The report as lines for a terminal or a log."""
-    lines = [_line(kind, item) for kind in report.counts for item in getattr(report, kind)]
+    lines = []
+    for kind in report.counts:
+        for item in getattr(report, kind):
+            facts = " ".join(
+                f"{name}={value}"
+                for name, value in item.items()
+                if name not in ("session", "workspace") and value != ""
+            )
+            lines.append(f"{kind:8} {item['session']} {item['workspace']} {facts}")
     counts = ", ".join(f"{count} {kind}" for kind, count in report.counts.items())
-    contents = report.contents
     lines.append(f"{'would be: ' if report.dry_run else ''}{counts}")
     if not report.dry_run:
+        contents = report.contents
         lines.append(
             f"contents: {contents.removed} removed, {contents.shared} shared,"
             f" {contents.waiting} wait"
         )
     return "\n".join(lines)
-
-
-def _line(kind: str, item: RetentionItem) -> str:
-    facts = " ".join(
-        f"{name}={value}" for name, value in item.facts.items() if value not in ("", False)
-    )
-    return f"{kind:8} {item.session} {item.workspace} {facts}"

@@ -1,0 +1,167 @@
+"""A session as a file, and uploads that become sessions, for programs."""
+
+import json
+from datetime import datetime
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+from asgiref.sync import sync_to_async
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.urls import reverse
+from ninja import Field, File, Form, Query, Router, Schema, Status, UploadedFile
+
+from conversations.access import get_session_for, get_workspace_for
+from conversations.accounts.tokens import READ, WRITE
+from conversations.api.auth import caller_of, needs, visit_of
+from conversations.api.fields import Page
+from conversations.api.idempotency import makes_once
+from conversations.archive.rights import WRITE as TO_WRITE
+
+from . import service
+from .export import FORMATS as EXPORT_FORMATS
+from .models import STATES, Import
+from .views import export_response
+
+router = Router()
+
+TEXT = {"type": "string"}
+
+Format = Literal["auto", "loom", "loom-sqlite", "claude-code", "chatgpt", "claude", "openwebui"]
+
+
+class ExportFilters(Schema):
+    format: str = Field("jsonl", json_schema_extra={"enum": list(EXPORT_FORMATS)})
+
+
+class ImportReport(Schema):
+    """What was said of an entry: ``place`` is where it stands in the file."""
+
+    place: str
+    text: str
+
+
+class ImportOut(Schema):
+    """An upload that becomes sessions of its sender. ``format`` is what it was found to be,
+    ``auto`` until then; ``error`` says why a failed one has ended, ``counts`` what became of
+    its entries, by kind. ``reports_left`` more reports were not kept."""
+
+    uuid: UUID
+    page: str = Field(description="Where people see it.")
+    workspace: str
+    name: str
+    size: int
+    format: str
+    state: str = Field(json_schema_extra={"enum": list(STATES)})
+    error: str
+    counts: dict[str, int]
+    reports_left: int
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+
+
+class ImportWithReports(ImportOut):
+    reports: list[ImportReport]
+
+
+@router.get(
+    "/sessions/{uuid:uuid}/export",
+    auth=needs(READ),
+    url_name="export",
+    tags=["Files"],
+    openapi_extra={
+        "responses": {
+            200: {
+                "description": "The session as a file, streamed.",
+                "content": {
+                    format.content_type.partition(";")[0]: {
+                        "schema": {} if "/json" in format.content_type else TEXT
+                    }
+                    for format in EXPORT_FORMATS.values()
+                },
+            }
+        }
+    },
+)
+async def export(
+    request: HttpRequest, uuid: UUID, wanted: Query[ExportFilters]
+) -> HttpResponseBase:
+    """The whole session as it is now."""
+    session, _ = await sync_to_async(get_session_for)(visit_of(request), uuid)
+    return export_response(session, wanted.format)
+
+
+@router.post(
+    "/workspaces/{slug:slug}/imports",
+    auth=needs(WRITE),
+    response={201: ImportOut},
+    url_name="workspace_imports",
+    tags=["Imports"],
+)
+@makes_once(in_one=False)
+def start_import(
+    request: HttpRequest,
+    response: HttpResponse,
+    slug: str,
+    file: Annotated[UploadedFile, File(...)],
+    format: Form[Format] = "auto",
+) -> Status[dict[str, Any]]:
+    """Import an export or database of another program, or an archive (ZIP) of such files,
+    into the workspace. The server reads it in the background. ``Location`` has its address."""
+    service.require_imports()
+    workspace, _ = get_workspace_for(visit_of(request), slug, to=TO_WRITE)
+    service.check_size(file)
+    made = service.take_upload(workspace, caller_of(request).user, file, format=format)
+    response["Location"] = reverse("api:import", args=[made.uuid])
+    return Status(201, _as_import(made))
+
+
+@router.get(
+    "/imports", auth=needs(READ), response=Page[ImportOut], url_name="imports", tags=["Imports"]
+)
+def list_imports(request: HttpRequest) -> dict[str, Any]:
+    """One's own imports, the newest first, all that are kept."""
+    service.require_imports()
+    most = service.MAX_KEPT_IMPORTS + service.MAX_OPEN
+    found = service.list_imports(caller_of(request).user, limit=most)
+    return {"items": [_as_import(one) for one in found]}
+
+
+@router.get(
+    "/imports/{uuid:import_uuid}",
+    auth=needs(READ),
+    response=ImportWithReports,
+    url_name="import",
+    tags=["Imports"],
+)
+def get_import(request: HttpRequest, import_uuid: UUID) -> dict[str, Any]:
+    """How far an import is, and what became of it."""
+    found = service.get_import(caller_of(request).user, import_uuid)
+    reports = [{"place": place, "text": text} for place, text in json.loads(found.report)]
+    return _as_import(found) | {"reports": reports}
+
+
+@router.post(
+    "/imports/{uuid:import_uuid}/stop",
+    auth=needs(WRITE),
+    response=ImportOut,
+    url_name="import_stop",
+    tags=["Imports"],
+)
+def stop_import(request: HttpRequest, import_uuid: UUID) -> dict[str, Any]:
+    """End an import. What was imported stays; one that has ended stays as it is."""
+    found = service.get_import(caller_of(request).user, import_uuid)
+    service.stop_import(found)
+    found.refresh_from_db()
+    return _as_import(found)
+
+
+def _as_import(found: Import) -> dict[str, Any]:
+    same = ("uuid", "name", "size", "format", "state", "error")
+    moments = ("created_at", "started_at", "finished_at")
+    return {name: getattr(found, name) for name in (*same, *moments)} | {
+        "page": reverse("import_one", args=[found.uuid]),
+        "workspace": found.workspace.slug,
+        "counts": json.loads(found.counts),
+        "reports_left": found.report_left,
+    }

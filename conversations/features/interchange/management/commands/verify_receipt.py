@@ -1,0 +1,56 @@
+"""Holds a copy of a purged session against its receipt."""
+
+import gzip
+import sys
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, BinaryIO, cast
+
+from django.core.management.base import CommandError
+
+from conversations.features.interchange.checking import check_copy
+from conversations.management.base import DatabaseCommand
+
+GZIP = b"\x1f\x8b"
+
+
+class Command(DatabaseCommand):
+    help = "Compare the sessions of an interchange file (.jsonl or .jsonl.gz) with receipts."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("file", metavar="FILE", help="A file; - is standard input.")
+
+    def handle(self, *, file: str, **_: Any) -> None:
+        count = damaged = 0
+        try:
+            with _opened(file) as lines:
+                for checked in check_copy(lines):
+                    count += 1
+                    damaged += bool(checked.problem)
+                    said = checked.problem or f"what was purged, by receipt {checked.receipt}"
+                    self.stdout.write(
+                        f"{checked.session}: {checked.turns} turns, {checked.events} events: {said}"
+                    )
+        except (OSError, EOFError) as error:
+            raise CommandError(f"{file}: {error}", returncode=2) from error
+        if not count:
+            raise CommandError(f"{file} has no session.", returncode=2)
+        if damaged:
+            sys.exit(1)
+
+
+@contextmanager
+def _opened(name: str) -> Iterator[BinaryIO]:
+    """The file's lines, unpacked where it is compressed."""
+    if name == "-":
+        yield sys.stdin.buffer
+        return
+    with open(name, "rb") as raw:
+        is_packed = raw.read(2) == GZIP
+        raw.seek(0)
+        if not is_packed:
+            yield raw
+            return
+        with gzip.GzipFile(fileobj=raw, mode="rb") as lines:
+            yield cast(BinaryIO, lines)

@@ -1,0 +1,195 @@
+"""What the models used, and budgets, for programs."""
+
+from dataclasses import asdict
+from datetime import date
+from typing import Any, Literal
+from uuid import UUID
+
+from django.contrib.auth.models import User
+from django.http import HttpRequest
+from ninja import Field, Query, Router, Schema, Status
+
+from conversations.access import get_workspace_for
+from conversations.accounts.tokens import MANAGE, READ
+from conversations.api.auth import caller_of, needs, visit_of
+from conversations.api.fields import MAX_NUMBER, Page, ShortText
+from conversations.domain.errors import NotPermitted, Rejected
+from conversations.models import Workspace
+
+from .budgets import end_budget, list_budgets, read_budget, require_budget, set_budget
+from .figures import BudgetState, Sums
+from .forms import usage_form
+from .report import UsageLine, read_usage, usage_rights, workspaces_of_budgets
+
+router = Router(tags=["Usage"])
+
+
+class UsageFilters(Schema):
+    """Left out: the last thirty days, whatever it is. Days are those of UTC."""
+
+    first: date | None = None
+    last: date | None = None
+    person: ShortText = Field("", description="A username.")
+    model: ShortText = ""
+
+
+class AllUsageFilters(UsageFilters):
+    workspace: str = Field("", max_length=120, description="Its slug.")
+
+
+class SumsOut(Schema):
+    """What calls used together. ``failed`` of them gave no answer; of ``unpriced`` ones the
+    cost is not known. Costs are in millionths of a US dollar."""
+
+    calls: int
+    failed: int
+    unpriced: int
+    input_tokens: int
+    cache_read_tokens: int
+    cache_write_tokens: int
+    output_tokens: int
+    cost_microusd: int
+    first_token_median_ms: int | None
+    first_token_p95_ms: int | None
+
+
+class UsageDayOut(SumsOut):
+    day: date
+
+
+class UsageLineOut(SumsOut):
+    """``key`` is the model, the username or the workspace's slug."""
+
+    key: str
+    name: str
+
+
+class UsageOut(Schema):
+    """``days`` are those with calls, in order; the lists have the hundred that cost most."""
+
+    first: date
+    last: date
+    total: SumsOut
+    days: list[UsageDayOut]
+    models: list[UsageLineOut]
+    people: list[UsageLineOut]
+    workspaces: list[UsageLineOut]
+
+
+class BudgetFields(Schema):
+    """``limit`` is in millionths of a US dollar, or in tokens. At ``warn_percent`` of it
+    there is a warning, at all of it no further call of the model."""
+
+    period: Literal["day", "month"]
+    unit: Literal["usd", "tokens"]
+    limit: int = Field(ge=0, le=MAX_NUMBER)
+    warn_percent: int = Field(80, ge=1, le=100)
+
+
+class BudgetIn(BudgetFields):
+    """Of a workspace (its slug), of a person (the username), or of the installation."""
+
+    workspace: str | None = Field(None, max_length=120)
+    person: ShortText | None = None
+
+
+class BudgetOut(BudgetFields):
+    """A budget in the period that began on ``starts_on``. ``name`` is that of the workspace
+    or of the person; ``may_change``: you may end it, or set another in its place."""
+
+    uuid: UUID
+    scope: Literal["installation", "workspace", "person"]
+    name: str
+    spent: int
+    starts_on: date
+    may_change: bool
+
+
+@router.get("/usage", auth=needs(READ), response=UsageOut, url_name="usage")
+def get_usage(request: HttpRequest, filters: Query[AllUsageFilters]) -> dict[str, Any]:
+    """What you may see of what was used: your own use, that of workspaces that you own, as
+    an administrator all."""
+    return _read(caller_of(request).user, filters)
+
+
+@router.get(
+    "/workspaces/{slug:slug}/usage", auth=needs(READ), response=UsageOut, url_name="workspace_usage"
+)
+def get_workspace_usage(
+    request: HttpRequest, slug: str, filters: Query[UsageFilters]
+) -> dict[str, Any]:
+    """The same, for one workspace."""
+    workspace, _ = get_workspace_for(visit_of(request), slug)
+    return _read(caller_of(request).user, filters, workspace)
+
+
+@router.get("/budgets", auth=needs(READ), response=Page[BudgetOut], url_name="budgets")
+def list_all_budgets(request: HttpRequest) -> dict[str, Any]:
+    """The budgets in force that count for you; for an administrator all."""
+    found = list_budgets(usage_rights(caller_of(request).user))
+    return {"items": [_as_budget(state, may_change=may_change) for state, may_change in found]}
+
+
+@router.post("/budgets", auth=needs(MANAGE), response={201: BudgetOut}, url_name="budgets")
+def set_one_budget(request: HttpRequest, new: BudgetIn) -> Status[dict[str, Any]]:
+    """Set a budget, in the place of the one that there is of the same, for the same period
+    and unit. Administrators set every budget, owners of a workspace that of theirs."""
+    rights = usage_rights(caller_of(request).user)
+    if not rights.sees_others:
+        raise NotPermitted("Only administrators and owners of workspaces can set budgets.")
+    workspace = workspaces_of_budgets(rights).filter(slug=new.workspace or "").first()
+    if (workspace is None) if new.workspace else not rights.sees_all:
+        raise Rejected("That is not yours to limit.", code="not_yours")
+    person = User.objects.filter(username=new.person).first() if new.person else None
+    if new.person and (person is None or workspace is not None or not rights.sees_all):
+        raise Rejected("There is no such person, or it is not of one.", code="no_such_person")
+    budget = set_budget(
+        visit_of(request).origin,
+        workspace=workspace,
+        person=person,
+        **new.model_dump(include=set(BudgetFields.model_fields)),
+    )
+    return Status(201, _as_budget(read_budget(budget.pk), may_change=True))
+
+
+@router.delete(
+    "/budgets/{uuid:budget}", auth=needs(MANAGE), response={204: None}, url_name="budget"
+)
+def end_one_budget(request: HttpRequest, budget: UUID) -> Status[None]:
+    """End a budget: it does not count any more, and stays on record."""
+    found = require_budget(budget, usage_rights(caller_of(request).user))
+    end_budget(visit_of(request).origin, found)
+    return Status(204, None)
+
+
+def _read(user: User, filters: UsageFilters, of: Workspace | None = None) -> dict[str, Any]:
+    rights = usage_rights(user)
+    given = {name: str(value or "") for name, value in filters.model_dump().items()}
+    form = usage_form(rights, given, of)
+    if not form.is_valid():
+        [reason, *_] = [reason for reasons in form.errors.values() for reason in reasons]
+        raise Rejected(str(reason), code="bad_filter")
+    wish, report = form.wish, read_usage(user, rights, form.wish)
+    return {
+        "first": wish.first,
+        "last": wish.last,
+        "total": _as_sums(report.total),
+        "days": [{"day": day} | _as_sums(sums) for day, sums in report.days.items()],
+        **{
+            name: [_as_line(line) for line in getattr(report, name)]
+            for name in ("models", "people", "workspaces")
+        },
+    }
+
+
+def _as_line(line: UsageLine) -> dict[str, Any]:
+    return {"key": line.key, "name": line.name} | _as_sums(line.sums)
+
+
+def _as_sums(sums: Sums) -> dict[str, Any]:
+    times = {"first_token_median_ms": sums.median_ms, "first_token_p95_ms": sums.p95_ms}
+    return asdict(sums) | times
+
+
+def _as_budget(state: BudgetState, *, may_change: bool) -> dict[str, Any]:
+    return asdict(state) | {"may_change": may_change}

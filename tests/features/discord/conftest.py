@@ -1,0 +1,121 @@
+"""A bot in a real runtime, connected by the real discord.py to a server that plays Discord."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+from discord import Client
+from discord.gateway import DiscordWebSocket
+from discord.http import Route
+from django.contrib.auth.models import User
+
+from conversations.archive.workspaces import create_workspace
+from conversations.features.discord.options import DiscordOptions, DiscordRules
+from conversations.features.discord.worker import Bot, use_addresses
+from conversations.models import Session, Workspace
+from conversations.runtime.engine import Runtime
+from tests.features.discord.discord_server import ANN, GUILD, TOKEN, DiscordServer
+from tests.runtime.conftest import options, start_runtime
+
+__all__ = ["options", "start_runtime"]
+
+
+async def identify_at_once(client: Client, shard: int | None, *, initial: bool = False) -> None:
+    """In the place of five seconds before each but the first time."""
+
+
+@pytest.fixture
+async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[DiscordServer]:
+    monkeypatch.setattr(Route, "BASE", Route.BASE)
+    monkeypatch.setattr(DiscordWebSocket, "DEFAULT_GATEWAY", DiscordWebSocket.DEFAULT_GATEWAY)
+    monkeypatch.setattr(Client, "before_identify_hook", identify_at_once)
+    playing = DiscordServer()
+    await playing.start()
+    yield playing
+    await playing.stop()
+
+
+@pytest.fixture
+def garden(transactional_db: None, tmp_path: Path) -> Workspace:
+    """A workspace of ann's."""
+    root = tmp_path / "garden"
+    root.mkdir()
+    return create_workspace(
+        root=root, name="Garden", slug="garden", owner=User.objects.create_user("ann")
+    )
+
+
+RULES = DiscordRules(guilds=frozenset({GUILD}), people={ANN: "ann"}, everybody=True)
+
+
+class Club:
+    """The bot, the server it talks to, and how to start another one on the same data."""
+
+    def __init__(
+        self, server: DiscordServer, garden: Workspace, start: Callable[..., Awaitable[Runtime]]
+    ) -> None:
+        self.server = server
+        self.options = DiscordOptions(
+            token=TOKEN,
+            workspace=garden,
+            account="",
+            rules=RULES,
+            max_messages=5,
+            edit_seconds=0.05,
+            api=f"{server.url}/api/v10",
+            gateway=server.gateway_url,
+        )
+        self._start = start
+        self._tasks: list[asyncio.Task[None]] = []
+        self.bots: list[Bot] = []
+
+    async def open(self, **changes: Any) -> Bot:
+        chosen = replace(self.options, **changes)
+        use_addresses(chosen)
+        self.runtime: Runtime = await self._start(supervise=False)
+        bot = Bot(self.runtime, chosen, guild_ready_timeout=0.05)
+        self._tasks.append(asyncio.create_task(bot.start(TOKEN)))
+        self.bots.append(bot)
+        async with asyncio.timeout(60):
+            while not bot.is_settled and not self._tasks[-1].done():
+                await asyncio.sleep(0.01)
+        return bot
+
+    async def shut_down(self) -> None:
+        """End the process: its bot, then its runtime."""
+        bot = self.bots.pop()
+        await bot.rest(seconds=5)
+        await bot.close()
+        await self._tasks.pop()
+        await self.runtime.stop()
+
+    async def close(self) -> None:
+        while self.bots:
+            await self.shut_down()
+
+    @property
+    def is_busy(self) -> bool:
+        return any(bot.is_busy for bot in self.bots)
+
+    async def until(self, condition: Callable[[], Any], *, seconds: float = 20) -> None:
+        async with asyncio.timeout(seconds):
+            while not condition():
+                await asyncio.sleep(0.01)
+                for task in self._tasks:
+                    assert not task.done() or task.result() is None
+
+    async def sessions(self) -> list[Session]:
+        return await sync_to_async(lambda: list(Session.objects.order_by("pk")))()
+
+
+@pytest.fixture
+async def club(
+    server: DiscordServer, garden: Workspace, start_runtime: Callable[..., Awaitable[Runtime]]
+) -> AsyncIterator[Club]:
+    made = Club(server, garden, start_runtime)
+    yield made
+    await made.close()

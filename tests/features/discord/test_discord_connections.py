@@ -1,0 +1,214 @@
+"""Connections break, processes end: no message is lost, and none is answered twice."""
+
+import pytest
+from asgiref.sync import sync_to_async
+
+from conversations.features.discord.models import ChannelPlace, ChannelReply
+from conversations.models import Run
+from tests.features.discord.conftest import Club
+from tests.features.discord.discord_server import ANN, BOB, BOT, DM_OF, GENERAL, INVALID, RECONNECT
+from tests.features.discord.test_discord import turns_of
+from tests.wire.scenario import Scenario
+from tests.wire.server import WireThread
+
+DM = DM_OF[ANN]
+KEY = f"discord:dm:{ANN}"
+
+
+def echo(wire: WireThread, *texts: str) -> None:
+    wire.enqueue(*[Scenario(text=f"Answer to {text}") for text in texts])
+
+
+def answers_to(*texts: str) -> list[str]:
+    return [f"Answer to {text}" for text in texts]
+
+
+async def settled(club: Club, channel: int, *texts: str) -> None:
+    """Exactly these were answered, in this order, and nothing more is on its way."""
+    await club.until(lambda: len(club.server.said(channel)) >= len(texts) and not club.is_busy)
+    assert club.server.said(channel) == answers_to(*texts)
+
+
+async def test_a_broken_connection_is_resumed(club: Club, wire: WireThread) -> None:
+    echo(wire, "one", "two", "three")
+    await club.open()
+    await club.server.say(DM, "one")
+    await settled(club, DM, "one")
+    await club.server.drop()
+    await club.server.say(DM, "two")
+    await club.until(lambda: club.server.resumed == 1)
+    message = await club.server.say(DM, "three")
+    await club.server.again(DM, message)
+    await settled(club, DM, "one", "two", "three")
+    assert club.server.identified == 1
+
+
+async def test_it_reconnects_when_it_is_told_to(club: Club, wire: WireThread) -> None:
+    echo(wire, "one", "two")
+    await club.open()
+    await club.server.send({"op": RECONNECT, "d": None})
+    await club.server.say(DM, "one")
+    await club.until(lambda: club.server.resumed == 1)
+    await club.server.say(DM, "two")
+    await settled(club, DM, "one", "two")
+
+
+async def test_a_new_connection_reads_what_was_missed(club: Club, wire: WireThread) -> None:
+    echo(wire, "one", "two", "three", "four")
+    await club.open()
+    await club.server.say(DM, "one")
+    await settled(club, DM, "one")
+    await club.server.drop()
+    club.server.forget()
+    await club.server.say(DM, "two", unheard=True)
+    await club.server.say(GENERAL, f"<@{BOT}> three", author=BOB, unheard=True)
+    await club.server.say(GENERAL, "not for the bot", author=BOB, unheard=True)
+    await club.until(lambda: club.server.identified == 2)
+    await club.until(lambda: club.server.said(GENERAL))
+    await club.server.say(DM, "four")
+    await club.until(lambda: len(club.server.said(DM)) == 3 and not club.is_busy)
+    assert (await turns_of(KEY))[::2] == ["one", "two", "four"]
+    assert len(club.server.said(GENERAL)) == 1
+
+
+async def test_an_invalid_session_is_a_new_connection(club: Club, wire: WireThread) -> None:
+    echo(wire, "one", "two")
+    await club.open()
+    await club.server.say(DM, "one", unheard=True)
+    await club.server.send({"op": INVALID, "d": False})
+    await club.until(lambda: club.server.identified == 2)
+    await club.server.say(DM, "two")
+    await settled(club, DM, "one", "two")
+
+
+async def test_what_is_written_while_no_process_runs_is_answered_by_the_next(
+    club: Club, wire: WireThread
+) -> None:
+    echo(wire, "one", "two", "three")
+    await club.server.say(DM, "before all", unheard=True)
+    await club.open()
+    await club.server.say(DM, "one")
+    await settled(club, DM, "one")
+    await club.shut_down()
+    await club.server.say(DM, "two", unheard=True)
+    await club.server.say(DM, "three", unheard=True)
+    await club.open()
+    await settled(club, DM, "one", "two", "three")
+    await club.shut_down()
+    await club.open()
+    await settled(club, DM, "one", "two", "three")
+
+
+async def test_what_is_being_written_at_the_end_is_stopped_and_shown(
+    club: Club, wire: WireThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("conversations.features.discord.replies.UNWATCHED_SECONDS", 0.5)
+    wire.enqueue(Scenario(words=3000, rate=100), Scenario(text="Answer to two"))
+    await club.open()
+    await club.server.say(DM, "one")
+    await club.server.say(DM, "two")
+    await club.until(lambda: club.server.said(DM))
+    await club.until(lambda: len(club.server.said(DM)[0]) > 200)
+    await club.shut_down()
+    [said] = club.server.said(DM)
+    assert said.endswith("-# Stopped.")
+    await club.open()
+    await club.until(lambda: len(club.server.said(DM)) == 2 and not club.is_busy)
+    assert club.server.said(DM)[1] == "Answer to two"
+
+
+async def test_a_thread_that_is_begun_is_read_on_by_the_next_process(
+    club: Club, wire: WireThread
+) -> None:
+    """Also if nothing in it concerned the bot, and other places have later messages."""
+    echo(wire, "one")
+    await club.open()
+    thread = await club.server.begin_thread()
+    await club.server.say(DM, "one")
+    await settled(club, DM, "one")
+    bot = club.bots[0]
+    await club.until(lambda: not bot.is_busy)
+    await club.shut_down()
+    await club.server.say(thread, f"<@{BOT}> two", author=BOB, unheard=True)
+    wire.enqueue(Scenario(text="Answer to two"))
+    await club.open()
+    await settled(club, thread, "two")
+    assert (await turns_of(f"discord:thread:{thread}"))[0] == "Bob: two"
+
+
+async def test_a_hundred_missed_messages_are_read_in_order(club: Club, wire: WireThread) -> None:
+    await club.open()
+    await club.shut_down()
+    for number in range(130):
+        await club.server.say(GENERAL, f"chatter {number}", author=BOB, unheard=True)
+    echo(wire, "one", "two")
+    await club.server.say(GENERAL, f"<@{BOT}> one", author=BOB, unheard=True)
+    await club.server.say(GENERAL, f"<@{BOT}> two", author=BOB, unheard=True)
+    await club.open()
+    await settled(club, GENERAL, "one", "two")
+    assert (await turns_of(f"discord:channel:{GENERAL}"))[::2] == ["Bob: one", "Bob: two"]
+
+
+async def test_a_message_that_was_accepted_and_not_noted_is_one_turn(
+    club: Club, wire: WireThread
+) -> None:
+    """The process ended between the two; the next one reads the message again."""
+    echo(wire, "one")
+    await club.open()
+    message = await club.server.say(DM, "one")
+    await settled(club, DM, "one")
+    await club.shut_down()
+    await ChannelReply.objects.all().adelete()
+    await ChannelPlace.objects.filter(key=KEY).aupdate(taken=message - 1)
+    await club.open()
+    await settled(club, DM, "one")
+    assert await Run.objects.acount() == 1
+    [reply] = await sync_to_async(lambda: list(ChannelReply.objects.all()))()
+    assert reply.done_at is not None
+
+
+async def test_a_message_whose_id_was_not_kept_is_found_again(club: Club, wire: WireThread) -> None:
+    """Minutes later, when Discord does not know the nonce any more."""
+    text = "\n\n".join(f"Paragraph {number}. " + "Beans. " * 200 for number in range(3))
+    wire.enqueue(Scenario(text=text))
+    await club.open()
+    await club.server.say(DM, "one")
+    await club.until(lambda: len(club.server.said(DM)) == 3 and not club.is_busy)
+    before = club.server.said(DM)
+    await club.shut_down()
+    reply = await ChannelReply.objects.aget()
+    first = club.server.of_bot(DM)[0]["id"]
+    for posted in ("[]", f"[{first}]"):
+        await ChannelReply.objects.filter(pk=reply.pk).aupdate(posted=posted, done_at=None)
+        club.server.forget_nonces()
+        await club.open()
+        await club.until(lambda: not club.is_busy)
+        assert club.server.said(DM) == before
+        await club.shut_down()
+
+
+async def test_a_post_whose_answer_was_lost_is_not_repeated(club: Club, wire: WireThread) -> None:
+    """Discord posted it and then said that it failed."""
+    echo(wire, "one")
+    failures = [500] * 6
+
+    def fail_after_posting(request: object) -> int:
+        if getattr(request, "method", "") != "POST" or "messages" not in request.path:  # type: ignore[attr-defined]
+            return 0
+        if failures:
+            club.server._post(DM, request.body)  # type: ignore[attr-defined]
+            return failures.pop() if len(failures) > 4 else failures.clear() or 0
+        return 0
+
+    club.server.fail = fail_after_posting
+    await club.open()
+    await club.server.say(DM, "one")
+    await settled(club, DM, "one")
+
+
+async def test_the_network_may_be_away_for_a_while(club: Club, wire: WireThread) -> None:
+    echo(wire, "one")
+    await club.open()
+    club.server.fail = lambda request: 403 if "typing" in request.path else 0
+    await club.server.say(DM, "one")
+    await settled(club, DM, "one")

@@ -1,0 +1,106 @@
+"""Sessions as files and uploads that become sessions, by the API."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.test import AsyncClient, Client
+
+from conversations.features.interchange.export_sessions import session_lines
+from conversations.features.interchange.models import Import
+from conversations.features.interchange.service import MAX_OPEN
+from conversations.models import Session, Workspace
+from tests.api.conftest import caller_of, token_of
+from tests.api.test_sessions import address_of
+from tests.web.conftest import say
+
+from .test_pages import CHATGPT, carry_out
+
+
+@pytest.fixture
+def owner(user: User) -> Client:
+    return caller_of(user)
+
+
+@pytest.fixture(autouse=True)
+def _data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings.LOOM, "data_dir", tmp_path)
+
+
+def upload(client: Client, data: bytes = CHATGPT, **more: Any) -> Any:
+    file = SimpleUploadedFile("what/ever.bin", data)
+    keys = {name: more.pop(name) for name in ("headers",) if name in more}
+    return client.post("/api/v1/workspaces/garden/imports", {"file": file} | more, **keys)
+
+
+@pytest.mark.django_db
+def test_an_upload_is_imported_and_tells_what_became_of_it(
+    owner: Client, workspace: Workspace
+) -> None:
+    answer = upload(owner, headers={"Idempotency-Key": "one"})
+    assert answer.status_code == 201, answer.content
+    made = answer.json()
+    assert (made["state"], made["format"], made["workspace"]) == ("waiting", "auto", "garden")
+    assert upload(owner, headers={"Idempotency-Key": "one"}).json() == made
+    assert Import.objects.count() == 1
+    assert answer["Location"] == f"/api/v1/imports/{made['uuid']}"
+    carry_out()
+    done = owner.get(answer["Location"]).json()
+    assert (done["state"], done["format"], done["error"]) == ("done", "chatgpt", "")
+    assert done["counts"]["sessions_added"] == Session.objects.count() > 0
+    assert [set(report) for report in done["reports"]] in ([], [{"place", "text"}])
+    [listed] = owner.get("/api/v1/imports").json()["items"]
+    assert listed == {name: value for name, value in done.items() if name != "reports"}
+
+
+@pytest.mark.django_db
+def test_one_that_waits_is_stopped(owner: Client, workspace: Workspace) -> None:
+    address = upload(owner)["Location"]
+    stopped = owner.post(f"{address}/stop").json()
+    assert (stopped["state"], stopped["finished_at"] is None) == ("stopped", False)
+    assert owner.post(f"{address}/stop").json() == stopped
+
+
+@pytest.mark.django_db
+def test_what_cannot_be_taken_is_refused(
+    owner: Client, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert upload(owner, format="pdf").status_code == 422
+    assert owner.post("/api/v1/workspaces/garden/imports").status_code == 422
+    for _ in range(MAX_OPEN):
+        assert upload(owner).status_code == 201
+    assert upload(owner).json()["code"] == "too_many_imports"
+    monkeypatch.setattr(settings.LOOM, "max_import_bytes", 10)
+    assert upload(owner).json()["code"] == "import_too_large"
+    monkeypatch.setattr(settings.LOOM, "max_import_bytes", 0)
+    assert upload(owner).status_code == owner.get("/api/v1/imports").status_code == 404
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    ("format", "beginning"), [("jsonl", '{"type":"session"'), ("markdown", "# ")]
+)
+async def test_a_session_is_exported(
+    session: Session, user: User, format: str, beginning: str
+) -> None:
+    await sync_to_async(say)(session, "Plant the beans", "In May")
+    token = await sync_to_async(token_of)(user)
+    answer = await AsyncClient().get(
+        address_of(session, f"/export?format={format}"),
+        headers={"Authorization": f"Bearer {token}"},
+    )
+    assert answer.status_code == 200
+    text = b"".join([piece async for piece in answer]).decode()
+    assert text.startswith(beginning)
+    if format == "jsonl":
+        assert text.splitlines() == await sync_to_async(lambda: list(session_lines(session)))()
+
+
+@pytest.mark.django_db
+def test_a_format_that_is_none(session: Session, owner: Client) -> None:
+    answer = owner.get(address_of(session, "/export?format=pdf"))
+    assert (answer.status_code, answer.json()["code"]) == (400, "bad_format")

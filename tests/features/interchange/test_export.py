@@ -1,0 +1,477 @@
+"""Exporting: everything comes back as it was, and Markdown can be read."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.management import CommandError, call_command
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone as moment
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conversations.archive.append import NewEvent, append
+from conversations.archive.audit import AuditOrigin
+from conversations.archive.purge import PurgeRequest, purge, purged_tables
+from conversations.archive.rewinds import append_rewind
+from conversations.archive.sessions import create_session, get_session
+from conversations.archive.transcript import read_page
+from conversations.archive.verify import verify_session
+from conversations.archive.workspaces import create_workspace
+from conversations.domain.errors import NotFound
+from conversations.domain.events import AssistantText, Info, UserMessage
+from conversations.domain.text import dump_json, storable
+from conversations.domain.turns import NewTurn
+from conversations.features.interchange.export import fenced, own_session_text, session_markdown
+from conversations.features.interchange.export_sessions import choose_sessions, session_lines
+from conversations.features.interchange.import_rows import ImportedEvent, ImportedTurn, store_rows
+from conversations.features.interchange.import_sessions import ImportCounts, import_file
+from conversations.features.interchange.import_targets import ImportTarget
+from conversations.models import JournalGap, Rewind, Session, Workspace
+from tests.conftest import purge_everything
+from tests.properties import costly
+
+pytestmark = pytest.mark.django_db
+
+
+def exported(session: Session) -> list[str]:
+    return list(session_lines(get_session(session.uuid)))
+
+
+class PurgesAnother(io.StringIO):
+    """A file; while the first piece is written, a session is purged."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__()
+        self.waiting = [session]
+
+    def write(self, text: str) -> int:
+        for session in self.waiting:
+            self.waiting = []
+            purge(
+                session,
+                order=PurgeRequest(reason="Tidying"),
+                origin=AuditOrigin(),
+                now=moment.now(),
+            )
+        return super().write(text)
+
+
+def test_a_session_that_is_purged_meanwhile_is_left_out(workspace: Workspace, user: User) -> None:
+    first, second, third = (create_session(workspace, owner=user) for _ in range(3))
+    file = PurgesAnother(second)
+    call_command("export_sessions", "--all", stdout=file)
+    assert [str(each.uuid) in file.getvalue() for each in (first, second, third)] == [
+        True,
+        False,
+        True,
+    ]
+
+
+def test_ones_own_data_leaves_out_what_is_purged_meanwhile(
+    workspace: Workspace, user: User
+) -> None:
+    _, second, third = (create_session(workspace, owner=user) for _ in range(3))
+    pieces = own_session_text(user)
+    next(pieces)
+    purge(second, order=PurgeRequest(reason="Tidying"), origin=AuditOrigin(), now=moment.now())
+    [left] = pieces
+    assert json.loads(left)["uuid"] == str(third.uuid)
+
+
+def forget_sessions() -> None:
+    """An installation without sessions."""
+    purge_everything()
+    for fold in purged_tables().folded.values():
+        for pk in Session.objects.values_list("pk", flat=True):
+            fold(pk)
+    JournalGap.objects.all().delete()
+    Session.objects.update(parent=None)
+    Session.objects.all().delete()
+
+
+def restore(lines: list[str], user: User) -> tuple[ImportCounts, list[str]]:
+    counts, reports = ImportCounts(), list[str]()
+    import_file(
+        io.BytesIO("\n".join(lines).encode()),
+        target=ImportTarget(default_owner=user, root=Path("/nonexistent")),
+        counts=counts,
+        report=lambda line, text: reports.append(f"{line}: {text}"),
+    )
+    return counts, reports
+
+
+def say(session: Session, text: str, *, role: str = "user", shown: bool = True) -> int:
+    payload = UserMessage(text=text) if role == "user" else AssistantText(text=text)
+    return append(
+        session.pk,
+        session_uuid=session.uuid,
+        turns=[NewTurn(role=role, content=text)],
+        events=[NewEvent(payload=payload, new=0)] if shown else [],
+    ).turns[0]
+
+
+# There and back
+
+
+_text = st.text(st.characters(), max_size=30).map(storable)
+_json = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(), max_size=10),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text(st.characters(), max_size=5), inner, max_size=3)
+    ),
+    max_leaves=5,
+)
+_odd_json_text = st.sampled_from(
+    ['{"a": 1}', '{"a":1,"a":2}', "[]", "[1]", "{", "", "null", "NaN", '{"a":NaN}', "1e5", '"{}"']
+)
+_json_text = (
+    _json.map(dump_json)
+    | _odd_json_text
+    | _text
+    | st.lists(st.dictionaries(_text, _json, max_size=3), max_size=3).map(dump_json)
+)
+_moments = st.datetimes(
+    min_value=datetime(1970, 1, 2),  # noqa: DTZ001
+    max_value=datetime(2200, 1, 1),  # noqa: DTZ001
+    timezones=st.sampled_from([UTC, timezone(timedelta(hours=5, minutes=30))]),
+)
+_turns = st.builds(
+    NewTurn,
+    role=st.sampled_from(["user", "assistant", "tool", "system"]),
+    content=_text,
+    blocks=st.none() | _json_text,
+    tool_calls=st.none() | _json_text,
+    tool_call_id=st.none() | _text,
+    tool_name=st.none() | _text,
+    token_count=st.integers(0, 2**62),
+    stop_reason=_text,
+    complete=st.booleans(),
+    metadata=_json_text,
+    created_at=_moments,
+)
+_events = st.tuples(
+    st.sampled_from(["user_message", "assistant_text", "info", "hologram"]),
+    _json_text | _text.map(lambda text: dump_json({"v": 1, "text": text})),
+    st.none() | st.integers(1, 6),
+    _moments,
+)
+
+
+@given(
+    turns=st.lists(_turns, max_size=5),
+    events=st.lists(_events, max_size=5),
+    metadata=_json_text,
+    title=_text,
+)
+@costly
+def test_export_and_import_give_the_same_digests(
+    workspace: Workspace,
+    user: User,
+    turns: list[NewTurn],
+    events: list[Any],
+    metadata: str,
+    title: str,
+) -> None:
+    session = create_session(workspace, owner=user, title=title)
+    Session.objects.filter(pk=session.pk).update(metadata=metadata)
+    store_rows(
+        session,
+        turns=[
+            ImportedTurn(line=0, number=number, turn=turn, created_at=turn.created_at or _NOW)
+            for number, turn in enumerate(turns, start=1)
+        ],
+        events=[
+            ImportedEvent(
+                line=0, seq=seq, event_type=kind, payload=payload, turn=turn, created_at=moment
+            )
+            for seq, (kind, payload, turn, moment) in enumerate(events, start=1)
+        ],
+        moves_activity=True,
+    )
+    before = get_session(session.uuid)
+    lines = exported(session)
+    assert all("\n" not in line for line in lines)
+    forget_sessions()
+    _, reports = restore(lines, user)
+    after = get_session(session.uuid)
+    assert reports == []
+    assert (after.turn_digest, after.event_digest) == (before.turn_digest, before.event_digest)
+    assert verify_session(after).problem == ""
+    assert exported(after) == lines
+    again, _ = restore(lines, user)
+    assert (again.turns_added, again.events_added, again.is_clean) == (0, 0, True)
+    forget_sessions()
+
+
+_NOW = datetime(2026, 2, 28, tzinfo=UTC)
+
+
+def a_lived_session(workspace: Workspace, user: User) -> Session:
+    """With a gap, a rewind, an uncovered tail, a parent and all columns set."""
+    parent = create_session(workspace, owner=user)
+    session = create_session(
+        workspace, owner=user, key="cli:default", channel="cli", title="Chosen", model="m-1"
+    )
+    say(session, "one")
+    say(session, "bare", role="assistant", shown=False)
+    append(session.pk, session_uuid=session.uuid, events=[NewEvent(payload=Info(text="notice"))])
+    say(session, "two")
+    say(session, "answer", role="assistant")
+    append_rewind(
+        get_session(session.uuid), from_turn=4, from_seq=4, reason="edit", actor_pk=user.pk
+    )
+    say(session, "tail", role="assistant", shown=False)
+    Session.objects.filter(pk=session.pk).update(
+        parent=parent,
+        fork_turn=1,
+        floor_turn=3,
+        system_prompt="Be brief.",
+        input_tokens=5,
+        output_tokens=6,
+        cached_tokens=7,
+        cost_microusd=8,
+        pinned_at=_NOW,
+        archived_at=_NOW,
+        expires_at=_NOW,
+    )
+    return session
+
+
+def test_coverage_rewinds_and_the_session_itself_come_back(
+    workspace: Workspace, user: User
+) -> None:
+    session = a_lived_session(workspace, user)
+    lines = [line for found in choose_sessions() for line in session_lines(found)]
+    page = read_page(get_session(session.uuid), limit=50, include_rewound=True)
+    ignored = {"id", "workspace_id", "owner_id", "parent_id", "rewind_count"}
+    columns = {f.attname for f in Session._meta.concrete_fields} - ignored
+    before = Session.objects.values(*columns).get(pk=session.pk)
+    forget_sessions()
+    counts, reports = restore(lines, user)
+    assert (reports, counts.sessions_added, counts.rewinds_added) == ([], 2, 1)
+    restored = get_session(session.uuid)
+    assert Session.objects.values(*columns).get(pk=restored.pk) == before
+    assert restored.parent is not None
+    assert restored.rewind_count == 1
+    assert Rewind.objects.get().actor == user
+    assert list(JournalGap.objects.values_list("from_turn", "to_turn", "after_seq")) == [(2, 2, 1)]
+    shown = read_page(restored, limit=50, include_rewound=True)
+    assert [(row.cursor, row.html) for row in shown.rows] == [
+        (row.cursor, row.html) for row in page.rows
+    ]
+    assert [line for found in choose_sessions() for line in session_lines(found)] == lines
+
+
+def test_an_export_that_was_cut_short_is_noticed_and_completed_later(
+    workspace: Workspace, user: User
+) -> None:
+    session = a_lived_session(workspace, user)
+    lines = exported(session)
+    forget_sessions()
+    counts, reports = restore(lines[:7], user)
+    assert counts.damaged == 1
+    assert not counts.is_clean
+    assert "some are missing or changed" in reports[0]
+    counts, reports = restore(lines, user)
+    assert counts.is_clean
+    assert verify_session(get_session(session.uuid)).problem == ""
+    assert get_session(session.uuid).journal_turn == 4
+    assert list(JournalGap.objects.values_list("from_turn", "to_turn", "after_seq")) == [(2, 2, 1)]
+
+
+def test_rows_written_during_an_export_are_not_in_it(
+    workspace: Workspace, session: Session
+) -> None:
+    say(session, "one")
+    lines = session_lines(session)
+    head = json.loads(next(lines))
+    say(session, "two")
+    kinds = [json.loads(line)["type"] for line in lines]
+    assert (head["turns"], head["events"]) == (1, 1)
+    assert kinds == ["turn", "event"]
+
+
+def test_a_session_is_read_in_pages(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("conversations.archive.row_sql.FIRST_PAGE_ROWS", 1)
+    monkeypatch.setattr("conversations.archive.row_sql.MAX_PAGE_CHARS", 500)
+    for number in range(5):
+        say(session, str(number))
+    with CaptureQueriesContext(connection) as queries:
+        lines = exported(session)
+    assert len(lines) == 11
+    assert all("OFFSET" not in query["sql"] for query in queries)
+
+
+def test_a_workspace_or_one_session_or_all_can_be_chosen(
+    workspace: Workspace, session: Session, user: User, tmp_path: Path
+) -> None:
+    other = create_session(create_workspace(root=tmp_path, name="Other", owner=user), owner=user)
+    assert [s.pk for s in choose_sessions()] == [session.pk, other.pk]
+    assert [s.pk for s in choose_sessions(workspace="other")] == [other.pk]
+    assert [s.pk for s in choose_sessions(session=session.uuid)] == [session.pk]
+    with pytest.raises(NotFound):
+        choose_sessions(session=UUID(int=0))
+
+
+# Markdown
+
+
+def markdown(session: Session) -> str:
+    return "".join(session_markdown(get_session(session.uuid)))
+
+
+def test_markdown_has_a_heading_for_each_speaker(workspace: Workspace, user: User) -> None:
+    session = create_session(workspace, owner=user, title="Roses & *thorns*")
+    call = {"type": "tool_use", "id": "c", "name": "ls", "input": {"path": "."}}
+    turns = [
+        NewTurn(role="user", content="What is here?"),
+        NewTurn(
+            role="assistant",
+            content="Let me look.",
+            blocks=dump_json([{"type": "thinking", "thinking": "Hm."}, call]),
+        ),
+        NewTurn(role="tool", content="a\nb", tool_call_id="c", tool_name="ls"),
+        NewTurn(role="assistant", content="Two files and", complete=False),
+        NewTurn(role="system", content="hint", metadata="{broken"),
+        NewTurn(role="assistant", content="x", blocks="{broken", tool_calls="{broken"),
+    ]
+    append(session.pk, session_uuid=session.uuid, turns=turns, now=_NOW)
+    text = markdown(session)
+    headings = [line for line in text.splitlines() if line.startswith("#")]
+    assert headings == [
+        r"# Roses & \*thorns\*",
+        "## You",
+        "## Assistant",
+        "## Tool: ls",
+        "## Assistant",
+        "## System",
+        "## Assistant",
+    ]
+    assert "*turn 4, 2026-02-28 00:00 UTC, cut off*" in text
+    assert 'Tool call `ls`:\n\n```json\n{\n  "path": "."\n}\n```' in text
+    assert "```\na\nb\n```" in text
+    assert "Thinking:\n\n```\nHm.\n```" in text
+
+
+def test_markdown_marks_what_was_replaced(session: Session) -> None:
+    say(session, "old")
+    append_rewind(get_session(session.uuid), from_turn=1, from_seq=1, reason="edit", actor_pk=None)
+    say(session, "new")
+    marks = [line for line in markdown(session).splitlines() if line.startswith("*turn")]
+    assert [mark.endswith("replaced*") for mark in marks] == [True, False]
+
+
+@given(text=st.text(st.sampled_from("`\na ~"), max_size=40))
+def test_a_fence_is_longer_than_any_inside(text: str) -> None:
+    lines = fenced(text).split("\n")
+    fence = lines[0]
+    assert lines[-1] == fence
+    assert not any(line.strip().startswith(fence) for line in lines[1:-1])
+
+
+# The command
+
+
+@pytest.fixture
+def full(session: Session) -> Iterator[Session]:
+    say(session, "«hello»")
+    return session
+
+
+def test_the_command_writes_to_standard_output(full: Session) -> None:
+    out = io.StringIO()
+    call_command("export_sessions", all=True, stdout=out)
+    assert [json.loads(line)["type"] for line in out.getvalue().splitlines()] == [
+        "session",
+        "turn",
+        "event",
+    ]
+
+
+def test_the_command_writes_a_file_that_only_its_owner_reads(full: Session, tmp_path: Path) -> None:
+    path = tmp_path / "out.md"
+    call_command("export_sessions", session=full.uuid, format="markdown", output=str(path))
+    assert "«hello»" in path.read_text()
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert list(tmp_path.glob(".*")) == []
+
+
+def test_a_failed_export_leaves_the_old_file(
+    full: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "out.jsonl"
+    path.write_text("old")
+
+    def breaking(_: Session) -> Iterator[str]:
+        yield "{"
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("conversations.features.interchange.export.session_lines", breaking)
+    with pytest.raises(CommandError, match="No space left"):
+        call_command("export_sessions", all=True, output=str(path))
+    assert path.read_text() == "old"
+    assert [child.name for child in tmp_path.iterdir() if child.is_file()] == ["out.jsonl"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"all": True, "workspace": "garden"},
+        {"session": "no-uuid"},
+        {"session": str(UUID(int=0))},
+        {"workspace": "nowhere"},
+        {"all": True, "format": "pdf"},
+        {"all": True, "output": "/nonexistent/x"},
+    ],
+)
+def test_the_command_refuses_what_it_cannot_use(full: Session, options: dict[str, Any]) -> None:
+    words = [
+        f"--{name}" if value is True else f"--{name}={value}" for name, value in options.items()
+    ]
+    with pytest.raises(CommandError) as refused:
+        call_command("export_sessions", *words)
+    if "session" in options or "workspace" in options:
+        assert refused.value.returncode in (1, 2)
+
+
+def test_a_reader_who_leaves_ends_the_export_quietly(tmp_path: Path) -> None:
+    script = (
+        "import sys, django; django.setup();"
+        "from conversations.features.interchange import export;"
+        "from conversations.features.interchange.management.commands import"
+        " export_sessions as command;"
+        "export.session_lines = lambda _: ('x' * 1000 for _ in range(100_000));"
+        "command.choose_sessions = lambda **_: iter([None]);"
+        "from django.core.management import call_command;"
+        "call_command('export_sessions', all=True)"
+    )
+    environment = os.environ | {
+        "DJANGO_SETTINGS_MODULE": "tests.settings",
+        "LOOM_DATA_DIR": str(tmp_path),
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-c", script],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
+    )
+    assert process.stdout is not None
+    process.stdout.read(10)
+    process.stdout.close()
+    assert process.stderr is not None
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    assert process.wait(timeout=60) == 0

@@ -1,0 +1,334 @@
+"""The page that imports: upload, watch, stop; and the import behind it."""
+
+import io
+import json
+import zipfile
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import pytest
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.test import Client
+
+from conversations.archive.sessions import create_session
+from conversations.archive.turns import append_turn
+from conversations.domain.turns import NewTurn
+from conversations.features.interchange import opening
+from conversations.features.interchange.import_sessions import ImportCounts, import_file
+from conversations.features.interchange.import_targets import ImportTarget
+from conversations.features.interchange.models import Import
+from conversations.features.interchange.service import MAX_OPEN, begin_next_import, import_path
+from conversations.features.interchange.worker import MAX_ATTEMPTS, ImportWorker
+from conversations.models import Membership, Session, Turn, Workspace
+from conversations.runtime.ownership import only_one
+
+pytestmark = pytest.mark.django_db
+
+CHATGPT = (Path(__file__).parent / "fixtures" / "chatgpt.json").read_bytes()
+
+
+@pytest.fixture(autouse=True)
+def _data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings.LOOM, "data_dir", tmp_path)
+
+
+def upload(client: Client, data: bytes = CHATGPT, **keys: Any) -> Any:
+    file = SimpleUploadedFile("what/ever.bin", data)
+    return client.post("/import/", {"workspace": "garden", "format": "auto", "file": file} | keys)
+
+
+def keeper() -> ImportWorker:
+    runtime: Any = SimpleNamespace(options=SimpleNamespace(data_dir=settings.LOOM.data_dir))
+    return ImportWorker(runtime)
+
+
+def carry_out() -> None:
+    """What the server does in a thread of its own, here in the test's transaction."""
+    found = begin_next_import()
+    while found is not None:
+        keeper()._run(found)
+        found = begin_next_import()
+
+
+def the_import() -> Import:
+    return Import.objects.latest("pk")
+
+
+def test_an_upload_waits_is_imported_and_tells_what_became_of_it(
+    owner: Client, workspace: Workspace, user: User
+) -> None:
+    response = upload(owner)
+    made = the_import()
+    page = f"/import/{made.uuid}/"
+    assert (response.status_code, response["Location"]) == (302, page)
+    path = import_path(settings.LOOM.data_dir, made.uuid)
+    assert path.stat().st_mode & 0o777 == 0o600
+    waiting = owner.get(page).text
+    assert 'hx-trigger="every 1s"' in waiting
+    assert "waits for its turn" in waiting
+    carry_out()
+    done = owner.get(page, headers={"HX-Request": "true"}).text
+    assert "hx-get" not in done
+    assert "<html" not in done
+    assert "Sessions added: 3" in done
+    assert "Recognised as: ChatGPT" in done
+    assert not path.exists()
+    session = Session.objects.get(title="Roses in a pot")
+    assert (session.workspace, session.owner) == (workspace, user)
+    assert "ever.bin" in owner.get("/import/").text
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"\x00\x01 no export", "Nothing in it is known here"),
+        (b"PK\x05\x06" + b"\x00" * 18, "Nothing in it is known here"),
+        (b'{"some": "settings"}', "Nothing of it could be read."),
+    ],
+)
+def test_what_is_no_export_fails_with_a_sentence(
+    owner: Client, workspace: Workspace, data: bytes, words: str
+) -> None:
+    upload(owner, data)
+    carry_out()
+    assert the_import().state == "failed"
+    page = owner.get(f"/import/{the_import().uuid}/").text
+    assert words in page
+    assert "/import/?workspace=garden" in page
+
+
+def test_what_is_plainly_something_else_is_not_read_as_what_was_chosen(
+    owner: Client, workspace: Workspace
+) -> None:
+    upload(owner, format="openwebui")
+    carry_out()
+    assert "but it is chatgpt" in the_import().error
+    assert not Session.objects.exists()
+
+
+def test_where_nothing_is_imported_nothing_leads_to_it(
+    owner: Client, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert 'href="/import/"' in owner.get("/account/").text
+    assert "/import/" in owner.get("/palette/?all=1").text
+    monkeypatch.setattr(settings.LOOM, "max_import_bytes", 0)
+    assert 'href="/import/"' not in owner.get("/account/").text
+    assert "/import/" not in owner.get("/palette/?all=1").text
+    assert owner.get("/import/").status_code == 404
+
+
+def test_a_branch_leads_to_where_it_left(owner: Client, workspace: Workspace) -> None:
+    upload(owner)
+    carry_out()
+    branch = Session.objects.get(fork_turn__isnull=False)
+    assert branch.parent is not None
+    page = owner.get(f"/s/{branch.uuid}/?before=turn:3.0").text
+    assert f'Branched off <a href="/s/{branch.parent.uuid}/t/{branch.fork_turn}/">Roses' in page
+    assert "Branched off" not in owner.get(f"/s/{branch.parent.uuid}/?before=turn:3.0").text
+
+
+def test_an_upload_that_cannot_be_taken_is_refused_in_the_form(
+    owner: Client, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings.LOOM, "max_import_bytes", 100)
+    response = upload(owner)
+    assert response.status_code == 400
+    assert "at most 100" in response.text
+    monkeypatch.setattr(settings.LOOM, "max_import_bytes", 10**6)
+    assert upload(owner, workspace="kitchen").status_code == 400
+    for name, says in {
+        "workspace": "Choose the workspace.",
+        "format": "Choose what the file is.",
+        "file": "Choose a file.",
+    }.items():
+        page = upload(owner, **{name: ""})
+        assert (page.status_code, says in page.text) == (400, True), name
+    for _ in range(MAX_OPEN):
+        assert upload(owner).status_code == 302
+    assert "Wait for them" in upload(owner).text
+    assert len(list((settings.LOOM.data_dir / "imports").iterdir())) == MAX_OPEN
+
+
+def test_viewers_cannot_import_and_who_has_left_is_not_imported_for(
+    owner: Client, workspace: Workspace, user: User
+) -> None:
+    upload(owner)
+    Membership.objects.filter(workspace=workspace, user=user).update(role="viewer")
+    carry_out()
+    assert the_import().error == "You may not write in the workspace any more."
+    assert "member of no workspace" in owner.get("/import/").text
+    assert upload(owner).status_code == 400
+    assert not Session.objects.exists()
+
+
+def test_an_import_that_was_stopped_ends_and_keeps_what_it_has(
+    owner: Client, workspace: Workspace
+) -> None:
+    upload(owner)
+    owner.post(f"/import/{the_import().uuid}/stop/")
+    carry_out()
+    assert the_import().state == "stopped"
+    assert not Turn.objects.exists()
+
+
+def test_a_server_that_stopped_meanwhile_goes_on_but_not_for_ever(
+    owner: Client, workspace: Workspace
+) -> None:
+    upload(owner)
+    begin_next_import()  # and the process ends
+    carry_out()
+    assert (the_import().state, the_import().attempts) == ("done", 2)
+    upload(owner)
+    Import.objects.filter(pk=the_import().pk).update(state="running", attempts=MAX_ATTEMPTS)
+    carry_out()
+    assert the_import().state == "failed"
+    assert "3 times" in the_import().error
+
+
+def test_a_server_that_ends_leaves_the_import_to_the_next_one(
+    owner: Client, workspace: Workspace
+) -> None:
+    upload(owner)
+    ending = keeper()
+    ending._stopping.set()
+    found = begin_next_import()
+    assert found is not None
+    ending._run(found)
+    assert the_import().state == "running"
+    carry_out()
+    assert the_import().state == "done"
+
+
+def test_one_process_imports_at_a_time(tmp_path: Path) -> None:
+    with only_one(tmp_path / "run" / "imports"):
+        assert keeper().run_waiting() is False
+
+
+def line(**keys: Any) -> bytes:
+    return json.dumps(keys).encode() + b"\n"
+
+
+def test_a_file_cannot_add_to_the_session_of_somebody_else(
+    owner: Client, workspace: Workspace, other_user: User
+) -> None:
+    """Whatever uuid, key or owner it names."""
+    theirs = create_session(workspace=workspace, owner=other_user, key="discord:dm:1")
+    append_turn(theirs, NewTurn(role="user", content="Mine alone."))
+    for named in ({"uuid": str(theirs.uuid)}, {"key": "discord:dm:1"}):
+        told = named | {"owner": other_user.username, "workspace": "elsewhere"}
+        turns = [line(type="turn", number=n, role="user", content="Slipped in.") for n in (1, 2)]
+        for _ in range(2):
+            upload(owner, line(type="session", **told) + b"".join(turns))
+            carry_out()
+    theirs.refresh_from_db()
+    assert theirs.turn_count == 1
+    own = Session.objects.exclude(pk=theirs.pk)
+    assert [(s.owner.username, s.turn_count, s.key) for s in own] == [("ann", 2, None)] * 2
+    assert {s.uuid for s in own} & {theirs.uuid} == set()
+
+
+def test_an_import_makes_nobody_a_member(workspace: Workspace, user: User, tmp_path: Path) -> None:
+    """Who is taken out while it goes on gets no further session."""
+    Membership.objects.all().delete()
+    target = ImportTarget(
+        default_owner=user, root=tmp_path, owner=user, workspace=workspace, is_confined=True
+    )
+    counts = ImportCounts()
+    told = line(type="session", title="x") + line(type="turn", role="user", content="Hi")
+    import_file(io.BytesIO(told), target=target, counts=counts, report=lambda *_: None)
+    assert (counts.sessions_added, counts.skipped) == (0, 2)
+    assert not Membership.objects.exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["../../etc/passwd", "/etc/passwd", "C:\\windows\\x", "bomb.json", "good.json"]
+)
+def test_an_archive_is_read_with_care(
+    owner: Client, workspace: Workspace, tmp_path: Path, name: str
+) -> None:
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(name, b" " * 20_000_000 if name == "bomb.json" else CHATGPT)
+    upload(owner, path.read_bytes())
+    carry_out()
+    if name == "good.json":
+        assert the_import().state == "done"
+        return
+    assert the_import().state == "failed"
+    assert "times its size" in the_import().report or "leads outside" in the_import().report
+
+
+def test_an_archive_that_grows_without_bounds_is_refused(
+    owner: Client, workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for number in range(4):
+            archive.writestr(f"{number}.json", b"[" + b" " * 9_000_000 + b"]")
+    monkeypatch.setattr(settings.LOOM, "max_import_bytes", 3_000_000)
+    upload(owner, path.read_bytes())
+    carry_out()
+    assert "would grow to" in the_import().error
+
+
+def test_an_archive_with_too_long_a_list_is_not_opened(
+    owner: Client, workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        for number in range(100):
+            archive.writestr(str(number), b"")
+    monkeypatch.setattr(opening._ArchiveFile, "most", 4_000)
+    upload(owner, path.read_bytes())
+    carry_out()
+    assert the_import().error == "The archive's list of its files is too long."
+
+
+def test_a_damaged_file_of_an_archive_costs_only_itself(
+    owner: Client, workspace: Workspace, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("damaged.json", CHATGPT)
+        archive.writestr("good.json", CHATGPT)
+    data = bytearray(path.read_bytes())
+    data[42:60] = b"\xff" * 18  # after the first file's header
+    upload(owner, bytes(data))
+    carry_out()
+    assert the_import().state == "done"
+    assert "damaged.json" in the_import().report
+    assert Session.objects.filter(title="Roses in a pot").exists()
+
+
+def test_the_page_is_off_where_the_setting_says_so(
+    owner: Client, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings.LOOM, "max_import_bytes", 0)
+    assert owner.get("/import/").status_code == 404
+
+
+def test_uploads_that_nothing_belongs_to_go_after_a_day(tmp_path: Path) -> None:
+    import os
+
+    folder = tmp_path / "imports"
+    folder.mkdir()
+    for name, age in (("old", 2 * 86400), ("new", 0)):
+        (folder / name).touch()
+        stamp = (folder / name).stat().st_mtime - age
+        os.utime(folder / name, (stamp, stamp))
+    keeper()._clear()
+    assert [path.name for path in folder.iterdir()] == ["new"]
+
+
+def test_an_import_of_somebody_else_is_not_there(
+    owner: Client, workspace: Workspace, other_user: User
+) -> None:
+    upload(owner)
+    stranger = Client()
+    stranger.force_login(other_user)
+    assert stranger.get(f"/import/{the_import().uuid}/").status_code == 404
+    assert stranger.get(f"/import/{UUID(int=1)}/").status_code == 404

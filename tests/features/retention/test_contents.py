@@ -1,0 +1,85 @@
+"""Contents of purged sessions: what somebody counts on stays, and a dead run loses none."""
+
+import os
+import time
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Never
+
+import pytest
+from django.utils import timezone
+
+from conversations.agent.undo import listing as listings
+from conversations.agent.undo.listing import take_listing
+from conversations.archive.blobs import blobs_folder, has_blob, put_blob, remove_untouched
+from conversations.features.retention.worker import remove_contents
+from conversations.models import PurgedContent
+
+from .conftest import age_contents
+
+pytestmark = pytest.mark.django_db
+
+HOUR = timedelta(hours=1)
+
+
+def files() -> list[str]:
+    return [name for _, _, names in os.walk(blobs_folder()) for name in names]
+
+
+def die(*_: object, **__: object) -> Never:
+    raise KeyboardInterrupt
+
+
+def test_a_listing_does_not_count_on_a_content_that_went_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A purged session wrote a file that is still in the folder, as it left it."""
+    root = tmp_path / "garden"
+    root.mkdir()
+    (root / "beds.txt").write_text("Beans")
+    monkeypatch.setattr(listings, "FRESH_NS", -(10**18))  # time has gone by
+    digest = take_listing(root).entries["beds.txt"].digest
+    PurgedContent.objects.create(digest=digest, purged_at=timezone.now())
+
+    later = timezone.now() + 2 * HOUR
+    assert remove_contents(later).removed == 1
+    monkeypatch.setattr(time, "time_ns", lambda: int(later.timestamp() * 10**9))
+    assert take_listing(root).entries["beds.txt"].has_copy
+    assert has_blob(digest)
+
+
+def test_a_removal_that_was_cut_off_is_ended_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    digest = put_blob(b"Nobody else has this")
+    now = timezone.now()
+    age_contents(now - 2 * HOUR)
+    with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
+        patch.setattr(Path, "unlink", die)
+        remove_untouched(digest, since=(now - HOUR).timestamp())
+    assert remove_untouched(digest, since=(now - HOUR).timestamp())
+    assert files() == []
+
+
+def test_a_content_in_use_outlasts_a_run_that_was_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    digest = put_blob(b"Somebody is about to name this")
+    since = (timezone.now() - HOUR).timestamp()
+    with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
+        patch.setattr(Path, "replace", die)
+        remove_untouched(digest, since=since)
+    assert not remove_untouched(digest, since=since)
+    assert has_blob(digest)
+
+
+def test_what_was_written_anew_after_a_run_was_cut_off_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    digest = put_blob(b"The same again")
+    now = timezone.now()
+    age_contents(now - 2 * HOUR)
+    with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
+        patch.setattr(Path, "unlink", die)
+        remove_untouched(digest, since=(now - HOUR).timestamp())
+    assert put_blob(b"The same again") == digest
+    assert not remove_untouched(digest, since=(now - HOUR).timestamp())
+    assert has_blob(digest)
+    assert len(files()) == 1

@@ -1,0 +1,294 @@
+"""Purging from a session's page, holds, receipts, and a workspace's policies."""
+
+import html
+import re
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+
+from conversations.archive.audit import AuditOrigin
+from conversations.archive.purge import PurgeRequest, purge
+from conversations.archive.sessions import create_session, get_session
+from conversations.domain import audit
+from conversations.features.retention.models import Hold
+from conversations.features.retention.service import place_hold
+from conversations.features.retention.views import PAGE
+from conversations.models import AuditEntry, PurgeOrder, Receipt, Session, Workspace
+from tests.web.conftest import MakePerson, browser_of, say
+from tests.web.test_moments import shown
+
+pytestmark = pytest.mark.django_db
+
+
+def page(client: Client, name: str, *args: Any, **query: str) -> str:
+    response = client.get(reverse(name, args=args), query)
+    assert response.status_code == 200
+    return html.unescape(re.sub(r"\s+", " ", response.text))
+
+
+def order(client: Client, session: Session, reason: str = "They asked for it.") -> int:
+    return client.post(
+        reverse("session_purge", args=[session.uuid]), {"reason": reason}
+    ).status_code
+
+
+def actions() -> list[str]:
+    return list(AuditEntry.objects.order_by("number").values_list("action", flat=True))
+
+
+def test_a_purge_is_counted_ordered_and_called_off(owner: Client, session: Session) -> None:
+    say(session, "Plant the beans", "In May")
+    assert f'href="/s/{session.uuid}/purge/"' in page(owner, "session", session.uuid)
+    text = page(owner, "session_purge", session.uuid)
+    assert '<th scope="row">Turns</th><td class="number">2</td>' in text
+    assert "is gone for good" in text
+    assert order(owner, session) == 302
+    assert get_session(session.uuid).archived_at is not None
+    text = page(owner, "session", session.uuid)
+    assert "This session will be permanently deleted on" in text
+    assert "They asked for it." in text
+    assert 'id="composer"' not in text
+    owner.post(reverse("session_purge_call_off", args=[session.uuid]))
+    assert 'id="composer"' in page(owner, "session", session.uuid)
+    assert actions() == [audit.PURGE_ORDERED, audit.PURGE_CALLED_OFF]
+
+
+def test_an_order_needs_a_reason(owner: Client, session: Session) -> None:
+    assert order(owner, session, reason="  ") == 400
+    assert not PurgeOrder.objects.exists()
+
+
+@pytest.mark.parametrize("where", ["session", "workspace"])
+def test_bringing_back_needs_the_purge_called_off(
+    owner: Client, session: Session, where: str
+) -> None:
+    """A page that was open before the order has the button, and says why not."""
+    order(owner, session)
+    stale = {"next": "workspace"} if where == "workspace" else {}
+    answer = owner.post(reverse("session_archive", args=[session.uuid]), stale, follow=True)
+    assert answer.redirect_chain[-1][1] == 302
+    assert "A purge of this session is ordered. Call that off to bring it back." in answer.text
+    assert get_session(session.uuid).archived_at is not None
+    assert actions() == [audit.PURGE_ORDERED]
+
+
+def test_what_will_be_purged_offers_no_bringing_back(owner: Client, session: Session) -> None:
+    def pages() -> list[str]:
+        name = session.workspace.slug
+        return [page(owner, "session", session.uuid), page(owner, "workspace", name, archived="1")]
+
+    owner.post(reverse("session_archive", args=[session.uuid]))
+    assert all("Bring back</button>" in text for text in pages())
+    order(owner, session)
+    assert not any("Bring back</button>" in text for text in pages())
+    assert "<span>Purge ordered</span>" in pages()[1]
+    owner.post(reverse("session_purge_call_off", args=[session.uuid]))
+    assert all("Bring back</button>" in text for text in pages())
+
+
+def test_a_session_on_hold_offers_no_order(owner: Client, session: Session, user: User) -> None:
+    place_hold(session, origin=AuditOrigin(user=user), reason="A dispute")
+    text = page(owner, "session_purge", session.uuid)
+    assert "nothing of it is purged: A dispute" in text
+    assert "Order the purge" not in text
+    assert order(owner, session) == 302
+    assert not PurgeOrder.objects.exists()
+
+
+def test_members_purge_their_own_sessions_where_the_workspace_allows_it(
+    session: Session, workspace: Workspace, make_person: MakePerson
+) -> None:
+    member = make_person("member")
+    assert member
+    own, client = create_session(workspace, owner=member), browser_of(member)
+    assert order(client, own) == 403
+    assert "/purge/" not in page(client, "session", own.uuid)
+    Workspace.objects.update(members_may_purge=True)
+    assert order(client, session) == 403
+    assert order(client, own) == 302
+
+
+def test_whose_session_it_is_calls_the_policy_off(
+    workspace: Workspace, session: Session, make_person: MakePerson
+) -> None:
+    member = make_person("member")
+    assert member
+    own, client, now = create_session(workspace, owner=member), browser_of(member), timezone.now()
+    made = PurgeOrder.objects.create(session=own, reason="Idle", ordered_at=now, due_at=now)
+    address = reverse("session_purge_call_off", args=[own.uuid])
+    assert client.post(address).status_code == 403
+    PurgeOrder.objects.filter(pk=made.pk).update(by_policy=True)
+    assert client.post(address).status_code == 302
+    assert not PurgeOrder.objects.exists()
+
+
+def test_an_expired_session_says_so_and_offers_a_new_one(owner: Client, session: Session) -> None:
+    say(session, "Plant the beans")
+    Session.objects.update(expires_at=timezone.now())
+    text = page(owner, "session", session.uuid)
+    assert "This session has expired. It stays readable." in text
+    assert "Plant the beans" in text
+    assert 'id="composer"' not in text
+    assert 'data-can-write="false"' in text
+    assert "<span>Expired</span>" in page(owner, "workspace", session.workspace.slug)
+
+
+def test_policies_are_set_by_owners_and_kept(owner: Client, workspace: Workspace) -> None:
+    address = reverse("workspace_retention", args=[workspace.slug])
+    owner.post(
+        address, {"expire_after_hours": "24", "retention_days": "", "members_may_purge": "on"}
+    )
+    workspace.refresh_from_db()
+    assert (workspace.expire_after_hours, workspace.retention_days) == (24, None)
+    assert workspace.members_may_purge
+    assert actions() == [audit.RETENTION]
+    assert 'value="24"' in page(owner, "workspace_settings", workspace.slug)
+    refused = owner.post(address, {"retention_days": "0"}, follow=True)
+    assert "whole numbers from 1 on" in refused.text
+
+
+def test_where_copies_were_to_be_kept_nothing_is_purged_until_that_is_off(
+    owner: Client, session: Session
+) -> None:
+    settings = ("workspace_settings", session.workspace.slug)
+    assert "Keep a copy" not in page(owner, *settings)
+    Workspace.objects.update(uses_cold_storage=True)
+    assert "nothing is purged here until this is off" in page(owner, *settings)
+    assert (
+        "there is no cold storage any more"
+        in owner.post(
+            reverse("session_purge", args=[session.uuid]), {"reason": "Mine"}, follow=True
+        ).text
+    )
+    assert not PurgeOrder.objects.exists()
+    owner.post(reverse("workspace_retention", args=[session.workspace.slug]))
+    assert order(owner, session) == 302
+    assert PurgeOrder.objects.exists()
+
+
+@pytest.fixture
+def reader(make_person: MakePerson) -> Client:
+    return browser_of(make_person("superuser"))
+
+
+@pytest.fixture
+def administrator(make_person: MakePerson) -> Client:
+    return browser_of(make_person("administrator"))
+
+
+def test_holds_are_set_and_released_without_reading_anything(
+    administrator: Client, session: Session, workspace: Workspace
+) -> None:
+    say(session, "Plant the beans")
+    assert "Nothing is on hold." in page(administrator, "holds")
+    assert f'value="{session.uuid}"' in page(administrator, "holds", session=str(session.uuid))
+    for what in (str(session.uuid), workspace.slug):
+        administrator.post(reverse("holds"), {"what": what, "reason": "A dispute"})
+    text = page(administrator, "holds")
+    assert str(session.uuid) in text
+    assert "Workspace Garden" in text
+    assert "beans" not in text
+    for hold in Hold.objects.all():
+        administrator.post(reverse("hold_release", args=[hold.pk]))
+    again = administrator.post(reverse("hold_release", args=[hold.pk]), follow=True)
+    assert "released already" in again.text
+    assert actions() == [audit.HOLD, audit.HOLD, audit.RELEASE, audit.RELEASE]
+
+
+@pytest.mark.parametrize("what", ["none-of-that-name", "00000000-0000-4000-8000-000000000000", ""])
+def test_what_is_not_there_is_not_held(administrator: Client, what: str) -> None:
+    sent = administrator.post(reverse("holds"), {"what": what, "reason": "A dispute"})
+    assert sent.status_code == 400
+    assert not Hold.objects.exists()
+
+
+def test_holds_are_paged(administrator: Client, workspace: Workspace, user: User) -> None:
+    for number in range(PAGE + 1):
+        place_hold(workspace, origin=AuditOrigin(user=user), reason=f"Reason no. {number}.")
+    first = page(administrator, "holds")
+    assert "Reason no. 0." not in first
+    [before] = re.findall(r"before=(\d+)", first)
+    second = page(administrator, "holds", before=before)
+    assert "Reason no. 0." in second
+    assert second.count("Release</button>") == 1
+
+
+def test_a_hold_of_a_workspace_can_be_looked_at_in_the_admin(
+    workspace: Workspace, user: User, make_person: MakePerson
+) -> None:
+    hold = place_hold(workspace, origin=AuditOrigin(user=user), reason="A dispute")
+    change = reverse("admin:conversations_hold_change", args=[hold.pk])
+    assert browser_of(make_person("superuser")).get(change).status_code == 200
+
+
+def purged(session: Session, user: User, **order: Any) -> Receipt:
+    return purge(
+        get_session(session.uuid),
+        order=PurgeRequest(reason="They asked for it.", by=user, **order),
+        origin=AuditOrigin(user=user),
+        now=timezone.now() + timedelta(days=1),
+    )
+
+
+def test_a_receipt_says_everything_but_what_was_said(
+    administrator: Client, session: Session, user: User
+) -> None:
+    assert "Nothing was purged" in page(administrator, "receipts")
+    say(session, "Plant the beans", "In May")
+    receipt = purged(session, user)
+    text = page(administrator, "receipts")
+    assert f"Session {str(session.uuid)[:8]} of ann" in text
+    text = page(administrator, "receipt", receipt.uuid)
+    for said in (str(session.uuid), receipt.turn_digest, receipt.digest, "They asked for it."):
+        assert said in text
+    assert "not what was written" not in text
+    assert "beans" not in text
+
+
+def test_receipts_are_found_by_session_workspace_and_owner(
+    administrator: Client, session: Session, user: User
+) -> None:
+    receipt = purged(session, user)
+    for query in (str(session.uuid), "garden", "ann"):
+        assert str(receipt.uuid) in page(administrator, "receipts", q=query)
+    for query in ("bob", "00000000-0000-4000-8000-000000000000"):
+        assert "No receipt fits" in page(administrator, "receipts", q=query)
+
+
+# Moments are elements that say them in the reader's zone.
+
+
+@pytest.mark.parametrize("name", ["session", "session_purge"])
+def test_when_a_session_will_be_purged(owner: Client, session: Session, name: str) -> None:
+    address = reverse(name, args=[session.uuid])
+    if name == "session_purge":
+        [before] = shown(owner, address)
+        assert timedelta(days=29) < before - timezone.now() <= timedelta(days=30)
+    order(owner, session)
+    due = PurgeOrder.objects.get().due_at
+    assert due.replace(microsecond=0) in shown(owner, address)
+
+
+def test_when_a_purged_session_was_used_and_purged(
+    reader: Client, session: Session, user: User
+) -> None:
+    now = timezone.now().replace(microsecond=0)
+    made = purge(
+        session,
+        order=PurgeRequest(reason="Asked for", by=user),
+        origin=AuditOrigin(user=user),
+        now=now,
+    )
+    assert shown(reader, reverse("receipts")) == [now]
+    assert shown(reader, reverse("receipt", args=[made.uuid]))[-1] == now
+    assert len(shown(reader, reverse("receipt", args=[made.uuid]))) == 3
+
+
+def test_since_when_a_session_is_on_hold(reader: Client, session: Session, user: User) -> None:
+    place_hold(session, origin=AuditOrigin(user=user), reason="A dispute")
+    assert len(shown(reader, reverse("holds"))) == 1

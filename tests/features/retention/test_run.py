@@ -1,0 +1,421 @@
+"""The whole way by the clock: expiry, policy, hold, grace, purge, receipt."""
+
+import io
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.management import CommandError, call_command
+from django.db import connection
+from django.db.models import Model
+from django.utils import timezone
+
+from conversations.archive.audit import AuditOrigin
+from conversations.archive.blobs import has_blob
+from conversations.archive.messages import accept_message
+from conversations.archive.purge import PurgeRequest, contents_of, plan_purge, purge
+from conversations.archive.sessions import archive_session, create_session, get_session
+from conversations.domain import audit
+from conversations.domain.errors import Conflict, NotFound, Rejected
+from conversations.domain.text import load_json
+from conversations.features.retention.receipts import verify_receipts
+from conversations.features.retention.service import (
+    call_off_purge,
+    change_policies,
+    order_purge,
+    place_hold,
+    release_hold,
+)
+from conversations.features.retention.worker import RetentionReport, run_retention
+from conversations.models import (
+    AuditEntry,
+    PurgedContent,
+    PurgeOrder,
+    Receipt,
+    Session,
+    Turn,
+    Workspace,
+)
+from conversations.models.guards import guard_names, install_guards
+from tests.archive.test_purge import count_all, stock
+from tests.web.conftest import say
+
+from .conftest import Configure, age_contents
+
+pytestmark = pytest.mark.django_db
+
+DAY = timedelta(days=1)
+
+
+def acts() -> list[str]:
+    return list(AuditEntry.objects.order_by("number").values_list("action", flat=True))
+
+
+def uuids(report: RetentionReport, kind: str) -> list[str]:
+    return [item["session"] for item in getattr(report, kind)]
+
+
+def set_policies(workspace: Workspace, user: User, **values: Any) -> None:
+    usual: dict[str, Any] = {
+        "expire_after_hours": None,
+        "retention_days": None,
+        "members_may_purge": False,
+        "uses_cold_storage": False,
+    }
+    change_policies(workspace, origin=AuditOrigin(user=user), **usual | values)
+    workspace.refresh_from_db()
+
+
+@contextmanager
+def during_first(verb: str, model: type[Model], work: Callable[[], Any]) -> Iterator[None]:
+    """As if somebody else did the work right before the first such statement."""
+    waiting = [work]
+
+    def execute(call: Any, sql: str, *args: Any) -> Any:
+        if waiting and sql.startswith(verb) and model._meta.db_table in sql:
+            waiting.pop()()
+        return call(sql, *args)
+
+    with connection.execute_wrapper(execute):
+        yield
+
+
+def test_a_session_from_its_expiry_to_its_receipt(workspace: Workspace, user: User) -> None:
+    """Everything by the clock, and each report is what happens."""
+    set_policies(workspace, user, expire_after_hours=24, retention_days=60)
+    start = timezone.now()
+    session = create_session(workspace, owner=user, key="bead:1")
+    stock(session, user)
+    PurgeOrder.objects.all().delete()
+    age_contents(start)
+    session = get_session(session.uuid)
+
+    assert not any(run_retention(now=start + DAY - timedelta(minutes=1)).counts.values())
+
+    expired = run_retention(now=start + DAY + timedelta(minutes=1))
+    assert uuids(expired, "expired") == [str(session.uuid)]
+    assert expired.expired[0]["key"] == "bead:1"
+    assert not any(run_retention(now=start + 2 * DAY).counts.values())
+
+    hold = place_hold(session, origin=AuditOrigin(user=user), reason="A dispute")
+    held = run_retention(now=start + 61 * DAY)
+    assert (uuids(held, "held"), held.ordered) == ([str(session.uuid)], [])
+    release_hold(hold.pk, origin=AuditOrigin(user=user))
+
+    ordered = run_retention(now=start + 62 * DAY)
+    assert uuids(ordered, "ordered") == [str(session.uuid)]
+    assert get_session(session.uuid).archived_at is not None
+    assert not any(run_retention(now=start + 91 * DAY).counts.values())
+
+    planned = run_retention(now=start + 93 * DAY, dry_run=True)
+    plan, before = plan_purge(get_session(session.uuid)), count_all()
+    assert planned.purged[0]["rows"] == plan.row_count
+    purged = run_retention(now=start + 93 * DAY)
+    assert uuids(purged, "purged") == uuids(planned, "purged") == [str(session.uuid)]
+    after = count_all()
+    assert {name: before[name] - after[name] for name in plan.counts} == plan.counts
+    assert purged.contents.removed == len(plan.contents)
+    assert not any(map(has_blob, plan.contents))
+    assert not PurgedContent.objects.exists()
+    with pytest.raises(NotFound):
+        get_session(session.uuid)
+    assert verify_receipts() == (1, [])
+
+    receipt = Receipt.objects.get()
+    assert (receipt.session, receipt.by_policy, receipt.key) == (session.uuid, True, "bead:1")
+    assert receipt.ordered_by_name == "expire_sessions"
+    assert receipt.reason == "Idle for 60 days."
+    assert acts()[-3:] == [audit.RELEASE, audit.PURGE_ORDERED, audit.PURGED]
+
+
+def test_what_a_person_ordered_is_called_off_and_as_it_was(session: Session, user: User) -> None:
+    now, origin = timezone.now(), AuditOrigin(user=user)
+    say(session, "Plant the beans")
+    order = order_purge(session, origin=origin, reason="Mine", now=now, grace=30 * DAY)
+    assert order.due_at == now + 30 * DAY
+    with pytest.raises(Conflict, match="ordered already"):
+        order_purge(session, origin=origin, reason="Mine", now=now, grace=30 * DAY)
+    with pytest.raises(Conflict, match="archived"):
+        accept_message(session, client_id="client-1", text="x", user_pk=None, max_queued=5)
+    with pytest.raises(Conflict, match="Call that off"):
+        archive_session(session, archived=False)
+    call_off_purge(session, origin=origin, now=now)
+    assert get_session(session.uuid).archived_at is None
+    assert not any(run_retention(now=now + 31 * DAY).counts.values())
+    with pytest.raises(Conflict, match="No purge"):
+        call_off_purge(session, origin=origin, now=now)
+    assert acts() == [audit.PURGE_ORDERED, audit.PURGE_CALLED_OFF]
+
+
+def test_one_that_was_archived_before_stays_archived(session: Session, user: User) -> None:
+    now, origin = timezone.now(), AuditOrigin(user=user)
+    archive_session(session, archived=True)
+    order_purge(session, origin=origin, reason="Mine", now=now, grace=DAY)
+    call_off_purge(session, origin=origin, now=now)
+    assert get_session(session.uuid).archived_at is not None
+
+
+def test_an_order_has_a_reason_and_no_answer_is_cut_off(session: Session, user: User) -> None:
+    now, origin = timezone.now(), AuditOrigin(user=user)
+    with pytest.raises(Rejected, match="Say why"):
+        order_purge(session, origin=origin, reason=" ", now=now, grace=DAY)
+    accept_message(session, client_id="client-1", text="Hello", user_pk=user.pk, max_queued=5)
+    with pytest.raises(Conflict, match="being written"):
+        order_purge(session, origin=origin, reason="Mine", now=now, grace=DAY)
+    place_hold(session, origin=origin, reason="A dispute")
+    with pytest.raises(Conflict, match="on hold"):
+        order_purge(session, origin=origin, reason="Mine", now=now, grace=DAY)
+    assert not PurgeOrder.objects.exists()
+
+
+def test_calling_a_policys_order_off_counts_as_using_the_session(
+    workspace: Workspace, session: Session, user: User
+) -> None:
+    set_policies(workspace, user, retention_days=10)
+    later = timezone.now() + 11 * DAY
+    assert uuids(run_retention(now=later), "ordered") == [str(session.uuid)]
+    call_off_purge(get_session(session.uuid), origin=AuditOrigin(user=user), now=later)
+    assert not any(run_retention(now=later + DAY).counts.values())
+    assert uuids(run_retention(now=later + 10 * DAY), "ordered") == [str(session.uuid)]
+
+
+def test_a_hold_that_comes_after_the_order_stops_it(session: Session, user: User) -> None:
+    now, origin = timezone.now(), AuditOrigin(user=user)
+    order_purge(session, origin=origin, reason="Mine", now=now, grace=DAY)
+    hold = place_hold(session, origin=origin, reason="A dispute")
+    report = run_retention(now=now + 2 * DAY)
+    assert (uuids(report, "held"), report.purged) == ([str(session.uuid)], [])
+    release_hold(hold.pk, origin=origin)
+    assert uuids(run_retention(now=now + 2 * DAY), "purged") == [str(session.uuid)]
+
+
+def test_what_fails_is_reported_and_the_rest_goes_on(
+    workspace: Workspace, session: Session, user: User
+) -> None:
+    """An order of an earlier version, which was to keep a copy."""
+    other = create_session(workspace, owner=user)
+    now, origin = timezone.now(), AuditOrigin(user=user)
+    order_purge(session, origin=origin, reason="a", now=now, grace=DAY)
+    PurgeOrder.objects.update(keeps_copy=True)
+    order_purge(other, origin=origin, reason="b", now=now, grace=DAY)
+    report = run_retention(now=now + 2 * DAY)
+    assert uuids(report, "failed") == [str(session.uuid)]
+    assert "no cold storage" in report.failed[0]["reason"]
+    assert uuids(report, "purged") == [str(other.uuid)]
+
+
+def test_what_is_called_off_while_others_are_purged_stays(
+    workspace: Workspace, session: Session, user: User
+) -> None:
+    """What is due is found some at a time, and purged one by one."""
+    other = create_session(workspace, owner=user)
+    now, origin = timezone.now(), AuditOrigin(user=user)
+    for each in (session, other):
+        order_purge(each, origin=origin, reason="Mine", now=now, grace=DAY)
+    with during_first("INSERT", Receipt, lambda: call_off_purge(other, origin=origin, now=now)):
+        report = run_retention(now=now + 2 * DAY)
+    assert uuids(report, "purged") == [str(session.uuid)]
+    assert uuids(report, "failed") == [str(other.uuid)]
+    assert get_session(other.uuid).archived_at is None
+
+
+def test_what_another_host_purges_meanwhile_stops_nothing(
+    workspace: Workspace, session: Session, user: User
+) -> None:
+    second, third = (create_session(workspace, owner=user) for _ in range(2))
+    now, origin = timezone.now(), AuditOrigin(user=user)
+    for each in (session, second, third):
+        order_purge(each, origin=origin, reason="Mine", now=now, grace=DAY)
+
+    def work_there() -> None:
+        purge(second, order=PurgeRequest(reason="Mine"), origin=origin, now=now)
+
+    with during_first("INSERT", Receipt, work_there):
+        report = run_retention(now=now + 2 * DAY)
+    assert uuids(report, "purged") == [str(session.uuid), str(third.uuid)]
+    assert report.failed == []
+
+
+def test_a_session_that_is_used_while_the_policy_goes_on_is_not_ordered(
+    workspace: Workspace, session: Session, user: User
+) -> None:
+    """Orders are given one by one to sessions that were found idle some at a time."""
+    other = create_session(workspace, owner=user)
+    set_policies(workspace, user, retention_days=10)
+    later = timezone.now() + 11 * DAY
+
+    def use_the_other() -> None:
+        Session.objects.filter(pk=other.pk).update(last_active_at=later)
+
+    with during_first("INSERT", PurgeOrder, use_the_other):
+        report = run_retention(now=later)
+    assert uuids(report, "ordered") == [str(session.uuid)]
+    assert "used meanwhile" in report.failed[0]["reason"]
+    assert get_session(other.uuid).archived_at is None
+    assert not any(run_retention(now=later).counts.values())
+
+
+def test_a_dry_run_changes_nothing_and_says_what_a_run_does(
+    workspace: Workspace, session: Session, user: User, configure: Configure
+) -> None:
+    configure(purge_grace_days=0)
+    set_policies(workspace, user, retention_days=1)
+    Session.objects.update(expires_at=timezone.now())
+    before, later = count_all(), timezone.now() + 2 * DAY
+    planned = run_retention(now=later, dry_run=True)
+    assert count_all() == before
+    done = run_retention(now=later)
+    assert planned.counts == done.counts
+    assert planned.counts == {"expired": 1, "ordered": 1, "purged": 1, "held": 0, "failed": 0}
+    counts = load_json(Receipt.objects.get().counts)
+    assert planned.purged[0]["rows"] == sum(counts.values())
+
+
+def test_contents_that_others_name_stay_and_fresh_ones_wait(
+    workspace: Workspace, session: Session, user: User
+) -> None:
+    other = create_session(workspace, owner=user)
+    for each in (session, other):
+        stock(each, user)
+    PurgeOrder.objects.all().delete()
+    now = timezone.now()
+    own = contents_of(session.pk) - contents_of(other.pk)
+    order_purge(session, origin=AuditOrigin(user=user), reason="Mine", now=now, grace=timedelta(0))
+    assert len(own) == 1
+    age_contents(now)
+    soon = run_retention(now=now)
+    assert (soon.contents.removed, soon.contents.waiting) == (0, 1)
+    assert soon.contents.shared == len(contents_of(other.pk)) - 1
+    later = run_retention(now=now + timedelta(minutes=61))
+    assert later.contents.removed == 1
+    assert not any(map(has_blob, own))
+    assert all(map(has_blob, contents_of(other.pk)))
+    assert not PurgedContent.objects.exists()
+
+
+def test_contents_of_a_session_that_is_purged_while_some_are_removed_go_too(
+    workspace: Workspace, session: Session, user: User
+) -> None:
+    other = create_session(workspace, owner=user)
+    for each in (session, other):
+        stock(each, user)
+    PurgeOrder.objects.all().delete()
+    now, order, origin = timezone.now(), PurgeRequest(reason="Mine"), AuditOrigin(user=user)
+    contents = contents_of(session.pk) | contents_of(other.pk)
+    age_contents(now - DAY)
+    purge(session, order=order, origin=origin, now=now)
+
+    def work() -> None:
+        purge(other, order=order, origin=origin, now=now - timedelta(seconds=1))
+
+    with during_first("DELETE", PurgedContent, work):
+        run_retention(now=now)
+    run_retention(now=now)
+    assert not any(map(has_blob, contents))
+    assert not PurgedContent.objects.exists()
+
+
+def test_policies_that_change_are_on_record(workspace: Workspace, user: User) -> None:
+    set_policies(workspace, user, retention_days=30)
+    set_policies(workspace, user, retention_days=30)
+    [entry] = AuditEntry.objects.all()
+    assert (entry.action, entry.workspace) == (audit.RETENTION, "garden")
+    assert load_json(entry.metadata) == {
+        "before": {"retention_days": None},
+        "after": {"retention_days": 30},
+    }
+
+
+# Receipts
+
+
+@pytest.fixture
+def receipt(session: Session, user: User) -> Receipt:
+    say(session, "Plant the beans", "In May")
+    order = PurgeRequest(reason="x", by=user)
+    return purge(session, order=order, origin=AuditOrigin(user=user), now=timezone.now())
+
+
+@pytest.mark.parametrize(
+    ("statement", "problem"),
+    [
+        ("UPDATE conversations_receipt SET reason = 'other'", "is not what was written"),
+        ("UPDATE conversations_receipt SET uuid = '{other}'", "is not what was written"),
+        ("DELETE FROM conversations_receipt", "is missing"),
+    ],
+)
+def test_a_receipt_that_was_changed_past_the_guards_is_found(
+    receipt: Receipt, statement: str, problem: str
+) -> None:
+    with connection.cursor() as cursor:
+        for name in guard_names("conversations_receipt", connection.vendor):
+            on_table = " ON conversations_receipt" if connection.vendor == "postgresql" else ""
+            cursor.execute(f"DROP TRIGGER {name}{on_table}")
+        cursor.execute(statement.format(other="0" * 32))
+    install_guards()
+    _, problems = verify_receipts()
+    assert problem in problems[0]
+
+
+# Commands
+
+
+def run_command(name: str, *args: str) -> str:
+    out = io.StringIO()
+    call_command(name, *args, stdout=out)
+    return out.getvalue()
+
+
+def test_the_command_reports_as_text_and_json(session: Session, user: User) -> None:
+    Session.objects.update(expires_at=timezone.now() - DAY, key="bead:1")
+    planned = load_json(run_command("expire_sessions", "--dry-run", "--json"))
+    assert planned["dry_run"] is True
+    assert planned["expired"][0]["session"] == str(session.uuid)
+    text = run_command("expire_sessions")
+    assert text.startswith(f"expired  {session.uuid} garden expires_at=")
+    assert "key=bead:1" in text
+    assert "1 expired, 0 ordered, 0 purged, 0 held, 0 failed" in text
+    assert load_json(run_command("expire_sessions", "--json"))["expired"] == []
+
+
+def test_a_purge_is_counted_ordered_and_called_off_by_commands(session: Session) -> None:
+    say(session, "Plant the beans")
+    uuid = str(session.uuid)
+    assert "1 turns" in run_command("purge_session", uuid, "--reason", "x", "--dry-run")
+    assert not PurgeOrder.objects.exists()
+    assert "it will be purged on" in run_command("purge_session", uuid, "--reason", "x")
+    with pytest.raises(CommandError, match="ordered already"):
+        run_command("purge_session", uuid, "--reason", "x")
+    assert "called off" in run_command("restore_session", uuid)
+    assert get_session(session.uuid).archived_at is None
+
+
+def test_a_purge_at_once_is_confirmed_and_leaves_a_receipt(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    say(session, "Plant the beans")
+    uuid = str(session.uuid)
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    with pytest.raises(CommandError, match="Say --yes"):
+        run_command("purge_session", uuid, "--reason", "x", "--now")
+    text = run_command("purge_session", uuid, "--reason", "They asked", "--now", "--yes")
+    receipt = Receipt.objects.get()
+    assert f"receipt {receipt.uuid}" in text
+    assert (receipt.ordered_by_name, receipt.reason) == ("purge_session", "They asked")
+    assert not Turn.objects.exists()
+    assert "1 receipts" in run_command("verify_archive")
+    with pytest.raises(CommandError, match="no such session"):
+        run_command("restore_session", uuid)
+
+
+def test_a_purge_needs_a_session_and_a_reason(session: Session) -> None:
+    unknown = "00000000-0000-4000-8000-000000000000"
+    for uuid, reason, said in (
+        (unknown, "x", "no such session"),
+        (str(session.uuid), " ", "Say why"),
+    ):
+        with pytest.raises(CommandError, match=said):
+            run_command("purge_session", uuid, "--reason", reason)

@@ -1,0 +1,46 @@
+"""The built-in scheduler: does what is due, one process at a time."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.utils import timezone
+
+from conversations.features.retention import worker
+from conversations.features.retention.worker import RetentionWorker
+from conversations.models import Session
+from conversations.runtime.ownership import only_one
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def keeper(folder: Path) -> RetentionWorker:
+    options = SimpleNamespace(data_dir=folder, expire_minutes=60)
+    runtime: Any = SimpleNamespace(options=options)
+    return RetentionWorker(runtime)
+
+
+async def test_it_does_what_is_due_and_one_at_a_time(
+    session: Session, user: User, tmp_path: Path
+) -> None:
+    await Session.objects.aupdate(expires_at=timezone.now())
+    with only_one(tmp_path / "run" / worker.LOCK) as is_ours:
+        assert is_ours
+        assert not await keeper(tmp_path).run_once()
+    assert await keeper(tmp_path).run_once()
+    assert await Session.objects.filter(expired_at__isnull=False).acount() == 1
+
+
+async def test_a_run_that_fails_is_logged_and_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(**_: Any) -> None:
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as broken:
+        broken.setattr(worker, "run_retention", fail)
+        assert not await keeper(tmp_path).run_once()
+    assert "retention_not_run" in caplog.text
+    assert await keeper(tmp_path).run_once()

@@ -1,0 +1,54 @@
+from typing import Any
+
+import pytest
+from django.conf import settings
+
+from conversations.accounts.tokens import WRITE
+from conversations.archive.audit import AuditOrigin
+from conversations.archive.sessions import get_session
+from conversations.features.sharing.models import ShareLink
+from conversations.features.sharing.service import NewLink, create_share_link, share_token
+from conversations.models import Run, Session
+from tests.api.rows import Row as Operation
+from tests.api.rows import writers as api_writers
+from tests.web.rows import REFUSED, Row, everybody, writers
+
+SHARE = {"from_turn": "1", "to_turn": "2", "days": "1"}
+
+PAGES = {
+    "session_share": Row(get=writers(200), post=writers(302), data=SHARE),
+    "session_share_revoke": Row(get=REFUSED, post=writers(302)),
+    "shared": Row(get=everybody(200), post=REFUSED),
+    "shared_file": Row(get=everybody(200), post=REFUSED),
+    "shared_thumb": Row(get=everybody(200), post=REFUSED),
+}
+
+LINKS = "/sessions/{uuid}/share-links"
+
+OPERATIONS = {
+    ("GET", LINKS): Operation(gets=api_writers(404)),  # switched off
+    ("POST", LINKS): Operation(gets=api_writers(404), scope=WRITE, body={}),
+    ("DELETE", LINKS + "/{link}"): Operation(gets=api_writers(204), scope=WRITE),
+}
+
+
+def make_page_values(session: Session, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    monkeypatch.setattr(settings.LOOM, "share_links", True)
+    link = _make_link(session, to_turn=2)
+    return {"link": link.uuid, "share": share_token(link)}
+
+
+def make_operation_values(session: Session) -> dict[str, Any]:
+    return {"link": _make_link(session, to_turn=2).uuid}
+
+
+def stock(session: Session, run: Run) -> None:
+    _make_link(session, to_turn=1)
+
+
+def _make_link(session: Session, *, to_turn: int) -> ShareLink:
+    return create_share_link(
+        get_session(session.uuid),
+        NewLink(from_turn=1, to_turn=to_turn, days=1),
+        origin=AuditOrigin(user=session.owner),
+    )

@@ -1,0 +1,20 @@
+"""What holds where no feature is missing (``scripts.without`` leaves this file out)."""
+
+from pathlib import Path
+
+from tests.test_docs import DESCRIBED_METRICS, METRICS
+from tests.test_migrations import run_command
+from tests.test_security_docs import DOCUMENT, ROW
+
+
+def test_every_table_has_a_model(tmp_path: Path) -> None:
+    run_command("makemigrations", "--check", "--dry-run", folder=tmp_path)
+
+
+def test_every_described_metric_is_there() -> None:
+    assert DESCRIBED_METRICS == METRICS
+
+
+def test_every_test_of_the_table_of_attacks_is_there() -> None:
+    for test, _ in ROW.findall(DOCUMENT.read_text()):
+        assert Path(test.partition("::")[0]).is_file(), test
