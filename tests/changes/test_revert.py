@@ -214,7 +214,10 @@ def test_folders_are_not_counted_as_files(root: Path, calls: Calls) -> None:
     [past] = recent_reverts(calls.session.pk)
     assert past.what == "2 files and 2 folders"
     revert(calls.session, root, revert=past.uuid)
-    assert "2 files and 2 folders are as before" in ChatEvent.objects.order_by("seq")[1].payload
+    assert (
+        "2 files and 2 folders to their state before"
+        in ChatEvent.objects.order_by("seq")[1].payload
+    )
 
 
 def test_a_folder_alone_is_a_folder(root: Path, calls: Calls) -> None:

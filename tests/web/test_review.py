@@ -259,7 +259,7 @@ def test_notes_are_withdrawn_and_flags_resolved(
     [
         ({"text": " "}, "A note needs at least one character."),
         ({"text": "x" * 4001}, "at most 4000 characters"),
-        ({"text": "x", "turn": "9"}, "There is no such turn"),
+        ({"text": "x", "turn": "9"}, "no such turn"),
         ({"text": "x", "turn": "first"}, "Enter a whole number"),
         ({"text": "x", "label": "funny"}, "Select a valid choice"),
     ],

@@ -50,7 +50,7 @@ def decided(session: Session) -> Session:
 
 def test_an_empty_state_says_what_will_stand_there(owner: Client, session: Session) -> None:
     page = owner.get(address(session))
-    assert "Nothing is noted yet" in page.text
+    assert "Nothing yet. Decisions" in page.text
     assert "<form" not in page.text.partition("panel-part")[2]
 
 
@@ -81,7 +81,7 @@ async def test_a_form_changes_an_item(browser: AsyncClient, decided: Session, ht
     [item] = [item for item in view.items if item.kind == "decision"]
     assert (item.text, item.original, item.is_pinned) == ("We use two spaces", "We use tabs", True)
     page = (await browser.get(address(decided))).text
-    assert "Noted as: We use tabs" in page
+    assert "Originally: We use tabs" in page
     assert 'value="unpin"' in page
 
 
