@@ -52,7 +52,7 @@ from conversations.models import Session, Workspace
 from conversations.review.reasons import find_reason, require_reasons
 from conversations.web.addresses import address_of, client_address
 
-HIDDEN = "There is no such page, or it is not yours."
+HIDDEN = "This page doesn't exist or you don't have access."
 """The same words for what is not there and for what is somebody else's."""
 
 
@@ -372,4 +372,4 @@ def _require(allowed: frozenset[str], to: str) -> None:
     if not allowed:
         raise NotFound(HIDDEN)
     if to not in allowed:
-        raise NotPermitted("You may read this, and not change it.")
+        raise NotPermitted("You can read this but not change it.")

@@ -81,6 +81,7 @@ TEMPLATES = [
         "DIRS": [BASE_DIR / "templates"],
         "APP_DIRS": True,
         "OPTIONS": {
+            "builtins": ["conversations.rendering.template_tags"],
             "libraries": {"features": "conversations.web.feature_tags"},
             "context_processors": [
                 "django.template.context_processors.request",

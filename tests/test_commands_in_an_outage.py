@@ -36,5 +36,5 @@ def test_a_command_says_in_one_sentence_that_the_database_is_away(
     done = starts.run("manage.py", *command.format(tmp_path).split(), env=clean_environment(away))
     assert done.returncode == 1
     [line] = done.stderr.splitlines()
-    assert "The database does not answer" in line
+    assert "The database is not responding" in line
     assert done.stdout == ""

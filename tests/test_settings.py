@@ -283,7 +283,7 @@ def test_a_database_that_is_away_is_said_in_one_sentence(tmp_path: Path) -> None
     url = "postgres://nobody@127.0.0.1:1/none"
     done = manage("serve", data_dir=tmp_path, LOOM_PORT="0", DATABASE_URL=url)
     assert done.returncode != 0
-    assert "The database does not answer" in done.stderr
+    assert "The database is not responding" in done.stderr
     assert "Traceback" not in done.stderr
 
 

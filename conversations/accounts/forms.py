@@ -32,7 +32,7 @@ class PreferencesForm(forms.Form):
 
 class InvitationForm(forms.Form):
     label = forms.CharField(
-        max_length=120, required=False, strip=True, label="For whom", help_text="To know it by."
+        max_length=120, required=False, strip=True, label="Label", help_text="Only shown to you."
     )
 
 

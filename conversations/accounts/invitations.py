@@ -120,7 +120,7 @@ def accept_invitation(token: str, *, user: User, origin: AuditOrigin) -> Workspa
         made = find_invitation(token)
         used = {"used_at": timezone.now(), "used_by": user}
         if made is None or not _open().filter(pk=made.pk).update(**used):
-            raise Rejected("This invitation does not work any more.", code="invitation_over")
+            raise Rejected("This invitation is no longer valid any more.", code="invitation_over")
         if made.workspace is not None:
             _join(made.workspace, user, made.role)
         _note(origin, made, joined=user.get_username())

@@ -88,7 +88,7 @@ def _join_as_stranger(request: HttpRequest, token: str, invitation: Invitation) 
 def _welcome(request: HttpRequest, workspace: Workspace | None) -> HttpResponse:
     if workspace is None:
         return redirect("home")
-    messages.success(request, f"You are in {workspace.name} now.")
+    messages.success(request, f"You joined {workspace.name}.")
     return redirect("workspace", slug=workspace.slug)
 
 

@@ -107,7 +107,7 @@ def invite(
 def workspace_invitation_revoke(request: HttpRequest, slug: str, pk: int) -> HttpResponse:
     found, _ = get_workspace_for(request, slug, to=MANAGE)
     if not revoke_invitation(found, pk=pk, origin=visit_of(request).origin):
-        raise NotFound("This invitation is not open any more.")
+        raise NotFound("This invitation is no longer open.")
     return _to_members(request, slug)
 
 

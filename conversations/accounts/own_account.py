@@ -78,7 +78,7 @@ def account_choose(request: HttpRequest) -> HttpResponse:
 @post_by_person
 def device_sign_out(request: HttpRequest, pk: int) -> HttpResponse:
     if not sign_out_device(person(request).pk, device_pk=pk):
-        raise NotFound("This device is not signed in any more.")
+        raise NotFound("This device is no longer signed in.")
     return _back_to_devices(request)
 
 
@@ -269,17 +269,15 @@ MAX_TOKEN_DAYS = 3650
 
 
 class TokenForm(forms.Form):
-    name = forms.CharField(
-        max_length=120, strip=True, label="For what", help_text="To know it by: shown to you alone."
-    )
+    name = forms.CharField(max_length=120, strip=True, label="Name", help_text="Only shown to you.")
     scopes = forms.MultipleChoiceField(
         choices=list(SCOPES.items()),
         widget=forms.CheckboxSelectMultiple,
-        label="It may",
+        label="Scopes",
         initial=[READ, WRITE],
         error_messages={"required": "Choose at least one."},
     )
-    days = forms.IntegerField(min_value=1, label="Days that it works")
+    days = forms.IntegerField(min_value=1, label="Expires after (days)")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -288,7 +286,7 @@ class TokenForm(forms.Form):
         assert isinstance(days, forms.IntegerField)
         days.initial = most or None
         days.required = bool(most)
-        days.help_text = f"At most {most}." if most else "Empty: without an end."
+        days.help_text = f"At most {most}." if most else "Leave empty to never expire."
         days.validators.append(MaxValueValidator(most or MAX_TOKEN_DAYS))
         days.widget.attrs["max"] = most or MAX_TOKEN_DAYS
 
@@ -325,5 +323,5 @@ def tokens(request: HttpRequest) -> HttpResponse:
 @post_by_person
 def token_revoke(request: HttpRequest, pk: int) -> HttpResponse:
     revoke_token(person(request).pk, token_pk=pk)
-    messages.success(request, "Revoked. The token works no more.")
+    messages.success(request, "The token is revoked.")
     return redirect("tokens")

@@ -145,12 +145,12 @@ def _changeable(pk: int, origin: AuditOrigin) -> User:
     user = _find(pk)
     if origin.user is not None:
         if user == origin.user:
-            raise NotPermitted("Nobody changes what they may do themselves; somebody else has to.")
+            raise NotPermitted("You cannot change your own permissions; ask another administrator.")
         actor = _find(origin.user.pk)  # as of now: the request may have waited for the lock
         if not is_administrator(actor):
-            raise NotPermitted("Only an administrator changes what others may do.")
+            raise NotPermitted("Only an administrator can change permissions.")
         if user.is_superuser and not actor.is_superuser:
-            raise NotPermitted("Only a superuser changes another one.")
+            raise NotPermitted("Only a superuser can change a superuser.")
     return user
 
 
@@ -158,13 +158,13 @@ def _by_superuser(origin: AuditOrigin) -> None:
     """What lets somebody read everything, or sign in as another person, is for those who
     may do all that already, and for a command on the server."""
     if origin.user is not None and not _find(origin.user.pk).is_superuser:
-        raise NotPermitted("Only a superuser does this.")
+        raise NotPermitted("Only a superuser can do this.")
 
 
 def _keep_a_superuser(user: User) -> None:
     others = User.objects.filter(is_superuser=True, is_active=True).exclude(pk=user.pk)
     if user.is_superuser and not others.exists():
-        raise Rejected("The installation keeps at least one superuser.", code="last_superuser")
+        raise Rejected("The last superuser cannot be removed.", code="last_superuser")
 
 
 def set_rank(pk: int, *, is_superuser: bool, is_staff: bool, origin: AuditOrigin) -> None:
@@ -334,7 +334,7 @@ def create_group(name: str, *, origin: AuditOrigin) -> Group:
             group = Group.objects.create(name=chosen)
             _note(origin, group=chosen, change="made")
     except IntegrityError as error:
-        raise Rejected(f"There is a group “{chosen}” already.", code="name_taken") from error
+        raise Rejected(f"A group named “{chosen}” already exists.", code="name_taken") from error
     return group
 
 

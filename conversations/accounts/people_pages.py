@@ -126,7 +126,7 @@ def person_open(request: HttpRequest, pk: int) -> HttpResponse:
 @_form
 def person_sign_out(request: HttpRequest, pk: int) -> HttpResponse:
     archive_people.sign_out_person(pk, origin=_origin(request))
-    messages.success(request, "Signed out everywhere, and tokens revoked. Open pages close now.")
+    messages.success(request, "Signed out everywhere. Tokens are revoked and open pages close.")
     return redirect("person", pk=pk)
 
 
@@ -150,7 +150,7 @@ def person_rank(request: HttpRequest, pk: int) -> HttpResponse:
 @_form
 def person_unlock(request: HttpRequest, pk: int) -> HttpResponse:
     archive_people.unlock_sign_in(pk, origin=_origin(request))
-    messages.success(request, "They can try to sign in again.")
+    messages.success(request, "Sign-in is unlocked.")
     return redirect("person", pk=pk)
 
 
@@ -181,7 +181,7 @@ def people_invite(request: HttpRequest) -> HttpResponse:
 @_form
 def people_invitation_revoke(request: HttpRequest, pk: int) -> HttpResponse:
     if not revoke_invitation(None, pk=pk, origin=_origin(request)):
-        raise NotFound("This invitation is not open any more.")
+        raise NotFound("This invitation is no longer open.")
     return redirect(reverse("people") + "#invitations")
 
 

@@ -31,7 +31,7 @@ SCOPES = {
     REVIEW: "read the queue of reviewers, write notes, flags and marks",
     AUDIT: "read the audit log",
 }
-"""Scope → what it is for. A token never gives more than its person may do."""
+"""Scope → what it is for. A token never grants more than its owner may do."""
 
 
 def missing_scope(scope: str, has: frozenset[str]) -> str:
@@ -76,7 +76,7 @@ def create_token(
     """The new token, which nobody can show again. Raises Rejected."""
     chosen = one_line(storable(name), limit=120)
     if not chosen:
-        raise Rejected("A token needs a name, by which you know it again.", code="name_empty")
+        raise Rejected("Enter a name for the token.", code="name_empty")
     wanted = [scope for scope in SCOPES if scope in scopes]
     if not wanted or len(wanted) != len(set(scopes)):
         raise Rejected(f"A token needs one or more of: {', '.join(SCOPES)}.", code="scopes")

@@ -58,7 +58,7 @@ def attach(request: HttpRequest, uuid: UUID, files: Files) -> Status[Any] | Http
     belongs_to(request, session)
     if len(files) > settings.LOOM.max_attachments:
         raise Rejected(
-            f"At most {settings.LOOM.max_attachments} files go with one message.",
+            f"At most {settings.LOOM.max_attachments} files can be attached to a message.",
             code="too_many_attachments",
         )
     results = save_files(session.pk, files, user_pk=caller_of(request).user.pk)

@@ -43,7 +43,7 @@ REFUSALS = {
     "422": "A value is missing or of the wrong form.",
     "429": "Too many requests; `Retry-After` says when to try again.",
     "503": "A part of the installation does not answer; `Retry-After` where it is known when.",
-    "507": "The server has no room left; nothing was stored.",
+    "507": "The server’s disk is full; nothing was stored.",
 }
 """How any operation may refuse, beside what it answers."""
 

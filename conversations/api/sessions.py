@@ -265,7 +265,7 @@ def list_models_on_offer(request: HttpRequest) -> dict[str, Any]:
 def require_model(model: str) -> None:
     """Raises Rejected for one that is not on offer."""
     if model not in {one.id for one in list_models()}:
-        raise Rejected("This model is not on offer.", code="unknown_model")
+        raise Rejected("This model is not available.", code="unknown_model")
 
 
 def begun_as(start: SessionStart) -> dict[str, Any]:

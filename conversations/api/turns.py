@@ -100,7 +100,7 @@ def get_turn(request: HttpRequest, uuid: UUID, number: Path[int]) -> dict[str, A
     session, _ = get_session_for(request, uuid)
     turn = read_turn(session.pk, number) if number <= MAX_NUMBER else None
     if turn is None:
-        raise NotFound("There is no such turn in this session.")
+        raise NotFound("This session has no such turn.")
     return as_turn(turn, read_rewound_turns(session.pk))
 
 

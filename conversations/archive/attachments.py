@@ -144,7 +144,7 @@ def check_attachments(session_pk: int, uuids: Sequence[str], *, user_pk: int | N
     """Raises Rejected unless the person can send all of these with one message."""
     if len(uuids) > settings.LOOM.max_attachments:
         raise Rejected(
-            f"At most {settings.LOOM.max_attachments} files go with one message.",
+            f"At most {settings.LOOM.max_attachments} files can be attached to a message.",
             code="too_many_attachments",
         )
     found = Attachment.objects.filter(session=session_pk, uuid__in=uuids).order_by("pk")

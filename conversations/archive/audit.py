@@ -130,7 +130,7 @@ def _chained(entry: AuditEntry) -> Chained:
 
 
 def readings_of(session_uuid: UUID) -> QuerySet[AuditEntry]:
-    """Who has read this session, the latest first. They are most of its entries, so a
+    """Access log session, the latest first. They are most of its entries, so a
     page of them costs what it shows."""
     return AuditEntry.objects.filter(session=session_uuid, action__in=READINGS).order_by("-number")
 

@@ -139,7 +139,7 @@ def read_turn_output(session_pk: int, number: int) -> ToolOutput:
     other turn its text."""
     turn = read_turn(session_pk, number)
     if turn is None:
-        raise NotFound("There is no such turn in this session.")
+        raise NotFound("This session has no such turn.")
     if turn.role != TOOL:
         return ToolOutput(name="", text=turn.content)
     _, output, error = read_tool_outcome(turn)

@@ -79,7 +79,7 @@ def examine(data: bytes, name: str) -> FileType:
         return _examine_image(data, name)
     text = decode_text(data)
     if text is None:
-        raise Rejected(f"{name} is none of what can be sent. {ACCEPTED}", code="attachment_type")
+        raise Rejected(f"{name} can’t be attached. {ACCEPTED}", code="attachment_type")
     if not text.strip():
         raise Rejected(f"{name} has no text in it.", code="attachment_empty")
     limit = settings.LOOM.max_message_chars

@@ -96,7 +96,7 @@ def accept_message(
     Raw SQL where a first word waits for it.
     """
     if not text.strip() and not attachments:
-        raise Rejected("A message needs at least one character.", code="message_empty")
+        raise Rejected("The message is empty.", code="message_empty")
     with transaction.atomic(), connection.cursor() as cursor:
         closed = lock_session(session.pk)
         known_pk, busy = _known_and_busy(cursor, session.pk, client_id)
@@ -172,7 +172,7 @@ def refuse_archived(closed: str) -> None:
     """Raises Conflict for a session that is archived."""
     if closed == ARCHIVED:
         raise Conflict(
-            "This session is archived. Bring it back to go on with it.", code="session_archived"
+            "This session is archived. Unarchive it to continue.", code="session_archived"
         )
 
 
@@ -285,7 +285,7 @@ def edit_message(
         refuse_busy(session.pk)
         attached = _attached_to(session, turn)
         if not text.strip() and not attached:
-            raise Rejected("A message needs at least one character.", code="message_empty")
+            raise Rejected("The message is empty.", code="message_empty")
         _require_active_user_turn(session, turn)
         rewound = append_rewind(
             session,

@@ -98,7 +98,7 @@ DONE = {
     PIN: "pinned",
     UNPIN: "unpinned",
     REWORD: "reworded",
-    STRIKE: "struck",
+    STRIKE: "removed",
     UNSTRIKE: "restored",
 }
 

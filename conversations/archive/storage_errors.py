@@ -22,8 +22,8 @@ from conversations.domain.errors import (
     Unavailable,
 )
 
-FULL = "The server has no room left to store anything. Nothing that was saved is lost."
-AWAY = "The database does not answer at the moment. Nothing that was saved is lost."
+FULL = "The server’s disk is full to store anything. Nothing that was saved is lost."
+AWAY = "The database is not responding at the moment. Nothing that was saved is lost."
 
 # How statements begin that change nothing by themselves.
 READING_SQL = ("SELECT", "BEGIN", "SAVEPOINT", "RELEASE", "ROLLBACK")

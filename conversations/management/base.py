@@ -23,7 +23,7 @@ def describe_storage_error(error: Exception) -> str:
         return ""
     if isinstance(translated, StorageFull):
         return translated.message
-    return f"The database does not answer: {str(error).strip().partition('\n')[0]}"
+    return f"The database is not responding: {str(error).strip().partition('\n')[0]}"
 
 
 class DatabaseCommand(BaseCommand):

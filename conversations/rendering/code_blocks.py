@@ -10,7 +10,6 @@ ignored.
 
 import logging
 import re
-from collections.abc import Iterator
 from functools import cache, lru_cache
 from itertools import groupby
 from operator import itemgetter
@@ -115,23 +114,18 @@ def _highlight(code: str, language: str) -> str | None:
     if language == PLAIN_LANGUAGE or _UNHIGHLIGHTABLE.search(code):
         return None
     try:
-        tokens = list(_classified(code, language))
+        lexer = _find_lexer(language)(stripnl=False, ensurenl=False)
+        tokens = [(_class_of(kind), text) for kind, text in lexer.get_tokens(code)]
     except Exception:
         logger.warning("The lexer for %s failed.", language, exc_info=True)
         return None
     if "".join(text for _, text in tokens) != code:
         return None
-    return "".join(
-        _span(token_class, "".join(text for _, text in run))
-        for token_class, run in groupby(tokens, itemgetter(0))
-    )
-
-
-def _classified(code: str, language: str) -> Iterator[tuple[str, str]]:
-    """The code in pieces with the class of each."""
-    lexer = _find_lexer(language)(stripnl=False, ensurenl=False)
-    for token_type, text in lexer.get_tokens(code):
-        yield _class_of(token_type), text
+    html = ""
+    for token_class, run in groupby(tokens, itemgetter(0)):
+        escaped = escape_text("".join(text for _, text in run))
+        html += f'<span class="{token_class}">{escaped}</span>' if token_class else escaped
+    return html
 
 
 @cache
@@ -142,8 +136,3 @@ def _class_of(token_type: TokenType) -> str:
             return _CLASSES[kind]
         kind = kind.parent
     return ""
-
-
-def _span(token_class: str, text: str) -> str:
-    escaped = escape_text(text)
-    return f'<span class="{token_class}">{escaped}</span>' if token_class else escaped

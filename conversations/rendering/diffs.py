@@ -6,7 +6,7 @@ looks: a removed line may well begin with ``-- a/``.
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from conversations.domain.text import storable
 
@@ -48,14 +48,6 @@ class _Hunk:
     new_left: int = 0
 
 
-@dataclass(slots=True)
-class _Change:
-    """Removed lines and the added ones that follow them."""
-
-    removed: list[DiffLine] = field(default_factory=list)
-    added: list[DiffLine] = field(default_factory=list)
-
-
 def render_diff(text: str, *, most_lines: int, most_chars: int) -> RenderedDiff:
     """The beginning of the diff, and what all of it adds and removes."""
     lines = list(_read_lines(text))
@@ -90,7 +82,14 @@ def _read_lines(text: str) -> Iterator[DiffLine]:
         elif line.startswith("--- "):
             source = _file_name(line)
         elif line.startswith("+++ "):
-            yield DiffLine(FILE, _describe_file(source, _file_name(line)))
+            target = _file_name(line)
+            if source == _NOTHING:
+                name = f"{target} (new)"
+            elif target == _NOTHING:
+                name = f"{source} (removed)"
+            else:
+                name = target if source in (target, "") else f"{source} → {target}"
+            yield DiffLine(FILE, name)
         elif line and not line.startswith(("diff --git ", "index ")):
             yield DiffLine(NOTE, line)
 
@@ -114,33 +113,23 @@ def _file_name(line: str) -> str:
     return name[2:] if name[:2] in ("a/", "b/") else name
 
 
-def _describe_file(source: str, target: str) -> str:
-    if source == _NOTHING:
-        return f"{target} (new)"
-    if target == _NOTHING:
-        return f"{source} (removed)"
-    return target if source == target or not source else f"{source} → {target}"
-
-
 def _mark_words(lines: list[DiffLine]) -> None:
-    change = _Change()
+    """Compare removed lines with the added ones that follow them, in pairs."""
+    removed: list[DiffLine] = []
+    added: list[DiffLine] = []
     for line in [*lines, DiffLine(NOTE, "")]:
-        if line.kind == REMOVED and not change.added:
-            change.removed.append(line)
+        if line.kind == REMOVED and not added:
+            removed.append(line)
         elif line.kind == ADDED:
-            change.added.append(line)
+            added.append(line)
         else:
-            _mark_change(change)
-            change = _Change(removed=[line] if line.kind == REMOVED else [])
-
-
-def _mark_change(change: _Change) -> None:
-    """Lines are compared in pairs; where there are more than before they have to be
-    more alike, as they need not belong together."""
-    share = 0.3 if len(change.removed) == len(change.added) else 0.6
-    for old, new in zip(change.removed, change.added, strict=False):
-        if max(len(old.text), len(new.text)) <= _LONGEST_MARKED:
-            _mark_pair(old, new, share=share)
+            # Where there are more than before the lines of a pair need not belong
+            # together, so they have to be more alike.
+            share = 0.3 if len(removed) == len(added) else 0.6
+            for old, new in zip(removed, added, strict=False):
+                if max(len(old.text), len(new.text)) <= _LONGEST_MARKED:
+                    _mark_pair(old, new, share=share)
+            removed, added = [line] if line.kind == REMOVED else [], []
 
 
 def _mark_pair(old: DiffLine, new: DiffLine, *, share: float) -> None:

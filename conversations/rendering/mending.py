@@ -39,18 +39,17 @@ _HALF_TARGET = re.compile(r"\s*+(?:<[^<>\n]*+|[^\s<>]*+(?:\s++(?:[\"'(][^\"'()]*
 
 def mend(source: str) -> str:
     """Return the open end of a Markdown text so that it renders as if it were whole."""
-    before, last_line = _split_last_line(source)
+    cut = source.rfind("\n") + 1
+    before, last_line = source[:cut], source[cut:]
     if _is_in_fence(source):
         return before if _HALF_CLOSING_FENCE.fullmatch(last_line) else source
     if _LONE_MARKERS.fullmatch(last_line) or _opens_fence(_FENCE.match(last_line)):
         source = before
-    start = _find_run_start(source)
+    # Marks pair up within the last paragraph, item, heading or cell.
+    start = max((match.end() for match in _RUN_START.finditer(source)), default=0)
+    if source.startswith("|", start):
+        start = source.rfind("|") + 1
     return _complete_table(source[:start] + mend_inline(source[start:])[0])
-
-
-def _split_last_line(source: str) -> tuple[str, str]:
-    cut = source.rfind("\n") + 1
-    return source[:cut], source[cut:]
 
 
 def _opens_fence(fence: re.Match[str] | None) -> bool:
@@ -66,16 +65,6 @@ def _is_in_fence(source: str) -> bool:
         elif opening and fence[1].startswith(opening) and not fence[2].strip(" \t"):
             opening = ""
     return bool(opening)
-
-
-def _find_run_start(source: str) -> int:
-    """Where the last paragraph, item, heading or cell begins: marks pair up within it."""
-    start = 0
-    for match in _RUN_START.finditer(source):
-        start = match.end()
-    if source.startswith("|", start):
-        return source.rfind("|") + 1
-    return start
 
 
 def _complete_table(source: str) -> str:
@@ -132,8 +121,12 @@ class _Mender:
             self._settle(position, match.start())
             position = self._take(match)
         self._settle(position, len(self.text))
-        self._show_half_link_as_label()
-        self._drop_empty_emphasis()
+        # A half link is shown as its label, and emphasis of nothing not at all.
+        for start in reversed(self.brackets):
+            opening = 2 if self.text.startswith("!", start) else 1
+            self.text = self.text[:start] + self.text[start + opening :]
+        while self.emphasis and self.emphasis[-1].end >= len(self.text):
+            self.text = self.text[: self.emphasis.pop().start]
         closers = "".join(opener.mark * opener.length for opener in reversed(self.emphasis))
         return self.text.rstrip() + closers
 
@@ -148,23 +141,19 @@ class _Mender:
         An address is matched too, so that what is in it is no mark.
         """
         match match[0][0]:
-            case "\\":
-                return self._take_backslash(match)
+            case "\\" if len(match[0]) == 1:
+                self._cut(match.start())
             case "`":
                 return self._take_backticks(match)
-            case "<":
-                return self._take_angle(match)
+            case "<" if match.end() == len(self.text):
+                self._complete(">" if "://" in match[0] else "")
+                return len(self.text)
             case "[" | "!":
                 self.brackets.append(match.start())
             case "]":
                 return self._take_closing_bracket(match)
             case "*" | "_" | "~":
                 self._take_emphasis(match)
-        return match.end()
-
-    def _take_backslash(self, match: re.Match[str]) -> int:
-        if len(match[0]) == 1:
-            self._cut(match.start())
         return match.end()
 
     def _take_backticks(self, match: re.Match[str]) -> int:
@@ -180,12 +169,6 @@ class _Mender:
         else:
             self._cut(match.start())
         return len(self.text)
-
-    def _take_angle(self, match: re.Match[str]) -> int:
-        if match.end() == len(self.text):
-            self._complete(">" if "://" in match[0] else "")
-            return len(self.text)
-        return match.end()
 
     def _take_closing_bracket(self, match: re.Match[str]) -> int:
         """Skip a whole link; cut a half one down to ``[label``."""
@@ -206,19 +189,8 @@ class _Mender:
         mark, length = match[0][0], len(match[0])
         before = self.text[match.start() - 1] if match.start() else " "
         after = self.text[match.end()] if match.end() < len(self.text) else " "
-        if not before.isspace():
-            length = self._close_emphasis(mark, length)
-        if not length:
-            return
-        if match.end() == len(self.text):
-            self._cut(len(self.text) - length)
-        elif not after.isspace() and not before.isalnum() and (mark != "~" or length == 2):
-            self.emphasis.append(_Opener(mark, length, match.start()))
-            self.open_marks[mark] += 1
-
-    def _close_emphasis(self, mark: str, length: int) -> int:
-        """Take ``length`` marks off the openers of their kind; how many are left over."""
-        while length and self.open_marks[mark]:
+        # Close what these marks can close, the innermost of their kind first.
+        while not before.isspace() and length and self.open_marks[mark]:
             while self.emphasis[-1].mark != mark:
                 self.open_marks[self.emphasis.pop().mark] -= 1
             closed = min(length, self.emphasis[-1].length)
@@ -227,16 +199,13 @@ class _Mender:
             if not self.emphasis[-1].length:
                 self.emphasis.pop()
                 self.open_marks[mark] -= 1
-        return length
-
-    def _show_half_link_as_label(self) -> None:
-        for start in reversed(self.brackets):
-            opening = 2 if self.text.startswith("!", start) else 1
-            self.text = self.text[:start] + self.text[start + opening :]
-
-    def _drop_empty_emphasis(self) -> None:
-        while self.emphasis and self.emphasis[-1].end >= len(self.text):
-            self.text = self.text[: self.emphasis.pop().start]
+        if not length:
+            return
+        if match.end() == len(self.text):
+            self._cut(len(self.text) - length)
+        elif not after.isspace() and not before.isalnum() and (mark != "~" or length == 2):
+            self.emphasis.append(_Opener(mark, length, match.start()))
+            self.open_marks[mark] += 1
 
     def _cut(self, start: int) -> None:
         self.text, self.is_cut = self.text[:start], True

@@ -308,7 +308,7 @@ def _calls(rows: Sequence[str]) -> list[list[tuple[int, re.Match[str]]]]:
 # The version of the HTML that the renderers of this package produce.
 
 
-RENDER_VERSION: int = 5
+RENDER_VERSION: int = 6
 """Raise this when the HTML for the same input changes.
 
 Rendered rows are stored beside their source with the version that made them;

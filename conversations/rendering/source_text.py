@@ -71,8 +71,6 @@ def show_hidden(text: str, *, most: int = MAX_WRITTEN_OUT_CHARS) -> str:
     """The text as HTML, for use between tags; line ends and tabs stay as they are."""
     if text.isascii() and text.isprintable():
         return escape_text(text)
-    return write_out(escape_text(text), name=_as_html, most=most)
-
-
-def _as_html(code_point: str) -> str:
-    return f'<span class="ctl">{code_point}</span>'
+    return write_out(
+        escape_text(text), name=lambda point: f'<span class="ctl">{point}</span>', most=most
+    )

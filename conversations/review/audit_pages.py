@@ -102,14 +102,14 @@ def session_readers(request: HttpRequest, uuid: UUID) -> HttpResponse:
     """Who has read the session: for its owner, and for those of the workspace."""
     session, access = get_session_for(request, uuid)
     if not sees_readers(session, access, person(request)):
-        raise NotPermitted("The owners of a session and of its workspace see who has read it.")
+        raise NotPermitted("Only owners of a session or its workspace can see who read it.")
     before = _number(request)
     readings = readings_of(session.uuid)
     if before is not None:
         readings = readings.filter(number__lt=before)
     entries = list(readings[: PAGE + 1])
     context = {
-        "heading": "Who has read this",
+        "heading": "Access log",
         "entries": entries[:PAGE],
         "older": _last_number(entries) if len(entries) > PAGE else None,
         "is_first": before is None,
@@ -152,7 +152,7 @@ async def audit_export(request: HttpRequest) -> HttpResponseBase:
     format = request.GET.get("format", "jsonl")
     form = await sync_to_async(_form)(request)
     if format not in WRITERS or not await sync_to_async(form.is_valid)():
-        raise Rejected("There is no such export of the log.", code="bad_export")
+        raise Rejected("This export format is not supported.", code="bad_export")
     pieces: Iterator[str] = iter(())
     if request.method != "HEAD":
         pieces = await sync_to_async(export_log)(form.wanted, format=format, origin=visit.origin)

@@ -220,7 +220,7 @@ def _item(row: dict[str, Any], now: datetime) -> QueueItem:
 
 
 def draw_sample(filters: QueueFilters, *, seed: str, count: int) -> list[int]:
-    """Keys of up to ``count`` sessions in which something was said from ``since`` until
+    """Keys of up to ``count`` sessions active from ``since`` until
     ``until`` of the filters.
 
     Each session has a place by lot of its own, made from the seed and its uuid: what is

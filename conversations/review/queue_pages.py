@@ -90,7 +90,7 @@ def review_next(request: HttpRequest) -> HttpResponse:
         return redirect(reverse("review") + carried_filters(request.GET))
     found = next_unreviewed(form.filters, after=_session_of(request.GET.get("after", "")))
     if found is None:
-        messages.success(request, "Nothing is left to be reviewed here.")
+        messages.success(request, "Nothing left to review here.")
         return redirect(reverse("review") + carried_filters(request.GET))
     turn = found.reviewed_turn + 1
     address = reverse("review_turn", args=[found.uuid, turn])

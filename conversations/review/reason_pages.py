@@ -23,7 +23,7 @@ class ReasonForm(forms.Form):
     """``next`` is where the person comes from."""
 
     reason = LinesField(
-        label="Why do you read this?",
+        label="Why are you reading this?",
         max_length=MAX_REASON_CHARS,
         required=False,
         strip=True,

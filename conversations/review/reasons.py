@@ -38,7 +38,7 @@ class ReasonNeeded(NotPermitted):
     code = "reason_needed"
 
     def __init__(self, session: UUID | None) -> None:
-        super().__init__("State why you read this.")
+        super().__init__("Why are you reading this?.")
         self.session = session
 
 

@@ -67,7 +67,7 @@ def withdraw_note(session: Session, origin: AuditOrigin, *, uuid: UUID) -> None:
         if note is None:
             raise NotFound("There is no such note.")
         if note.withdrawn_at is not None:
-            raise Conflict("This note is withdrawn already.", code="note_withdrawn")
+            raise Conflict("This note is already withdrawn.", code="note_withdrawn")
         notes.update(withdrawn_at=timezone.now(), withdrawn_by=person)
         _enter(session, origin, UNNOTE, note=str(uuid), turn=note.turn)
 
@@ -104,7 +104,7 @@ def resolve_flag(session: Session, origin: AuditOrigin, *, uuid: UUID) -> None:
         if flag is None:
             raise NotFound("There is no such flag.")
         if flag.resolved_at is not None:
-            raise Conflict("This flag is resolved already.", code="flag_resolved")
+            raise Conflict("This flag is already resolved.", code="flag_resolved")
         flags.update(resolved_at=timezone.now(), resolved_by=person)
         _enter(session, origin, UNFLAG, flag=str(uuid), label=flag.label, turn=flag.turn)
 
@@ -113,11 +113,11 @@ def mark_reviewed(session: Session, origin: AuditOrigin, *, through: int) -> Rev
     """Say that the session is reviewed through this turn: the last one that was there
     when somebody looked. Raises Rejected, and Conflict when it is already."""
     if not 1 <= through <= session.turn_count:
-        raise Rejected("There is no such turn in this session.", code="turn_unknown")
+        raise Rejected("This session has no such turn.", code="turn_unknown")
     with transaction.atomic():
         lock_session(session.pk)
         if _reviewed_turn(session) >= through:
-            raise Conflict("This is marked as reviewed already.", code="reviewed_already")
+            raise Conflict("This is already marked as reviewed.", code="reviewed_already")
         return _mark(session, origin, REVIEWED, through)
 
 
@@ -155,7 +155,7 @@ def _enter(
 
 def _author(origin: AuditOrigin) -> User:
     if origin.user is None:
-        raise NotPermitted("Only a person reviews.")
+        raise NotPermitted("Only a person can review.")
     return origin.user
 
 
@@ -168,4 +168,4 @@ def _checked_text(text: str) -> str:
 
 def _require_turn(session: Session, turn: int | None) -> None:
     if turn is not None and not 1 <= turn <= session.turn_count:
-        raise Rejected("There is no such turn in this session.", code="turn_unknown")
+        raise Rejected("This session has no such turn.", code="turn_unknown")

@@ -156,7 +156,7 @@ def _unavailable() -> Iterator[None]:
         if is_storage_error(error):
             raise
         logger.exception("search_failed")
-        raise Unavailable("The search does not answer. Try again.") from error
+        raise Unavailable("The search is not responding. Try again.") from error
 
 
 def _as_found(hit: TurnHit, query: Asked, around: Surroundings) -> dict[str, Any]:

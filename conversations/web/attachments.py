@@ -62,10 +62,10 @@ def _take_files(request: HttpRequest, uuid: UUID) -> HttpResponse:
     found, _ = get_session_for(request, uuid, to=WRITE)
     files = request.FILES.getlist("files")
     if not files:
-        raise Rejected("No file came with the request.", code="no_file")
+        raise Rejected("The request has no file.", code="no_file")
     if len(files) > settings.LOOM.max_attachments:
         raise Rejected(
-            f"At most {settings.LOOM.max_attachments} files go with one message.",
+            f"At most {settings.LOOM.max_attachments} files can be attached to a message.",
             code="too_many_attachments",
         )
     results = save_files(found.pk, files, user_pk=person(request).pk)

@@ -172,7 +172,7 @@ def _moments(record: ToolRecord) -> Iterator[CallEvent]:
 def _start(request: HttpRequest) -> int:
     text = request.GET.get("from", "0")
     if not text.isascii() or not text.isdigit() or len(text) > 12:
-        raise Rejected("from is a number.", code="bad_number")
+        raise Rejected("from must be a number.", code="bad_number")
     return int(text)
 
 

@@ -87,7 +87,7 @@ async def _history(order: CommandRequest) -> CommandResult:
 
 
 async def _clear(order: CommandRequest) -> CommandResult:
-    raise Rejected("The view is cleared by a script, and this page has none.", code="needs_script")
+    raise Rejected("Clearing the view needs JavaScript.", code="needs_script")
 
 
 async def _compact(order: CommandRequest) -> CommandResult:
@@ -122,7 +122,7 @@ async def _undo(order: CommandRequest) -> CommandResult:
 
 def _download(order: CommandRequest, command: Command) -> CommandResult:
     url = order.address(command.view, **{command.argument: choice_of(command, order.argument)})
-    return CommandResult(said="The session is downloaded.", url=url, opens=FILE)
+    return CommandResult(said="Downloading the session.", url=url, opens=FILE)
 
 
 _ACTIONS: dict[str, Callable[[CommandRequest], Awaitable[CommandResult]]] = {

@@ -102,7 +102,7 @@ def show_file(root: Path, file: FileReview) -> ShownFile:
 
 def _state(file: FileReview) -> str:
     if file.is_back:
-        return "as before"
+        return "undone"
     if file.is_conflict:
         return "changed since"
     return "cannot be put back" if file.plan and file.plan.state == LOST else ""
@@ -205,7 +205,7 @@ async def session_changes_revert(request: HttpRequest, uuid: UUID) -> HttpRespon
     shown = ChangeScope(scope=Scope()) if asked.scope.revert else asked
     try:
         if not asked.fields and "all" not in request.POST:
-            raise Rejected("Say what is to be put back.", code="nothing_to_revert")
+            raise Rejected("Choose what to undo.", code="nothing_to_revert")
         runtime = await current_runtime()
         done = await runtime.undo.revert(
             found,
@@ -230,7 +230,7 @@ def read_asked(query: QueryDict) -> ChangeScope:
             try:
                 return ChangeScope(scope=Scope(**{name: UUID(text)}), fields={name: text})
             except ValueError as error:
-                raise Rejected(f"{name} is a uuid.", code="bad_uuid") from error
+                raise Rejected(f"{name} must be a UUID.", code="bad_uuid") from error
     return ChangeScope(scope=Scope())
 
 

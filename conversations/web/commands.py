@@ -32,27 +32,27 @@ class Command:
 COMMANDS = (
     Command(name="help", says="Show the commands and keys"),
     Command(name="new", says="Start a new session", to=WRITE),
-    Command(name="resume", says="Go to another session", argument="words"),
+    Command(name="resume", says="Switch session", argument="words"),
     Command(
-        name="history", says="Load older rows, or find words in this session", argument="words"
+        name="history", says="Load older messages, or find text in this session", argument="words"
     ),
-    Command(name="clear", says="Clear the view; nothing is removed"),
-    Command(name="compact", says="Have older turns summarised for the model", to=WRITE),
+    Command(name="clear", says="Clear the view (nothing is deleted)"),
+    Command(name="compact", says="Summarize older turns", to=WRITE),
     Command(
         name="rename",
-        says="Give the session another title",
+        says="Rename this session",
         argument="title",
         needs_argument=True,
         to=WRITE,
     ),
     Command(
         name="model",
-        says="Choose the model that answers",
+        says="Choose the model",
         argument="model",
         needs_argument=True,
         to=WRITE,
     ),
-    Command(name="undo", says="Put back files that the last answer has changed"),
+    Command(name="undo", says="Undo the file changes of the last answer"),
     *(Command(**asdict(command)) for feature in features() for command in feature.commands()),
 )
 
@@ -83,11 +83,11 @@ def read_command(text: str, commands: Iterable[Command] = COMMANDS) -> Typed | N
     by_name = {command.name: command for command in commands}
     command = by_name.get(name)
     if command is None:
-        raise NoCommand(f"There is no command /{name[:40]}.{_nearest(name, by_name)}")
+        raise NoCommand(f"Unknown command /{name[:40]}.{_nearest(name, by_name)}")
     if argument and not command.argument:
-        raise NoCommand(f"Nothing may follow /{name}.")
+        raise NoCommand(f"/{name} takes no argument.")
     if command.needs_argument and not argument:
-        raise NoCommand(f"/{name} needs a {command.argument} after it.")
+        raise NoCommand(f"/{name} needs a {command.argument}.")
     return Typed(command, argument)
 
 
@@ -108,4 +108,4 @@ def commands_for(*, allowed: Iterable[str]) -> Iterator[Command]:
 
 def _nearest(name: str, names: Iterable[str]) -> str:
     near = get_close_matches(name, list(names), n=1, cutoff=0.5)
-    return f" Did you mean /{near[0]}?" if near else " /help lists them."
+    return f" Did you mean /{near[0]}?" if near else " See /help for the list."

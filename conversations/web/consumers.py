@@ -112,7 +112,7 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         carry_out = _REQUESTS.get(str(frame.get("type")))
         try:
             if carry_out is None:
-                raise Rejected("This type of frame is not known.", code="unknown_type")
+                raise Rejected("Unknown frame type.", code="unknown_type")
             await carry_out(self, frame)
         except Exception as exception:
             error = translate_storage_error(exception) or exception
@@ -370,13 +370,13 @@ def _uuid(frame: Frame, name: str) -> UUID:
     try:
         return UUID(str(frame.get(name)))
     except ValueError as error:
-        raise Rejected(f"{name} is a uuid.", code=f"bad_{name}") from error
+        raise Rejected(f"{name} must be a UUID.", code=f"bad_{name}") from error
 
 
 def _number(frame: Frame, name: str) -> int:
     value = frame.get(name)
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 2**53:
-        raise Rejected(f"{name} is a number from 1 on.", code="bad_number")
+        raise Rejected(f"{name} must be a positive integer.", code="bad_number")
     return value
 
 

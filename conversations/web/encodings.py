@@ -34,4 +34,4 @@ def refuse_odd_encodings(get_response: Callable[[HttpRequest], Any]) -> Callable
 
 def _check(request: HttpRequest) -> None:
     if request.encoding and codecs.lookup(request.encoding).name not in TAKEN:
-        raise BadRequest("Requests are in UTF-8.")
+        raise BadRequest("Requests must be in UTF-8.")

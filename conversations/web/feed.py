@@ -115,7 +115,7 @@ def _person_of(
     if found is None:
         return None
     if only and found.scopes != {only}:
-        raise NotPermitted(f"In an address a token has the scope “{only}” and no other.")
+        raise NotPermitted(f"Only tokens with the scope “{only}” may be used in a URL.")
     if needs and not found.scopes & set(needs):
         raise NotPermitted(f"The token has no scope “{needs[0]}”.")
     return found.user

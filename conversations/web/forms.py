@@ -41,39 +41,42 @@ class WorkspaceSettingsForm(forms.Form):
 
     window_strategy = forms.ChoiceField(
         required=False,
-        label="What stands for turns that do not fit",
+        label="Turns that no longer fit",
         choices=(
-            ("", "As this server does"),
-            ("archive", "The archive, which the model can search"),
-            ("sliding_window", "A one-line note"),
-            ("summarize", "A summary by a cheaper model"),
+            ("", "Server default"),
+            ("archive", "Leave out; the model can search them"),
+            ("sliding_window", "Replace with a one-line note"),
+            ("summarize", "Replace with a summary by a cheaper model"),
         ),
     )
     keep_recent = forms.IntegerField(
         required=False,
         min_value=1,
         max_value=1000,
-        label="Exchanges that stay",
-        help_text="A message with all that answers it is one; they stay while they fit.",
+        label="Exchanges to keep",
+        help_text=(
+            "An exchange is a message and everything that answers it."
+            " They are kept as long as they fit."
+        ),
     )
     high_water = forms.IntegerField(
         required=False,
         min_value=1,
         max_value=100,
-        label="High mark in percent",
-        help_text="When the history fills more of the window, its start moves.",
+        label="High-water mark (%)",
+        help_text="Older turns are left out once the history takes up more of the context.",
     )
     low_water = forms.IntegerField(
         required=False,
         min_value=1,
         max_value=100,
-        label="Low mark in percent",
-        help_text="What the history fills after that, at most.",
+        label="Low-water mark (%)",
+        help_text="How much of the context the history takes up afterwards, at most.",
     )
     reads_instruction_files = forms.TypedChoiceField(
         required=False,
-        label="AGENTS.md and CLAUDE.md in the folder",
-        choices=(("", "As this server does"), ("yes", "Read them"), ("no", "Leave them out")),
+        label="AGENTS.md and CLAUDE.md files",
+        choices=(("", "Server default"), ("yes", "Read them"), ("no", "Ignore them")),
         coerce=lambda value: value == "yes",
         empty_value=None,
     )
@@ -86,6 +89,14 @@ class WorkspaceSettingsForm(forms.Form):
             self.fields[name].widget.attrs["placeholder"] = getattr(settings.LOOM, name)
 
     @property
+    def general_fields(self) -> list[forms.BoundField]:
+        return [field for field in self.visible_fields() if field.name not in _WINDOW_FIELDS]
+
+    @property
+    def window_fields(self) -> list[forms.BoundField]:
+        return [field for field in self.visible_fields() if field.name in _WINDOW_FIELDS]
+
+    @property
     def window_is_set(self) -> bool:
         """Whether any rule of the window is the workspace's own, or is wrong."""
         return bool(self.errors) or any(self[name].value() for name in _WINDOW_FIELDS)
@@ -94,7 +105,7 @@ class WorkspaceSettingsForm(forms.Form):
         """Empty: the server's default."""
         chosen: str = self.cleaned_data["default_model"]
         if chosen and chosen not in self._models:
-            raise forms.ValidationError("This model is not on offer.")
+            raise forms.ValidationError("This model is not available.")
         return chosen
 
     def clean(self) -> dict[str, Any]:
@@ -111,18 +122,18 @@ class WorkspaceSettingsForm(forms.Form):
 
 class ToolRulesForm(forms.Form):
     tool_policy = forms.ChoiceField(
-        label="Calls that change something",
+        label="Tool calls that make changes",
         choices=(
             (ASK, "Ask each time"),
             (AUTO, "Run without asking"),
-            (READ_ONLY, "Refuse: tools only read here"),
+            (READ_ONLY, "Read-only: refuse changes"),
         ),
-        help_text="A call that only reads never asks.",
+        help_text="Calls that only read never ask.",
     )
     allows_network = forms.BooleanField(
         required=False,
-        label="Tools may reach other machines",
-        help_text="Commands and fetched pages, as far as this server allows them.",
+        label="Allow network access",
+        help_text="For commands and web pages, within the limits of this server.",
     )
     channel_recall = forms.ChoiceField(
         label="Sessions from channels, work items and programs can quote",
@@ -142,14 +153,16 @@ class MemberForm(forms.Form):
 def check_client_id(value: Any) -> str:
     """Raises Rejected unless it is 8 to 64 characters of ``A-Z a-z 0-9 _ -``."""
     if not isinstance(value, str) or not _CLIENT_ID.fullmatch(value):
-        raise Rejected("client_id is 8 to 64 characters of A-Z a-z 0-9 _ -.", code="bad_client_id")
+        raise Rejected(
+            "client_id must have 8 to 64 characters of A-Z a-z 0-9 _ -.", code="bad_client_id"
+        )
     return value
 
 
 def check_state_action(value: str) -> None:
     """Raises Rejected unless it can be done to an item of the session state."""
     if value not in ACTIONS:
-        raise Rejected("Choose what is to be done.", code="state_action_unknown")
+        raise Rejected("Choose an action.", code="state_action_unknown")
 
 
 def check_attachment_ids(value: Any) -> list[str]:
@@ -159,7 +172,7 @@ def check_attachment_ids(value: Any) -> list[str]:
             raise TypeError
         return list(dict.fromkeys(str(UUID(item)) for item in value))
     except (ValueError, TypeError, AttributeError) as error:
-        raise Rejected("attachments is a list of uuids.", code="bad_attachments") from error
+        raise Rejected("attachments must be a list of UUIDs.", code="bad_attachments") from error
 
 
 def check_reason(value: Any) -> str:
@@ -175,12 +188,12 @@ def check_message_text(value: Any, *, may_be_empty: bool = False) -> str:
     """Raises Rejected for no text and for half a character, TooLarge for one over the
     limit."""
     if not isinstance(value, str) or not (value.strip() or may_be_empty):
-        raise Rejected("A message needs at least one character.", code="message_empty")
+        raise Rejected("The message is empty.", code="message_empty")
     limit = settings.LOOM.max_message_chars
     if len(value) > limit:
         raise TooLarge(
             f"This message has {len(value):,} characters; at most {limit:,} can be sent. "
-            "Put long material into a file of the workspace.",
+            "Put long text into a file in the workspace.",
             code="message_too_long",
         )
     return require_encodable(value)

@@ -45,9 +45,9 @@ MAX_FACT_CHARS = 300
 """Of one thing that a program asked for."""
 
 STRATEGIES = {
-    "archive": "What is left out can be looked up",
-    "sliding_window": "The newest turns, with a note of how many are left out",
-    "summarize": "A summary stands for what is left out",
+    "archive": "Omitted turns can be looked up",
+    "sliding_window": "Newest turns, with a note of how many are omitted",
+    "summarize": "A summary replaces omitted turns",
 }
 PARTS = {
     "system": "System prompt",
@@ -89,11 +89,11 @@ def make_sections(
     if manifest is not None:
         sections = [
             Section(name="Turns", facts=list(_turns(manifest))),
-            Section(name="Beside the turns", facts=list(_beside(manifest, skills, summarised))),
+            Section(name="Also sent", facts=list(_beside(manifest, skills, summarised))),
             Section(name="Shortened", facts=list(_shortened(manifest))),
             Section(name="Size in tokens", facts=list(_size(manifest, call.line))),
         ]
-    sections.append(Section(name="What came of it", facts=list(_outcome(manifest, call.line))))
+    sections.append(Section(name="Result", facts=list(_outcome(manifest, call.line))))
     return [section for section in sections if section.facts]
 
 
@@ -109,7 +109,7 @@ def _turns(manifest: Manifest) -> Iterator[Fact]:
     more = len(manifest.turns) - MAX_RANGES
     if more > 0:
         ranges.append(CallFactText(text=f"and {more} more"))
-    yield Fact(label="Given", parts=ranges or [CallFactText(text="none")])
+    yield Fact(label="Included", parts=ranges or [CallFactText(text="none")])
     if manifest.head is not None:
         head = CallFactText(
             text=f"Turn {number_text(manifest.head)}, whose answer begins further down"
@@ -119,13 +119,13 @@ def _turns(manifest: Manifest) -> Iterator[Fact]:
         floor = CallFactText(text=f"turn {number_text(manifest.floor)}", turn=manifest.floor)
         yield Fact(label="Starts at", parts=[floor])
     if manifest.left_out is not None:
-        yield _fact("Left out", _left_out(manifest.left_out))
+        yield _fact("Omitted", _left_out(manifest.left_out))
     if manifest.kind == COMPACTION:
         yield _fact("For", "writing a summary of them")
     elif manifest.strategy:
         yield _fact("Rule", STRATEGIES.get(manifest.strategy, manifest.strategy))
     if manifest.go_on:
-        yield _fact("Asked to", "go on where the answer ended")
+        yield _fact("Asked to", "continue where the answer ended")
 
 
 def _left_out(count: int) -> str:
@@ -174,9 +174,9 @@ def _size(manifest: Manifest, line: CallLine) -> Iterator[Fact]:
         if tokens:
             yield _fact(PARTS.get(name, name), f"about {number_text(tokens)}")
     if total is not None:
-        yield _fact("In all", f"about {number_text(total)}")
+        yield _fact("Total", f"about {number_text(total)}")
     if line.input_tokens is not None:
-        yield _fact("By the provider", number_text(line.input_tokens), *_error(total, line))
+        yield _fact("Provider’s count", number_text(line.input_tokens), *_error(total, line))
     if manifest.ratio is not None:
         yield _fact("Correction", f"estimates times {manifest.ratio:.2f}")
     if manifest.limit is not None:
@@ -204,12 +204,12 @@ def _outcome(manifest: Manifest | None, line: CallLine) -> Iterator[Fact]:
         reason = line.stop_reason
         yield _fact("Ended", STOP_WORDS.get(reason, reason.replace("_", " ")))
     if manifest is not None and manifest.max_tokens is not None:
-        yield _fact("At most", f"{number_text(manifest.max_tokens)} tokens of answer")
+        yield _fact("Output limit", f"{number_text(manifest.max_tokens)} tokens of answer")
     yield from _usage(line)
     if line.first_token_ms is not None:
         yield _fact("First token after", duration_text(line.first_token_ms))
     if line.duration_ms is not None:
-        yield _fact("Took", duration_text(line.duration_ms))
+        yield _fact("Duration", duration_text(line.duration_ms))
     if manifest is not None and manifest.breakpoints:
         yield _fact("Cache breakpoints", ", ".join(map(place_text, manifest.breakpoints)))
 
@@ -269,7 +269,7 @@ def session_window(request: HttpRequest, uuid: UUID) -> HttpResponse:
     newest = find_newest_call(found.pk)
     calls = list_calls(found.pk, before=_number(request, "before"), limit=CALLS_PAGE + 1)
     context: dict[str, Any] = {
-        "heading": "Window",
+        "heading": "Context",
         "mark": {
             "tokens": number_text(mark.tokens) if mark.tokens else "",
             "limit": number_text(mark.limit),
@@ -291,10 +291,10 @@ def turn_call(request: HttpRequest, uuid: UUID, number: int) -> HttpResponse:
     """The call that produced a turn."""
     found, access = get_session_for(request, uuid)
     if not 1 <= number <= found.turn_count:
-        raise NotFound("There is no such turn in this session.")
+        raise NotFound("This session has no such turn.")
     call = find_call_of_turn(found.pk, number)
     context = {
-        "heading": "What the model saw",
+        "heading": "Model request",
         "turn": number,
         "call": _describe(request, found, call) if call else None,
         "address": reverse("turn_call", args=[uuid, number]),
@@ -309,7 +309,7 @@ def model_call(request: HttpRequest, uuid: UUID, run: UUID, ordinal: int) -> Htt
     found, access = get_session_for(request, uuid)
     call = require_call(found.pk, run=run, ordinal=ordinal)
     context = {
-        "heading": "What the model saw",
+        "heading": "Model request",
         "turn": call.line.turn,
         "call": _describe(request, found, call),
         "address": _address("model_call", found, call),
@@ -334,7 +334,7 @@ def model_call_text(request: HttpRequest, uuid: UUID, run: UUID, ordinal: int) -
         shown = make_single(rebuilt.request, part) if part else None
         page = shown or make_page(rebuilt.request, start=start)
     context = {
-        "heading": "The very text",
+        "heading": "Full request",
         "rebuilt": rebuilt,
         "page": page,
         "part": part,
@@ -421,5 +421,5 @@ def _number(request: HttpRequest, name: str) -> int | None:
     if not text:
         return None
     if not text.isascii() or not text.isdigit() or len(text) > 18:
-        raise Rejected(f"{name} is a number.", code="bad_number")
+        raise Rejected(f"{name} must be a number.", code="bad_number")
     return int(text)

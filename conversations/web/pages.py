@@ -301,7 +301,7 @@ def turn(request: HttpRequest, uuid: UUID, number: int) -> HttpResponse:
     if access.role is None:
         return show_for_review(request, found, turn=number)
     if not 1 <= number <= found.turn_count:
-        raise NotFound("There is no such turn in this session.")
+        raise NotFound("This session has no such turn.")
     replaced = is_rewound(found.pk, number)
     page = hydrate(
         _recovered(found),
@@ -441,7 +441,7 @@ def turn_source(request: HttpRequest, uuid: UUID, number: int) -> HttpResponse:
     found, _ = get_session_for(request, uuid)
     source = source_of_turn(found.uuid, number)
     if source is None:
-        raise NotFound("There is no such turn in this session.")
+        raise NotFound("This session has no such turn.")
     response = HttpResponse(source["content"], content_type="text/plain; charset=utf-8")
     response["Content-Disposition"] = f'inline; filename="turn-{number}.txt"'
     return response
@@ -583,7 +583,7 @@ def session_model(request: HttpRequest, uuid: UUID) -> HttpResponse:
     found, _ = get_session_for(request, uuid, to=WRITE)
     chosen = request.POST.get("model", "")
     if chosen not in {model.id for model in list_models()}:
-        raise Rejected("This model is not on offer.", code="unknown_model")
+        raise Rejected("This model is not available.", code="unknown_model")
     archive_sessions.choose_model(found, model=chosen)
     return _back(request, found)
 

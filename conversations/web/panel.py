@@ -46,7 +46,7 @@ from .pages import is_fragment, render_page
 
 
 GROUPS = {FOCUS: "Focus", DECISION: "Decisions", FILE: "Files", ERROR: "Resolved errors"}
-BUTTONS = {PIN: "Pin", UNPIN: "Unpin", STRIKE: "Strike", UNSTRIKE: "Restore"}
+BUTTONS = {PIN: "Pin", UNPIN: "Unpin", STRIKE: "Remove", UNSTRIKE: "Restore"}
 SOURCES = {SAID: "said", COMMIT: "from a commit", NOTED: "noted by the model"}
 DONE = {PIN: "Pinned", UNPIN: "Unpinned", STRIKE: "Struck", UNSTRIKE: "Restored", REWORD: "Saved"}
 
@@ -110,7 +110,7 @@ def show_items(items: Iterable[StateItem], *, drafts: dict[str, str]) -> list[Sh
 
 
 def _facts(item: StateItem) -> list[str]:
-    struck = {"": "", BY_MODEL: "struck by the model"}.get(item.struck_by, "struck by a person")
+    struck = {"": "", BY_MODEL: "removed by the model"}.get(item.struck_by, "removed by a person")
     source = "" if item.kind == FOCUS else SOURCES.get(item.source, "")
     reworded = "reworded" if item.original else ""
     return [fact for fact in (item.action, source, reworded, struck) if fact]

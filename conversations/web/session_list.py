@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date, timedelta
 from itertools import groupby
+from urllib.parse import urlencode
 
 from django.conf import settings
 from django.utils import timezone
@@ -26,6 +27,12 @@ class SessionList:
     next_cursor: str
     query: str
     archived: bool
+
+    @property
+    def next_query(self) -> str:
+        """The query string of the next page."""
+        values = {"before": self.next_cursor, "q": self.query, "archived": self.archived and 1}
+        return urlencode({name: value for name, value in values.items() if value})
 
 
 def read_session_list(

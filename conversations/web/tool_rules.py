@@ -65,7 +65,7 @@ def workspace_permission_revoke(request: HttpRequest, slug: str, pk: int) -> Htt
     """Calls of this kind ask again."""
     found, _ = get_workspace_for(request, slug, to=MANAGE)
     revoke_permission(found, pk=pk, user_pk=request.user.pk)
-    messages.success(request, "Taken back: calls of this kind ask again.")
+    messages.success(request, "Revoked. Calls of this kind ask again.")
     return redirect("workspace_settings", slug=slug)
 
 
@@ -94,7 +94,7 @@ async def workspace_tool_server_connect(
         return sign_in_first(slug=slug)
     found, _ = await sync_to_async(get_workspace_for)(visit_of(request, user), slug, to=MANAGE)
     if name not in [state.name for state in list_tool_servers(slug)]:
-        raise NotFound("There is no such tool server in this workspace.")
+        raise NotFound("This workspace has no such tool server.")
     runtime = await current_runtime()
     state = await runtime.tool_servers.connect_again(slug, Path(found.root), name)
     if state is not None:

@@ -33,7 +33,7 @@ async function copy(button, text) {
       copyByField(await text);
     }
   } catch {
-    return refuse("Copying failed. Select the text and copy it by hand.");
+    return refuse("Copying failed. Select the text and copy it yourself.");
   }
   announce("Copied");
   button.classList.add("copied");
@@ -55,7 +55,7 @@ async function edit(button, row, socket) {
   try {
     source = await sourceOf(row);
   } catch {
-    return refuse("The text could not be loaded. Try it again.");
+    return refuse("The text could not be loaded. Try again.");
   }
   if (row.matches(".editing")) return;
   const editor = fromTemplate("editor");
@@ -121,13 +121,13 @@ const ACTIONS = {
   regenerate: (button, row, socket) => {
     const turn = questionOf(row);
     if (turn) request(socket, button, { type: "regenerate", turn });
-    else refuse("The question of this answer is not loaded. Load older rows first.");
+    else refuse("The message this answers is not loaded. Load older messages first.");
   },
   retry: (button, row, socket) => request(socket, button, { type: "retry" }),
   continue: (button, row, socket) => request(socket, button, { type: "continue" }),
   withdraw: (button, row, socket) => {
     const item = button.closest("li");
-    if (!socket.send({ type: "withdraw", run: item.dataset.run })) return refuse("Not connected. Try it again in a moment.");
+    if (!socket.send({ type: "withdraw", run: item.dataset.run })) return refuse("Not connected. Try again in a moment.");
     putBack(find("span", item).textContent);
     if (item.dataset.files) import("./attach.js").then(({ put }) => put(item.dataset.files.split(" ")));
   },

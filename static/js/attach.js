@@ -141,7 +141,7 @@ export function add(files) {
     const name = file.name || "file";
     const element = show({ file, name, size: file.size });
     const count = [...items.values()].filter((item) => !item.reason).length;
-    if (count > most) fail(element, `${name} was left out: at most ${most} files go with one message.`);
+    if (count > most) fail(element, `${name} was left out: at most ${most} files can be attached to a message.`);
     else if (file.size > bytes) {
       fail(element, `${name} has ${sizeText(file.size)}; at most ${sizeText(Number(bytes))} can be attached.`);
     }
@@ -184,7 +184,7 @@ export function take(kind, files) {
 /** For composer.js: the uuids, and whether the message has to wait for more. */
 form.takeFiles = () => {
   form.waits = [...items.values()].some(isUnderWay);
-  if (form.waits) return refuse("A file is on its way still. Send the message when it is there.");
+  if (form.waits) return refuse("A file is still uploading. Wait for it, then send the message.");
   const uuids = [...items.values()].flatMap(({ uuid }) => uuid ?? []);
   items.clear();
   tray.replaceChildren();

@@ -7,7 +7,7 @@ import { refuse } from "./composer.js";
 const log = byId("transcript");
 const list = byId("rows");
 const WORDS = {
-  started: ["started", "Started"],
+  started: ["started", "Waiting"],
   waiting_approval: ["waiting", "Waiting"],
   running: ["running", "Running"],
 };
@@ -113,7 +113,7 @@ export function show(frame) {
 /* Questions. */
 
 const questions = () => findAll(":scope > .row-ask:not(.settled)", list);
-const jump = create("button", { type: "button", className: "btn small to-ask", textContent: "Jump to the question", hidden: true });
+const jump = create("button", { type: "button", className: "btn small to-ask", textContent: "Jump to the request", hidden: true });
 jump.addEventListener("click", () => focusOn(questions()[0]));
 find(".status").children[0].after(jump);
 
@@ -228,7 +228,7 @@ async function more(link) {
     if (wasFocused) (next ? find("a", next) : pre).focus({ preventScroll: true });
   } catch {
     link.ariaBusy = null;
-    refuse("The output could not be loaded. Try it again.");
+    refuse("The output could not be loaded. Try again.");
   }
 }
 

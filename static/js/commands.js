@@ -7,7 +7,7 @@ const { url } = byId("transcript").dataset;
 const form = byId("composer");
 const field = byId("message");
 const ADDRESS = `${url}commands/`;
-const LOST = "The server does not answer. Nothing was done; try it again.";
+const LOST = "The server is not responding. Nothing was changed; try again.";
 const FILE = /(?:^|\s)@("[^"\n]*|[^\s"@]*)$/;
 const NAMED = /^\/([a-z]*)$/i;
 const FOLLOWED = /^\/([a-z]+)\s+(.*)$/is;
@@ -47,7 +47,7 @@ const closeClear = () => {
 function clear() {
   closeClear();
   const rows = findAll("#rows > .row");
-  if (!rows.length) return { said: "There is nothing to clear." };
+  if (!rows.length) return { said: "Nothing to clear." };
   for (const row of rows) row.classList.add("cleared");
   const line = create("p", { id: "cleared", className: "floor" });
   const button = create("button", { type: "button", className: "btn small", textContent: "Load older" });
@@ -59,7 +59,7 @@ function clear() {
   };
   line.append("Cleared from view. ", button, " shows them again.");
   byId("rows").before(line);
-  announce("Cleared from view. Nothing is removed.");
+  announce("Cleared from view. Nothing is deleted.");
 }
 
 function focusTranscript() {
@@ -78,11 +78,11 @@ async function history(words) {
   closeClear();
   const older = find("#older a");
   focusTranscript();
-  if (isCleared) return { said: "The rows are shown again." };
-  if (!older) return { said: "There are no older rows." };
+  if (isCleared) return { said: "Messages are shown again." };
+  if (!older) return { said: "No older messages." };
   older.click();
   byId("transcript").scrollTop = 0;
-  return { said: "Older rows are loaded." };
+  return { said: "Older messages are loaded." };
 }
 
 /** The palette, which any page opens by its keys, with sessions only. */
@@ -230,7 +230,7 @@ async function offerCommands(text) {
     const starts = commands.filter(({ name }) => name.startsWith(named[1].toLowerCase()));
     const others = fitting(commands.filter((one) => !starts.includes(one)), named[1]);
     const items = [...starts, ...others].map(asItem);
-    return menu.show([{ items }], { empty: "No such command. Enter says what comes near." });
+    return menu.show([{ items }], { empty: "No such command. Press Enter for suggestions." });
   }
   const [, name, rest] = FOLLOWED.exec(text);
   const command = commands.find((one) => one.name === name.toLowerCase());
@@ -251,7 +251,7 @@ async function offerFiles(typed) {
   const { files, note } = await getJson(`${address}?${query}`, { signal: typing.signal });
   if (mine !== asked) return;
   const items = files.map((path) => ({ name: path, isCode: true, file: path }));
-  menu.show([{ items }], { note, empty: "No file fits." });
+  menu.show([{ items }], { note, empty: "No matching files." });
 }
 
 function closeMenu() {

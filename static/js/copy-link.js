@@ -10,6 +10,6 @@ document.addEventListener("click", async ({ target }) => {
     await navigator.clipboard.writeText(field.value);
     button.textContent = "Copied";
   } catch {
-    button.textContent = "Selected: copy it by key"; // without TLS there is no clipboard
+    button.textContent = "Selected: press Ctrl+C"; // without TLS there is no clipboard
   }
 });

@@ -62,7 +62,7 @@ function press(event) {
 function askFor(command) {
   step = command;
   field.value = "";
-  const label = command ? `/${command.name} ${command.argument}` : onlySessions ? "Go to a session" : "Go to a session, a page or a command";
+  const label = command ? `/${command.name} ${command.argument}` : onlySessions ? "Go to a session" : "Go to a session, page or command";
   field.placeholder = field.ariaLabel = label;
 }
 
@@ -85,7 +85,7 @@ function groups() {
 
 function draw(isKept = false) {
   const isAsking = !step && answered !== field.value.trim() && !field.value.startsWith("/");
-  choices.show(groups(), { empty: isAsking ? "Looking" : step ? (step.choices.length ? "Nothing fits." : "Enter does it.") : "Nothing fits.", isKept });
+  choices.show(groups(), { empty: isAsking ? "Searching…" : step ? (step.choices.length ? "No matches." : "Press Enter to run it.") : "No matches.", isKept });
 }
 
 async function load(parameters) {
@@ -99,7 +99,7 @@ async function load(parameters) {
 }
 
 function fail() {
-  choices.show([], { empty: "The server does not answer. Try it again." });
+  choices.show([], { empty: "The server is not responding. Try again." });
 }
 
 function typed() {

@@ -12,6 +12,7 @@ let opener = button;
 let wantsFocus = false;
 let isStale = false;
 let timer = 0;
+let isLoading = false;
 
 const styled = new Promise((resolve) => {
   document.head.append(create("link", { rel: "stylesheet", href: panel.dataset.style, onload: resolve, onerror: resolve }));
@@ -36,6 +37,9 @@ export function load(url, focus) {
   wantsFocus = focus;
   isStale = false;
   if (!body.firstElementChild) body.append(fromTemplate("panel-loading"));
+  // A newer part replaces one that is on its way. A change in flight is waited for, as its
+  // answer would otherwise come late and hide what came after it.
+  if (isLoading) window.htmx.trigger(body, "htmx:abort");
   window.htmx.ajax("GET", url, { source: body, target: body, swap: focus ? "innerHTML" : "innerMorph" });
 }
 
@@ -62,8 +66,14 @@ function focusTitle() {
   (find("[autofocus]", body) ?? find("h2", body))?.focus();
 }
 
-body.addEventListener("htmx:before:request", () => { body.ariaBusy = "true"; });
-body.addEventListener("htmx:finally:request", () => { body.ariaBusy = null; });
+body.addEventListener("htmx:before:request", ({ target }) => {
+  body.ariaBusy = "true";
+  if (target === body) isLoading = true;
+});
+body.addEventListener("htmx:finally:request", ({ target }) => {
+  body.ariaBusy = null;
+  if (target === body) isLoading = false;
+});
 /** What was written is not lost with the page that did not come. */
 function fail({ detail: { ctx } }) {
   if ([400, 409, 413].includes(ctx?.response?.status)) return; // the form says what is wrong

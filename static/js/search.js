@@ -5,7 +5,7 @@ import { byId, create, find } from "./dom.js";
 function fail() {
   const more = byId("more-hits");
   if (!more || find("#found .error")) return;
-  const error = create("p", { className: "error", role: "alert", textContent: "The next results could not be loaded. Try it again." });
+  const error = create("p", { className: "error", role: "alert", textContent: "The next results could not be loaded. Try again." });
   more.before(error);
   document.addEventListener("htmx:after:swap", () => error.remove(), { once: true });
 }

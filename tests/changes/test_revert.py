@@ -196,7 +196,7 @@ def test_people_and_the_model_are_told(root: Path, calls: Calls) -> None:
     revert(calls.session, root)
     event = ChatEvent.objects.get()
     assert '"code": "reverted"' in event.payload or '"code":"reverted"' in event.payload
-    assert "1 file put back as it was before this session." in event.payload
+    assert "Restored 1 file to its state before this session." in event.payload
     [turn] = read_turns(calls.session.pk)
     assert turn.role == "system"
     piece = make_piece(turn, model="any", caps=piece_caps())
@@ -210,18 +210,21 @@ def test_folders_are_not_counted_as_files(root: Path, calls: Calls) -> None:
     put(root, calls, Put(path="new/deep/a.py", data=b"1"), Put(path="b.py", data=b"1"))
     revert(calls.session, root)
     event = ChatEvent.objects.get()
-    assert "2 files and 2 folders put back as they were before this session." in event.payload
+    assert "Restored 2 files and 2 folders to their state before this session." in event.payload
     [past] = recent_reverts(calls.session.pk)
     assert past.what == "2 files and 2 folders"
     revert(calls.session, root, revert=past.uuid)
-    assert "2 files and 2 folders are as before" in ChatEvent.objects.order_by("seq")[1].payload
+    assert (
+        "2 files and 2 folders to their state before"
+        in ChatEvent.objects.order_by("seq")[1].payload
+    )
 
 
 def test_a_folder_alone_is_a_folder(root: Path, calls: Calls) -> None:
     (root / "bed").mkdir()
     put(root, calls, Remove(path="bed"))
     revert(calls.session, root)
-    assert "1 folder put back as it was before this session." in ChatEvent.objects.get().payload
+    assert "Restored 1 folder to its state before this session." in ChatEvent.objects.get().payload
     [past] = recent_reverts(calls.session.pk)
     assert past.what == "1 folder"
 

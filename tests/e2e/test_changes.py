@@ -89,22 +89,22 @@ def test_everything_is_undone(
     settle()
     assert violations_light_and_dark(page, "changes-panel") == []
 
-    panel.get_by_role("button", name="Undo everything").click()
+    panel.get_by_role("button", name="Undo all changes").click()
     expect(panel.get_by_role("status")).to_contain_text("1 file left as it is.")
     assert "somebody else's" in (folder / "beds.py").read_text()
     assert not (folder / "build").exists()
-    expect(page.locator("#rows .row-info").last).to_contain_text("put back as they were before")
+    expect(page.locator("#rows .row-info").last).to_contain_text("to their state before")
     panel.get_by_role("checkbox", name="Replace what is there now").check()
-    panel.get_by_role("button", name="Undo everything").click()
+    panel.get_by_role("button", name="Undo all changes").click()
     expect(panel.get_by_role("status")).to_contain_text("1 file put back")
     assert picture(folder) == before
 
-    expect(panel.get_by_role("button", name="Take back")).to_have_count(2)
-    panel.get_by_role("button", name="Take back").first.click()
-    expect(panel.get_by_role("status")).to_contain_text("taken back")
+    expect(panel.get_by_role("button", name="Redo")).to_have_count(2)
+    panel.get_by_role("button", name="Redo").first.click()
+    expect(panel.get_by_role("status")).to_contain_text("before the undo")
     assert "somebody else's" in (folder / "beds.py").read_text()
     chat.ask("Go on")
-    assert "Note: 1 file put back as it was" in json.dumps(wire.requests[-1]["messages"])
+    assert "Note: Restored 1 file to its state" in json.dumps(wire.requests[-1]["messages"])
 
     narrow = open_chat(viewport=NARROW)
     narrow.page.goto(f"{server.url}/s/{chat.uuid}/changes/")
@@ -139,7 +139,7 @@ def test_what_a_person_ticked_and_was_told_outlasts_a_new_row(
     panel = page.locator("#panel")
     files = panel.locator(".changed .path")
     expect(files).to_have_text(["orchard/beds.py", "orchard/old.txt"])
-    panel.get_by_role("button", name="Undo everything").click()
+    panel.get_by_role("button", name="Undo all changes").click()
     expect(panel.get_by_role("status")).to_contain_text("1 file left as it is.")
     tick = panel.get_by_role("checkbox", name="Replace what is there now")
     tick.check()
@@ -153,7 +153,7 @@ def test_what_a_person_ticked_and_was_told_outlasts_a_new_row(
     expect(files).to_have_text(["orchard/a", "orchard/beds.py", "orchard/old.txt"])
     expect(tick).to_be_checked()
     expect(panel.get_by_role("status")).to_contain_text("1 file left as it is.")
-    panel.get_by_role("button", name="Undo everything").click()
+    panel.get_by_role("button", name="Undo all changes").click()
     expect(panel.get_by_role("status")).to_contain_text("2 files put back")
     assert (folder / "beds.py").read_text() == CODE
     page.get_by_role("link", name="Files", exact=True).click()

@@ -90,7 +90,7 @@ def test_a_failure_is_a_row_with_retry(chat: Chat, wire: WireThread) -> None:
     take_picture(chat.page, "failed")
     retry.click()
     expect(chat.page.locator("#rows")).to_contain_text("Now it works.")
-    expect(chat.page.locator("#rows")).to_contain_text("replaced")
+    expect(chat.page.locator("#rows")).to_contain_text("Earlier version")
     settle()
     live = chat.rows_html()
     chat.page.reload()

@@ -157,7 +157,7 @@ def test_files_are_named_by_typing_a_part_of_their_path(chat: Chat, server: Serv
     expect(chat.message).to_have_value('Look at @src/bean_plan.py and @"src/two words.md" ')
     expect(chat.message).to_be_focused()
     chat.message.press_sequentially("by ann@example @zzzzzz")
-    expect(page.get_by_text("No file fits.").first).to_be_visible()
+    expect(page.get_by_text("No matching files.").first).to_be_visible()
     expect(choices(page)).to_have_count(0)
 
 
@@ -198,9 +198,9 @@ def test_the_palette_finds_sessions_commands_and_pages(
 
     page.keyboard.press("Control+k")
     field.press_sequentially("window")
-    expect(options.first).to_contain_text("Window")
+    expect(options.first).to_contain_text("Context")
     options.first.click()
-    expect(page.locator("#panel-body")).to_contain_text("Window")
+    expect(page.locator("#panel-body")).to_contain_text("Context")
 
     chat.message.fill("/resume quin")
     chat.message.press("Enter")

@@ -129,7 +129,7 @@ def test_a_session_is_renamed_pinned_archived_and_brought_back(
     page.get_by_role("button", name="Archive").click()
     expect(page.get_by_text("This session is archived.")).to_be_visible()
     expect(page.locator("#rows")).to_contain_text("Plant the beans")
-    page.get_by_role("button", name="Bring back").first.click()
+    page.get_by_role("button", name="Unarchive").first.click()
     expect(chat.message).to_be_visible()
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import APIResponse, Locator, Page, Route, expect
 
 from tests.e2e.accessibility import (
     violations,
@@ -41,13 +41,13 @@ def test_it_is_opened_and_left_by_keyboard(chat: Chat) -> None:
 def test_its_tabs_are_pages_of_their_own(chat: Chat) -> None:
     page = chat.page
     opener(page).click()
-    page.get_by_role("link", name="Window", exact=True).click()
-    expect(panel(page).get_by_role("heading", name="Window")).to_be_focused()
-    tab = page.get_by_role("link", name="Window", exact=True)
+    page.get_by_role("link", name="Context", exact=True).click()
+    expect(panel(page).get_by_role("heading", name="Context")).to_be_focused()
+    tab = page.get_by_role("link", name="Context", exact=True)
     expect(tab).to_have_attribute("aria-current", "page")
     page.get_by_role("link", name="Open as a page").click()
     expect(page).to_have_url(f"{chat.server.url}/s/{page.url.split('/s/')[1]}")
-    expect(page.get_by_role("heading", name="Window")).to_be_visible()
+    expect(page.get_by_role("heading", name="Context")).to_be_visible()
 
 
 @pytest.mark.parametrize("viewport", [SHEET, NARROW], ids=["sheet", "narrow"])
@@ -113,18 +113,39 @@ def test_an_item_is_pinned_reworded_struck_and_restored(decided: Chat) -> None:
     field.fill("Spaces, two of them")
     page.get_by_role("button", name="Save").click()
     expect(item(page, "Spaces, two")).to_contain_text("reworded")
-    item(page, "Spaces, two").get_by_role("button", name="Strike").click()
-    expect(panel(page).get_by_text("Struck", exact=False).first).to_be_visible()
-    expect(page.locator("#rows")).to_contain_text("Decision struck: Spaces, two of them")
+    item(page, "Spaces, two").get_by_role("button", name="Remove").click()
+    expect(panel(page).get_by_text("Removed", exact=False).first).to_be_visible()
+    expect(page.locator("#rows")).to_contain_text("Decision removed: Spaces, two of them")
     panel(page).locator("#struck summary").click()
     settle(0.6)  # the row of the change has come, and the panel has followed it
     panel(page).get_by_role("button", name="Restore").click()
-    expect(item(page, "Spaces, two").get_by_role("button", name="Strike")).to_be_visible()
+    expect(item(page, "Spaces, two").get_by_role("button", name="Remove")).to_be_visible()
     settle()
     live = decided.rows_html()
     page.reload()
     settle()
     assert decided.rows_html() == live
+
+
+def test_a_late_answer_does_not_hide_a_newer_change(decided: Chat) -> None:
+    page = decided.page
+    late: list[tuple[Route, APIResponse]] = []
+
+    def hold_first(route: Route) -> None:
+        if late:
+            route.continue_()
+        else:
+            late.append((route, route.fetch()))
+
+    page.route("**/state/edit/", hold_first)
+    item(page, "tabs").get_by_role("button", name="Pin").first.click()
+    item(page, "main").get_by_role("button", name="Remove").first.click()
+    page.wait_for_timeout(600)  # unlike a sleep, it lets the routes answer
+    route, response = late[0]
+    route.fulfill(response=response)
+    settle(0.3)
+    expect(item(page, "tabs").get_by_text("Pinned")).to_be_visible()
+    expect(panel(page).locator("#struck summary")).to_be_visible()
 
 
 def test_it_follows_the_session_and_keeps_what_is_being_written(
@@ -180,7 +201,7 @@ def test_axe_finds_nothing_in_the_state(
     page = chat.page
     opener(page).click()
     item(page, "tabs").get_by_role("button", name="Pin").first.click()
-    item(page, "main").get_by_role("button", name="Strike").first.click()
+    item(page, "main").get_by_role("button", name="Remove").first.click()
     panel(page).locator("#struck summary").click()
     width = "wide" if viewport is WIDE else "narrow"
     settle()
@@ -204,17 +225,17 @@ def looked(chat: Chat, wire: WireThread) -> Chat:
 
 def test_what_the_model_saw_opens_from_an_answer(looked: Chat) -> None:
     page = looked.page
-    link = page.get_by_role("link", name="What the model saw").last
+    link = page.get_by_role("link", name="Model request").last
     link.focus()
     page.keyboard.press("Enter")
     shown = panel(page)
-    expect(shown.get_by_role("heading", name="What the model saw")).to_be_focused()
+    expect(shown.get_by_role("heading", name="Model request")).to_be_focused()
     expect(shown.get_by_text("it is what was sent, to the byte")).to_be_visible()
     expect(shown.get_by_role("listitem")).to_have_count(3)
     expect(shown.get_by_text("failed: overloaded")).to_be_visible()
     take_picture(page, "call-wide")
-    shown.get_by_role("link", name="Read it").click()
-    expect(shown.get_by_role("heading", name="The very text")).to_be_focused()
+    shown.get_by_role("link", name="View full request").click()
+    expect(shown.get_by_role("heading", name="Full request")).to_be_focused()
     first = shown.locator("#text-1")
     first.locator("summary").click()
     expect(first).to_contain_text("What is in a.py?")
@@ -228,13 +249,13 @@ def test_the_window_follows_the_calls(looked: Chat, wire: WireThread) -> None:
     page = looked.page
     page.locator("#meter").click()
     shown = panel(page)
-    expect(shown.get_by_text("The newest call")).to_be_visible()
+    expect(shown.get_by_text("Latest call")).to_be_visible()
     calls = shown.get_by_role("region", name="Calls", exact=True).get_by_role("listitem")
     expect(calls).to_have_count(3)
     wire.enqueue(Scenario(text="Yes."))
     looked.ask("And beans?")
     expect(calls).to_have_count(4)
-    expect(shown.get_by_text("The newest call, for turn 6")).to_be_visible()
+    expect(shown.get_by_text("Latest call, for turn 6")).to_be_visible()
     expect(shown.get_by_text("it is what was sent, to the byte")).to_be_visible()
 
 
@@ -250,7 +271,7 @@ def test_axe_finds_nothing_in_what_the_model_saw(chat: Chat, wire: WireThread) -
         page.goto(chat.server.url + path)
         assert violations_everywhere(page, f"page-{name}") == [], name
     page.goto(f"{chat.server.url}/s/{uuid}/calls/2/")
-    page.get_by_role("link", name="Read it").click()
+    page.get_by_role("link", name="View full request").click()
     for summary in page.locator("details.text summary").all():
         summary.click()
     assert violations_everywhere(page, "page-text") == []

@@ -17,7 +17,7 @@ def test_somebody_joins_chooses_how_pages_are_and_signs_out_everywhere(
     server: Server, tab: Page, open_context: Callable[..., BrowserContext], wire: WireThread
 ) -> None:
     tab.goto(f"{server.url}/w/example/settings/")
-    tab.get_by_role("button", name="Make a link").click()
+    tab.get_by_role("button", name="Create link").click()
     link = tab.get_by_label("Link", exact=True).input_value()
 
     page = open_context(locale="en-GB", storage_state=None).new_page()
@@ -25,7 +25,7 @@ def test_somebody_joins_chooses_how_pages_are_and_signs_out_everywhere(
     page.get_by_label("Username").fill("eve")
     page.get_by_label("Password", exact=True).fill(PASSWORD)
     page.get_by_label("Password confirmation").fill(PASSWORD)
-    page.get_by_role("button", name="Make an account and join").click()
+    page.get_by_role("button", name="Create account and join").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Example")
 
     page.goto(f"{server.url}/account/")

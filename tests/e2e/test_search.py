@@ -193,7 +193,7 @@ def test_walking_goes_on_beyond_the_hits_that_are_loaded(
     in_sight(page.locator("#rows [data-turn='21']"))
     expect(page.locator(".hit[aria-current]")).to_contain_text("Turn 21")
     expect(find_box(page)).to_be_focused()
-    page.get_by_role("navigation", name="Panel").get_by_role("link", name="Window").click()
+    page.get_by_role("navigation", name="Panel").get_by_role("link", name="Context").click()
     expect(find_box(page)).to_have_count(0)
     page.get_by_role("navigation", name="Panel").get_by_role("link", name="Find").click()
     expect(find_box(page)).to_have_value("row number")

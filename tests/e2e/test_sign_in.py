@@ -52,7 +52,7 @@ def test_a_newcomer_signs_in_by_the_provider_and_sets_a_second_factor_up(
     assert_is_for_everybody(page, "ways-in")
     page.get_by_role("link", name="Sign in with Example").click()
 
-    expect(page.get_by_role("heading", name="Set up a second factor")).to_be_visible()
+    expect(page.get_by_role("heading", name="Set up two-factor authentication")).to_be_visible()
     assert_is_for_everybody(page, "set-up")
     secret = page.locator(".secret").inner_text()
     page.get_by_label("Code").fill(code_of(secret))
@@ -62,12 +62,12 @@ def test_a_newcomer_signs_in_by_the_provider_and_sets_a_second_factor_up(
     assert_is_for_everybody(page, "recovery-codes")
     recovery_code = page.get_by_role("list", name="Recovery codes").locator("code").first
     code = recovery_code.inner_text()
-    page.get_by_role("link", name="I have them, continue").click()
+    page.get_by_role("link", name="I have saved them, continue").click()
     expect(page).to_have_url(re.compile("/help/$"))
 
     page.get_by_label("Account of rosa").click()
     page.get_by_role("link", name="Account", exact=True).click()
-    page.get_by_role("link", name="Ways to sign in").click()
+    page.get_by_role("link", name="Sign-in methods").click()
     assert_is_for_everybody(page, "ways")
     page.get_by_label("Account of rosa").click()
     page.get_by_role("button", name="Sign out").click()

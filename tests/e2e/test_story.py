@@ -146,6 +146,6 @@ def test_a_project_is_mended_and_everything_undone(
 def undo_everything(chat: Chat) -> None:
     chat.page.goto(f"{chat.server.url}/s/{chat.uuid}/changes/")
     take_picture(chat.page, "story-6-changes")
-    chat.page.get_by_role("button", name="Undo everything").click()
+    chat.page.get_by_role("button", name="Undo all changes").click()
     expect(chat.page.get_by_text("put back").first).to_be_visible()
     take_picture(chat.page, "story-7-undone")

@@ -141,7 +141,7 @@ def rows_session(server: Server) -> str:
         "summary": "Edit garden/beds.py",
         "diff": DIFF,
         "kind_key": "files",
-        "kind_label": "changes of files",
+        "kind_label": "file changes",
     }
     events.append(
         ("info", {"kind": "approval", "code": "approval_asked", "text": "Edit", "data": asked})
@@ -219,7 +219,7 @@ def test_a_change_is_allowed_by_mouse(chat: Chat, wire: WireThread, server: Serv
     same_after_reload(chat)
     done(chat.page).locator("summary").click()
     expect(done(chat.page)).to_contain_text("Allowed once by")
-    chat.page.get_by_role("link", name="Record of this call").click()
+    chat.page.get_by_role("link", name="Call details").click()
     expect(chat.page.locator("#panel")).to_contain_text("Allowed once by")
     assert violations_light_and_dark(chat.page, "tool-record") == []
 
@@ -243,7 +243,7 @@ def test_a_change_is_denied_by_keyboard(chat: Chat, wire: WireThread, server: Se
 def test_always_is_for_the_kind(chat: Chat, wire: WireThread) -> None:
     wire.enqueue(running("seq 3"), running("seq 4"), Scenario(text="Counted."))
     chat.send("Count")
-    chat.page.get_by_role("button", name="Always: “seq” with any arguments").click()
+    chat.page.get_by_role("button", name="Always allow “seq” with any arguments").click()
     chat.wait_idle()
     expect(done(chat.page)).to_have_count(2)
     expect(done(chat.page).locator(".state").first).to_have_text("Done")
@@ -266,7 +266,7 @@ def test_a_question_is_the_same_after_a_reload_and_in_another_tab(
     second = open_chat().open(first.uuid)
     expect(card(second.page)).to_contain_text("sleep 0.01; true")
     always = card(second.page).get_by_role("button", name="Always")
-    expect(always).to_have_text("Always: exactly “sleep 0.01; true”")
+    expect(always).to_have_text("Always allow exactly “sleep 0.01; true”")
     card(second.page).get_by_role("button", name="Approve").click()
     expect(card(first.page)).to_have_count(0)
     first.wait_idle()
@@ -340,7 +340,7 @@ def test_a_question_out_of_sight_can_be_jumped_to(chat: Chat, wire: WireThread) 
     wire.enqueue(writing("later.txt"), Scenario(text="Fine."))
     chat.send("Write it")
     expect(card(chat.page)).to_be_visible()
-    jump = chat.page.get_by_role("button", name="Jump to the question")
+    jump = chat.page.get_by_role("button", name="Jump to the request")
     expect(jump).to_be_hidden()
     chat.page.evaluate("document.querySelector('#transcript').scrollTop = 0")
     expect(jump).to_be_visible()
@@ -397,7 +397,7 @@ def test_a_long_output_is_read_in_pages_and_copied_whole(
     expect(page.locator("#announce")).to_have_text("Copied")
     copied = page.evaluate("navigator.clipboard.readText()")
     assert copied.strip().endswith("number 900")
-    done(page).get_by_role("link", name="Record of this call").click()
+    done(page).get_by_role("link", name="Call details").click()
     panel = page.locator("#panel .output")
     expect(panel).to_contain_text("number 200")
     panel.get_by_role("link", name="Show more").click()

@@ -100,7 +100,7 @@ def test_the_line_is_where_the_window_starts_live_and_after_a_reload(
     page = long_chat.page
     expect(line(page)).to_have_count(1)
     floor = floor_of(page)
-    expect(line(page)).to_contain_text(f"Window starts here: {floor - 1} earlier turns")
+    expect(line(page)).to_contain_text(f"Context starts here: {floor - 1} earlier turns")
     take_picture(page, "window-line")
     rows = long_chat.rows.count()
     live = long_chat.rows_html()
@@ -148,8 +148,8 @@ def test_the_line_is_there_without_javascript(
     page = open_context(storage_state=small_state, java_script_enabled=False).new_page()
     page.goto(f"{reader.server.url}/s/{reader.uuid}/t/{floor}/")
     expect(line(page)).to_have_count(1)
-    line(page).get_by_role("link", name="Window starts here").click()
-    expect(page.get_by_role("heading", name="Window", exact=True)).to_be_visible()
+    line(page).get_by_role("link", name="Context starts here").click()
+    expect(page.get_by_role("heading", name="Context", exact=True)).to_be_visible()
 
 
 def test_the_meter_is_the_same_live_and_after_a_reload_and_opens_the_window(
@@ -157,13 +157,13 @@ def test_the_meter_is_the_same_live_and_after_a_reload_and_opens_the_window(
 ) -> None:
     page = long_chat.page
     meter = page.locator("#meter")
-    expect(meter).to_contain_text("of the window")
+    expect(meter).to_contain_text("of the context")
     live = meter.evaluate("element => element.outerHTML")
     page.reload()
     assert meter.evaluate("element => element.outerHTML") == live
     meter.focus()
     page.keyboard.press("Enter")
-    expect(page.get_by_role("heading", name="Window", exact=True)).to_be_focused()
+    expect(page.get_by_role("heading", name="Context", exact=True)).to_be_focused()
     page.keyboard.press("Escape")
     expect(meter).to_be_focused()
 

@@ -25,13 +25,13 @@ from conversations.agent.window.system_prompt import (
     describe_problems,
     describe_skills,
 )
-from conversations.rendering.block_stream import BlockStream
 from conversations.rendering.markdown import (
     TOO_MUCH_WORK,
     render_markdown,
     render_person_text,
     show_as_written,
 )
+from conversations.rendering.streaming import BlockStream
 from conversations.rendering.work import MAX_CODE_CHARS, Work
 
 SIZE = 8_000

@@ -480,7 +480,9 @@ def test_the_card_says_what_will_happen_and_how_to_answer() -> None:
     assert '<pre class="command" tabindex="0"><code>rm -rf build\nmake</code></pre>' in html
     assert "Outside the sandbox" in html
     assert f'form="act" formaction="{RECORD}approve/" data-action="approve">Approve<' in html
-    assert 'name="always" value="1" data-action="approve">Always: “rm” with any arguments' in html
+    assert (
+        'name="always" value="1" data-action="approve">Always allow “rm” with any arguments' in html
+    )
     assert f'form="act" formaction="{RECORD}deny/" data-action="deny">Deny<' in html
     assert "Always" not in asked(command="a; b")
     hidden = asked(summary="", name="<b>\u202e", note="\u202e", kind_label="\u202e")
@@ -575,7 +577,7 @@ def test_a_picture_is_a_thumbnail_that_leads_to_it() -> None:
     assert "not kept here" not in html
     told = render(ContentIndicator(label="plan.png", kind="image"))
     assert "<img" not in told
-    assert "<small>not kept here</small>" in told
+    assert "<small>not available</small>" in told
     message = UserMessage(
         text="See",
         attachments=[{"name": "plan.png", "kind": "image", "attachment": CALL}, "old.txt"],

@@ -21,10 +21,10 @@ def meter(**figures: Any) -> str:
 
 def test_the_line_counts_what_is_left_out() -> None:
     assert words(render_window_line(SESSION, left_out=1204)) == (
-        "Window starts here: 1\u202f204 earlier turns are in the archive,"
-        " the model can look them up"
+        "Context starts here: 1\u202f204 earlier turns are in the archive,"
+        " where the model can look them up"
     )
-    assert "1 earlier turn is in the archive, the model can look it up" in words(
+    assert "1 earlier turn is in the archive, where the model can look it up" in words(
         render_window_line(SESSION, left_out=1)
     )
     assert render_window_line(SESSION, left_out=0) == ""
@@ -32,24 +32,26 @@ def test_the_line_counts_what_is_left_out() -> None:
 
 def test_the_meter_is_text_too() -> None:
     html = meter(tokens=76_123, limit=200_000, cost_microusd=421_000)
-    assert words(html) == "38 % of the window · 76k of 200k tokens · $0.42"
+    assert words(html) == "38 % of the context · 76k of 200k tokens · $0.42"
     assert f'href="/s/{SESSION}/window/"' in html
-    assert words(meter(tokens=10, limit=200)) == "5 % of the window · 10 of 200 tokens"
+    assert words(meter(tokens=10, limit=200)) == "5 % of the context · 10 of 200 tokens"
 
 
 @pytest.mark.parametrize(
-    ("tokens", "word"),
+    ("tokens", "level"),
     [
-        (71, ""),
-        (72, "Filling up · "),
-        (81, "Filling up · "),
-        (82, "Nearly full · "),
-        (90, "Full · "),
-        (140, "Full · "),
+        (72, "Filling up"),
+        (81, "Filling up"),
+        (82, "Nearly full"),
+        (90, "Full"),
+        (140, "Full"),
     ],
 )
-def test_it_names_its_state(tokens: int, word: str) -> None:
-    assert words(meter(tokens=tokens)).startswith(f"{word}{min(tokens, 100)} %")
+def test_it_says_when_it_is_nearly_full(tokens: int, level: str) -> None:
+    html = meter(tokens=tokens)
+    assert words(html).startswith(f"Context {min(tokens, 100)} % full")
+    assert f'data-level="{level}"' in html
+    assert "full" not in words(meter(tokens=71))
 
 
 @pytest.mark.parametrize("unknown", [{"tokens": 0}, {"limit": 0}])

@@ -33,7 +33,7 @@ async def test_each_model_call_says_how_full_the_window_is(
     assert frames[-1]["tokens"] == session.context_tokens > frames[0]["tokens"] > 0
     assert frames[-1]["limit"] == session.context_limit
     assert frames[-1]["line"] == ""
-    assert "of the window" in frames[-1]["meter"]
+    assert "of the context" in frames[-1]["meter"]
 
 
 async def test_a_page_is_told_when_the_floor_moves(
@@ -49,8 +49,8 @@ async def test_a_page_is_told_when_the_floor_moves(
     assert frame["floor"] == session.floor_turn > 1
     assert frame["left_out"] == session.floor_turn - 1
     assert re.sub("<[^>]+>", "", frame["line"]) == (
-        f"Window starts here: {frame['left_out']} earlier turns are in the archive,"
-        " the model can look them up"
+        f"Context starts here: {frame['left_out']} earlier turns are in the archive,"
+        " where the model can look them up"
     )
 
 

@@ -1,5 +1,6 @@
 """People in every role, their browsers, and a runtime that ends with the test."""
 
+import re
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -105,3 +106,9 @@ async def runtime_ends(transactional_db: None) -> AsyncIterator[None]:
     """Whatever runtime the test starts on its loop is stopped on it."""
     yield
     await stop_current_runtime()
+
+
+def flat(html: str) -> str:
+    """The HTML without the line breaks of its template, as a browser shows it."""
+    html = re.sub(r">\s*\n\s*", ">", html)
+    return re.sub(r"\s*\n\s*", " ", re.sub(r"\s*\n\s*<", "<", html))

@@ -195,7 +195,7 @@ def test_the_settings_choose_the_policy_and_take_permissions_back(
     client.post(rules, chosen)
     workspace.refresh_from_db()
     assert (workspace.tool_policy, workspace.allows_network) == ("read_only", True)
-    assert "Not here: delete_file" in client.get(url).content.decode()
+    assert "Unavailable: delete_file" in client.get(url).content.decode()
     client.post(rules, chosen | {"tool_policy": "all of it"})
     workspace.refresh_from_db()
     assert (workspace.tool_policy, workspace.allows_network) == ("read_only", True)

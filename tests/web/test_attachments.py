@@ -15,7 +15,7 @@ from conversations.archive.blobs import blob_path
 from conversations.models import Attachment, Run, Session
 from tests.archive import files
 
-from .conftest import browser_of
+from .conftest import browser_of, flat
 
 pytestmark = pytest.mark.django_db
 
@@ -199,9 +199,9 @@ class TestByAPlainForm:
         posted = [SimpleUploadedFile("a.txt", b"words"), SimpleUploadedFile("b.bin", b"\x00")]
         response = self.send(user, session, text="Look", files=posted)
         assert response.status_code == 400
-        assert "b.bin is none of what can be sent." in response.text
+        assert "b.bin can’t be attached." in response.text
         kept = Attachment.objects.get()
-        assert f'name="attachments" value="{kept.uuid}" checked' in response.text
+        assert f'name="attachments" value="{kept.uuid}" checked' in flat(response.text)
         assert not Run.objects.exists()
         assert self.send(user, session, attachments=[str(kept.uuid)]).status_code == 302
         assert Run.objects.count() == 1

@@ -117,7 +117,7 @@ def test_what_cannot_be_entered_is_not_shown(
 def test_nobody_has_read_a_session_of_which_nothing_is_entered(
     owner: Client, session: Session
 ) -> None:
-    assert "Nobody else has read this session." in readers_page(owner, session)
+    assert "No one else has read this session." in readers_page(owner, session)
 
 
 def test_decisions_and_other_sessions_are_not_among_the_readings(
@@ -185,7 +185,7 @@ def test_the_log_is_paged_from_the_newest_entry_on(
     with CaptureQueriesContext(connection) as many:
         first = log_page(administrator)
     assert len(many) == len(few)
-    [cursor] = re.findall(r'\?cursor=(\d+)"[^>]*>Older', first)
+    [cursor] = re.findall(r'\?cursor=(\d+)"[^>]*>\s*Older', first)
     older = log_page(administrator, cursor=cursor)
     assert numbers(first) + numbers(older) == list(range(2 * PAGE, 0, -1))
     assert ">Older</a>" not in older

@@ -126,7 +126,7 @@ def test_a_call_that_waits_shows_what_it_would_change(
     assert "Waiting" in text
     assert "What it would change +1 −1" in text
     assert "Output" not in text
-    assert "There is no output." in text_of(owner.get(address(call, "tool_call_output")).text)
+    assert "No output." in text_of(owner.get(address(call, "tool_call_output")).text)
 
 
 @pytest.mark.parametrize("damaged", ["", "{", "[]", '"x"', "null"])

@@ -18,7 +18,7 @@ from conversations.archive.sessions import create_session
 from conversations.models import ModelCall, Run, Session
 from conversations.runtime.current import current_runtime
 
-from .conftest import say
+from .conftest import flat, say
 
 pytestmark = pytest.mark.django_db
 
@@ -122,7 +122,7 @@ def test_it_shows_what_the_model_was_given_and_what_came_of_it(
         "800 ms",
         "cut at the output limit",
         "after the system prompt, after message 42",
-        "go on where the answer ended",
+        "continue where the answer ended",
         "conversation_recall",
         "Asked for: stop_sequences [&quot;END&quot;]",
     ):
@@ -183,7 +183,7 @@ def test_the_notice_says_that_nothing_else_is_lost(
 ) -> None:
     make_call(answered, manifest)
     assert "cannot be read" in owner.get(of_turn(answered)).text
-    assert "The turns themselves are whole." in owner.get(of_turn(answered)).text
+    assert "The transcript is complete." in owner.get(of_turn(answered)).text
 
 
 def test_a_turn_without_a_call_says_so(owner: Client, answered: Session) -> None:
@@ -199,7 +199,7 @@ def test_failed_calls_of_the_answer_are_listed(owner: Client, answered: Session)
     address = reverse("model_call", args=[answered.uuid, failed.run.uuid, 0])
     assert f'href="{address}"' in page
     assert "failed: rate limited" in page
-    assert "A call that gave no turn" in owner.get(address).text
+    assert "A call without an answer" in owner.get(address).text
 
 
 def test_a_call_of_another_session_is_not_found(
@@ -220,7 +220,7 @@ def test_the_window_lists_the_calls_by_pages(owner: Client, answered: Session) -
     seen: list[str] = []
     for _ in range(4):
         page = owner.get(address, headers=HTMX)
-        seen += re.findall(r'<li><a href="([^"]+)"', page.text)
+        seen += re.findall(r'<li><a href="([^"]+)"', flat(page.text))
         more = re.search(r'href="([^"]+before=\d+)"', page.text)
         if more is None:
             break
@@ -274,7 +274,7 @@ async def test_the_very_text_is_rebuilt_and_checked(
     browser: AsyncClient, session: Session, call: ModelCall
 ) -> None:
     page = await browser.get(text_of(session, call))
-    assert "it is what was sent, to the byte" in page.text
+    assert "identical to what was sent" in page.text
     assert "System prompt" in page.text
     assert "We use tabs, never spaces. &lt;b&gt;Bold&lt;/b&gt;" in page.text
     verdict = await browser.get(text_of(session, call, "?check=1"), headers=HTMX)
@@ -319,6 +319,6 @@ async def test_the_window_shows_the_newest_call(
     browser: AsyncClient, session: Session, call: ModelCall
 ) -> None:
     page = await browser.get(reverse("session_window", args=[session.uuid]))
-    assert "The newest call, for turn 2" in page.text
+    assert "Latest call, for turn 2" in page.text
     await sync_to_async(session.refresh_from_db)()
     assert f"{session.context_tokens}" in page.text.replace("\u202f", "")

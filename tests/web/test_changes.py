@@ -17,7 +17,7 @@ from conversations.agent.undo.apply import Move, Put, Remove, apply_changes
 from conversations.models import Run, Session, ToolCall, Workspace
 from tests.changes.conftest import Calls, crossing
 
-from .conftest import MakePerson, browser_of
+from .conftest import MakePerson, browser_of, flat
 
 pytestmark = pytest.mark.django_db
 
@@ -50,7 +50,7 @@ def part(page: Any) -> str:
 
 def test_nothing_was_changed_yet(owner: Client, session: Session) -> None:
     page = owner.get(address(session))
-    assert "No file was changed" in page.text
+    assert "No files changed yet" in page.text
     assert "<form" not in part(page)
 
 
@@ -62,7 +62,7 @@ def test_each_file_has_one_diff(owner: Client, root: Path, calls: Calls) -> None
     change(root, calls, Put(path="a.py", data=b"one\n2\nthree\n"))
     change(root, calls, Put(path="new/b.bin", data=b"\0\1"), Put(path="passing", data=b"1"))
     change(root, calls, Move(source="here.txt", target="there.txt"), Remove(path="passing"))
-    page = part(owner.get(address(calls.session)))
+    page = flat(part(owner.get(address(calls.session))))
     names = re.findall(r'item-text path">([^<]*)<', page)
     assert names == ["a.py", "gone.txt", "here.txt", "new/b.bin", "there.txt"]
     for told in (
@@ -71,8 +71,8 @@ def test_each_file_has_one_diff(owner: Client, root: Path, calls: Calls) -> None
         "moved to there.txt",
         "moved from here.txt",
         "This is not text.",
-        "1 that came and went",
-        "Undo everything",
+        "1 created and deleted again",
+        "Undo all changes",
     ):
         assert told in page, told
 
@@ -166,13 +166,13 @@ async def test_files_are_put_back_and_that_is_taken_back(
     assert (response.status_code, response["Location"]) == (302, address(session))
     assert (root / "a").read_text() == "1\n"
     page = await browser.get(address(session))
-    assert "1 file put back as it was before this session." in page.text
-    assert "as before" in part(page)
+    assert "Restored 1 file to its state before this session." in page.text
+    assert "undone" in part(page)
     revert = re.search(r'name="revert" value="([^"]*)"', page.text)
     assert revert is not None
     response = await undo(browser, session, revert=revert[1])
     assert response.status_code == 200
-    assert "taken back" in response.text
+    assert "before the undo" in response.text
     assert "<html" not in response.text
     assert (root / "a").read_text() == "2\n"
 
@@ -194,7 +194,7 @@ async def test_what_was_changed_since_is_a_question(
     )
     assert page.count('name="replace" value="a"') == 1
     response = await undo(browser, session, call=str(call.uuid))
-    assert "1 file put back as it was before this call; 1 file left as it is." in response.text
+    assert "Restored 1 file to its state before this call; 1 file left as it is." in response.text
     assert (root / "a").read_text() == "somebody else's\n"
     response = await undo(browser, session, call=str(call.uuid), replace=["a"])
     assert not (root / "a").exists()
@@ -221,5 +221,5 @@ async def test_what_other_programs_run_by_themselves_is_marked(
         root, calls, Put(path=".vscode/tasks.json", data=b"{}"), Put(path="b", data=b"2\n")
     )
     page = (await browser.get(address(calls.session))).text
-    assert page.count("runs by itself</b>") == 1
-    assert page.count('title="Other programs run this by themselves."') == 1
+    assert page.count("runs automatically</b>") == 1
+    assert page.count('title="Other programs run this file automatically."') == 1

@@ -15,7 +15,7 @@ from conversations.archive.sessions import create_session
 from conversations.models import Session, Workspace
 from conversations.web.panel import MAX_FORKS_SHOWN
 
-from .conftest import MakePerson, browser_of, say
+from .conftest import MakePerson, browser_of, flat, say
 
 pytestmark = pytest.mark.django_db
 
@@ -39,12 +39,12 @@ def listed(client: Client, origin: Session) -> list[tuple[UUID, str, str]]:
     assert response.status_code == 200
     return [
         (UUID(uuid), html.unescape(title), re.sub(r"<[^>]+>", " ", facts))
-        for uuid, title, facts in LISTED.findall(response.text)
+        for uuid, title, facts in LISTED.findall(flat(response.text))
     ]
 
 
 def test_a_session_lists_what_came_from_it(owner: Client, origin: Session) -> None:
-    assert "came from this one" not in owner.get(f"/s/{origin.uuid}/state/").text
+    assert "created from this one" not in owner.get(f"/s/{origin.uuid}/state/").text
     branch = fork(origin, "Beans <2>", turn=2, archived_at=timezone.now())
     later = fork(origin, "", turn=None)
     [first, second] = listed(owner, origin)

@@ -120,7 +120,7 @@ def check_answer(path: str, answer: Any) -> None:
         assert answer.json()["code"] == AWAY
     else:
         assert kind == "text/html"
-        assert b"The database does not answer" in answer.content
+        assert b"The database is not responding" in answer.content
 
 
 @dataclass

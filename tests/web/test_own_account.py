@@ -24,7 +24,7 @@ from conversations.archive.sessions import create_session
 from conversations.archive.workspaces import add_member
 from conversations.models import AuditEntry, Device, Session, Workspace
 
-from .conftest import browser_of, say
+from .conftest import browser_of, flat, say
 
 pytestmark = pytest.mark.django_db
 
@@ -87,7 +87,7 @@ def test_a_button_changes_one_and_leaves_the_others(owner: Client, user: User) -
 
 
 def test_the_keys_are_listed_as_they_are(owner: Client, user: User) -> None:
-    usual = owner.get(reverse("help")).text
+    usual = flat(owner.get(reverse("help")).text)
     assert "<kbd>Enter</kbd> </dt><dd>Send the message" in usual
     write_preferences(user.pk, Chosen(enter="break"))
     assert "<kbd>Ctrl</kbd> <kbd>Enter</kbd> </dt><dd>Send the message" in (
@@ -130,7 +130,7 @@ def test_the_browsers_in_which_one_is_signed_in_are_listed(user: User, other_use
     laptop = sign_in(user)
     assert device_names(laptop) == ["Firefox on Linux", "Safari on iPhone"]
     page = laptop.get(ACCOUNT).text
-    assert page.count("this one") == 1
+    assert page.count("this device") == 1
     assert "192.0.2.7" in page
     assert "::1" in page
     assert is_signed_in(phone)
@@ -189,7 +189,7 @@ def test_a_new_password_signs_the_others_out_and_keeps_this_one(user: User) -> N
     new = {"new_password1": "staple battery", "new_password2": "staple battery"}
     assert laptop.post(reverse("password_change"), data | new).status_code == 302
     assert len(device_names(laptop)) == 1
-    assert "this one" in laptop.get(ACCOUNT).text
+    assert "this device" in laptop.get(ACCOUNT).text
     assert not is_signed_in(phone)
     assert Device.objects.filter(session_key=None).count() == 1
 

@@ -72,7 +72,7 @@ def test_people_are_listed_found_and_paged(
     for query in ("ZOE", "bean", "example.org"):
         assert names(office.get(PEOPLE, {"q": query}).text) == ["zoe"]
     assert names(office.get(PEOPLE, {"closed": "1"}).text) == ["gone"]
-    assert "Nobody’s name or address has “&lt;b&gt;”" in office.get(PEOPLE, {"q": "<b>"}).text
+    assert "No name or address contains “&lt;b&gt;”" in office.get(PEOPLE, {"q": "<b>"}).text
     monkeypatch.setattr(people_pages, "PER_PAGE", 2)
     first = office.get(PEOPLE).text
     assert names(first) == ["ann", "head"]
@@ -124,7 +124,7 @@ def test_nobody_changes_themselves_or_a_superuser(office: Client, head: User, na
     page = office.get(reverse("person", args=[head.pk])).text
     assert "This is you." in page
     assert reverse("person_close", args=[head.pk]) not in page
-    assert "Only a superuser changes another one." in (
+    assert "Only a superuser can change a superuser." in (
         office.get(reverse("person", args=[root.pk])).text
     )
     other = browser_of(User.objects.create_superuser("second"))
@@ -158,7 +158,7 @@ def test_somebody_is_signed_out_everywhere(office: Client, user: User) -> None:
 def test_tokens_end_with_it_and_for_good(office: Client, user: User, name: str) -> None:
     scopes, lifetime = ["read"], None
     token = create_token(user, name="Nightly", scopes=scopes, lifetime=lifetime)
-    assert "1 token" in office.get(reverse("person", args=[user.pk])).text
+    assert "1 API token" in office.get(reverse("person", args=[user.pk])).text
     office.post(reverse(name, args=[user.pk]))
     office.post(reverse("person_open", args=[user.pk]))
     assert find_caller(token, address="") is None
@@ -212,7 +212,7 @@ def test_an_administrator_gets_into_no_workspace_by_a_group(
     group = Group.objects.create(name="Gardeners")
     add_group(workspace, group=group, role="owner", origin=AuditOrigin(user=user))
     page = office.post(reverse("group_add", args=[group.pk]), {"username": "head"}, follow=True)
-    assert "Nobody changes what they may do themselves" in page.text
+    assert "You cannot change your own permissions" in page.text
     assert role_of(workspace, head.pk) is None
     assert office.get(reverse("session", args=[session.uuid])).status_code == 404
     assert not AuditEntry.objects.filter(action__in=READINGS).exists()

@@ -103,7 +103,7 @@ def test_the_page_that_needs_a_reason_asks_for_it_and_comes_after_it(
     address = f"/s/{session.uuid}/?all=1"
     asked = reviewer.get(address)
     assert asked.status_code == 403
-    assert "Why do you read this?" in asked.text
+    assert "Why are you reading this?" in asked.text
     assert f'value="{address}"' in asked.text
     assert "Plant the beans" not in asked.text
     assert not AuditEntry.objects.exists()

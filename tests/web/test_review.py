@@ -190,7 +190,7 @@ def test_a_mark_of_no_turn_is_refused(reviewer: Client, talk: Session, through: 
     answer = reviewer.post(
         reverse("review_mark", args=[talk.uuid]), {"through": through}, follow=True
     )
-    assert "There is no such turn in this session." in answer.text
+    assert "This session has no such turn." in answer.text
     talk.refresh_from_db()
     assert talk.reviewed_turn == 0
 
@@ -251,7 +251,7 @@ def test_notes_are_withdrawn_and_flags_resolved(
     assert "withdrawn by rita" in html
     assert "resolved by rita" in html
     again = reviewer.post(forms[0], {"turn": "1"}, follow=True)
-    assert "This flag is resolved already." in again.text
+    assert "This flag is already resolved." in again.text
 
 
 @pytest.mark.parametrize(
@@ -259,7 +259,7 @@ def test_notes_are_withdrawn_and_flags_resolved(
     [
         ({"text": " "}, "A note needs at least one character."),
         ({"text": "x" * 4001}, "at most 4000 characters"),
-        ({"text": "x", "turn": "9"}, "There is no such turn"),
+        ({"text": "x", "turn": "9"}, "no such turn"),
         ({"text": "x", "turn": "first"}, "Enter a whole number"),
         ({"text": "x", "label": "funny"}, "Select a valid choice"),
     ],
@@ -318,7 +318,7 @@ def test_nothing_is_shown_where_a_reason_is_required_and_missing(
 ) -> None:
     monkeypatch.setattr(settings.LOOM, "review_reason", "required")
     answer = reviewer.get(address_of(talk))
-    assert "Why do you read this?" in answer.text
+    assert "Why are you reading this?" in answer.text
     assert "Plant the beans" not in answer.text
     assert entries(talk) == []
 
@@ -348,7 +348,7 @@ def test_a_list_has_tabs_filters_and_pages(
     assert re.findall(r">(Bed \d+)</a>", html) == ["Bed 2", "Bed 1", "Bed 0"]
     html = page(reviewer, reverse("review"), queue="flagged")
     assert re.findall(r">(Bed \d+)</a>", html) == ["Bed 0"]
-    assert "No session fits" in page(reviewer, reverse("review"), person="rita")
+    assert "No matching sessions" in page(reviewer, reverse("review"), person="rita")
     assert "1 open flag" in html
 
 
@@ -360,7 +360,7 @@ def test_a_list_has_tabs_filters_and_pages(
         ({"workspace": "nowhere"}, "Select a valid choice"),
         ({"since": "soon"}, "A date looks like 2026-01-31."),
         ({"since": "2026-02-02", "until": "2026-02-01"}, "nothing can match"),
-        ({"queue": "mine"}, "There is no such list."),
+        ({"queue": "mine"}, "This list does not exist."),
         ({"before": "x"}, "This is not a cursor"),
     ],
 )
@@ -420,7 +420,7 @@ def test_next_leads_to_what_is_new_and_keeps_the_filters(
     assert marked["Location"] == f"{reverse('review_next')}?person=ann&after={later.uuid}"
     mark_reviewed(earlier, AuditOrigin(user=rita), through=3)
     answer = reviewer.get(reverse("review_next"), query, follow=True)
-    assert "Nothing is left to be reviewed here." in answer.text
+    assert "Nothing left to review here." in answer.text
 
 
 def test_a_sample_is_the_same_again_whatever_is_said_later(
@@ -455,7 +455,7 @@ def test_a_sample_has_only_sessions_in_which_something_was_said_then(
     assert "Shed" not in html
     old = (timezone.now() - timedelta(days=9)).isoformat()
     html = page(reviewer, reverse("review_sample"), n="9", days="1", seed="s", until=old)
-    assert "Nothing was said in this time" in html
+    assert "No sessions in this period" in html
 
 
 @pytest.mark.parametrize(

@@ -160,7 +160,7 @@ def test_a_replaced_turn_is_read_among_those_replaced_with_it(
     append_rewind(session, from_turn=2, from_seq=2, reason="edit", actor_pk=user.pk)
     page = owner.get(f"/s/{session.uuid}/t/90/")
     assert "beans 90" in page.text
-    assert "Replaced rows are shown too" in page.text
+    assert "Earlier versions are shown too" in page.text
     before = re.search(r'href="([^"]+)"[^>]*>Load older', page.text)
     assert before
     older = owner.get(unescape(before.group(1)))
@@ -366,11 +366,11 @@ def test_the_end_of_the_best_is_not_taken_for_all(owner: Client, session: Sessio
     page = ask(owner, q="beans")
     seen = len(turns(page))
     while more(page):
-        assert "The best matches end here" not in page.text
+        assert "These are the best matches" not in page.text
         page = owner.get(more(page))
         seen += len(turns(page))
-    assert seen == 450 or "The best matches end here" in page.text
-    assert "The best matches end here" not in ask(owner, q="beans", order="newest").text
+    assert seen == 450 or "These are the best matches" in page.text
+    assert "These are the best matches" not in ask(owner, q="beans", order="newest").text
 
 
 @pytest.mark.parametrize("cursor", ["x", "9" * 400, "\0", "{}", "1~2~3", "-1", "🫘"])
@@ -473,5 +473,5 @@ def test_a_search_that_fails_says_so(owner: Client, session: Session) -> None:
     say(session, "Plant the beans")
     page = with_database_down(lambda: ask(owner, q="beans"))
     assert page.status_code == 503
-    assert "The search did not answer" in page.text
+    assert "The search is not responding" in page.text
     assert 'value="beans"' in page.text

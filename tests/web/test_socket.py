@@ -426,7 +426,7 @@ async def test_an_edit_replaces_the_message_and_all_after_it(
     await socket.until_idle()
     [rewound] = socket.of_type("rewound")
     assert (rewound["from_seq"], rewound["to_seq"]) == (1, 6)
-    assert "6 rows replaced" in rewound["html"]
+    assert "Earlier version" in rewound["html"]
     ack = socket.of_type("ack")[-1]
     assert (ack["client_id"], ack["seq"], ack["turn"]) == ("edit-0001", 7, 5)
     assert [row["seq"] for row in socket.rows if row["seq"] > 6] == [7, 8, 9]

@@ -50,7 +50,7 @@ def decided(session: Session) -> Session:
 
 def test_an_empty_state_says_what_will_stand_there(owner: Client, session: Session) -> None:
     page = owner.get(address(session))
-    assert "Nothing is noted yet" in page.text
+    assert "Nothing yet. Decisions" in page.text
     assert "<form" not in page.text.partition("panel-part")[2]
 
 
@@ -81,7 +81,7 @@ async def test_a_form_changes_an_item(browser: AsyncClient, decided: Session, ht
     [item] = [item for item in view.items if item.kind == "decision"]
     assert (item.text, item.original, item.is_pinned) == ("We use two spaces", "We use tabs", True)
     page = (await browser.get(address(decided))).text
-    assert "Noted as: We use tabs" in page
+    assert "Originally: We use tabs" in page
     assert 'value="unpin"' in page
 
 
@@ -91,7 +91,7 @@ async def test_a_form_changes_an_item(browser: AsyncClient, decided: Session, ht
     [
         ({"action": "edit", "text": " "}, 400, "A wording needs at least one character."),
         ({"action": "edit", "text": "x" * 161}, 413, "at most 160 characters"),
-        ({"action": "burn"}, 400, "Choose what is to be done."),
+        ({"action": "burn"}, 400, "Choose an action."),
         ({"action": "pin", "item": "d999"}, 400, "not in the session state any more"),
         ({"action": "pin", "item": "\0"}, 400, "not in the session state any more"),
     ],
@@ -133,5 +133,5 @@ def test_a_struck_item_stands_apart_and_can_be_restored(
     page = owner.get(address(decided)).text
     apart = page.partition('id="struck"')[2]
     assert "We use tabs" in apart
-    assert "struck by a person" in apart
+    assert "removed by a person" in apart
     assert 'value="unstrike"' in apart

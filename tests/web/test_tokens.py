@@ -38,7 +38,7 @@ def test_a_token_is_shown_once_and_works_until_it_is_revoked(user: User) -> None
     page = browser.get(PAGE).text
     assert token not in page
     assert "Deploys" in page
-    assert re.search(r"ends <time data-relative datetime", page)  # not its time of day alone
+    assert re.search(r"expires <time data-relative datetime", page)  # not its time of day alone
     [kept] = list_tokens(user.pk)
     assert kept.expires_at is not None
     assert 6 <= (kept.expires_at - timezone.now()).days <= 7
@@ -46,7 +46,7 @@ def test_a_token_is_shown_once_and_works_until_it_is_revoked(user: User) -> None
     assert not works(token)
     page = browser.get(PAGE).text
     assert "Deploys" not in page
-    assert "The token works no more." in page
+    assert "The token is revoked." in page
 
 
 @pytest.mark.parametrize(

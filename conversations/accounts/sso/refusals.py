@@ -31,12 +31,12 @@ PROVIDER = Refusal("provider_error", "{name} did not let you in.", 403)
 NOBODY = Refusal(
     "nobody",
     "Nobody here is connected to this account at {name}. Sign in as you did so far and"
-    " connect it under “Ways to sign in”, or ask an administrator for an account.",
+    " connect it under “Sign-in methods”, or ask an administrator for an account.",
 )
 TAKEN = Refusal(
     "address_taken",
     "Somebody here has this email address already. If it is you, sign in as you did so far"
-    " and connect {name} under “Ways to sign in”.",
+    " and connect {name} under “Sign-in methods”.",
 )
 INACTIVE = Refusal("inactive", "This account is closed. An administrator can open it again.")
 LATE = Refusal("late", "This page was open too long. Go back and begin again.", 400)

@@ -192,7 +192,7 @@ def _turn_on(request: HttpRequest, user: User, secret: str) -> None:
         )
 
 
-# Second factors in the database: unreadable without the server's secret key.
+# Two-factor authentications in the database: unreadable without the server's secret key.
 
 
 class TwoFactorAdapter(DefaultMFAAdapter):  # type: ignore[misc]

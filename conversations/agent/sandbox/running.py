@@ -372,7 +372,7 @@ def prepare_sandboxed(
 
 def _check_root(root: Path) -> None:
     if root == Path(root.anchor) or root.resolve() != root or not root.is_dir():
-        raise Rejected(f"Commands cannot be run in {root}: it is no folder of its own.")
+        raise Rejected(f"Cannot run commands in {root}: the folder is shared with the system.")
 
 
 def _prepare(command: Sequence[str], inside: Inside, limits: CommandLimits) -> PreparedCommand:

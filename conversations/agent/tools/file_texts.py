@@ -27,7 +27,7 @@ from .tool import Arguments, PlanWith, RunWith, ToolContext, ToolResult
 # be done; and if it changes something, prepared first, and only then applied.
 
 
-KIND, KIND_LABEL = "files", "changes of files"
+KIND, KIND_LABEL = "files", "file changes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -404,13 +404,12 @@ def describe(
     scope: Scope, back: Sequence[str], left: Mapping[str, str], *, folders: Collection[str]
 ) -> str:
     """What was done, for people."""
-    they, are = ("it", "is") if len(back) == 1 else ("they", "are")
     if scope.revert:
-        told = f"What was undone is taken back: {_count(back, folders)} {are} as before that"
+        what = "the undo"
     else:
         what = "this call" if scope.call else "this answer" if scope.run else "this session"
-        was = "was" if len(back) == 1 else "were"
-        told = f"{_count(back, folders)} put back as {they} {was} before {what}"
+    whose = "its" if len(back) == 1 else "their"
+    told = f"Restored {_count(back, folders)} to {whose} state before {what}"
     if left:
         told += f"; {_count([*left], folders)} left as {'it is' if len(left) == 1 else 'they are'}"
     return f"{told}."

@@ -78,8 +78,8 @@ class _Question:
         lines = [f"**May I?** {escape(asked.summary or asked.name, limit=200)}"]
         if asked.note:
             lines.append(f"-# {escape(asked.note, limit=200)}")
-        if len(f"Always: {asked.kind_label}") > LABEL_CHARS and not self.outcome:
-            lines.append(f"-# Always: {escape(asked.kind_label, limit=255)}")
+        if len(f"Always allow {asked.kind_label}") > LABEL_CHARS and not self.outcome:
+            lines.append(f"-# Always allow {escape(asked.kind_label, limit=255)}")
         if self.outcome:
             lines.append(f"-# {escape(self.outcome, limit=100)}")
         if shown := asked.diff or asked.command:
@@ -291,7 +291,7 @@ def _buttons(item: ReplyItem, session: UUID) -> list[discord.ui.Button[discord.u
         return []
     found = [_button("Approve", ButtonStyle.success, "once", session, item.call)]
     if item.always:
-        label = f"Always: {item.always}"
+        label = f"Always allow {item.always}"
         label = label if len(label) <= LABEL_CHARS else "Always"  # the message says what
         found.append(_button(label, ButtonStyle.secondary, "always", session, item.call))
     return [*found, _button("Deny", ButtonStyle.danger, "deny", session, item.call)]

@@ -167,7 +167,7 @@ def _only_one(data_dir: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise Conflict("Another process runs the bot on this data already.") from error
+            raise Conflict("Another process already runs the bot on this data.") from error
         yield
 
 

@@ -97,7 +97,7 @@ class ImportForm(forms.Form):
     """What is imported, and where to."""
 
     workspace = forms.ChoiceField(
-        label="Into the workspace",
+        label="Workspace",
         help_text="Its members can read what you import.",
         error_messages={
             "required": "Choose the workspace.",
@@ -110,7 +110,7 @@ class ImportForm(forms.Form):
         error_messages={"required": "Choose a file.", "empty": "The file is empty."},
     )
     format = forms.ChoiceField(
-        label="What it is",
+        label="Format",
         choices=[(name, FORMAT_NAMES[name]) for name in (AUTO, *FORMATS)],
         error_messages={
             "required": "Choose what the file is.",

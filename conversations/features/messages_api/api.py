@@ -32,7 +32,7 @@ from .sessions import open_exchange
 from .shapes import CountIn, MessageOut, MessagesIn, TokensOut
 from .writing import EventWriter, make_message, write_event
 
-router = Router(tags=["As the Messages API"])
+router = Router(tags=["Messages API compatibility"])
 
 RECHECK_SECONDS = 5.0
 """How long somebody may go on reading after the right to was lost."""

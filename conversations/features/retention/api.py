@@ -138,7 +138,7 @@ def order_purge(request: HttpRequest, uuid: UUID, wanted: ReasonIn) -> dict[str,
 
 @router.delete(PURGE, auth=needs(DELETE), response={204: None}, url_name="session_purge")
 def call_purge_off(request: HttpRequest, uuid: UUID) -> Status[None]:
-    """Call the purge off: the session is as it was before the order."""
+    """Cancel deletion: the session is as it was before the order."""
     visit = visit_of(request)
     session, access = get_session_for(visit, uuid, to=TO_WRITE)
     order = service.find_order(session)

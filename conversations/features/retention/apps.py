@@ -44,7 +44,7 @@ class RetentionConfig(feature.Feature):
                 yield feature.Link(label="Receipts", url=reverse("receipts"))
         elif place == "session.menu.end" and about["session"]["can_purge"]:
             address = reverse("session_purge", args=[about["session"]["uuid"]])
-            yield feature.Link(label="Purge…", url=address)
+            yield feature.Link(label="Delete permanently…", url=address)
         elif place == "review":
             address = f"{reverse('holds')}?session={about['uuid']}"
             yield feature.Link(label="Put on hold", url=address)

@@ -17,24 +17,24 @@ class PoliciesForm(forms.Form):
         required=False,
         min_value=1,
         max_value=24 * MAX_RETENTION_DAYS,
-        label="New sessions expire after hours",
-        help_text="From then on nobody goes on with them; they stay readable. Empty: never.",
+        label="Expire new sessions after (hours)",
+        help_text="Expired sessions are read-only. Leave empty to never expire.",
     )
     retention_days = forms.IntegerField(
         required=False,
         min_value=1,
         max_value=MAX_RETENTION_DAYS,
-        label="Purge sessions that are idle for days",
-        help_text="They are removed for good after a grace period. Empty: never.",
+        label="Permanently delete sessions idle for (days)",
+        help_text="They are deleted after a grace period. Leave empty to keep them.",
     )
     members_may_purge = forms.BooleanField(
         required=False,
-        label="Members may purge sessions of their own",
-        help_text="Owners of the workspace may purge every session of it.",
+        label="Members may permanently delete their own sessions",
+        help_text="Owners of the workspace may delete any of its sessions.",
     )
     uses_cold_storage = forms.BooleanField(
         required=False,
-        label="Keep a copy of what is purged",
+        label="Keep a copy of deleted sessions",
         help_text="There is no cold storage any more: nothing is purged here until this is off."
         " Export what you want to keep.",
     )
@@ -53,8 +53,8 @@ class PoliciesForm(forms.Form):
 class PurgeForm(forms.Form):
     reason = forms.CharField(
         max_length=MAX_REASON_CHARS,
-        label="Why",
-        help_text="It stays on record with the receipt. Nothing of what was said belongs here.",
+        label="Reason",
+        help_text="Kept on record with the receipt. Do not quote the session here.",
     )
 
 
@@ -63,10 +63,10 @@ class HoldForm(forms.Form):
         max_length=120,
         strip=True,
         label="Session or workspace",
-        help_text="The uuid of a session, or the short name of a workspace in its address.",
+        help_text="The UUID of a session, or the short name of a workspace from its URL.",
     )
     reason = forms.CharField(
-        max_length=MAX_REASON_CHARS, label="Why", help_text="It stays on record."
+        max_length=MAX_REASON_CHARS, label="Reason", help_text="Kept on record."
     )
 
     def clean_what(self) -> Session | Workspace:

@@ -42,7 +42,7 @@ def clean_reason(text: str) -> str:
     """Raises Rejected for an empty one."""
     reason = one_line(storable(text), limit=MAX_REASON_CHARS)
     if not reason:
-        raise Rejected("Say why: it stays on record.", code="reason_empty")
+        raise Rejected("Enter a reason; it is kept on record.", code="reason_empty")
     return reason
 
 
@@ -89,7 +89,7 @@ def release_hold(pk: int, *, origin: AuditOrigin) -> Hold:
             released_at=hold.released_at, released_by=origin.user
         )
         if not released:
-            raise Conflict("This hold is released already.", code="hold_released")
+            raise Conflict("This hold is already released.", code="hold_released")
         if hold.session is not None:
             record(origin, note_of(hold.session, RELEASE, hold=pk))
         else:
@@ -140,13 +140,13 @@ def may_purge(session: Session, access: Access, user: User) -> bool:
 def require_may_purge(session: Session, access: Access, user: User) -> None:
     """Raises NotPermitted."""
     if not may_purge(session, access, user):
-        raise NotPermitted("Only owners of this workspace can purge its sessions.")
+        raise NotPermitted("Only owners of this workspace can permanently delete its sessions.")
 
 
 def require_may_call_off(session: Session, access: Access, user: User, order: PurgeOrder) -> None:
     """Raises NotPermitted."""
     if not may_call_off(session, access, user, order):
-        raise NotPermitted("Only owners of this workspace can call this purge off.")
+        raise NotPermitted("Only owners of this workspace can cancel this deletion.")
 
 
 def may_call_off(session: Session, access: Access, user: User, order: PurgeOrder) -> bool:
@@ -186,9 +186,9 @@ def order_purge(
         refuse_kept(session)
         refuse_busy(session.pk)
         if idle_since is not None and session.last_active_at > idle_since:
-            raise Conflict("The session was used meanwhile.", code="session_used")
+            raise Conflict("The session was used in the meantime.", code="session_used")
         if PurgeOrder.objects.filter(session=session.pk).exists():
-            raise Conflict("A purge of this session is ordered already.", code="purge_ordered")
+            raise Conflict("This session is already scheduled for deletion.", code="purge_ordered")
         order = PurgeOrder.objects.create(
             session=session,
             ordered_by=origin.user,
@@ -211,7 +211,7 @@ def call_off_purge(session: Session, *, origin: AuditOrigin, now: datetime) -> N
         lock_session(session.pk)
         order = find_order(session)
         if order is None:
-            raise Conflict("No purge of this session is ordered.", code="no_purge_ordered")
+            raise Conflict("This session is not scheduled for deletion.", code="no_purge_ordered")
         order.delete()
         sessions = Session.objects.filter(pk=session.pk)
         if not order.was_archived:

@@ -74,7 +74,7 @@ def holds(request: HttpRequest) -> HttpResponse:
         except Rejected as error:
             form.add_error("reason", error.message)
         else:
-            messages.success(request, "On hold: nothing of it is purged.")
+            messages.success(request, "On hold. It cannot be permanently deleted.")
             return redirect("holds")
     context = {"form": form} | page_of(request, "holds", holds_in_force())
     return render(request, "retention/holds.html", context, status=400 if form.errors else 200)
@@ -136,7 +136,7 @@ def workspace_retention(request: HttpRequest, slug: str) -> HttpResponse:
         change_policies(found, origin=visit_of(request).origin, **form.policies)
         messages.success(request, "Saved.")
     else:
-        messages.error(request, "Hours and days are whole numbers from 1 on, or empty.")
+        messages.error(request, "Hours and days must be positive integers or empty.")
     return redirect("workspace_settings", slug=slug)
 
 
@@ -186,5 +186,5 @@ def session_purge_call_off(request: HttpRequest, uuid: UUID) -> HttpResponse:
     except Conflict as error:
         messages.error(request, error.message)
     else:
-        messages.success(request, "The purge is called off: the session is as it was before.")
+        messages.success(request, "The deletion is cancelled.")
     return redirect("session", uuid=uuid)

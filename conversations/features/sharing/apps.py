@@ -17,7 +17,7 @@ class SharingConfig(feature.Feature):
             return
         if about["can_write"]:
             address = reverse("session_share", args=[about["uuid"]])
-            yield feature.Link(label="Share by link", url=address)
+            yield feature.Link(label="Share…", url=address)
 
     def purged_tables(self) -> feature.PurgedTables:
         from .models import ShareLink

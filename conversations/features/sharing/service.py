@@ -53,7 +53,7 @@ def require_sharing() -> None:
 
 
 def create_share_link(session: Session, new: NewLink, *, origin: audit.AuditOrigin) -> ShareLink:
-    """Make a link, and enter it in the audit log. Raises Rejected."""
+    """Create a link, and enter it in the audit log. Raises Rejected."""
     if not 1 <= new.from_turn <= new.to_turn <= session.turn_count:
         raise Rejected(
             f"The turns to share lie between 1 and {session.turn_count}, the first one first.",

@@ -36,9 +36,9 @@ class ShareForm(forms.Form):
             "to_turn": _number("Last turn", initial=turn_count, most=turn_count),
             "days": _number("Days until it ends", initial=longest, most=longest),
             "with_tools": forms.BooleanField(
-                label="With thinking, tool calls and their output",
+                label="Include thinking, tool calls and their output",
                 required=False,
-                help_text="Output of tools may hold what is in the folder's files.",
+                help_text="Tool output may contain parts of files in the workspace.",
             ),
         }
 
@@ -63,7 +63,7 @@ def session_share(request: HttpRequest, uuid: UUID) -> HttpResponse:
         except Rejected as error:
             form.add_error(None, error.message)
         else:
-            messages.success(request, "The link is ready. Anybody who has it can read it.")
+            messages.success(request, "The link is ready. Anyone who has it can read the session.")
             return redirect("session_share", uuid=uuid)
     context = {
         "session": found,
@@ -84,7 +84,7 @@ def address_of_link(request: HttpRequest, link: ShareLink) -> str:
 def session_share_revoke(request: HttpRequest, uuid: UUID, link: UUID) -> HttpResponse:
     found, _ = get_session_for(request, uuid, to=WRITE)
     service.revoke_share_link(found, link, origin=visit_of(request).origin)
-    messages.success(request, "The link leads nowhere any more.")
+    messages.success(request, "The link is revoked.")
     return redirect("session_share" if settings.LOOM.share_links else "session", uuid=uuid)
 
 

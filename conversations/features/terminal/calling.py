@@ -148,7 +148,7 @@ class Api:
                     await _check(response)
                     text = await response.text()
                     if text and not (found := _read_object(text)):
-                        raise Rejected("What answers there is no Loom Web.")
+                        raise Rejected("That server is not Loom Web.")
                     return found if text else {}
             except BROKEN as error:
                 await tries.wait(error)
@@ -164,7 +164,7 @@ class _Tries:
         """Raises Unavailable where it has taken too long."""
         seconds = next(self._waits, None)
         if seconds is None:
-            raise Unavailable("The server does not answer.") from error
+            raise Unavailable("The server is not responding.") from error
         await asyncio.sleep(max(seconds, error.seconds if isinstance(error, _Busy) else 0))
 
 

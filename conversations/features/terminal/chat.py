@@ -113,7 +113,7 @@ class Chat:
         )
         screen = self.screen.for_reading()
         if not turns:
-            screen.notice("There are no older rows.")
+            screen.notice("No older messages.")
             return
         self.oldest = turns[0].number
         if self.oldest > 1:

@@ -139,7 +139,7 @@ def set_one_budget(request: HttpRequest, new: BudgetIn) -> Status[dict[str, Any]
     and unit. Administrators set every budget, owners of a workspace that of theirs."""
     rights = usage_rights(caller_of(request).user)
     if not rights.sees_others:
-        raise NotPermitted("Administrators and owners of workspaces set budgets.")
+        raise NotPermitted("Only administrators and owners of workspaces can set budgets.")
     workspace = workspaces_of_budgets(rights).filter(slug=new.workspace or "").first()
     if (workspace is None) if new.workspace else not rights.sees_all:
         raise Rejected("That is not yours to limit.", code="not_yours")

@@ -93,7 +93,7 @@ def require_budget(uuid: UUID, rights: UsageRights) -> Budget:
     budgets = Budget.objects.select_related("workspace", "person")
     found = budgets.filter(changeable, uuid=uuid).first()
     if found is None:
-        raise NotFound("There is no such budget, or it is not yours to change.")
+        raise NotFound("This budget doesn't exist or you cannot change it.")
     return found
 
 

@@ -28,17 +28,15 @@ class BudgetForm(forms.Form):
     """Of what, how much, in which period, and when to warn."""
 
     of = forms.ChoiceField(
-        label="Of", error_messages={"invalid_choice": "That is not yours to limit."}
+        label="Scope", error_messages={"invalid_choice": "You cannot set a budget for this."}
     )
     person = forms.CharField(
         label="Username", required=False, max_length=150, help_text="For one person only."
     )
     period = forms.ChoiceField(choices=((MONTH, "Each month"), (DAY, "Each day")))
     limit = forms.DecimalField(min_value=Decimal(0), max_value=Decimal(MAX_AMOUNT))
-    unit = forms.ChoiceField(choices=((USD, "US dollars"), (TOKENS, "Tokens")), label="In")
-    warn_percent = forms.IntegerField(
-        label="Warn at percent", min_value=1, max_value=100, initial=80
-    )
+    unit = forms.ChoiceField(choices=((USD, "US dollars"), (TOKENS, "Tokens")), label="Unit")
+    warn_percent = forms.IntegerField(label="Warn at (%)", min_value=1, max_value=100, initial=80)
 
     use_required_attribute = False
 

@@ -74,7 +74,7 @@ PLOTTED = (
     ),
     (
         "Time to the first token",
-        ("Median", "95 % within"),
+        ("Median", "p95"),
         lambda sums: (sums.median_ms or 0, (sums.p95_ms or 0) - (sums.median_ms or 0)),
         duration_text,
     ),

@@ -55,7 +55,7 @@ def budgets(request: HttpRequest) -> HttpResponse:
     rights = usage_rights(person(request))
     is_sent = request.method == "POST"
     if is_sent and not rights.sees_others:
-        raise NotPermitted("Administrators and owners of workspaces set budgets.")
+        raise NotPermitted("Only administrators and owners of workspaces can set budgets.")
     form = BudgetForm(
         request.POST.dict() if is_sent else None,
         workspaces=workspaces_of_budgets(rights),
@@ -74,7 +74,7 @@ def budget_end(request: HttpRequest, budget: UUID) -> HttpResponse:
     """One does not count any more."""
     found = require_budget(budget, usage_rights(person(request)))
     end_budget(visit_of(request).origin, found)
-    messages.success(request, "The budget does not count any more.")
+    messages.success(request, "The budget has ended.")
     return redirect("budgets")
 
 
@@ -208,7 +208,7 @@ def _wish_of(request: HttpRequest, user: User) -> tuple[UsageRights, UsageWish]:
     rights = usage_rights(user)
     form = usage_form(rights, request.GET.dict())
     if not form.is_valid():
-        raise Rejected("These days cannot be shown.", code="bad_days")
+        raise Rejected("This period cannot be shown.", code="bad_days")
     return rights, form.wish
 
 

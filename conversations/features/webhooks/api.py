@@ -116,7 +116,7 @@ def list_hooks(request: HttpRequest, slug: str) -> dict[str, Any]:
 def make_hook(
     request: HttpRequest, response: HttpResponse, slug: str, new: HookIn, key: Key
 ) -> Status[dict[str, Any]]:
-    """Make a webhook. ``Location`` has its address."""
+    """Create webhook. ``Location`` has its address."""
     workspace = _managed(request, slug)
     wish = WebhookWish(
         url=check_webhook_url(new.url),
@@ -178,7 +178,7 @@ def test_hook(request: HttpRequest, slug: str, hook: UUID) -> Status[dict[str, A
     """Send a message of the event ``webhook.test``."""
     found = _find(request, slug, hook)
     if not found.is_active:
-        raise Conflict("It is off: turn it on first.", code="hook_off")
+        raise Conflict("The webhook is off; turn it on first.", code="hook_off")
     return Status(202, _as_delivery(deliveries.send_test(found)))
 
 

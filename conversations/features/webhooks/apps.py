@@ -18,7 +18,7 @@ class WebhooksConfig(feature.Feature):
             yield feature.Link(
                 label="Webhooks",
                 url=reverse("workspace_webhooks", args=[about["slug"]]),
-                says="tell other programs what becomes of runs.",
+                says="notify other programs about runs.",
             )
 
     def workers(self, runtime: Any) -> Iterable[Callable[[], Coroutine[Any, Any, None]]]:

@@ -309,11 +309,11 @@ def deliver_again(webhook: Webhook, uuid: UUID) -> Delivery:
     with transaction.atomic():
         delivery = Delivery.objects.filter(webhook=webhook.pk, uuid=uuid).first()
         if delivery is None:
-            raise NotFound("There is no such delivery, or its time is over.")
+            raise NotFound("This delivery does not exist or has expired.")
         now = timezone.now()
         over = Delivery.objects.filter(pk=delivery.pk).exclude(state=PENDING)
         if not over.update(state=PENDING, attempts=0, next_at=now):
-            raise Conflict("This message waits to be delivered.", code="delivery_pending")
+            raise Conflict("This message is already being delivered.", code="delivery_pending")
         delivery.refresh_from_db()
     return delivery
 

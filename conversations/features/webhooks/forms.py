@@ -22,21 +22,21 @@ class WebhookForm(forms.Form):
         label="Address",
         max_length=2000,
         strip=True,
-        help_text="Messages are posted there. Only owners of this workspace see it.",
+        help_text="Messages are sent here by POST. Only visible to owners of this workspace.",
         widget=forms.TextInput(
             attrs={"inputmode": "url", "autocomplete": "off", "placeholder": "https://"}
         ),
     )
     events = forms.MultipleChoiceField(
-        label="Tell it when",
+        label="Events",
         choices=[(event, text) for event, text in EVENTS.items()],
         widget=forms.CheckboxSelectMultiple,
         error_messages={"required": "Choose at least one."},
     )
     with_text = forms.BooleanField(
-        label="With words of the transcript",
+        label="Include transcript text",
         required=False,
-        help_text="The title, the answer, what a call would do. Otherwise ids and states only.",
+        help_text="The title, the answer and what a call would do. Otherwise only ids and states.",
     )
 
     use_required_attribute = False

@@ -102,9 +102,9 @@ def workspace_webhook_test(request: HttpRequest, slug: str, webhook: UUID) -> Ht
     _, found = _find(request, slug, webhook)
     if found.is_active:
         deliveries.send_test(found)
-        messages.success(request, "A test is on its way. Look again in a moment.")
+        messages.success(request, "A test message is being sent. Refresh in a moment.")
     else:
-        messages.error(request, "It is off: turn it on first.")
+        messages.error(request, "The webhook is off; turn it on first.")
     return redirect("workspace_webhook", slug=slug, webhook=webhook)
 
 
@@ -139,5 +139,5 @@ def workspace_webhook_again(
     except Rejected as error:
         messages.error(request, error.message)
     else:
-        messages.success(request, "It is sent again. Look again in a moment.")
+        messages.success(request, "The message is being sent again. Refresh in a moment.")
     return redirect("workspace_webhook", slug=slug, webhook=webhook)

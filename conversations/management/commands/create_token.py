@@ -14,7 +14,7 @@ from conversations.management.base import DatabaseCommand
 
 
 class Command(DatabaseCommand):
-    help = "Make a token for a person; print it. It cannot be shown again."
+    help = "Create a token for a person; print it. It cannot be shown again."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("username", metavar="USER")

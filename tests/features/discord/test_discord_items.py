@@ -51,11 +51,11 @@ def test_calls_are_small_lines_below_what_was_said() -> None:
 
 
 def test_a_question_is_a_message_of_its_own_with_buttons_while_it_waits() -> None:
-    before = [AssistantText(text="May I?"), asked(diff="-a\n+b", kind_label="changes of files")]
+    before = [AssistantText(text="May I?"), asked(diff="-a\n+b", kind_label="file changes")]
     said, question = make_items(before, done=False, most=5)
     assert (said.text, said.call) == ("May I?", "")
     assert question.text == "**May I?** Edit a.py\n```diff\n-a\n+b\n```"
-    assert (question.call, question.always) == ("c1", "changes of files")
+    assert (question.call, question.always) == ("c1", "file changes")
     after = [*before, decided(by="Ann"), used(call="c1"), AssistantText(text="It is edited.")]
     said, question, rest = make_items(after, done=False, most=5)
     assert (question.call, question.text.split("\n")[-1]) == ("", "-# Allowed once by Ann")
@@ -65,13 +65,13 @@ def test_a_question_is_a_message_of_its_own_with_buttons_while_it_waits() -> Non
 def test_a_question_says_all_of_what_always_allows() -> None:
     label = f"exactly “make {'x' * 100}”"
     [question] = make_items([asked(diff="", kind_label=label)], done=False, most=5)
-    assert f"-# Always: {label}" in question.text
+    assert f"-# Always allow {label}" in question.text
     labels = [button.label for button in _buttons(question, uuid4())]
     assert labels == ["Approve", "Always", "Deny"]
     [question] = make_items([asked(diff="", kind_label="“ls” …")], done=False, most=5)
     assert "Always" not in question.text
     labels = [button.label for button in _buttons(question, uuid4())]
-    assert labels == ["Approve", "Always: “ls” …", "Deny"]
+    assert labels == ["Approve", "Always allow “ls” …", "Deny"]
 
 
 def test_nobody_is_asked_about_a_call_that_is_over() -> None:

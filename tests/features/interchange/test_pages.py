@@ -69,7 +69,7 @@ def test_an_upload_waits_is_imported_and_tells_what_became_of_it(
     assert path.stat().st_mode & 0o777 == 0o600
     waiting = owner.get(page).text
     assert 'hx-trigger="every 1s"' in waiting
-    assert "waits for its turn" in waiting
+    assert "Waiting for other imports" in waiting
     carry_out()
     done = owner.get(page, headers={"HX-Request": "true"}).text
     assert "hx-get" not in done
@@ -160,7 +160,7 @@ def test_viewers_cannot_import_and_who_has_left_is_not_imported_for(
     Membership.objects.filter(workspace=workspace, user=user).update(role="viewer")
     carry_out()
     assert the_import().error == "You may not write in the workspace any more."
-    assert "member of no workspace" in owner.get("/import/").text
+    assert "need to be a member of a workspace" in owner.get("/import/").text
     assert upload(owner).status_code == 400
     assert not Session.objects.exists()
 

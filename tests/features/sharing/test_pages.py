@@ -253,7 +253,7 @@ def test_files_of_what_is_shared_can_be_opened_and_no_others(talk: Session, user
 def test_the_owner_makes_sees_and_revokes_links(talk: Session, user: User) -> None:
     chat = browser_of(user)
     page = reverse("session_share", args=[talk.uuid])
-    assert "Nobody but the members" in chat.get(page).text
+    assert "Only members of the workspace" in chat.get(page).text
     chat.post(page, {"from_turn": 1, "to_turn": 3, "days": 7})
     link = ShareLink.objects.get()
     visit(link)

@@ -93,7 +93,7 @@ async def test_another_server_is_told_from_ours() -> None:
         return web.Response(text="<html>Hello</html>")
 
     async with serving(greet) as api:
-        with pytest.raises(Rejected, match="no Loom Web"):
+        with pytest.raises(Rejected, match="not Loom Web"):
             await api.check()
         with pytest.raises(Rejected, match="302"):
             await api.get("moved")

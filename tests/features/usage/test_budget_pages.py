@@ -83,7 +83,7 @@ def test_an_owner_limits_the_workspace_and_nothing_else(
     for of in ("installation", "person", f"workspace:{other.slug}"):
         status, page = post(owner, of=of, person=user.username)
         assert status == 400
-        assert "That is not yours to limit." in page
+        assert "You cannot set a budget for this." in page
     assert Budget.objects.count() == 2
     assert "Other" not in text_of(owner)
     [foreign] = Budget.objects.filter(workspace=other)

@@ -113,7 +113,7 @@ def test_a_model_without_a_price_is_named(session: Session, user: User) -> None:
 
 def test_what_purged_sessions_used_stands_there(session: Session, user: User) -> None:
     use(session, user, session=None)
-    assert "Purged sessions" in text_of(browser_of(user))
+    assert "Deleted sessions" in text_of(browser_of(user))
 
 
 def test_days_that_cannot_be_shown_are_said_to_be_so(owner: Client) -> None:
@@ -125,7 +125,7 @@ def test_days_that_cannot_be_shown_are_said_to_be_so(owner: Client) -> None:
     }
     for query, sentence in wrong.items():
         assert sentence in text_of(owner, f"/usage/?{query}", status=400)
-    assert "Nothing was used in these days" in text_of(owner)
+    assert "No usage in this period" in text_of(owner)
 
 
 def test_only_the_days_that_are_asked_for_count(session: Session, user: User) -> None:
@@ -199,7 +199,7 @@ async def test_the_file_has_every_row_and_no_formula(session: Session, user: Use
 
 def test_the_panel_says_what_a_session_used(session: Session, user: User, owner: Client) -> None:
     address = f"/s/{session.uuid}/usage/"
-    assert "has not been asked anything yet" in text_of(owner, address)
+    assert "No model calls yet" in text_of(owner, address)
     use(session, user)
     assert "All by claude-opus-5-5." in text_of(owner, address)
     use(session, user, model="demo", unpriced=2, cost_microusd=0)

@@ -38,7 +38,7 @@ def test_a_secret_is_shown_once(owner: Client, workspace: Workspace) -> None:
     rotated = owner.post(f"{page}rotate/")
     webhook.refresh_from_db()
     assert read_secret(webhook) in rotated.text
-    assert "The one before signs as well" in rotated.text
+    assert "The previous secret stays valid" in rotated.text
 
 
 @pytest.mark.parametrize("url", ["http://example.org/", "https://10.0.0.1/", "example.org", ""])
@@ -62,7 +62,7 @@ def test_there_are_only_so_many(owner: Client, workspace: Workspace) -> None:
 def test_deliveries_are_shown_and_sent_again(owner: Client, workspace: Workspace) -> None:
     webhook, _ = make(owner)
     page = f"{LIST}{webhook.uuid}/"
-    assert "A test is on its way" in owner.post(f"{page}test/", follow=True).text
+    assert "A test message is being sent" in owner.post(f"{page}test/", follow=True).text
     delivery = Delivery.objects.get()
     again = f"{page}deliveries/{delivery.uuid}/again/"
     assert "waits to be delivered" in owner.post(again, follow=True).text

@@ -129,9 +129,9 @@ def _read_token(file: str | None) -> str:
         try:
             token = Path(path).expanduser().read_text()
         except (OSError, ValueError) as error:
-            raise Rejected(f"The token cannot be read from {path}.") from error
+            raise Rejected(f"Cannot read the token from {path}.") from error
     if not token.strip().isascii() or len(token.split()) != 1:
-        raise Rejected("Give one token for the server, by LOOM_TOKEN or --token-file.")
+        raise Rejected("Set one token for the server with LOOM_TOKEN or --token-file.")
     return token.strip()
 
 

@@ -8,12 +8,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from conversations.rendering import open_block, outline
-from conversations.rendering import open_block as shown
-from conversations.rendering.block_stream import BlockStream
+from conversations.rendering import streaming
 from conversations.rendering.markdown import render_markdown
 from conversations.rendering.mending import mend
 from conversations.rendering.sanitiser import sanitise
+from conversations.rendering.streaming import BlockStream
 
 from .test_markdown import Inspector
 from .texts import ANSWER, DEFINITION, HOSTILE, any_text, markdown_like
@@ -86,8 +85,8 @@ class TestFinalBlocks:
     ) -> None:
         text = "".join(part * 8 for part in parts if part != DEFINITION)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(open_block, "_SMALL", 20)
-            patch.setattr(open_block, "RENDER_LIMIT", 60)
+            patch.setattr(streaming, "_SMALL", 20)
+            patch.setattr(streaming, "RENDER_LIMIT", 60)
             assert stream(text, seed=seed).is_exact()
 
     @pytest.mark.parametrize("seed", range(5))
@@ -269,7 +268,7 @@ class TestOpenBlock:
     def test_it_is_rendered_once_while_nothing_comes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         blocks = stream("a **b")
         first = blocks.open_html()
-        monkeypatch.setattr(open_block.StreamingBlock, "html", None)
+        monkeypatch.setattr(streaming.StreamingBlock, "html", None)
         assert blocks.open_html() is first
 
     @given(markdown_like)
@@ -282,18 +281,18 @@ class TestCost:
     def parsed(self, monkeypatch: pytest.MonkeyPatch) -> list[int]:
         """The lengths of all texts that were parsed for their blocks."""
         lengths: list[int] = []
-        parse_blocks = outline.parse_blocks
+        parse_blocks = streaming.parse_blocks
 
         def count(source: str, **options: object) -> object:
             lengths.append(len(source))
             return parse_blocks(source, **options)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(outline, "parse_blocks", count)
+        monkeypatch.setattr(streaming, "parse_blocks", count)
         return lengths
 
     @pytest.fixture
     def looked_at(self, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-        """The lengths of all texts that were parsed or rendered to be shown."""
+        """The lengths of all texts that were parsed or rendered to be streaming."""
         lengths: list[int] = []
 
         def watch(module: object, name: str) -> None:
@@ -306,11 +305,11 @@ class TestCost:
             monkeypatch.setattr(module, name, count)
 
         for module, name in (
-            (open_block, "parse"),
-            (open_block, "render_markdown"),
-            (open_block, "render_source"),
-            (shown, "parse"),
-            (shown, "parse_inline"),
+            (streaming, "parse"),
+            (streaming, "render_markdown"),
+            (streaming, "render_source"),
+            (streaming, "parse"),
+            (streaming, "parse_inline"),
         ):
             watch(module, name)
         return lengths
@@ -364,7 +363,7 @@ class TestCost:
             blocks.feed(line)
             if number % 50 == 0:
                 blocks.open_html()
-        assert max(looked_at) <= open_block.RENDER_LIMIT
+        assert max(looked_at) <= streaming.RENDER_LIMIT
         assert '<p class="verbatim">' in blocks.open_html()
 
     @pytest.mark.parametrize("start", ["", "- a\n- b\n- ", "|a|b|\n|-|-|\n|c|d|\n|e|"])

@@ -1,0 +1,505 @@
+"""An answer as HTML while it is being written, block by block.
+
+A top-level block of Markdown (a paragraph, list, table, code block) depends on
+nothing around it, so it can be rendered for good as soon as the text behind it
+shows that it has ended. What is left is one open block, which is rendered again
+and again, mended (see ``mending``). Two things keep that cheap however long the
+block gets: a list or table is parsed and rendered from its last item or row on,
+and inside a code fence nothing is looked for but the line that closes it.
+
+Link reference definitions are the exception to independence: they reach back.
+The full render at the end knows them, and ``is_exact`` says whether it differs.
+"""
+
+import re
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from markdown_it.token import Token
+
+from .code_blocks import CODE_BLOCK_END, find_language, open_code_block
+from .markdown import (
+    TOO_MUCH_WORK,
+    is_plain_paragraph,
+    render_markdown,
+    render_source,
+    show_as_written,
+)
+from .markdown_parser import parse, parse_blocks, parse_inline, render_tokens
+from .mending import mend, mend_inline
+from .source_text import escape_text, normalise_source
+from .work import MAX_FRAME_CODE_CHARS, MAX_FRAME_STEPS, MAX_OPEN_STEPS, TooMuchWork, Work
+
+RENDER_LIMIT = 8_000
+"""Characters from which on the part being written is shown as text, not rendered."""
+
+_SMALL = 2_000
+"""Characters up to which the part being written is parsed at every line."""
+
+_GROWTH = 1.25
+"""By how much a longer one has to grow to be parsed again without a sign of its end."""
+
+_LINE_START = 16
+"""Characters of a line that say whether it begins an item, row or paragraph."""
+
+LIST, TABLE, FENCE, CODE = "list", "table", "fence", "code_block"
+_KINDS = {"bullet_list_open": LIST, "ordered_list_open": LIST, "table_open": TABLE}
+
+# What a long block consists of: the token type of its parts, and its level.
+_PARTS = {LIST: ("list_item_open", 1), TABLE: ("tr_open", 2)}
+
+_BLANK_LINE = re.compile(r"^[ \t]*\n", re.MULTILINE)
+_LINE_BEYOND_LIST = re.compile(r"^[ \t]*\n(?=[^\s\-+*0-9])", re.MULTILINE)
+_PART_START = {LIST: re.compile(r"(?:[-+*]|\d{1,9}[.)]) {1,4}\w"), TABLE: re.compile(r"\|")}
+_PARAGRAPH_LINE = re.compile(r"(?:[^\W\d_]|[\"'(“]|\*\*\w|`[^`\n])[^\n]*")
+_OPENING_LINE = re.compile(r"( {0,3})(`{3,}|~{3,})(.*)\n")
+_TABLE_END = "</table></div>\n"
+_ROWS_START, _ROWS_END = "<tbody>\n", "</tbody>\n"
+
+
+@dataclass(slots=True, kw_only=True)
+class MarkdownBlock:
+    """A top-level block, from offset ``start`` to ``end`` of a text.
+
+    ``last_part`` is where the last item of a list, or row of a table, starts. A list
+    ``is_loose`` if its items hold paragraphs. ``markup`` is what opened a fence.
+    """
+
+    kind: str
+    start: int
+    end: int
+    last_part: int
+    markup: str
+    is_loose: bool = False
+
+
+def outline(source: str, work: Work, *, offset: int = 0) -> list[MarkdownBlock]:
+    """The top-level blocks of normalised text, in order. ``offset`` is where it starts."""
+    ends = [newline.end() for newline in re.finditer("\n", source)]
+    offsets = [offset + place for place in (0, *ends, len(source))]
+    blocks: list[MarkdownBlock] = []
+    for token in parse_blocks(source, work=work):
+        if token.level == 0 and token.map:
+            start, end = offsets[token.map[0]], offsets[token.map[1]]
+            kind = _KINDS.get(token.type, token.type)
+            blocks.append(
+                MarkdownBlock(kind=kind, start=start, end=end, last_part=start, markup=token.markup)
+            )
+        elif blocks:
+            block = blocks[-1]
+            if token.map and _PARTS.get(block.kind) == (token.type, token.level):
+                block.last_part = offsets[token.map[0]]
+            elif block.kind == LIST and token.level == 2 and token.type == "paragraph_open":
+                block.is_loose = block.is_loose or not token.hidden
+    return blocks
+
+
+def is_final(block: MarkdownBlock, source: str) -> bool:
+    """Whether text after ``source``, whose lines are whole, leaves its last block as it is.
+
+    A list or indented code goes on after blank lines. A fence ends with its closing
+    line, a heading or rule with its own, unless that may yet become the header of a
+    table. All others have ended if a line follows.
+    """
+    if block.kind in (LIST, CODE):
+        return False
+    if block.kind == FENCE:
+        lines = source[block.start : block.end].removesuffix("\n").rpartition("\n")
+        return bool(lines[1]) and closing_fence(block.markup).fullmatch(lines[2]) is not None
+    if block.kind in ("heading_open", "hr") and not may_become_table(block, source):
+        return True
+    return block.end < len(source)
+
+
+def may_become_table(block: MarkdownBlock, source: str) -> bool:
+    """Whether the next line may show that the last block's only line heads a table."""
+    return block.end == len(source) and "|" in source[block.start :]
+
+
+@lru_cache(maxsize=64)
+def closing_fence(markup: str) -> re.Pattern[str]:
+    """The line that closes a fence opened by ``markup``: as many of the marks, or more."""
+    mark = re.escape(markup[0])
+    return re.compile(rf"^ {{0,3}}{mark}{{{len(markup)},}}[ \t]*$", re.MULTILINE)
+
+
+class Pieces:
+    """A string that is cheap to append to."""
+
+    def __init__(self, text: str = "") -> None:
+        self._pieces = [text]
+        self.size = len(text)
+
+    def append(self, text: str) -> None:
+        self._pieces.append(text)
+        self.size += len(text)
+
+    @property
+    def text(self) -> str:
+        if len(self._pieces) > 1:
+            self._pieces = ["".join(self._pieces)]
+        return self._pieces[0]
+
+
+class OpenText:
+    """The end of a streaming text that is not final.
+
+    This is one in which no block is looked for until it ends, as that would take too much
+    work. Each method but ``source`` may raise TooMuchWork.
+    """
+
+    def __init__(self, text: str = "") -> None:
+        self._text = Pieces(text)
+
+    @property
+    def source(self) -> str:
+        return self._text.text
+
+    def take(self, text: str, work: Work) -> "Taken":
+        """Take more text and say what has become of it. The text is taken even if this
+        raises."""
+        self._text.append(text)
+        return Taken(self)
+
+    def html(self, work: Work) -> str:
+        """The HTML of what is open, as if the text ended here."""
+        raise TooMuchWork
+
+    def close(self, work: Work) -> list[str]:
+        """The text of each block in it, now that the text has ended."""
+        return [self.source]
+
+
+@dataclass(slots=True)
+class Taken:
+    """What has become of text: blocks that are ``final``, ``rest`` to be taken by
+    whoever is ``next``. Without a ``next`` nothing is open any more."""
+
+    next: OpenText | None
+    final: list[str] = field(default_factory=list)
+    rest: str = ""
+
+
+class OpenFence(OpenText):
+    """Code whose closing line has not come: nothing else is looked for in it.
+
+    Its HTML grows with it, without colours. ``opening_line`` is one for the parser.
+    """
+
+    def __init__(self, opening_line: str) -> None:
+        super().__init__(opening_line)
+        fence = _OPENING_LINE.fullmatch(opening_line)
+        assert fence is not None
+        indent, self._marks, info = fence.groups()
+        self._indent = re.compile(rf"^ {{1,{len(indent)}}}", re.MULTILINE) if indent else None
+        self._html = Pieces(open_code_block(find_language(info)))
+        self._line = Pieces()
+
+    @property
+    def source(self) -> str:
+        return self._text.text + self._line.text
+
+    def take(self, text: str, work: Work) -> Taken:
+        self._line.append(text)
+        if "\n" not in text:
+            return Taken(self)
+        text = self._line.text
+        lines = text[: text.rindex("\n") + 1]
+        if closing := closing_fence(self._marks).search(lines):
+            end = closing.end() + 1
+            return Taken(None, [self._text.text + text[:end]], text[end:])
+        self._text.append(lines)
+        self._html.append(self._escape(lines))
+        self._line = Pieces(text[len(lines) :])
+        return Taken(self)
+
+    def html(self, work: Work) -> str:
+        line = self._line.text
+        may_close = not line.strip(" ").strip(self._marks[0])
+        return self._html.text + ("" if may_close else self._escape(line)) + CODE_BLOCK_END
+
+    def _escape(self, code: str) -> str:
+        return escape_text(self._indent.sub("", code) if self._indent else code)
+
+
+class ShownParts:
+    """A list or table: the HTML of the items or rows that have ended is kept."""
+
+    def __init__(self) -> None:
+        self._is_loose = False
+        self._size = 0
+        self._html = Pieces()
+        self._end = ""
+
+    def extend(self, settled: str, *, head: str, is_loose: bool, work: Work) -> None:
+        """Render what is new in ``settled``; all of it if the list has become loose."""
+        if is_loose != self._is_loose:
+            self._is_loose, self._size = is_loose, 0
+        if self._size == len(settled):
+            return
+        new = head + settled[self._size :] if self._size else settled
+        html = self._render(parse(new, work=work), highlight=True, work=work)
+        start, parts, end = _split_container(html)
+        if not self._size:
+            self._html, self._end = Pieces(start), end
+        self._html.append(parts)
+        self._size = len(settled)
+
+    def html(self, tokens: list[Token], work: Work) -> str:
+        """All of it, ending with the part that ``tokens`` begin with, and what they hold
+        behind it."""
+        closing = (
+            i for i, token in enumerate(tokens, 1) if (token.level, token.nesting) == (0, -1)
+        )
+        end = next(closing, len(tokens))
+        html = self._render(tokens[:end], highlight=False, work=work)
+        parts = _split_container(html)[1] if html else ""
+        behind = render_tokens(tokens[end:], highlight=False, work=work) if tokens[end:] else ""
+        return self._html.text + parts + self._end + behind
+
+    def _render(self, tokens: list[Token], *, highlight: bool, work: Work) -> str:
+        if self._is_loose:
+            for token in tokens:
+                token.hidden = token.hidden and token.level != 2
+        return render_tokens(tokens, highlight=highlight, work=work)
+
+
+def _split_container(html: str) -> tuple[str, str, str]:
+    """The opening, the items or rows, and the closing of a list's or table's HTML."""
+    if not html.endswith(_TABLE_END):
+        start = html.index("\n") + 1
+        end = html.rindex("</")
+    elif _ROWS_START in html:
+        start = html.index(_ROWS_START) + len(_ROWS_START)
+        end = html.rindex(_ROWS_END)
+    else:
+        return html.removesuffix(_TABLE_END) + _ROWS_START, "", _ROWS_END + _TABLE_END
+    return html[:start], html[start:end], html[end:]
+
+
+class StreamingBlock(OpenText):
+    """The text from the first character behind the final blocks on.
+
+    Once it is known to be a list or table, ``_settled`` characters of it are items
+    that have ended, or the head and such rows; only what follows is parsed again,
+    with a ``_lead`` before it that makes the parser take it for a continuation.
+    """
+
+    def __init__(self, text: str = "", block: MarkdownBlock | None = None) -> None:
+        super().__init__(text)
+        self._whole = text.rfind("\n") + 1
+        self._parsed = 0
+        self._kind = ""
+        self._settled = 0
+        self._lead = ""
+        self._is_loose = False
+        self._paragraph, self._paragraph_size = Pieces("<p>"), 0
+        self._shown_parts = ShownParts()
+        if block:
+            self._settle(block)
+
+    def take(self, text: str, work: Work) -> Taken:
+        is_line_start = self._text.size - self._whole < _LINE_START
+        self._text.append(text)
+        if "\n" in text:
+            text = self.source
+            end = self._find_parsable_end(text, text.rfind("\n") + 1)
+            is_due = self._is_due(text, end)
+            self._whole = text.rfind("\n") + 1
+            return self._parse(text, end, work) if is_due else Taken(self)
+        if is_line_start and self._kind in (LIST, TABLE, CODE):
+            text = self.source
+            end = self._find_parsable_end(text, self._whole)
+            if self._settled < self._whole < end:
+                return self._parse(text, end, work)
+        return Taken(self)
+
+    def _find_parsable_end(self, text: str, whole: int) -> int:
+        """The end of the ``whole`` lines, or of the text where the last line begins an
+        item, a row, or behind a blank line a paragraph, whatever it goes on with."""
+        line = text[whole : whole + _LINE_START]
+        part_start = _PART_START.get(self._kind)
+        begins_part = part_start is not None and part_start.match(line) is not None
+        begins_paragraph = line[:1].isalpha() and _ends_with_blank_line(text[:whole])
+        return len(text) if begins_part or begins_paragraph else whole
+
+    def _is_due(self, text: str, end: int) -> bool:
+        """Whether to look for the end of the block now; at every line would be quadratic."""
+        size = end - self._settled
+        if size <= _SMALL or size >= self._parsed * _GROWTH:
+            return True
+        line_before = text.rfind("\n", 0, max(self._whole - 1, 0)) + 1
+        sign = _LINE_BEYOND_LIST if self._kind in (LIST, CODE) else _BLANK_LINE
+        return sign.search(text, line_before, end + 1) is not None
+
+    def _parse(self, text: str, end: int, work: Work) -> Taken:
+        """Hand on the blocks that have ended and note how far the open one is settled."""
+        lines = text[:end]
+        lead = self._lead if self._settled else ""
+        blocks = outline(lead + lines[self._settled :], work, offset=self._settled - len(lead))
+        if not blocks:
+            # There are only blank lines and link definitions.
+            self._parsed = end
+            return Taken(None, rest=text[end:]) if _ends_with_blank_line(lines) else Taken(self)
+        if self._settled:
+            blocks[0].start = 0
+        *ended, last = blocks
+        final = [text[block.start : block.end] for block in ended]
+        if is_final(last, lines):
+            return Taken(None, [*final, text[last.start : last.end]], text[last.end :])
+        if last.kind == FENCE and not may_become_table(last, lines):
+            body = text.index("\n", last.start) + 1
+            return Taken(OpenFence(text[last.start : body]), final, text[body:])
+        if last.start > 0:
+            return Taken(StreamingBlock(text[last.start :], last), final)
+        self._settle(last)
+        self._parsed = end - self._settled
+        return Taken(self)
+
+    def _settle(self, block: MarkdownBlock) -> None:
+        self._kind = block.kind
+        self._settled = block.last_part - block.start
+        self._is_loose = self._is_loose or block.is_loose
+        if not self._settled or self._lead:
+            return
+        if block.kind == LIST:
+            # Indented by five, the item's text can have no item after it as a part.
+            mark = block.markup if block.markup in "-+*" else "1" + block.markup
+            self._lead = f"{mark}    a\n"
+        else:
+            delimiters = self.source.split("\n", 2)[1]
+            columns = delimiters.strip().strip("|").count("|") + 1
+            self._lead = f"|{' |' * columns}\n{delimiters}\n"
+
+    def close(self, work: Work) -> list[str]:
+        text = self.source
+        return [text[block.start : block.end] for block in outline(text, work)]
+
+    def html(self, work: Work) -> str:
+        text = self.source
+        if self._settled:
+            return self._continue_container(text, work)
+        if len(text) <= RENDER_LIMIT and is_plain_paragraph(text):
+            return render_markdown(text, work=work)
+        if len(text) <= RENDER_LIMIT and _PARAGRAPH_LINE.fullmatch(text):
+            return self._continue_paragraph(text, work)
+        return _render_all(text, work)
+
+    def _continue_paragraph(self, text: str, work: Work) -> str:
+        """A paragraph of one line: words before the last open mark are not looked at again."""
+        rest = text[self._paragraph_size :]
+        mended, settled = mend_inline(rest)
+        if settled:
+            self._paragraph.append(_render_inline(rest[:settled], work))
+            self._paragraph_size += settled
+        return (self._paragraph.text + _render_inline(mended[settled:], work)).rstrip() + "</p>\n"
+
+    def _continue_container(self, text: str, work: Work) -> str:
+        head = self._lead if self._kind == TABLE else ""
+        part = text[self._settled :]
+        is_long = len(part) > RENDER_LIMIT
+        tokens = [] if is_long else parse(mend(head + part), work=work)
+        if tokens and _KINDS.get(tokens[0].type) != self._kind:
+            return _render_all(text, work)
+        settled = text[: self._settled]
+        self._shown_parts.extend(settled, head=head, is_loose=self._is_loose, work=work)
+        shown = self._shown_parts.html(tokens, work)
+        return shown + (show_as_written(part) if is_long else "")
+
+
+def _render_inline(text: str, work: Work) -> str:
+    if not text:
+        return ""
+    return render_tokens(parse_inline(text, work=work), highlight=False, work=work)
+
+
+def _render_all(text: str, work: Work) -> str:
+    if len(text) > RENDER_LIMIT:
+        return show_as_written(text)
+    return render_source(mend(text), highlight=False, work=work)
+
+
+def _ends_with_blank_line(lines: str) -> bool:
+    return not lines[lines.rfind("\n", 0, max(len(lines) - 1, 0)) + 1 :].strip(" \t\n")
+
+
+class BlockStream:
+    """The HTML of one text that arrives in pieces.
+
+    ``blocks`` holds the HTML of the blocks that are final; it only ever grows.
+    """
+
+    def __init__(self) -> None:
+        self.blocks: list[str] = []
+        self._source = Pieces()
+        self._holds_return = False
+        self._open: OpenText = StreamingBlock()
+        self._open_html: str | None = ""
+        self._is_too_much = False
+        self._work = Work(MAX_FRAME_STEPS, MAX_FRAME_CODE_CHARS)
+        self._full_html: str | None = None
+
+    @property
+    def source(self) -> str:
+        """The whole text so far, as it was fed."""
+        return self._source.text
+
+    def feed(self, delta: str) -> list[str]:
+        """Take more text; return the HTML of the blocks that are final because of it."""
+        if self._full_html is not None:
+            raise RuntimeError("The stream is finished.")
+        self._source.append(delta)
+        self._work.refill(len(delta))
+        # A carriage return at the end waits for what follows it.
+        text = "\r" + delta if self._holds_return else delta
+        self._holds_return = text.endswith("\r")
+        return self._take(normalise_source(text.removesuffix("\r")))
+
+    def open_html(self) -> str:
+        """The HTML of the block that is being written, as if it ended here."""
+        if self._open_html is None and not self._is_too_much:
+            try:
+                self._open_html = self._open.html(Work(MAX_OPEN_STEPS, MAX_FRAME_CODE_CHARS))
+            except TooMuchWork:
+                # Trying again in every frame would be work that shows nothing.
+                self._is_too_much = True
+        if self._open_html is None:
+            self._open_html = TOO_MUCH_WORK + show_as_written(self._open.source)
+        return self._open_html
+
+    def finish(self) -> str:
+        """End the text: the open block becomes final. Returns the full render."""
+        if self._full_html is None:
+            self._take("\n" if self._holds_return else "")
+            self._work = Work()
+            try:
+                sources = self._open.close(self._work)
+            except TooMuchWork:
+                sources = [self._open.source]
+            self._render_blocks(sources)
+            self._open, self._open_html = StreamingBlock(), ""
+            self._full_html = render_markdown(self.source)
+        return self._full_html
+
+    def is_exact(self) -> bool:
+        """Whether the blocks together are the full render. Finishes the stream."""
+        return self.finish() == "".join(self.blocks)
+
+    def _take(self, text: str) -> list[str]:
+        known = len(self.blocks)
+        if text:
+            self._open_html = None
+        while text:
+            try:
+                taken = self._open.take(text, self._work)
+            except TooMuchWork:
+                self._open = OpenText(self._open.source)
+                break
+            if taken.next is not self._open:
+                self._is_too_much = False
+            self._open, text = taken.next or StreamingBlock(), taken.rest
+            self._render_blocks(taken.final)
+        return self.blocks[known:]
+
+    def _render_blocks(self, sources: list[str]) -> None:
+        self.blocks += (render_markdown(source, work=self._work) for source in sources)
