@@ -54,6 +54,7 @@ NO_TABLE = {
     ("conversations/features/retention/api.py", "router.delete"),
     ("conversations/features/usage/api.py", "router.delete"),
     ("conversations/features/webhooks/api.py", "router.delete"),
+    ("conversations/features/sharing/api.py", "router.delete"),
     ("conversations/api/idempotency.py", "content.update"),
     ("conversations/api/idempotency.py", "digest.update"),
     ("conversations/providers/anthropic_messages.py", "client.messages.with_raw_response.create"),
