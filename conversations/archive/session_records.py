@@ -90,6 +90,14 @@ class SessionRecord:
         return f"/s/{self.uuid}/"
 
     @property
+    def archived(self) -> bool:
+        return self.archived_at is not None
+
+    @property
+    def pinned(self) -> bool:
+        return self.pinned_at is not None
+
+    @property
     def cursor(self) -> SessionListCursor:
         """The place of the session in a list."""
         return SessionListCursor(self.last_active_at, self.pk)
