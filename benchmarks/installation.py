@@ -16,8 +16,7 @@ from uuid import UUID
 from django.contrib.auth.models import User
 from django.db import connection, transaction
 
-from conversations.archive.append import turn_digest
-from conversations.archive.row_sql import INSERT_TURN, turn_values
+from conversations.archive.append import INSERT_TURN, turn_digest, turn_values
 from conversations.domain.digest import first_digest
 from conversations.domain.text import dump_json
 from conversations.domain.turns import NewTurn

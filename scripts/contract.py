@@ -124,9 +124,9 @@ async def play(data_dir: Path, frames: list[str], digests: list[str]) -> None:
     from conversations.agent.tools.registry import TOOLS
     from conversations.archive.sessions import create_session
     from conversations.archive.workspaces import get_workspace
-    from conversations.runtime.engine import Runtime
-    from conversations.runtime.hub import Subscriber
     from conversations.runtime.options import read_options
+    from conversations.runtime.publish import Subscriber
+    from conversations.runtime.service import Runtime
     from tests.wire.server import WireThread
 
     owner = await User.objects.filter(is_superuser=True).aget()

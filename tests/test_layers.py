@@ -117,6 +117,8 @@ def test_only_the_archive_and_the_guards_speak_sql() -> None:
     }
     known = {
         "conversations/management/base.py",  # BaseCommand.execute, which is no SQL
+        "conversations/runtime/queue.py",  # a run is executed, too
+        "conversations/runtime/run.py",
         "conversations/models/guards.py",
         "conversations/models/search.py",
     }
@@ -193,7 +195,7 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
 def test_the_server_starts_without_the_sdk(loaded: dict[str, set[str]]) -> None:
     """It costs seconds and 75 MB, and most starts do not need it."""
     modules = loaded["the server"]
-    assert {"loomweb.asgi", "loomweb.server", "conversations.runtime.engine"} <= modules
+    assert {"loomweb.asgi", "loomweb.server", "conversations.runtime.service"} <= modules
     assert not {"anthropic", "mcp"} & modules
 
 

@@ -15,7 +15,7 @@ from django.test import Client
 from redis.exceptions import ConnectionError as NotReached
 
 from conversations.archive.storage_errors import database_unavailable
-from conversations.runtime.engine import _log
+from conversations.runtime.database import log_failure
 from loomweb import logs
 from loomweb.logs import WINDOW_SECONDS, JsonFormatter, RateLimitedHandler, TextFormatter
 from loomweb.redis_cache import FallbackRedisCache
@@ -155,14 +155,14 @@ def caused() -> Exception:
 @pytest.mark.parametrize(
     ("error", "name", "is_ours"),
     [
-        (ours(), "conversations.runtime.engine", True),
+        (ours(), "conversations.runtime.service", True),
         (ours(), "django.request", True),
         (ExceptionGroup("", [NotReached(""), KeyError("ours")]), "conversations", True),
-        (PermissionDenied("of a task"), "conversations.runtime.engine", True),
+        (PermissionDenied("of a task"), "conversations.runtime.service", True),
         (Http404("of a task"), "asyncio", True),
         (PermissionDenied("of a page"), "django.request", False),
         (Http404("of a page"), "django.request", False),
-        (caused(), "conversations.runtime.engine", False),
+        (caused(), "conversations.runtime.service", False),
         (ExceptionGroup("", [NotReached(""), caused()]), "conversations", False),
     ],
 )
@@ -271,8 +271,8 @@ def test_an_unknown_host_is_refused_in_the_form_of_what_was_asked(
 def test_a_long_outage_does_not_hide_the_runs_that_it_ends(log: Log) -> None:
     away = database_unavailable()
     for _ in range(10):
-        _log(away, "a loop of the runtime failed and is started again")
-    _log(away, "run_not_finished", run="6f1b")
+        log_failure(away, "loop_failed", loop="RunQueue.beat_forever")
+    log_failure(away, "run_not_finished", run="6f1b")
     assert ["loop" in line for line in log.lines()] == [True] * 3 + [False]
 
 

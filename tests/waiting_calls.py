@@ -58,6 +58,6 @@ def leave_question(session: Session, *, name: str = "add", line: str = "beans") 
     )
     row = Info(text="?", kind=APPROVAL, code=APPROVAL_ASKED, data=asked.as_data())
     question = prepare_event(NewEvent(payload=row), session_uuid=session.uuid)
-    ask_for_calls(session.pk, session=session.uuid, questions=[(call.pk, asked, question)])
+    ask_for_calls(session.pk, questions=[(call.pk, asked, question)])
     release_run(claimed, outputs={})
     return call

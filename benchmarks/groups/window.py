@@ -30,9 +30,9 @@ from conversations.domain.stream import ModelInfo
 from conversations.domain.text import load_json
 from conversations.domain.turns import StoredTurn
 from conversations.models import ModelCall, Session
-from conversations.runtime.engine import Runtime
+from conversations.runtime.models import make_window
 from conversations.runtime.options import RuntimeOptions, read_options
-from conversations.runtime.windows import make_window
+from conversations.runtime.service import Runtime
 from tests.wire.prompt_cache import PromptCache
 from tests.wire.rules.prompt import count_tokens
 from tests.wire.server import WireThread

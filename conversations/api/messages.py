@@ -25,8 +25,8 @@ from conversations.domain.keyset import PageCursor, bad_cursor
 from conversations.domain.run_transcript import TEXT, StreamCursor
 from conversations.models import Session
 from conversations.runtime.current import current_runtime
-from conversations.runtime.engine import Runtime
 from conversations.runtime.following import wait_for_end
+from conversations.runtime.service import Runtime
 from conversations.web.forms import check_attachment_ids, check_message_text
 
 from .auth import caller_of, needs

@@ -16,7 +16,7 @@ from conversations.domain.errors import Rejected
 from conversations.domain.runs import COMPACT, CONTINUE, MESSAGE, REGENERATE
 from conversations.models import Session
 from conversations.runtime.current import current_runtime
-from conversations.runtime.engine import Runtime
+from conversations.runtime.service import Runtime
 from conversations.web.forms import check_message_text
 
 from .auth import caller_of, needs
@@ -96,11 +96,11 @@ async def _begin(
     runtime: Runtime, session: Session, wanted: RunIn, client_id: str, user_pk: int
 ) -> Accepted:
     if wanted.kind == "regenerate":
-        return await runtime.answer_again(
+        return await runtime.regenerate(
             session, client_id=client_id, turn=wanted.turn, user_pk=user_pk
         )
     if wanted.kind == "continue":
-        return await runtime.go_on(session, client_id=client_id, user_pk=user_pk)
+        return await runtime.continue_run(session, client_id=client_id, user_pk=user_pk)
     if wanted.kind == "compact":
         return await runtime.compact(session, client_id=client_id, user_pk=user_pk)
     if wanted.turn is None:

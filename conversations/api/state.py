@@ -213,7 +213,7 @@ async def revert_changes(request: HttpRequest, uuid: UUID, wanted: RevertIn) -> 
     if wanted.all is (scope != Scope()):
         raise Rejected("Say what is to be put back.", code="nothing_to_revert")
     runtime = await current_runtime()
-    done = await runtime.undo.revert(
+    done = await runtime.revert_files(
         session,
         Path(session.workspace.root),
         scope=scope,

@@ -35,8 +35,8 @@ from conversations.domain.text import dump_json
 from conversations.models import Session
 from conversations.runtime.current import current_runtime
 from conversations.runtime.database import wait_for_database
-from conversations.runtime.engine import Runtime
 from conversations.runtime.following import END_ID, Reader, RunReader, SessionReader, follow
+from conversations.runtime.service import Runtime
 from conversations.runtime.visitors import STREAMS
 
 from .auth import caller_of, needs
@@ -230,7 +230,7 @@ async def _write(
             async for part in parts:
                 yield part
     finally:
-        runtime.lines.give_back(STREAMS, person_pk)
+        runtime.lines.release(STREAMS, person_pk)
 
 
 async def _write_events(

@@ -36,6 +36,9 @@ class OpenPage:
     workspace_pk: int
 
 
+_ROLES = roles_sql("%s")
+
+
 def read_standing(place: OpenPage) -> AccessSnapshot | None:
     """The person's standing now; None when the browser's session is over. One query,
     because a socket asks before every message."""
@@ -43,12 +46,11 @@ def read_standing(place: OpenPage) -> AccessSnapshot | None:
         cursor.execute(
             "SELECT u.password, u.is_active, r.role"
             " FROM auth_user u JOIN django_session s ON s.session_key = %s"
-            f" LEFT JOIN ({roles_sql(str(place.workspace_pk))}) r ON TRUE"
-            " WHERE u.id = %s AND s.expire_date > %s",
+            f" LEFT JOIN ({_ROLES}) r ON TRUE WHERE u.id = %s AND s.expire_date > %s",
             [
                 place.session_key,
-                place.user_pk,
-                place.user_pk,
+                *(place.workspace_pk, place.user_pk),
+                *(place.workspace_pk, place.user_pk),
                 place.user_pk,
                 connection.ops.adapt_datetimefield_value(timezone.now()),
             ],
@@ -57,7 +59,9 @@ def read_standing(place: OpenPage) -> AccessSnapshot | None:
     if not found:
         return None
     password, is_active, _ = found[0]
-    return AccessSnapshot(password, bool(is_active), strongest(role for *_, role in found if role))
+    roles = [role for *_, role in found if role]
+    role = roles[0] if len(roles) == 1 else strongest(roles)
+    return AccessSnapshot(password, bool(is_active), role)
 
 
 def read_standings(places: Collection[OpenPage]) -> dict[OpenPage, AccessSnapshot | None]:

@@ -2,22 +2,31 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django.db import transaction
 from django.utils import timezone
 
-from conversations.domain.text import dump_json, storable
+from conversations.domain.text import cost_text, dump_json, storable
 from conversations.domain.tool_calls import STARTED, CallEnding, make_result_turn
 from conversations.domain.turns import NewTurn
 from conversations.feature import CallUsage, Notices, features
-from conversations.models import DraftChunk, ModelCall, ToolCall
+from conversations.models import DraftChunk, ModelCall, Session, ToolCall
 
-from .append import Appended, ContextSize, Counted, NewEvent, PreparedEvent, append
+from .append import (
+    Appended,
+    ContextSize,
+    Counted,
+    LockedSession,
+    NewEvent,
+    PreparedEvent,
+    append,
+    joined_transaction,
+    locked_session,
+)
 from .runs import Claimed
 from .tool_calls import end_call
+from .turns import count_active_before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +50,31 @@ class CallRecord:
     duration_ms: int | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowMark:
+    """``floor`` is the window's first turn, ``left_out`` counts the active turns below
+    it. ``tokens`` of ``limit`` are used, both 0 while that is not known. The cost is
+    that of the whole session."""
+
+    session: UUID
+    floor: int
+    left_out: int
+    tokens: int
+    limit: int
+    cost_microusd: int
+
+    @property
+    def key(self) -> str:
+        """The same for the same mark."""
+        cost = cost_text(self.cost_microusd)
+        return f"{self.floor}.{self.left_out}.{self.tokens}.{self.limit}.{cost}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppendedAnswer(Appended):
+    window: WindowMark
+
+
 def append_answer(
     claimed: Claimed,
     *,
@@ -49,47 +83,53 @@ def append_answer(
     call: CallRecord,
     tool_calls: Sequence[tuple[UUID, dict[str, Any]]] = (),
     size: ContextSize | None = None,
-) -> Appended:
+    has_draft: bool = True,
+) -> AppendedAnswer:
     """Commit one model call: its turn, rows, record and counters; its draft goes.
-    ``tool_calls`` are its calls, each with the uuid that its record gets."""
-    with transaction.atomic():
-        appended = append(
-            claimed.session_pk,
-            session_uuid=claimed.session,
-            turns=[turn] if turn else [],
-            events=events,
-            counted=_counted(call, size),
+    ``tool_calls`` are its calls, each with the uuid that its record gets. ``has_draft``:
+    something of it may be on disk."""
+    with locked_session(claimed.session_pk) as session:
+        appended = session.append(
+            turns=[turn] if turn else [], events=events, counted=_counted(call, size)
         )
         number = appended.turns[0] if appended.turns else None
-        kept_at = _insert_call(claimed, call, turn_number=number)
+        session.save()
+        _insert_call(claimed, call, turn_number=number)
+        now = timezone.now()
         for uuid, tool_call in tool_calls:
-            _record_tool_call(claimed, uuid, tool_call, number or 0)
-        DraftChunk.objects.filter(run=claimed.run_pk).delete()
-        _tell_features(claimed, call, at=kept_at)
-    return appended
+            ToolCall.objects.create(
+                uuid=uuid,
+                session_id=claimed.session_pk,
+                run_id=claimed.run_pk,
+                call_id=storable(str(tool_call.get("id", "")))[:255],
+                name=storable(str(tool_call.get("name", "")))[:255],
+                arguments=dump_json(tool_call.get("input", {})),
+                state=STARTED,
+                turn_number=number or 0,
+                created_at=now,
+            )
+        if has_draft:
+            DraftChunk.objects.filter(run=claimed.run_pk).delete()
+        return AppendedAnswer(
+            turns=appended.turns, rows=appended.rows, window=window_mark_of(session)
+        )
 
 
 def append_call(
     claimed: Claimed, *, call: CallRecord, events: Sequence[PreparedEvent] = ()
 ) -> Appended:
     """Commit a model call that gave no turn: its record, its counters, and rows."""
-    with transaction.atomic():
-        appended = append(
-            claimed.session_pk,
-            session_uuid=claimed.session,
-            events=events,
-            counted=_counted(call, None),
-        )
-        kept_at = _insert_call(claimed, call, turn_number=None)
-        _tell_features(claimed, call, at=kept_at)
+    with locked_session(claimed.session_pk) as session:
+        appended = session.append(events=events, counted=_counted(call, None))
+        session.save()
+        _insert_call(claimed, call, turn_number=None)
     return appended
 
 
 def append_failed_call(claimed: Claimed, *, call: CallRecord) -> None:
     """Keep the record of a call that gave no answer."""
-    with transaction.atomic():
-        kept_at = _insert_call(claimed, call, turn_number=None)
-        _tell_features(claimed, call, at=kept_at)
+    with joined_transaction():
+        _insert_call(claimed, call, turn_number=None)
 
 
 def check_model_call(session_pk: int, *, person_pk: int | None) -> list[Notices]:
@@ -101,16 +141,15 @@ def check_model_call(session_pk: int, *, person_pk: int | None) -> list[Notices]
 def append_notices(session_pk: int, *, session: UUID, due: Sequence[Notices]) -> Appended:
     """Say in a session what features have to say, as far as nobody has said it meanwhile,
     there or elsewhere."""
-    with transaction.atomic():
+    with joined_transaction():
         new = [NewEvent(payload=notice) for notices in due for notice in notices()]
         if not new:
             return Appended(turns=[], rows=[])
         return append(session_pk, session_uuid=session, events=new)
 
 
-def _insert_call(claimed: Claimed, call: CallRecord, *, turn_number: int | None) -> datetime:
-    """Returns when: what it used belongs to the day of the record."""
-    now = timezone.now()
+def _insert_call(claimed: Claimed, call: CallRecord, *, turn_number: int | None) -> None:
+    now = timezone.now()  # what it used belongs to the day of the record
     ModelCall.objects.create(
         session_id=claimed.session_pk,
         run_id=claimed.run_pk,
@@ -118,10 +157,6 @@ def _insert_call(claimed: Claimed, call: CallRecord, *, turn_number: int | None)
         turn_number=turn_number,
         **asdict(call),
     )
-    return now
-
-
-def _tell_features(claimed: Claimed, call: CallRecord, *, at: datetime) -> None:
     usage = CallUsage(
         session_pk=claimed.session_pk,
         person_pk=claimed.user_pk,
@@ -133,7 +168,7 @@ def _tell_features(claimed: Claimed, call: CallRecord, *, at: datetime) -> None:
         output_tokens=call.output_tokens,
         cost_microusd=call.cost_microusd,
         first_token_ms=call.first_token_ms,
-        at=at,
+        at=now,
     )
     for feature in features():
         feature.on_model_call(usage)
@@ -150,31 +185,32 @@ def _counted(call: CallRecord, size: ContextSize | None) -> Counted:
     )
 
 
-def _record_tool_call(claimed: Claimed, uuid: UUID, call: dict[str, Any], turn: int) -> None:
-    ToolCall.objects.create(
-        uuid=uuid,
-        session_id=claimed.session_pk,
-        run_id=claimed.run_pk,
-        call_id=storable(str(call.get("id", "")))[:255],
-        name=storable(str(call.get("name", "")))[:255],
-        arguments=dump_json(call.get("input", {})),
-        state=STARTED,
-        turn_number=turn,
-        created_at=timezone.now(),
-    )
-
-
 def append_tool_result(
     claimed: Claimed, *, call_pk: int, ending: CallEnding, events: Sequence[PreparedEvent]
 ) -> Appended:
     """Commit a tool's result: its turn, its rows and the record of the call. Raises
     Conflict when the call has ended already."""
-    with transaction.atomic():
-        appended = append(
-            claimed.session_pk,
-            session_uuid=claimed.session,
-            turns=[make_result_turn(ending)],
-            events=events,
-        )
+    with locked_session(claimed.session_pk) as session:
+        appended = session.append(turns=[make_result_turn(ending)], events=events)
         end_call(call_pk, ending=ending, result_turn=appended.turns[0])
     return appended
+
+
+# Where a session's window starts and how full it is, for the pages that show it.
+
+
+def read_window_mark(session_pk: int) -> WindowMark:
+    return window_mark_of(Session.objects.get(pk=session_pk))
+
+
+def window_mark_of(session: Session | LockedSession) -> WindowMark:
+    floor = session.floor_turn
+    has_rewinds = session.rewind_count > 0 and floor > 1
+    return WindowMark(
+        session=session.uuid,
+        floor=floor,
+        left_out=count_active_before(session.pk, floor, has_rewinds=has_rewinds),
+        tokens=session.context_tokens,
+        limit=session.context_limit,
+        cost_microusd=session.cost_microusd,
+    )

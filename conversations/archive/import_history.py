@@ -31,7 +31,7 @@ from conversations.domain.turns import (
 )
 from conversations.models import Run, Session
 
-from .append import NewEvent, append
+from .append import NewEvent, append, lock_session
 from .attachments import (
     attachment_block,
     content_opener,
@@ -42,7 +42,6 @@ from .attachments import (
     upload_attachment,
 )
 from .file_types import FileType
-from .sessions import lock_session
 
 # Files that are within a message, as programs send them.
 

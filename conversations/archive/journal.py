@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from django.db import connection, transaction
+from django.db import connection
 from django.db.models import Q
 
 from conversations.domain.errors import Rejected
@@ -20,7 +20,7 @@ from conversations.domain.text import load_json, storable
 from conversations.domain.turns import MalformedTurn, synthesise_rows
 from conversations.models import ChatEvent, DraftChunk, Session, Turn
 
-from .append import NewEvent, Row, append
+from .append import NewEvent, Row, append, joined_transaction
 from .turns import page_limit, stored_turns
 
 
@@ -201,7 +201,7 @@ def append_draft_chunks(chunks: Sequence[Chunk]) -> None:
     already stays as it is."""
     if not chunks:
         return
-    with transaction.atomic(), connection.cursor() as cursor:
+    with joined_transaction(), connection.cursor() as cursor:
         cursor.executemany(
             "INSERT INTO conversations_draftchunk (run_id, ordinal, part, kind, text)"
             " VALUES (%s, %s, %s, %s, %s) ON CONFLICT (run_id, ordinal) DO NOTHING",

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
 
-from django.db import connection, transaction
+from django.db import connection
 from django.utils import timezone
 
 from conversations.domain import runs as states
@@ -27,7 +27,15 @@ from conversations.domain.runs import (
 from conversations.domain.text import dump_json, load_json
 from conversations.models import Rewind, Run, Session, Turn
 
-from .append import Appended, Row
+from .append import (
+    ARCHIVED,
+    EXPIRED,
+    Appended,
+    Row,
+    joined_transaction,
+    lock_session,
+    locked_session,
+)
 from .attachments import attachment_block, check_attachments, list_attachments, read_uuids
 from .rewinds import (
     Rewound,
@@ -37,7 +45,6 @@ from .rewinds import (
     is_rewound,
 )
 from .runs import Claimed, append_user_turn, make_claimed, message_text
-from .sessions import ARCHIVED, EXPIRED, lock_session
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,12 +104,12 @@ def accept_message(
     """
     if not text.strip() and not attachments:
         raise Rejected("The message is empty.", code="message_empty")
-    with transaction.atomic(), connection.cursor() as cursor:
-        closed = lock_session(session.pk)
-        known_pk, busy = _known_and_busy(cursor, session.pk, client_id)
+    with locked_session(session.pk) as locked:
+        locked.cursor.execute(_KNOWN_AND_BUSY, [session.pk, client_id, session.pk, *_NOT_OVER])
+        known_pk, busy = locked.cursor.fetchone()
         if known_pk is not None:
             return _accepted_before(Run.objects.get(pk=known_pk))
-        refuse_closed(closed)
+        refuse_closed(locked.closed)
         if busy > max_queued:
             raise Conflict(
                 f"{busy - 1} messages wait already. Withdraw one, or wait for an answer.",
@@ -121,40 +128,33 @@ def accept_message(
             requested_by_id=user_pk,
             created_at=timezone.now(),
         )
-        appended = None if busy else append_user_turn(run, session, text)
+        appended = None if busy else append_user_turn(run, locked, text)
         if not busy and owner:
             run.state, run.owner = RUNNING, owner
             run.started_at = run.heartbeat_at = run.created_at
-        _insert_run(cursor, run)
-        claimed = make_claimed(run, session, appended) if run.state == RUNNING else None
+        values = [
+            one.get_db_prep_save(getattr(run, one.attname), connection) for one in _RUN_FIELDS
+        ]
+        locked.cursor.execute(_INSERT_RUN, values)
+        run.pk = locked.cursor.fetchone()[0]
+        claimed = make_claimed(run, session.uuid, appended) if run.state == RUNNING else None
         return _accepted(run, appended, claimed=claimed)
 
 
-def _known_and_busy(cursor: Any, session_pk: int, client_id: str) -> tuple[int | None, int]:
-    """The run of this ``client_id``, if any, and how many runs are not over."""
-    cursor.execute(
-        "SELECT (SELECT id FROM conversations_run WHERE session_id = %s AND client_id = %s),"
-        " (SELECT COUNT(*) FROM conversations_run WHERE session_id = %s AND state IN (%s, %s, %s))",
-        [session_pk, client_id, session_pk, *ACTIVE_STATES, QUEUED],
-    )
-    known_pk, busy = cursor.fetchone()
-    return known_pk, busy
+_NOT_OVER = (*ACTIVE_STATES, QUEUED)
 
-
-def _insert_run(cursor: Any, run: Run) -> None:
-    values = [
-        field.get_db_prep_save(getattr(run, field.attname), connection) for field in _RUN_FIELDS
-    ]
-    marks = ", ".join(["%s"] * len(values))
-    cursor.execute(
-        f"INSERT INTO conversations_run ({_RUN_COLUMNS}) VALUES ({marks}) RETURNING id",  # noqa: S608 (columns of the model)
-        values,
-    )
-    run.pk = cursor.fetchone()[0]
-
+# The run of this client_id, if any, and how many runs are not over.
+_KNOWN_AND_BUSY = (
+    "SELECT (SELECT id FROM conversations_run WHERE session_id = %s AND client_id = %s),"
+    " (SELECT COUNT(*) FROM conversations_run WHERE session_id = %s AND state IN (%s, %s, %s))"
+)
 
 _RUN_FIELDS = [field for field in Run._meta.concrete_fields if not field.primary_key]
-_RUN_COLUMNS = ", ".join(str(field.column) for field in _RUN_FIELDS)
+
+_INSERT_RUN = (
+    f"INSERT INTO conversations_run ({', '.join(str(one.column) for one in _RUN_FIELDS)})"  # noqa: S608 (columns of the model)
+    f" VALUES ({', '.join(['%s'] * len(_RUN_FIELDS))}) RETURNING id"
+)
 
 
 def refuse_closed(closed: str) -> None:
@@ -276,7 +276,7 @@ def edit_message(
     Raises Rejected when the turn is not a message of the person on the active
     path, Conflict while a run is active.
     """
-    with transaction.atomic():
+    with joined_transaction():
         closed = lock_session(session.pk)
         known = find_accepted(session, client_id)
         if known is not None:
@@ -302,7 +302,8 @@ def edit_message(
             text=dump_json(text),
             attachments=dump_json(attached),
         )
-        appended = append_user_turn(run, session, text)
+        with locked_session(session.pk) as locked:  # as the rewind has left it
+            appended = append_user_turn(run, locked, text)
         run.save(update_fields=["user_turn", "user_seq", "from_seq"])
         return Restarted(accepted=_accepted(run, appended), rewound=rewound)
 
@@ -320,7 +321,7 @@ def regenerate(
     ``turn`` None means the last message, ``choices`` None what it came with.
     Raises as :func:`edit_message`.
     """
-    with transaction.atomic():
+    with joined_transaction():
         closed = lock_session(session.pk)
         known = find_accepted(session, client_id)
         if known is not None:
@@ -360,7 +361,7 @@ def create_run(
 def continue_run(session: Session, *, client_id: str, user_pk: int | None) -> Accepted:
     """Go on after an answer that was cut off. Raises Conflict while a run is active,
     Rejected when there is nothing to go on from."""
-    with transaction.atomic():
+    with joined_transaction():
         closed = lock_session(session.pk)
         known = find_accepted(session, client_id)
         if known is not None:
@@ -389,7 +390,7 @@ def rewind_session(session: Session, *, from_turn: int, actor_pk: int | None) ->
     Raises Rejected for any other turn, Conflict while a run is active and for a session
     that is archived or expired.
     """
-    with transaction.atomic():
+    with joined_transaction():
         _refuse_closed_or_busy(session)
         if from_turn != 1:
             _require_active_user_turn(session, from_turn)
@@ -401,7 +402,7 @@ def reset_session(session: Session, *, keeps_instructions: bool, actor_pk: int |
     for the system messages in front where ``keeps_instructions``; else its own instructions
     go too. Where nothing is to be reset, no marker is added. Raises Conflict as
     :func:`rewind_session`."""
-    with transaction.atomic():
+    with joined_transaction():
         _refuse_closed_or_busy(session)
         if keeps_instructions:
             return _rewind(session, _first_after_system(session), actor_pk)

@@ -52,9 +52,9 @@ from conversations.models import (
 )
 from conversations.models.search import entry_id
 
+from .append import lock_session
 from .audit import AuditOrigin, note_of, record
 from .messages import refuse_busy
-from .sessions import lock_session
 
 CHUNK = 500
 

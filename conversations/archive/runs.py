@@ -32,12 +32,11 @@ from conversations.domain.tool_calls import INTERRUPTED, OPEN_STATES, STOPPED, W
 from conversations.domain.tool_calls import RUNNING as CALL_RUNNING
 from conversations.domain.turns import NewTurn
 from conversations.feature import features
-from conversations.models import DraftChunk, Run, Session, ToolCall
+from conversations.models import DraftChunk, Run, ToolCall
 
-from .append import Appended, NewEvent, Row, append
+from .append import Appended, LockedSession, NewEvent, Row, locked_session, moment_value
 from .attachments import attachment_block, list_attachments, read_uuids, record_sent
 from .journal import Chunk, StoredEvent, append_draft_chunks, get_chat_events
-from .sessions import lock_session
 from .tool_calls import close_open_calls
 from .turns import MAX_PAGE
 
@@ -71,40 +70,32 @@ def claim_next_run(session_pk: int, *, owner: str) -> Claimed | None:
     if not Run.objects.filter(session=session_pk, state=QUEUED).exists():
         return None  # the common case: no lock for it
     try:
-        with transaction.atomic():
-            lock_session(session_pk)
+        with transaction.atomic(), locked_session(session_pk) as session:
             if Run.objects.filter(session=session_pk, state__in=ACTIVE_STATES).exists():
                 return None
-            run = (
-                Run.objects.select_related("session")
-                .filter(session=session_pk, state=QUEUED)
-                .order_by("pk")
-                .first()
-            )
-            return None if run is None else _claim(run, owner)
+            run = Run.objects.filter(session=session_pk, state=QUEUED).order_by("pk").first()
+            if run is None:
+                return None
+            now = timezone.now()
+            run.state, run.owner, run.started_at, run.heartbeat_at = RUNNING, owner, now, now
+            appended = None
+            if run.user_turn is None:
+                appended = append_user_turn(run, session, message_text(run))
+            elif run.from_seq is None:
+                run.from_seq = session.next_seq
+            run.save()
+            return make_claimed(run, session.uuid, appended)
     except IntegrityError:
         return None
 
 
-def _claim(run: Run, owner: str) -> Claimed:
-    now = timezone.now()
-    run.state, run.owner, run.started_at, run.heartbeat_at = RUNNING, owner, now, now
-    appended = None
-    if run.user_turn is None:
-        appended = append_user_turn(run, run.session, message_text(run))
-    elif run.from_seq is None:
-        run.from_seq = Session.objects.values_list("next_seq", flat=True).get(pk=run.session_id)
-    run.save()
-    return make_claimed(run, run.session, appended)
-
-
-def make_claimed(run: Run, session: Session, appended: Appended | None) -> Claimed:
+def make_claimed(run: Run, session: UUID, appended: Appended | None) -> Claimed:
     assert run.user_turn is not None
     return Claimed(
         run_pk=run.pk,
         run=run.uuid,
-        session_pk=session.pk,
-        session=session.uuid,
+        session_pk=run.session_id,
+        session=session,
         kind=run.kind,
         user_turn=run.user_turn,
         user_pk=run.requested_by_id,
@@ -116,21 +107,20 @@ def make_claimed(run: Run, session: Session, appended: Appended | None) -> Claim
     )
 
 
-def append_user_turn(run: Run, session: Session, text: str) -> Appended:
+def append_user_turn(run: Run, session: LockedSession, text: str) -> Appended:
     """Make the run's message a turn and a row; the run notes which, unsaved. What
     no database can hold in a text column is kept exactly in the turn's blocks, and
     there, before the text, stands what is attached."""
     content = storable(text)
-    attachments = list_attachments(session.pk, uuids) if (uuids := read_uuids(run)) else []
+    has_files = run.attachments not in ("", "[]")
+    attachments = list_attachments(session.pk, read_uuids(run)) if has_files else []
     references = [attachment_block(attachment) for attachment in attachments]
     message = UserMessage(
         text=content,
         client_id=run.client_id,
         attachments=[shown_attachment(block) for block in references],
     )
-    appended = append(
-        session.pk,
-        session_uuid=session.uuid,
+    appended = session.append(
         turns=[
             NewTurn(
                 role="user",
@@ -193,12 +183,11 @@ class RunLost(Conflict):
     code = "run_lost"
 
 
-def _require_owned(claimed: Claimed) -> None:
-    owned = Run.objects.filter(
-        pk=claimed.run_pk, owner=claimed.owner, state__in=ACTIVE_STATES
-    ).exists()
-    if not owned:
-        raise RunLost("This run has ended already, or goes on elsewhere.")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishedRun(Appended):
+    """``has_queued``: another run of the session waits."""
+
+    has_queued: bool
 
 
 def finish_run(
@@ -209,37 +198,55 @@ def finish_run(
     error_code: str = "",
     draft: Sequence[Chunk] = (),
     outputs: Mapping[int, str] | None = None,
-) -> Appended:
+) -> FinishedRun:
     """End a run with its last rows (footer, notice), in one transaction. A draft
     that is still there becomes a partial turn first: nothing shown is lost.
     ``draft`` is what has not been kept of it yet. Calls that are open end with it;
-    ``outputs``: what each, by its key, had shown."""
-    with transaction.atomic():
-        lock_session(claimed.session_pk)
-        _require_owned(claimed)
-        append_draft_chunks(draft)
-        partial, rows = _keep_draft(claimed.run_pk, claimed.session_pk, claimed.session)
-        rows += close_open_calls(
-            claimed.run_pk,
-            session_pk=claimed.session_pk,
-            session=claimed.session,
-            state=STOPPED,
-            outputs=outputs,
+    ``outputs``: what each, by its key, had shown. Raises RunLost."""
+    with locked_session(claimed.session_pk) as session:
+        session.cursor.execute(
+            _END_RUN,
+            [
+                *(state, moment_value(timezone.now()), error_code),
+                *(claimed.run_pk, claimed.owner, *ACTIVE_STATES),
+                *(claimed.run_pk, claimed.run_pk, *OPEN_STATES),
+                *(session.pk, QUEUED),
+            ],
         )
-        appended = append(
-            claimed.session_pk,
-            session_uuid=claimed.session,
-            events=[NewEvent(payload=payload) for payload in payloads],
-        )
-        Run.objects.filter(pk=claimed.run_pk).update(
-            state=state, finished_at=timezone.now(), error_code=error_code, note=""
-        )
+        found = session.cursor.fetchone()
+        if found is None:
+            raise RunLost("This run has ended already, or goes on elsewhere.")
+        has_draft, has_calls, has_queued = found
+        turns: list[int] = []
+        rows: list[Row] = []
+        if draft or has_draft:
+            append_draft_chunks(draft)
+            turns, rows = _append_draft(session, claimed.run_pk)
+        if has_calls:
+            rows += close_open_calls(session, claimed.run_pk, state=STOPPED, outputs=outputs)
+        rows += session.append(events=[NewEvent(payload=payload) for payload in payloads]).rows
+        session.save()
         for feature in features():
             feature.on_run_finished(claimed.run_pk, claimed.session_pk)
-    return Appended(turns=partial, rows=rows + appended.rows)
+    return FinishedRun(turns=turns, rows=rows, has_queued=bool(has_queued))
 
 
-def _keep_draft(run_pk: int, session_pk: int, session: UUID) -> tuple[list[int], list[Row]]:
+def _marks(values: Sequence[Any]) -> str:
+    return ", ".join(["%s"] * len(values))
+
+
+# In one statement: what most runs do not have costs them nothing.
+_END_RUN = f"""
+UPDATE conversations_run SET state = %s, finished_at = %s, error_code = %s, note = ''
+WHERE id = %s AND owner = %s AND state IN ({_marks(ACTIVE_STATES)})
+RETURNING EXISTS(SELECT 1 FROM conversations_draftchunk WHERE run_id = %s),
+ EXISTS(SELECT 1 FROM conversations_toolcall
+        WHERE run_id = %s AND state IN ({_marks(OPEN_STATES)})),
+ EXISTS(SELECT 1 FROM conversations_run q WHERE q.session_id = %s AND q.state = %s)
+"""  # noqa: S608 (nothing but marks)
+
+
+def _append_draft(session: LockedSession, run_pk: int) -> tuple[list[int], list[Row]]:
     parts: dict[int, tuple[str, list[str]]] = {}
     chunks = DraftChunk.objects.filter(run=run_pk).order_by("ordinal")
     for part, kind, text in chunks.values_list("part", "kind", "text"):
@@ -260,9 +267,7 @@ def _keep_draft(run_pk: int, session_pk: int, session: UUID) -> tuple[list[int],
         "unfinished_calls": unfinished,
         "parts": spoken if len(spoken) > 1 else None,
     }
-    appended = append(
-        session_pk,
-        session_uuid=session,
+    appended = session.append(
         turns=[
             NewTurn(
                 role="assistant",
@@ -291,82 +296,59 @@ def interrupt_run(
     """End a run that its process could not finish: its draft becomes a partial turn, and a
     row offers to go on. Returns the rows; none when it had ended meanwhile. ``draft`` is
     what has not been kept of it yet."""
-    with transaction.atomic():
-        run = Run.objects.select_related("session").filter(pk=run_pk).first()
-        if run is None:
-            return []
-        lock_session(run.session_id)
+    run = Run.objects.filter(pk=run_pk).first()
+    if run is None:
+        return []
+    with locked_session(run.session_id) as session:
         changed = Run.objects.filter(pk=run_pk, state__in=ACTIVE_STATES).update(
             state=states.INTERRUPTED, finished_at=timezone.now(), note=""
         )
         if not changed:
             return []
         append_draft_chunks(draft)
-        _, rows = _keep_draft(run.pk, run.session_id, run.session.uuid)
-        rows += _close_interrupted(run)
-        appended = append(
-            run.session_id,
-            session_uuid=run.session.uuid,
-            events=[NewEvent(payload=payload) for payload in _interrupted_rows(run, cause)],
-        )
+        _, rows = _append_draft(session, run_pk)
+        rows += close_open_calls(session, run_pk, state=INTERRUPTED)
+        events = [NewEvent(payload=payload) for payload in _interrupted_rows(run, cause)]
+        rows += session.append(events=events).rows
+        session.save()
         for feature in features():
-            feature.on_run_finished(run.pk, run.session_id)
-    return rows + appended.rows
-
-
-def _close_interrupted(run: Run, *, only: Sequence[str] = OPEN_STATES) -> list[Row]:
-    return close_open_calls(
-        run.pk,
-        session_pk=run.session_id,
-        session=run.session.uuid,
-        state=INTERRUPTED,
-        only=only,
-    )
+            feature.on_run_finished(run_pk, run.session_id)
+    return rows
 
 
 def adopt_run(run_pk: int, *, owner: str, new_owner: str) -> Claimed | None:
     """Take over a run that waits for a person and whose process is gone. A call that
     was running then is interrupted: nothing is done twice. None when nothing of the run
     waits for a person, or ``owner`` does not own it any more."""
-    with transaction.atomic():
-        run = Run.objects.select_related("session").filter(pk=run_pk).first()
-        if run is None:
-            return None
-        lock_session(run.session_id)
+    run = Run.objects.filter(pk=run_pk).first()
+    if run is None:
+        return None
+    with locked_session(run.session_id) as session:
         waiting = ToolCall.objects.filter(run=run_pk, state=WAITING).order_by("-turn_number")
         turn = waiting.values_list("turn_number", flat=True).first()
-        if turn is None or not _own(run_pk, owner, new_owner):
+        owned = Run.objects.filter(pk=run_pk, owner=owner, state__in=ACTIVE_STATES)
+        if turn is None or not owned.update(
+            owner=new_owner, heartbeat_at=timezone.now(), state=states.WAITING_APPROVAL
+        ):
             return None
         run.refresh_from_db()
-        rows = _close_interrupted(run, only=(CALL_RUNNING,))
-    return replace(make_claimed(run, run.session, None), rows=rows, open_turn=turn)
-
-
-def _own(run_pk: int, owner: str, new_owner: str) -> int:
-    return Run.objects.filter(pk=run_pk, owner=owner, state__in=ACTIVE_STATES).update(
-        owner=new_owner, heartbeat_at=timezone.now(), state=states.WAITING_APPROVAL
-    )
+        rows = close_open_calls(session, run_pk, state=INTERRUPTED, only=(CALL_RUNNING,))
+    return replace(make_claimed(run, session.uuid, None), rows=rows, open_turn=turn)
 
 
 def release_run(claimed: Claimed, *, outputs: Mapping[int, str]) -> list[Row] | None:
     """Let go of a run of which something waits for a person, for whichever process comes
     next. What runs of it ends, as in :func:`finish_run`. None when nothing waits."""
-    with transaction.atomic():
-        lock_session(claimed.session_pk)
-        _require_owned(claimed)
+    with locked_session(claimed.session_pk) as session:
+        owned = Run.objects.filter(pk=claimed.run_pk, owner=claimed.owner, state__in=ACTIVE_STATES)
+        if not owned.exists():
+            raise RunLost("This run has ended already, or goes on elsewhere.")
         if not ToolCall.objects.filter(run=claimed.run_pk, state=WAITING).exists():
             return None
         rows = close_open_calls(
-            claimed.run_pk,
-            session_pk=claimed.session_pk,
-            session=claimed.session,
-            state=STOPPED,
-            only=(CALL_RUNNING,),
-            outputs=outputs,
+            session, claimed.run_pk, state=STOPPED, only=(CALL_RUNNING,), outputs=outputs
         )
-        Run.objects.filter(pk=claimed.run_pk, state__in=ACTIVE_STATES).update(
-            owner="", state=states.WAITING_APPROVAL
-        )
+        owned.update(owner="", state=states.WAITING_APPROVAL)
     return rows
 
 

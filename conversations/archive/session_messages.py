@@ -7,8 +7,8 @@ base64; one message's contents are held at a time.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from conversations.archive.append import walk_rows
 from conversations.archive.attachments import content_opener
-from conversations.archive.row_sql import walk_rows
 from conversations.archive.transcript_plan import rewound_ranges
 from conversations.archive.turns import COLUMNS
 from conversations.domain.formats import FORMATS, Message

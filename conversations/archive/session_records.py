@@ -23,14 +23,13 @@ from conversations.domain.runs import ACTIVE_STATES, COMPACT, FAILED, IDLE, INTE
 from conversations.domain.text import dump_json, load_json, storable
 from conversations.models import Rewind, Run, Session, Workspace
 
+from .append import EXPIRED, lock_session
 from .expiry import is_current, is_over
 from .rights import Person, workspaces_of
 from .sessions import (
-    EXPIRED,
     archive_session,
     choose_model,
     has_expired,
-    lock_session,
     pin_session,
     rename_session,
 )

@@ -30,8 +30,7 @@ from conversations.domain.session_state.values import (
 from conversations.domain.text import one_line, storable
 from conversations.models import Session
 
-from .append import Appended, NewEvent, append
-from .sessions import lock_session
+from .append import Appended, NewEvent, append, lock_session
 from .state_history import (
     StateMoment,
     StoredState,

@@ -24,37 +24,11 @@ from conversations.domain.turns import StoredTurn
 from conversations.feature import features
 from conversations.models import PurgeOrder, Session, Workspace
 
+from .append import lock_session
 from .expiry import expiry_of, is_current, is_over, last_of_key, take_note
 from .rights import may_write_sql, roles_of_person
 from .turns import read_recent_turns
 from .workspaces import WorkspaceDir
-
-# The lock of a session: its row.
-
-
-OPEN, ARCHIVED, EXPIRED = "", "archived", "expired"
-"""Whether a session can be gone on with, and if not, why."""
-
-
-def lock_session(session_pk: int) -> str:
-    """Take the row's lock first, so that two callers cannot both find the session
-    idle. Returns how it is closed, if it is; raises NotFound.
-
-    (The columns come back as they are: in RETURNING, SQLite 3.40 takes every column of
-    this table for NOT NULL where it is asked about that.)"""
-    now = connection.ops.adapt_datetimefield_value(timezone.now())
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "UPDATE conversations_session SET rewind_count = rewind_count WHERE id = %s"
-            " RETURNING archived_at, expires_at <= %s",
-            [session_pk, now],
-        )
-        found = cursor.fetchone()
-    if found is None:
-        raise NotFound("There is no such session.")
-    archived_at, is_over = found
-    return ARCHIVED if archived_at is not None else EXPIRED if is_over else OPEN
-
 
 TITLE_LIMIT = 120
 
@@ -335,6 +309,9 @@ def read_place(session_pk: int) -> WorkspaceDir:
     return WorkspaceDir(workspace=slug, root=Path(root))
 
 
+_MAY_WRITE = may_write_sql("w.id")
+
+
 def read_window_facts(session_pk: int, *, user_pk: int | None = None) -> WindowFacts:
     """Raw SQL, because every first word waits for it. ``user_pk`` is the person whose
     message is answered; None: a program of the server, which may what members may."""
@@ -349,7 +326,7 @@ def read_window_facts(session_pk: int, *, user_pk: int | None = None) -> WindowF
             " EXISTS(SELECT 1 FROM conversations_compaction c WHERE c.session_id = s.id),"
             " EXISTS(SELECT 1 FROM conversations_sessionskill k WHERE k.session_id = s.id),"
             " s.context_tokens, w.slug, w.tool_policy, w.allows_network,"
-            f" CAST(%s AS bigint) IS NULL OR {may_write_sql('w.id')},"
+            f" CAST(%s AS bigint) IS NULL OR {_MAY_WRITE},"
             f" {limits}"
             " FROM conversations_session s"
             " JOIN conversations_workspace w ON w.id = s.workspace_id WHERE s.id = %s",

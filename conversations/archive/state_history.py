@@ -33,8 +33,7 @@ from conversations.domain.session_state.values import (
 from conversations.domain.turns import StoredTurn
 from conversations.models import ChatEvent, Rewind, Session, StateCheckpoint, Turn
 
-from .row_sql import walk_rows
-from .sessions import lock_session
+from .append import lock_session, walk_rows
 from .state_updates import CHECKPOINT_TURNS, INSERT_CHECKPOINT, edit_of, read_facts_of
 from .turns import COLUMNS, merge_ranges
 

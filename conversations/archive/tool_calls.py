@@ -11,7 +11,6 @@ from typing import Any
 from uuid import UUID
 
 from django.contrib.auth.models import User
-from django.db import transaction
 from django.utils import timezone
 
 from conversations.domain import runs as run_states
@@ -37,8 +36,15 @@ from conversations.domain.tool_policy import ApprovalRequest, is_kind, read_aske
 from conversations.feature import features
 from conversations.models import Run, Session, ToolCall
 
-from .append import NewEvent, PreparedEvent, Row, append
-from .sessions import lock_session
+from .append import (
+    LockedSession,
+    NewEvent,
+    PreparedEvent,
+    Row,
+    joined_transaction,
+    lock_session,
+    locked_session,
+)
 from .tool_permissions import allowed_kinds, grant_permission
 
 MAX_REASON_CHARS = 2_000
@@ -121,15 +127,11 @@ def _name(user: User | None) -> str:
 
 
 def ask_for_calls(
-    session_pk: int,
-    *,
-    session: UUID,
-    questions: Sequence[tuple[int, ApprovalRequest, PreparedEvent]],
+    session_pk: int, *, questions: Sequence[tuple[int, ApprovalRequest, PreparedEvent]]
 ) -> list[Row]:
     """Have calls wait for a person, all in one transaction: the key of each call, what
     is asked, and the row that asks."""
-    with transaction.atomic():
-        lock_session(session_pk)
+    with locked_session(session_pk) as locked:
         for pk, asked, _ in questions:
             waiting = ToolCall.objects.filter(pk=pk, state=STARTED)
             _require(
@@ -140,7 +142,7 @@ def ask_for_calls(
         events = [event for _, _, event in questions]
         for feature in features():
             feature.on_approval_asked(session_pk, [pk for pk, _, _ in questions])
-        return append(session_pk, session_uuid=session, events=events).rows
+        return locked.append(events=events).rows
 
 
 def begin_call(
@@ -150,7 +152,7 @@ def begin_call(
     what let it run, where no person did. Raises Conflict when it was begun or ended, or
     when the run is not this owner's any more."""
     decided = {"decision": decision} if decision else {}
-    with transaction.atomic():
+    with joined_transaction():
         lock_session(session_pk)
         _require(Run.objects.filter(pk=run_pk, owner=owner).count())
         open_calls = ToolCall.objects.filter(pk=call_pk, state__in=(STARTED, WAITING))
@@ -193,16 +195,15 @@ _ENDS = {
 
 
 def close_open_calls(
+    session: LockedSession,
     run_pk: int,
     *,
-    session_pk: int,
-    session: UUID,
     state: str,
     only: Sequence[str] = OPEN_STATES,
     outputs: Mapping[int, str] | None = None,
 ) -> list[Row]:
-    """End a run's open calls with a turn and a row each, inside the transaction of
-    whoever ends the run. ``outputs``: what each, by its key, had shown until then."""
+    """End a run's open calls with a turn and a row each. ``outputs``: what each, by its
+    key, had shown until then."""
     calls = ToolCall.objects.filter(run=run_pk, state__in=only)
     rows: list[Row] = []
     for call in calls.select_related("decided_by", "stop_requested_by").order_by("pk"):
@@ -223,19 +224,13 @@ def close_open_calls(
             reason=record.reason,
             duration_ms=int((timezone.now() - began).total_seconds() * 1000) if began else 0,
         )
-        rows += _append_ending(session_pk, session, record.pk, ending)
+        appended = session.append(
+            turns=[make_result_turn(ending)],
+            events=[NewEvent(payload=payload, new=0) for payload in make_result_payloads(ending)],
+        )
+        end_call(record.pk, ending=ending, result_turn=appended.turns[0])
+        rows += appended.rows
     return rows
-
-
-def _append_ending(session_pk: int, session: UUID, pk: int, ending: CallEnding) -> list[Row]:
-    appended = append(
-        session_pk,
-        session_uuid=session,
-        turns=[make_result_turn(ending)],
-        events=[NewEvent(payload=payload, new=0) for payload in make_result_payloads(ending)],
-    )
-    end_call(pk, ending=ending, result_turn=appended.turns[0])
-    return appended.rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,8 +247,7 @@ def decide_call(
     """Record what a person decided about a call that waits. The first decision counts:
     the same one again changes nothing, another raises Conflict with who decided what.
     ``always`` lets this kind run in the workspace from now on."""
-    with transaction.atomic():
-        lock_session(session.pk)
+    with locked_session(session.pk) as locked:
         found = find_call(session, call)
         if found.decision or found.state != WAITING:
             if found.decision == decision and found.decided_by_id == user_pk:
@@ -262,11 +256,15 @@ def decide_call(
         record = _record(found)
         asked = record.asked or read_asked({})
         if decision == ALWAYS:
-            _grant(session, asked, user_pk)
+            if not is_kind(asked.kind_key):
+                raise Rejected("Calls like this one are allowed one at a time.", code="no_kind")
+            grant_permission(
+                session.workspace_id, kind=asked.kind_key, label=asked.kind_label, user_pk=user_pk
+            )
         found.decision, found.decided_by_id = decision, user_pk
         found.decided_at, found.reason = timezone.now(), reason[:MAX_REASON_CHARS]
         found.save(update_fields=["decision", "decided_by", "decided_at", "reason"])
-        return Decided(run_pk=found.run_id, rows=_append_decision(session, found, asked))
+        return Decided(run_pk=found.run_id, rows=_append_decision(locked, found, asked))
 
 
 def find_call(session: Session, call: UUID) -> ToolCall:
@@ -285,15 +283,7 @@ def require_decidable(session: Session, call: UUID) -> None:
         raise Conflict(_why_not(found), code="call_ended")
 
 
-def _grant(session: Session, asked: ApprovalRequest, user_pk: int | None) -> None:
-    if not is_kind(asked.kind_key):
-        raise Rejected("Calls like this one are allowed one at a time.", code="no_kind")
-    grant_permission(
-        session.workspace_id, kind=asked.kind_key, label=asked.kind_label, user_pk=user_pk
-    )
-
-
-def _append_decision(session: Session, call: ToolCall, asked: ApprovalRequest) -> list[Row]:
+def _append_decision(session: LockedSession, call: ToolCall, asked: ApprovalRequest) -> list[Row]:
     call.refresh_from_db(fields=["decided_by"])
     by = "" if call.decision == BY_POLICY else _name(call.decided_by)
     words = {
@@ -310,7 +300,7 @@ def _append_decision(session: Session, call: ToolCall, asked: ApprovalRequest) -
         "reason": call.reason,
     }
     payload = Info(text=words[call.decision], kind=APPROVAL, code=APPROVAL_DECIDED, data=data)
-    return append(session.pk, session_uuid=session.uuid, events=[NewEvent(payload=payload)]).rows
+    return session.append(events=[NewEvent(payload=payload)]).rows
 
 
 def _why_not(call: ToolCall) -> str:
@@ -329,7 +319,7 @@ def _why_not(call: ToolCall) -> str:
 def request_call_stop(session: Session, *, call: UUID, user_pk: int | None) -> int:
     """Ask for the end of a call, in whatever process it runs; returns its run. Twice is
     once. Raises Conflict when it has ended."""
-    with transaction.atomic():
+    with joined_transaction():
         lock_session(session.pk)
         found = find_call(session, call)
         if found.state not in OPEN_STATES:

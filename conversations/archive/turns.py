@@ -14,8 +14,7 @@ from django.db.models.functions import Left
 from conversations.domain.turns import CONTENT_COLUMNS, USER, NewTurn, StoredTurn
 from conversations.models import Rewind, Session, Turn
 
-from .append import append
-from .row_sql import read_moment, walk_rows
+from .append import append, read_moment, walk_rows
 
 MAX_PAGE = 500  # Rows or turns that one read returns at most.
 

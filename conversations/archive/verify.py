@@ -26,9 +26,8 @@ from conversations.models import (
     Turn,
 )
 
-from .append import event_digest, turn_digest
+from .append import event_digest, turn_digest, walk_rows
 from .blobs import read_blob
-from .row_sql import walk_rows
 from .skills import digest_of
 from .turns import COLUMNS
 

@@ -13,10 +13,9 @@ from html import escape
 
 from markdown_it.common.utils import mdTrim
 
-from .markdown_parser import parse, render_tokens
+from .markdown_parser import TooMuchWork, Work, parse, render_tokens
 from .person_text import render_verbatim
 from .source_text import escape_text, normalise_source
-from .work import TooMuchWork, Work
 
 logger = logging.getLogger(__name__)
 

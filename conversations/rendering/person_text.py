@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterator
 
 from .code_blocks import render_code_block
+from .markdown_parser import Work
 from .sanitiser import URL, normalise_url, sanitise, trim_url, web_host
 from .source_text import escape_text
-from .work import Work
 
 _FENCE = re.compile(r" {0,3}(`{3,})([^`]*)")
 _BACKTICKS = re.compile(r"`+")

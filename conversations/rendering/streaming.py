@@ -25,10 +25,19 @@ from .markdown import (
     render_source,
     show_as_written,
 )
-from .markdown_parser import parse, parse_blocks, parse_inline, render_tokens
+from .markdown_parser import (
+    MAX_FRAME_CODE_CHARS,
+    MAX_FRAME_STEPS,
+    MAX_OPEN_STEPS,
+    TooMuchWork,
+    Work,
+    parse,
+    parse_blocks,
+    parse_inline,
+    render_tokens,
+)
 from .mending import mend, mend_inline
 from .source_text import escape_text, normalise_source
-from .work import MAX_FRAME_CODE_CHARS, MAX_FRAME_STEPS, MAX_OPEN_STEPS, TooMuchWork, Work
 
 RENDER_LIMIT = 8_000
 """Characters from which on the part being written is shown as text, not rendered."""

@@ -9,8 +9,8 @@ from django.db import transaction
 from django.utils import timezone
 
 from conversations.archive import audit
+from conversations.archive.append import lock_session
 from conversations.archive.audit import AuditOrigin
-from conversations.archive.sessions import lock_session
 from conversations.domain.audit import FLAG, NOTE, REVIEWED, UNFLAG, UNNOTE, UNREVIEWED
 from conversations.domain.errors import Conflict, NotFound, NotPermitted, Rejected, TooLarge
 from conversations.domain.text import storable

@@ -1,4 +1,4 @@
-"""Carrying out a compaction: a cheaper model writes a summary of older turns.
+"""Executing a compaction: a cheaper model writes a summary of older turns.
 
 It is a run like any other: one at a time in a session, to be stopped, and ended by
 recovery if its process dies. Until the summary is kept, together with its row, nothing
@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from time import monotonic
-from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from conversations.agent.window.budget import make_budget
@@ -52,7 +51,6 @@ from conversations.domain.text import estimate_tokens, storable
 from conversations.domain.windows import (
     LEAST_GAIN,
     MANUAL,
-    SUMMARIZE,
     SUMMARIZE_AT,
     THRESHOLD,
     is_due,
@@ -60,13 +58,10 @@ from conversations.domain.windows import (
 )
 from conversations.rendering.source_text import number_text
 
-from .failures import sentence
-from .frames import rows_frame, state_frame
-from .live import LiveAnswer
-from .windows import rules_of
-
-if TYPE_CHECKING:
-    from .engine import Runtime
+from .execution import Execution, RunContext
+from .frames import rows_frame
+from .models import rules_of, summarises
+from .run_rows import sentence
 
 logger = logging.getLogger(__name__)
 
@@ -121,51 +116,18 @@ class _Stage:
     manifest: str
 
 
-class CompactionExecution:
+class CompactionExecution(Execution):
     """One compaction in this process. ``stop`` ends it and leaves all as it was."""
 
-    def __init__(self, runtime: "Runtime", claimed: Claimed) -> None:
-        self.claimed = claimed
-        self.run = str(claimed.run)
-        self.live = LiveAnswer(self.run)
-        self.state = states.RUNNING
-        self.note = "Summarising older turns"
+    def __init__(self, context: RunContext, claimed: Claimed) -> None:
+        super().__init__(context, claimed)
+        self.doing = "Summarising older turns"
         self.is_asked_for = True
-        self._runtime = runtime
-        self._started = monotonic()
-        self._stop = asyncio.Event()
+        self._write = context.database.patient_writer.write
         self._ordinal = 0
 
-    def stop(self) -> None:
-        self._stop.set()
-
-    def leave(self) -> None:
-        self.stop()
-
-    async def notice_decisions(self) -> None:
-        """A summary asks nobody."""
-
-    def snapshots(self) -> list[dict[str, Any]]:
-        """There is no draft of a summary."""
-        return []
-
-    @property
-    def elapsed_ms(self) -> int:
-        return int((monotonic() - self._started) * 1000)
-
-    def state_frame(self) -> dict[str, Any]:
-        frame = state_frame(run_state=self.state, run=self.run, note="", elapsed_ms=self.elapsed_ms)
-        return frame | {"text": self.note}
-
-    async def carry_out(self) -> None:
-        """Do the work until it ends or is stopped; then write the run's end."""
-        self._publish(self.state_frame())
-        work = asyncio.create_task(self._work())
-        stopping = asyncio.create_task(self._stop.wait())
-        await asyncio.wait({work, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        stopping.cancel()
-        if not work.done():
-            work.cancel()
+    async def execute(self) -> bool:
+        work = await self._run_until_stopped(self._work())
         try:
             compaction, event, record = await work
         except asyncio.CancelledError:
@@ -186,11 +148,12 @@ class CompactionExecution:
             logger.exception("run_failed", extra={"fields": {"run": self.run}})
             await self._end(states.FAILED, "internal_error", "The summary failed.")
         else:
-            appended = await self._runtime.patient_writer.write(
+            appended = await self._write(
                 append_compaction, self.claimed, new=compaction, event=event, call=record
             )
             self._announce(appended, states.COMPLETED)
-            await self._runtime.publish_window(self.claimed.session_pk)
+            await self._context.publisher.publish_window(self.claimed.session_pk)
+        return True
 
     async def _work(self) -> tuple[NewCompaction, PreparedEvent, CallRecord]:
         job = await self._prepare()
@@ -200,7 +163,7 @@ class CompactionExecution:
         record: CallRecord | None = None
         while rest:
             if record is not None:
-                await self._runtime.patient_writer.write(append_call, self.claimed, call=record)
+                await self._write(append_call, self.claimed, call=record)
             stage, message, record = await self._stage(job, rest, summary, reached)
             summary, reached = _summary_of(message), stage.parts[-1].number
             rest = rest[len(stage.parts) :]
@@ -210,25 +173,25 @@ class CompactionExecution:
         return compaction, event, record
 
     async def _prepare(self) -> _Job:
-        job = await self._runtime.readers.read(self._read_job)
+        job = await self._context.database.readers.read(self._read_job)
         plan = job.plan
         if job.request.reason == THRESHOLD:
-            expected = plan.stays + min(self._runtime.options.compact_tokens, plan.goes // 4)
+            expected = plan.stays + min(self._context.options.compact_tokens, plan.goes // 4)
             _require_gain(before=plan.stays + plan.goes, after=expected)
-        self.note = f"Summarising turns {plan.from_turn}–{plan.to_turn}"
+        self.doing = f"Summarising turns {plan.from_turn}–{plan.to_turn}"
         self._publish(self.state_frame())
         return job
 
     def _read_job(self) -> _Job:
-        runtime, session_pk = self._runtime, self.claimed.session_pk
+        models, session_pk = self._context.models, self.claimed.session_pk
         request, facts = read_request(self.claimed.run_pk), read_window_facts(session_pk)
         self.is_asked_for = request.reason == MANUAL
         if not self.is_asked_for and queued_messages(session_pk):
             raise MadeWay
-        own_model = runtime.model_for(facts.model)
-        model = runtime.compact_model_for(own_model)
-        limit, _ = runtime.limits_of(model)
-        options = runtime.options
+        own_model = models.model_for(facts.model)
+        model = models.compact_model_for(own_model)
+        limit, _ = models.limits_of(model)
+        options = self._context.options
         budget = max(500, int((limit - options.compact_tokens) * STAGE_SHARE))
         plan = plan_summary(
             session_pk,
@@ -246,9 +209,10 @@ class CompactionExecution:
     ) -> tuple[_Stage, MessageCompleted, CallRecord]:
         while True:
             if job.facts.has_call_limits:
-                claimed = self.claimed
-                await self._runtime.readers.read(
-                    check_model_call, claimed.session_pk, person_pk=claimed.user_pk
+                await self._context.database.readers.read(
+                    check_model_call,
+                    self.claimed.session_pk,
+                    person_pk=self.claimed.user_pk,
                 )
             stage = self._make_stage(job, rest, summary, reached)
             began = monotonic()
@@ -257,9 +221,7 @@ class CompactionExecution:
                 _summary_of(message)
             except ProviderError as error:
                 record = self._record(stage, None, began, error_code=error.code)
-                await self._runtime.patient_writer.write(
-                    append_failed_call, self.claimed, call=record
-                )
+                await self._write(append_failed_call, self.claimed, call=record)
                 await self._mend(job, error)
             else:
                 return stage, message, self._record(stage, message, began)
@@ -267,7 +229,7 @@ class CompactionExecution:
     def _make_stage(
         self, job: _Job, rest: Sequence[SummaryTurn], summary: str, reached: int
     ) -> _Stage:
-        options = self._runtime.options
+        options = self._context.options
         words = int(options.compact_tokens * WORDS_PER_TOKEN)
         parts = rest[: take_stage(rest, budget=job.budget - estimate_tokens(summary))]
         request = make_summary_request(
@@ -280,7 +242,9 @@ class CompactionExecution:
         )
         texts = {"system": SYSTEM} | ({"previous": summary} if summary else {})
         digests = {role: digest_of(text) for role, text in texts.items()}
-        self._runtime.keep_prompt_texts({digests[role]: text for role, text in texts.items()})
+        self._context.database.save_prompt_texts(
+            {digests[role]: text for role, text in texts.items()}
+        )
         manifest = summary_manifest(
             request,
             parts,
@@ -293,7 +257,7 @@ class CompactionExecution:
         return _Stage(request=request, parts=parts, manifest=manifest)
 
     async def _ask(self, request: ModelRequest) -> MessageCompleted:
-        async with aclosing(self._runtime.provider.stream(request)) as items:  # type: ignore[type-var]
+        async with aclosing(self._context.models.provider.stream(request)) as items:  # type: ignore[type-var]
             async for item in items:
                 if isinstance(item, MessageCompleted):
                     return item
@@ -307,8 +271,8 @@ class CompactionExecution:
             job.budget = max(100, job.budget // 2)
         elif error.code in REPLACED_BY_OWN and job.model != job.own_model:
             job.model = job.own_model
-            job.limit, _ = self._runtime.limits_of(job.model)
-        elif error.transient and job.tries < self._runtime.options.provider_retries:
+            job.limit, _ = self._context.models.limits_of(job.model)
+        elif error.transient and job.tries < self._context.options.provider_retries:
             job.tries += 1
             wait = error.retry_after
             if wait is None:
@@ -365,7 +329,7 @@ class CompactionExecution:
         is_told = bool(reason) and (self.is_asked_for or state == states.FAILED)
         text = f"{reason} Nothing has changed."
         notice = Info(text=text, code=FAILED if state == states.FAILED else code, run=self.run)
-        appended = await self._runtime.patient_writer.write(
+        appended = await self._write(
             finish_run,
             self.claimed,
             state=state,
@@ -375,7 +339,7 @@ class CompactionExecution:
         self._announce(appended, state)
 
     def _announce(self, appended: Appended, state: str) -> None:
-        self.state, self.note = state, ""
+        self.state, self.doing = state, ""
         if appended.rows:
             self._publish(rows_frame(appended.rows))
 
@@ -402,19 +366,16 @@ class CompactionExecution:
             output_tokens=usage.output_tokens,
             cache_read_tokens=usage.cache_read_tokens,
             cache_write_tokens=usage.cache_write_tokens,
-            cost_microusd=self._runtime.options.prices.find_cost(model, usage),
+            cost_microusd=self._context.options.prices.find_cost(model, usage),
             duration_ms=int((monotonic() - began) * 1000),
         )
 
-    def _publish(self, frame: dict[str, Any]) -> None:
-        self._runtime.publish(self.claimed.session_pk, frame)
 
-
-def find_due_compaction(session_pk: int, runtime: "Runtime") -> CompactionRequest | None:
+def find_due_compaction(session_pk: int, context: RunContext) -> CompactionRequest | None:
     """What to have summarised of a session because its window is full, if anything. The
     same window is not tried twice: after an attempt that did not help it has to grow."""
     facts = read_window_facts(session_pk)
-    at = _threshold(facts, runtime)
+    at = _threshold(facts, context)
     if at is None or facts.context_tokens < at:
         return None
     tried = read_last_attempt(session_pk)
@@ -424,19 +385,18 @@ def find_due_compaction(session_pk: int, runtime: "Runtime") -> CompactionReques
     return CompactionRequest(reason=THRESHOLD, tokens=facts.context_tokens)
 
 
-def _threshold(facts: WindowFacts, runtime: "Runtime") -> int | None:
+def _threshold(facts: WindowFacts, context: RunContext) -> int | None:
     """The size of the window at which it is summarised, in the provider's tokens."""
-    options, model = runtime.options, runtime.model_for(facts.model)
-    rules = rules_of(facts, options.rules)
-    if not options.compact_at and rules.strategy != SUMMARIZE:
+    options, model = context.options, context.models.model_for(facts.model)
+    if not summarises(facts, options):
         return None
-    limit, output = runtime.limits_of(model)
+    limit, output = context.models.limits_of(model)
     ratio = facts.token_ratio if facts.token_model == model else 0.0
     budget = make_budget(limit=limit, max_output=output, ratio=ratio)
     capacity = int(budget.tokens * budget.ratio)
     if options.compact_at:
         return tokens_at(options.compact_at, limit=capacity)
-    return int(capacity * rules.high_water * SUMMARIZE_AT)
+    return int(capacity * rules_of(facts, options.rules).high_water * SUMMARIZE_AT)
 
 
 def _require_gain(*, before: int, after: int) -> None:

@@ -14,8 +14,8 @@ from conversations.domain.stream import ModelInfo
 from conversations.domain.windows import END
 from conversations.models import Session
 
-from .engine import Runtime
 from .options import read_options
+from .service import Runtime
 
 _runtime: Runtime | None = None
 _starting: asyncio.Lock | None = None
@@ -65,7 +65,7 @@ def list_models() -> list[ModelInfo]:
     """The models on offer: the provider's, as soon as they are known."""
     runtime = started_runtime()
     if runtime is not None:
-        return runtime.models
+        return runtime.models.listed
     return list(read_options(supervise=False).models)
 
 
@@ -88,10 +88,10 @@ def recover_session(session_pk: int) -> bool:
     runtime = started_runtime()
     if not found or runtime is None or runtime.loop is None:
         return False
-    if not any(runtime.is_orphan(run) for run in found):
+    if not any(runtime.queue.is_orphan(run) for run in found):
         return False
     recovery = asyncio.run_coroutine_threadsafe(
-        runtime.recover(session_pk=session_pk), runtime.loop
+        runtime.queue.recover(session_pk=session_pk), runtime.loop
     )
     try:
         recovery.result(RECOVERY_SECONDS)
@@ -106,7 +106,7 @@ def announce_title(session_pk: int, title: str) -> None:
     runtime = started_runtime()
     if runtime is not None and runtime.loop is not None:
         frame = {"type": "title", "title": title}
-        runtime.loop.call_soon_threadsafe(runtime.publish, session_pk, frame)
+        runtime.loop.call_soon_threadsafe(runtime.publisher.publish, session_pk, frame)
 
 
 def compact_at_end(session: Session, *, user_pk: int) -> None:
@@ -119,4 +119,4 @@ def compact_at_end(session: Session, *, user_pk: int) -> None:
         with contextlib.suppress(Rejected):  # nothing was said, or an answer is written
             await runtime.compact(session, client_id=uuid4().hex, user_pk=user_pk, reason=END)
 
-    runtime.loop.call_soon_threadsafe(lambda: runtime.run_in_background(compact()))
+    runtime.loop.call_soon_threadsafe(lambda: runtime.database.run_in_background(compact()))

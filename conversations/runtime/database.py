@@ -11,13 +11,14 @@ on a new one; while there is none, it is tried again for as long as its caller w
 """
 
 import asyncio
+import contextvars
 import itertools
 import logging
 import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ from django.db import (
 )
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from conversations.archive.model_calls import save_prompt_texts
 from conversations.archive.storage_errors import (
     database_unavailable,
     is_storage_error,
@@ -76,7 +78,7 @@ class _Job:
     result: Any = None
     error: BaseException | None = None
 
-    def settle(self) -> None:
+    def resolve(self) -> None:
         if self.future.done():  # its caller was cancelled; the commit stands
             return
         if self.error is not None:
@@ -147,7 +149,7 @@ class Writer:
         while group:
             is_away, unanswered = self._try(group, unanswered)
             if not is_away:
-                self._settle(group)
+                self._resolve(group)
                 return
             tries += 1
             # SQLite has waited for the lock already, for as long as its timeout is.
@@ -166,12 +168,12 @@ class Writer:
             if unanswered and (status := status_of(unanswered)) != "aborted":
                 return status != "committed", unanswered
             unanswered = ""
-            with transaction.atomic():
+            with transaction.atomic(durable=True):
                 self._run(group)
                 # A function may have swallowed the error that broke the transaction, which
                 # would then be rolled back without a word.
                 connection.validate_no_broken_transaction()
-                committing = transaction_id()
+                committing = transaction_id() if connection.vendor == "postgresql" else ""
         except IntegrityError as error:
             if len(group) > 1:  # one of them broke a rule that is checked at the end
                 for job in group:
@@ -202,9 +204,9 @@ class Writer:
             group[0].result = group[0].function()
             return
         for job in group:
-            self._carry_out(job)
+            self._execute(job)
 
-    def _carry_out(self, job: _Job) -> None:
+    def _execute(self, job: _Job) -> None:
         try:
             with transaction.atomic():
                 job.result = job.function()
@@ -223,16 +225,16 @@ class Writer:
             error.may_be_done = may_be_done
         if late:
             logger.warning("writes_given_up", extra={"fields": {"writes": len(late)}})
-            self._settle(late)
+            self._resolve(late)
         return others
 
-    def _settle(self, group: list[_Job]) -> None:
+    def _resolve(self, group: list[_Job]) -> None:
         for loop in {job.loop for job in group}:
             jobs = [job for job in group if job.loop is loop]
             try:
-                loop.call_soon_threadsafe(_settle_all, jobs)
+                loop.call_soon_threadsafe(_resolve_all, jobs)
             except RuntimeError:  # the loop has ended; what was committed stays
-                logger.debug("nobody waits for %d writes any more", len(jobs))
+                logger.debug("writes_not_awaited", extra={"fields": {"writes": len(jobs)}})
 
 
 def _is_away(error: DatabaseError) -> bool:
@@ -249,9 +251,9 @@ def _translated(error: BaseException) -> BaseException:
     return translated
 
 
-def _settle_all(jobs: list[_Job]) -> None:
+def _resolve_all(jobs: list[_Job]) -> None:
     for job in jobs:
-        job.settle()
+        job.resolve()
 
 
 class Readers:
@@ -359,3 +361,67 @@ class PatientWriter:
         before, self._waiting = self._waiting, self._waiting + change
         if not (before and self._waiting):
             self._tell(FULL_NOTE if self._waiting else "")
+
+
+class Database:
+    """Reading and writing for one process, and what it does beside its answers."""
+
+    def __init__(self, *, wait_seconds: float) -> None:
+        self.writer = Writer()
+        self.readers = Readers()
+        self.patient_writer = PatientWriter(
+            self.writer, gives_up=lambda: self.is_stopping, tell=lambda _: None
+        )
+        self.is_stopping = False
+        self.background: set[asyncio.Task[Any]] = set()
+        self._wait_seconds = wait_seconds
+        self._saved_texts: set[str] = set()
+
+    def run_in_background(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        context = contextvars.copy_context()
+        context.run(wait_for_database, self._wait_seconds)
+        task = asyncio.create_task(work, context=context)
+        self.background.add(task)
+        task.add_done_callback(self.background.discard)
+        task.add_done_callback(_log_failure)
+        return task
+
+    def write_in_background(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+        """Write what an answer need not wait for."""
+        self.run_in_background(self.patient_writer.write(function, *args, **kwargs))
+
+    def save_prompt_texts(self, texts: Mapping[str, str]) -> None:
+        """Save what manifests name by digest; each text is written once by a process."""
+        new = {digest: text for digest, text in texts.items() if digest not in self._saved_texts}
+        if new:
+            self._saved_texts |= new.keys()
+            self.write_in_background(save_prompt_texts, new)
+
+    async def run_forever(self, loop: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Keep a loop going: a database that is away must not end it."""
+        wait_for_database(self._wait_seconds)
+        while True:
+            try:
+                await loop()
+            except Exception as error:
+                log_failure(error, "loop_failed", loop=loop.__qualname__)
+                await asyncio.sleep(1)
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self.writer.close)
+        await asyncio.to_thread(self.readers.close)
+
+
+def _log_failure(task: asyncio.Task[Any]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log_failure(error, "background_work_failed")
+
+
+def log_failure(error: BaseException, event: str, **fields: str) -> None:
+    """A fault of ours with its traceback; a database or a disk that fails in one line."""
+    # The lines of one statement are limited: each of the callers has a limit of its own.
+    if is_storage_error(error):
+        fields["reason"] = str(error)
+        logger.warning(event, extra={"fields": fields}, stacklevel=2)
+    else:
+        logger.error(event, exc_info=error, extra={"fields": fields}, stacklevel=2)

@@ -6,7 +6,8 @@ into one transaction, so a hundred answers cost as many commits as one.
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from conversations.archive.journal import Chunk, append_draft_chunks
 from conversations.archive.storage_errors import is_storage_error
@@ -21,18 +22,19 @@ RETRY_SECONDS = 1.0
 
 
 class DraftWorker:
-    """``interval`` in seconds bounds what a crash can lose of an answer's text. ``kept``
+    """``interval`` in seconds bounds what a crash can lose of an answer's text. ``on_saved``
     is given what is on disk now."""
 
     def __init__(
-        self, writer: Writer, *, interval: float, kept: Callable[[Sequence[Chunk]], None]
+        self, writer: Writer, *, interval: float, on_saved: Callable[[Sequence[Chunk]], None]
     ) -> None:
-        self._kept = kept
+        self._on_saved = on_saved
         self._writer = writer
         self._interval = interval
         self._pending: dict[int, list[tuple[int, str, list[str]]]] = {}
         self._ordinals: dict[int, int] = {}
         self._unwritten: dict[int, list[Chunk]] = {}
+        self._handed_over: set[int] = set()
         self._wake = asyncio.Event()
 
     def add(self, run_pk: int, *, part: int, kind: str, text: str) -> None:
@@ -43,17 +45,24 @@ class DraftWorker:
             pieces.append((part, kind, [text]))
         self._wake.set()
 
-    def take(self, run_pk: int) -> list[Chunk]:
-        """What may not be on disk yet, for a transaction that ends the run's draft."""
-        return self._unwritten.pop(run_pk, []) + self._take_pending(run_pk)
+    def may_be_on_disk(self, run_pk: int) -> bool:
+        """Whether some of the run's draft was handed to the database here."""
+        return run_pk in self._handed_over
 
-    def give_back(self, run_pk: int, chunks: Sequence[Chunk], *, error: Exception) -> None:
-        """That transaction has failed, and the draft goes on. Where it may have been
-        committed nothing is given back: the turn may have the text, which would be said
-        twice. At most what came in since the last beat is lost."""
-        if chunks and not (isinstance(error, Unavailable) and error.may_be_done):
-            self._unwritten[run_pk] = [*chunks, *self._unwritten.get(run_pk, [])]
-            self._wake.set()
+    @contextmanager
+    def taken(self, run_pk: int) -> Iterator[list[Chunk]]:
+        """What may not be on disk yet, for a transaction that ends the run's draft. Where
+        that fails the draft goes on."""
+        chunks = self._unwritten.pop(run_pk, []) + self._take_pending(run_pk)
+        try:
+            yield chunks
+        except Exception as error:
+            # If it may have been committed, the turn may have the text, which would be said
+            # twice: then at most what came in since the last beat is lost.
+            if chunks and not (isinstance(error, Unavailable) and error.may_be_done):
+                self._unwritten[run_pk] = [*chunks, *self._unwritten.get(run_pk, [])]
+                self._wake.set()
+            raise
 
     def _take_pending(self, run_pk: int) -> list[Chunk]:
         chunks = []
@@ -70,8 +79,9 @@ class DraftWorker:
         self._pending.pop(run_pk, None)
         self._unwritten.pop(run_pk, None)
         self._ordinals.pop(run_pk, None)
+        self._handed_over.discard(run_pk)
 
-    async def keep(self) -> None:
+    async def run(self) -> None:
         """Write what is pending, for ever; to be run as a task."""
         while True:
             await self._wake.wait()
@@ -87,10 +97,12 @@ class DraftWorker:
         chunks = [chunk for some in self._unwritten.values() for chunk in some]
         if not chunks:
             return
+        self._handed_over |= self._unwritten.keys()
         try:
             await self._writer.write(append_draft_chunks, chunks)
         except Exception as error:
-            logger.warning("draft_not_kept: %s", error)
+            fields = {"error_class": type(error).__name__}
+            logger.warning("draft_not_kept", extra={"fields": fields})
             if not is_storage_error(error):
                 self._unwritten.clear()  # the turn itself is written later
                 return
@@ -105,4 +117,4 @@ class DraftWorker:
                 self._unwritten[run_pk] = left
             else:
                 del self._unwritten[run_pk]
-        self._kept(chunks)
+        self._on_saved(chunks)

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from itertools import groupby
 from time import monotonic
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from conversations.archive.journal import Chunk, RawEvent, read_raw_events
 from conversations.archive.rewinds import RewindRecord, read_rewinds
@@ -40,11 +40,8 @@ from conversations.domain.runs import FINAL_STATES
 from conversations.domain.text import storable
 
 from .database import wait_for_database
-from .engine import Runtime
-from .hub import Listener
-
-if TYPE_CHECKING:
-    from .engine import Runtime
+from .publish import Listener
+from .service import Runtime
 
 END_ID = "end"
 
@@ -160,7 +157,7 @@ def end_of(run: RunFacts) -> dict[str, object]:
 
 
 async def follow(
-    runtime: "Runtime", session_pk: int, reader: Reader, *, heartbeat: float
+    runtime: Runtime, session_pk: int, reader: Reader, *, heartbeat: float
 ) -> AsyncGenerator[StoryEvent | None]:
     """What the reader finds, until it ends or the process does. None: nothing has come
     for ``heartbeat`` seconds."""
@@ -184,7 +181,7 @@ async def follow(
                 told_at = monotonic()
 
 
-async def wait_for_end(runtime: "Runtime", run: RunFacts, *, seconds: float) -> bool:
+async def wait_for_end(runtime: Runtime, run: RunFacts, *, seconds: float) -> bool:
     """Whether the run has ended within so many seconds, in whatever process."""
     wait_for_database(runtime.options.database_wait)
     end = monotonic() + seconds
@@ -198,9 +195,9 @@ async def wait_for_end(runtime: "Runtime", run: RunFacts, *, seconds: float) -> 
             await listener.wait(_patience(runtime, run.session_pk, end - monotonic()))
 
 
-def _patience(runtime: "Runtime", session_pk: int, seconds: float) -> float:
+def _patience(runtime: Runtime, session_pk: int, seconds: float) -> float:
     """What this process does is heard of; for another one's work it has to look."""
-    is_ours = runtime.execution_of(session_pk) is not None
+    is_ours = runtime.queue.execution_of(session_pk) is not None
     most = LOOK_SECONDS if is_ours else runtime.options.watch_interval
     return max(0.0, min(seconds, most))
 
@@ -210,7 +207,7 @@ LOOK_SECONDS = 5.0
 
 
 @contextmanager
-def _listening(runtime: "Runtime", listener: Listener) -> Iterator[Listener]:
+def _listening(runtime: Runtime, listener: Listener) -> Iterator[Listener]:
     runtime.hub.listen(listener)
     try:
         yield listener
@@ -228,10 +225,10 @@ async def wait_for_final_state(runtime: Runtime, *, session_pk: int, run_pk: int
     """The run's last state. Where its process is gone, this one takes over."""
     wait_for_database(runtime.options.database_wait)
     while True:
-        await runtime.wait_run_ended(session_pk)
+        await runtime.queue.wait_run_ended(session_pk)
         state = await runtime.readers.read(read_run_state, run_pk)
         if state in FINAL_STATES:
             return state
         await asyncio.sleep(POLL_SECONDS)
-        await runtime.recover(session_pk=session_pk)
-        runtime.kick(session_pk)
+        await runtime.queue.recover(session_pk=session_pk)
+        runtime.queue.begin(session_pk)

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
+from conversations.archive.answers import WindowMark, window_mark_of
 from conversations.archive.append import Row
-from conversations.archive.compactions import WindowMark, window_mark_of
 from conversations.archive.messages import QueuedMessage, queued_messages
 from conversations.archive.runs import ActiveRun, active_runs
 from conversations.archive.sessions import get_session
@@ -94,10 +94,6 @@ def window_frame(mark: WindowMark) -> Frame:
 # What a page that connects has missed, read in one go.
 
 
-if TYPE_CHECKING:
-    from .engine import Runtime
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatchUp:
     """``rows`` follow the page's cursor up to ``last_seq``. ``reload`` says why the
@@ -113,10 +109,9 @@ class CatchUp:
     queue: list[QueuedMessage]
     window: WindowMark
 
-    def frames(self, runtime: "Runtime", *, hello: bool) -> list[Frame]:
-        """The frames that bring the page up to date, the draft included."""
-        execution = runtime.execution_of(self.session_pk)
-        state = execution.state_frame() if execution else active_frame(self.run)
+    def frames(self, state: Frame, drafts: Sequence[Frame], *, hello: bool) -> list[Frame]:
+        """The frames that bring the page up to date. ``state`` is that of the run that is
+        active, ``drafts`` are what it has written so far."""
         frames: list[Frame] = []
         if hello:
             frames.append(
@@ -132,12 +127,7 @@ class CatchUp:
             return [*frames, {"type": "reload", "reason": self.reload}]
         if self.rows:
             frames.append(rows_frame(self.rows))
-        frames += [queue_frame(self.queue), window_frame(self.window), state]
-        if execution is not None:
-            return frames + execution.snapshots()
-        if runtime.relay.is_used and self.run is not None:
-            runtime.relay.ask_for_snapshots(self.session_pk)
-        return frames + runtime.watcher.snapshots(self.session_pk)
+        return [*frames, queue_frame(self.queue), window_frame(self.window), state, *drafts]
 
 
 def read_catch_up(uuid: UUID, *, cursor: Cursor | None, rewinds: int | None = None) -> CatchUp:

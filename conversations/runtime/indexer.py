@@ -6,7 +6,6 @@ share a database may do the same work twice, never wrongly.
 """
 
 import asyncio
-from typing import TYPE_CHECKING
 
 from conversations.search.indexing import (
     Progress,
@@ -16,8 +15,7 @@ from conversations.search.indexing import (
     store_batch,
 )
 
-if TYPE_CHECKING:
-    from .engine import Runtime
+from .database import Database
 
 LOOK_SECONDS = 2.0
 """Between two looks for turns without entries. A search does not wait for it."""
@@ -32,12 +30,12 @@ UNMERGED = 200
 a very common word in a large index takes a tenth of a second instead of milliseconds."""
 
 
-class Indexer:
-    def __init__(self, runtime: "Runtime") -> None:
-        self._runtime = runtime
+class IndexWorker:
+    def __init__(self, database: Database) -> None:
+        self._database = database
         self._unmerged = 0
 
-    async def keep(self) -> None:
+    async def run(self) -> None:
         """Index what comes in, for ever; to be run as a task."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
@@ -46,7 +44,7 @@ class Indexer:
 
     async def catch_up(self) -> bool:
         """Index what is waiting. False: nothing was."""
-        waiting = await self._runtime.readers.read(sessions_to_index)
+        waiting = await self._database.readers.read(sessions_to_index)
         for progress in waiting:
             await self._index(progress)
         return bool(waiting)
@@ -54,8 +52,8 @@ class Indexer:
     async def _index(self, progress: Progress) -> None:
         at: Progress | None = progress
         while at is not None and at.waiting > 0:
-            batch = await self._runtime.readers.read(prepare_batch, at, size=TURNS_AT_ONCE)
-            at = await self._runtime.writer.write(store_batch, batch)
+            batch = await self._database.readers.read(prepare_batch, at, size=TURNS_AT_ONCE)
+            at = await self._database.writer.write(store_batch, batch)
             self._unmerged += 1
             await asyncio.sleep(PAUSE_SECONDS)
             if self._unmerged >= UNMERGED:
@@ -64,7 +62,7 @@ class Indexer:
     async def _merge(self) -> None:
         self._unmerged = 0
         for _ in range(MERGES_AT_ONCE):
-            if not await self._runtime.writer.write(merge_index):
+            if not await self._database.writer.write(merge_index):
                 return
             await asyncio.sleep(PAUSE_SECONDS)
         self._unmerged = 1  # there is more to do

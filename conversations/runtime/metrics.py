@@ -23,7 +23,7 @@ def read_metrics() -> list[Metric]:
         _gauge(
             "loom_process_runs",
             "Runs that this process carries out.",
-            runtime.run_count if runtime else 0,
+            runtime.queue.run_count if runtime else 0,
         ),
         _gauge(
             "loom_process_sockets",

@@ -48,22 +48,22 @@ class _Brought:
 class ProgramTools:
     def __init__(self, *, wait_seconds: float = WAIT_SECONDS) -> None:
         self._wait_seconds = wait_seconds
-        self._brought: dict[tuple[int, str], _Brought] = {}
+        self.brought: dict[tuple[int, str], _Brought] = {}
 
     def bring(self, session_pk: int, client_id: str, given: Sequence[Any]) -> None:
         """Have the tools (as the Messages API declares them) for the message of this
         ``client_id``, before it is sent. Raises Rejected for what cannot be one."""
-        if not given or (session_pk, client_id) in self._brought:
+        if not given or (session_pk, client_id) in self.brought:
             return
         if len(given) > MAX_CLIENT_TOOLS:
             raise _refused(f"At most {MAX_CLIENT_TOOLS} tools can be brought along.")
         brought = _Brought(tools={})
         tools = [_read_tool(place, one, brought, self) for place, one in enumerate(given)]
         brought.tools = MappingProxyType({tool.name: tool for tool in tools})
-        self._brought[session_pk, client_id] = brought
+        self.brought[session_pk, client_id] = brought
 
     def of(self, session_pk: int, client_id: str) -> Mapping[str, Tool]:
-        found = self._brought.get((session_pk, client_id))
+        found = self.brought.get((session_pk, client_id))
         return NO_MORE if found is None else found.tools
 
     def beside(self, claimed: Claimed, more: Mapping[str, Tool]) -> Mapping[str, Tool]:
@@ -76,11 +76,11 @@ class ProgramTools:
 
     def forget(self, session_pk: int, client_id: str) -> None:
         """The run has ended, or was never begun."""
-        self._brought.pop((session_pk, client_id), None)
+        self.brought.pop((session_pk, client_id), None)
 
     def waiting(self, session_pk: int, client_id: str) -> frozenset[int]:
         """The calls that wait for the program."""
-        found = self._brought.get((session_pk, client_id))
+        found = self.brought.get((session_pk, client_id))
         return found.open_calls() if found is not None else frozenset()
 
     async def wait_for_others(
@@ -88,7 +88,7 @@ class ProgramTools:
     ) -> frozenset[int]:
         """The calls that wait, as soon as they are others; never where there are no
         tools."""
-        found = self._brought.get((session_pk, client_id))
+        found = self.brought.get((session_pk, client_id))
         while found is None or found.open_calls() == than:
             changed = found.changed if found is not None else asyncio.Event()
             changed.clear()
@@ -98,25 +98,25 @@ class ProgramTools:
     def hand_over(self, session_pk: int) -> None:
         """The program says something more: runs of the session that wait for it end with
         the results that they get, and its message is answered with those."""
-        for (pk, _), brought in self._brought.items():
+        for (pk, _), brought in self.brought.items():
             if pk == session_pk and brought.open_calls():
                 brought.is_over = True
 
     def is_over(self, claimed: Claimed) -> bool:
         """Whether the run is to end with the results of its calls."""
-        found = self._brought.get((claimed.session_pk, claimed.client_id))
+        found = self.brought.get((claimed.session_pk, claimed.client_id))
         return found is not None and found.is_over
 
     def give_up(self, session_pk: int) -> None:
         """The program goes on without the calls of the session that wait."""
-        for (pk, _), brought in self._brought.items():
+        for (pk, _), brought in self.brought.items():
             for waiting in brought.waiting.values() if pk == session_pk else ():
                 if not waiting.done():
                     waiting.set_result(ToolResult(ok=False, output=GIVEN_UP))
 
     def give(self, session_pk: int, client_id: str, call_pk: int, result: ToolResult) -> bool:
         """What a call gave. False: it does not wait here."""
-        found = self._brought.get((session_pk, client_id))
+        found = self.brought.get((session_pk, client_id))
         waiting = found.waiting.get(call_pk) if found is not None else None
         if waiting is None or waiting.done():
             return False

@@ -1,6 +1,6 @@
-"""Carrying out the calls of one answer: planned, asked, run in order, each ended once.
+"""Executing the calls of one answer: planned, asked, run in order, each ended once.
 
-All questions of an answer are asked at once; then the calls are carried out in order,
+All questions of an answer are asked at once; then the calls are executed in order,
 neighbours that only read together. A call is recorded as running before anything is
 done, so that nothing is done twice whatever happens to this process.
 """
@@ -13,12 +13,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from conversations.agent.tools.registry import TOOLS, find_tool
 from conversations.agent.tools.tool import Tool, ToolContext, ToolResult
 from conversations.archive.answers import append_tool_result
-from conversations.archive.append import Appended, NewEvent, PreparedEvent, prepare_event
+from conversations.archive.append import Appended, prepare_events
 from conversations.archive.runs import Claimed, RunLost
 from conversations.archive.sessions import get_session
 from conversations.archive.storage_errors import translate_storage_error
@@ -34,7 +34,7 @@ from conversations.archive.tool_calls import (
 from conversations.archive.tool_permissions import Rules, read_rules
 from conversations.domain import runs as run_states
 from conversations.domain.errors import Conflict, LoomError
-from conversations.domain.events import APPROVAL, APPROVAL_ASKED, Info, Payload
+from conversations.domain.events import APPROVAL, APPROVAL_ASKED, Info
 from conversations.domain.text import one_line, storable
 from conversations.domain.tool_calls import (
     ASK,
@@ -61,10 +61,8 @@ from conversations.domain.tool_policy import (
 )
 
 from .database import PatientWriter
+from .execution import RunContext
 from .live import LiveCall, LiveCalls
-
-if TYPE_CHECKING:
-    from .engine import Runtime
 
 logger = logging.getLogger(__name__)
 
@@ -85,9 +83,11 @@ class Stage(Protocol):
 
     claimed: Claimed
     writer: PatientWriter
+    calls: LiveCalls
 
-    async def keep(self, work: Coroutine[Any, Any, Appended]) -> Appended:
+    async def commit[A: Appended](self, work: Coroutine[Any, Any, A]) -> A:
         """See a commit through, also when the run is stopped; show its rows."""
+        ...
 
     def show_rows(self, rows: Sequence[Any]) -> None: ...
 
@@ -126,7 +126,7 @@ class _Call:
 
     @property
     def runs(self) -> bool:
-        """It is carried out as soon as its turn comes."""
+        """It is executed as soon as its turn comes."""
         return self.result is None and self.decision != DENY and not self.stopped_by
 
     @property
@@ -149,9 +149,10 @@ class _Call:
 class ToolLoop:
     """The calls of a run, answer by answer."""
 
-    def __init__(self, runtime: "Runtime", stage: Stage) -> None:
-        self.live = LiveCalls(str(stage.claimed.run))
-        self._runtime = runtime
+    def __init__(self, context: RunContext, stage: Stage) -> None:
+        self.live = stage.calls
+        self._context = context
+        self._readers = context.database.readers
         self._stage = stage
         self._claimed = stage.claimed
         self._calls: list[_Call] = []
@@ -161,13 +162,13 @@ class ToolLoop:
         self._scope: ToolScope | None = None
         self._has_changed = False
 
-    async def carry_out(
+    async def execute(
         self, *, turn: int, scope: ToolScope, root: Path, is_cut_off: bool = False
     ) -> None:
         """See that every open call of the answer ends. In one that was cut off none is
-        carried out: its arguments may be cut too."""
+        executed: its arguments may be cut too."""
         self._turn, self._scope, self._root = turn, scope, root
-        records = await self._runtime.readers.read(read_calls, self._claimed.run_pk, turn=turn)
+        records = await self._readers.read(read_calls, self._claimed.run_pk, turn=turn)
         self._rules, self._has_changed = None, not all(record.is_open for record in records)
         self._calls = [self._open(record) for record in records if record.is_open]
         if is_cut_off:
@@ -175,14 +176,14 @@ class ToolLoop:
                 call.result = ToolResult(ok=False, output=CUT_OFF)
         polling = asyncio.create_task(self._poll())
         try:
-            await self._runtime.tool_servers.wait_for(
+            await self._context.tool_servers.wait_for(
                 [call.record.name for call in self._calls if call.result is None],
                 scope.workspace,
                 root,
             )
             await self._prepare_calls([call for call in self._calls if call.result is None])
             for group in self._groups():
-                await self._carry_out_group(group)
+                await self._execute_group(group)
         finally:
             polling.cancel()
             self._calls = []
@@ -192,16 +193,14 @@ class ToolLoop:
         calls = [call for call in self._calls if not call.has_ended and not call.stopped_by]
         if not calls:
             return
-        news = await self._runtime.readers.read(
-            read_news, self._claimed.run_pk, self._claimed.session_pk
-        )
+        news = await self._readers.read(read_news, self._claimed.run_pk, self._claimed.session_pk)
         by_pk = {call.record.pk: call for call in calls}
         before = [(call.decision, call.stopped_by) for call in calls]
         for record in news.calls:
             if (call := by_pk.get(record.pk)) is not None:
                 self._note(call, record)
         if before != [(call.decision, call.stopped_by) for call in calls]:
-            await self._runtime.watcher.show_missed_rows(self._claimed.session_pk)
+            await self._context.publisher.publish_missed_rows(self._claimed.session_pk)
         still_open = {record.pk for record in news.calls}
         for call in calls:
             if call.waits and call.record.pk not in still_open:
@@ -217,9 +216,9 @@ class ToolLoop:
             call.decide(record.decision, record.decided_by, record.reason)
 
     async def _allow_by_permission(self, call: _Call) -> None:
-        session = await self._runtime.readers.read(get_session, self._claimed.session)
+        session = await self._readers.read(get_session, self._claimed.session)
         with contextlib.suppress(Conflict):  # decided meanwhile; the next look finds how
-            decided = await self._runtime.writer.write(
+            decided = await self._context.database.writer.write(
                 decide_call, session, call=call.record.uuid, decision=BY_POLICY, user_pk=None
             )
             self._stage.show_rows(decided.rows)
@@ -227,7 +226,7 @@ class ToolLoop:
 
     async def _poll(self) -> None:
         while True:
-            await asyncio.sleep(self._runtime.options.watch_interval)
+            await asyncio.sleep(self._context.options.watch_interval)
             try:
                 await self.look()
             except Exception:  # a database that is away for a moment
@@ -280,8 +279,8 @@ class ToolLoop:
 
     def _find_tool(self, record: ToolCallRecord) -> Tool | ToolResult:
         assert self._scope is not None
-        servers, workspace = self._runtime.tool_servers, self._scope.workspace
-        more = self._runtime.program_tools.beside(self._claimed, servers.tools_of(workspace))
+        servers, workspace = self._context.tool_servers, self._scope.workspace
+        more = self._context.program_tools.beside(self._claimed, servers.tools_of(workspace))
         tool = find_tool(record.name, self._scope, more)
         if tool is None:
             why = servers.explain(record.name, workspace)
@@ -296,7 +295,7 @@ class ToolLoop:
             line = one_line(storable(f"{tool.name} {call.record.arguments}"), limit=200)
             return CallPlan(effect=CHANGES, summary=line)
         try:
-            return await tool.plan(self._context(call), call.record.arguments)
+            return await tool.plan(self._tool_context(call), call.record.arguments)
         except Exception as error:
             return _failure(error, call)
 
@@ -313,15 +312,24 @@ class ToolLoop:
 
     async def _read_rules(self, *, anew: bool = False) -> Rules:
         if self._rules is None or anew:
-            self._rules = await self._runtime.readers.read(
+            self._rules = await self._readers.read(
                 read_rules, self._claimed.session_pk, user_pk=self._claimed.user_pk
             )
         return self._rules
 
     async def _ask(self, calls: Sequence[_Call]) -> None:
         asked = [call.asked for call in calls if call.asked is not None]
+        rows = [
+            Info(
+                text=f"Waiting for approval: {question.summary}",
+                kind=APPROVAL,
+                code=APPROVAL_ASKED,
+                data=question.as_data(),
+            )
+            for question in asked
+        ]
         events = await asyncio.to_thread(
-            self._prepare, [_asking_row(question) for question in asked], turn=self._turn
+            prepare_events, rows, session=self._claimed.session, turn=self._turn
         )
 
         async def commit() -> Appended:
@@ -329,26 +337,15 @@ class ToolLoop:
             rows = await self._stage.writer.write(
                 ask_for_calls,
                 self._claimed.session_pk,
-                session=self._claimed.session,
                 questions=list(zip(pks, asked, events, strict=True)),
             )
             return Appended(turns=[], rows=rows)
 
-        await self._stage.keep(commit())
+        await self._stage.commit(commit())
         for call in calls:
             call.record = replace(call.record, state=WAITING, asked=call.asked)
             self.live.change_state(call.record.pk, WAITING)
         self._stage.show_calls()
-
-    def _prepare(
-        self, payloads: Sequence[Payload], *, turn: int | None = None, new: int | None = None
-    ) -> list[PreparedEvent]:
-        return [
-            prepare_event(
-                NewEvent(payload=payload, turn=turn, new=new), session_uuid=self._claimed.session
-            )
-            for payload in payloads
-        ]
 
     # Running
 
@@ -362,7 +359,7 @@ class ToolLoop:
                 group.append(waiting.pop(0))
             yield group
 
-    async def _carry_out_group(self, group: Sequence[_Call]) -> None:
+    async def _execute_group(self, group: Sequence[_Call]) -> None:
         first = group[0]
         if first.is_due and not first.stopped_by:
             await self._judge(first, is_first=True)
@@ -374,7 +371,7 @@ class ToolLoop:
         tasks: list[asyncio.Task[None]] = []
         for call in group:
             before = tasks[-1] if tasks else None
-            tasks.append(asyncio.create_task(self._carry_out(call, before=before)))
+            tasks.append(asyncio.create_task(self._execute(call, before=before)))
         try:
             await asyncio.wait(tasks)
         finally:
@@ -392,7 +389,7 @@ class ToolLoop:
             raise RunLost("A call that waited here was ended by another process.")
         await write(show_run_waiting, run_pk, waits=False)
 
-    async def _carry_out(self, call: _Call, *, before: asyncio.Task[None] | None) -> None:
+    async def _execute(self, call: _Call, *, before: asyncio.Task[None] | None) -> None:
         """Results are kept in the order of the calls: one waits for that ``before`` it."""
         began = monotonic()
         if call.asked is not None and call.decision not in ("", DENY) and not call.stopped_by:
@@ -438,7 +435,9 @@ class ToolLoop:
         self._stage.show_calls()
         began = monotonic()
         self._has_changed |= not call.only_reads
-        call.task = asyncio.ensure_future(call.tool.run(self._context(call), call.record.arguments))
+        call.task = asyncio.ensure_future(
+            call.tool.run(self._tool_context(call), call.record.arguments)
+        )
         if call.stopped_by:
             call.task.cancel()
         try:
@@ -454,7 +453,7 @@ class ToolLoop:
         shown = self.live.kept(call.record.pk)
         return ToolResult(ok=False, output=f"{words}\n\n{shown}" if shown else words)
 
-    def _context(self, call: _Call) -> ToolContext:
+    def _tool_context(self, call: _Call) -> ToolContext:
         assert self._scope is not None
         is_approved = call.asked is not None and call.decision not in ("", DENY, BY_POLICY)
         return ToolContext(
@@ -463,7 +462,7 @@ class ToolLoop:
             user_pk=self._claimed.user_pk,
             call_turn=self._turn,
             root=self._root,
-            read=self._runtime.readers.read,
+            read=self._readers.read,
             write=self._stage.writer.write,
             scope=self._scope,
             run_pk=self._claimed.run_pk,
@@ -495,7 +494,12 @@ class ToolLoop:
         )
 
         async def commit() -> Appended:
-            events = await asyncio.to_thread(self._prepare, make_result_payloads(ending), new=0)
+            events = await asyncio.to_thread(
+                prepare_events,
+                make_result_payloads(ending),
+                session=self._claimed.session,
+                new=0,
+            )
             appended = await self._stage.writer.write(
                 append_tool_result,
                 self._claimed,
@@ -507,7 +511,7 @@ class ToolLoop:
             self.live.remove(call.record.pk)
             return appended
 
-        await self._stage.keep(commit())
+        await self._stage.commit(commit())
 
 
 async def _end_tasks(tasks: Sequence[asyncio.Future[Any]]) -> None:
@@ -569,15 +573,6 @@ def _question(record: ToolCallRecord, plan: CallPlan) -> ApprovalRequest:
         kind_key=plan.kind_key if has_kind else "",
         kind_label=storable(plan.kind_label or plan.kind_key) if has_kind else "",
         basis=plan.basis,
-    )
-
-
-def _asking_row(asked: ApprovalRequest) -> Info:
-    return Info(
-        text=f"Waiting for approval: {asked.summary}",
-        kind=APPROVAL,
-        code=APPROVAL_ASKED,
-        data=asked.as_data(),
     )
 
 

@@ -9,15 +9,13 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import TYPE_CHECKING
 
 from django.db import DatabaseError
 
 from conversations.archive.access_snapshots import AccessSnapshot, OpenPage, read_standings
 from conversations.domain.errors import TooMany, Unavailable
 
-if TYPE_CHECKING:
-    from .engine import Runtime
+from .database import Readers
 
 logger = logging.getLogger(__name__)
 
@@ -51,8 +49,8 @@ class WatchedAccess:
 class AccessRefresher:
     """All pages of this process."""
 
-    def __init__(self, runtime: "Runtime") -> None:
-        self._runtime = runtime
+    def __init__(self, readers: Readers) -> None:
+        self._readers = readers
         self._visitors: set[WatchedAccess] = set()
 
     def add(self, visitor: WatchedAccess) -> None:
@@ -61,7 +59,7 @@ class AccessRefresher:
     def remove(self, visitor: WatchedAccess) -> None:
         self._visitors.discard(visitor)
 
-    async def watch(self) -> None:
+    async def run(self) -> None:
         look = 0
         while True:
             await asyncio.sleep(LOOK_SECONDS)
@@ -69,14 +67,15 @@ class AccessRefresher:
             try:
                 await self._look(asks_outsiders=look % OUTSIDERS_EVERY == 0)
             except (DatabaseError, Unavailable) as error:
-                logger.warning("session_not_rechecked: %s", error)
+                fields = {"error_class": type(error).__name__}
+                logger.warning("session_not_rechecked", extra={"fields": fields})
 
     async def _look(self, *, asks_outsiders: bool) -> None:
         visitors = list(self._visitors)
         places = {visitor.place for visitor in visitors}
         if not places:
             return
-        standings = await self._runtime.readers.read(read_standings, places)
+        standings = await self._readers.read(read_standings, places)
         for visitor in visitors:
             now = standings[visitor.place]
             is_outside = now is not None and now.role is None
@@ -111,7 +110,7 @@ class ConnectionLimiter:
             )
 
     def take(self, kind: str, person_pk: int) -> None:
-        """Count one more, until :meth:`give_back`. Raises TooMany."""
+        """Count one more, until :meth:`release`. Raises TooMany."""
         with self._lock:
             self.require_room(kind, person_pk)
             self._open[kind, person_pk] += 1
@@ -121,7 +120,7 @@ class ConnectionLimiter:
         with self._lock:
             self._open[kind, person_pk] += 1
 
-    def give_back(self, kind: str, person_pk: int) -> None:
+    def release(self, kind: str, person_pk: int) -> None:
         with self._lock:
             self._open[kind, person_pk] -= 1
             if self._open[kind, person_pk] <= 0:

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from django.db import connection
 
-from conversations.archive.row_sql import read_moment
+from conversations.archive.append import read_moment
 from conversations.archive.turns import COLUMNS
 from conversations.domain.digest import instant
 from conversations.domain.text import one_line, strip_marks

@@ -101,7 +101,7 @@ async def _rename(order: CommandRequest) -> CommandResult:
         order.session, title=order.argument
     )
     if runtime := started_runtime():
-        runtime.publish(order.session.pk, {"type": "title", "title": title})
+        runtime.publisher.publish(order.session.pk, {"type": "title", "title": title})
     return CommandResult(said=f"The session is called {title} now.", value=title)
 
 

@@ -207,7 +207,7 @@ async def session_changes_revert(request: HttpRequest, uuid: UUID) -> HttpRespon
         if not asked.fields and "all" not in request.POST:
             raise Rejected("Choose what to undo.", code="nothing_to_revert")
         runtime = await current_runtime()
-        done = await runtime.undo.revert(
+        done = await runtime.revert_files(
             found,
             Path(found.workspace.root),
             scope=asked.scope,

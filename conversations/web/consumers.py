@@ -35,9 +35,9 @@ from conversations.domain.text import is_storable
 from conversations.domain.tool_calls import ALWAYS, DENY, ONCE
 from conversations.models import Session
 from conversations.runtime.current import current_runtime
-from conversations.runtime.engine import Runtime
-from conversations.runtime.frames import CatchUp, Frame, dump_frame, read_catch_up
-from conversations.runtime.hub import Subscriber
+from conversations.runtime.frames import Frame, dump_frame
+from conversations.runtime.publish import Subscriber
+from conversations.runtime.service import Runtime
 from conversations.runtime.visitors import SOCKETS, WatchedAccess
 
 from .errors import TRY_AGAIN_LATER
@@ -64,7 +64,7 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         try:
             await super().__call__(scope, receive, send)
         finally:
-            self._let_go()
+            self._release()
 
     async def dispatch(self, message: dict[str, Any]) -> None:
         """Without what Channels does before every message: a visit to the thread that
@@ -109,11 +109,11 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         if frame is None:
             await self.close(BAD_FRAME)
             return
-        carry_out = _REQUESTS.get(str(frame.get("type")))
+        execute = _REQUESTS.get(str(frame.get("type")))
         try:
-            if carry_out is None:
+            if execute is None:
                 raise Rejected("Unknown frame type.", code="unknown_type")
-            await carry_out(self, frame)
+            await execute(self, frame)
         except Exception as exception:
             error = translate_storage_error(exception) or exception
             if not isinstance(error, LoomError):
@@ -151,21 +151,19 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
             )
         )
 
-    async def answer_again(self, frame: Frame) -> None:
+    async def regenerate(self, frame: Frame) -> None:
         client_id = check_client_id(frame.get("client_id"))
         turn = None if frame.get("turn") is None else _number(frame, "turn")
         session = await self._authorised(WRITE)
         await self._acknowledge(
-            self.runtime.answer_again(
-                session, client_id=client_id, turn=turn, user_pk=self._user_pk
-            )
+            self.runtime.regenerate(session, client_id=client_id, turn=turn, user_pk=self._user_pk)
         )
 
-    async def go_on(self, frame: Frame) -> None:
+    async def continue_run(self, frame: Frame) -> None:
         client_id = check_client_id(frame.get("client_id"))
         session = await self._authorised(WRITE)
         await self._acknowledge(
-            self.runtime.go_on(session, client_id=client_id, user_pk=self._user_pk)
+            self.runtime.continue_run(session, client_id=client_id, user_pk=self._user_pk)
         )
 
     async def compact(self, frame: Frame) -> None:
@@ -253,7 +251,8 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
             await self._authorised(READ)
         except (DatabaseError, Unavailable) as error:
             self.visitor.look_again()
-            logger.warning("session_not_rechecked: %s", error)
+            fields = {"error_class": type(error).__name__}
+            logger.warning("session_not_rechecked", extra={"fields": fields})
         except LoomError as error:
             await self._turn_away(error)
 
@@ -282,7 +281,7 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         self.subscriber = Subscriber(session_pk=self.session.pk, deliver=self._deliver)
         self.runtime.hub.add(self.subscriber)
         self.runtime.visitors.add(self.visitor)
-        self.runtime.prepare_provider()
+        self.runtime.models.prepare()
         query = parse_qs(self.scope["query_string"].decode("latin-1"))
         rewinds = query.get("rewinds", [""])[0]
         await self._catch_up(
@@ -291,12 +290,12 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
             rewinds=int(rewinds[:18]) if rewinds.isascii() and rewinds.isdigit() else None,
         )
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         if self.rechecking is not None:
             self.rechecking.cancel()
         if self.is_counted:
             self.is_counted = False
-            self.runtime.lines.give_back(SOCKETS, self._user_pk)
+            self.runtime.lines.release(SOCKETS, self._user_pk)
         if self.subscriber is not None:
             self.runtime.hub.remove(self.subscriber)
             self.runtime.visitors.remove(self.visitor)
@@ -305,12 +304,12 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         assert self.subscriber is not None
         cursor = parse_cursor(after) if after else None
         self.subscriber.held = True
-        state: CatchUp = await self.runtime.readers.read(
-            read_catch_up, self.session.uuid, cursor=cursor, rewinds=rewinds
+        frames, last_seq = await self.runtime.catch_up(
+            self.session.uuid, cursor=cursor, rewinds=rewinds, hello=hello
         )
-        for frame in state.frames(self.runtime, hello=hello):
+        for frame in frames:
             await self._send(frame)
-        self.subscriber.reached = max(self.subscriber.reached, state.last_seq)
+        self.subscriber.reached = max(self.subscriber.reached, last_seq)
         self.subscriber.release()
 
     def _deliver(self, text: str) -> None:
@@ -325,7 +324,7 @@ class SessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         """Close the socket of a page that does not read; it catches up later."""
         fields = {"session_id": str(self._uuid)}
         logger.warning("page_reads_too_slowly", extra={"fields": fields})
-        self._let_go()
+        self._release()
         asyncio.ensure_future(self.close(TOO_SLOW))  # noqa: RUF006 (ends at once)
 
     async def _send(self, frame: Frame) -> None:
@@ -343,9 +342,9 @@ class NoSessionConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
 _REQUESTS: dict[str, Callable[[SessionConsumer, Frame], Awaitable[None]]] = {
     "send": SessionConsumer.send_message,
     "edit": SessionConsumer.edit_message,
-    "regenerate": SessionConsumer.answer_again,
-    "retry": SessionConsumer.answer_again,
-    "continue": SessionConsumer.go_on,
+    "regenerate": SessionConsumer.regenerate,
+    "retry": SessionConsumer.regenerate,
+    "continue": SessionConsumer.continue_run,
     "compact": SessionConsumer.compact,
     "stop": SessionConsumer.stop,
     "withdraw": SessionConsumer.withdraw,

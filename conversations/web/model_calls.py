@@ -13,7 +13,7 @@ from django.views.decorators.http import require_safe
 
 from conversations.access import get_session_for
 from conversations.agent.window.manifest import COMPACTION, Manifest, read_manifest, rebuild_request
-from conversations.archive.compactions import window_mark_of
+from conversations.archive.answers import window_mark_of
 from conversations.archive.model_calls import (
     CallDetail,
     CallLine,

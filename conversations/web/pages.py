@@ -34,8 +34,9 @@ from conversations.accounts.members import members_context
 from conversations.agent.window.system_prompt import describe_problems
 from conversations.archive import sessions as archive_sessions
 from conversations.archive import workspaces as archive_workspaces
+from conversations.archive.answers import window_mark_of
 from conversations.archive.attachments import list_attachments
-from conversations.archive.compactions import require_compaction, window_mark_of
+from conversations.archive.compactions import require_compaction
 from conversations.archive.messages import queued_messages
 from conversations.archive.rewinds import is_rewound
 from conversations.archive.rights import MANAGE, WRITE

@@ -166,4 +166,4 @@ async def test_a_run_that_was_begun_is_streamed_however_many_others_began_meanwh
     monkeypatch.setattr(messages, "stream_run", begin_later)
     text = await read(await open_stream(program, session))
     assert text.endswith('"state":"completed","error_code":""}\n\n')
-    lines.give_back(streams.STREAMS, user.pk)
+    lines.release(streams.STREAMS, user.pk)

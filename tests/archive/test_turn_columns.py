@@ -2,7 +2,7 @@
 
 from dataclasses import fields
 
-from conversations.archive.row_sql import INSERT_TURN
+from conversations.archive.append import INSERT_TURN
 from conversations.archive.turns import COLUMNS
 from conversations.domain.turns import CONTENT_COLUMNS, StoredTurn
 from conversations.models import Turn

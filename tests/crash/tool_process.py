@@ -7,8 +7,8 @@ import django
 
 
 async def work() -> None:
-    from conversations.runtime.engine import Runtime
     from conversations.runtime.options import read_options
+    from conversations.runtime.service import Runtime
     from tests.runtime.sample_tools import sample_tools
 
     with sample_tools():

@@ -31,8 +31,8 @@ from conversations.rendering.markdown import (
     render_person_text,
     show_as_written,
 )
+from conversations.rendering.markdown_parser import MAX_CODE_CHARS, Work
 from conversations.rendering.streaming import BlockStream
-from conversations.rendering.work import MAX_CODE_CHARS, Work
 
 SIZE = 8_000
 MAX_STEPS_FOR_BYTE = 200

@@ -16,8 +16,7 @@ from conversations.domain.stream import (
     ModelRequest,
     StreamItem,
 )
-from conversations.providers.demo import DemoProvider
-from conversations.providers.demo_script import CONNECT, CONTENT, NOTES, find_keyword, quote
+from conversations.providers.demo import CONNECT, CONTENT, NOTES, DemoProvider, find_keyword, quote
 
 TOOLS = [
     {

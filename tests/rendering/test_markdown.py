@@ -18,10 +18,9 @@ from conversations.rendering.markdown import (
     render_plain,
     render_source,
 )
-from conversations.rendering.markdown_parser import parse, render_tokens
+from conversations.rendering.markdown_parser import MAX_CODE_CHARS, Work, parse, render_tokens
 from conversations.rendering.rows import RENDER_VERSION
 from conversations.rendering.source_text import normalise_source
-from conversations.rendering.work import MAX_CODE_CHARS, Work
 
 from .texts import ANSWER, HOSTILE, any_text, markdown_like
 

@@ -15,9 +15,9 @@ from conversations.archive.sessions import create_session, get_session
 from conversations.archive.workspaces import create_workspace
 from conversations.domain.runs import FINAL_STATES
 from conversations.models import Run, Session
-from conversations.runtime.engine import Runtime
-from conversations.runtime.hub import Subscriber
 from conversations.runtime.options import RuntimeOptions, read_options
+from conversations.runtime.publish import Subscriber
+from conversations.runtime.service import Runtime
 from tests.wire.server import WireThread
 
 
@@ -66,6 +66,12 @@ def garden(transactional_db: None, tmp_path: Path) -> Session:
     user = User.objects.create_user("ann")
     workspace = create_workspace(root=tmp_path, name="Garden", owner=user)
     return create_session(workspace, owner=user)
+
+
+def change_options(runtime: Runtime, **changes: Any) -> None:
+    """From its next run on."""
+    context = runtime.queue._context
+    runtime.queue._context = replace(context, options=replace(context.options, **changes))
 
 
 class Page:

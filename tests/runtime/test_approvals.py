@@ -16,7 +16,7 @@ from conversations.archive.tool_permissions import (
 )
 from conversations.domain.errors import Conflict, Rejected
 from conversations.models import Membership, Run, Session, ToolCall, Workspace
-from conversations.runtime.engine import Runtime
+from conversations.runtime.service import Runtime
 from tests.runtime.conftest import Page, ask, run_state
 from tests.runtime.sample_tools import sample_tools, witness
 from tests.runtime.tool_stories import (
@@ -365,13 +365,12 @@ async def test_a_page_that_comes_late_finds_the_run_waiting(
     runtime: Runtime, wire: WireThread, garden: Session, folder: Path
 ) -> None:
     from conversations.domain.keyset import parse_cursor
-    from conversations.runtime.frames import read_catch_up
 
     wire.enqueue(*answers(("add", {"line": "one"})))
     await send(runtime, garden)
     await until_waiting(garden)
-    state = await sync_to_async(read_catch_up)(garden.uuid, cursor=parse_cursor("seq:0"))
-    frames = state.frames(runtime, hello=True)
+    cursor = parse_cursor("seq:0")
+    frames, _ = await runtime.catch_up(garden.uuid, cursor=cursor, rewinds=None, hello=True)
     assert [f["run_state"] for f in frames if f["type"] == "state"] == ["waiting_approval"]
     assert [f["state"] for f in frames if f["type"] == "call"] == ["waiting_approval"]
     await runtime.stop_run(garden)

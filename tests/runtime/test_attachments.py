@@ -23,7 +23,7 @@ from conversations.domain.stream import ModelInfo
 from conversations.domain.text import dump_json, load_json
 from conversations.domain.turns import NewTurn
 from conversations.models import Attachment, ChatEvent, ModelCall, Run, Session, Turn
-from conversations.runtime.engine import Runtime
+from conversations.runtime.service import Runtime
 from conversations.search.find import search_session
 from tests.archive import files
 from tests.wire.scenario import Scenario
@@ -272,7 +272,7 @@ async def test_what_does_not_fit_is_left_out_oldest_first(
     models = wire.server.models
     models[SMALL.id] = replace(models[SMALL.id], max_input_tokens=32_000, max_tokens=2_000)
     runtime = await start_runtime(model=SMALL.id)
-    await runtime.refresh_models()
+    await runtime.models.refresh()
     kept = [
         await attach(garden, files.image_bytes("PNG", (1500, 1500)), f"{number}.png")
         for number in range(9)

@@ -26,11 +26,11 @@ from conversations.domain.errors import Conflict, Rejected
 from conversations.domain.stream import ModelInfo
 from conversations.domain.windows import HEADINGS, WindowRules
 from conversations.models import ChatEvent, Compaction, ModelCall, Run, Session, Turn
-from conversations.runtime.engine import Runtime
+from conversations.runtime.service import Runtime
 from tests.wire.scenario import Scenario, ToolCall
 from tests.wire.server import WireThread
 
-from .conftest import Page, ask, fresh
+from .conftest import Page, ask, change_options, fresh
 
 SUMMARY = "## Goal\nA garden.\n\n## Open points\n<script>alert(1)</script> **Plant** beans."
 
@@ -98,7 +98,7 @@ async def test_a_summary_stands_for_all_but_the_last_exchanges(
 async def test_the_request_is_a_quotation_for_a_cheaper_model(
     compacting: Runtime, wire: WireThread, garden: Session
 ) -> None:
-    compacting.models = [
+    compacting.models.listed = [
         ModelInfo(id=name, name=name, max_input_tokens=200_000, max_output_tokens=8000)
         for name in ("claude-opus-5-5", "claude-haiku-5-5", "claude-haiku-4-5")
     ]
@@ -239,7 +239,7 @@ async def test_every_stage_can_be_rebuilt(
         await ask(runtime, garden, f"question {number}")
     wire.enqueue(*[Scenario(text=f"Summary {n}.") for n in range(9)])
     run = await compact(runtime, garden)
-    await asyncio.gather(*runtime._background)
+    await asyncio.gather(*runtime.database.background)
     calls = [call async for call in ModelCall.objects.filter(run=run)]
     assert len(calls) > 1
     for call in calls:
@@ -384,7 +384,7 @@ async def fill(runtime: Runtime, wire: WireThread, session: Session, *, at: int 
     wire.enqueue(Scenario(text="Beans grow. " * 300), Scenario(text="Yes."), Scenario(text="No."))
     for number in range(3):
         await ask(runtime, session, f"question {number}")
-    runtime.options = replace(runtime.options, compact_at=at)
+    change_options(runtime, compact_at=at)
 
 
 async def test_a_full_window_is_summarised_after_the_answer(
@@ -417,9 +417,9 @@ async def test_only_a_new_message_of_a_person_begins_it(
 ) -> None:
     await fill(compacting, wire, garden)
     wire.enqueue(Scenario(text="Again."), Scenario(text="More."))
-    await compacting.answer_again(garden, client_id="client-again", turn=None, user_pk=None)
+    await compacting.regenerate(garden, client_id="client-again", turn=None, user_pk=None)
     await compacting.wait_idle(garden.pk)
-    await compacting.go_on(garden, client_id="client-go-on", user_pk=None)
+    await compacting.continue_run(garden, client_id="client-go-on", user_pk=None)
     await compacting.wait_idle(garden.pk)
     assert await kinds(garden) == ["message"] * 3 + ["regenerate", "continue"]
 

@@ -1,13 +1,12 @@
 """What a run costs: on its calls, its session and in its footer."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from conversations.domain.text import cost_text
 from conversations.models import ChatEvent, ModelCall, Session
-from conversations.runtime.engine import Runtime
+from conversations.runtime.service import Runtime
 from tests.wire.scenario import Scenario, ToolCall
 from tests.wire.server import WireThread
 
@@ -34,8 +33,7 @@ async def test_each_call_has_its_cost_and_the_footer_their_sum(
 async def test_a_model_without_a_price_costs_nothing_said(
     start_runtime: Any, garden: Session, wire: WireThread
 ) -> None:
-    runtime: Runtime = await start_runtime()
-    runtime.options = replace(runtime.options, model="claude-sonnet-4-6")
+    runtime: Runtime = await start_runtime(model="claude-sonnet-4-6")
     wire.enqueue(Scenario(text="Yes."))
     await ask(runtime, garden, "Go")
     assert (await ModelCall.objects.aget()).cost_microusd is None

@@ -22,14 +22,14 @@ from conversations.domain.run_transcript import (
     parse_place,
 )
 from conversations.models import DraftChunk, Run, Session
-from conversations.runtime import hub
-from conversations.runtime.engine import Runtime
+from conversations.runtime import publish
 from conversations.runtime.following import (
     RunReader,
     SessionReader,
     follow,
     wait_for_end,
 )
+from conversations.runtime.service import Runtime
 from tests.wire.scenario import Scenario
 from tests.wire.scenario import ToolCall as WireCall
 from tests.wire.server import WireThread
@@ -141,7 +141,7 @@ async def test_who_follows_in_the_same_process_reads_the_disk_for_rows_alone(
 
     monkeypatch.setattr(RunReader, "read_on", counted)
     for most in (200, 0):
-        monkeypatch.setattr(hub, "MAX_CHUNKS", most)
+        monkeypatch.setattr(publish, "MAX_CHUNKS", most)
         reads.clear()
         wire.enqueue(Scenario(words=120, rate=200))
         accepted = await runtime.send(garden, client_id=f"client-{most}", text="Go", user_pk=None)
@@ -188,7 +188,7 @@ async def test_runs_of_every_kind_have_their_own_rows(
 ) -> None:
     wire.enqueue(Scenario(text="One."), Scenario(text="Two."), Scenario(text="Three."))
     first = await ask(runtime, garden, "first")
-    again = await runtime.answer_again(garden, client_id="again-01", turn=None, user_pk=None)
+    again = await runtime.regenerate(garden, client_id="again-01", turn=None, user_pk=None)
     await runtime.wait_idle(garden.pk)
     edited = await runtime.edit(garden, client_id="edit-001", turn=1, text="new", user_pk=None)
     await runtime.wait_idle(garden.pk)
@@ -267,9 +267,9 @@ async def test_a_session_is_followed_row_by_row_with_what_is_taken_back(
 
     live = asyncio.create_task(read(1, 9))
     await ask(runtime, garden, "first")
-    await runtime.answer_again(garden, client_id="again-01", turn=None, user_pk=None)
+    await runtime.regenerate(garden, client_id="again-01", turn=None, user_pk=None)
     await runtime.wait_idle(garden.pk)
-    await runtime.answer_again(garden, client_id="again-02", turn=None, user_pk=None)
+    await runtime.regenerate(garden, client_id="again-02", turn=None, user_pk=None)
     await runtime.wait_idle(garden.pk)
     async with asyncio.timeout(60):
         events = await live

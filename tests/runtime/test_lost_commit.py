@@ -156,7 +156,7 @@ async def test_what_may_be_in_a_turn_is_not_given_back_to_the_draft(
     proxy: Proxy, writer: Writer, garden: Session
 ) -> None:
     """The answer to the COMMIT is lost, and the database stays away."""
-    drafts = DraftWorker(writer, interval=0.01, kept=lambda _: None)
+    drafts = DraftWorker(writer, interval=0.01, on_saved=lambda _: None)
     drafts.add(7, part=0, kind="text", text="once")
     chunks = drafts.take(7)
     proxy.next_cut, proxy.is_last = Cut.AFTER, True

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from conversations.models import Session
-from conversations.runtime.engine import Runtime
+from conversations.runtime.service import Runtime
 from tests.context.conversation_samples import HELD_OUT, REPLIES, TUNING, Fact
 from tests.runtime.conftest import ask, fresh
 from tests.wire.scenario import Scenario, ToolCall

@@ -10,7 +10,7 @@ from asgiref.sync import sync_to_async
 from conversations.agent.sandbox.support import can_run
 from conversations.archive.tool_calls import decide_call
 from conversations.models import FileChange, Session, Workspace
-from conversations.runtime.engine import Runtime
+from conversations.runtime.service import Runtime
 from tests.runtime.conftest import Page, ask, run_state
 from tests.runtime.tool_stories import (
     answers,

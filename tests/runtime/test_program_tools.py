@@ -7,8 +7,8 @@ import pytest
 
 from conversations.domain.errors import Rejected
 from conversations.models import Session, Turn
-from conversations.runtime.engine import Runtime
 from conversations.runtime.program_tools import MAX_CLIENT_TOOLS, TOO_LATE, ProgramTools
+from conversations.runtime.service import Runtime
 from tests.wire.scenario import Scenario, ToolCall
 from tests.wire.server import WireThread
 
@@ -36,7 +36,8 @@ async def test_a_program_that_does_not_answer_is_not_waited_for_for_ever(
     start_runtime: Callable[..., Any], garden: Session, wire: WireThread
 ) -> None:
     runtime: Runtime = await start_runtime()
-    runtime.program_tools = tools = ProgramTools(wait_seconds=0.05)
+    tools = runtime.program_tools
+    tools._wait_seconds = 0.05
     tools.bring(garden.pk, "client-one", [WEATHER])
     wire.enqueue(Scenario(tools=(ToolCall(name="weather"),)), Scenario(text="Then not."))
     run = await ask(runtime, garden, "What is the weather?", client_id="client-one")

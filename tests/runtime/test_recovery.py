@@ -19,8 +19,8 @@ from conversations.archive.turns import read_turns
 from conversations.archive.verify import verify_session
 from conversations.domain.events import Info
 from conversations.models import Run, Session
-from conversations.runtime.engine import Runtime
 from conversations.runtime.ownership import Owner
+from conversations.runtime.service import Runtime
 from tests.runtime.conftest import Page, fresh, run_state
 from tests.wire.scenario import Scenario
 from tests.wire.server import WireThread
@@ -67,7 +67,7 @@ async def test_a_living_process_keeps_its_run(
     living = Owner(tmp_path / "run")
     await sync_to_async(leave_orphan)(garden, owner=living.id)
     runtime = await start_runtime()
-    await runtime.recover()
+    await runtime.queue.recover()
     assert await run_state(garden) == "running"
     living.close()
 
@@ -79,7 +79,7 @@ async def test_an_owner_of_another_host_is_judged_by_its_heartbeat(
     runtime = await start_runtime()
     assert await run_state(garden) == "running"
     await Run.objects.filter(pk=run.pk).aupdate(heartbeat_at=timezone.now() - timedelta(hours=1))
-    await runtime.recover()
+    await runtime.queue.recover()
     assert await run_state(garden) == "interrupted"
 
 

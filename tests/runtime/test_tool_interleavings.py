@@ -14,7 +14,7 @@ from asgiref.sync import sync_to_async
 from conversations.archive.sessions import create_session
 from conversations.domain.errors import Conflict
 from conversations.models import Session
-from conversations.runtime.engine import Runtime
+from conversations.runtime.service import Runtime
 from tests.runtime.conftest import run_state
 from tests.runtime.sample_tools import sample_tools, witness
 from tests.runtime.tool_stories import calls_of, require_whole

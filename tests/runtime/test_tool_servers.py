@@ -11,7 +11,7 @@ from asgiref.sync import sync_to_async
 from conversations.agent.mcp.connection import Timing
 from conversations.agent.window.manifest import rebuild_request
 from conversations.models import FileChange, ModelCall, Session, ToolPermission, Workspace
-from conversations.runtime.engine import Runtime
+from conversations.runtime.service import Runtime
 from tests.mcp_servers.running import config, is_running, plain, sdk, until
 from tests.runtime.conftest import ask
 from tests.runtime.tool_stories import (

@@ -11,7 +11,7 @@ from conversations.agent.sandbox.support import find_support
 from conversations.archive.session_state import read_state_view
 from conversations.domain.session_state.values import ERROR, FILE
 from conversations.models import Session, Workspace
-from conversations.runtime.engine import Runtime
+from conversations.runtime.service import Runtime
 from tests.runtime.conftest import ask
 from tests.runtime.tool_stories import answers, results
 from tests.wire.server import WireThread

@@ -12,7 +12,7 @@ from conversations.archive.access_snapshots import MAX_PAGES_AT_ONCE, OpenPage, 
 from conversations.archive.workspaces import add_member
 from conversations.models import Workspace
 from conversations.runtime import visitors
-from conversations.runtime.engine import Runtime
+from conversations.runtime.service import Runtime
 from conversations.runtime.visitors import WatchedAccess
 
 

@@ -10,7 +10,7 @@ from django.test.utils import CaptureQueriesContext
 from conversations.archive.rewinds import append_rewind
 from conversations.archive.sessions import create_session
 from conversations.models import Session
-from conversations.runtime.engine import Runtime
+from conversations.runtime.service import Runtime
 
 from .conftest import Page, ask, fresh
 
@@ -47,7 +47,7 @@ async def test_a_rewind_of_this_process_does_not_load_the_page_again(
     await ask(runtime, garden, "hello")
     page = open_page(runtime)
     await runtime.watcher._look([garden.pk])
-    await runtime.answer_again(garden, client_id="retry-01", turn=None, user_pk=None)
+    await runtime.regenerate(garden, client_id="retry-01", turn=None, user_pk=None)
     await runtime.wait_idle(garden.pk)
     await runtime.watcher._look([garden.pk])
     assert page.of_type("rewound")

@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 from asgiref.sync import sync_to_async
 
-from conversations.archive.compactions import read_window_mark
+from conversations.archive.answers import read_window_mark
 from conversations.models import Session
-from conversations.runtime.engine import Runtime
-from conversations.runtime.frames import read_catch_up
+from conversations.runtime.service import Runtime
 from tests.wire.scenario import Scenario, ToolCall
 from tests.wire.server import WireThread
 
@@ -60,8 +59,8 @@ async def test_a_page_that_comes_gets_the_same_as_the_one_that_was_there(
     page = open_page(runtime)
     wire.enqueue(Scenario(text="Yes."))
     await ask(runtime, garden, "Go")
-    caught = await sync_to_async(read_catch_up)(garden.uuid, cursor=None)
-    [window] = [f for f in caught.frames(runtime, hello=True) if f["type"] == "window"]
+    caught, _ = await runtime.catch_up(garden.uuid, cursor=None, rewinds=None, hello=True)
+    [window] = [f for f in caught if f["type"] == "window"]
     assert window == page.of_type("window")[-1]
 
 

@@ -14,7 +14,7 @@ from conversations.agent.window.manifest import RebuiltRequest, rebuild_request
 from conversations.domain.stream import ModelInfo
 from conversations.domain.text import load_json
 from conversations.models import ModelCall, Session, Workspace
-from conversations.runtime.engine import Runtime
+from conversations.runtime.service import Runtime
 from tests.wire.rules.prompt import blocks_of, count_tokens
 from tests.wire.scenario import Scenario
 from tests.wire.server import WireThread
@@ -41,7 +41,7 @@ async def small_runtime(start_runtime: Any, wire: WireThread, sample_tool: None)
         models[SMALL.id], max_input_tokens=SMALL.max_input_tokens, max_tokens=8_000
     )
     runtime: Runtime = await start_runtime(model=SMALL.id)
-    await runtime.refresh_models()  # a first answer waits for the list, but not for ever
+    await runtime.models.refresh()  # a first answer waits for the list, but not for ever
     return runtime
 
 
@@ -108,7 +108,7 @@ async def test_what_the_model_saw_is_rebuilt_to_the_same_bytes(
     await small_runtime.wait_idle(garden.pk)
     wire.enqueue(Scenario(text="cut off here and", stop_reason="max_tokens"))
     await ask(small_runtime, garden, "Message y")
-    await small_runtime.go_on(await fresh(garden), client_id="go-on-0001", user_pk=None)
+    await small_runtime.continue_run(await fresh(garden), client_id="go-on-0001", user_pk=None)
     await small_runtime.wait_idle(garden.pk)
     await ask(small_runtime, garden, "Message z")
     calls = await all_calls()
@@ -159,7 +159,7 @@ async def test_a_larger_model_is_given_more_of_the_session(
     before = await fresh(garden)
     assert before.floor_turn > 1
     assert before.context_limit == SMALL.max_input_tokens
-    small_runtime.models = [
+    small_runtime.models.listed = [
         replace(SMALL, max_input_tokens=200_000, max_output_tokens=8_000),
     ]
     wire.server.models[SMALL.id] = replace(wire.server.models[SMALL.id], max_input_tokens=200_000)

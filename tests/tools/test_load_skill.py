@@ -10,7 +10,7 @@ from django.conf import settings
 
 from conversations.archive.skills import LoadedSkill, append_loaded_skill, read_loaded_skills
 from conversations.models import Session
-from conversations.runtime.engine import Runtime
+from conversations.runtime.service import Runtime
 from tests.runtime.conftest import ask
 from tests.wire.scenario import Scenario, ToolCall
 from tests.wire.server import WireThread
@@ -134,7 +134,7 @@ async def test_a_rewound_load_counts_no_more(
     write_skill(tmp_path, "roses", ROSES)
     await load({"name": "roses"})
     wire.enqueue(Scenario(text="Without it."))
-    await runtime.answer_again(garden, client_id="client-again", turn=1, user_pk=None)
+    await runtime.regenerate(garden, client_id="client-again", turn=1, user_pk=None)
     await runtime.wait_idle(garden.pk)
     assert await loaded(garden) == []
     assert ROSES in (await load({"name": "roses"}))["content"]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from conversations.models import Attachment, Session
-from conversations.runtime.engine import Runtime
+from conversations.runtime.service import Runtime
 from tests.archive.files import image_bytes, pdf_bytes
 from tests.runtime.conftest import ask
 from tests.tools.using import Use, root, use

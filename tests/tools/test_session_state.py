@@ -8,7 +8,7 @@ from asgiref.sync import sync_to_async
 
 from conversations.archive.session_state import StateView, edit_state, read_state_view
 from conversations.models import Session
-from conversations.runtime.engine import Runtime
+from conversations.runtime.service import Runtime
 from tests.runtime.conftest import ask
 from tests.wire.scenario import Scenario, ToolCall
 from tests.wire.server import WireThread

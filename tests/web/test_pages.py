@@ -37,8 +37,8 @@ from conversations.domain.turns import NewTurn
 from conversations.domain.windows import WindowRules
 from conversations.models import Compaction, Run, Session, Workspace
 from conversations.runtime.current import current_runtime
-from conversations.runtime.engine import Runtime
-from conversations.runtime.windows import rules_of
+from conversations.runtime.models import rules_of
+from conversations.runtime.service import Runtime
 
 from .conftest import MakePerson, browser_of, flat, say
 
@@ -791,7 +791,7 @@ async def test_archiving_a_session_has_it_summarised_where_that_is_wanted(
     runtime = await talk(async_browser, session, times=6)
     await async_browser.post(chat(session, "archive/"))
     await async_browser.get(chat(session))
-    while runtime._background:  # a task that has ended leaves at the loop's next turn
+    while runtime.database.background:  # a task that has ended leaves at the loop's next turn
         await asyncio.sleep(0.01)
     await runtime.wait_idle(session.pk)
     found = [kept.reason async for kept in Compaction.objects.all()]

@@ -237,16 +237,13 @@ class ToolServers:
 
     def __init__(self, config: McpConfig, timing: Timing | None = None) -> None:
         self.config = config
+        self.is_used = not config.is_empty
         self._timing = timing or Timing()
         self._connections: dict[tuple[str, str], ToolServerConnection] = {}
         self._tools: dict[tuple[str, str], tuple[int, tuple[Tool, ...]]] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._sweeping: asyncio.Task[None] | None = None
         self._is_stopped = False
-
-    @property
-    def is_used(self) -> bool:
-        return not self.config.is_empty
 
     async def start(self) -> None:
         """Begin to connect to what needs no workspace."""

@@ -13,9 +13,8 @@ from django.db import transaction
 from django.db.models import Count, Q, QuerySet
 from django.utils import timezone
 
-from conversations.archive.append import Appended, NewEvent, append
+from conversations.archive.append import Appended, NewEvent, append, lock_session
 from conversations.archive.messages import refuse_archived, refuse_busy
-from conversations.archive.sessions import lock_session
 from conversations.domain.errors import Conflict, NotFound
 from conversations.domain.events import REVERTED, Info
 from conversations.domain.session_state.facts import MAX_PUT_BACK

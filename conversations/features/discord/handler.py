@@ -20,7 +20,7 @@ from conversations.domain.errors import Conflict, LoomError, NotFound, NotPermit
 from conversations.domain.text import load_json, one_line, strip_marks
 from conversations.domain.tool_calls import ALWAYS, DENY, ONCE
 from conversations.models import Session
-from conversations.runtime.engine import Runtime
+from conversations.runtime.service import Runtime
 
 from .inbox import (
     PlaceInbox,
@@ -295,8 +295,9 @@ class MessageHandler:
         shown = interaction.message.id
         if not await self._runtime.readers.read(shows_last_message, session.pk, shown):
             raise Conflict(GONE_ON)
-        go_on = partial(self._runtime.answer_again, turn=None) if again else self._runtime.go_on
-        accepted = await go_on(
+        runtime = self._runtime
+        execute = partial(runtime.regenerate, turn=None) if again else runtime.continue_run
+        accepted = await execute(
             session, client_id=f"{CHANNEL}-{interaction.message.id}", user_pk=account.pk
         )
         source = ChannelMessageSource(

@@ -23,7 +23,7 @@ from conversations.archive.workspaces import find_user, owner_of
 from conversations.domain.errors import LoomError
 from conversations.domain.text import one_line
 from conversations.models import Session, Workspace
-from conversations.runtime.engine import Runtime
+from conversations.runtime.service import Runtime
 
 from .options import CHANNEL, DiscordOptions, Spot
 from .posting import keep_trying

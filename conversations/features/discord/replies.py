@@ -20,9 +20,9 @@ from conversations.archive.sessions import get_session
 from conversations.domain.errors import NotFound
 from conversations.domain.events import Fallback, Payload, TurnSeparator, UserMessage
 from conversations.domain.runs import RUNNING
-from conversations.runtime.engine import Runtime
-from conversations.runtime.hub import Listener
 from conversations.runtime.live import TEXT
+from conversations.runtime.publish import Listener
+from conversations.runtime.service import Runtime
 
 from .options import DiscordOptions
 from .posting import Channel, ReplyItem, edit, keep_trying, make_items, post, remove
@@ -243,8 +243,8 @@ class Reply:
         await listener.wait(POLL_SECONDS)
         if monotonic() - self._news_at > UNWATCHED_SECONDS:
             self._news_at = monotonic()
-            await self._runtime.recover(session_pk=self.record.session_pk)
-            self._runtime.kick(self.record.session_pk)
+            await self._runtime.queue.recover(session_pk=self.record.session_pk)
+            self._runtime.queue.begin(self.record.session_pk)
         rest = self._shown_at + self._options.edit_seconds - monotonic()
         if rest > 0:
             await asyncio.sleep(rest)

@@ -21,8 +21,8 @@ from discord.gateway import DiscordWebSocket
 from discord.http import Route
 
 from conversations.domain.errors import Conflict, Unavailable
-from conversations.runtime.engine import Runtime
 from conversations.runtime.options import RuntimeOptions
+from conversations.runtime.service import Runtime
 
 from .handler import COMMANDS, MessageHandler
 from .inbox import Places, is_from_a_person

@@ -47,4 +47,4 @@ class InterchangeConfig(feature.Feature):
     def workers(self, runtime: Any) -> Iterable[Callable[[], Coroutine[Any, Any, None]]]:
         from .worker import ImportWorker
 
-        return (ImportWorker(runtime).keep,)
+        return (ImportWorker(runtime).run,)

@@ -10,8 +10,8 @@ from typing import Any
 
 from django.contrib.auth.models import User
 
+from conversations.archive.append import walk_rows
 from conversations.archive.rights import workspaces_of
-from conversations.archive.row_sql import walk_rows
 from conversations.archive.session_messages import walk_messages
 from conversations.archive.transcript_plan import RewoundRange, rewound_ranges
 from conversations.archive.turns import COLUMNS

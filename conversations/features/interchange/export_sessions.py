@@ -12,8 +12,8 @@ from uuid import UUID
 
 from django.db.models import QuerySet
 
+from conversations.archive.append import walk_rows
 from conversations.archive.blobs import read_blob
-from conversations.archive.row_sql import walk_rows
 from conversations.archive.turns import COLUMNS
 from conversations.domain.errors import NotFound
 from conversations.domain.text import dump_json

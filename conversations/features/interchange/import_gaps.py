@@ -17,8 +17,8 @@ from typing import Any
 from django.db import connection, transaction
 from django.db.models import Exists, Max, Model, OuterRef, Q
 
+from conversations.archive.append import walk_rows
 from conversations.archive.journal import read_payload, synthesise_events
-from conversations.archive.row_sql import walk_rows
 from conversations.archive.transcript import render_turn
 from conversations.archive.turns import COLUMNS
 from conversations.domain.digest import first_digest

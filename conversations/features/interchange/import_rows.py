@@ -18,11 +18,12 @@ from uuid import UUID
 from django.db import connection, transaction
 from django.db.models import QuerySet
 
-from conversations.archive.append import event_digest, turn_digest
-from conversations.archive.row_sql import (
+from conversations.archive.append import (
     INSERT_EVENT,
     INSERT_TURN,
+    event_digest,
     moment_value,
+    turn_digest,
     turn_values,
     updated_words,
 )

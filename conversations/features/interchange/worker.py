@@ -29,7 +29,7 @@ from .opening import ArchiveLimits, NotReadable
 from .running import Running
 
 if TYPE_CHECKING:
-    from conversations.runtime.engine import Runtime
+    from conversations.runtime.service import Runtime
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ class ImportWorker:
         self._data_dir = runtime.options.data_dir
         self._stopping = threading.Event()
 
-    async def keep(self) -> None:
+    async def run(self) -> None:
         """Import for ever what waits; to be run as a task."""
         self._stopping.clear()  # it is begun again after a failure
         try:

@@ -22,8 +22,8 @@ from conversations.archive.run_transcript import read_run, read_said
 from conversations.domain.errors import LoomError, NotFound, Unavailable
 from conversations.domain.text import dump_json, estimate_tokens
 from conversations.runtime.current import current_runtime, list_models
-from conversations.runtime.engine import Runtime
-from conversations.runtime.hub import Subscriber
+from conversations.runtime.publish import Subscriber
+from conversations.runtime.service import Runtime
 from conversations.runtime.visitors import STREAMS
 
 from .asking import UNANSWERED, Answered, PendingRun, ask, wait_for_answer
@@ -50,8 +50,8 @@ async def create_message(request: HttpRequest, slug: str, asked: MessagesIn) -> 
     server-sent events. ``Loom-Session-Key`` (or ``metadata.user_id``) names the session;
     without either a new one begins."""
     runtime, person_pk = await current_runtime(), caller_of(request).user.pk
-    await runtime.know_models()
-    if asked.model not in {one.id for one in runtime.models}:
+    await runtime.models.wait_until_listed()
+    if asked.model not in {one.id for one in runtime.models.listed}:
         raise NotFound(f"model: {asked.model}")  # in the words of the API
     if asked.stream:
         runtime.lines.require_room(STREAMS, person_pk)
@@ -173,7 +173,7 @@ async def _stream(
         for event in writer.finish(answered):
             yield event
     finally:
-        runtime.lines.give_back(STREAMS, person_pk)
+        runtime.lines.release(STREAMS, person_pk)
         answering.cancel()
         drafts.close()
 

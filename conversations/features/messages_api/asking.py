@@ -14,8 +14,8 @@ from conversations.archive.messages import Accepted, last_user_turn
 from conversations.domain.errors import Rejected, Unavailable
 from conversations.domain.runs import FAILED, INTERRUPTED
 from conversations.models import Session
-from conversations.runtime.engine import Runtime
 from conversations.runtime.following import wait_for_final_state
+from conversations.runtime.service import Runtime
 
 from .records import (
     AskedCall,
@@ -134,7 +134,7 @@ async def _send(runtime: Runtime, exchange: ClientExchange, asked: MessagesIn) -
 async def _begin(runtime: Runtime, exchange: ClientExchange, client_id: str) -> Accepted:
     session, words, user_pk = exchange.session, exchange.words, exchange.user.pk
     if exchange.known is not None and await _is_last(runtime, session, exchange.known):
-        return await runtime.answer_again(
+        return await runtime.regenerate(
             session,
             client_id=client_id,
             turn=exchange.known.turn,

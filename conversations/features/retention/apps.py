@@ -66,7 +66,7 @@ class RetentionConfig(feature.Feature):
     def workers(self, runtime: Any) -> Iterable[Callable[[], Coroutine[Any, Any, None]]]:
         from .worker import RetentionWorker
 
-        return (RetentionWorker(runtime).keep,) if runtime.options.expire_minutes else ()
+        return (RetentionWorker(runtime).run,) if runtime.options.expire_minutes else ()
 
     def purged_tables(self) -> feature.PurgedTables:
         from .models import Hold

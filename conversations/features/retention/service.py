@@ -15,10 +15,11 @@ from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from conversations.access import Access
+from conversations.archive.append import lock_session
 from conversations.archive.audit import AuditEvent, AuditOrigin, note_of, record
 from conversations.archive.messages import refuse_busy
 from conversations.archive.purge import PurgeRequest, purge
-from conversations.archive.sessions import get_session, lock_session
+from conversations.archive.sessions import get_session
 from conversations.archive.workspaces import get_workspace
 from conversations.domain.audit import (
     HOLD,

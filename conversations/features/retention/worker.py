@@ -34,7 +34,7 @@ from conversations.runtime.ownership import only_one
 from .service import carry_out_order, due_orders, grace, holds_on, idle_sessions, order_purge
 
 if TYPE_CHECKING:
-    from conversations.runtime.engine import Runtime
+    from conversations.runtime.service import Runtime
 
 logger = logging.getLogger(__name__)
 
@@ -192,7 +192,7 @@ class RetentionWorker:
         self._lock = runtime.options.data_dir / "run" / LOCK
         self._interval = 60.0 * runtime.options.expire_minutes
 
-    async def keep(self) -> None:
+    async def run(self) -> None:
         """Run for ever; to be run as a task."""
         await asyncio.sleep(min(MAX_FIRST_SECONDS, self._interval))
         while True:

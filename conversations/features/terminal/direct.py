@@ -23,11 +23,11 @@ from conversations.domain.text import load_json, require_encodable
 from conversations.domain.tool_policy import ApprovalRequest
 from conversations.models import Session
 from conversations.runtime.current import find_model
-from conversations.runtime.engine import Runtime
 from conversations.runtime.following import wait_for_final_state
 from conversations.runtime.frames import Frame
-from conversations.runtime.hub import Subscriber
 from conversations.runtime.options import read_options
+from conversations.runtime.publish import Subscriber
+from conversations.runtime.service import Runtime
 from conversations.search import search_session, snippet
 
 from .connection import (
@@ -144,7 +144,7 @@ class DirectConnection:
 
     async def choose_model(self, session: UUID, model: str) -> str:
         row = await self._read(get_session, session)
-        found = find_model(model, self._runtime.models)
+        found = find_model(model, self._runtime.models.listed)
         await self._write(archive_sessions.choose_model, row, model=found.id)
         return found.name
 

@@ -24,7 +24,7 @@ class WebhooksConfig(feature.Feature):
     def workers(self, runtime: Any) -> Iterable[Callable[[], Coroutine[Any, Any, None]]]:
         from .worker import WebhookSender
 
-        return (WebhookSender(runtime).keep,)
+        return (WebhookSender(runtime).run,)
 
     def metrics(self) -> Iterable[feature.Metric]:
         from .deliveries import count_pending

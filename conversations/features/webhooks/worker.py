@@ -32,7 +32,7 @@ from .events import sign
 if TYPE_CHECKING:
     import aiohttp
 
-    from conversations.runtime.engine import Runtime
+    from conversations.runtime.service import Runtime
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class WebhookSender:
         self._runtime = runtime
         self._tasks: dict[asyncio.Task[None], int] = {}
 
-    async def keep(self) -> None:
+    async def run(self) -> None:
         """Deliver for ever what is due; to be run as a task."""
         try:
             while True:

@@ -37,9 +37,9 @@ from conversations.domain.tool_calls import DENY, ONCE
 from conversations.domain.tool_policy import ApprovalRequest
 from conversations.management.base import DatabaseCommand, read_lines
 from conversations.models import Session
-from conversations.runtime.engine import Runtime
 from conversations.runtime.following import POLL_SECONDS, wait_for_final_state
 from conversations.runtime.options import read_options
+from conversations.runtime.service import Runtime
 
 NOBODY_THERE = "Nobody is there to be asked; do without it."
 

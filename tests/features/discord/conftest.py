@@ -17,7 +17,7 @@ from conversations.archive.workspaces import create_workspace
 from conversations.features.discord.options import DiscordOptions, DiscordRules
 from conversations.features.discord.worker import Bot, use_addresses
 from conversations.models import Session, Workspace
-from conversations.runtime.engine import Runtime
+from conversations.runtime.service import Runtime
 from tests.features.discord.discord_server import ANN, GUILD, TOKEN, DiscordServer
 from tests.runtime.conftest import options, start_runtime
 

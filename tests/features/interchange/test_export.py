@@ -304,8 +304,8 @@ def test_rows_written_during_an_export_are_not_in_it(
 
 
 def test_a_session_is_read_in_pages(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("conversations.archive.row_sql.FIRST_PAGE_ROWS", 1)
-    monkeypatch.setattr("conversations.archive.row_sql.MAX_PAGE_CHARS", 500)
+    monkeypatch.setattr("conversations.archive.append.FIRST_PAGE_ROWS", 1)
+    monkeypatch.setattr("conversations.archive.append.MAX_PAGE_CHARS", 500)
     for number in range(5):
         say(session, str(number))
     with CaptureQueriesContext(connection) as queries:

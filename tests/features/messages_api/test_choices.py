@@ -176,9 +176,9 @@ async def test_a_retry_and_going_on_ask_for_the_same(
 ) -> None:
     await say(client, "What now?", max_tokens=7, stop_sequences=["END"])
     runtime, session = await current_runtime(), await Session.objects.aget()
-    await runtime.answer_again(session, client_id="retry-01", turn=None, user_pk=None)
+    await runtime.regenerate(session, client_id="retry-01", turn=None, user_pk=None)
     await runtime.wait_idle(session.pk)
-    await runtime.go_on(session, client_id="more-01", user_pk=None)
+    await runtime.continue_run(session, client_id="more-01", user_pk=None)
     await runtime.wait_idle(session.pk)
     assert [(r["max_tokens"], r.get("stop_sequences")) for r in provider.requests] == [
         (7, ["END"])
@@ -197,7 +197,7 @@ async def test_a_person_can_have_an_answer_again_whose_call_was_forced(
     runtime, session = await current_runtime(), await Session.objects.aget()
     await runtime.stop_run(session)
     await runtime.wait_idle(session.pk)
-    await runtime.answer_again(session, client_id="retry-01", turn=None, user_pk=None)
+    await runtime.regenerate(session, client_id="retry-01", turn=None, user_pk=None)
     await runtime.wait_idle(session.pk)
     assert "tool_choice" not in provider.requests[-1], "the tool is with the client"
     assert (await Run.objects.order_by("-pk").afirst()).state == "completed"
@@ -211,7 +211,7 @@ async def test_an_answer_again_asks_for_what_the_message_came_with(
     assert provider.requests[-1]["max_tokens"] == 9
     runtime, session = await current_runtime(), await Session.objects.aget()
     await runtime.wait_idle(session.pk)
-    await runtime.answer_again(session, client_id="retry-01", turn=None, user_pk=None)
+    await runtime.regenerate(session, client_id="retry-01", turn=None, user_pk=None)
     await runtime.wait_idle(session.pk)
     assert provider.requests[-1]["max_tokens"] == 70
     assert "tool_choice" not in provider.requests[-1]
@@ -276,4 +276,4 @@ async def test_a_person_has_no_more_streams_than_may_be(
         async with client.messages.stream(**request("three")):
             pass
     assert await Turn.objects.filter(role="user").acount() == 2
-    lines.give_back(STREAMS, user.pk)
+    lines.release(STREAMS, user.pk)

@@ -16,8 +16,8 @@ from conversations.archive.tool_calls import decide_call
 from conversations.archive.turns import read_turns
 from conversations.features.terminal.screen import text_width
 from conversations.models import Session, ToolCall, Workspace
-from conversations.runtime.engine import Runtime
 from conversations.runtime.options import read_options
+from conversations.runtime.service import Runtime
 from tests.runtime.sample_tools import witness
 from tests.runtime.tool_stories import answers
 from tests.wire.server import WireThread

@@ -14,7 +14,7 @@ from conversations.domain.events import Info, parse_payload
 from conversations.features.usage.budgets import end_budget, read_budgets, set_budget
 from conversations.features.usage.models import BudgetWarning, UsageTotal
 from conversations.models import ChatEvent, ModelCall, Session, Turn
-from conversations.runtime.engine import Runtime
+from conversations.runtime.service import Runtime
 from tests.runtime.conftest import ask
 from tests.runtime.test_compaction import RULES, compact, talk
 from tests.wire.scenario import Scenario, ToolCall

@@ -30,7 +30,7 @@ from conversations.features.webhooks.worker import (
     check_webhook_url,
 )
 from conversations.models import Session
-from conversations.runtime.engine import Runtime
+from conversations.runtime.service import Runtime
 from tests.runtime.conftest import ask
 from tests.wire.server import WireThread
 

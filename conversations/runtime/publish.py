@@ -1,23 +1,31 @@
-"""Fan-out within this process: from a session's run to the sockets that watch it.
+"""Telling the pages of a session what has happened, in every process.
 
-Frames are serialised once and handed straight to each subscriber. A subscriber
-that is still catching up is held: rows wait in its backlog, deltas are left out,
-since the snapshot that it gets afterwards has them.
-
-A listener gets no frames: it is told that there may be something new on disk, and reads
-that itself.
+Frames go to the sockets of this process at once, and through Redis to those of
+the others where ``REDIS_URL`` is set.
 """
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
+from uuid import UUID
 
 from channels.layers import get_channel_layer
 
+from conversations.archive.answers import WindowMark, read_window_mark
+from conversations.archive.append import Row
 from conversations.archive.journal import Chunk
+from conversations.archive.messages import queued_messages
+from conversations.archive.rewinds import Rewound
+from conversations.archive.sessions import get_session
+from conversations.archive.transcript import read_live_rows, render_rewound_marker
+from conversations.archive.transcript_plan import rewound_ranges
+from conversations.models import Session
 
-from .frames import Frame, dump_frame
+from .database import Readers
+from .frames import Frame, dump_frame, queue_frame, rows_frame, window_frame
+
+# Fan-out within this process: from a session's run to the sockets that watch it.
 
 
 @dataclass(slots=True, eq=False)
@@ -191,25 +199,92 @@ class Hub:
             subscriber.offer(frame, text)
 
 
-# Frames between processes, through Redis, where ``REDIS_URL`` is set.
-
-
-if TYPE_CHECKING:
-    from .engine import Runtime
-
-
 SNAPSHOT_WANTED = "snapshot_wanted"
 """Between processes only: a page has come that lacks the draft so far."""
 
+MAX_OUTGOING_FRAMES = 1_000
+MAX_MISSED_ROWS = 500
+
+
+class Publisher:
+    def __init__(self, hub: Hub, relay: "Relay", readers: Readers) -> None:
+        self.hub = hub
+        self.relay = relay
+        self._readers = readers
+
+    def is_watched(self, session_pk: int) -> bool:
+        return self.relay.is_used or self.hub.is_watched(session_pk)
+
+    def publish(self, session_pk: int, frame: Frame) -> None:
+        """Send a frame to every page that watches the session, in any process."""
+        self.hub.publish(session_pk, frame)
+        if self.relay.is_used:
+            self.relay.send(session_pk, frame)
+
+    def publish_rows(self, session_pk: int, rows: Sequence[Row], *, title: str = "") -> None:
+        if rows:
+            self.publish(session_pk, rows_frame(rows))
+        if title:
+            self.publish(session_pk, {"type": "title", "title": title})
+
+    async def publish_missed_rows(self, session_pk: int) -> None:
+        """Another process has written rows in a session whose run is executed here."""
+        if self.hub.is_watched(session_pk):
+            reached = self.hub.lowest_reached(session_pk)
+            rows = await self._readers.read(
+                read_live_rows, session_pk, after_seq=reached, limit=MAX_MISSED_ROWS
+            )
+            if rows:
+                self.hub.publish(session_pk, rows_frame(rows))
+
+    async def publish_queue(self, session_pk: int) -> None:
+        waiting = await self._readers.read(queued_messages, session_pk)
+        self.publish(session_pk, queue_frame(waiting))
+
+    async def publish_window(self, session_pk: int, mark: WindowMark | None = None) -> None:
+        """Say where the session's window starts and how full it is."""
+        if self.is_watched(session_pk):
+            if mark is None:
+                mark = await self._readers.read(read_window_mark, session_pk)
+            self.publish(session_pk, window_frame(mark))
+
+    async def publish_rewound(self, session: Session, rewound: Rewound) -> None:
+        """Tell the open pages which rows left the active path."""
+        if rewound.has_synthesised:
+            self.publish(session.pk, {"type": "reload", "reason": "rewound"})
+        elif rewound.from_seq <= rewound.to_seq:
+            frame = await self._readers.read(_rewound_frame, session.uuid, rewound)
+            self.publish(session.pk, frame)
+
+
+def _rewound_frame(uuid: UUID, rewound: Rewound) -> Frame:
+    session = get_session(uuid)
+    [whole] = [
+        r for r in rewound_ranges(session, source="seq") if r.low <= rewound.from_seq <= r.high
+    ]
+    return {
+        "type": "rewound",
+        "from_seq": whole.low,
+        "to_seq": whole.high,
+        "html": render_rewound_marker(session, whole),
+    }
+
 
 class Relay:
-    def __init__(self, runtime: "Runtime", *, url: str) -> None:
-        self._runtime = runtime
+    """Frames between processes. ``publish_snapshots``: a page in another process lacks the
+    draft of a session's answer."""
+
+    def __init__(
+        self, hub: Hub, *, url: str, owner: str, publish_snapshots: Callable[[int], None]
+    ) -> None:
         self.is_used = bool(url)
+        self.joined: set[int] = set()
+        self._hub = hub
+        self._owner = owner
+        self._publish_snapshots = publish_snapshots
         self._layer: Any = get_channel_layer() if url else None
         self._channel = ""
-        self.joined: set[int] = set()
-        self._outgoing: asyncio.Queue[tuple[int, Frame]] = asyncio.Queue(maxsize=1000)
+        self._outgoing: asyncio.Queue[tuple[int, Frame]] = asyncio.Queue(MAX_OUTGOING_FRAMES)
 
     def send(self, session_pk: int, frame: Frame) -> None:
         """Pass a frame on to the other processes, without waiting for it."""
@@ -224,23 +299,23 @@ class Relay:
         self._channel = await self._layer.new_channel("loom.")
         self.joined.clear()
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._send_for_ever())
-            tasks.create_task(self._join_for_ever())
-            tasks.create_task(self._receive_for_ever())
+            tasks.create_task(self._send_forever())
+            tasks.create_task(self._join_forever())
+            tasks.create_task(self._receive_forever())
 
     async def close(self) -> None:
         if self.is_used:
             await self._layer.flush()
 
-    async def _send_for_ever(self) -> None:
+    async def _send_forever(self) -> None:
         while True:
             session_pk, frame = await self._outgoing.get()
-            message = {"type": "loom.frame", "from": self._runtime.owner.id, "s": session_pk}
+            message = {"type": "loom.frame", "from": self._owner, "s": session_pk}
             await self._layer.group_send(_group(session_pk), message | {"frame": frame})
 
-    async def _join_for_ever(self) -> None:
+    async def _join_forever(self) -> None:
         while True:
-            watched = self._runtime.hub.followed()
+            watched = self._hub.followed()
             for session_pk in watched - self.joined:
                 await self._layer.group_add(_group(session_pk), self._channel)
             for session_pk in self.joined - watched:
@@ -248,15 +323,15 @@ class Relay:
             self.joined = watched
             await asyncio.sleep(0.1)
 
-    async def _receive_for_ever(self) -> None:
+    async def _receive_forever(self) -> None:
         while True:
             message = await self._layer.receive(self._channel)
-            if message["from"] == self._runtime.owner.id:
+            if message["from"] == self._owner:
                 continue
             if message["frame"]["type"] == SNAPSHOT_WANTED:
-                self._runtime.publish_snapshots(message["s"])
+                self._publish_snapshots(message["s"])
             else:
-                self._runtime.hub.publish(message["s"], message["frame"])
+                self._hub.publish(message["s"], message["frame"])
 
 
 def _group(session_pk: int) -> str:

@@ -1,5 +1,7 @@
-"""From a session and the settings to a window."""
+"""The models on offer: which there are, what they take, and which one answers."""
 
+import asyncio
+import logging
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -11,11 +13,84 @@ from conversations.agent.window.system_prompt import build_system_prompt
 from conversations.agent.window.window import Window, WindowWish, assemble_window
 from conversations.archive.append import ContextSize
 from conversations.archive.sessions import WindowFacts
+from conversations.domain.errors import ProviderError
 from conversations.domain.runs import NO_CHOICES, RunChoices
-from conversations.domain.stream import Usage
-from conversations.domain.windows import WindowRules
+from conversations.domain.stream import ModelInfo, Provider, Usage
+from conversations.domain.windows import SUMMARIZE, WindowRules
+from conversations.providers.model_limits import find_limits
+from conversations.providers.registry import make_provider
 
+from .database import Database
 from .options import RuntimeOptions
+
+logger = logging.getLogger(__name__)
+
+MAX_LIST_SECONDS = 3.0
+"""Seconds that a first answer waits for the list of models at most."""
+
+
+class Models:
+    def __init__(self, options: RuntimeOptions, database: Database) -> None:
+        self.listed: list[ModelInfo] = list(options.models)
+        self.provider: Provider = make_provider(
+            name="anthropic" if options.api_key else "demo",
+            api_key=options.api_key,
+            base_url=options.base_url or None,
+            timeout=options.provider_timeout,
+            demo_delay=options.demo_delay,
+            fallback_models=options.models,
+        )
+        self._options = options
+        self._database = database
+        self._listing: asyncio.Task[None] | None = None
+
+    def model_for(self, chosen: str) -> str:
+        if self.provider.is_demo:
+            return "demo"
+        return chosen or self._options.model
+
+    def compact_model_for(self, own: str) -> str:
+        """The model that writes the summary of a session which has that one."""
+        if self.provider.is_demo or self._options.compact_model:
+            return own if self.provider.is_demo else self._options.compact_model
+        return next((info.id for info in self.listed if "haiku" in info.id.lower()), own)
+
+    def limits_of(self, model: str) -> tuple[int, int]:
+        """Tokens that a request may have, and that its answer may have."""
+        known = next((info for info in self.listed if info.id == model), None)
+        if known is not None:
+            limit, output = known.max_input_tokens, known.max_output_tokens
+        else:
+            limits = find_limits(model)
+            limit, output = limits.input_tokens, limits.output_tokens
+        return (
+            min(limit, self._options.max_input_tokens),
+            min(output, self._options.max_output_tokens),
+        )
+
+    async def refresh(self) -> None:
+        """Ask the provider which models it offers; keep the configured ones when it
+        does not say."""
+        try:
+            self.listed = await self.provider.list_models() or self.listed
+        except ProviderError as error:
+            logger.warning("models_not_listed", extra={"fields": {"error_code": error.code}})
+
+    def prepare(self) -> None:
+        """Somebody is about to chat: load what the first answer needs, once."""
+        if self._listing is None and not self.provider.is_demo:
+            self._listing = self._database.run_in_background(self.refresh())
+
+    async def wait_until_listed(self) -> None:
+        """Wait until the provider has said which limits its models have, for a while:
+        the first window is made by them."""
+        self.prepare()
+        if self._listing is not None and not self._listing.done():
+            await asyncio.wait({self._listing}, timeout=MAX_LIST_SECONDS)
+
+
+# From a session and the settings to a window.
+
 
 RECHOSEN = 1.2
 """How many times larger than before a limit has to be for the window to grow back."""
@@ -38,17 +113,18 @@ def make_window(
     share: float = 1.0,
     refuses_files: bool = False,
     more_tools: Mapping[str, Tool] = NO_MORE,
+    tools: str | None = None,
     choices: RunChoices = NO_CHOICES,
     has_own_tools: bool = False,
 ) -> tuple[str, Window]:
     """The system prompt and the window of a session's next model call. ``limits`` are
     the tokens that the model takes and that it may answer; ``more_tools`` those of tool
     servers and, with ``has_own_tools``, of the program that asks; ``choices`` what it asks
-    of the answer."""
+    of the answer; ``tools`` what is on offer, where that is known."""
     limit, output = limits
     system = make_system_prompt(facts)
     grows = facts.context_limit > 0 and limit > facts.context_limit * RECHOSEN
-    tools = offered_tools(facts.scope, more_tools)
+    tools = offered_tools(facts.scope, more_tools) if tools is None else tools
     wish = WindowWish(
         session_pk=session_pk,
         floor=1 if grows else facts.floor,
@@ -97,6 +173,11 @@ def rules_of(facts: WindowFacts, installed: WindowRules) -> WindowRules:
     if rules.low_water >= rules.high_water:
         return replace(rules, high_water=installed.high_water, low_water=installed.low_water)
     return rules
+
+
+def summarises(facts: WindowFacts, options: RuntimeOptions) -> bool:
+    """Whether a window that is full is summarised in this session's workspace."""
+    return bool(options.compact_at) or rules_of(facts, options.rules).strategy == SUMMARIZE
 
 
 def size_after(window: Window, usage: Usage) -> ContextSize:

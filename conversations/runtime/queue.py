@@ -1,0 +1,311 @@
+"""Who works on which session: runs are claimed, executed, taken over, interrupted.
+
+A run belongs to its process and not to a socket, so it goes on when every page closes.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from conversations.archive import runs as archive_runs
+from conversations.archive.compactions import request_compaction
+from conversations.archive.disk_space import MONITOR
+from conversations.archive.journal import Chunk
+from conversations.archive.runs import ActiveRun, Claimed
+from conversations.archive.sessions import get_session
+from conversations.archive.storage_errors import is_storage_error
+from conversations.domain import runs as states
+from conversations.domain.errors import Conflict
+from conversations.domain.runs import RunChoices
+
+from .compaction import CompactionExecution, find_due_compaction
+from .database import log_failure, wait_for_database
+from .execution import Execution, RunContext
+from .frames import EVERY_DRAFT, idle_frame, rows_frame
+from .ownership import Owner
+from .run import RunExecution
+
+logger = logging.getLogger(__name__)
+
+MAX_ENDING_SECONDS = 20.0
+"""How long the runs of a process that ends may take to write their ends."""
+
+
+@dataclass(slots=True)
+class _Worker:
+    """Executes a session's runs, one after the other. ``claimed`` is one that was
+    claimed for it already, ``stopped``: the run that it begins next is to be stopped.
+    ``ended`` is set when the next run has ended."""
+
+    task: asyncio.Task[None] | None = None
+    execution: Execution | None = None
+    claimed: Claimed | None = None
+    again: bool = False
+    stopped: bool = False
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class RunQueue:
+    """``on_interrupted`` is called when a run of a process that is gone was ended."""
+
+    def __init__(
+        self, context: RunContext, owner: Owner, *, on_interrupted: Callable[[], None]
+    ) -> None:
+        self._context = context
+        self._database = context.database
+        self._publisher = context.publisher
+        self._owner = owner
+        self._on_interrupted = on_interrupted
+        self._workers: dict[int, _Worker] = {}
+        self._recovering = asyncio.Lock()
+
+    @property
+    def busy_count(self) -> int:
+        """Sessions that this process works on."""
+        return len(self._workers)
+
+    @property
+    def run_count(self) -> int:
+        return sum(worker.execution is not None for worker in self._workers.values())
+
+    def execution_of(self, session_pk: int) -> Execution | None:
+        """The run that this process is executing in a session."""
+        worker = self._workers.get(session_pk)
+        return worker.execution if worker else None
+
+    def begin(self, session_pk: int, claimed: Claimed | None = None) -> None:
+        """See that the session's queue is worked on by this process."""
+        if self._database.is_stopping:
+            return
+        worker = self._workers.get(session_pk)
+        if worker is None:
+            worker = self._workers[session_pk] = _Worker()
+            worker.task = asyncio.create_task(self._work(session_pk, worker))
+        worker.again = True
+        worker.claimed = claimed or worker.claimed
+
+    async def stop_run(self, session_pk: int) -> None:
+        """End the session's running answer, in this process or in another one."""
+        worker = self._workers.get(session_pk)
+        if worker is None:
+            await self._database.writer.write(archive_runs.request_stop, session_pk)
+        elif worker.execution is not None:
+            worker.execution.stop()
+        else:
+            worker.stopped = True  # it is about to claim a run
+
+    def stop_unasked_summary(self, session_pk: int) -> None:
+        """A person writes: nobody waits for a summary that nobody asked for."""
+        execution = self.execution_of(session_pk)
+        if isinstance(execution, CompactionExecution) and not execution.is_asked_for:
+            execution.stop()
+
+    def choose_for_run(self, session_pk: int, run_pk: int, choices: RunChoices) -> None:
+        execution = self.execution_of(session_pk)
+        if isinstance(execution, RunExecution) and execution.claimed.run_pk == run_pk:
+            execution.choices = choices
+
+    async def notice_decisions(self, session_pk: int, *, everywhere: bool = False) -> None:
+        """A call of the session was decided or is to end: tell its run, or all runs of this
+        process, and see that somebody continues it if its process is gone."""
+        for pk, worker in list(self._workers.items()):
+            if worker.execution is not None and (everywhere or pk == session_pk):
+                await worker.execution.notice_decisions()
+        if session_pk not in self._workers:
+            await self.recover(session_pk=session_pk)
+
+    async def wait_idle(self, session_pk: int) -> None:
+        """Return when this process works on the session no more."""
+        worker = self._workers.get(session_pk)
+        if worker is not None and worker.task is not None:
+            await asyncio.wait({worker.task})
+
+    async def wait_run_ended(self, session_pk: int) -> None:
+        """Return when this process has ended a run of the session, or works on it no
+        more. A summary may follow."""
+        worker = self._workers.get(session_pk)
+        if worker is None or worker.task is None:
+            return
+        ended = asyncio.create_task(worker.ended.wait())
+        await asyncio.wait({worker.task, ended}, return_when=asyncio.FIRST_COMPLETED)
+        ended.cancel()
+
+    async def end_runs(self) -> None:
+        """Stop the running answers and keep what they have; nothing more is begun."""
+        tasks = [worker.task for worker in self._workers.values() if worker.task]
+        for worker in list(self._workers.values()):
+            if worker.execution:
+                worker.execution.leave()
+        if tasks:
+            await asyncio.wait(tasks, timeout=MAX_ENDING_SECONDS)
+
+    def hand_over(self, chunks: Sequence[Chunk]) -> None:
+        """Give what is on disk of this process's answers to those who follow them."""
+        hub = self._publisher.hub
+        for session_pk, worker in self._workers.items():
+            if worker.execution is not None and hub.is_listened_to(session_pk):
+                run_pk = worker.execution.claimed.run_pk
+                hub.hand_over(session_pk, [c for c in chunks if c.run_pk == run_pk])
+
+    def publish_snapshots(self, session_pk: int) -> None:
+        """Send the whole draft of a run that this process executes."""
+        execution = self.execution_of(session_pk)
+        if execution is not None:
+            for frame in execution.snapshots():
+                self._publisher.publish(session_pk, frame)
+
+    async def _work(self, session_pk: int, worker: _Worker) -> None:
+        wait_for_database(self._context.options.database_wait)
+        try:
+            while worker.again and not self._database.is_stopping:
+                worker.again = False
+                claimed = worker.claimed or await self._claim(session_pk)
+                if claimed is not None:
+                    worker.claimed = None
+                    # Whoever queues a run while this one is active is seen by its end.
+                    if await self._execute(worker, claimed):
+                        worker.again = True
+        except Exception as error:
+            log_failure(error, "session_worker_ended", session_pk=str(session_pk))
+        finally:
+            del self._workers[session_pk]
+        self._publisher.publish(session_pk, idle_frame())
+
+    async def _claim(self, session_pk: int) -> Claimed | None:
+        claimed = await self._database.writer.write(
+            archive_runs.claim_next_run, session_pk, owner=self._owner.id
+        )
+        if claimed is not None:
+            self._publisher.publish_rows(session_pk, claimed.rows, title=claimed.title)
+            await self._publisher.publish_queue(session_pk)
+        return claimed
+
+    async def _execute(self, worker: _Worker, claimed: Claimed) -> bool:
+        """Returns whether another run of the session may wait."""
+        is_compaction = claimed.kind == states.COMPACT
+        kind = CompactionExecution if is_compaction else RunExecution
+        execution = worker.execution = kind(self._context, claimed)
+        if worker.stopped:
+            worker.stopped = False
+            execution.stop()
+        try:
+            may_wait = await execution.execute()
+            worker.ended.set()
+            return await self._request_summary(execution) or may_wait
+        except archive_runs.RunLost:
+            logger.warning("run_lost", extra={"fields": {"run": str(claimed.run)}})
+        except Exception as error:
+            log_failure(error, "run_not_finished", run=str(claimed.run))
+            # Where nothing can be written, this process finds the run as an orphan later.
+            if not is_storage_error(error):
+                await self._interrupt(
+                    claimed.run_pk, claimed.session_pk, cause=archive_runs.SERVER_FAILED
+                )
+        finally:
+            worker.ended.set()  # in case it failed
+            if self._context.program_tools.brought:
+                self._context.program_tools.forget(claimed.session_pk, claimed.client_id)
+            worker.execution, worker.ended = None, asyncio.Event()
+        return True
+
+    async def _request_summary(self, execution: Execution) -> bool:
+        """After an answer to a new message of a person, and only then: neither opening
+        nor continuing a session has anything summarised."""
+        claimed = execution.claimed
+        is_answer = claimed.kind == states.MESSAGE and execution.state == states.COMPLETED
+        if not is_answer or not execution.may_need_summary:
+            return False
+        read = self._database.readers.read
+        try:
+            request = await read(find_due_compaction, claimed.session_pk, self._context)
+            if request is None or self._database.is_stopping:
+                return False
+            await self._database.writer.write(
+                request_compaction,
+                await read(get_session, claimed.session),
+                client_id=f"compact-{claimed.run.hex}",
+                request=request,
+                user_pk=None,
+            )
+        except Conflict:  # somebody has written meanwhile, or archived the session
+            pass
+        except Exception as error:
+            log_failure(error, "compaction_not_begun", run=str(claimed.run))
+        return True
+
+    async def beat_forever(self) -> None:
+        """Say that this process's runs are alive, and look after those of others."""
+        while True:
+            await asyncio.sleep(self._context.options.heartbeat)
+            MONITOR.is_low()  # says so in the log
+            executions = (worker.execution for worker in self._workers.values())
+            running = {one.claimed.run_pk: one for one in executions if one is not None}
+            if running:
+                for run_pk in await self._database.writer.write(
+                    archive_runs.beat, list(running), owner=self._owner.id
+                ):
+                    running[run_pk].stop()
+            if self._context.options.supervise:
+                await self.recover()
+                await self.begin_waiting()
+
+    async def begin_waiting(self) -> None:
+        for session_pk in await self._database.readers.read(archive_runs.sessions_with_queue):
+            if session_pk not in self._workers:
+                self.begin(session_pk)
+
+    async def recover(self, *, session_pk: int | None = None) -> None:
+        """See to the runs whose process is gone, in all sessions or in one: those that
+        wait for a person continue here, the others end."""
+        async with self._recovering:
+            if self._database.is_stopping:
+                return
+            found = await self._database.readers.read(
+                archive_runs.active_runs,
+                stale_seconds=self._context.options.stale_after,
+                session_pks=None if session_pk is None else [session_pk],
+            )
+            for run in found:
+                if self.is_orphan(run) and not await self._adopt(run):
+                    # This process leaves a run only when it could not write its end.
+                    is_own = run.owner == self._owner.id
+                    cause = archive_runs.DATABASE_AWAY if is_own else archive_runs.SERVER_STOPPED
+                    await self._interrupt(run.run_pk, run.session_pk, cause=cause)
+
+    def is_orphan(self, run: ActiveRun) -> bool:
+        options = self._context.options
+        if not run.owner:
+            return True  # released by a process that ended
+        if run.owner == self._owner.id:
+            worker = self._workers.get(run.session_pk)
+            return worker is None and run.elapsed_ms > 1000 * options.heartbeat
+        gone = self._owner.is_gone(run.owner)
+        if gone is not None:
+            return gone
+        # While the database was away nobody could say there that a run is alive.
+        return run.is_stale and self._database.readers.answered_for > options.stale_after
+
+    async def _adopt(self, run: ActiveRun) -> bool:
+        claimed = await self._database.writer.write(
+            archive_runs.adopt_run, run.run_pk, owner=run.owner, new_owner=self._owner.id
+        )
+        if claimed is None:
+            return False
+        logger.info("run_adopted", extra={"fields": {"run": str(run.run)}})
+        self._publisher.publish_rows(run.session_pk, claimed.rows)
+        self.begin(run.session_pk, claimed)
+        return True
+
+    async def _interrupt(self, run_pk: int, session_pk: int, *, cause: str) -> None:
+        drafts = self._context.drafts
+        with drafts.taken(run_pk) as draft:
+            rows = await self._database.writer.write(
+                archive_runs.interrupt_run, run_pk, draft=draft, cause=cause
+            )
+        drafts.forget(run_pk)
+        if rows:
+            logger.warning("run_interrupted", extra={"fields": {"run_pk": run_pk}})
+            self._on_interrupted()
+            self._publisher.publish(session_pk, rows_frame(rows, ends_draft=EVERY_DRAFT))
+            self._publisher.publish(session_pk, idle_frame())

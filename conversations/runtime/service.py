@@ -1,0 +1,406 @@
+"""The runtime: one for each process, on its event loop.
+
+Entry points call its methods and know nothing of how a run is executed.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Collection, Coroutine, Sequence
+from pathlib import Path
+from uuid import UUID
+
+from conversations.agent.mcp.servers import ToolServers
+from conversations.agent.undo.records import Scope
+from conversations.agent.undo.revert import Reverted, revert_files
+from conversations.agent.undo.trees import complete_all
+from conversations.archive import compactions as archive_compactions
+from conversations.archive import messages as archive_messages
+from conversations.archive import runs as archive_runs
+from conversations.archive import tool_calls as archive_calls
+from conversations.archive.compactions import CompactionRequest
+from conversations.archive.messages import Accepted, Restarted
+from conversations.archive.rewinds import Rewound
+from conversations.archive.session_state import edit_state
+from conversations.domain.errors import LoomError
+from conversations.domain.keyset import Cursor
+from conversations.domain.runs import NO_CHOICES, RunChoices
+from conversations.domain.tool_calls import ALWAYS
+from conversations.domain.windows import MANUAL
+from conversations.feature import features
+from conversations.models import Session
+
+from .database import Database
+from .drafts import DraftWorker
+from .execution import RunContext
+from .frames import CatchUp, Frame, active_frame, read_catch_up
+from .indexer import IndexWorker
+from .models import Models
+from .options import RuntimeOptions
+from .ownership import Owner
+from .program_tools import ProgramTools
+from .publish import Hub, Publisher, Relay
+from .queue import RunQueue
+from .visitors import SOCKETS, STREAMS, AccessRefresher, ConnectionLimiter
+from .watch import Watcher
+
+logger = logging.getLogger(__name__)
+
+BUSY_STEP_SECONDS, MAX_INTERVAL_SECONDS = 0.001, 0.12
+"""By how much each running answer stretches the interval between its frames, up to a bound:
+a hundred answers share one core with everything else."""
+
+
+class Runtime:
+    """Start it on the loop that serves; stop it before that loop ends."""
+
+    def __init__(self, options: RuntimeOptions) -> None:
+        self.options = options
+        self.owner = Owner(options.data_dir / "run")
+        self.database = Database(wait_seconds=options.database_wait)
+        self.writer, self.readers = self.database.writer, self.database.readers
+        self.hub = Hub()
+        self.relay = Relay(
+            self.hub,
+            url=options.redis_url,
+            owner=self.owner.id,
+            publish_snapshots=lambda session_pk: self.queue.publish_snapshots(session_pk),
+        )
+        self.publisher = Publisher(self.hub, self.relay, self.readers)
+        self.models = Models(options, self.database)
+        self.tool_servers = ToolServers(options.mcp, options.mcp_timing)
+        self.program_tools = ProgramTools()
+        self.drafts = DraftWorker(
+            self.writer,
+            interval=options.draft_interval,
+            on_saved=lambda chunks: self.queue.hand_over(chunks),
+        )
+        context = RunContext(
+            options=options,
+            database=self.database,
+            models=self.models,
+            publisher=self.publisher,
+            drafts=self.drafts,
+            tool_servers=self.tool_servers,
+            program_tools=self.program_tools,
+            delta_interval=lambda: self.delta_interval,
+        )
+        self.queue = RunQueue(context, self.owner, on_interrupted=self._complete_changes_soon)
+        self.watcher = Watcher(options, self.readers, self.hub, self.queue)
+        self.visitors = AccessRefresher(self.readers)
+        self.lines = ConnectionLimiter(
+            most={SOCKETS: options.max_sockets, STREAMS: options.max_streams}
+        )
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._is_stopped = False
+        self._completing_changes = asyncio.Lock()
+
+    async def start(self) -> None:
+        """Recover what dead processes left, then look after things."""
+        self.loop = asyncio.get_running_loop()
+        if self.models.provider.is_demo:
+            await self.models.refresh()
+        if self.options.supervise:
+            await self.queue.recover()
+            self.owner.remove_leftovers()
+            self._complete_changes_soon()
+            await self.tool_servers.start()
+        loops: list[Callable[[], Coroutine[None, None, None]]] = [
+            self.drafts.run,
+            self.queue.beat_forever,
+            self.watcher.run,
+            self.visitors.run,
+        ]
+        if self.relay.is_used:
+            loops.append(self.relay.listen)
+        if self.options.supervise:
+            loops.append(IndexWorker(self.database).run)
+            for feature in features():
+                loops.extend(feature.workers(self))
+        self._tasks = [asyncio.create_task(self.database.run_forever(loop)) for loop in loops]
+        if self.options.supervise:
+            await self.queue.begin_waiting()
+
+    async def end_runs(self) -> None:
+        """Begin nothing more; stop the running answers and keep what they have. It is read
+        and written as before."""
+        self.database.is_stopping = True
+        self.hub.close_listeners()
+        await self.queue.end_runs()
+
+    async def stop(self) -> None:
+        """End the runs, and release everything."""
+        if self._is_stopped:
+            return
+        self._is_stopped = True
+        await self.end_runs()
+        tasks = (*self._tasks, *self.database.background)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.tool_servers.stop()
+        await self.models.provider.close()
+        await self.relay.close()
+        await self.database.close()
+        self.owner.close()
+
+    @property
+    def delta_interval(self) -> float:
+        """Seconds between two frames of one answer."""
+        wanted = self.queue.busy_count * BUSY_STEP_SECONDS
+        return max(self.options.delta_interval, min(wanted, MAX_INTERVAL_SECONDS))
+
+    async def catch_up(
+        self, uuid: UUID, *, cursor: Cursor | None, rewinds: int | None, hello: bool
+    ) -> tuple[list[Frame], int]:
+        """The frames that bring a page up to date, the draft included, and the seq of the
+        last row that the page has then. See :func:`~.frames.read_catch_up`."""
+        missed: CatchUp = await self.readers.read(
+            read_catch_up, uuid, cursor=cursor, rewinds=rewinds
+        )
+        execution = self.queue.execution_of(missed.session_pk)
+        if execution is not None:
+            state, drafts = execution.state_frame(), execution.snapshots()
+        else:
+            state = active_frame(missed.run)
+            drafts = self.watcher.snapshots(missed.session_pk)
+            if missed.run is not None and not missed.reload:
+                self.relay.ask_for_snapshots(missed.session_pk)
+        return missed.frames(state, drafts, hello=hello), missed.last_seq
+
+    # Messages and runs
+
+    async def send(
+        self,
+        session: Session,
+        *,
+        client_id: str,
+        text: str,
+        user_pk: int | None,
+        attachments: Sequence[str] = (),
+        choices: RunChoices = NO_CHOICES,
+    ) -> Accepted:
+        """Accept a person's message (see ``archive.messages.accept_message``) and see
+        that it is answered, also when the caller leaves. Returns when it is on disk."""
+        writing = asyncio.create_task(
+            self.writer.write(
+                archive_messages.accept_message,
+                session,
+                client_id=client_id,
+                text=text,
+                user_pk=user_pk,
+                max_queued=self.options.max_queued,
+                owner=self.owner.id,
+                attachments=attachments,
+                choices=choices,
+            )
+        )
+        try:
+            accepted = await asyncio.shield(writing)
+        except asyncio.CancelledError:
+            self.database.run_in_background(self._take_up_late(session.pk, writing))
+            raise
+        self._take_up(session.pk, accepted)
+        if accepted.is_new and accepted.claimed is None:
+            await self.publisher.publish_queue(session.pk)
+        return accepted
+
+    def _take_up(self, session_pk: int, accepted: Accepted) -> None:
+        self.publisher.publish_rows(session_pk, accepted.rows, title=accepted.title)
+        self.queue.stop_unasked_summary(session_pk)
+        self.queue.begin(session_pk, accepted.claimed)
+
+    async def _take_up_late(self, session_pk: int, writing: asyncio.Task[Accepted]) -> None:
+        """The sender has left before the message was on disk: a run that was claimed for
+        this process is executed all the same."""
+        with contextlib.suppress(LoomError):
+            self._take_up(session_pk, await writing)
+
+    async def edit(
+        self, session: Session, *, client_id: str, turn: int, text: str, user_pk: int | None
+    ) -> Accepted:
+        restarted = await self.writer.write(
+            archive_messages.edit_message,
+            session,
+            client_id=client_id,
+            turn=turn,
+            text=text,
+            user_pk=user_pk,
+        )
+        return await self._restart(session, restarted)
+
+    async def regenerate(
+        self,
+        session: Session,
+        *,
+        client_id: str,
+        turn: int | None,
+        user_pk: int | None,
+        choices: RunChoices | None = None,
+    ) -> Accepted:
+        """See ``archive.messages.regenerate``."""
+        restarted = await self.writer.write(
+            archive_messages.regenerate,
+            session,
+            client_id=client_id,
+            turn=turn,
+            user_pk=user_pk,
+            choices=choices,
+        )
+        return await self._restart(session, restarted)
+
+    async def _restart(self, session: Session, restarted: Restarted) -> Accepted:
+        await self._publish_rewound(session, restarted.rewound)
+        self.publisher.publish_rows(session.pk, restarted.accepted.rows)
+        self.queue.begin(session.pk)
+        return restarted.accepted
+
+    async def _publish_rewound(self, session: Session, rewound: Rewound) -> None:
+        self.watcher.record_rewinds(session.pk, rewound.count)
+        await self.publisher.publish_rewound(session, rewound)
+
+    async def continue_run(
+        self, session: Session, *, client_id: str, user_pk: int | None
+    ) -> Accepted:
+        accepted = await self.writer.write(
+            archive_messages.continue_run, session, client_id=client_id, user_pk=user_pk
+        )
+        self.queue.begin(session.pk)
+        return accepted
+
+    async def rewind(self, session: Session, *, from_turn: int, user_pk: int | None) -> Rewound:
+        """See ``archive.messages.rewind_session``."""
+        rewound = await self.writer.write(
+            archive_messages.rewind_session, session, from_turn=from_turn, actor_pk=user_pk
+        )
+        await self._publish_rewound(session, rewound)
+        return rewound
+
+    async def reset(
+        self, session: Session, *, keeps_instructions: bool, user_pk: int | None
+    ) -> Rewound:
+        """See ``archive.messages.reset_session``."""
+        rewound = await self.writer.write(
+            archive_messages.reset_session,
+            session,
+            keeps_instructions=keeps_instructions,
+            actor_pk=user_pk,
+        )
+        await self._publish_rewound(session, rewound)
+        return rewound
+
+    async def withdraw(self, session: Session, *, run: UUID) -> None:
+        await self.writer.write(archive_messages.withdraw_message, session, run=run)
+        await self.publisher.publish_queue(session.pk)
+
+    async def stop_run(self, session: Session) -> None:
+        """End the session's running answer, in this process or in another one."""
+        await self.queue.stop_run(session.pk)
+
+    async def wait_idle(self, session_pk: int) -> None:
+        """Return when this process works on the session no more."""
+        await self.queue.wait_idle(session_pk)
+
+    async def choose_for_run(self, session_pk: int, run_pk: int, choices: RunChoices) -> None:
+        """What a program asks of the further answers of a run that waits for it here."""
+        await self.writer.write(archive_runs.choose_for_run, run_pk, choices=choices)
+        self.queue.choose_for_run(session_pk, run_pk, choices)
+
+    # Tool calls
+
+    async def decide_call(
+        self,
+        session: Session,
+        *,
+        call: UUID,
+        decision: str,
+        user_pk: int | None,
+        reason: str = "",
+    ) -> None:
+        """Allow or deny a call that waits (see ``archive.tool_calls``), in this process
+        or in another one."""
+        decided = await self.writer.write(
+            archive_calls.decide_call,
+            session,
+            call=call,
+            decision=decision,
+            user_pk=user_pk,
+            reason=reason,
+        )
+        self.publisher.publish_rows(session.pk, decided.rows)
+        await self.queue.notice_decisions(session.pk, everywhere=decision == ALWAYS)
+
+    async def cancel_call(self, session: Session, *, call: UUID, user_pk: int | None) -> None:
+        """End one call, which runs or waits; the run goes on."""
+        await self.writer.write(
+            archive_calls.request_call_stop, session, call=call, user_pk=user_pk
+        )
+        await self.queue.notice_decisions(session.pk)
+
+    # The window and the session state
+
+    async def compact(
+        self, session: Session, *, client_id: str, user_pk: int | None, reason: str = MANUAL
+    ) -> Accepted:
+        """Have older turns summarised for the window (see ``runtime.compaction``)."""
+        accepted = await self.writer.write(
+            archive_compactions.request_compaction,
+            session,
+            client_id=client_id,
+            request=CompactionRequest(reason=reason),
+            user_pk=user_pk,
+        )
+        self.queue.begin(session.pk)
+        return accepted
+
+    async def undo_compaction(self, session: Session, *, uuid: UUID, user_pk: int | None) -> None:
+        """See ``archive.compactions``."""
+        appended = await self.writer.write(
+            archive_compactions.undo_compaction, session, uuid=uuid, user_pk=user_pk
+        )
+        self.publisher.publish_rows(session.pk, appended.rows)
+        await self.publisher.publish_window(session.pk)
+
+    async def edit_state(
+        self, session: Session, *, actor_pk: int | None, action: str, item: str, text: str
+    ) -> None:
+        """Change one item of the session state (see ``archive.session_state``)."""
+        appended = await self.writer.write(
+            edit_state, session, actor_pk=actor_pk, action=action, item=item, text=text
+        )
+        self.publisher.publish_rows(session.pk, appended.rows)
+
+    # Files that were changed
+
+    def _complete_changes_soon(self) -> None:
+        """Find out what interrupted calls have changed, beside other work."""
+        self.database.run_in_background(self._complete_changes())
+
+    async def _complete_changes(self) -> None:
+        async with self._completing_changes:
+            count = await complete_all(read=self.readers.read, write=self.writer.write)
+        if count:
+            logger.info("changes_settled", extra={"fields": {"calls": count}})
+
+    async def revert_files(
+        self,
+        session: Session,
+        root: Path,
+        *,
+        scope: Scope,
+        actor_pk: int | None,
+        replace: Collection[str],
+    ) -> Reverted:
+        """Put files back (see ``agent.undo.revert``) and show it to every page."""
+        done = await revert_files(
+            session,
+            root,
+            scope=scope,
+            actor_pk=actor_pk,
+            replace=replace,
+            read=self.readers.read,
+            write=self.writer.write,
+        )
+        self.publisher.publish_rows(session.pk, done.appended.rows)
+        return done
