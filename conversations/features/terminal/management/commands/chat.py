@@ -15,8 +15,7 @@ from django.core.management.base import CommandError
 from conversations.domain.errors import LoomError, Rejected
 from conversations.domain.session_keys import check_key
 from conversations.features.terminal.calling import is_readable_on_the_way
-from conversations.features.terminal.chat import Chat
-from conversations.features.terminal.commands import TERMINAL_COMMANDS
+from conversations.features.terminal.chat import TERMINAL_COMMANDS, Chat
 from conversations.features.terminal.connection import (
     CHANNEL,
     Bridge,
