@@ -50,6 +50,9 @@ WRITES = {
 } | {"save", "asave", "update", "aupdate", "delete", "adelete", "_raw_delete", "_update"}
 
 NO_TABLE = {
+    ("conversations/access.py", "visit.noted.update"),
+    ("conversations/api/workspaces.py", "router.delete"),
+    ("conversations/features/sharing/api.py", "router.delete"),
     ("conversations/features/retention/api.py", "conversations.delete"),
     ("conversations/features/retention/api.py", "router.delete"),
     ("conversations/features/usage/api.py", "router.delete"),

@@ -18,7 +18,7 @@ from django.db.models import F, Q, QuerySet
 
 from conversations.domain.errors import NotFound, Unavailable
 from conversations.domain.events import INFO, Malformed, parse_payload
-from conversations.domain.session_state.fold import fold_facts
+from conversations.domain.session_state.facts import fold_facts
 from conversations.domain.session_state.values import (
     EMPTY,
     PREFIX,

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from conversations.domain.events import Info, Payload
-from conversations.domain.session_state.facts import TurnFacts, read_facts
-from conversations.domain.session_state.fold import fold_facts
+from conversations.domain.session_state.facts import TurnFacts, fold_facts, read_facts
 from conversations.domain.session_state.values import (
     STATE_EDIT,
     SessionState,

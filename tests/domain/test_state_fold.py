@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conversations.domain.session_state.document import list_items
-from conversations.domain.session_state.fold import fold_turn
+from conversations.domain.session_state.facts import fold_turn
 from conversations.domain.session_state.values import SessionState, dump_state, parse_state
 from conversations.domain.text import dump_json
 from conversations.domain.turns import NewTurn

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from conversations.domain.session_state.document import StateItem, list_items
-from conversations.domain.session_state.facts import TurnFacts
-from conversations.domain.session_state.fold import fold_facts
+from conversations.domain.session_state.facts import TurnFacts, fold_facts
 from conversations.domain.session_state.values import (
     MAX_MARKS,
     MAX_PINS,

@@ -1124,7 +1124,8 @@ def test_every_page_has_the_security_headers(pages: dict[str, HttpResponse]) -> 
 
 
 INLINE = re.compile(
-    r"""\sstyle\s*=|<style|<script(?![^>]*\ssrc=)|\son\w+\s*=|hx-on|["']js:|javascript:""", re.I
+    r"""\sstyle\s*=|<style|<script(?![^>]*\s(?:src=|type="application/json"))|\son\w+\s*=|hx-on|["']js:|javascript:""",
+    re.I,
 )
 
 
