@@ -82,7 +82,7 @@ async def _history(order: CommandRequest) -> CommandResult:
         return CommandResult(url=order.address("session_find", q=order.argument), opens=PANEL)
     page = await sync_to_async(hydrate)(order.session, limit=settings.LOOM.page_size)
     if not page.older:
-        return CommandResult(said="There are no older rows.")
+        return CommandResult(said="No older messages.")
     return CommandResult(url=order.address("session", before=str(page.older)))
 
 

@@ -220,6 +220,6 @@ async def test_what_other_programs_run_by_themselves_is_marked(
     await sync_to_async(change)(
         root, calls, Put(path=".vscode/tasks.json", data=b"{}"), Put(path="b", data=b"2\n")
     )
-    page = (await browser.get(address(calls.session))).text
+    page = flat((await browser.get(address(calls.session))).text)
     assert page.count("runs automatically</b>") == 1
     assert page.count('title="Other programs run this file automatically."') == 1

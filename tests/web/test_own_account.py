@@ -91,7 +91,7 @@ def test_the_keys_are_listed_as_they_are(owner: Client, user: User) -> None:
     assert "<kbd>Enter</kbd> </dt><dd>Send the message" in usual
     write_preferences(user.pk, Chosen(enter="break"))
     assert "<kbd>Ctrl</kbd> <kbd>Enter</kbd> </dt><dd>Send the message" in (
-        owner.get(reverse("help")).text
+        flat(owner.get(reverse("help")).text)
     )
 
 

@@ -51,7 +51,7 @@ def turns(response: HttpResponse) -> list[int]:
 
 def more(response: HttpResponse) -> str:
     """The address behind "More results", empty without one."""
-    found = re.search(r'id="more-hits"><a[^>]* href="([^"]+)"', response.text)
+    found = re.search(r'id="more-hits">\s*<a[^>]* href="([^"]+)"', response.text)
     return unescape(found.group(1)) if found else ""
 
 
