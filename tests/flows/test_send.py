@@ -116,7 +116,7 @@ def test_what_cannot_be_sent_is_refused_with_the_reason(
         (("--workspace", "nowhere", "x"), "no such workspace"),
         (("--workspace", workspace.slug), "one message"),
         (("--session", str(session.uuid), "--key", "a:b", "x"), "--key goes with"),
-        (("--workspace", workspace.slug, " "), "at least one character"),
+        (("--workspace", workspace.slug, " "), "The message is empty"),
     ):
         with pytest.raises(CommandError, match=reason):
             send(*arguments)

@@ -296,7 +296,7 @@ async def test_calls_are_allowed_by_buttons(
     assert "Add to done.txt" in question["content"]
     assert "```diff\n@@ -0 @@\n+beans\n```" in question["content"]
     labels = [button["label"] for button in club.server.buttons(question)]
-    assert labels == ["Approve", "Always allow file changes", "Deny"]
+    assert labels == ["Approve", "Always allow changes of files", "Deny"]
     await club.server.press(question, "Approve", person=BOB)
     await club.until(lambda: club.server.responses)
     assert "Only people whose account" in club.server.responses[0]["content"]

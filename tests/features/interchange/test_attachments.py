@@ -9,10 +9,10 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from conversations.agent.window.attachments import MISSING, withhold
 from django.conf import settings
 from django.contrib.auth.models import User
 
+from conversations.agent.window.messages import MISSING, withhold
 from conversations.archive.attachments import upload_attachment
 from conversations.archive.blobs import blob_path, has_blob, put_blob, read_blob
 from conversations.archive.messages import accept_message

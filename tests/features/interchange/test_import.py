@@ -857,8 +857,8 @@ def test_the_coverage_of_a_session_in_use_is_left_to_it(
 def test_a_long_journal_is_walked_in_pages(
     importing: Importing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("conversations.archive.append.FIRST_ROWS", 2)
-    monkeypatch.setattr("conversations.archive.append.MOST_ROWS", 2)
+    monkeypatch.setattr("conversations.archive.append.FIRST_PAGE_ROWS", 2)
+    monkeypatch.setattr("conversations.archive.append.MAX_PAGE_ROWS", 2)
     monkeypatch.setattr("conversations.features.interchange.import_gaps.MAX_SAVED_ROWS", 2)
     notices = (event(n, "info") for n in range(5, 9))
     covering = (event(n, turn=2 * n) for n in range(1, 5))

@@ -256,7 +256,7 @@ async def test_errors_are_those_of_the_sdk(
         await say(client, "Hello", model="gpt")
     with pytest.raises(anthropic.BadRequestError, match="max_tokens"):
         await say(client, "Hello", max_tokens=0)
-    with pytest.raises(anthropic.BadRequestError, match="at least one character"):
+    with pytest.raises(anthropic.BadRequestError, match="The message is empty"):
         await say(client, " ")
     with pytest.raises(anthropic.APIStatusError) as too_long:
         await say(client, "word " * 200_000)

@@ -37,7 +37,7 @@ def test_a_hold_on_a_workspace_keeps_all_its_sessions(
 
 
 def test_a_hold_has_a_reason_and_is_released_once(session: Session, user: User) -> None:
-    with pytest.raises(Rejected, match="Say why"):
+    with pytest.raises(Rejected, match="Enter a reason"):
         place_hold(session, origin=AuditOrigin(user=user), reason="  ")
     hold = place_hold(session, origin=AuditOrigin(user=user), reason="A dispute")
     release_hold(hold.pk, origin=AuditOrigin(user=user))

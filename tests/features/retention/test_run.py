@@ -136,7 +136,7 @@ def test_what_a_person_ordered_is_called_off_and_as_it_was(session: Session, use
     say(session, "Plant the beans")
     order = order_purge(session, origin=origin, reason="Mine", now=now, grace=30 * DAY)
     assert order.due_at == now + 30 * DAY
-    with pytest.raises(Conflict, match="ordered already"):
+    with pytest.raises(Conflict, match="already scheduled for deletion"):
         order_purge(session, origin=origin, reason="Mine", now=now, grace=30 * DAY)
     with pytest.raises(Conflict, match="archived"):
         accept_message(session, client_id="client-1", text="x", user_pk=None, max_queued=5)
@@ -160,7 +160,7 @@ def test_one_that_was_archived_before_stays_archived(session: Session, user: Use
 
 def test_an_order_has_a_reason_and_no_answer_is_cut_off(session: Session, user: User) -> None:
     now, origin = timezone.now(), AuditOrigin(user=user)
-    with pytest.raises(Rejected, match="Say why"):
+    with pytest.raises(Rejected, match="Enter a reason"):
         order_purge(session, origin=origin, reason=" ", now=now, grace=DAY)
     accept_message(session, client_id="client-1", text="Hello", user_pk=user.pk, max_queued=5)
     with pytest.raises(Conflict, match="being written"):
@@ -253,7 +253,7 @@ def test_a_session_that_is_used_while_the_policy_goes_on_is_not_ordered(
     with during_first("INSERT", PurgeOrder, use_the_other):
         report = run_retention(now=later)
     assert uuids(report, "ordered") == [str(session.uuid)]
-    assert "used meanwhile" in report.failed[0]["reason"]
+    assert "used in the meantime" in report.failed[0]["reason"]
     assert get_session(other.uuid).archived_at is None
     assert not any(run_retention(now=later).counts.values())
 
@@ -387,7 +387,7 @@ def test_a_purge_is_counted_ordered_and_called_off_by_commands(session: Session)
     assert "1 turns" in run_command("purge_session", uuid, "--reason", "x", "--dry-run")
     assert not PurgeOrder.objects.exists()
     assert "it will be purged on" in run_command("purge_session", uuid, "--reason", "x")
-    with pytest.raises(CommandError, match="ordered already"):
+    with pytest.raises(CommandError, match="already scheduled for deletion"):
         run_command("purge_session", uuid, "--reason", "x")
     assert "called off" in run_command("restore_session", uuid)
     assert get_session(session.uuid).archived_at is None
@@ -415,7 +415,7 @@ def test_a_purge_needs_a_session_and_a_reason(session: Session) -> None:
     unknown = "00000000-0000-4000-8000-000000000000"
     for uuid, reason, said in (
         (unknown, "x", "no such session"),
-        (str(session.uuid), " ", "Say why"),
+        (str(session.uuid), " ", "Enter a reason"),
     ):
         with pytest.raises(CommandError, match=said):
             run_command("purge_session", uuid, "--reason", reason)

@@ -100,7 +100,7 @@ def test_without_a_token_or_a_server_it_says_so(
 ) -> None:
     at = ("--server", "http://127.0.0.1:9")
     for arguments, reason in (
-        (at, "Give one token"),
+        (at, "Set one token"),
         ((*at, "--token-file", f"{token}.gone"), "cannot be read"),
         ((*at, "--token-file", str(token)), "does not answer"),
         (("--server", "chat.example.org", "--token-file", str(token)), "https://"),
@@ -109,5 +109,5 @@ def test_without_a_token_or_a_server_it_says_so(
             piped("hello", arguments=arguments)
         assert refused.value.returncode == 2
     monkeypatch.setattr(settings.LOOM, "chat_token", "a b")
-    with pytest.raises(CommandError, match="Give one token"):
+    with pytest.raises(CommandError, match="Set one token"):
         piped("hello", arguments=at)
