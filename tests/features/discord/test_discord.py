@@ -211,7 +211,7 @@ async def test_files_go_with_the_message(club: Club, wire: WireThread) -> None:
         ("bed.png", "image", 1),
         ("plan.txt", "text", 1),
     ]
-    assert any("a.exe is none of what can be sent" in said for said in club.server.said(DM))
+    assert any("a.exe can’t be attached" in said for said in club.server.said(DM))
 
 
 # -- commands ------------------------------------------------------------------------

@@ -75,7 +75,7 @@ def test_an_upload_waits_is_imported_and_tells_what_became_of_it(
     assert "hx-get" not in done
     assert "<html" not in done
     assert "Sessions added: 3" in done
-    assert "Recognised as: ChatGPT" in done
+    assert "Format: ChatGPT" in done
     assert not path.exists()
     session = Session.objects.get(title="Roses in a pot")
     assert (session.workspace, session.owner) == (workspace, user)
@@ -126,7 +126,7 @@ def test_a_branch_leads_to_where_it_left(owner: Client, workspace: Workspace) ->
     carry_out()
     branch = Session.objects.get(fork_turn__isnull=False)
     assert branch.parent is not None
-    page = owner.get(f"/s/{branch.uuid}/?before=turn:3.0").text
+    page = " ".join(owner.get(f"/s/{branch.uuid}/?before=turn:3.0").text.split())
     assert f'Branched off <a href="/s/{branch.parent.uuid}/t/{branch.fork_turn}/">Roses' in page
     assert "Branched off" not in owner.get(f"/s/{branch.parent.uuid}/?before=turn:3.0").text
 

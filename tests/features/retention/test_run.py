@@ -145,7 +145,7 @@ def test_what_a_person_ordered_is_called_off_and_as_it_was(session: Session, use
     call_off_purge(session, origin=origin, now=now)
     assert get_session(session.uuid).archived_at is None
     assert not any(run_retention(now=now + 31 * DAY).counts.values())
-    with pytest.raises(Conflict, match="No purge"):
+    with pytest.raises(Conflict, match="not scheduled for deletion"):
         call_off_purge(session, origin=origin, now=now)
     assert acts() == [audit.PURGE_ORDERED, audit.PURGE_CALLED_OFF]
 

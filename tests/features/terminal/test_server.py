@@ -101,7 +101,7 @@ def test_without_a_token_or_a_server_it_says_so(
     at = ("--server", "http://127.0.0.1:9")
     for arguments, reason in (
         (at, "Set one token"),
-        ((*at, "--token-file", f"{token}.gone"), "cannot be read"),
+        ((*at, "--token-file", f"{token}.gone"), "Cannot read the token"),
         ((*at, "--token-file", str(token)), "does not answer"),
         (("--server", "chat.example.org", "--token-file", str(token)), "https://"),
     ):

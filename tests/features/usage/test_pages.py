@@ -155,7 +155,7 @@ def test_the_page_takes_the_same_queries_for_any_use(
 def test_every_plot_says_what_it_shows(session: Session, user: User) -> None:
     use(session, user)
     page = browser_of(user).get("/usage/").content.decode()
-    said = re.findall(r'role="img" aria-label="([^"]+)"', page)
+    said = re.findall(r'role="img"\s+aria-label="([^"]+)"', page)
     assert [words.split(" by day")[0] for words in said] == [
         "Cost",
         "Tokens",
@@ -204,5 +204,5 @@ def test_the_panel_says_what_a_session_used(session: Session, user: User, owner:
     assert "All by claude-opus-5-5." in text_of(owner, address)
     use(session, user, model="demo", unpriced=2, cost_microusd=0)
     text = text_of(owner, address)
-    assert "$1.50 by list prices" in text
-    assert "2 calls, which are not in the cost" in text
+    assert "$1.50 at list prices" in text
+    assert "2 calls, not included in the cost" in text

@@ -65,12 +65,12 @@ def test_deliveries_are_shown_and_sent_again(owner: Client, workspace: Workspace
     assert "A test message is being sent" in owner.post(f"{page}test/", follow=True).text
     delivery = Delivery.objects.get()
     again = f"{page}deliveries/{delivery.uuid}/again/"
-    assert "waits to be delivered" in owner.post(again, follow=True).text
+    assert "is already being delivered" in owner.post(again, follow=True).text
     Delivery.objects.update(state="failed", status=500, attempts=10, error="No")
     text = text_of(owner.get(page).text)
     assert "webhook.test failed" in text
     assert "10 attempts answer 500" in text
-    assert "It is sent again" in owner.post(again, follow=True).text
+    assert "is being sent again" in owner.post(again, follow=True).text
     delivery.refresh_from_db()
     assert (delivery.state, delivery.attempts) == ("pending", 0)
 
