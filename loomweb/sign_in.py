@@ -30,9 +30,9 @@ def allauth_settings(loom: Environment) -> dict[str, Any]:
         "ACCOUNT_SIGNUP_FIELDS": ["username*", "email"],
         # Who knows a password already may try as many codes as others may passwords.
         "ACCOUNT_RATE_LIMITS": {"login_failed": f"{wait}/key", "reauthenticate": "10/m/user"},
-        "SOCIALACCOUNT_ADAPTER": f"{APP}.people.PeopleAdapter",
+        "SOCIALACCOUNT_ADAPTER": f"{APP}.accounts.PeopleAdapter",
         "SOCIALACCOUNT_REAUTHENTICATION_REQUIRED": True,
-        "MFA_ADAPTER": f"{APP}.secrets.TwoFactorAdapter",
+        "MFA_ADAPTER": f"{APP}.two_factor.TwoFactorAdapter",
         "MFA_ALLOW_UNVERIFIED_EMAIL": True,
         "MFA_SUPPORTED_TYPES": ["totp", "recovery_codes"],
         "MFA_TOTP_ISSUER": "Loom Web",

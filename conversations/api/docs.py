@@ -22,7 +22,7 @@ class Reference(Swagger):
 def api_docs(request: HttpRequest) -> HttpResponse:
     """What programs can do. Who is signed in can try what only reads."""
     settings: dict[str, Any] = {
-        "deepLinking": True,
+        "deepLinking": False,
         "docExpansion": "none",
         "defaultModelsExpandDepth": 0,
         "supportedSubmitMethods": ["get"] if request.user.is_authenticated else [],

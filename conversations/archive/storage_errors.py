@@ -22,7 +22,7 @@ from conversations.domain.errors import (
     Unavailable,
 )
 
-FULL = "The server’s disk is full to store anything. Nothing that was saved is lost."
+FULL = "The server’s disk is full. Nothing that was saved is lost."
 AWAY = "The database is not responding at the moment. Nothing that was saved is lost."
 
 # How statements begin that change nothing by themselves.

@@ -9,7 +9,7 @@ from playwright.sync_api import BrowserContext, expect
 
 from .conftest import Server
 
-EXPORT = Path(__file__).parent.parent / "imports" / "fixtures" / "claude-code.jsonl"
+EXPORT = Path(__file__).parent.parent / "features/interchange/fixtures" / "claude-code.jsonl"
 
 
 LARGE = b"Content-Length: 400000000"
