@@ -39,7 +39,7 @@ A shed of 3 × 4 m in the corner behind the apple tree (turn 2).
 
 def summarise(page: Page) -> None:
     page.get_by_label("Actions for this session").click()
-    page.get_by_role("button", name="Summarise older turns").click()
+    page.get_by_role("button", name="Summarize older turns").click()
 
 
 def row_of(page: Page) -> Any:
@@ -109,7 +109,7 @@ def test_it_works_on_a_narrow_page(
     wire.enqueue(Scenario(text=SUMMARY))
     chat.page.get_by_label("Actions for this session").click()
     take_both_pictures(chat.page, "compaction-menu-narrow")
-    chat.page.get_by_role("button", name="Summarise older turns").click()
+    chat.page.get_by_role("button", name="Summarize older turns").click()
     expect(row_of(chat.page)).to_be_visible()
     chat.wait_idle()
     take_both_pictures(chat.page, "compaction-narrow")

@@ -230,7 +230,7 @@ def test_what_the_model_saw_opens_from_an_answer(looked: Chat) -> None:
     page.keyboard.press("Enter")
     shown = panel(page)
     expect(shown.get_by_role("heading", name="Model request")).to_be_focused()
-    expect(shown.get_by_text("it is what was sent, to the byte")).to_be_visible()
+    expect(shown.get_by_text("and identical to what was sent")).to_be_visible()
     expect(shown.get_by_role("listitem")).to_have_count(3)
     expect(shown.get_by_text("failed: overloaded")).to_be_visible()
     take_picture(page, "call-wide")
@@ -256,7 +256,7 @@ def test_the_window_follows_the_calls(looked: Chat, wire: WireThread) -> None:
     looked.ask("And beans?")
     expect(calls).to_have_count(4)
     expect(shown.get_by_text("Latest call, for turn 6")).to_be_visible()
-    expect(shown.get_by_text("it is what was sent, to the byte")).to_be_visible()
+    expect(shown.get_by_text("and identical to what was sent")).to_be_visible()
 
 
 def test_axe_finds_nothing_in_what_the_model_saw(chat: Chat, wire: WireThread) -> None:
@@ -287,5 +287,5 @@ def test_axe_finds_nothing_in_the_window_beside_the_chat(
     page = chat.page
     width = "wide" if viewport is WIDE else "narrow"
     page.locator("#meter").click()
-    expect(panel(page).get_by_text("it is what was sent")).to_be_visible()
+    expect(panel(page).get_by_text("and identical to what was sent")).to_be_visible()
     assert violations_light_and_dark(page, f"panel-window-{width}") == []

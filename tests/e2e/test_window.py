@@ -157,7 +157,7 @@ def test_the_meter_is_the_same_live_and_after_a_reload_and_opens_the_window(
 ) -> None:
     page = long_chat.page
     meter = page.locator("#meter")
-    expect(meter).to_contain_text("of the context")
+    expect(meter).to_contain_text("Context 100 % full")
     live = meter.evaluate("element => element.outerHTML")
     page.reload()
     assert meter.evaluate("element => element.outerHTML") == live
