@@ -96,7 +96,7 @@ def test_everything_is_undone(
     expect(page.locator("#rows .row-info").last).to_contain_text("to their state before")
     panel.get_by_role("checkbox", name="Replace what is there now").check()
     panel.get_by_role("button", name="Undo all changes").click()
-    expect(panel.get_by_role("status")).to_contain_text("1 file put back")
+    expect(panel.get_by_role("status")).to_contain_text("Restored 1 file to")
     assert picture(folder) == before
 
     expect(panel.get_by_role("button", name="Redo")).to_have_count(2)
@@ -154,7 +154,7 @@ def test_what_a_person_ticked_and_was_told_outlasts_a_new_row(
     expect(tick).to_be_checked()
     expect(panel.get_by_role("status")).to_contain_text("1 file left as it is.")
     panel.get_by_role("button", name="Undo all changes").click()
-    expect(panel.get_by_role("status")).to_contain_text("2 files put back")
+    expect(panel.get_by_role("status")).to_contain_text("Restored 2 files to")
     assert (folder / "beds.py").read_text() == CODE
     page.get_by_role("link", name="Files", exact=True).click()
     expect(panel.get_by_role("status")).to_have_count(0)

@@ -280,10 +280,10 @@ def test_a_page_too_many_says_so_and_stays_as_it_is(
     opened: list[str] = []
     other.on("websocket", lambda socket: opened.append(socket.url))
     other.goto(f"{server.url}/s/{chat.uuid}/")
-    expect(other.get_by_text("You have too many pages with a session open.")).to_be_visible()
+    expect(other.get_by_text("You have too many sessions open.")).to_be_visible()
     page.close()
     other.evaluate("dispatchEvent(new Event('online'))")
-    expect(other.get_by_text("You have too many pages with a session open.")).to_be_visible()
+    expect(other.get_by_text("You have too many sessions open.")).to_be_visible()
     assert len(opened) == 1
 
 

@@ -93,7 +93,7 @@ def test_what_is_no_command_can_be_sent_as_it_is(chat: Chat, wire: WireThread) -
     page = chat.page
     chat.send("/renam Beans")
     problem = page.get_by_role("alert")
-    expect(problem).to_contain_text("There is no command /renam. Did you mean /rename?")
+    expect(problem).to_contain_text("Unknown command /renam. Did you mean /rename?")
     expect(chat.message).to_have_value("/renam Beans")
     assert sent(wire) == 0
     wire.enqueue(Scenario(text="I see."))
@@ -197,7 +197,7 @@ def test_the_palette_finds_sessions_commands_and_pages(
     expect(chat.message).to_have_value("a draft")
 
     page.keyboard.press("Control+k")
-    field.press_sequentially("window")
+    field.press_sequentially("context")
     expect(options.first).to_contain_text("Context")
     options.first.click()
     expect(page.locator("#panel-body")).to_contain_text("Context")

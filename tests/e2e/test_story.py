@@ -139,7 +139,7 @@ def test_a_project_is_mended_and_everything_undone(
     assert look_at(folder) == before
     narrow = open_context(viewport=NARROW, color_scheme="dark").new_page()
     narrow.goto(address)
-    expect(narrow.locator("#rows > .row-info").last).to_contain_text("put back")
+    expect(narrow.locator("#rows > .row-info").last).to_contain_text("to their state before")
     take_picture(narrow, "story-5-narrow-dark")
 
 
@@ -147,5 +147,5 @@ def undo_everything(chat: Chat) -> None:
     chat.page.goto(f"{chat.server.url}/s/{chat.uuid}/changes/")
     take_picture(chat.page, "story-6-changes")
     chat.page.get_by_role("button", name="Undo all changes").click()
-    expect(chat.page.get_by_text("put back").first).to_be_visible()
+    expect(chat.page.get_by_text("to their state before").first).to_be_visible()
     take_picture(chat.page, "story-7-undone")
