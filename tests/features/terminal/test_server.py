@@ -70,7 +70,7 @@ def test_a_conversation_with_a_server_survives_its_end(
         program.until("kale")
         server.kill()
         server.start()
-        program.until("The server does not answer")
+        program.until("The server not responding")
         program.until("The server stopped while this answer was being written")
         program.until(READY)
         wire.enqueue(Scenario(text="Here again."))
@@ -102,7 +102,7 @@ def test_without_a_token_or_a_server_it_says_so(
     for arguments, reason in (
         (at, "Set one token"),
         ((*at, "--token-file", f"{token}.gone"), "Cannot read the token"),
-        ((*at, "--token-file", str(token)), "does not answer"),
+        ((*at, "--token-file", str(token)), "not responding"),
         (("--server", "chat.example.org", "--token-file", str(token)), "https://"),
     ):
         with pytest.raises(CommandError, match=reason) as refused:
