@@ -226,7 +226,7 @@ def _read_event(event: ServerEvent) -> Happening | None:
     if event.kind == "row":
         return _read_row(data)
     if event.kind == LOST:
-        return Doing(state=UNKNOWN, text="The server does not answer. Trying again…")
+        return Doing(state=UNKNOWN, text="The server is not responding. Trying again…")
     return RunEnded(data["state"]) if event.kind == END else None
 
 

@@ -70,7 +70,7 @@ def test_a_conversation_with_a_server_survives_its_end(
         program.until("kale")
         server.kill()
         server.start()
-        program.until("The server not responding")
+        program.until("The server is not responding")
         program.until("The server stopped while this answer was being written")
         program.until(READY)
         wire.enqueue(Scenario(text="Here again."))
