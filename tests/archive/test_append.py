@@ -215,9 +215,10 @@ def test_an_append_costs_the_same_number_of_queries_at_any_age(
     session: Session, django_assert_num_queries: Any
 ) -> None:
     say(session, "first")
-    with django_assert_num_queries(6):
+    queries = 6 if connection.vendor == "sqlite" else 8  # a savepoint and its release
+    with django_assert_num_queries(queries):
         say(session, "x")
     for number in range(30):
         say(session, str(number))
-    with django_assert_num_queries(6):
+    with django_assert_num_queries(queries):
         say(session, "y")
