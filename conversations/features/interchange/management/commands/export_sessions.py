@@ -12,8 +12,7 @@ from django.core.management.base import CommandError
 
 from conversations.archive.workspaces import get_workspace
 from conversations.domain.errors import LoomError, NotFound
-from conversations.features.interchange.export import FORMATS
-from conversations.features.interchange.export_sessions import choose_sessions
+from conversations.features.interchange.export import FORMATS, choose_sessions
 from conversations.management.base import DatabaseCommand, open_output
 from conversations.models import Session
 
