@@ -3,9 +3,7 @@ broke. A server that does not answer is asked again for a while: it may be start
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
@@ -22,16 +20,14 @@ from conversations.domain.errors import (
 from conversations.domain.text import dump_json, load_json
 from conversations.providers.sse import SseParser
 
+# Seconds before each further try; after a minute it is given up.
 WAITS = (0.2, 0.5, 1.0, *(2.0,) * 10, *(5.0,) * 8)
-"""Seconds before each further try; after a minute it is given up."""
 
+# For an answer; between two lines of a stream, which says something now and then.
 ANSWER_SECONDS, SILENCE_SECONDS = 30.0, 90.0
-"""For an answer; between two lines of a stream, which says something now and then."""
 
-STREAM = "text/event-stream"
-
+# Kinds of events: the server's last one, and ours when it does not answer.
 END, LOST = "end", "lost"
-"""Kinds of events: the server's last one, and ours when it does not answer."""
 
 _ERRORS: dict[int, type[LoomError]] = {
     401: NotPermitted,
@@ -40,15 +36,13 @@ _ERRORS: dict[int, type[LoomError]] = {
     409: Conflict,
 }
 _BUSY = (429, 502, 503, 504)
+_HERE = re.compile(r"localhost|127\.[0-9.]+|::1")
 
 
 def is_readable_on_the_way(server: str) -> bool:
     """Whether what goes to this server, on another machine, is not encrypted."""
     address = urlsplit(server)
     return address.scheme == "http" and not _HERE.fullmatch(address.hostname or "")
-
-
-_HERE = re.compile(r"localhost|127\.[0-9.]+|::1")
 
 
 class _Busy(Exception):
@@ -60,14 +54,6 @@ class _Busy(Exception):
 
 
 BROKEN = (ClientError, TimeoutError, OSError, _Busy)
-
-
-@dataclass(frozen=True, slots=True)
-class ServerEvent:
-    """An event of a stream."""
-
-    kind: str
-    data: dict[str, Any]
 
 
 class Api:
@@ -87,7 +73,7 @@ class Api:
 
     async def check(self) -> None:
         """Whether the server is there and knows us. Raises at once where not."""
-        await self._ask("GET", "workspaces", params={"limit": 1}, tries=_Tries(()))
+        await self._ask("GET", "workspaces", params={"limit": 1}, waits=())
 
     async def get(self, path: str, **query: str | int) -> dict[str, Any]:
         return await self._ask("GET", path, params=query)
@@ -102,43 +88,40 @@ class Api:
         data = dump_json(body or {}).encode()
         return await self._ask(method, path, data=data, headers=headers)
 
-    async def stream(self, path: str, *, after: str = "") -> AsyncIterator[ServerEvent]:
-        """The events after an id, up to that of the kind ``end``."""
-        tries = _Tries()
+    async def stream(
+        self, path: str, *, after: str = ""
+    ) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+        """The kinds and the data of the events after an id, up to that of the kind ``end``."""
+        timeout = ClientTimeout(connect=ANSWER_SECONDS, sock_read=SILENCE_SECONDS)
+        url, waits = urljoin(self._root, path), iter(WAITS)
         while True:
+            broken: Exception | None = None
+            headers = {"Accept": "text/event-stream"}
+            if after:
+                headers["Last-Event-ID"] = after
             try:
-                async with AsyncExitStack() as stack:
-                    response = await self._open(stack, path, after)
+                async with self._session.get(
+                    url, headers=headers, timeout=timeout, allow_redirects=False
+                ) as response:
+                    await _check(response)
                     if response.status == 204:
                         return
                     parser = SseParser()
                     async for chunk in response.content.iter_any():
                         for name, data, last_id in parser.feed(chunk):
-                            tries, after = _Tries(), last_id or after
-                            yield ServerEvent(name, _read_object(data))
+                            waits, after = iter(WAITS), last_id or after
+                            yield name, _read_object(data)
                             if name == END:
                                 return
             except BROKEN as error:
-                yield ServerEvent(LOST, {})
-                await tries.wait(error)
-            else:  # it has ended, and comes back
-                yield ServerEvent(LOST, {})
-                await tries.wait(None)
-
-    async def _open(self, stack: AsyncExitStack, path: str, after: str) -> ClientResponse:
-        headers = {"Accept": STREAM} | ({"Last-Event-ID": after} if after else {})
-        timeout = ClientTimeout(connect=ANSWER_SECONDS, sock_read=SILENCE_SECONDS)
-        request = self._session.get(
-            urljoin(self._root, path), headers=headers, timeout=timeout, allow_redirects=False
-        )
-        response = await stack.enter_async_context(request)
-        await _check(response)
-        return response
+                broken = error
+            yield LOST, {}  # also where it has ended without the last event: it comes back
+            await _wait(waits, broken)
 
     async def _ask(
-        self, method: str, path: str, *, tries: "_Tries | None" = None, **options: Any
+        self, method: str, path: str, *, waits: Sequence[float] | None = None, **options: Any
     ) -> dict[str, Any]:
-        tries = tries or _Tries()
+        left = iter(WAITS if waits is None else waits)
         url, timeout = urljoin(self._root, path), ClientTimeout(total=ANSWER_SECONDS)
         while True:
             try:
@@ -151,21 +134,15 @@ class Api:
                         raise Rejected("That server is not Loom Web.")
                     return found if text else {}
             except BROKEN as error:
-                await tries.wait(error)
+                await _wait(left, error)
 
 
-class _Tries:
-    """Waits that grow, and an end of patience."""
-
-    def __init__(self, waits: Sequence[float] | None = None) -> None:
-        self._waits = iter(WAITS if waits is None else waits)
-
-    async def wait(self, error: Exception | None) -> None:
-        """Raises Unavailable where it has taken too long."""
-        seconds = next(self._waits, None)
-        if seconds is None:
-            raise Unavailable("The server is not responding.") from error
-        await asyncio.sleep(max(seconds, error.seconds if isinstance(error, _Busy) else 0))
+async def _wait(waits: Iterator[float], error: Exception | None) -> None:
+    """Before the next try. Raises Unavailable where it has taken too long."""
+    seconds = next(waits, None)
+    if seconds is None:
+        raise Unavailable("The server is not responding.") from error
+    await asyncio.sleep(max(seconds, error.seconds if isinstance(error, _Busy) else 0))
 
 
 async def _check(response: ClientResponse) -> None:

@@ -4,7 +4,6 @@ An answer is written as it streams. Its completed row says the same again, so on
 had not arrived yet is added.
 """
 
-from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
@@ -29,10 +28,6 @@ from .connection import (
     ChatConnection,
     Delta,
     Doing,
-    Seen,
-    SessionChoice,
-    ShownTurn,
-    WorkspaceChoice,
 )
 from .screen import BOLD, DIM, PLAIN, RED, YELLOW, Keyboard, Screen, fit, visible
 
@@ -80,15 +75,16 @@ class Printer:
             self._screen.notice(f"[{doing.text}]", YELLOW)
         self._is_lost = doing.state == UNKNOWN
 
-    def take_row(self, row: Seen) -> None:
-        """Questions are left to whoever can ask them."""
-        self.show(row.payload)
-
     def show(self, payload: Payload | Fallback) -> None:
+        """A row. Questions are left to whoever can ask them."""
         screen = self._screen
         match payload:
             case events.UserMessage():
-                self._user_message(payload)
+                if not self._client_id or payload.client_id != self._client_id:
+                    files = (one for one in payload.attachments if isinstance(one, dict))
+                    lines = payload.text.split("\n")
+                    lines += [f"[{file.get('name', 'file')}]" for file in files]
+                    screen.notice("\n".join(f"> {line}" for line in lines), BOLD)
             case events.AssistantText():
                 self._assistant_text(payload)
             case events.ToolCallStarted():
@@ -106,21 +102,6 @@ class Printer:
                 screen.notice(f"[{payload.text}]{detail}", style)
             case Fallback():
                 screen.notice(f"[A row that cannot be read: {payload.reason}]", YELLOW)
-
-    def show_past(self, turns: Sequence[ShownTurn]) -> None:
-        for turn in turns:
-            for payload in turn.rows:
-                self.show(payload)
-
-    def _user_message(self, payload: events.UserMessage) -> None:
-        if self._client_id and payload.client_id == self._client_id:
-            return
-        lines = payload.text.split("\n")
-        names = [
-            str(file.get("name", "file")) for file in payload.attachments if isinstance(file, dict)
-        ]
-        lines += [f"[{name}]" for name in names]
-        self._screen.notice("\n".join(f"> {line}" for line in lines), BOLD)
 
     def _assistant_text(self, payload: events.AssistantText) -> None:
         """An answer may have several rows: each takes its part of what has streamed."""
@@ -167,7 +148,6 @@ def call_line(name: str, arguments: Any) -> str:
 
 
 LISTED = 9
-
 MAX_TITLE_COLUMNS = 50
 
 
@@ -183,17 +163,17 @@ def choose_workspace(
     """The slug of the only workspace, or of the one that a person chooses. Raises
     Nothing, KeyboardInterrupt and EOFError."""
     found = bridge.call(connection.list_workspaces())
-    if len(found) == 1:
-        return found[0].slug
     if not found:
         raise Nothing("There is no workspace yet: see create_workspace.")
-    if keyboard is None:
-        names = ", ".join(one.slug for one in found)
+    if len(found) > 1 and keyboard is None:
+        names = ", ".join(slug for slug, _ in found)
         raise Nothing(f"Choose one of these workspaces by --workspace: {names}.")
+    if len(found) == 1 or keyboard is None:
+        return found[0][0]
     screen.notice("Workspaces:", BOLD)
-    for number, one in enumerate(found, 1):
-        screen.notice(f"  [{number}] {one.name} ({one.slug})", PLAIN)
-    return _choose_one(found, screen, keyboard).slug
+    for number, (slug, name) in enumerate(found, 1):
+        screen.notice(f"  [{number}] {name} ({slug})", PLAIN)
+    return found[_choose_one(len(found), screen, keyboard)][0]
 
 
 def choose_session(
@@ -215,26 +195,20 @@ def choose_session(
         raise Nothing("Several sessions fit: " + "; ".join(one.title for one in found))
     screen.notice(f"Sessions in {workspace}:", BOLD)
     for number, one in enumerate(found, 1):
-        line = f"  [{number}] {describe_session(one)}"
-        screen.notice(fit(visible(line), screen.width), PLAIN)
+        when = f"{one.last_active_at:%Y-%m-%d %H:%M} UTC"
+        title = one_line(one.title, limit=MAX_TITLE_COLUMNS) or "Untitled session"
+        turns = f"{one.turn_count} turn{'' if one.turn_count == 1 else 's'}"
+        facts = " · ".join(fact for fact in (when, title, turns, one.model) if fact)
+        screen.notice(fit(visible(f"  [{number}] {facts}"), screen.width), PLAIN)
     screen.notice(f"  [{len(found) + 1}] Start a new session", PLAIN)
-    chosen = _choose_one([*found, None], screen, keyboard)
-    return chosen.uuid if chosen else None
+    chosen = _choose_one(len(found) + 1, screen, keyboard)
+    return found[chosen].uuid if chosen < len(found) else None
 
 
-def describe_session(session: SessionChoice) -> str:
-    turns = f"{session.turn_count} turn{'' if session.turn_count == 1 else 's'}"
-    when = f"{session.last_active_at:%Y-%m-%d %H:%M} UTC"
-    title = one_line(session.title, limit=MAX_TITLE_COLUMNS) or "Untitled session"
-    return " · ".join(fact for fact in (when, title, turns, session.model) if fact)
-
-
-def _choose_one[T: WorkspaceChoice | SessionChoice | None](
-    choices: Sequence[T], screen: Screen, keyboard: Keyboard
-) -> T:
-    """By its number; Enter alone takes the first."""
+def _choose_one(count: int, screen: Screen, keyboard: Keyboard) -> int:
+    """By its number, from 0 on here; Enter alone takes the first."""
     while True:
         typed = keyboard.read(screen.prompt("Number, or Enter for [1]: "), "").strip() or "1"
-        if typed.isascii() and typed.isdigit() and 1 <= int(typed[:9]) <= len(choices):
-            return choices[int(typed) - 1]
-        screen.notice(f"Type a number from 1 to {len(choices)}.")
+        if typed.isascii() and typed.isdigit() and 1 <= int(typed[:9]) <= count:
+            return int(typed) - 1
+        screen.notice(f"Type a number from 1 to {count}.")

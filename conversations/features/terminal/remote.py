@@ -20,11 +20,11 @@ from conversations.domain.runs import ACTIVE_STATES
 from conversations.domain.stream import ModelInfo
 from conversations.domain.text import dump_json
 from conversations.domain.tool_calls import ALWAYS, DENY, WAITING
-from conversations.domain.tool_policy import ApprovalRequest
-from conversations.domain.turns import MalformedTurn, StoredTurn, synthesise_rows
+from conversations.domain.tool_policy import read_asked
+from conversations.domain.turns import CONTENT_COLUMNS, MalformedTurn, StoredTurn, synthesise_rows
 from conversations.runtime.current import find_model
 
-from .calling import END, LOST, Api, ServerEvent
+from .calling import END, LOST, Api
 from .connection import (
     UNKNOWN,
     Delta,
@@ -34,9 +34,6 @@ from .connection import (
     RunEnded,
     Seen,
     SessionChoice,
-    ShownTurn,
-    TurnMatch,
-    WorkspaceChoice,
 )
 
 BEYOND_ALL = 2**53 - 1
@@ -48,7 +45,6 @@ class ServerConnection:
     """What is kept there is the same as on the data folder; who one is, the token says."""
 
     def __init__(self, server: str, token: str) -> None:
-        self._server = server
         self._api = Api(server, token)
 
     async def open(self) -> None:
@@ -57,9 +53,9 @@ class ServerConnection:
     async def close(self, *, at_once: bool = False) -> None:
         await self._api.close()
 
-    async def list_workspaces(self) -> list[WorkspaceChoice]:
+    async def list_workspaces(self) -> list[tuple[str, str]]:
         page = await self._api.get("workspaces")
-        return [WorkspaceChoice(slug=one["slug"], name=one["name"]) for one in page["items"]]
+        return [(one["slug"], one["name"]) for one in page["items"]]
 
     async def list_sessions(
         self, workspace: str, *, query: str = "", limit: int
@@ -78,7 +74,6 @@ class ServerConnection:
                 turn_count=one["turns"],
                 last_active_at=datetime.fromisoformat(one["last_active_at"]),
                 model=one["model"],
-                state=one["state"],
             )
             for one in page["items"]
         ]
@@ -99,24 +94,19 @@ class ServerConnection:
 
     async def read_history(
         self, session: UUID, *, before: int | None = None, limit: int
-    ) -> list[ShownTurn]:
+    ) -> tuple[int | None, list[Payload | Fallback]]:
         page = await self._api.get(
             f"sessions/{session}/turns", before=before or BEYOND_ALL, limit=limit, active="true"
         )
-        return [
-            ShownTurn(number=one["number"], role=one["role"], rows=_rows_of(one))
-            for one in page["items"]
-        ]
+        first = page["items"][0]["number"] if page["items"] else None
+        return first, [row for turn in page["items"] for row in _rows_of(turn)]
 
-    async def find_words(self, session: UUID, query: str, *, limit: int) -> list[TurnMatch]:
+    async def find_words(
+        self, session: UUID, query: str, *, limit: int
+    ) -> list[tuple[int, str, str]]:
         found = await self._api.get(f"sessions/{session}/recall", q=query, limit=limit)
         return [
-            TurnMatch(
-                number=hit["turn"],
-                role=hit["tool_name"] or hit["role"],
-                created_at=datetime.fromisoformat(hit["created_at"]),
-                snippet=hit["snippet"],
-            )
+            (hit["turn"], hit["tool_name"] or hit["role"], hit["snippet"])
             for hit in found["hits"]
             if not hit["is_near"]
         ]
@@ -151,7 +141,8 @@ class ServerConnection:
         calls = await self._api.get(f"sessions/{session.uuid}/calls", open="true", limit=PAGE)
         for call in calls["items"]:
             if call["state"] == WAITING and call["asked"] and not call["decision"]:
-                data = _read_asked(call).as_data()
+                names = {"call": call["uuid"], "call_id": call["call_id"], "name": call["name"]}
+                data = read_asked(call["asked"] | names).as_data()
                 notice = Info(text="", kind=APPROVAL, code=APPROVAL_ASKED, data=data)
                 yield Seen(seq=after, payload=notice)
         async for happening in self._follow(session.uuid, running, after=after, at=str(after)):
@@ -186,12 +177,16 @@ class ServerConnection:
         seq ``after``."""
         yield Doing(state=run["state"], text="")
         path = f"sessions/{session}/runs/{run['run']}/stream"
-        async for event in self._api.stream(path, after=at):
-            happening = _read_event(event)
-            if happening is not None and not (
-                isinstance(happening, Seen) and happening.seq <= after
-            ):
-                yield happening
+        async for kind, data in self._api.stream(path, after=at):
+            if kind == "delta":
+                names = ("part", "kind", "offset", "text")
+                yield Delta(**{name: data[name] for name in names})
+            elif kind == "row" and data["seq"] > after:
+                yield _read_row(data)
+            elif kind == LOST:
+                yield Doing(state=UNKNOWN, text="The server is not responding. Trying again…")
+            elif kind == END:
+                yield RunEnded(data["state"])
 
     async def _rows(self, session: UUID, after: int) -> AsyncIterator[Seen]:
         """What others have said meanwhile."""
@@ -219,17 +214,6 @@ def _path_of_key(workspace: str, key: str) -> str:
     return f"workspaces/{quote(workspace, safe='')}/keys/{quote(key, safe='')}"
 
 
-def _read_event(event: ServerEvent) -> Happening | None:
-    data = event.data
-    if event.kind == "delta":
-        return Delta(part=data["part"], kind=data["kind"], offset=data["offset"], text=data["text"])
-    if event.kind == "row":
-        return _read_row(data)
-    if event.kind == LOST:
-        return Doing(state=UNKNOWN, text="The server is not responding. Trying again…")
-    return RunEnded(data["state"]) if event.kind == END else None
-
-
 def _read_row(row: dict[str, Any]) -> Seen:
     payload: Payload | Fallback
     if row["fallback"]:
@@ -245,27 +229,13 @@ def _read_row(row: dict[str, Any]) -> Seen:
 def _rows_of(turn: dict[str, Any]) -> list[Payload | Fallback]:
     if turn["damage"]:
         return [Fallback(reason=turn["damage"], raw=turn["content"])]
-    stored = StoredTurn(
-        number=turn["number"],
-        role=turn["role"],
-        content=turn["content"],
-        blocks=dump_json(turn["blocks"]) if turn["blocks"] is not None else None,
-        tool_calls=dump_json(turn["tool_calls"]) if turn["tool_calls"] else None,
-        tool_call_id=turn["tool_call_id"],
-        tool_name=turn["tool_name"],
-        token_count=turn["token_count"],
-        stop_reason=turn["stop_reason"],
-        complete=turn["complete"],
-        metadata=dump_json(turn["metadata"]),
-        created_at=datetime.fromisoformat(turn["created_at"]),
-    )
+    columns = {name: turn[name] for name in CONTENT_COLUMNS}
+    for name, value in columns.items():
+        if isinstance(value, list | dict):  # the archive has it as text
+            columns[name] = dump_json(value)
+    created_at = datetime.fromisoformat(turn["created_at"])
+    stored = StoredTurn(number=turn["number"], created_at=created_at, **columns)
     try:
         return list(synthesise_rows(stored))
     except MalformedTurn as error:
         return [Fallback(reason=str(error), raw=stored.content)]
-
-
-def _read_asked(call: dict[str, Any]) -> ApprovalRequest:
-    names = ("summary", "command", "diff", "note", "kind_label")
-    asked = {name: call["asked"][name] for name in names}
-    return ApprovalRequest(call=call["uuid"], call_id=call["call_id"], name=call["name"], **asked)

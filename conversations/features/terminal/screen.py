@@ -273,8 +273,7 @@ try:
 except ImportError:  # not on every system; lines are then typed as they are
     readline = None  # type: ignore[assignment]
 
-CONTINUES = "\\"
-"""At the end of a line: the message goes on in the next one."""
+CONTINUES = "\\"  # At the end of a line: the message goes on in the next one.
 
 
 class Keyboard:

@@ -4,7 +4,7 @@ import os
 import sys
 from argparse import ArgumentParser
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -65,7 +65,15 @@ class Command(DatabaseCommand):
         )
         keyboard = Keyboard([one.name for one in TERMINAL_COMMANDS]) if is_terminal else None
         try:
-            failed = _chat(screen, keyboard, options)
+            with open_bridge() as bridge, _connected(bridge, screen, options) as connection:
+                session = _find_session(connection, bridge, screen, keyboard, options)
+                approve = options["approve"]
+                chat = Chat(connection, bridge, screen, session, keyboard=keyboard, approve=approve)
+                chat.enter(session)
+                if keyboard:
+                    chat.converse(keyboard)
+                else:
+                    chat.carry_out(read_lines())
         except LoomError as error:
             raise CommandError(error.message, returncode=2) from error
         except BrokenPipeError:  # the reader has seen enough
@@ -75,27 +83,8 @@ class Command(DatabaseCommand):
             return
         except (KeyboardInterrupt, Left):
             raise CommandError("Left; what had arrived is kept.", returncode=INTERRUPTED) from None
-        if failed and not is_terminal:
+        if chat.failed and not is_terminal:
             sys.exit(1)
-
-
-def _chat(screen: Screen, keyboard: Keyboard | None, options: dict[str, Any]) -> bool:
-    """Whether something was not carried out."""
-    with open_bridge() as bridge, _connected(bridge, screen, options) as connection:
-        chat = Chat(
-            connection,
-            bridge,
-            screen,
-            _find_session(connection, bridge, screen, keyboard, options),
-            keyboard=keyboard,
-            approve=options["approve"],
-        )
-        chat.enter(chat.session)
-        if keyboard:
-            chat.converse(keyboard)
-        else:
-            chat.carry_out(read_lines())
-        return chat.failed
 
 
 @contextmanager
@@ -142,8 +131,12 @@ def _find_session(
     options: dict[str, Any],
 ) -> OpenSession:
     name: str | None = options["session"]
-    if name and (uuid := _as_uuid(name)):
-        return bridge.call(connection.open_session(uuid))
+    if name:
+        uuid = None
+        with suppress(ValueError):
+            uuid = UUID(name)
+        if uuid is not None:
+            return bridge.call(connection.open_session(uuid))
     workspace = options["workspace"] or choose_workspace(connection, bridge, screen, keyboard)
     if name or keyboard is None:
         key = check_key(f"{CHANNEL}:{name or DEFAULT_NAME}")
@@ -154,13 +147,6 @@ def _find_session(
     if chosen is None:
         return bridge.call(connection.begin_session(workspace))
     return bridge.call(connection.open_session(chosen))
-
-
-def _as_uuid(name: str) -> UUID | None:
-    try:
-        return UUID(name)
-    except ValueError:
-        return None
 
 
 class _Stream:
