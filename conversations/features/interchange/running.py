@@ -19,7 +19,6 @@ from .making import Archive, ImportLine, Item, Note, Skipped
 from .opening import (
     DAMAGE,
     MAGIC,
-    ArchiveLimits,
     DamagedJson,
     ImportSource,
     NotReadable,
@@ -132,9 +131,9 @@ class Running:
         self.format = format
         self._importer = SessionImporter(target=target, counts=counts, report=report)
 
-    def run(self, path: Path, *, name: str, limits: ArchiveLimits | None = None) -> None:
+    def run(self, path: Path, *, name: str, max_bytes: int = 0) -> None:
         """Import a file, a folder or an archive. Raises NotReadable and OSError."""
-        with open_source(path, name=name, limits=limits or ArchiveLimits()) as source:
+        with open_source(path, name=name, max_bytes=max_bytes) as source:
             found = self._choose(source)
             if not found and not source.refused:
                 raise NotReadable(
