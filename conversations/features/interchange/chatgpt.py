@@ -7,6 +7,7 @@ that the person saw last. A call of a tool is an assistant's message to somebody
 
 import re
 from collections.abc import Iterator
+from functools import partial
 from pathlib import PurePosixPath
 
 from conversations.domain.text import dump_json
@@ -54,15 +55,12 @@ _TOLD = {"text": ("parts",), "code": ("text",), "execution_output": ("text",)}
 
 
 def read_chatgpt(file: SourceFile, source: ImportSource, archive: Archive) -> Iterator[Item]:
-    """Every conversation, in the order of the file."""
     # The files of the archive by the ids with which their names begin.
     matches = ((_ASSET.match(PurePosixPath(file.name).name), file) for file in source.files)
     assets = {match.group(): file for match, file in matches if match}
 
-    def read(item: Object, place: str) -> Iterator[Item]:
-        yield from _ChatGpt(item, place, archive, assets, source).read()
-
-    yield from read_conversations(file, read)
+    conversation = partial(_ChatGpt, archive=archive, assets=assets, source=source)
+    return read_conversations(file, conversation)
 
 
 class _ChatGpt(Conversation):

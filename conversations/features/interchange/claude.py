@@ -6,6 +6,7 @@ follows the one before it.
 """
 
 from collections.abc import Iterator
+from functools import partial
 
 from .making import (
     FILE_KINDS,
@@ -34,12 +35,7 @@ _TOLD = ("uuid", "text", "content", "created_at", "sender", "attachments", "file
 
 
 def read_claude(file: SourceFile, source: ImportSource, archive: Archive) -> Iterator[Item]:
-    """Every conversation, in the order of the file."""
-
-    def read(item: Object, place: str) -> Iterator[Item]:
-        yield from _Claude(item, place, archive).read()
-
-    yield from read_conversations(file, read)
+    return read_conversations(file, partial(_Claude, archive=archive))
 
 
 class _Claude(Conversation):

@@ -25,7 +25,6 @@ from .making import (
     Item,
     Note,
     Object,
-    Skipped,
     a_text,
     an_object,
     assistant_turn,
@@ -61,9 +60,9 @@ def read_claude_code(file: SourceFile, source: ImportSource, archive: Archive) -
         with file.on_disk() as path, path.open("rb") as stream:
             yield from _ClaudeCode(stream, file.name, archive).read()
     except DAMAGE as error:
-        yield Skipped(file.name, f"it cannot be read: {error}")
+        yield Note(file.name, f"it cannot be read: {error}")
     except TooBranched as error:
-        yield Skipped(file.name, str(error))
+        yield Note(file.name, str(error))
 
 
 @dataclass(slots=True)
@@ -103,11 +102,12 @@ class _ClaudeCode(Conversation):
                 if raw.strip():
                     self._index(_parse(raw), offset)
             except ValueError as error:
-                yield Skipped(f"{self.place}:{number}", f"not JSON ({error})")
+                yield Note(f"{self.place}:{number}", f"not JSON ({error})")
             offset += len(raw)
         if self.left:
             kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(self.left.items()))
-            yield Note(self.place, f"left out, since they are no part of the conversation: {kinds}")
+            text = f"left out, since they are no part of the conversation: {kinds}"
+            yield Note(self.place, text, is_skipped=False)
         if not self.nodes:
             return
         session, agent = a_text(self.told.get("sessionId")), a_text(self.told.get("agentId"))

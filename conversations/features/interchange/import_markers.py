@@ -73,12 +73,10 @@ def store_skill(
     if columns["digest"] not in ("", digest):
         raise Unusable("its content is not what its digest says")
     columns |= {"digest": digest, "loaded_at": columns["loaded_at"] or session.created_at}
-    same = {name: columns[name] for name in ("name", "path", "digest", "turn_number", "loaded_at")}
-    with transaction.atomic():
-        if SessionSkill.objects.filter(session=session.pk, **same).exists():
-            return False
-        SessionSkill.objects.create(session=session, **columns)
-    return True
+    names = ("name", "path", "digest", "turn_number", "loaded_at")
+    same = {name: columns.pop(name) for name in names}
+    _, is_new = SessionSkill.objects.get_or_create(session=session, **same, defaults=columns)
+    return is_new
 
 
 def store_compaction(
@@ -107,11 +105,9 @@ def store_compaction(
             return True
         if known.session_id != session.pk:
             raise Unusable("another session has a compaction with its uuid")
-        is_news = columns["undone_at"] is not None and known.undone_at is None
-        if is_news:
-            undone = {name: columns[name] for name in ("undone_at", "undone_by")}
-            Compaction.objects.filter(pk=known.pk).update(**undone)
-        return is_news
+        undone = {name: columns[name] for name in ("undone_at", "undone_by")}
+        kept = Compaction.objects.filter(pk=known.pk, undone_at=None)
+        return undone["undone_at"] is not None and bool(kept.update(**undone))
 
 
 def store_attachment(

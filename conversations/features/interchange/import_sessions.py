@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
+from itertools import chain, pairwise
 from typing import Any, BinaryIO
 from uuid import UUID, uuid5
 
@@ -47,12 +48,7 @@ from .fields import (
     read_session,
     read_turn,
 )
-from .import_gaps import (
-    compute_coverage,
-    is_exact_copy,
-    render_uncovered_turns,
-    restore_coverage,
-)
+from .import_gaps import compute_coverage, is_exact_copy, render_uncovered_turns, restore_coverage
 from .import_markers import store_attachment, store_compaction, store_rewind, store_skill
 from .import_rows import (
     ImportedRow,
@@ -63,7 +59,7 @@ from .import_rows import (
     store_rows,
 )
 from .import_targets import ImportTarget
-from .making import WORDS, Archive, Words
+from .making import WORDS, Archive, Object, Words
 
 BATCH_ROWS = 500
 BATCH_CHARS = 4_000_000
@@ -82,11 +78,7 @@ MARKERS: dict[str, type[models.Model]] = {
     "gap": JournalGap,
 }
 
-STORERS: dict[str, Callable[..., bool]] = {
-    "rewind": store_rewind,
-    "skill": store_skill,
-    "compaction": store_compaction,
-}
+STORERS = {"rewind": store_rewind, "skill": store_skill, "compaction": store_compaction}
 
 _SESSION_TYPE = re.compile(rb'"type"\s*:\s*"session"')
 
@@ -156,14 +148,9 @@ def import_file(
     """Import every session of one file, in constant memory. ``counts`` is added to,
     ``progress`` is called after every line."""
     importer = SessionImporter(target=target, counts=counts, report=report)
-    previous: tuple[int, bytes | None] | None = None
-    for line in read_lines(stream):
-        if previous is not None:
-            importer.read(ImportedRowSource(previous[0]), previous[1], line[1] or b"")
-            progress()
-        previous = line
-    if previous is not None:
-        importer.read(ImportedRowSource(previous[0]), previous[1], b"")
+    end: tuple[int, bytes | None] = (0, None)
+    for (number, raw), (_, following) in pairwise(chain(read_lines(stream), [end])):
+        importer.read(ImportedRowSource(number), raw, following or b"")
         progress()
     importer.close()
 
@@ -196,12 +183,7 @@ class SessionImporter(Archive):
         self.take(line, value, raw=raw or b"", following=following)
 
     def take(
-        self,
-        line: ImportedRowSource,
-        value: dict[str, Any],
-        *,
-        raw: bytes = b"",
-        following: bytes = b"",
+        self, line: ImportedRowSource, value: Object, *, raw: bytes = b"", following: bytes = b""
     ) -> None:
         """A line's object. A session that names neither uuid nor key is known again by
         ``raw`` and ``following``."""
@@ -255,6 +237,9 @@ class SessionImporter(Archive):
             if found is not None and self._target.may_add_to(found):
                 Session.objects.filter(pk=session_pk, parent=None).update(parent=found)
 
+    def _count(self, name: str, count: int = 1) -> None:
+        setattr(self._counts, name, getattr(self._counts, name) + count)
+
     def _note_skip(self, line: ImportedRowSource, reason: str) -> None:
         self._counts.skipped += 1
         self._report(line, f"skipped: {reason}")
@@ -265,7 +250,7 @@ class SessionImporter(Archive):
             self._report(line, f"kept, but not as it is: {', '.join(odd)}")
 
     def _take_session(
-        self, line: ImportedRowSource, value: dict[str, Any], raw: bytes, following: bytes
+        self, line: ImportedRowSource, value: Object, raw: bytes, following: bytes
     ) -> None:
         self._finish()
         header = read_session(value)
@@ -298,7 +283,7 @@ class SessionImporter(Archive):
             is_busy=not is_new and session.runs.filter(state__in=ACTIVE_STATES).exists(),
         )
 
-    def _take_row(self, line: ImportedRowSource, value: dict[str, Any]) -> None:
+    def _take_row(self, line: ImportedRowSource, value: Object) -> None:
         kind, opened = value.get("type"), self._open
         if kind not in ("turn", "event", "attachment", *MARKERS):
             raise Unusable(f"unknown type {_shown(kind)}")
@@ -328,7 +313,7 @@ class SessionImporter(Archive):
         else:
             opened.markers[kind].append((line, read_marker(MARKERS[kind], value)))
 
-    def _take_turn(self, opened: _Open, line: ImportedRowSource, value: dict[str, Any]) -> None:
+    def _take_turn(self, opened: _Open, line: ImportedRowSource, value: Object) -> None:
         given, turn, odd = read_turn(value)
         self._note_repairs(line, odd)
         number = self._place(opened, opened.turns, "turn", given, line)
@@ -341,7 +326,7 @@ class SessionImporter(Archive):
         texts = (turn.content, turn.blocks, turn.tool_calls, turn.metadata)
         self._count_pending(opened, sum(len(text or "") for text in texts))
 
-    def _take_event(self, opened: _Open, line: ImportedRowSource, value: dict[str, Any]) -> None:
+    def _take_event(self, opened: _Open, line: ImportedRowSource, value: Object) -> None:
         given, event, odd = read_event(value)
         if event.turn_number is not None:  # by the number that the turn has in the archive
             event.turn_number = opened.turns.refer(event.turn_number) or None
@@ -394,7 +379,7 @@ class SessionImporter(Archive):
             self._counts.conflicts += 1
             self._report(line, f"conflict: {reason}")
         for name, count in stored.items():
-            setattr(self._counts, name, getattr(self._counts, name) + count)
+            self._count(name, count)
         opened.has_grown |= bool(stored["turns_added"] or stored["events_added"])
 
     def _finish(self) -> None:
@@ -406,46 +391,30 @@ class SessionImporter(Archive):
         session = opened.session
         session.refresh_from_db()
         if not opened.is_busy:
-            self._store_markers(opened)
-            self._complete_coverage(opened)
+            for kind, store in STORERS.items():
+                for line, columns in opened.markers[kind]:
+                    try:
+                        is_new = store(session, columns, turns=opened.turns, events=opened.events)
+                    except Unusable as error:
+                        self._note_skip(line, str(error))
+                    else:
+                        self._count(f"{kind}s_added", is_new)
+                        opened.has_grown |= is_new and kind == "rewind"
+            is_exact = is_exact_copy(session, opened.header)
+            if is_exact is False:
+                self._counts.damaged += 1
+                missing = "its rows are not those that were exported: some are missing or changed"
+                self._report(opened.line, missing)
+            if is_exact and opened.header.journal_turn is not None:
+                gaps = opened.markers["gap"]
+                for bad in restore_coverage(session, opened.header, [gap for _, gap in gaps]):
+                    self._note_skip(gaps[bad][0], "this gap does not fit into the session")
+            elif opened.has_grown or not session.runs.exists():
+                compute_coverage(session, has_grown=opened.has_grown)
             render_uncovered_turns(session)
             catch_up_state(session.pk)
-        if opened.is_new:
-            self._counts.sessions_added += 1
-        elif opened.has_grown:
-            self._counts.sessions_extended += 1
-        else:
-            self._counts.sessions_unchanged += 1
-
-    def _store_markers(self, opened: _Open) -> None:
-        for kind, store in STORERS.items():
-            for line, columns in opened.markers[kind]:
-                try:
-                    is_new = store(
-                        opened.session, columns, turns=opened.turns, events=opened.events
-                    )
-                except Unusable as error:
-                    self._note_skip(line, str(error))
-                    continue
-                count = f"{kind}s_added"
-                setattr(self._counts, count, getattr(self._counts, count) + is_new)
-                opened.has_grown |= is_new and kind == "rewind"
-
-    def _complete_coverage(self, opened: _Open) -> None:
-        session, header = opened.session, opened.header
-        is_exact = is_exact_copy(session, header)
-        if is_exact is False:
-            self._counts.damaged += 1
-            self._report(
-                opened.line,
-                "its rows are not those that were exported: some are missing or changed",
-            )
-        if is_exact and header.journal_turn is not None:
-            gaps = opened.markers["gap"]
-            for place in restore_coverage(session, header, [gap for _, gap in gaps]):
-                self._note_skip(gaps[place][0], "this gap does not fit into the session")
-        elif opened.has_grown or not session.runs.exists():
-            compute_coverage(session, has_grown=opened.has_grown)
+        became = "added" if opened.is_new else "extended" if opened.has_grown else "unchanged"
+        self._count(f"sessions_{became}")
 
 
 def _shown(value: Any) -> str:

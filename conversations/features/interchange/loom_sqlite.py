@@ -16,7 +16,7 @@ from typing import Any
 
 from conversations.domain.text import load_json
 
-from .making import Archive, ImportLine, Item, Object, Skipped, own_uuid, stable_uuid, without
+from .making import Archive, ImportLine, Item, Note, Object, own_uuid, stable_uuid, without
 from .opening import SQLITE_DAMAGE, ImportSource, NoDatabase, SourceFile, open_unchanged
 
 SESSIONS, TURNS, EVENTS = "cowork_sessions", "conversation_turns", "cowork_chat_events"
@@ -66,7 +66,7 @@ def read_loom_database(file: SourceFile, source: ImportSource, archive: Archive)
         with file.on_disk() as path, open_unchanged(path) as connection:
             yield from _Database(connection, _tables(connection), file.name).read()
     except (NoDatabase, *SQLITE_DAMAGE) as error:
-        yield Skipped(file.name, f"the database cannot be read: {error}")
+        yield Note(file.name, f"the database cannot be read: {error}")
 
 
 class _Database:
@@ -82,7 +82,7 @@ class _Database:
         rows: dict[Any, Object] = {}
         if "id" in self.tables.get(SESSIONS, ()):
             for _, row in self._fetch(SESSIONS):
-                if isinstance(row, Skipped):
+                if isinstance(row, Note):
                     yield row
                 elif row["id"] is not None:
                     rows[row["id"]] = row
@@ -118,15 +118,11 @@ class _Database:
     def _place(self, table: str, row: Any = None) -> str:
         return f"{self.name}: {table}" + ("" if row is None else f" {row}")
 
-    def _skipped(self, reason: str, table: str, row: Any = None) -> Skipped:
-        return Skipped(self._place(table, row), reason)
+    def _skipped(self, reason: str, table: str, row: Any = None) -> Note:
+        return Note(self._place(table, row), reason)
 
     def _rows(
-        self,
-        table: str,
-        session: Any,
-        number: str,
-        read: Callable[[Object, int | None], Object],
+        self, table: str, session: Any, number: str, read: Callable[[Object, int | None], Object]
     ) -> Iterator[Item]:
         columns = self.tables.get(table, ())
         if "session_id" not in columns:
@@ -139,7 +135,7 @@ class _Database:
         last = 0
         for rowid, row in self._fetch(table, where, (value,), session):
             self.seen[table] += 1
-            if isinstance(row, Skipped):
+            if isinstance(row, Note):
                 yield row
                 continue
             given = row.get(number)
@@ -149,7 +145,7 @@ class _Database:
 
     def _fetch(
         self, table: str, where: str = "", values: tuple[Any, ...] = (), session: Any = None
-    ) -> Iterator[tuple[int, Object | Skipped]]:
+    ) -> Iterator[tuple[int, Object | Note]]:
         """Rows by their ids, in order; where the index is damaged, as far as the table can be
         read, and last what could not."""
         ids: list[int] = []

@@ -40,22 +40,16 @@ class ImportLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Skipped:
-    """Something that could not be read, with the reason."""
-
-    place: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class Note:
-    """Something that the person should know, though nothing is lost."""
+    """What the person should know. ``is_skipped``: something could not be read, for this
+    reason; otherwise nothing is lost."""
 
     place: str
     text: str
+    is_skipped: bool = True
 
 
-type Item = ImportLine | Skipped | Note
+type Item = ImportLine | Note
 
 # What a turn says, beside its name, time and metadata: to compare it with another.
 WORDS = ("role", "content", "blocks", "tool_calls", "tool_call_id")

@@ -23,7 +23,7 @@ from shutil import copyfileobj
 from tempfile import TemporaryDirectory
 from typing import Any, BinaryIO, cast
 
-from .making import Item, Skipped
+from .making import Item, Note
 
 MAX_FILES = 50_000
 
@@ -148,7 +148,7 @@ def _list_archive(archive: zipfile.ZipFile, name: str, max_bytes: int) -> Import
     for info in infos:
         reason = _reason_against(info)
         if reason:
-            source.refused.append(Skipped(info.filename, reason))
+            source.refused.append(Note(info.filename, reason))
         else:
             source.files.append(
                 SourceFile(info.filename, info.file_size, archive=archive, info=info)

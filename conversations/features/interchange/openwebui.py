@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 
 from .making import (
     Archive,
@@ -43,12 +44,7 @@ _DATA_ADDRESS = re.compile(r"data:([\w.+-]+/[\w.+-]+)?(?:;[\w=.+-]+)*;base64,", 
 
 
 def read_openwebui(file: SourceFile, source: ImportSource, archive: Archive) -> Iterator[Item]:
-    """Every chat, in the order of the file."""
-
-    def read(item: Object, place: str) -> Iterator[Item]:
-        yield from _OpenWebUi(item, place, archive).read()
-
-    yield from read_conversations(file, read)
+    return read_conversations(file, partial(_OpenWebUi, archive=archive))
 
 
 class _OpenWebUi(Conversation):

@@ -15,7 +15,7 @@ from .import_rows import ImportedRowSource
 from .import_sessions import ImportCounts, Report, SessionImporter, import_file
 from .import_targets import ImportTarget
 from .loom_sqlite import is_loom_database, read_loom_database
-from .making import Archive, ImportLine, Item, Note, Skipped
+from .making import Archive, ImportLine, Item, Note
 from .opening import (
     DAMAGE,
     MAGIC,
@@ -172,7 +172,7 @@ class Running:
             try:
                 format = recognise(file)
             except DAMAGE as error:
-                source.refused.append(Skipped(file.name, f"it cannot be read: {error}"))
+                source.refused.append(Note(file.name, f"it cannot be read: {error}"))
                 continue
             if format and wanted in (None, format):
                 found.append((file, format))
@@ -203,10 +203,9 @@ class Running:
 
     def _hand_over(self, item: Item, number: int) -> None:
         line = ImportedRowSource(number, item.place)
-        match item:
-            case ImportLine(value=value):
-                self._importer.take(line, value)
-            case Skipped(reason=reason):
-                self._importer.skip(line, reason)
-            case Note(text=text):
-                self._importer.note(line, text)
+        if isinstance(item, ImportLine):
+            self._importer.take(line, item.value)
+        elif item.is_skipped:
+            self._importer.skip(line, item.text)
+        else:
+            self._importer.note(line, item.text)

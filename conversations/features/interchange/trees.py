@@ -15,7 +15,7 @@ from hashlib import sha256
 from uuid import UUID
 
 from .fields import Unusable, read_turn
-from .making import WORDS, Archive, Files, ImportLine, Item, Object, Skipped, Words, stable_uuid
+from .making import WORDS, Archive, Files, ImportLine, Item, Note, Object, Words, stable_uuid
 from .opening import DAMAGE, DamagedJson, SourceFile, read_items
 
 # How many times as many messages all sessions of a tree may have together as the tree has,
@@ -139,8 +139,8 @@ summary that stands for the turns before it."""
 
 class Conversation:
     """A conversation of another program. ``told`` is what the file has of it, ``place`` where.
-    A reader says what its sessions are (``header``) and which turns a node gives (``make``),
-    always the same."""
+    A reader plants its tree (``read``), and says what its sessions are (``header``) and which
+    turns a node gives (``make``), always the same."""
 
     def __init__(self, told: Object, place: str, archive: Archive) -> None:
         self.told = told
@@ -150,6 +150,9 @@ class Conversation:
 
     def files(self, path: Path, node: str) -> Files:
         return Files(self.archive.resolve(path.uuid), node)
+
+    def read(self) -> Iterator[Item]:
+        raise NotImplementedError
 
     def header(self, path: Path) -> Object:
         raise NotImplementedError
@@ -182,7 +185,15 @@ class Conversation:
     ) -> Generator[Item, None, tuple[int, str] | None]:
         """Up to the first node that is not as it is in the archive: its place, and a digest
         of what it says. ``ends`` gets the number of each node's last turn."""
-        yield ImportLine(self.place, self._session_line(path, ends))
+        line: Object = {"type": "session", "uuid": str(path.uuid)} | self.header(path)
+        if path.ordinal:
+            line["parent"] = str(path.parent)
+            if path.shared:
+                line["title"] = f"{line.get('title') or ''} (branch {path.ordinal + 1})".strip()
+                line["fork_turn"] = ends[path.nodes[path.shared - 1]]
+            if not path.is_current:
+                line["archived_at"] = line.get("archived_at") or line.get("last_active_at")
+        yield ImportLine(self.place, line)
         number, told = 0, self.archive.told(path.uuid)
         for index, node in enumerate(path.nodes):
             made = list(self.make(path, node))
@@ -195,23 +206,12 @@ class Conversation:
                 yield ImportLine(
                     place, {"type": "turn", "number": number, "source_id": node} | turn
                 )
-                for line in lines:
-                    is_summary = line["type"] == "compaction"  # it stands for all turns before it
+                for extra in lines:
+                    is_summary = extra["type"] == "compaction"  # it stands for all turns before it
                     at = {"from_turn": 1, "to_turn": number - 1} if is_summary else {"turn": number}
-                    yield ImportLine(place, line | at)
+                    yield ImportLine(place, extra | at)
             ends[node] = number
         return None
-
-    def _session_line(self, path: Path, ends: dict[str, int]) -> Object:
-        line: Object = {"type": "session", "uuid": str(path.uuid)} | self.header(path)
-        if path.ordinal:
-            line["parent"] = str(path.parent)
-            if path.shared:
-                line["title"] = f"{line.get('title') or ''} (branch {path.ordinal + 1})".strip()
-                line["fork_turn"] = ends[path.nodes[path.shared - 1]]
-            if not path.is_current:
-                line["archived_at"] = line.get("archived_at") or line.get("last_active_at")
-        return line
 
 
 def _words_of(line: Object) -> Words | None:
@@ -227,24 +227,24 @@ def _words_of(line: Object) -> Words | None:
 
 
 def read_conversations(
-    file: SourceFile, read: Callable[[Object, str], Iterator[Item]]
+    file: SourceFile, conversation: Callable[[Object, str], Conversation]
 ) -> Iterator[Item]:
-    """Each conversation's lines. One that is not what it should be is skipped, with what
-    went wrong; damage of the file ends it."""
+    """Each conversation's lines, in the order of the file. One that is not what it should be
+    is skipped, with what went wrong; damage of the file ends it."""
     number = 0
     try:
         with file.open() as stream:
             for number, item in enumerate(read_items(stream), 1):
                 place = f"{file.name}: conversation {number}"
                 if not isinstance(item, dict):
-                    yield Skipped(place, "it is no object")
+                    yield Note(place, "it is no object")
                     continue
                 try:
-                    yield from read(item, place)
+                    yield from conversation(item, place).read()
                 except TooBranched as error:
-                    yield Skipped(place, str(error))
+                    yield Note(place, str(error))
                 except (AttributeError, KeyError, TypeError, ValueError) as error:
                     reason = f"{type(error).__name__}: {error}"
-                    yield Skipped(place, f"it is not built as expected ({reason})")
+                    yield Note(place, f"it is not built as expected ({reason})")
     except (DamagedJson, *DAMAGE) as error:
-        yield Skipped(f"{file.name}: after conversation {number}", str(error))
+        yield Note(f"{file.name}: after conversation {number}", str(error))

@@ -182,11 +182,7 @@ def _render(
     not shared."""
     if isinstance(payload, events.ToolCallCompleted) and not with_tools:
         word, icon = tool_word(payload.name)
-        named = {
-            "name": storable(payload.name),
-            "word": mark_safe(show_hidden(word)),
-            "icon": icon,
-        }
+        named = {"name": storable(payload.name), "word": mark_safe(show_hidden(word)), "icon": icon}
         return storable(render_row_with(payload, named, place=place, partial="tool_name"))
     if not isinstance(payload, _SAID + (_BY_TOOLS if with_tools else ())):
         return ""
@@ -215,9 +211,7 @@ def _render(
 def shared_attachment(link: ShareLink, uuid: UUID) -> Attachment:
     """A file of the shared turns; without tools only what people sent. Raises NotFound."""
     found = Attachment.objects.filter(
-        session=link.session_id,
-        uuid=uuid,
-        turn_number__range=(link.from_turn, link.to_turn),
+        session=link.session_id, uuid=uuid, turn_number__range=(link.from_turn, link.to_turn)
     ).first()
     if found is None:
         raise NotFound(GONE)

@@ -22,7 +22,6 @@ from conversations.web.attachments import give_attachment, give_thumbnail
 from . import service
 from .models import ShareLink
 
-
 MAX_PAGE_TURNS = 100
 
 

@@ -2,20 +2,23 @@
 
 from collections import deque
 from collections.abc import AsyncIterator, Iterable
+from contextlib import suppress
 from urllib.parse import urljoin
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from django.urls import reverse
 
-from conversations.domain.errors import LoomError
+from conversations.domain.errors import LoomError, Rejected
 from conversations.domain.events import Fallback, Payload, UserMessage
 from conversations.domain.runs import COMPLETED
+from conversations.domain.session_keys import check_key
+from conversations.domain.text import one_line
 from conversations.web.commands import COMMANDS, Command, choice_of, read_command
 
-from .connection import Bridge, ChatConnection, Happening, OpenSession
+from .connection import CHANNEL, Bridge, ChatConnection, Happening, OpenSession
 from .exchange import ChatExchange
-from .printing import Printer, choose_session
-from .screen import DIM, PLAIN, RED, Keyboard, Screen
+from .printing import Printer
+from .screen import BOLD, DIM, PLAIN, RED, Keyboard, Screen, fit, visible
 
 # The commands of the composer, and two that only a terminal needs.
 TERMINAL_COMMANDS = (
@@ -28,38 +31,116 @@ HISTORY_TURNS, FOUND_TURNS = 20, 10
 RECENT_TURNS = 6  # Turns that are shown when a session is gone on with.
 REMEMBERED = 200  # Turns whose messages the arrow keys bring back.
 
+LISTED = 9
+MAX_TITLE_COLUMNS = 50
+
 PROMPT, MORE = "> ", "… "
+
+DEFAULT_NAME = "default"  # What the session is called that nobody has named.
 
 
 class Quit(Exception):
     """The person leaves, in order."""
 
 
+class Nothing(Rejected):
+    """What was asked for is not there, or not one alone."""
+
+    code = "no_choice"
+
+
 class Chat:
     """``keyboard`` is None in a pipe, ``approve`` says what then becomes of calls that
     ask. ``failed``: something was not carried out. ``oldest`` is the first turn that is
-    shown, ``reached`` the seq of the last row."""
+    shown, ``reached`` the seq of the last row. Begins with :meth:`begin`."""
+
+    session: OpenSession
 
     def __init__(
         self,
         connection: ChatConnection,
         bridge: Bridge,
         screen: Screen,
-        session: OpenSession,
         *,
         keyboard: Keyboard | None = None,
         approve: str | None = None,
     ) -> None:
         self.connection = connection
         self.bridge = bridge
+        self.call = bridge.call
         self.screen = screen
-        self.session = session
         self.keyboard = keyboard
         self.approve = approve
         self.failed = False
         self.oldest: int | None = None
         self.reached = 0
         self._later = deque[str]()
+
+    def begin(self, workspace: str, name: str) -> None:
+        """In the session of this uuid, or that somebody calls so; without a name in that which
+        a person chooses. Raises LoomError, KeyboardInterrupt and EOFError."""
+        uuid = None
+        with suppress(ValueError):
+            uuid = UUID(name)
+        if uuid is not None:
+            self.enter(self.call(self.connection.open_session(uuid)))
+            return
+        workspace = workspace or self.choose_workspace()
+        key = check_key(f"{CHANNEL}:{name or DEFAULT_NAME}")
+        is_asked = bool(self.keyboard and not name)
+        if is_asked and self.call(self.connection.list_sessions(workspace, limit=1)):
+            self.enter(self.choose_session(workspace))
+        else:
+            self.enter(self.call(self.connection.open_by_key(workspace, key)))
+
+    def choose_workspace(self) -> str:
+        """The slug of the only workspace, or of the one that a person chooses."""
+        found = self.call(self.connection.list_workspaces())
+        if not found:
+            raise Nothing("There is no workspace yet: see create_workspace.")
+        if len(found) == 1:
+            return found[0][0]
+        if self.keyboard is None:
+            names = ", ".join(slug for slug, _ in found)
+            raise Nothing(f"Choose one of these workspaces by --workspace: {names}.")
+        self.screen.notice("Workspaces:", BOLD)
+        for number, (slug, name) in enumerate(found, 1):
+            self.screen.notice(f"  [{number}] {name} ({slug})", PLAIN)
+        return found[self._choose_one(len(found), self.keyboard)][0]
+
+    def choose_session(self, workspace: str, words: str = "") -> OpenSession:
+        """The session that has these words in its title, or the one that a person chooses,
+        which may be a new one."""
+        listing = self.connection.list_sessions(workspace, query=words, limit=LISTED)
+        found = self.call(listing)
+        if not found:
+            raise Nothing("There is no such session.")
+        chosen = 0
+        if not words or len(found) > 1:
+            if self.keyboard is None:
+                raise Nothing("Several sessions fit: " + "; ".join(one.title for one in found))
+            self.screen.notice(f"Sessions in {workspace}:", BOLD)
+            for number, one in enumerate(found, 1):
+                when = f"{one.last_active_at:%Y-%m-%d %H:%M} UTC"
+                title = one_line(one.title, limit=MAX_TITLE_COLUMNS) or "Untitled session"
+                turns = f"{one.turn_count} turn{'' if one.turn_count == 1 else 's'}"
+                facts = " · ".join(fact for fact in (when, title, turns, one.model) if fact)
+                line = fit(visible(f"  [{number}] {facts}"), self.screen.width)
+                self.screen.notice(line, PLAIN)
+            self.screen.notice(f"  [{len(found) + 1}] Start a new session", PLAIN)
+            chosen = self._choose_one(len(found) + 1, self.keyboard)
+        if chosen == len(found):
+            return self.call(self.connection.begin_session(workspace))
+        return self.call(self.connection.open_session(found[chosen].uuid))
+
+    def _choose_one(self, count: int, keyboard: Keyboard) -> int:
+        """By its number, from 0 on here; Enter alone takes the first."""
+        while True:
+            prompt = self.screen.prompt("Number, or Enter for [1]: ")
+            typed = keyboard.read(prompt, "").strip() or "1"
+            if typed.isascii() and typed.isdigit() and 1 <= int(typed[:9]) <= count:
+                return int(typed) - 1
+            self.screen.notice(f"Type a number from 1 to {count}.")
 
     def converse(self, keyboard: Keyboard) -> None:
         """With a person, until they leave. Raises Left, and KeyboardInterrupt for the
@@ -151,7 +232,7 @@ class Chat:
         self, *, before: int | None = None, limit: int
     ) -> tuple[int | None, list[Payload | Fallback]]:
         reading = self.connection.read_history(self.session.uuid, before=before, limit=limit)
-        return self.bridge.call(reading)
+        return self.call(reading)
 
     def show_history(self, *, limit: int) -> None:
         """The turns before those that are shown."""
@@ -192,22 +273,17 @@ class Chat:
 
     def do_new(self, _: str) -> None:
         here = self.session
-        self.enter(self.bridge.call(self.connection.begin_session(here.workspace, key=here.key)))
+        self.enter(self.call(self.connection.begin_session(here.workspace, key=here.key)))
 
     def do_resume(self, words: str) -> None:
-        slug = self.session.workspace
-        uuid = choose_session(self.connection, self.bridge, self.screen, slug, words, self.keyboard)
-        if uuid is None:
-            self.enter(self.bridge.call(self.connection.begin_session(slug)))
-        else:
-            self.enter(self.bridge.call(self.connection.open_session(uuid)))
+        self.enter(self.choose_session(self.session.workspace, words))
 
     def do_history(self, words: str) -> None:
         if not words or words.lower() == "older":
             self.show_history(limit=HISTORY_TURNS)
             return
         finding = self.connection.find_words(self.session.uuid, words, limit=FOUND_TURNS)
-        found = self.bridge.call(finding)
+        found = self.call(finding)
         screen = self.screen.for_reading()
         for number, role, snippet in found:
             screen.notice(f"{number:>6}  {role:<10} {snippet}", PLAIN)
@@ -223,18 +299,18 @@ class Chat:
         self.attend(work, Printer(self.screen))
 
     def do_rename(self, title: str) -> None:
-        kept = self.bridge.call(self.connection.rename(self.session.uuid, title))
+        kept = self.call(self.connection.rename(self.session.uuid, title))
         self.screen.notice(f"The session is called {kept} now.")
 
     def do_model(self, model: str) -> None:
-        name = self.bridge.call(self.connection.choose_model(self.session.uuid, model))
+        name = self.call(self.connection.choose_model(self.session.uuid, model))
         self.screen.notice(f"From now on {name} answers.")
 
     def do_undo(self, _: str) -> None:
         self.name_page("Changed files are put back on the page", "changes/")
 
     def do_stop(self, _: str) -> None:
-        self.bridge.call(self.connection.stop(self.session.uuid))
+        self.call(self.connection.stop(self.session.uuid))
 
     def do_quit(self, _: str) -> None:
         raise Quit

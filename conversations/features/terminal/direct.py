@@ -28,16 +28,7 @@ from conversations.runtime.publish import Subscriber
 from conversations.runtime.service import Runtime
 from conversations.search import search_session, snippet
 
-from .connection import (
-    CHANNEL,
-    Delta,
-    Doing,
-    Happening,
-    OpenSession,
-    RunEnded,
-    Seen,
-    SessionChoice,
-)
+from .connection import CHANNEL, Delta, Doing, Happening, OpenSession, RunEnded, Seen, SessionChoice
 
 SNIPPET = 160
 
@@ -48,6 +39,8 @@ class DirectConnection:
     def __init__(self) -> None:
         self._runtime = Runtime(read_options(supervise=False))
         self._asked: set[int] = set()
+        self._read = self._runtime.readers.read
+        self._write = self._runtime.writer.write
 
     async def open(self) -> None:
         await self._runtime.start()
@@ -69,10 +62,10 @@ class DirectConnection:
         return await self._read(_open, uuid)
 
     async def open_by_key(self, workspace: str, key: str) -> OpenSession:
-        return await self._write(_open_by_key, workspace, key)
+        return await self._write(_begin, workspace, key, anew=False)
 
     async def begin_session(self, workspace: str, *, key: str = "") -> OpenSession:
-        return await self._write(_begin, workspace, key)
+        return await self._write(_begin, workspace, key, anew=True)
 
     async def read_history(
         self, session: UUID, *, before: int | None = None, limit: int
@@ -197,14 +190,6 @@ class DirectConnection:
                 return
             after = page[-1].seq
 
-    async def _read[**P, T](self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self._runtime.readers.read(function, *args, **kwargs)
-
-    async def _write[**P, T](
-        self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        return await self._runtime.writer.write(function, *args, **kwargs)
-
 
 def _read_active_run(session_pk: int) -> tuple[int | None, list[ApprovalRequest]]:
     """The run that goes on, and what of it waits for a person."""
@@ -245,22 +230,14 @@ def _open(uuid: UUID) -> OpenSession:
     )
 
 
-def _open_by_key(slug: str, key: str) -> OpenSession:
+def _begin(slug: str, key: str, *, anew: bool) -> OpenSession:
     workspace = get_workspace(slug)
-    session = archive_sessions.get_or_create_by_key(
-        workspace, key=key, owner=owner_of(workspace), channel=CHANNEL
-    )
-    return _open(session.uuid)
-
-
-def _begin(slug: str, key: str) -> OpenSession:
-    workspace = get_workspace(slug)
-    owner = owner_of(workspace)
-    session = (
-        archive_sessions.begin_anew(workspace, key=key, owner=owner, channel=CHANNEL)
-        if key
-        else archive_sessions.create_session(workspace, owner=owner, channel=CHANNEL)
-    )
+    owner, sessions = owner_of(workspace), archive_sessions
+    if not key:
+        session = sessions.create_session(workspace, owner=owner, channel=CHANNEL)
+    else:
+        find = sessions.begin_anew if anew else sessions.get_or_create_by_key
+        session = find(workspace, key=key, owner=owner, channel=CHANNEL)
     return _open(session.uuid)
 
 

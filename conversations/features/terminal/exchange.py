@@ -194,13 +194,11 @@ class ChatExchange:
                 self._shown = None
         printer.show(payload)
         if isinstance(payload, Info) and payload.code == APPROVAL_ASKED:
-            self._note_question(read_asked(payload.data or {}))
+            asked = read_asked(payload.data or {})
+            with suppress(ValueError):  # imported from elsewhere
+                self._note_question(UUID(asked.call), asked)
 
-    def _note_question(self, asked: ApprovalRequest) -> None:
-        try:
-            call = UUID(asked.call)
-        except ValueError:  # imported from elsewhere
-            return
+    def _note_question(self, call: UUID, asked: ApprovalRequest) -> None:
         if self._approve == ALL:
             self._decide(call, ONCE, "")
         elif self._approve is not None:

@@ -5,10 +5,8 @@ had not arrived yet is added.
 """
 
 from typing import Any
-from uuid import UUID
 
 from conversations.domain import events
-from conversations.domain.errors import Rejected
 from conversations.domain.events import Fallback, Payload
 from conversations.domain.runs import QUEUED
 from conversations.domain.text import one_line
@@ -22,14 +20,8 @@ from conversations.rendering.tool_words import (
     tool_word,
 )
 
-from .connection import (
-    UNKNOWN,
-    Bridge,
-    ChatConnection,
-    Delta,
-    Doing,
-)
-from .screen import BOLD, DIM, PLAIN, RED, YELLOW, Keyboard, Screen, fit, visible
+from .connection import UNKNOWN, Delta, Doing
+from .screen import BOLD, DIM, RED, YELLOW, Screen
 
 TEXT, THINKING = "text", "thinking"
 
@@ -142,73 +134,3 @@ def call_line(name: str, arguments: Any) -> str:
     """What a call does, on one line."""
     telling = telling_argument(name, read_arguments(arguments))
     return f"{tool_word(name)[0]} {telling}".rstrip()
-
-
-# Choosing: a workspace, and which of its sessions to go on with.
-
-
-LISTED = 9
-MAX_TITLE_COLUMNS = 50
-
-
-class Nothing(Rejected):
-    """What was asked for is not there, or not one alone."""
-
-    code = "no_choice"
-
-
-def choose_workspace(
-    connection: ChatConnection, bridge: Bridge, screen: Screen, keyboard: Keyboard | None
-) -> str:
-    """The slug of the only workspace, or of the one that a person chooses. Raises
-    Nothing, KeyboardInterrupt and EOFError."""
-    found = bridge.call(connection.list_workspaces())
-    if not found:
-        raise Nothing("There is no workspace yet: see create_workspace.")
-    if len(found) > 1 and keyboard is None:
-        names = ", ".join(slug for slug, _ in found)
-        raise Nothing(f"Choose one of these workspaces by --workspace: {names}.")
-    if len(found) == 1 or keyboard is None:
-        return found[0][0]
-    screen.notice("Workspaces:", BOLD)
-    for number, (slug, name) in enumerate(found, 1):
-        screen.notice(f"  [{number}] {name} ({slug})", PLAIN)
-    return found[_choose_one(len(found), screen, keyboard)][0]
-
-
-def choose_session(
-    connection: ChatConnection,
-    bridge: Bridge,
-    screen: Screen,
-    workspace: str,
-    words: str,
-    keyboard: Keyboard | None,
-) -> UUID | None:
-    """The session that has these words in its title, or the one that a person chooses;
-    None for a new one. Raises Nothing, KeyboardInterrupt and EOFError."""
-    found = bridge.call(connection.list_sessions(workspace, query=words, limit=LISTED))
-    if words and len(found) == 1:
-        return found[0].uuid
-    if not found:
-        raise Nothing("There is no such session.")
-    if keyboard is None:
-        raise Nothing("Several sessions fit: " + "; ".join(one.title for one in found))
-    screen.notice(f"Sessions in {workspace}:", BOLD)
-    for number, one in enumerate(found, 1):
-        when = f"{one.last_active_at:%Y-%m-%d %H:%M} UTC"
-        title = one_line(one.title, limit=MAX_TITLE_COLUMNS) or "Untitled session"
-        turns = f"{one.turn_count} turn{'' if one.turn_count == 1 else 's'}"
-        facts = " · ".join(fact for fact in (when, title, turns, one.model) if fact)
-        screen.notice(fit(visible(f"  [{number}] {facts}"), screen.width), PLAIN)
-    screen.notice(f"  [{len(found) + 1}] Start a new session", PLAIN)
-    chosen = _choose_one(len(found) + 1, screen, keyboard)
-    return found[chosen].uuid if chosen < len(found) else None
-
-
-def _choose_one(count: int, screen: Screen, keyboard: Keyboard) -> int:
-    """By its number, from 0 on here; Enter alone takes the first."""
-    while True:
-        typed = keyboard.read(screen.prompt("Number, or Enter for [1]: "), "").strip() or "1"
-        if typed.isascii() and typed.isdigit() and 1 <= int(typed[:9]) <= count:
-            return int(typed) - 1
-        screen.notice(f"Type a number from 1 to {count}.")

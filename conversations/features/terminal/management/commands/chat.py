@@ -4,33 +4,25 @@ import os
 import sys
 from argparse import ArgumentParser
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 from django.conf import settings
 from django.core.management.base import CommandError
 
 from conversations.domain.errors import LoomError, Rejected
-from conversations.domain.session_keys import check_key
-from conversations.features.terminal.calling import is_readable_on_the_way
 from conversations.features.terminal.chat import TERMINAL_COMMANDS, Chat
 from conversations.features.terminal.connection import (
-    CHANNEL,
     Bridge,
     ChatConnection,
-    OpenSession,
     open_bridge,
 )
 from conversations.features.terminal.direct import DirectConnection
 from conversations.features.terminal.exchange import ALL, NONE, Left
-from conversations.features.terminal.printing import choose_session, choose_workspace
-from conversations.features.terminal.remote import ServerConnection
+from conversations.features.terminal.remote import ServerConnection, is_readable_on_the_way
 from conversations.features.terminal.screen import YELLOW, Keyboard, Screen
 from conversations.management.base import DatabaseCommand, read_lines
-
-DEFAULT_NAME = "default"
 
 INTERRUPTED = 130
 
@@ -66,10 +58,9 @@ class Command(DatabaseCommand):
         keyboard = Keyboard([one.name for one in TERMINAL_COMMANDS]) if is_terminal else None
         try:
             with open_bridge() as bridge, _connected(bridge, screen, options) as connection:
-                session = _find_session(connection, bridge, screen, keyboard, options)
                 approve = options["approve"]
-                chat = Chat(connection, bridge, screen, session, keyboard=keyboard, approve=approve)
-                chat.enter(session)
+                chat = Chat(connection, bridge, screen, keyboard=keyboard, approve=approve)
+                chat.begin(options["workspace"] or "", options["session"] or "")
                 if keyboard:
                     chat.converse(keyboard)
                 else:
@@ -121,32 +112,6 @@ def _read_token(file: str | None) -> str:
     if not token.strip().isascii() or len(token.split()) != 1:
         raise Rejected("Set one token for the server with LOOM_TOKEN or --token-file.")
     return token.strip()
-
-
-def _find_session(
-    connection: ChatConnection,
-    bridge: Bridge,
-    screen: Screen,
-    keyboard: Keyboard | None,
-    options: dict[str, Any],
-) -> OpenSession:
-    name: str | None = options["session"]
-    if name:
-        uuid = None
-        with suppress(ValueError):
-            uuid = UUID(name)
-        if uuid is not None:
-            return bridge.call(connection.open_session(uuid))
-    workspace = options["workspace"] or choose_workspace(connection, bridge, screen, keyboard)
-    if name or keyboard is None:
-        key = check_key(f"{CHANNEL}:{name or DEFAULT_NAME}")
-        return bridge.call(connection.open_by_key(workspace, key))
-    if not bridge.call(connection.list_sessions(workspace, limit=1)):
-        return bridge.call(connection.open_by_key(workspace, f"{CHANNEL}:{DEFAULT_NAME}"))
-    chosen = choose_session(connection, bridge, screen, workspace, "", keyboard)
-    if chosen is None:
-        return bridge.call(connection.begin_session(workspace))
-    return bridge.call(connection.open_session(chosen))
 
 
 class _Stream:

@@ -8,8 +8,8 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from conversations.domain.errors import Conflict, LoomError, NotPermitted, Rejected, Unavailable
-from conversations.features.terminal import calling
-from conversations.features.terminal.calling import END, LOST, Api, is_readable_on_the_way
+from conversations.features.terminal import remote
+from conversations.features.terminal.remote import END, LOST, Api, is_readable_on_the_way
 
 type Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -28,7 +28,7 @@ async def serving(handler: Handler) -> AsyncIterator[Api]:
 
 @pytest.fixture(autouse=True)
 def _no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calling, "WAITS", (0.0,) * 6)
+    monkeypatch.setattr(remote, "WAITS", (0.0,) * 6)
 
 
 async def test_a_stream_that_breaks_goes_on_after_the_last_event() -> None:
