@@ -1,9 +1,11 @@
 """A server in a process of its own, on a copy of the test's data (SQLite)."""
 
 import sqlite3
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 from django.db import connection
 
@@ -13,8 +15,10 @@ from tests.wire.server import WireThread
 
 
 @contextmanager
-def serve_copy(folder: Path, wire: WireThread) -> Iterator[Server]:
-    """It asks the model that the test plays."""
+def serve_copy(
+    folder: Path, wire: WireThread, *, popen: Callable[..., Any] = subprocess.Popen
+) -> Iterator[Server]:
+    """It asks the model that the test plays. ``popen`` makes its processes."""
     folder.mkdir()
     connection.ensure_connection()
     with closing(sqlite3.connect(folder / "loom.sqlite3")) as copy:
@@ -22,7 +26,9 @@ def serve_copy(folder: Path, wire: WireThread) -> Iterator[Server]:
     (folder / "static").mkdir()
     (folder / "static" / ".stamp").write_text(_static_digest())  # nobody asks for a page
     model = {"ANTHROPIC_API_KEY": wire.key, "ANTHROPIC_BASE_URL": wire.url}
-    server = Server(data_dir=folder, port=free_port(), settings=model, arguments=("--no-prepare",))
+    server = Server(
+        data_dir=folder, port=free_port(), settings=model, arguments=("--no-prepare",), popen=popen
+    )
     try:
         server.start()
         yield server

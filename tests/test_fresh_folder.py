@@ -1,18 +1,20 @@
 """Commands in a data folder in which no server has run yet."""
 
+import io
 import json
-from collections.abc import Iterator
+import subprocess
+import sys
 from importlib import import_module
 from pathlib import Path
 
 import pytest
-from django.core.management import get_commands
+from django.conf import settings
+from django.core.management import CommandError, call_command, get_commands
 
-from benchmarks.processes import clean_environment
+from benchmarks.processes import ROOT, clean_environment
 from conversations.management.base import DatabaseCommand
 
 from .features import merge
-from .starting import SETTINGS, Starts, forked_starts
 
 WITHOUT = {"bench", "check_mcp"}
 """Commands that need no database."""
@@ -21,39 +23,42 @@ PREPARES = {"serve"}
 """Commands that bring any database up to date."""
 
 
-@pytest.fixture(scope="module")
-def starts() -> Iterator[Starts]:
-    with forked_starts((*SETTINGS, "django.db.backends.sqlite3.base")) as made:
-        yield made
+def test_a_command_makes_the_database_first(tmp_path: Path) -> None:
+    folder = tmp_path / "data/workspaces/beds"
+    folder.mkdir(parents=True)
+    env = clean_environment({"LOOM_DATA_DIR": str(tmp_path / "data")})
+    command = (sys.executable, "manage.py", "create_workspace", str(folder))
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said
+    assert "/w/beds/" in said
+    assert "Traceback" not in said
 
 
+@pytest.mark.django_db
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
-        (["create_workspace", "{}/data/workspaces/beds"], 0, "/w/beds/"),
         *((command.split(), *row) for command, row in merge("COMMANDS").items()),
         (["send", "--workspace", "example", "Hello"], 1, "There is no such workspace."),
         (["sign_in_link"], 1, "No account."),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
-def test_a_command_works_or_says_in_a_sentence_what_is_missing(
-    starts: Starts, tmp_path: Path, words: list[str], code: int, says: str
+def test_a_command_works_in_an_empty_database_or_says_what_is_missing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: list[str], code: int, says: str
 ) -> None:
-    (tmp_path / "data/workspaces/beds").mkdir(parents=True)
+    monkeypatch.setattr(settings.LOOM, "workspace_roots", [tmp_path])
     lines = [{"type": "session", "uuid": "6f1b5c9e-4a43-4c5e-9a55-0a1d7d0f3c11"}]
     lines += [{"type": "turn", "number": 1, "role": "user", "content": "Roses"}]
     (tmp_path / "all.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    command = [word.format(tmp_path) for word in words]
-    env = clean_environment({"LOOM_DATA_DIR": str(tmp_path / "data")})
-    done = starts.run("manage.py", *command, env=env)
-    said = done.stdout + done.stderr
-    assert (done.returncode, "Traceback" in said, "no such table" in said) == (
-        code,
-        False,
-        False,
-    ), said
-    assert says in said
+    out, ended, said = io.StringIO(), 0, ""
+    try:
+        call_command(*(word.format(tmp_path) for word in words), stdout=out, stderr=out)
+    except CommandError as error:
+        ended, said = error.returncode, str(error)
+    assert ended == code
+    assert says in out.getvalue() + said
 
 
 def test_every_command_that_uses_the_database_makes_it() -> None:

@@ -1,4 +1,4 @@
-"""The chat with a running server, by its API: a process of its own, which is killed once."""
+"""The chat with a running server, by its API: that is a process of its own, and killed once."""
 
 import os
 from collections.abc import Iterator
@@ -10,16 +10,17 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.management import CommandError
 
-from benchmarks.processes import Server, clean_environment
+from benchmarks.processes import Server
 from conversations.accounts.tokens import SCOPES, create_token
 from conversations.models import Workspace
 from tests.runtime.tool_stories import answers
 from tests.serving import serve_copy
+from tests.starting import forked_starts
 from tests.wire.scenario import Scenario
 from tests.wire.server import WireThread
 
-from .conftest import Piped
-from .typist import Program
+from .conftest import AtTerminal, Piped
+from .typist import Typist
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -40,59 +41,55 @@ def token(user: User, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def server(token: Path, workspace: Workspace, wire: WireThread, tmp_path: Path) -> Iterator[Server]:
-    with serve_copy(tmp_path / "data", wire) as server:
-        yield server
+    with forked_starts() as starts, serve_copy(tmp_path / "data", wire, popen=starts.popen) as made:
+        yield made
 
 
 def test_a_conversation_with_a_server_survives_its_end(
-    server: Server, token: Path, wire: WireThread, tmp_path: Path
+    at_terminal: AtTerminal,
+    server: Server,
+    token: Path,
+    wire: WireThread,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    environment = clean_environment(
-        {
-            "LOOM_DATA_DIR": str(tmp_path / "own"),
-            "LOOM_SERVER": f"http://127.0.0.1:{server.port}",
-            "LOOM_TOKEN_FILE": str(token),
-            "TERM": "dumb",
-        }
-    )
-    program = Program("chat", "--session", "garden", environment=environment)
-    try:
-        program.until(READY)
+    monkeypatch.setattr(settings.LOOM, "chat_server", f"http://127.0.0.1:{server.port}")
+    monkeypatch.setattr(settings.LOOM, "chat_token_file", str(token))
+
+    def talk(typist: Typist) -> None:
+        typist.until(READY)
         wire.enqueue(*answers(("write_file", {"path": "beans.md", "content": "Beans\n"})))
-        program.type("go")
-        program.until("Write asks: Create beans.md")
-        program.until(QUESTION)
-        program.type("y")
-        program.until("Done.")
-        program.until(READY)
+        typist.type("go")
+        typist.until("Write asks: Create beans.md")
+        typist.until(QUESTION)
+        typist.type("y")
+        typist.until("Done.")
+        typist.until(READY)
         wire.enqueue(Scenario(text="Peas, kale and leek. " * 40, rate=40))
-        program.type("more")
-        program.until("kale")
+        typist.type("more")
+        typist.until("kale")
         server.kill()
         server.start()
-        program.until("The server is not responding")
-        program.until("The server stopped while this answer was being written")
-        program.until(READY)
+        typist.until("The server is not responding")
+        typist.until("The server stopped while this answer was being written")
+        typist.until(READY)
         wire.enqueue(Scenario(text="Here again."))
-        program.type("And now?")
-        program.until("Here again.")
-        program.until(READY)
+        typist.type("And now?")
+        typist.until("Here again.")
+        typist.until(READY)
         for command, said in {
             "/model haiku-5": "Haiku 5.5 answers",
             "/rename Beans": "is called Beans now",
             "/history beans": r"1|2  ",
             "/new": "A new session",
-            "/resume bean": "Beans: .* turns in the archive",
+            "/resume bean": r"Beans: .* turns in the archive[\s\S]*Here again\.",
             "/stop": "",
         }.items():
-            program.type(command)
-            program.until(said)
-            program.until(READY)
-        program.type("/quit")
-        assert program.wait() == 0
-    finally:
-        program.close()
-    assert program.screen.count("Here again.") == 2  # live, and where the session stands
+            typist.type(command)
+            typist.until(said)
+            typist.until(READY)
+        typist.type("/quit")
+
+    at_terminal(talk, "--session", "garden")
 
 
 def test_without_a_token_or_a_server_it_says_so(
