@@ -292,7 +292,7 @@ def test_other_content_under_a_number_is_a_conflict_and_changes_nothing(
     assert not counts.is_clean
 
 
-@pytest.mark.parametrize("stop_after", range(1, 8))
+@pytest.mark.parametrize("stop_after", [1, 3, 6])
 def test_an_interrupted_import_goes_on_to_the_same_end(
     importing: Importing, monkeypatch: pytest.MonkeyPatch, stop_after: int
 ) -> None:
@@ -317,9 +317,8 @@ def test_an_interrupted_import_goes_on_to_the_same_end(
         return insert(*args, **kwargs)
 
     monkeypatch.setattr(import_rows, "_append", failing)
-    if stop_after < 7:
-        with pytest.raises(KeyboardInterrupt):
-            importing(*lines)
+    with pytest.raises(KeyboardInterrupt):
+        importing(*lines)
     monkeypatch.setattr(import_rows, "_append", insert)
     counts = importing(*lines)
     assert counts.is_clean
@@ -803,9 +802,9 @@ def test_a_journal_that_names_no_turns_covers_exchanges(importing: Importing) ->
 
 
 def test_a_journal_that_begins_late_is_found(importing: Importing) -> None:
-    turns = [turn(n, "user" if n % 2 else "assistant") for n in range(1, 801)]
-    importing(opening(), *turns, said(1, "user", 701), said(2, "assistant", 702))
-    assert coverage() == (702, [(1, 700, 0)])
+    turns = [turn(n, "user" if n % 2 else "assistant") for n in range(1, 131)]
+    importing(opening(), *turns, said(1, "user", 121), said(2, "assistant", 122))
+    assert coverage() == (122, [(1, 120, 0)])
 
 
 def test_calls_and_results_belong_to_the_exchange_of_their_message(importing: Importing) -> None:
